@@ -1,0 +1,3 @@
+//! What decisions cost in the engine.
+
+fn main() {}

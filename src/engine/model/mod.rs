@@ -1,0 +1,1 @@
+//! The words of scheduling: amounts, records, and the columnar View that decisions read.

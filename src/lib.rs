@@ -1,0 +1,13 @@
+//! Pumice: a scheduling-policy decision service.
+//!
+//! Arrows point down, and `engine` points at nothing:
+//!
+//! ```text
+//! cli ─► app ─► server ─► state ─► engine
+//! ```
+//!
+//! The life of a decision: `server` turns bytes into a question and a ground (a published [`engine::World`], or a
+//! session's private copy of one), `engine::decide` answers it as a pure function of the two, and `server` turns the
+//! answer into bytes. `state` is the only place that changes anything; it publishes Worlds.
+
+pub mod engine;
