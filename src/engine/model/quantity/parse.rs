@@ -1,0 +1,135 @@
+//! From the parts of a quantity to its number, in the two forms that Kubernetes has for it.
+
+use super::coefficient::Coefficient;
+use super::scan::Scanned;
+use super::{BINARY_CAP, Form, Format, MAX_WRITTEN_EXPONENT, Quantity, QuantityError, clip};
+
+/// Digits, sign and exponent within these bounds are held as Kubernetes holds its fast form.
+const FAST_DIGITS: usize = 18;
+/// Nothing finer than a billionth is kept: 10^-9.
+const NANO: i32 = -9;
+
+/// The quantity, if Kubernetes holds it as a 64-bit integer and a power of ten.
+pub(super) fn fast(scanned: &Scanned<'_>, text: &str) -> Option<Quantity> {
+    let Scanned {
+        negative,
+        whole,
+        fraction,
+        suffix,
+        plain,
+    } = *scanned;
+    let whole_digits = whole.len().max(1);
+    let fraction_digits = i32::try_from(fraction.len()).ok()?;
+    let digits = digits(scanned);
+    let last = |count: usize| whole.iter().chain(fraction).rev().take(count);
+    let (coefficient, exponent, kept) = match suffix.format {
+        Format::BinarySi => {
+            let most = match suffix.exponent {
+                10 => 11,
+                20 => 8,
+                30 => 5,
+                40 => 2,
+                _ => 0,
+            };
+            if fraction_digits != 0 || whole_digits > most {
+                return None;
+            }
+            let power = u32::try_from(suffix.exponent).ok()?;
+            let written = Coefficient::from_digits(digits);
+            let kept = written.to_u128().is_some_and(|value| value % 8 != 0);
+            (written.times_pow2(power), 0, kept)
+        }
+        Format::DecimalSi | Format::DecimalExponent => {
+            let exponent = suffix.exponent.checked_sub(fraction_digits)?;
+            if whole_digits + fraction.len() > FAST_DIGITS || exponent < NANO {
+                return None;
+            }
+            let tidy = last(3).count() < 3 || last(3).any(|digit| *digit != b'0');
+            (
+                Coefficient::from_digits(digits),
+                exponent,
+                exponent % 3 == 0 && tidy && !whole.is_empty(),
+            )
+        }
+    };
+    let spelled = !plain || suffix.format == Format::DecimalExponent;
+    Some(Quantity {
+        negative: negative && !coefficient.is_zero(),
+        coefficient,
+        exponent,
+        held_exponent: exponent,
+        form: Form::Fast,
+        format: suffix.format,
+        text: (kept && spelled).then(|| text.into()),
+    })
+}
+
+/// The quantity, if Kubernetes needs an integer of any length: rounded away from zero to a whole nano.
+pub(super) fn wide(scanned: &Scanned<'_>, text: &str) -> Result<Quantity, QuantityError> {
+    let Scanned {
+        negative,
+        fraction,
+        suffix,
+        ..
+    } = *scanned;
+    let too_large = || QuantityError::TooLarge(clip(text));
+    let fraction_digits = i32::try_from(fraction.len()).map_err(|_| too_large())?;
+    let written = Coefficient::from_digits(digits(scanned));
+    let (coefficient, power) = match suffix.format {
+        Format::BinarySi => (written.times_pow2(suffix.exponent.unsigned_abs()), 0),
+        Format::DecimalSi | Format::DecimalExponent => (written, suffix.exponent),
+    };
+    let exponent = power.saturating_sub(fraction_digits);
+    let mut quantity = Quantity {
+        negative: negative && !coefficient.is_zero(),
+        coefficient,
+        exponent,
+        held_exponent: exponent,
+        form: Form::Wide,
+        format: suffix.format,
+        text: None,
+    };
+    if quantity.is_zero() {
+        return Ok(quantity);
+    }
+    if suffix.exponent.unsigned_abs() > MAX_WRITTEN_EXPONENT {
+        return Err(too_large());
+    }
+    quantity.held_exponent = NANO;
+    if exponent < NANO {
+        let dropped = u64::from(exponent.abs_diff(NANO));
+        quantity.coefficient = quantity.coefficient.divide_pow10_up(dropped).0;
+        quantity.exponent = NANO;
+    }
+    if suffix.format == Format::BinarySi {
+        settle_binary(&mut quantity);
+    }
+    Ok(quantity)
+}
+
+/// Applies the two rules for binary suffixes: the cap, and decimal letters for less than one unit.
+fn settle_binary(quantity: &mut Quantity) {
+    let power = i64::from(quantity.exponent);
+    let cap = Coefficient::from_u128(BINARY_CAP);
+    if quantity.coefficient.cmp_scaled(power, &cap, 0).is_gt() {
+        quantity.coefficient = cap;
+        quantity.exponent = 0;
+        quantity.held_exponent = 0;
+        quantity.form = Form::Capped;
+    } else if quantity
+        .coefficient
+        .cmp_scaled(power, &Coefficient::from_u128(1), 0)
+        .is_lt()
+    {
+        quantity.format = Format::DecimalSi;
+    }
+}
+
+/// All digits of the number, 0 to 9.
+fn digits<'a>(scanned: &Scanned<'a>) -> impl Iterator<Item = u8> + Clone + use<'a> {
+    scanned
+        .whole
+        .iter()
+        .chain(scanned.fraction)
+        .map(|digit| digit - b'0')
+}

@@ -1,0 +1,83 @@
+//! Quantities as text: the canonical form of Kubernetes, and one that never loses a factor.
+
+use super::coefficient::Coefficient;
+use super::{Format, Quantity};
+
+/// What becomes of a power of ten that `DecimalSI` has no letter for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoLetter {
+    /// It is left out, as Kubernetes 1.36 does: 10^30 reads `1`.
+    Omit,
+    /// It is written as an exponent.
+    Exponent,
+}
+
+/// The number with the suffix of its format.
+pub(super) fn render(quantity: &Quantity, no_letter: NoLetter) -> String {
+    if quantity.coefficient.is_zero() {
+        return "0".to_owned();
+    }
+    let sign = if quantity.negative { "-" } else { "" };
+    if quantity.format == Format::BinarySi
+        && let Some(whole) = whole_units(quantity)
+        && whole.cmp(&Coefficient::from_u128(1024)).is_ge()
+    {
+        let (number, suffix) = binary(whole);
+        return format!("{sign}{number}{suffix}");
+    }
+    let (number, tens) = quantity.coefficient.split_tens();
+    let exponent = i64::from(quantity.exponent) + i64::from(tens);
+    let odd = exponent.rem_euclid(3);
+    let number = number.times_pow10(u32::try_from(odd).unwrap_or(0));
+    let exponent = exponent - odd;
+    let letter = if quantity.format == Format::DecimalExponent {
+        None
+    } else {
+        letter(exponent)
+    };
+    let exponential = quantity.format == Format::DecimalExponent || no_letter == NoLetter::Exponent;
+    match letter {
+        Some(letter) => format!("{sign}{number}{letter}"),
+        None if exponent != 0 && exponential => format!("{sign}{number}e{exponent}"),
+        None => format!("{sign}{number}"),
+    }
+}
+
+/// The magnitude as a whole number of units, if it is one.
+fn whole_units(quantity: &Quantity) -> Option<Coefficient> {
+    if let Ok(power) = u32::try_from(quantity.exponent) {
+        return Some(quantity.coefficient.times_pow10(power));
+    }
+    let power = u64::from(quantity.exponent.unsigned_abs());
+    let (whole, exact) = quantity.coefficient.divide_pow10_up(power);
+    exact.then_some(whole)
+}
+
+fn binary(whole: Coefficient) -> (Coefficient, &'static str) {
+    let mut number = whole;
+    let mut suffix = "";
+    for next in ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"] {
+        let Some(quotient) = number.divide_1024() else {
+            break;
+        };
+        number = quotient;
+        suffix = next;
+    }
+    (number, suffix)
+}
+
+fn letter(exponent: i64) -> Option<&'static str> {
+    Some(match exponent {
+        -9 => "n",
+        -6 => "u",
+        -3 => "m",
+        0 => "",
+        3 => "k",
+        6 => "M",
+        9 => "G",
+        12 => "T",
+        15 => "P",
+        18 => "E",
+        _ => return None,
+    })
+}

@@ -1,0 +1,298 @@
+//! Resource names: which ones schedulers count, and in what unit.
+
+use super::quantity::{Format, Quantity, RangeError};
+
+/// What schedulers make of a resource name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceKind {
+    /// `cpu`.
+    Cpu,
+    /// `memory`.
+    Memory,
+    /// `pods`.
+    Pods,
+    /// `ephemeral-storage`.
+    EphemeralStorage,
+    /// Huge pages, attachable volumes, names of the `kubernetes.io/` family and extended resources such as
+    /// `nvidia.com/gpu`.
+    Scalar,
+    /// A scalar that begins `count/`: Kubernetes counts it, Volcano takes it for an object quota and drops it.
+    CountQuota,
+    /// Any other name: nobody counts it.
+    Uncounted,
+}
+
+impl ResourceKind {
+    /// The kind of a resource name, by the rules of Kubernetes 1.36 and Volcano ed72c7c81.
+    pub fn of(name: &str) -> Self {
+        match name {
+            "cpu" => Self::Cpu,
+            "memory" => Self::Memory,
+            "pods" => Self::Pods,
+            "ephemeral-storage" => Self::EphemeralStorage,
+            _ if !is_scalar(name) => Self::Uncounted,
+            _ if name.starts_with("count/") => Self::CountQuota,
+            _ => Self::Scalar,
+        }
+    }
+
+    /// The unit of the engine's integers, which is Volcano's: a whole byte of memory, a whole pod, a thousandth of
+    /// everything else.
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Memory | Self::Pods => Unit::Whole,
+            Self::Cpu
+            | Self::EphemeralStorage
+            | Self::Scalar
+            | Self::CountQuota
+            | Self::Uncounted => Unit::Milli,
+        }
+    }
+
+    /// The unit of kube-scheduler and Koordinator: a thousandth of a core, a whole one of everything else.
+    pub fn kubernetes_unit(self) -> Unit {
+        match self {
+            Self::Cpu => Unit::Milli,
+            Self::Memory
+            | Self::Pods
+            | Self::EphemeralStorage
+            | Self::Scalar
+            | Self::CountQuota
+            | Self::Uncounted => Unit::Whole,
+        }
+    }
+
+    /// Volcano counts resources of this kind.
+    pub fn counted_by_volcano(self) -> bool {
+        !matches!(self, Self::CountQuota | Self::Uncounted)
+    }
+
+    /// Kubernetes and Koordinator count resources of this kind.
+    pub fn counted_by_kubernetes(self) -> bool {
+        self != Self::Uncounted
+    }
+}
+
+/// What an integer amount counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Thousandths.
+    Milli,
+    /// Whole units.
+    Whole,
+}
+
+impl Unit {
+    /// The power of ten of one unit.
+    pub fn exponent(self) -> i32 {
+        match self {
+            Self::Milli => -3,
+            Self::Whole => 0,
+        }
+    }
+}
+
+/// A quantity that is no amount of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AmountError {
+    /// Below 0.
+    #[error("`{quantity}` of `{name}` is negative")]
+    Negative {
+        /// The resource.
+        name: String,
+        /// The quantity, as Kubernetes shows it.
+        quantity: String,
+    },
+    /// Above what 64 bits hold.
+    #[error("`{quantity}` of `{name}` is too large: the limit is {limit}")]
+    TooLarge {
+        /// The resource.
+        name: String,
+        /// The quantity, as Kubernetes shows it.
+        quantity: String,
+        /// The largest amount, as a quantity.
+        limit: String,
+    },
+}
+
+/// The amount of the resource in the unit of the engine, rounded up.
+///
+/// # Errors
+/// If the quantity is negative or does not fit in 64 bits.
+pub fn amount(name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
+    amount_in(ResourceKind::of(name).unit(), name, quantity)
+}
+
+/// The amount of the resource in the given unit, rounded up.
+///
+/// # Errors
+/// If the quantity is negative or does not fit in 64 bits.
+pub fn amount_in(unit: Unit, name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
+    if quantity.is_negative() {
+        return Err(AmountError::Negative {
+            name: name.to_owned(),
+            quantity: quantity.to_string(),
+        });
+    }
+    let amount = match unit {
+        Unit::Milli => quantity.milli(),
+        Unit::Whole => quantity.value(),
+    };
+    amount.map_err(|_: RangeError| AmountError::TooLarge {
+        name: name.to_owned(),
+        quantity: quantity.to_string(),
+        limit: in_unit(unit, i64::MAX.into(), Format::DecimalSi),
+    })
+}
+
+/// An amount in the unit of the engine as quantity text: memory with binary suffixes, the rest with decimal ones.
+pub fn format_amount(name: &str, amount: i128) -> String {
+    let kind = ResourceKind::of(name);
+    let format = if kind == ResourceKind::Memory {
+        Format::BinarySi
+    } else {
+        Format::DecimalSi
+    };
+    in_unit(kind.unit(), amount, format)
+}
+
+fn in_unit(unit: Unit, amount: i128, format: Format) -> String {
+    Quantity::from_parts(amount, unit.exponent(), format).to_string()
+}
+
+fn is_scalar(name: &str) -> bool {
+    name.starts_with("hugepages-")
+        || name.starts_with("attachable-volumes-")
+        || name.contains("kubernetes.io/")
+        || is_extended(name)
+}
+
+/// `domain/name`, such that `requests.domain/name` is a qualified name, too.
+fn is_extended(name: &str) -> bool {
+    const QUOTA_PREFIX: &str = "requests.";
+    /// A DNS subdomain has at most 253 characters, of which the prefix takes its own.
+    const DOMAIN_MAX: usize = 253 - QUOTA_PREFIX.len();
+    let Some((domain, short)) = name.split_once('/') else {
+        return false;
+    };
+    !name.starts_with(QUOTA_PREFIX)
+        && domain.len() <= DOMAIN_MAX
+        && domain.split('.').all(is_dns_label)
+        && is_short_name(short)
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    framed(label, inner) && label.bytes().all(|c| inner(c) || c == b'-')
+}
+
+fn is_short_name(name: &str) -> bool {
+    name.len() <= 63
+        && framed(name, |c| c.is_ascii_alphanumeric())
+        && name
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
+}
+
+/// The text is not empty, and its first and last bytes satisfy `wanted`.
+fn framed(text: &str, wanted: impl Fn(u8) -> bool) -> bool {
+    text.bytes().next().is_some_and(&wanted) && text.bytes().next_back().is_some_and(&wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quantity(text: &str) -> Quantity {
+        Quantity::parse(text).unwrap()
+    }
+
+    #[test]
+    fn kinds_follow_the_naming_rules() {
+        use ResourceKind::{CountQuota, Cpu, EphemeralStorage, Scalar, Uncounted};
+        let long_domain = format!(
+            "{}/x",
+            [
+                "a".repeat(60),
+                "b".repeat(60),
+                "c".repeat(60),
+                "d".repeat(61)
+            ]
+            .join(".")
+        );
+        let short = format!("a.b/{}", "x".repeat(63));
+        let cases = [
+            ("cpu", Cpu),
+            ("ephemeral-storage", EphemeralStorage),
+            ("hugepages-2Mi", Scalar),
+            ("hugepages-", Scalar),
+            ("attachable-volumes-csi", Scalar),
+            ("requests.kubernetes.io/x", Scalar),
+            ("nvidia.com/gpu", Scalar),
+            ("huawei.com/Ascend910", Scalar),
+            (long_domain.as_str(), Scalar),
+            (short.as_str(), Scalar),
+            ("count/pods", CountQuota),
+            ("storage", Uncounted),
+            ("gpu", Uncounted),
+            ("CPU", Uncounted),
+            ("a/b/c", Uncounted),
+            ("requests.nvidia.com/gpu", Uncounted),
+            ("NVIDIA.com/gpu", Uncounted),
+            ("nvidia..com/gpu", Uncounted),
+            ("nvidia.com/", Uncounted),
+            ("/gpu", Uncounted),
+            ("nvidia.com/_x", Uncounted),
+            ("nvidia.com/x_", Uncounted),
+            ("", Uncounted),
+        ];
+        for (name, kind) in cases {
+            assert_eq!(ResourceKind::of(name), kind, "{name}");
+        }
+        let too_long = format!(
+            "{}/x",
+            [
+                "a".repeat(60),
+                "b".repeat(60),
+                "c".repeat(60),
+                "d".repeat(62)
+            ]
+            .join(".")
+        );
+        assert_eq!(ResourceKind::of(&too_long), Uncounted);
+        assert_eq!(
+            ResourceKind::of(&format!("a.b/{}", "x".repeat(64))),
+            Uncounted
+        );
+    }
+
+    #[test]
+    fn amounts_are_in_the_unit_of_the_name() {
+        assert_eq!(amount("cpu", &quantity("1500u")), Ok(2));
+        assert_eq!(amount("memory", &quantity("1500m")), Ok(2));
+        assert_eq!(amount("pods", &quantity("110")), Ok(110));
+        assert_eq!(amount("nvidia.com/gpu", &quantity("500m")), Ok(500));
+        assert_eq!(amount("ephemeral-storage", &quantity("1Ki")), Ok(1_024_000));
+        assert_eq!(format_amount("memory", 1 << 30), "1Gi");
+        assert_eq!(format_amount("cpu", 1500), "1500m");
+        assert_eq!(format_amount("pods", 110), "110");
+    }
+
+    #[test]
+    fn amounts_out_of_range_name_the_limit() {
+        let error = amount("cpu", &quantity("1E")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`1E` of `cpu` is too large: the limit is 9223372036854775807m"
+        );
+        let error = amount("memory", &quantity("8Ei")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("the limit is 9223372036854775807"),
+            "{error}"
+        );
+        let error = amount("cpu", &quantity("-1")).unwrap_err();
+        assert_eq!(error.to_string(), "`-1` of `cpu` is negative");
+    }
+}
