@@ -41,11 +41,7 @@ impl ResourceKind {
     pub fn unit(self) -> Unit {
         match self {
             Self::Memory | Self::Pods => Unit::Whole,
-            Self::Cpu
-            | Self::EphemeralStorage
-            | Self::Scalar
-            | Self::CountQuota
-            | Self::Uncounted => Unit::Milli,
+            Self::Cpu | Self::EphemeralStorage | Self::Scalar | Self::CountQuota | Self::Uncounted => Unit::Milli,
         }
     }
 
@@ -53,12 +49,9 @@ impl ResourceKind {
     pub fn kubernetes_unit(self) -> Unit {
         match self {
             Self::Cpu => Unit::Milli,
-            Self::Memory
-            | Self::Pods
-            | Self::EphemeralStorage
-            | Self::Scalar
-            | Self::CountQuota
-            | Self::Uncounted => Unit::Whole,
+            Self::Memory | Self::Pods | Self::EphemeralStorage | Self::Scalar | Self::CountQuota | Self::Uncounted => {
+                Unit::Whole
+            }
         }
     }
 
@@ -212,13 +205,7 @@ mod tests {
         use ResourceKind::{CountQuota, Cpu, EphemeralStorage, Scalar, Uncounted};
         let long_domain = format!(
             "{}/x",
-            [
-                "a".repeat(60),
-                "b".repeat(60),
-                "c".repeat(60),
-                "d".repeat(61)
-            ]
-            .join(".")
+            ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(61)].join(".")
         );
         let short = format!("a.b/{}", "x".repeat(63));
         let cases = [
@@ -251,19 +238,10 @@ mod tests {
         }
         let too_long = format!(
             "{}/x",
-            [
-                "a".repeat(60),
-                "b".repeat(60),
-                "c".repeat(60),
-                "d".repeat(62)
-            ]
-            .join(".")
+            ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(62)].join(".")
         );
         assert_eq!(ResourceKind::of(&too_long), Uncounted);
-        assert_eq!(
-            ResourceKind::of(&format!("a.b/{}", "x".repeat(64))),
-            Uncounted
-        );
+        assert_eq!(ResourceKind::of(&format!("a.b/{}", "x".repeat(64))), Uncounted);
     }
 
     #[test]
@@ -287,9 +265,7 @@ mod tests {
         );
         let error = amount("memory", &quantity("8Ei")).unwrap_err();
         assert!(
-            error
-                .to_string()
-                .ends_with("the limit is 9223372036854775807"),
+            error.to_string().ends_with("the limit is 9223372036854775807"),
             "{error}"
         );
         let error = amount("cpu", &quantity("-1")).unwrap_err();

@@ -136,21 +136,14 @@ impl Coefficient {
     /// The number divided by 10^`power`, rounded up, and whether the division was exact.
     pub(super) fn divide_pow10_up(&self, power: u64) -> (Self, bool) {
         if let Self::Small(value) = self {
-            let divisor = u32::try_from(power)
-                .ok()
-                .and_then(|power| 10_u128.checked_pow(power));
+            let divisor = u32::try_from(power).ok().and_then(|power| 10_u128.checked_pow(power));
             return match divisor {
-                Some(divisor) => (
-                    Self::Small(value.div_ceil(divisor)),
-                    value.is_multiple_of(divisor),
-                ),
+                Some(divisor) => (Self::Small(value.div_ceil(divisor)), value.is_multiple_of(divisor)),
                 None => (Self::Small(u128::from(*value != 0)), *value == 0),
             };
         }
         let digits = self.digits();
-        let dropped = usize::try_from(power)
-            .unwrap_or(usize::MAX)
-            .min(digits.len());
+        let dropped = usize::try_from(power).unwrap_or(usize::MAX).min(digits.len());
         let kept = digits.len() - dropped;
         let exact = digits.iter().skip(kept).all(|digit| *digit == 0);
         let quotient = Self::from_digits(digits.into_iter().take(kept));
@@ -164,9 +157,7 @@ impl Coefficient {
     /// The number divided by 1024, if that leaves no remainder.
     pub(super) fn divide_1024(&self) -> Option<Self> {
         match self {
-            Self::Small(value) => value
-                .is_multiple_of(1024)
-                .then(|| Self::Small(value / 1024)),
+            Self::Small(value) => value.is_multiple_of(1024).then(|| Self::Small(value / 1024)),
             Self::Large(digits) => {
                 let mut remainder = 0_u32;
                 let mut quotient = Vec::with_capacity(digits.len());
@@ -225,9 +216,7 @@ impl Coefficient {
     pub(super) fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Small(left), Self::Small(right)) => left.cmp(right),
-            (Self::Large(left), Self::Large(right)) => {
-                left.len().cmp(&right.len()).then_with(|| left.cmp(right))
-            }
+            (Self::Large(left), Self::Large(right)) => left.len().cmp(&right.len()).then_with(|| left.cmp(right)),
             (Self::Small(_), Self::Large(_)) => Ordering::Less,
             (Self::Large(_), Self::Small(_)) => Ordering::Greater,
         }
@@ -241,17 +230,11 @@ impl Coefficient {
             (false, true) => return Ordering::Greater,
             (false, false) => {}
         }
-        let end = |number: &Self, power: i64| {
-            i64::try_from(number.len())
-                .unwrap_or(i64::MAX)
-                .saturating_add(power)
-        };
-        end(self, power)
-            .cmp(&end(other, other_power))
-            .then_with(|| {
-                let (left, right) = (self.split_tens().0.digits(), other.split_tens().0.digits());
-                left.cmp(&right)
-            })
+        let end = |number: &Self, power: i64| i64::try_from(number.len()).unwrap_or(i64::MAX).saturating_add(power);
+        end(self, power).cmp(&end(other, other_power)).then_with(|| {
+            let (left, right) = (self.split_tens().0.digits(), other.split_tens().0.digits());
+            left.cmp(&right)
+        })
     }
 }
 
@@ -260,10 +243,7 @@ impl fmt::Display for Coefficient {
         match self {
             Self::Small(value) => write!(out, "{value}"),
             Self::Large(digits) => {
-                let text: String = digits
-                    .iter()
-                    .map(|digit| char::from(b'0' + digit))
-                    .collect();
+                let text: String = digits.iter().map(|digit| char::from(b'0' + digit)).collect();
                 out.write_str(&text)
             }
         }

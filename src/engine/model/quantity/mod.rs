@@ -52,9 +52,7 @@ pub enum QuantityError {
     #[error("`{0}` is not a quantity such as `500m`, `2` or `16Gi`")]
     Format(String),
     /// A suffix that does not exist, or a broken exponent.
-    #[error(
-        "`{0}` has an unknown suffix; known: n u m k M G T P E, Ki Mi Gi Ti Pi Ei, and exponents such as e3"
-    )]
+    #[error("`{0}` has an unknown suffix; known: n u m k M G T P E, Ki Mi Gi Ti Pi Ei, and exponents such as e3")]
     Suffix(String),
     /// A sign, point or suffix without any digit.
     #[error("`{0}` has no digits")]
@@ -148,9 +146,7 @@ impl Quantity {
     /// # Errors
     /// As for [`Quantity::parse`].
     pub fn parse_in_object(text: &str) -> Result<Self, QuantityError> {
-        let raw_space = |c: char| {
-            c.is_whitespace() && !c.is_ascii_control() && !matches!(c, '\u{2028}' | '\u{2029}')
-        };
+        let raw_space = |c: char| c.is_whitespace() && !c.is_ascii_control() && !matches!(c, '\u{2028}' | '\u{2029}');
         Self::parse(text.trim_matches(raw_space))
     }
 
@@ -210,17 +206,14 @@ impl Quantity {
             Err(_) => self.coefficient.divide_pow10_up(power.unsigned_abs()),
         };
         if self.negative && self.form == Form::Wide && self.held_exponent < unit {
-            let zeros =
-                u32::try_from(self.exponent.saturating_sub(self.held_exponent)).unwrap_or(0);
+            let zeros = u32::try_from(self.exponent.saturating_sub(self.held_exponent)).unwrap_or(0);
             // With 20 zeros the held integer is beyond 64 bits whatever its digits are.
             let held = self.coefficient.times_pow10(zeros.min(20)).to_u128();
             if !exact || held.is_none_or(|held| held > BINARY_CAP) {
                 return Err(RangeError::NegativeFraction);
             }
         }
-        let magnitude = magnitude
-            .to_u128()
-            .and_then(|value| i128::try_from(value).ok());
+        let magnitude = magnitude.to_u128().and_then(|value| i128::try_from(value).ok());
         let signed = magnitude.map(|value| if self.negative { -value } else { value });
         signed
             .and_then(|value| i64::try_from(value).ok())
@@ -247,11 +240,7 @@ impl Quantity {
     /// If the sum would need more than about a thousand digits.
     pub fn add(&self, other: &Self) -> Result<Self, SumError> {
         if self.is_zero() || other.is_zero() {
-            let mut sum = if self.is_zero() {
-                other.clone()
-            } else {
-                self.clone()
-            };
+            let mut sum = if self.is_zero() { other.clone() } else { self.clone() };
             sum.text = None;
             return Ok(sum);
         }
@@ -269,9 +258,7 @@ impl Quantity {
             let negative = negative && !difference.is_zero();
             (difference, negative)
         };
-        let fits = coefficient
-            .to_u128()
-            .is_some_and(|value| value <= BINARY_CAP);
+        let fits = coefficient.to_u128().is_some_and(|value| value <= BINARY_CAP);
         let form = match (self.form, other.form) {
             (Form::Capped, _) | (_, Form::Capped) => Form::Capped,
             (Form::Fast, Form::Fast) if fits => Form::Fast,
@@ -294,8 +281,7 @@ impl Quantity {
     pub fn cmp_value(&self, other: &Self) -> Ordering {
         let magnitude = || {
             let (power, other_power) = (i64::from(self.exponent), i64::from(other.exponent));
-            self.coefficient
-                .cmp_scaled(power, &other.coefficient, other_power)
+            self.coefficient.cmp_scaled(power, &other.coefficient, other_power)
         };
         match self.sign().cmp(&other.sign()) {
             Ordering::Equal if self.is_negative() => magnitude().reverse(),
@@ -307,11 +293,7 @@ impl Quantity {
     /// The larger of two quantities; the first one if they are the same amount.
     #[must_use]
     pub fn max<'a>(&'a self, other: &'a Self) -> &'a Self {
-        if other.cmp_value(self).is_gt() {
-            other
-        } else {
-            self
-        }
+        if other.cmp_value(self).is_gt() { other } else { self }
     }
 }
 
@@ -344,9 +326,7 @@ fn aligned(quantity: &Quantity, exponent: i32) -> Result<Coefficient, SumError> 
     if zeros > 0 && zeros.saturating_add(digits) > MAX_SUM_DIGITS {
         return Err(SumError);
     }
-    Ok(quantity
-        .coefficient
-        .times_pow10(u32::try_from(zeros).unwrap_or(0)))
+    Ok(quantity.coefficient.times_pow10(u32::try_from(zeros).unwrap_or(0)))
 }
 
 /// The start of a refused text, short enough for a message.

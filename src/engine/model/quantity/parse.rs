@@ -127,9 +127,5 @@ fn settle_binary(quantity: &mut Quantity) {
 
 /// All digits of the number, 0 to 9.
 fn digits<'a>(scanned: &Scanned<'a>) -> impl Iterator<Item = u8> + Clone + use<'a> {
-    scanned
-        .whole
-        .iter()
-        .chain(scanned.fraction)
-        .map(|digit| digit - b'0')
+    scanned.whole.iter().chain(scanned.fraction).map(|digit| digit - b'0')
 }

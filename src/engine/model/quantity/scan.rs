@@ -58,11 +58,7 @@ pub(super) fn scan(text: &str) -> Result<Scanned<'_>, QuantityError> {
 
 /// Splits off the longest start of `bytes`, at most `most` long, whose bytes all satisfy `wanted`.
 fn take(bytes: &[u8], most: usize, wanted: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
-    let length = bytes
-        .iter()
-        .take(most)
-        .take_while(|byte| wanted(**byte))
-        .count();
+    let length = bytes.iter().take(most).take_while(|byte| wanted(**byte)).count();
     bytes.split_at_checked(length).unwrap_or((bytes, &[]))
 }
 
@@ -93,11 +89,8 @@ fn read_suffix(bytes: &[u8], text: &str) -> Result<Suffix, QuantityError> {
         b"Ei" => known(Format::BinarySi, 60),
         [b'e' | b'E', number @ ..] if letters.len() == 1 => {
             let number = std::str::from_utf8(number).unwrap_or_default();
-            let number: i64 = number
-                .parse()
-                .map_err(|_| QuantityError::Suffix(clip(text)))?;
-            let exponent =
-                i32::try_from(number).map_err(|_| QuantityError::TooLarge(clip(text)))?;
+            let number: i64 = number.parse().map_err(|_| QuantityError::Suffix(clip(text)))?;
+            let exponent = i32::try_from(number).map_err(|_| QuantityError::TooLarge(clip(text)))?;
             known(Format::DecimalExponent, exponent)
         }
         _ => Err(QuantityError::Suffix(clip(text))),

@@ -1,0 +1,237 @@
+//! Amounts of resources: names swapped for dense ids, integers per record, exact totals over records.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+/// A resource, as a dense number. Ids of one [`ResourceTable`] lineage never change their meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceId(pub(crate) u16);
+
+impl ResourceId {
+    /// Processor time, in milli-cores.
+    pub const CPU: Self = Self(0);
+    /// Memory, in bytes.
+    pub const MEMORY: Self = Self(1);
+    /// Pods, as a plain count.
+    pub const PODS: Self = Self(2);
+
+    /// The id as an index.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// More resource names than a table may hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("resource `{name}` would exceed the limit of {limit} resource names")]
+pub struct TooManyResourcesError {
+    /// The name that did not fit.
+    pub name: String,
+    /// The limit in force.
+    pub limit: usize,
+}
+
+/// Names of resources by id, and back. It only grows.
+#[derive(Clone, Debug)]
+pub struct ResourceTable {
+    names: Vec<Arc<str>>,
+    ids: BTreeMap<Arc<str>, ResourceId>,
+}
+
+impl Default for ResourceTable {
+    fn default() -> Self {
+        let names: Vec<Arc<str>> = ["cpu", "memory", "pods"].map(Arc::from).to_vec();
+        let ids = names.iter().cloned().zip((0..).map(ResourceId)).collect();
+        Self { names, ids }
+    }
+}
+
+impl ResourceTable {
+    /// The id of a name that is known.
+    pub fn get(&self, name: &str) -> Option<ResourceId> {
+        self.ids.get(name).copied()
+    }
+
+    /// The id of a name, which becomes known; at most `limit` names in all.
+    ///
+    /// # Errors
+    /// The table is full.
+    pub fn intern(&mut self, name: &str, limit: usize) -> Result<ResourceId, TooManyResourcesError> {
+        if let Some(id) = self.get(name) {
+            return Ok(id);
+        }
+        let next = u16::try_from(self.names.len())
+            .ok()
+            .filter(|_| self.names.len() < limit);
+        let Some(next) = next else {
+            return Err(TooManyResourcesError {
+                name: name.to_owned(),
+                limit,
+            });
+        };
+        let (name, id): (Arc<str>, _) = (Arc::from(name), ResourceId(next));
+        self.names.push(Arc::clone(&name));
+        self.ids.insert(name, id);
+        Ok(id)
+    }
+
+    /// The name of an id; empty for an id of another table.
+    pub fn name(&self, id: ResourceId) -> &str {
+        self.names.get(id.index()).map_or("", |name| name)
+    }
+
+    /// The shared name of an id; `None` for an id of another table.
+    pub fn shared_name(&self, id: ResourceId) -> Option<&Arc<str>> {
+        self.names.get(id.index())
+    }
+
+    /// Number of names.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Never: cpu, memory and pods are always known.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+/// Amounts of one record, by resource. Present and zero differ from absent.
+///
+/// Units: cpu in milli-cores, memory in bytes, pods as a count, every other resource in thousandths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amounts(SmallVec<[(ResourceId, i64); 3]>);
+
+impl Amounts {
+    /// The amount of a resource, if it is present.
+    pub fn get(&self, id: ResourceId) -> Option<i64> {
+        let found = self.0.binary_search_by_key(&id, |&(id, _)| id).ok()?;
+        self.0.get(found).map(|&(_, amount)| amount)
+    }
+
+    /// Sets the amount of a resource.
+    pub fn set(&mut self, id: ResourceId, amount: i64) {
+        match self.0.binary_search_by_key(&id, |&(id, _)| id) {
+            Ok(found) => {
+                if let Some(entry) = self.0.get_mut(found) {
+                    entry.1 = amount;
+                }
+            }
+            Err(place) => self.0.insert(place, (id, amount)),
+        }
+    }
+
+    /// All amounts, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// True if nothing is present.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<(ResourceId, i64)> for Amounts {
+    fn from_iter<I: IntoIterator<Item = (ResourceId, i64)>>(entries: I) -> Self {
+        let mut amounts = Self::default();
+        for (id, amount) in entries {
+            amounts.set(id, amount);
+        }
+        amounts
+    }
+}
+
+/// The exact sum over records, and how many of them have the resource at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// Sum, in the resource's unit.
+    pub sum: i128,
+    /// Number of records in which the resource is present.
+    pub records: u32,
+}
+
+/// Exact totals by resource. Adding and taking away in any order gives the same totals as adding what is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals(SmallVec<[(ResourceId, Total); 4]>);
+
+impl Totals {
+    /// Adds a record's amounts.
+    pub fn add(&mut self, amounts: &Amounts) {
+        for (id, amount) in amounts.iter() {
+            let at = match self.0.binary_search_by_key(&id, |&(id, _)| id) {
+                Ok(found) => found,
+                Err(place) => {
+                    self.0.insert(place, (id, Total::default()));
+                    place
+                }
+            };
+            if let Some((_, total)) = self.0.get_mut(at) {
+                total.sum += i128::from(amount);
+                total.records = total.records.saturating_add(1);
+            }
+        }
+    }
+
+    /// Takes away amounts that were added before.
+    pub fn subtract(&mut self, amounts: &Amounts) {
+        for (id, amount) in amounts.iter() {
+            let found = self.0.binary_search_by_key(&id, |&(id, _)| id);
+            debug_assert!(found.is_ok(), "took away what was never added");
+            if let Some((_, total)) = found.ok().and_then(|found| self.0.get_mut(found)) {
+                total.sum -= i128::from(amount);
+                total.records = total.records.saturating_sub(1);
+            }
+        }
+        self.0.retain(|(_, total)| total.records > 0);
+    }
+
+    /// The total of a resource that is present in any record.
+    pub fn get(&self, id: ResourceId) -> Option<i128> {
+        let found = self.0.binary_search_by_key(&id, |&(id, _)| id).ok()?;
+        self.0.get(found).map(|(_, total)| total.sum)
+    }
+
+    /// All totals, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i128)> + '_ {
+        self.0.iter().map(|&(id, total)| (id, total.sum))
+    }
+
+    /// True if no record has any resource.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_forget_a_resource_with_its_last_record() {
+        let gpu = ResourceId(7);
+        let (mut totals, zero) = (Totals::default(), Amounts::from_iter([(gpu, 0)]));
+        totals.add(&zero);
+        totals.add(&Amounts::from_iter([(ResourceId::CPU, 5), (gpu, 1)]));
+        assert_eq!(totals.get(gpu), Some(1));
+        totals.subtract(&Amounts::from_iter([(ResourceId::CPU, 5), (gpu, 1)]));
+        assert_eq!(totals.get(gpu), Some(0), "present and zero");
+        assert_eq!(totals.get(ResourceId::CPU), None);
+        totals.subtract(&zero);
+        assert_eq!(totals, Totals::default());
+    }
+
+    #[test]
+    fn the_table_names_the_limit() {
+        let mut table = ResourceTable::default();
+        assert_eq!(table.intern("memory", 3), Ok(ResourceId::MEMORY));
+        assert!(table.intern("nvidia.com/gpu", 3).is_err());
+        let gpu = table.intern("nvidia.com/gpu", 4).unwrap();
+        assert_eq!(
+            (table.name(gpu), table.get("nvidia.com/gpu")),
+            ("nvidia.com/gpu", Some(gpu))
+        );
+    }
+}

@@ -1,0 +1,293 @@
+//! Columns: 256 nodes side by side, one array per resource and vector, shared until changed.
+
+use std::sync::Arc;
+
+use super::amounts::ResourceId;
+use super::node::NodeEntry;
+
+/// Nodes in a chunk.
+pub const CHUNK: usize = 256;
+
+/// A set of nodes of one chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mask([u64; 4]);
+
+impl Mask {
+    /// No node.
+    pub const NONE: Self = Self([0; 4]);
+    /// Every place of the chunk.
+    pub const ALL: Self = Self([u64::MAX; 4]);
+
+    /// True if the node at `offset` is in the set.
+    pub fn get(&self, offset: usize) -> bool {
+        self.0
+            .get(offset / 64)
+            .is_some_and(|word| word >> (offset % 64) & 1 == 1)
+    }
+
+    /// Puts the node at `offset` in or takes it out.
+    pub fn set(&mut self, offset: usize, member: bool) {
+        if let Some(word) = self.0.get_mut(offset / 64) {
+            let bit = 1 << (offset % 64);
+            *word = if member { *word | bit } else { *word & !bit };
+        }
+    }
+
+    /// The nodes in both sets.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let mut both = *self;
+        both.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= b);
+        both
+    }
+
+    /// The nodes of this set that are not in the other.
+    #[must_use]
+    pub fn and_not(&self, other: &Self) -> Self {
+        let mut rest = *self;
+        rest.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= !b);
+        rest
+    }
+
+    /// Number of nodes.
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
+    /// Offsets of the nodes, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        self.0.into_iter().enumerate().flat_map(|(i, mut word)| {
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros();
+                word &= word.wrapping_sub(1);
+                (bit < 64).then(|| i * 64 + bit as usize)
+            })
+        })
+    }
+}
+
+/// One vector of one resource over a chunk. Absent values are 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// In the resource's unit.
+    pub values: [f64; CHUNK],
+    /// Where there is a value at all.
+    pub present: Mask,
+}
+
+impl Column {
+    /// A column without values.
+    pub const EMPTY: Self = Self {
+        values: [0.0; CHUNK],
+        present: Mask::NONE,
+    };
+
+    fn get(&self, offset: usize) -> Option<f64> {
+        self.present
+            .get(offset)
+            .then(|| self.values.get(offset).copied())
+            .flatten()
+    }
+}
+
+/// Reads as zeros, nowhere present.
+static EMPTY: Column = Column::EMPTY;
+
+/// The vectors of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vector {
+    /// What pods may use, oversubscription included.
+    Allocatable = 0,
+    /// Requests of everything on the node, also of what is being released.
+    Used = 1,
+    /// Of that, being released.
+    Releasing = 2,
+    /// Promised out of what is being released.
+    Pipelined = 3,
+    /// Only in sessions under `compatibility: upstream`, where it may differ from allocatable − used.
+    Idle = 4,
+}
+
+const VECTORS: usize = 5;
+
+/// The columns of one resource; a vector that no node of the chunk has takes no room.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ResourceColumns {
+    id: ResourceId,
+    vectors: [Option<Arc<Column>>; VECTORS],
+}
+
+/// 256 consecutive slots of the node table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chunk {
+    columns: Vec<ResourceColumns>,
+    entries: Vec<Option<Arc<NodeEntry>>>,
+    live: Mask,
+    placeable: Mask,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self {
+            columns: Vec::new(),
+            entries: vec![None; CHUNK],
+            live: Mask::NONE,
+            placeable: Mask::NONE,
+        }
+    }
+}
+
+impl Chunk {
+    /// Slots that hold a node.
+    pub fn live(&self) -> &Mask {
+        &self.live
+    }
+
+    /// Of these, nodes on which something new may be placed: ready, not cordoned, valid.
+    pub fn placeable(&self) -> &Mask {
+        &self.placeable
+    }
+
+    /// The node at `offset`.
+    pub fn entry(&self, offset: usize) -> Option<&Arc<NodeEntry>> {
+        self.entries.get(offset)?.as_ref()
+    }
+
+    /// A vector of a resource over the chunk; zeros, nowhere present, if no node has it.
+    pub fn column(&self, id: ResourceId, vector: Vector) -> &Column {
+        self.stored(id, vector).map_or(&EMPTY, |column| column)
+    }
+
+    /// True if no node of the chunk has this resource in this vector.
+    pub fn lacks(&self, id: ResourceId, vector: Vector) -> bool {
+        self.stored(id, vector).is_none()
+    }
+
+    /// The value at one node.
+    pub fn value(&self, id: ResourceId, vector: Vector, offset: usize) -> Option<f64> {
+        self.column(id, vector).get(offset)
+    }
+
+    /// allocatable − used over the chunk, with `present` where either is.
+    pub fn idle(&self, id: ResourceId) -> Column {
+        if let Some(own) = self.stored(id, Vector::Idle) {
+            return own.clone();
+        }
+        let (allocatable, used) = (self.column(id, Vector::Allocatable), self.column(id, Vector::Used));
+        let mut idle = allocatable.clone();
+        for (idle, used) in idle.values.iter_mut().zip(&used.values) {
+            *idle -= used;
+        }
+        idle.present = union(&allocatable.present, &used.present);
+        idle
+    }
+
+    /// idle + releasing − pipelined over the chunk, with `present` where any of them is.
+    pub fn future_idle(&self, id: ResourceId) -> Column {
+        let mut future = self.idle(id);
+        let (releasing, pipelined) = (self.column(id, Vector::Releasing), self.column(id, Vector::Pipelined));
+        for (value, (releasing, pipelined)) in future
+            .values
+            .iter_mut()
+            .zip(releasing.values.iter().zip(&pipelined.values))
+        {
+            *value = *value + releasing - pipelined;
+        }
+        future.present = union(&future.present, &union(&releasing.present, &pipelined.present));
+        future
+    }
+
+    /// Resources that occur in any vector, by id.
+    pub fn resources(&self) -> impl Iterator<Item = ResourceId> + '_ {
+        self.columns.iter().map(|columns| columns.id)
+    }
+
+    fn stored(&self, id: ResourceId, vector: Vector) -> Option<&Column> {
+        let at = self.columns.binary_search_by_key(&id, |columns| columns.id).ok()?;
+        self.columns.get(at)?.vectors.get(vector as usize)?.as_deref()
+    }
+
+    /// Puts a node in, changes it, or takes it out; columns follow.
+    pub(crate) fn set_entry(&mut self, offset: usize, entry: Option<Arc<NodeEntry>>) {
+        self.live.set(offset, entry.is_some());
+        self.placeable
+            .set(offset, entry.as_ref().is_some_and(|entry| entry.is_placeable()));
+        let mut ids: Vec<ResourceId> = self.columns.iter().map(|columns| columns.id).collect();
+        if let Some(entry) = &entry {
+            ids.extend(entry.resources());
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        for id in ids {
+            for vector in [
+                Vector::Allocatable,
+                Vector::Used,
+                Vector::Releasing,
+                Vector::Pipelined,
+                Vector::Idle,
+            ] {
+                let value = entry.as_ref().and_then(|entry| entry.value(id, vector));
+                self.set_value(id, vector, offset, value);
+            }
+        }
+        if let Some(place) = self.entries.get_mut(offset) {
+            *place = entry;
+        }
+    }
+
+    /// Takes a node's entry out for a moment; columns keep showing it. To be followed by [`Self::set_entry`].
+    pub(crate) fn take_entry(&mut self, offset: usize) -> Option<Arc<NodeEntry>> {
+        self.entries.get_mut(offset)?.take()
+    }
+
+    fn set_value(&mut self, id: ResourceId, vector: Vector, offset: usize, value: Option<f64>) {
+        if self
+            .stored(id, vector)
+            .map_or(value.is_none(), |column| column.get(offset) == value)
+        {
+            return;
+        }
+        let at = match self.columns.binary_search_by_key(&id, |columns| columns.id) {
+            Ok(found) => found,
+            Err(place) => {
+                self.columns.insert(
+                    place,
+                    ResourceColumns {
+                        id,
+                        vectors: [const { None }; VECTORS],
+                    },
+                );
+                place
+            }
+        };
+        let Some(columns) = self.columns.get_mut(at) else {
+            return;
+        };
+        let Some(slot) = columns.vectors.get_mut(vector as usize) else {
+            return;
+        };
+        let column = Arc::make_mut(slot.get_or_insert_with(|| Arc::new(Column::EMPTY)));
+        column.present.set(offset, value.is_some());
+        if let Some(place) = column.values.get_mut(offset) {
+            *place = value.unwrap_or(0.0);
+        }
+        // A column that nobody uses any more is dropped, so that a chunk equals one built anew.
+        if column.present.is_empty() {
+            *slot = None;
+            if columns.vectors.iter().all(Option::is_none) {
+                self.columns.remove(at);
+            }
+        }
+    }
+}
+
+fn union(a: &Mask, b: &Mask) -> Mask {
+    let mut either = *a;
+    either.0.iter_mut().zip(b.0).for_each(|(a, b)| *a |= b);
+    either
+}

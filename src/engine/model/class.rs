@@ -1,0 +1,74 @@
+//! Task classes: what plugins see of a task. Tasks that differ only in name are one class.
+
+use std::sync::Arc;
+
+use super::amounts::{ResourceId, ResourceTable};
+use super::records::{TaskRecord, Texts, text};
+
+/// Amounts below this count as not requested, and differences below it as equal, in Volcano's units.
+pub const MIN_AMOUNT: f64 = 0.1;
+
+/// One resource that a task requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Requested {
+    /// Its id; one that no node can have if the View does not know the name.
+    pub id: ResourceId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// How much, in the resource's unit; at least [`MIN_AMOUNT`].
+    pub amount: f64,
+}
+
+/// What plugins see of a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskClass {
+    /// What it requests, the pod itself included, in the order that all sums run in: cpu, memory, then by name.
+    pub requested: Vec<Requested>,
+    /// Annotations that plugins declare.
+    pub annotations: Texts,
+}
+
+impl TaskClass {
+    /// The class of a task, whose resources are named by `resources`.
+    pub fn of(task: &TaskRecord, resources: &ResourceTable) -> Self {
+        let mut requested: Vec<Requested> = task
+            .requests
+            .iter()
+            .map(|(id, amount)| (id, amount as f64))
+            .filter(|&(_, amount)| amount >= MIN_AMOUNT)
+            .filter_map(|(id, amount)| {
+                Some(Requested {
+                    id,
+                    name: Arc::clone(resources.shared_name(id)?),
+                    amount,
+                })
+            })
+            .collect();
+        requested.sort_by(|a, b| order(a).cmp(&order(b)));
+        Self {
+            requested,
+            annotations: Arc::clone(&task.annotations),
+        }
+    }
+
+    /// How much it requests of a resource, 0 if nothing.
+    pub fn amount(&self, id: ResourceId) -> f64 {
+        self.requested
+            .iter()
+            .find(|requested| requested.id == id)
+            .map_or(0.0, |requested| requested.amount)
+    }
+
+    /// The text of an annotation.
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        text(&self.annotations, name)
+    }
+}
+
+fn order(requested: &Requested) -> (u8, &str) {
+    match requested.id {
+        ResourceId::CPU => (0, ""),
+        ResourceId::MEMORY => (1, ""),
+        _ => (2, &requested.name),
+    }
+}

@@ -1,0 +1,145 @@
+//! A node as stored: its record, the exact usage by tasks, and what columns show of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::amounts::{Amounts, ResourceId, Totals};
+use super::chunk::Vector;
+use super::problem::Problem;
+use super::records::{NodeRecord, TaskRecord, TaskStatus};
+
+/// What tasks take of a node, exactly.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Of all tasks on the node but pipelined ones.
+    pub used: Totals,
+    /// Of tasks that are being released.
+    pub releasing: Totals,
+    /// Of tasks that wait for what is being released.
+    pub pipelined: Totals,
+}
+
+impl Usage {
+    /// Counts a task in its status.
+    pub fn add(&mut self, requests: &Amounts, status: TaskStatus) {
+        self.each(status, |totals| totals.add(requests));
+    }
+
+    /// Takes a task out that was counted in this status.
+    pub fn subtract(&mut self, requests: &Amounts, status: TaskStatus) {
+        self.each(status, |totals| totals.subtract(requests));
+    }
+
+    /// True if no task counts.
+    pub fn is_empty(&self) -> bool {
+        self.used.is_empty() && self.releasing.is_empty() && self.pipelined.is_empty()
+    }
+
+    fn each(&mut self, status: TaskStatus, mut change: impl FnMut(&mut Totals)) {
+        match status {
+            TaskStatus::Pending | TaskStatus::Succeeded | TaskStatus::Failed => {}
+            TaskStatus::Pipelined => change(&mut self.pipelined),
+            TaskStatus::Releasing => {
+                change(&mut self.used);
+                change(&mut self.releasing);
+            }
+            TaskStatus::Allocated
+            | TaskStatus::Binding
+            | TaskStatus::Bound
+            | TaskStatus::Running
+            | TaskStatus::Unknown => change(&mut self.used),
+        }
+    }
+}
+
+/// Node vectors kept as the reference keeps them, for sessions under `compatibility: upstream`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UpstreamNode {
+    /// Idle amounts, with the reference's omissions; `None`: a name it does not have.
+    pub idle: BTreeMap<ResourceId, i128>,
+    /// Used amounts.
+    pub used: BTreeMap<ResourceId, i128>,
+    /// Releasing amounts.
+    pub releasing: BTreeMap<ResourceId, i128>,
+    /// Pipelined amounts.
+    pub pipelined: BTreeMap<ResourceId, i128>,
+    /// The node's own copies of its tasks.
+    pub tasks: BTreeMap<Arc<str>, Arc<TaskRecord>>,
+}
+
+/// A node as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeEntry {
+    /// The record.
+    pub record: Arc<NodeRecord>,
+    /// Its owner.
+    pub source: Arc<str>,
+    /// What tasks take of it.
+    pub usage: Usage,
+    /// Faults of a newer record that was refused; this one is the last good one.
+    pub invalid: Option<Arc<[Problem]>>,
+    /// In a session under `compatibility: upstream`, once touched.
+    pub upstream: Option<Arc<UpstreamNode>>,
+}
+
+impl NodeEntry {
+    /// True if something new may be placed here.
+    pub fn is_placeable(&self) -> bool {
+        self.record.ready != Some(false) && !self.record.unschedulable && self.invalid.is_none()
+    }
+
+    /// Resources in any vector; may repeat.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = ResourceId> + '_ {
+        let given = [
+            Some(&self.record.allocatable),
+            self.record.oversubscription.as_ref(),
+            self.record.unattributed_used.as_ref(),
+        ];
+        let tasks = [&self.usage.used, &self.usage.releasing, &self.usage.pipelined];
+        let upstream = self.upstream.iter().flat_map(|own| {
+            [&own.idle, &own.used, &own.releasing, &own.pipelined]
+                .into_iter()
+                .flat_map(|vector| vector.keys().copied())
+        });
+        let given = given
+            .into_iter()
+            .flatten()
+            .flat_map(|amounts| amounts.iter().map(|(id, _)| id));
+        given
+            .chain(tasks.into_iter().flat_map(|totals| totals.iter().map(|(id, _)| id)))
+            .chain(upstream)
+    }
+
+    /// The exact amount of a resource in a vector, if the node has it there.
+    pub fn exact(&self, id: ResourceId, vector: Vector) -> Option<i128> {
+        let both = |a: Option<i128>, b: Option<i128>| match (a, b) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
+        };
+        let given = |amounts: Option<&Amounts>| amounts.and_then(|amounts| amounts.get(id)).map(i128::from);
+        if let (Some(own), false) = (&self.upstream, matches!(vector, Vector::Allocatable)) {
+            return match vector {
+                Vector::Used => own.used.get(&id),
+                Vector::Releasing => own.releasing.get(&id),
+                Vector::Pipelined => own.pipelined.get(&id),
+                Vector::Idle | Vector::Allocatable => own.idle.get(&id),
+            }
+            .copied();
+        }
+        match vector {
+            Vector::Allocatable => both(
+                given(Some(&self.record.allocatable)),
+                given(self.record.oversubscription.as_ref()),
+            ),
+            Vector::Used => both(given(self.record.unattributed_used.as_ref()), self.usage.used.get(id)),
+            Vector::Releasing => self.usage.releasing.get(id),
+            Vector::Pipelined => self.usage.pipelined.get(id),
+            Vector::Idle => None,
+        }
+    }
+
+    /// The same as the kernels see it.
+    pub(crate) fn value(&self, id: ResourceId, vector: Vector) -> Option<f64> {
+        self.exact(id, vector).map(|amount| amount as f64)
+    }
+}

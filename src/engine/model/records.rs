@@ -1,0 +1,194 @@
+//! The records that sources send: nodes, queues, jobs and tasks.
+
+use std::sync::Arc;
+
+use super::amounts::Amounts;
+
+/// Names to texts, sorted by name: labels or annotations, only those that plugins declare.
+pub type Texts = Arc<[(Arc<str>, Arc<str>)]>;
+
+/// The text of a name.
+pub fn text<'a>(texts: &'a Texts, name: &str) -> Option<&'a str> {
+    let at = texts.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
+    texts.get(at).map(|(_, text)| &**text)
+}
+
+/// A machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeRecord {
+    /// Key.
+    pub name: Arc<str>,
+    /// Incarnation; empty: not said.
+    pub uid: Arc<str>,
+    /// Labels that plugins declare.
+    pub labels: Texts,
+    /// What pods may use, raw.
+    pub allocatable: Amounts,
+    /// Added to `allocatable`.
+    pub oversubscription: Option<Amounts>,
+    /// The Ready condition, if it was said; otherwise ready.
+    pub ready: Option<bool>,
+    /// Cordoned.
+    pub unschedulable: bool,
+    /// Used by pods that are not records here, `pods` included.
+    pub unattributed_used: Option<Amounts>,
+    /// The same in non-zero requests, cpu and memory only.
+    pub unattributed_nonzero_used: Option<Amounts>,
+}
+
+/// State of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueState {
+    /// Not said; treated as open.
+    #[default]
+    Unspecified,
+    /// Takes jobs.
+    Open,
+    /// Takes no jobs.
+    Closed,
+    /// Takes no new jobs.
+    Closing,
+    /// Volcano's Unknown.
+    Unknown,
+}
+
+/// A queue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueueRecord {
+    /// Key.
+    pub name: Arc<str>,
+    /// Incarnation; empty: not said.
+    pub uid: Arc<str>,
+    /// Seconds since 1970; `None`: oldest.
+    pub creation_time: Option<i64>,
+    /// Annotations that plugins declare.
+    pub annotations: Texts,
+    /// spec.weight; `None`: 1.
+    pub weight: Option<i32>,
+    /// spec.priority, larger first.
+    pub priority: i32,
+    /// status.state.
+    pub state: QueueState,
+    /// Parent queue; empty: the root.
+    pub parent: Arc<str>,
+    /// spec.reclaimable; `None`: true.
+    pub reclaimable: Option<bool>,
+    /// Hard ceiling.
+    pub capability: Option<Amounts>,
+    /// Soft entitlement.
+    pub deserved: Option<Amounts>,
+    /// Floor that nobody else may use.
+    pub guarantee: Option<Amounts>,
+}
+
+/// Phase of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobPhase {
+    /// Not said.
+    #[default]
+    Unspecified,
+    /// Waits for admission.
+    Pending,
+    /// Admitted, not yet running.
+    Inqueue,
+    /// At least `min_member` tasks run.
+    Running,
+    /// Some run, fewer than `min_member`.
+    Unknown,
+    /// Done.
+    Completed,
+}
+
+/// A gang.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobRecord {
+    /// Key: `namespace/name`.
+    pub name: Arc<str>,
+    /// Incarnation; empty: not said.
+    pub uid: Arc<str>,
+    /// Its queue.
+    pub queue: Arc<str>,
+    /// Seconds since 1970; `None`: oldest.
+    pub creation_time: Option<i64>,
+    /// Larger first.
+    pub priority: i32,
+    /// status.phase.
+    pub phase: JobPhase,
+    /// Fewer tasks than this are not worth starting.
+    pub min_member: i32,
+    /// spec.minResources.
+    pub min_resources: Option<Amounts>,
+    /// Annotations that plugins declare.
+    pub annotations: Texts,
+}
+
+/// Where a task stands, in Volcano's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskStatus {
+    /// Has no node.
+    #[default]
+    Pending,
+    /// Given a node in this cycle.
+    Allocated,
+    /// Waits for what is being released on its node.
+    Pipelined,
+    /// Bind sent.
+    Binding,
+    /// Bound, not yet running.
+    Bound,
+    /// Runs.
+    Running,
+    /// Being deleted.
+    Releasing,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly.
+    Failed,
+    /// Volcano's Unknown.
+    Unknown,
+}
+
+impl TaskStatus {
+    /// True if the task counts in its job's `allocated`.
+    pub fn is_allocated(self) -> bool {
+        matches!(self, Self::Allocated | Self::Binding | Self::Bound | Self::Running)
+    }
+
+    /// True if the task, on a node, takes part in that node's vectors.
+    pub fn is_on_node(self) -> bool {
+        !matches!(self, Self::Pending | Self::Succeeded | Self::Failed)
+    }
+}
+
+/// A pod: stored, asked about, or imagined.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskRecord {
+    /// Key: `namespace/name`; may be empty in questions.
+    pub name: Arc<str>,
+    /// Incarnation; empty: not said.
+    pub uid: Arc<str>,
+    /// Its job; empty: none.
+    pub job: Arc<str>,
+    /// Larger first.
+    pub priority: i32,
+    /// Where it stands.
+    pub status: TaskStatus,
+    /// The node that it is on, or waits for; empty: none.
+    pub node: Arc<str>,
+    /// Has a scheduling gate.
+    pub gated: bool,
+    /// status.nominatedNodeName; empty: none.
+    pub nominated_node: Arc<str>,
+    /// Annotations that plugins declare.
+    pub annotations: Texts,
+    /// Effective requests, the pod itself included: `pods` is at least 1.
+    pub requests: Amounts,
+    /// Effective limits.
+    pub limits: Option<Box<Amounts>>,
+    /// Kubernetes' non-zero requests, cpu and memory only.
+    pub nonzero_requests: Option<Box<Amounts>>,
+    /// What `NodeResourcesFitPlus` adds for this pod.
+    pub counted_requests: Option<Box<Amounts>>,
+    /// Seconds since 1970; `None`: oldest.
+    pub creation_time: Option<i64>,
+}

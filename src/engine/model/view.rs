@@ -1,0 +1,381 @@
+//! The View: frozen state in columns. Clones share everything; a change copies only what it touches.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::amounts::{Amounts, ResourceTable, Totals};
+use super::chunk::{CHUNK, Chunk};
+use super::node::{NodeEntry, Usage};
+use super::problem::Problem;
+use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
+use super::table::Table;
+
+/// Position of a node in the node table: chunk `slot / 256`, offset `slot % 256`.
+pub type Slot = u32;
+
+const CHUNK_SLOTS: Slot = 256;
+const _: () = assert!(CHUNK_SLOTS as usize == CHUNK);
+
+/// Names of nodes to slots. Within one generation of the node table it only grows, so that all Views of the generation
+/// share one; a View believes it only as far as its own entry at that slot has the name.
+pub trait NodeIndex: Debug + Send + Sync {
+    /// The slot of a name, if it ever had one.
+    fn slot(&self, name: &str) -> Option<Slot>;
+}
+
+/// Rank of a slot without a node.
+const NO_RANK: u32 = u32::MAX;
+
+/// The index of a cluster that comes whole: names sorted, with their slots.
+impl NodeIndex for Table<Slot> {
+    fn slot(&self, name: &str) -> Option<Slot> {
+        self.get(name).copied()
+    }
+}
+
+/// A record with its owner.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored<R> {
+    /// The record.
+    pub record: R,
+    /// Its owner.
+    pub source: Arc<str>,
+    /// Faults of a newer record that was refused; this one is the last good one.
+    pub invalid: Option<Arc<[Problem]>>,
+}
+
+/// The kinds of record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A node.
+    Node,
+    /// A queue.
+    Queue,
+    /// A job.
+    Job,
+    /// A task.
+    Task,
+}
+
+/// Frozen state.
+#[derive(Clone, Debug)]
+pub struct View {
+    resources: Arc<ResourceTable>,
+    index: Arc<dyn NodeIndex>,
+    generation: u64,
+    slots: Slot,
+    chunks: Vec<Arc<Chunk>>,
+    ranks: Arc<[u32]>,
+    /// Usage of nodes that tasks name and that are not there.
+    homeless: Table<Arc<Usage>>,
+    queues: Table<Arc<Stored<QueueRecord>>>,
+    jobs: Table<Arc<Stored<JobRecord>>>,
+    tasks: Table<Arc<Stored<TaskRecord>>>,
+    /// Requests of each job's tasks in Allocated, Binding, Bound and Running, whether or not the job is there.
+    allocated: Table<Arc<Totals>>,
+}
+
+impl View {
+    /// An empty View over a node table.
+    pub fn new(index: Arc<dyn NodeIndex>, generation: u64) -> Self {
+        Self {
+            resources: Arc::default(),
+            index,
+            generation,
+            slots: 0,
+            chunks: Vec::new(),
+            ranks: Arc::default(),
+            homeless: Table::default(),
+            queues: Table::default(),
+            jobs: Table::default(),
+            tasks: Table::default(),
+            allocated: Table::default(),
+        }
+    }
+
+    /// Names of resources.
+    pub fn resources(&self) -> &Arc<ResourceTable> {
+        &self.resources
+    }
+
+    /// Takes a table in which more names are known; ids keep their meaning.
+    pub fn set_resources(&mut self, resources: Arc<ResourceTable>) {
+        debug_assert!(resources.len() >= self.resources.len(), "a resource table only grows");
+        self.resources = resources;
+    }
+
+    /// Generation of the node table: slots of another one mean other nodes.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Length of the node table; slots of removed nodes count.
+    pub fn slots(&self) -> Slot {
+        self.slots
+    }
+
+    /// Chunks in slot order; the last one may reach beyond [`Self::slots`].
+    pub fn chunks(&self) -> &[Arc<Chunk>] {
+        &self.chunks
+    }
+
+    /// Number of nodes.
+    pub fn node_count(&self) -> u32 {
+        self.chunks.iter().map(|chunk| chunk.live().count()).sum()
+    }
+
+    /// The node at a slot.
+    pub fn node(&self, slot: Slot) -> Option<&Arc<NodeEntry>> {
+        let (chunk, offset) = place(slot);
+        self.chunks.get(chunk)?.entry(offset)
+    }
+
+    /// The slot of a node that is there.
+    pub fn slot_of(&self, name: &str) -> Option<Slot> {
+        let slot = self.index.slot(name)?;
+        (*self.node(slot)?.record.name == *name).then_some(slot)
+    }
+
+    /// The node of a name.
+    pub fn node_named(&self, name: &str) -> Option<&Arc<NodeEntry>> {
+        self.node(self.slot_of(name)?)
+    }
+
+    /// All nodes with their slots, by slot.
+    pub fn nodes(&self) -> impl Iterator<Item = (Slot, &Arc<NodeEntry>)> {
+        (0..).zip(&self.chunks).flat_map(|(number, chunk): (Slot, _)| {
+            chunk.live().iter().filter_map(move |offset| {
+                let slot = number * CHUNK_SLOTS + Slot::try_from(offset).ok()?;
+                Some((slot, chunk.entry(offset)?))
+            })
+        })
+    }
+
+    /// Position of each slot's node among all names, sorted: how ties break. Complete after [`Self::refresh_ranks`].
+    pub fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    /// Queues by name.
+    pub fn queues(&self) -> &Table<Arc<Stored<QueueRecord>>> {
+        &self.queues
+    }
+
+    /// Jobs by name.
+    pub fn jobs(&self) -> &Table<Arc<Stored<JobRecord>>> {
+        &self.jobs
+    }
+
+    /// Tasks by name.
+    pub fn tasks(&self) -> &Table<Arc<Stored<TaskRecord>>> {
+        &self.tasks
+    }
+
+    /// What the tasks of a job hold: those in Allocated, Binding, Bound and Running.
+    pub fn job_allocated(&self, job: &str) -> Option<&Totals> {
+        self.allocated.get(job).map(|totals| &**totals)
+    }
+
+    /// Who owns a record.
+    pub fn source_of(&self, kind: Kind, name: &str) -> Option<&Arc<str>> {
+        match kind {
+            Kind::Node => self.node_named(name).map(|entry| &entry.source),
+            Kind::Queue => self.queues.get(name).map(|stored| &stored.source),
+            Kind::Job => self.jobs.get(name).map(|stored| &stored.source),
+            Kind::Task => self.tasks.get(name).map(|stored| &stored.source),
+        }
+    }
+
+    /// Puts a node in the place of the one of its name. The name must be in the index; otherwise nothing changes and
+    /// the answer is false.
+    pub fn put_node(&mut self, record: Arc<NodeRecord>, source: &Arc<str>) -> bool {
+        let Some(slot) = self.index.slot(&record.name) else {
+            return false;
+        };
+        let usage = match self.node(slot) {
+            Some(old) => old.usage.clone(),
+            None => self
+                .homeless
+                .remove(&record.name)
+                .map(Arc::unwrap_or_clone)
+                .unwrap_or_default(),
+        };
+        if self.ranks.get(slot as usize).is_none_or(|rank| *rank == NO_RANK) {
+            self.ranks = Arc::default();
+        }
+        let entry = NodeEntry {
+            record,
+            source: Arc::clone(source),
+            usage,
+            invalid: None,
+            upstream: None,
+        };
+        let (chunk, offset) = place(slot);
+        if self.chunks.len() <= chunk {
+            self.chunks.resize_with(chunk + 1, Arc::default);
+        }
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            Arc::make_mut(chunk).set_entry(offset, Some(Arc::new(entry)));
+        }
+        self.slots = self.slots.max(slot + 1);
+        true
+    }
+
+    /// Takes a node away. What its tasks use is kept until it comes back.
+    pub fn remove_node(&mut self, name: &str) -> bool {
+        let Some(slot) = self.slot_of(name) else {
+            return false;
+        };
+        if let Some(entry) = self.node(slot).filter(|entry| !entry.usage.is_empty()) {
+            let usage = Arc::new(entry.usage.clone());
+            self.homeless.insert(Arc::from(name), usage);
+        }
+        let (chunk, offset) = place(slot);
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            Arc::make_mut(chunk).set_entry(offset, None);
+        }
+        true
+    }
+
+    /// Brings [`Self::ranks`] up to date; needed once after nodes were put whose names are new.
+    pub fn refresh_ranks(&mut self) {
+        if self.ranks.len() == self.slots as usize {
+            return;
+        }
+        let mut names: Vec<(&str, Slot)> = self.nodes().map(|(slot, entry)| (&*entry.record.name, slot)).collect();
+        names.sort_unstable();
+        let mut ranks = vec![NO_RANK; self.slots as usize];
+        for (rank, (_, slot)) in (0..).zip(names) {
+            if let Some(place) = ranks.get_mut(slot as usize) {
+                *place = rank;
+            }
+        }
+        self.ranks = ranks.into();
+    }
+
+    /// Puts a queue in the place of the one of its name.
+    pub fn put_queue(&mut self, record: QueueRecord, source: &Arc<str>) {
+        self.queues.insert(Arc::clone(&record.name), stored(record, source));
+    }
+
+    /// Takes a queue away.
+    pub fn remove_queue(&mut self, name: &str) -> bool {
+        self.queues.remove(name).is_some()
+    }
+
+    /// Puts a job in the place of the one of its name.
+    pub fn put_job(&mut self, record: JobRecord, source: &Arc<str>) {
+        self.jobs.insert(Arc::clone(&record.name), stored(record, source));
+    }
+
+    /// Takes a job away.
+    pub fn remove_job(&mut self, name: &str) -> bool {
+        self.jobs.remove(name).is_some()
+    }
+
+    /// Puts a task in the place of the one of its name; its node and its job follow.
+    pub fn put_task(&mut self, record: TaskRecord, source: &Arc<str>) {
+        self.account(&record, true);
+        if let Some(old) = self.tasks.insert(Arc::clone(&record.name), stored(record, source)) {
+            self.account(&old.record, false);
+        }
+    }
+
+    /// Takes a task away; its node and its job follow.
+    pub fn remove_task(&mut self, name: &str) -> bool {
+        let Some(old) = self.tasks.remove(name) else {
+            return false;
+        };
+        self.account(&old.record, false);
+        true
+    }
+
+    /// Marks the record of a name, if there is one, as outdated by a refused one (`Some`), or as good again (`None`).
+    pub fn set_invalid(&mut self, kind: Kind, name: &str, problems: Option<Arc<[Problem]>>) {
+        fn mark<R: Clone>(table: &mut Table<Arc<Stored<R>>>, name: &str, invalid: Option<Arc<[Problem]>>) {
+            if let Some(old) = table.get(name) {
+                let marked = Stored {
+                    invalid,
+                    ..Stored::clone(old)
+                };
+                table.insert(Arc::from(name), Arc::new(marked));
+            }
+        }
+        match kind {
+            Kind::Node => self.change_node(name, |entry| entry.invalid = problems),
+            Kind::Queue => mark(&mut self.queues, name, problems),
+            Kind::Job => mark(&mut self.jobs, name, problems),
+            Kind::Task => mark(&mut self.tasks, name, problems),
+        }
+    }
+
+    /// Changes a node that is there.
+    pub(crate) fn change_node(&mut self, name: &str, change: impl FnOnce(&mut NodeEntry)) {
+        let Some(slot) = self.slot_of(name) else {
+            return;
+        };
+        let (chunk, offset) = place(slot);
+        let Some(chunk) = self.chunks.get_mut(chunk).map(Arc::make_mut) else {
+            return;
+        };
+        if let Some(mut entry) = chunk.take_entry(offset) {
+            change(Arc::make_mut(&mut entry));
+            chunk.set_entry(offset, Some(entry));
+        }
+    }
+
+    /// Counts a task in what its job holds, or takes it out.
+    pub(crate) fn account_job(&mut self, job: &str, requests: &Amounts, add: bool) {
+        if job.is_empty() {
+            return;
+        }
+        let mut totals = self.allocated.remove(job).unwrap_or_default();
+        let own = Arc::make_mut(&mut totals);
+        if add {
+            own.add(requests);
+        } else {
+            own.subtract(requests);
+        }
+        if !own.is_empty() {
+            self.allocated.insert(Arc::from(job), totals);
+        }
+    }
+
+    /// Counts a task where it stands, or takes it out from there.
+    fn account(&mut self, task: &TaskRecord, add: bool) {
+        if task.status.is_allocated() {
+            self.account_job(&task.job, &task.requests, add);
+        }
+        if task.node.is_empty() || !task.status.is_on_node() {
+            return;
+        }
+        let change = |usage: &mut Usage| {
+            if add {
+                usage.add(&task.requests, task.status);
+            } else {
+                usage.subtract(&task.requests, task.status);
+            }
+        };
+        if self.slot_of(&task.node).is_some() {
+            self.change_node(&task.node, |entry| change(&mut entry.usage));
+            return;
+        }
+        let mut usage = self.homeless.remove(&task.node).unwrap_or_default();
+        change(Arc::make_mut(&mut usage));
+        if !usage.is_empty() {
+            self.homeless.insert(Arc::clone(&task.node), usage);
+        }
+    }
+}
+
+fn stored<R>(record: R, source: &Arc<str>) -> Arc<Stored<R>> {
+    Arc::new(Stored {
+        record,
+        source: Arc::clone(source),
+        invalid: None,
+    })
+}
+
+fn place(slot: Slot) -> (usize, usize) {
+    (slot as usize / CHUNK, slot as usize % CHUNK)
+}

@@ -1,0 +1,123 @@
+//! The contract of plugins: batch hooks over columns. A hook takes a task class and fills columns.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::model::{CHUNK, Chunk, Mask, Problem, TaskClass, View};
+use super::policy::{Arguments, Compatibility, Report, Value};
+
+/// Scores of the nodes of one chunk.
+pub type Scores = [f64; CHUNK];
+
+/// What refused the nodes of one chunk: 0 passes, `n` is reason `n` of the filter that wrote it.
+pub type Verdicts = [u8; CHUNK];
+
+/// A plugin of a policy, compiled once and never changed.
+pub trait Plugin: Debug + Send + Sync {
+    /// Which hooks it registers; the others are never called.
+    fn hooks(&self) -> Hooks;
+
+    /// Its arguments with every default put in and every repair made, in the spelling of the policy document.
+    fn effective_arguments(&self) -> Value;
+
+    /// Prepares scoring of a task class.
+    ///
+    /// # Errors
+    /// The class carries something that the plugin cannot read, such as a malformed annotation.
+    fn scorer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Result<Box<dyn Scorer + 'a>, Problem>;
+
+    /// Prepares filtering for a task class.
+    ///
+    /// # Errors
+    /// As [`Self::scorer`].
+    fn filterer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Result<Box<dyn Filterer + 'a>, Problem>;
+}
+
+/// Hooks that a plugin registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hooks {
+    /// Takes part in Filter.
+    pub filter: bool,
+    /// Takes part in Score.
+    pub score: bool,
+}
+
+/// A plugin's score for one task class.
+pub trait Scorer {
+    /// Names of its parts, in the order in which they add up; one empty name: the whole plugin.
+    fn parts(&self) -> &[&'static str];
+
+    /// Fills one column per part, for every place of the chunk; places without a node may hold anything finite.
+    fn score(&self, chunk: &Chunk, parts: &mut [Scores]);
+
+    /// What was overlooked in the class, such as an annotation that the reference ignores.
+    fn warnings(&self) -> Vec<Problem> {
+        Vec::new()
+    }
+}
+
+/// A plugin's filter for one task class.
+pub trait Filterer {
+    /// Judges the nodes of the chunk that are in `among`, and writes the number of a reason where one refuses.
+    fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts);
+
+    /// Reason `number`, without figures.
+    fn reason(&self, number: u8) -> Reason;
+
+    /// The figures that reason `number` compared at one node.
+    fn figures(&self, chunk: &Chunk, offset: usize, number: u8) -> Vec<Figure>;
+}
+
+/// May evictions help?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resolution {
+    /// They may.
+    Unschedulable,
+    /// They cannot.
+    Unresolvable,
+}
+
+/// Why something was refused, for people and programs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reason {
+    /// Plugin, or `node-state`, `resource-fit`.
+    pub plugin: Arc<str>,
+    /// Stable word, usable as the reason of a Kubernetes event.
+    pub code: &'static str,
+    /// Sentence, usable as the message of that event.
+    pub message: String,
+    /// May evictions help?
+    pub resolution: Resolution,
+    /// Resource that was short; empty: none in particular.
+    pub resource: Arc<str>,
+}
+
+/// One figure of a reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What it is: `requested cpu`, `idle memory`.
+    pub name: String,
+    /// In `unit`.
+    pub value: f64,
+    /// `cores`, `bytes`, `cards`, or empty for a plain count.
+    pub unit: &'static str,
+}
+
+/// A row of the registry.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginDef {
+    /// Name in a policy.
+    pub name: &'static str,
+    /// Families of questions that it takes part in, sorted.
+    pub families: &'static [&'static str],
+    /// Annotations of tasks that it reads.
+    pub task_annotations: &'static [&'static str],
+    /// Annotations of jobs that it reads.
+    pub job_annotations: &'static [&'static str],
+    /// Annotations of queues that it reads.
+    pub queue_annotations: &'static [&'static str],
+    /// Labels of nodes that it reads; a trailing `*` means any that begins so.
+    pub node_labels: &'static [&'static str],
+    /// Compiles its arguments. Faults go to the report; with a fault among them the result is not used.
+    pub compile: fn(&Arguments, Compatibility, &mut Report) -> Arc<dyn Plugin>,
+}
