@@ -1,0 +1,77 @@
+//! Finds the recordings: compressed ones of this project, or a directory of plain ones.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// One file of recorded cases.
+pub(crate) struct Recording {
+    /// The file's name, for messages.
+    pub(crate) file: String,
+    /// What the file says it holds.
+    pub(crate) family: String,
+    /// Its cases.
+    pub(crate) cases: Vec<Value>,
+}
+
+/// The directory to run: `PUMICE_VECTORS`, else the one in the project.
+pub(crate) fn directory() -> PathBuf {
+    std::env::var_os("PUMICE_VECTORS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors"),
+        PathBuf::from,
+    )
+}
+
+/// All recordings in a directory, by file name.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub(crate) fn list(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry
+            .map_err(|error| format!("{}: {error}", directory.display()))?
+            .path();
+        let name = path.to_string_lossy();
+        if name.ends_with(".json") || name.ends_with(".json.gz") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads one recording.
+///
+/// # Errors
+/// The file cannot be read, or is no recording.
+pub(crate) fn read(path: &Path) -> Result<Recording, String> {
+    let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let mut text = String::new();
+    let mut file = File::open(path).map_err(|error| fault(&error))?;
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        flate2::read::MultiGzDecoder::new(file)
+            .read_to_string(&mut text)
+            .map_err(|error| fault(&error))?;
+    } else {
+        file.read_to_string(&mut text).map_err(|error| fault(&error))?;
+    }
+    let mut value: Value = serde_json::from_str(&text).map_err(|error| fault(&error))?;
+    let family = value["family"].as_str().map(str::to_owned);
+    let cases = value
+        .get_mut("cases")
+        .and_then(Value::as_array_mut)
+        .map(std::mem::take);
+    let (Some(family), Some(cases)) = (family, cases) else {
+        return Err(fault(&"has no `family` or no `cases`"));
+    };
+    let file = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    Ok(Recording { file, family, cases })
+}

@@ -1,0 +1,153 @@
+//! Recorded answers of the reference, asked again: every family that is present, case by case.
+//!
+//! `PUMICE_VECTORS=DIR` runs a directory of plain `.json` files instead of `tests/vectors`; what a file holds stands in
+//! the file. What is not served or not askable is named, and counts neither way.
+#![expect(clippy::print_stdout, reason = "the lines are the report of `make vectors`")]
+
+mod files;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// What became of one case.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// The answer is the recorded one.
+    Pass,
+    /// It is another one.
+    Fail {
+        /// What was recorded.
+        expected: String,
+        /// What was answered.
+        got: String,
+    },
+    /// This kind of case cannot be asked; its name.
+    NotServed(String),
+}
+
+/// Everything that differs in one case.
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    expected: Vec<String>,
+    got: Vec<String>,
+}
+
+impl Differences {
+    /// Notes a difference, if there is one.
+    pub(crate) fn same<T: PartialEq + std::fmt::Debug + ?Sized>(&mut self, what: &str, expected: &T, got: &T) {
+        if expected != got {
+            self.differ(what, expected, got);
+        }
+    }
+
+    /// Notes a difference of two floats that are not the same number to the last bit (`-0` is `0`).
+    pub(crate) fn same_float(&mut self, what: &str, expected: f64, got: f64) {
+        if expected.to_bits() != got.to_bits() && !(expected == 0.0 && got == 0.0) {
+            self.differ(what, &expected, &got);
+        }
+    }
+
+    /// Notes a difference.
+    pub(crate) fn differ<A: std::fmt::Debug + ?Sized, B: std::fmt::Debug + ?Sized>(
+        &mut self,
+        what: &str,
+        expected: &A,
+        got: &B,
+    ) {
+        self.expected.push(format!("{what} {expected:?}"));
+        self.got.push(format!("{what} {got:?}"));
+    }
+
+    /// The verdict on the case.
+    pub(crate) fn verdict(self) -> Verdict {
+        if self.expected.is_empty() {
+            return Verdict::Pass;
+        }
+        Verdict::Fail {
+            expected: self.expected.join(", "),
+            got: self.got.join(", "),
+        }
+    }
+}
+
+/// Judges one case of a family.
+type Check = fn(&mut Bench, &Value) -> Verdict;
+
+/// Families that are asked. The others are named.
+const FAMILIES: &[(&str, Check)] = &[];
+
+/// What the cases are asked of, and what could not be asked.
+#[derive(Default)]
+pub(crate) struct Bench {
+    not_asked: BTreeMap<String, u32>,
+}
+
+impl Bench {
+    /// Names a part of a case that cannot be asked; the rest of the case still counts.
+    pub(crate) fn not_asked(&mut self, what: impl Into<String>) {
+        *self.not_asked.entry(what.into()).or_default() += 1;
+    }
+}
+
+/// Passed and failed cases.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    passed: u32,
+    failed: u32,
+}
+
+/// Runs one family and prints its line; a failure prints family, case, expected and got.
+fn run_family(bench: &mut Bench, family: &str, cases: &[Value]) -> Count {
+    let mut count = Count::default();
+    let Some((_, check)) = FAMILIES.iter().find(|(name, _)| *name == family) else {
+        println!("{family}: {} cases, family not served", cases.len());
+        return count;
+    };
+    bench.not_asked.clear();
+    for case in cases {
+        match check(bench, case) {
+            Verdict::Pass => count.passed += 1,
+            Verdict::Fail { expected, got } => {
+                count.failed += 1;
+                let name = case["name"].as_str().unwrap_or("without a name");
+                println!("FAILED {family}, case {name:?}\n  expected: {expected}\n  got:      {got}");
+            }
+            Verdict::NotServed(kind) => bench.not_asked(kind),
+        }
+    }
+    let mut line = format!("{family}: {} passed, {} failed", count.passed, count.failed);
+    for (kind, times) in &bench.not_asked {
+        let _ = write!(line, "; not asked: {times} × {kind}");
+    }
+    println!("{line}");
+    count
+}
+
+#[test]
+fn run() {
+    // libtest may have left its own words on the line.
+    println!();
+    let files = files::list(&files::directory()).unwrap();
+    assert!(!files.is_empty(), "{}: no recordings", files::directory().display());
+    let (mut bench, mut total) = (Bench::default(), Count::default());
+    for path in files {
+        match files::read(&path) {
+            Ok(recording) => {
+                let count = run_family(&mut bench, &recording.family, &recording.cases);
+                if count.passed + count.failed == 0 && recording.cases.is_empty() {
+                    println!("{}: holds no cases", recording.file);
+                }
+                total.passed += count.passed;
+                total.failed += count.failed;
+            }
+            Err(fault) => {
+                total.failed += 1;
+                println!("FAILED {fault}");
+            }
+        }
+    }
+    println!("{} passed, {} failed", total.passed, total.failed);
+    assert_eq!(total.failed, 0, "recorded answers differ");
+}
