@@ -1,0 +1,66 @@
+# Everything a person does with this repository. The same targets run in .ci/run.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+BUF_VERSION := 1.75.0
+BUF_HOME := .cache/buf
+BUF := $(BUF_HOME)/node_modules/.bin/buf
+
+.PHONY: help demo test vectors refresh-vectors lint fmt proto proto-baseline bench pure doc release ci rust clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: rust ## Start a server, load small clusters, show every answer of the README; ends by itself
+	@$(CARGO) run --locked --quiet -- demo
+
+test: rust ## Run all tests, those in the documentation too
+	$(CARGO) test --locked
+
+vectors: rust ## Compare with the recorded answers (PUMICE_VECTORS=DIR: those of a directory)
+	@$(CARGO) test --locked --quiet --test it vectors -- --nocapture
+
+lint: rust proto ## Check format, lints and protocol files
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+
+fmt: rust ## Format the code
+	$(CARGO) fmt
+
+proto: $(BUF) ## Lint the protocol files and compare them with the baseline
+	$(BUF) lint proto
+	$(BUF) breaking proto --against proto/baseline.binpb
+
+proto-baseline: $(BUF) ## Take today's protocol files as the baseline (before a release only)
+	$(BUF) build proto -o proto/baseline.binpb
+
+bench: rust ## Measure the engine
+	$(CARGO) bench --locked
+
+pure: rust ## Prove that the engine has no I/O: build it without the service
+	$(CARGO) check --locked --lib --no-default-features
+
+doc: rust ## Build the reference, warnings are errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+
+release: rust ## Build target/release/pumice
+	$(CARGO) build --locked --release
+
+ci: ## All of it, as a build machine does
+	@.ci/run
+
+clean: ## Remove what was built
+	rm -rf target .cache
+
+# The compiler is the reader's own choice, so it is asked for and not installed.
+rust:
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust with rustup (https://rustup.rs), then run make again" >&2; exit 1; }
+
+# The protocol checker, at one exact version; it brings its binary as a package of the same version.
+$(BUF): Makefile
+	@command -v npm >/dev/null || { echo "npm is missing: install Node.js, which carries the protocol checker" >&2; exit 1; }
+	@mkdir -p $(BUF_HOME)
+	@npm install --prefix $(BUF_HOME) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error @bufbuild/buf@$(BUF_VERSION)
+	@touch $(BUF)
