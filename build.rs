@@ -17,6 +17,10 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("pumice_descriptor.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
         .bytes(".pumice.v1.NodeSet.bitmap")
+        // Sorted: problems of a record come in the order of its keys, whatever the order of arrival.
+        .btree_map(".")
+        // The large one of two variants is the usual one, so a box would only cost an allocation.
+        .enum_attribute(".", "#[allow(clippy::large_enum_variant)]")
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -11,3 +11,5 @@
 //! answer into bytes. `state` is the only place that changes anything; it publishes Worlds.
 
 pub mod engine;
+#[cfg(feature = "server")]
+pub mod server;
