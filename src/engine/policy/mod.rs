@@ -1,1 +1,16 @@
-//! The policy document: read, checked and compiled.
+//! The policy document: read, checked, compiled, printed again.
+
+pub mod args;
+mod check;
+pub mod emit;
+pub mod findings;
+pub mod load;
+mod slip;
+pub mod spec;
+pub mod yaml;
+
+pub use args::{Argument, ArgumentMap, Arguments};
+pub use findings::{At, Finding, Kind, NotServed, Path, Report, Severity, code};
+pub use load::{LoadOptions, Loaded, load};
+pub use spec::{Compatibility, PluginSpec, Spec, Switch, Switches};
+pub use yaml::{Limits, Mark, Node, Value};

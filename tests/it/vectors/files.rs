@@ -61,17 +61,10 @@ pub(crate) fn read(path: &Path) -> Result<Recording, String> {
     }
     let mut value: Value = serde_json::from_str(&text).map_err(|error| fault(&error))?;
     let family = value["family"].as_str().map(str::to_owned);
-    let cases = value
-        .get_mut("cases")
-        .and_then(Value::as_array_mut)
-        .map(std::mem::take);
+    let cases = value.get_mut("cases").and_then(Value::as_array_mut).map(std::mem::take);
     let (Some(family), Some(cases)) = (family, cases) else {
         return Err(fault(&"has no `family` or no `cases`"));
     };
-    let file = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(Recording { file, family, cases })
 }

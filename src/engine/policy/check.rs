@@ -1,0 +1,146 @@
+//! Checks a document that was read: its actions, and its plugins next to each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::findings::{At, NotServed, Report, Severity, code, shorten};
+use super::slip;
+use super::spec::{ACTIONS, PluginSpec, Spec, Switch, UPSTREAM_PLUGINS};
+use super::yaml::Mark;
+
+/// Most plugins in a document: each is printed with all its switches.
+const MOST_PLUGINS: usize = 500;
+/// Most characters of a name that a message shows.
+const SHOWN: usize = 60;
+
+/// Splits the list of actions. Volcano takes names apart at commas and knows no empty one.
+pub(super) fn actions(text: &str, mark: Mark, report: &mut Report) -> Vec<String> {
+    let at = At {
+        mark,
+        path: "actions".to_owned(),
+    };
+    if text.trim().is_empty() {
+        let message = format!(
+            "no actions; expected a list such as `enqueue, allocate`, out of: {}",
+            ACTIONS.join(", ")
+        );
+        report.fault(code::NO_ACTIONS, &at, message);
+        return Vec::new();
+    }
+    let mut names: Vec<String> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for name in text.split(',').map(str::trim) {
+        if name.is_empty() {
+            report.fault(code::UNKNOWN_ACTION, &at, "an empty item in the list of actions");
+        } else if !ACTIONS.contains(&name) {
+            let near = if report.is_full(Severity::Fault) {
+                None
+            } else {
+                slip::nearest(name, &ACTIONS)
+            };
+            let hint = near.map_or_else(
+                || format!("known are: {}", ACTIONS.join(", ")),
+                |near| format!("did you mean `{near}`?"),
+            );
+            report.fault(
+                code::UNKNOWN_ACTION,
+                &at,
+                format!("unknown action `{}`; {hint}", shorten(name, SHOWN)),
+            );
+        } else if !seen.insert(name) {
+            report.warning(
+                code::DUPLICATE_ACTION,
+                &at,
+                format!("action `{name}` is listed twice and runs twice"),
+            );
+        }
+        names.push(name.to_owned());
+    }
+    names
+}
+
+/// Checks the plugins, tier by tier.
+pub(super) fn tiers(spec: &Spec, served: &[&str], report: &mut Report) {
+    let count = spec.plugins().count();
+    if count > MOST_PLUGINS {
+        let at = At {
+            mark: Mark::START,
+            path: "tiers".to_owned(),
+        };
+        report.fault(
+            code::YAML_LIMIT,
+            &at,
+            format!("{count} plugins are more than the limit of {MOST_PLUGINS}"),
+        );
+        return;
+    }
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for (number, plugins) in spec.tiers.iter().enumerate() {
+        if plugins.is_empty() {
+            let at = At {
+                mark: Mark::START,
+                path: format!("tiers[{number}]"),
+            };
+            report.warning(code::EMPTY_TIER, &at, "a tier without plugins");
+        }
+        conflicts(plugins, report);
+        for plugin in plugins {
+            let count = seen.entry(&plugin.name).or_default();
+            *count += 1;
+            if *count == 1 {
+                name(plugin, served, report);
+            } else {
+                duplicate(plugin, report);
+            }
+        }
+    }
+}
+
+fn conflicts(plugins: &[PluginSpec], report: &mut Report) {
+    let hierarchical = |p: &&PluginSpec| p.name == "drf" && p.switches.written(Switch::Hierarchy) == Some(true);
+    let proportion = plugins.iter().find(|plugin| plugin.name == "proportion");
+    if let (Some(drf), Some(_)) = (plugins.iter().find(hierarchical), proportion) {
+        let message = "`drf` with `enableHierarchy: true` and `proportion` exclude each other in one tier";
+        report.fault(code::CONFLICT, &drf.at, message);
+    }
+}
+
+fn name(plugin: &PluginSpec, served: &[&str], report: &mut Report) {
+    let name = plugin.name.as_str();
+    if served.contains(&name) {
+        return;
+    }
+    let known_upstream = UPSTREAM_PLUGINS.contains(&name);
+    let near = slip::nearest(name, served).or_else(|| slip::nearest(name, &UPSTREAM_PLUGINS));
+    let did_you_mean = near.filter(|_| !known_upstream).map(str::to_owned);
+    if !known_upstream {
+        let hint = did_you_mean
+            .as_ref()
+            .map(|near| format!("; did you mean `{near}`?"))
+            .unwrap_or_default();
+        let message = if name.is_empty() {
+            "a plugin without a name; it has no effect".to_owned()
+        } else {
+            format!("unknown plugin `{}`; it has no effect{hint}", shorten(name, SHOWN))
+        };
+        report.warning(code::UNKNOWN_PLUGIN, &plugin.at, message);
+    }
+    let at = plugin.at.clone();
+    report.not_served.push(NotServed {
+        name: name.to_owned(),
+        at,
+        known_upstream,
+        did_you_mean,
+    });
+}
+
+fn duplicate(plugin: &PluginSpec, report: &mut Report) {
+    let message = if plugin.name.is_empty() {
+        "another plugin without a name; it has no effect".to_owned()
+    } else {
+        format!(
+            "plugin `{}` stands more than once; the last one answers for all, once for each",
+            shorten(&plugin.name, SHOWN)
+        )
+    };
+    report.warning(code::DUPLICATE_PLUGIN, &plugin.at, message);
+}

@@ -1,0 +1,320 @@
+//! Prints documents: as loaded, as they take effect, and the difference between two.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use similar::TextDiff;
+
+use super::args::Arguments;
+use super::spec::{Compatibility, PluginSpec, PumiceSection, Spec, Switch};
+use super::yaml::{Node, Value, is_plain_text};
+
+/// A key longer than this is written with `?`: a reader looks for its `:` within 1,024 characters.
+const LONGEST_SIMPLE_KEY: usize = 1000;
+/// More changed lines than this on a side are shown as one block, without looking for what they share.
+const MOST_LINES_COMPARED: usize = 2000;
+/// Lines shown around a change.
+const CONTEXT: usize = 3;
+
+/// The document as it was read: typed values, without defaults and repairs. It reads back to exactly
+/// the same values. Comments, anchors and what had no effect are gone.
+pub fn loaded_document(spec: &Spec) -> String {
+    document(spec, spec.pumice, &|plugin: &PluginSpec, _, _| {
+        let switches = Switch::ALL
+            .into_iter()
+            .filter_map(|s| plugin.switches.written(s).map(|on| (s, on)));
+        (switches.collect(), plugin.arguments.as_ref().map(arguments_value))
+    })
+}
+
+/// The document as it takes effect: every switch written out (the two without a default as false, which
+/// is how they count) and the compatibility. `arguments` gives what a plugin, by tier and place in the
+/// tier, makes of its arguments; `None` leaves them as written.
+pub fn effective_document(
+    spec: &Spec,
+    compatibility: Compatibility,
+    arguments: &dyn Fn(usize, usize, &PluginSpec) -> Option<Value>,
+) -> String {
+    document(
+        spec,
+        Some(PumiceSection {
+            compatibility: Some(compatibility),
+        }),
+        &|plugin: &PluginSpec, tier, place| {
+            let switches = Switch::ALL.into_iter().map(|s| (s, plugin.switches.is_on(s)));
+            let effective = arguments(tier, place, plugin);
+            (
+                switches.collect(),
+                effective.or_else(|| plugin.arguments.as_ref().map(arguments_value)),
+            )
+        },
+    )
+}
+
+/// The switches and the arguments to print for a plugin of a tier.
+type PluginParts<'f> = dyn Fn(&PluginSpec, usize, usize) -> (Vec<(Switch, bool)>, Option<Value>) + 'f;
+
+fn document(spec: &Spec, pumice: Option<PumiceSection>, parts: &PluginParts<'_>) -> String {
+    let mut fields = vec![field("actions", Value::String(spec.actions.join(", ")))];
+    if let Some(PumiceSection { compatibility }) = pumice {
+        let section = compatibility.map(|c| field("compatibility", text(c.name())));
+        fields.push(field("pumice", Value::Map(section.into_iter().collect())));
+    }
+    let tiers = spec.tiers.iter().enumerate().map(|(tier, plugins)| {
+        let plugins = plugins.iter().enumerate().map(|(place, plugin)| {
+            let (switches, arguments) = parts(plugin, tier, place);
+            let mut fields = vec![field("name", text(&plugin.name))];
+            fields.extend(
+                switches
+                    .into_iter()
+                    .map(|(switch, on)| field(switch.key(), Value::Bool(on))),
+            );
+            fields.extend(arguments.map(|arguments| field("arguments", arguments)));
+            Node::new(Value::Map(fields))
+        });
+        Node::new(Value::Map(vec![field("plugins", Value::List(plugins.collect()))]))
+    });
+    fields.push(field("tiers", Value::List(tiers.collect())));
+    if !spec.configurations.is_empty() {
+        let all = spec.configurations.iter().map(|configuration| {
+            let mut fields = vec![field("name", text(&configuration.name))];
+            fields.extend(
+                configuration
+                    .arguments
+                    .as_ref()
+                    .map(|a| field("arguments", arguments_value(a))),
+            );
+            Node::new(Value::Map(fields))
+        });
+        fields.push(field("configurations", Value::List(all.collect())));
+    }
+    fields.extend(
+        spec.metrics
+            .as_ref()
+            .map(|metrics| field("metrics", metrics_value(metrics))),
+    );
+    to_yaml(&Value::Map(fields))
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+fn field(key: &str, value: Value) -> (Node, Node) {
+    (Node::new(text(key)), Node::new(value))
+}
+
+fn arguments_value(arguments: &Arguments) -> Value {
+    Value::Map(
+        arguments
+            .iter()
+            .map(|(key, argument)| field(key, argument.value().clone()))
+            .collect(),
+    )
+}
+
+fn metrics_value(metrics: &BTreeMap<String, String>) -> Value {
+    Value::Map(metrics.iter().map(|(key, value)| field(key, text(value))).collect())
+}
+
+/// A value as a YAML text that reads back to exactly the same value.
+pub fn to_yaml(value: &Value) -> String {
+    let mut out = String::new();
+    print_content(&mut out, value, 0);
+    out
+}
+
+/// How a value is printed.
+enum Content<'v> {
+    Map(&'v [(Node, Node)]),
+    List(&'v [Node]),
+    Line(String),
+}
+
+impl<'v> Content<'v> {
+    fn of(value: &'v Value) -> Self {
+        match value {
+            Value::Map(pairs) if !pairs.is_empty() => Content::Map(pairs),
+            Value::List(items) if !items.is_empty() => Content::List(items),
+            Value::Map(_)
+            | Value::List(_)
+            | Value::Null
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::UInt(_)
+            | Value::Float(_)
+            | Value::String(_) => Content::Line(scalar(value)),
+        }
+    }
+}
+
+/// Prints a value behind an indentation that is already there.
+fn print_content(out: &mut String, value: &Value, indent: usize) {
+    match Content::of(value) {
+        Content::Map(pairs) => print_map(out, pairs, indent),
+        Content::List(items) => print_list(out, items, indent),
+        Content::Line(line) => {
+            out.push_str(&line);
+            out.push('\n');
+        }
+    }
+}
+
+fn print_map(out: &mut String, pairs: &[(Node, Node)], indent: usize) {
+    for (at, (key, value)) in pairs.iter().enumerate() {
+        if at > 0 {
+            pad(out, indent);
+        }
+        let key = scalar(&key.value);
+        if key.chars().count() > LONGEST_SIMPLE_KEY {
+            out.push_str("? ");
+            out.push_str(&key);
+            out.push('\n');
+            pad(out, indent);
+        } else {
+            out.push_str(&key);
+        }
+        out.push(':');
+        match Content::of(&value.value) {
+            Content::Map(pairs) => {
+                out.push('\n');
+                pad(out, indent + 1);
+                print_map(out, pairs, indent + 1);
+            }
+            // The items of a list stand at the column of its key.
+            Content::List(items) => {
+                out.push('\n');
+                pad(out, indent);
+                print_list(out, items, indent);
+            }
+            Content::Line(line) => {
+                out.push(' ');
+                out.push_str(&line);
+                out.push('\n');
+            }
+        }
+    }
+}
+
+/// Prints items behind an indentation that is already there.
+fn print_list(out: &mut String, items: &[Node], indent: usize) {
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            pad(out, indent);
+        }
+        out.push_str("- ");
+        print_content(out, &item.value, indent + 1);
+    }
+}
+
+fn pad(out: &mut String, indent: usize) {
+    for _ in 0..indent {
+        out.push_str("  ");
+    }
+}
+
+/// A scalar, or an empty list or map, on one line.
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Int(n) => n.to_string(),
+        Value::UInt(n) => n.to_string(),
+        Value::Float(x) if x.is_nan() => ".nan".to_owned(),
+        Value::Float(x) if x.is_infinite() => if *x > 0.0 { ".inf" } else { "-.inf" }.to_owned(),
+        // This form always has a point or an exponent, so that it reads back as a float.
+        Value::Float(x) => format!("{x:?}"),
+        Value::String(text) if is_plain(text) => text.clone(),
+        Value::String(text) => quoted(text),
+        Value::List(_) => "[]".to_owned(),
+        Value::Map(_) => "{}".to_owned(),
+    }
+}
+
+/// May the text stand without quotes, for this reader and for people?
+fn is_plain(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'/' | b'_' | b'-'))
+        && is_plain_text(text)
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            '\u{2028}' => out.push_str("\\L"),
+            '\u{2029}' => out.push_str("\\P"),
+            '\0'..='\u{1f}' | '\u{7f}'..='\u{a0}' => escape(&mut out, 'x', 2, c),
+            '\u{feff}' | '\u{fffe}' | '\u{ffff}' => escape(&mut out, 'u', 4, c),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn escape(out: &mut String, letter: char, digits: usize, c: char) {
+    // Writing to a string cannot fail.
+    let _ = write!(out, "\\{letter}{:0digits$X}", u32::from(c));
+}
+
+/// The difference between two texts, line by line, as `diff -u` shows it; empty if there is none.
+pub fn difference(before: &str, after: &str) -> String {
+    if before == after {
+        return String::new();
+    }
+    let old: Vec<&str> = before.split_inclusive('\n').collect();
+    let new: Vec<&str> = after.split_inclusive('\n').collect();
+    let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let tail = old
+        .iter()
+        .skip(head)
+        .rev()
+        .zip(new.iter().skip(head).rev())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let changed = |lines: &[&str]| lines.len() - head - tail;
+    if changed(&old).max(changed(&new)) > MOST_LINES_COMPARED {
+        return one_hunk(&old, &new, head, tail);
+    }
+    let diff = TextDiff::from_lines(before, after);
+    diff.unified_diff()
+        .context_radius(CONTEXT)
+        .header("before", "after")
+        .to_string()
+}
+
+fn one_hunk(old: &[&str], new: &[&str], head: usize, tail: usize) -> String {
+    let first = head - head.min(CONTEXT);
+    let after = tail.min(CONTEXT);
+    let length = |lines: &[&str]| lines.len() - first - (tail - after);
+    let mut out = format!(
+        "--- before\n+++ after\n@@ -{},{} +{},{} @@\n",
+        first + 1,
+        length(old),
+        first + 1,
+        length(new)
+    );
+    let mut show = |sign: char, lines: &[&str], from: usize, to: usize| {
+        for line in lines.iter().skip(from).take(to - from) {
+            out.push(sign);
+            out.push_str(line);
+            if !line.ends_with('\n') {
+                out.push_str("\n\\ No newline at end of file\n");
+            }
+        }
+    };
+    show(' ', old, first, head);
+    show('-', old, head, old.len() - tail);
+    show('+', new, head, new.len() - tail);
+    show(' ', old, old.len() - tail, old.len() - tail + after);
+    out
+}

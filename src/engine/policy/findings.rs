@@ -1,0 +1,367 @@
+//! What a policy document gets told: faults that refuse it, warnings that do not.
+
+use std::fmt;
+
+use super::yaml::{Mark, ReadError, Value};
+
+/// Most faults, and most warnings, that a report lists; it counts the rest.
+pub const MOST_FINDINGS: usize = 1000;
+/// Most characters of one key that a path shows.
+const MOST_OF_KEY: usize = 80;
+
+/// The codes of findings. A plugin's own findings have codes that begin with [`code::ARGUMENT_PREFIX`].
+///
+/// The four kinds of refusal that Volcano has are found again here (see [`Kind`]): `YAML_…` is `yaml`,
+/// [`code::WRONG_TYPE`] is `yaml-type`, [`code::UNKNOWN_ACTION`] and [`code::NO_ACTIONS`] are
+/// `unknown-action`, [`code::CONFLICT`] is `conflict`.
+pub mod code {
+    /// The text is no YAML 1.1.
+    pub const YAML_SYNTAX: &str = "YAML_SYNTAX";
+    /// An alias without an anchor, or inside of what it stands for.
+    pub const YAML_ALIAS: &str = "YAML_ALIAS";
+    /// A merge key whose value is no map and no list of maps.
+    pub const YAML_MERGE: &str = "YAML_MERGE";
+    /// A text that is not what its tag says.
+    pub const YAML_TAG: &str = "YAML_TAG";
+    /// A list or a map as the key of a map.
+    pub const YAML_KEY: &str = "YAML_KEY";
+    /// Larger, deeper or more repetitive than a limit allows.
+    pub const YAML_LIMIT: &str = "YAML_LIMIT";
+    /// A value of another type than the field has.
+    pub const WRONG_TYPE: &str = "WRONG_TYPE";
+    /// `proportion` next to a `drf` with hierarchy in one tier.
+    pub const CONFLICT: &str = "CONFLICT";
+    /// No action is listed.
+    pub const NO_ACTIONS: &str = "NO_ACTIONS";
+    /// An action that Volcano does not have, or an empty item in the list.
+    pub const UNKNOWN_ACTION: &str = "UNKNOWN_ACTION";
+    /// Something wrong in the section `pumice:`.
+    pub const PUMICE_SECTION: &str = "PUMICE_SECTION";
+    /// A key that means nothing where it stands.
+    pub const UNKNOWN_KEY: &str = "UNKNOWN_KEY";
+    /// A switch with `enable` for `enabled`, or the other way round; it has no effect.
+    pub const SWITCH_PREFIX: &str = "SWITCH_PREFIX";
+    /// A switch set to `Null` or `NULL`, which Volcano reads as false, unlike `null`.
+    pub const SWITCH_NULL: &str = "SWITCH_NULL";
+    /// A key that stands twice in one map.
+    pub const DUPLICATE_KEY: &str = "DUPLICATE_KEY";
+    /// A plugin that stands twice in the document.
+    pub const DUPLICATE_PLUGIN: &str = "DUPLICATE_PLUGIN";
+    /// An action that is listed twice.
+    pub const DUPLICATE_ACTION: &str = "DUPLICATE_ACTION";
+    /// A plugin name that neither Volcano nor this service knows.
+    pub const UNKNOWN_PLUGIN: &str = "UNKNOWN_PLUGIN";
+    /// A tier without plugins.
+    pub const EMPTY_TIER: &str = "EMPTY_TIER";
+    /// Start of the codes of findings in a plugin's own arguments.
+    pub const ARGUMENT_PREFIX: &str = "ARGUMENT_";
+    /// An argument of the wrong type.
+    pub const ARGUMENT_TYPE: &str = "ARGUMENT_TYPE";
+    /// A number that its field cannot hold.
+    pub const ARGUMENT_RANGE: &str = "ARGUMENT_RANGE";
+    /// An argument that its plugin does not know.
+    pub const ARGUMENT_UNKNOWN_KEY: &str = "ARGUMENT_UNKNOWN_KEY";
+    /// An argument that its plugin does not use as it is written.
+    pub const ARGUMENT_IGNORED: &str = "ARGUMENT_IGNORED";
+    /// An argument that its plugin cannot use.
+    pub const ARGUMENT_INVALID: &str = "ARGUMENT_INVALID";
+}
+
+/// Volcano's kinds of refusal, in the order in which it notices them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The text cannot be read.
+    Yaml,
+    /// A value has the wrong type.
+    YamlType,
+    /// Plugins of one tier exclude each other.
+    Conflict,
+    /// An action is unknown, or there is none.
+    UnknownAction,
+}
+
+impl Kind {
+    /// The kind of a finding's code; none for what only this service checks.
+    pub fn of(finding: &str) -> Option<Kind> {
+        match finding {
+            code::WRONG_TYPE => Some(Kind::YamlType),
+            code::CONFLICT => Some(Kind::Conflict),
+            code::NO_ACTIONS | code::UNKNOWN_ACTION => Some(Kind::UnknownAction),
+            other => other.starts_with("YAML_").then_some(Kind::Yaml),
+        }
+    }
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The document is refused.
+    Fault,
+    /// The document is taken, perhaps with another meaning than its author has in mind.
+    Warning,
+}
+
+/// One thing that is wrong, or looks wrong, in a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Does it refuse the document?
+    pub severity: Severity,
+    /// What it is about, for programs: one of [`code`], or a plugin's own.
+    pub code: &'static str,
+    /// What it is about, for people: lowercase, the operator's words in backticks.
+    pub message: String,
+    /// Line in the document, from 1.
+    pub line: u32,
+    /// Character in the line, from 1.
+    pub column: u32,
+    /// The field, such as `tiers[0].plugins[1].name`; empty for the document as a whole.
+    pub path: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding {
+            severity,
+            code,
+            message,
+            line,
+            column,
+            path,
+        } = self;
+        let severity = match severity {
+            Severity::Fault => "fault",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{line}:{column}: {severity} {code}: ")?;
+        if !path.is_empty() {
+            write!(f, "{path}: ")?;
+        }
+        f.write_str(message)
+    }
+}
+
+/// A place that a finding points at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct At {
+    /// Where in the text.
+    pub mark: Mark,
+    /// Which field.
+    pub path: String,
+}
+
+/// A plugin of the document that this service does not serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotServed {
+    /// Its name as written.
+    pub name: String,
+    /// Where its name stands.
+    pub at: At,
+    /// Does Volcano have a plugin of this name?
+    pub known_upstream: bool,
+    /// The served plugin that was perhaps meant.
+    pub did_you_mean: Option<String>,
+}
+
+/// All findings about one document.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// In the order of [`Report::finish`] once that has been called.
+    pub findings: Vec<Finding>,
+    /// Plugins not served here, in the order of the document, each name once.
+    pub not_served: Vec<NotServed>,
+    /// Faults and warnings beyond [`MOST_FINDINGS`] of each, not listed.
+    pub left_out: usize,
+    faults: usize,
+    warnings: usize,
+}
+
+impl Report {
+    /// Adds a fault.
+    pub fn fault(&mut self, code: &'static str, at: &At, message: impl Into<String>) {
+        self.add(Severity::Fault, code, at, message.into());
+    }
+
+    /// Adds a warning.
+    pub fn warning(&mut self, code: &'static str, at: &At, message: impl Into<String>) {
+        self.add(Severity::Warning, code, at, message.into());
+    }
+
+    fn add(&mut self, severity: Severity, code: &'static str, at: &At, message: String) {
+        if self.is_full(severity) {
+            self.left_out += 1;
+            return;
+        }
+        *(if severity == Severity::Fault {
+            &mut self.faults
+        } else {
+            &mut self.warnings
+        }) += 1;
+        let At { mark, path } = at.clone();
+        self.findings.push(Finding {
+            severity,
+            code,
+            message,
+            line: mark.line,
+            column: mark.column,
+            path,
+        });
+    }
+
+    pub(crate) fn read_error(&mut self, error: ReadError) {
+        let ReadError { mark, code, message } = error;
+        self.fault(
+            code,
+            &At {
+                mark,
+                path: String::new(),
+            },
+            message,
+        );
+    }
+
+    /// Would a further finding be left out?
+    pub(crate) fn is_full(&self, severity: Severity) -> bool {
+        let count = if severity == Severity::Fault {
+            self.faults
+        } else {
+            self.warnings
+        };
+        count >= MOST_FINDINGS
+    }
+
+    /// Is the document refused?
+    pub fn has_faults(&self) -> bool {
+        self.findings.iter().any(|finding| finding.severity == Severity::Fault)
+    }
+
+    /// The faults.
+    pub fn faults(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Fault)
+    }
+
+    /// The warnings.
+    pub fn warnings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Warning)
+    }
+
+    /// Makes faults of the warnings if `strict`, and puts the findings in order: faults first, those
+    /// for which Volcano refuses a document before others and in the order in which it would notice
+    /// them; then by line and column.
+    pub fn finish(&mut self, strict: bool) {
+        if strict {
+            for finding in &mut self.findings {
+                finding.severity = Severity::Fault;
+            }
+            self.faults += std::mem::take(&mut self.warnings);
+        }
+        let kind = |finding: &Finding| {
+            let kind = Kind::of(finding.code);
+            (kind.is_none(), kind)
+        };
+        self.findings.sort_by(|a, b| {
+            let place = |f: &Finding| (f.severity, kind(f), f.line, f.column);
+            place(a)
+                .cmp(&place(b))
+                .then_with(|| (a.code, &a.path).cmp(&(b.code, &b.path)))
+        });
+    }
+}
+
+/// One step from a field into its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+/// The way from the top of a document to a field.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Path(Vec<Step>);
+
+impl Path {
+    pub(crate) fn push_key(&mut self, key: &str) {
+        self.0.push(Step::Key(key.to_owned()));
+    }
+
+    pub(crate) fn push_index(&mut self, index: usize) {
+        self.0.push(Step::Index(index));
+    }
+
+    /// Goes to the value of a key of any scalar type.
+    pub(crate) fn push_value(&mut self, key: &Value) {
+        self.0.push(Step::Key(match key {
+            Value::Null => "null".to_owned(),
+            Value::Bool(b) => b.to_string(),
+            Value::Int(n) => n.to_string(),
+            Value::UInt(n) => n.to_string(),
+            Value::Float(x) => x.to_string(),
+            Value::String(s) => s.clone(),
+            Value::List(_) | Value::Map(_) => key.kind().to_owned(),
+        }));
+    }
+
+    pub(crate) fn pop(&mut self) {
+        self.0.pop();
+    }
+
+    pub(crate) fn at(&self, mark: Mark) -> At {
+        At {
+            mark,
+            path: self.to_string(),
+        }
+    }
+
+    /// The path to the value of a key below this one.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Path {
+        let mut path = self.clone();
+        path.push_key(key);
+        path
+    }
+
+    /// The path to an item of the list that this one leads to.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Path {
+        let mut path = self.clone();
+        path.push_index(index);
+        path
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) if is_simple(key) => {
+                    if at > 0 {
+                        f.write_str(".")?;
+                    }
+                    f.write_str(key)?;
+                }
+                Step::Key(key) => write!(f, "[{:?}]", shorten(key, MOST_OF_KEY))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first characters of a text, for messages.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+fn is_simple(key: &str) -> bool {
+    !key.is_empty()
+        && key.len() <= MOST_OF_KEY
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}

@@ -1,0 +1,461 @@
+//! Reads a policy document as Volcano's loader does, and says what Volcano would pass over in silence.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::args::Arguments;
+use super::check;
+use super::findings::{At, Report, Severity, code, shorten};
+use super::slip;
+use super::spec::{Compatibility, Configuration, PluginSpec, PumiceSection, Spec, Switch};
+use super::yaml::{Decoder, Limits, Mark, NodeId, ReadError, Resolved, Scalar, Shape, Tree, Value};
+
+/// Most characters of a text that a message shows.
+const SHOWN: usize = 40;
+
+/// What a document is read with.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadOptions<'a> {
+    /// Caps on the document.
+    pub limits: Limits,
+    /// The compatibility for a document that does not say its own.
+    pub compatibility: Compatibility,
+    /// Names of the plugins served here.
+    pub served: &'a [&'a str],
+}
+
+/// A document that was read, and what there is to say about it.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The document; `None` if it could not be read as YAML at all. With faults of other kinds it
+    /// is here, so that more faults can be found, but must not be used.
+    pub spec: Option<Spec>,
+    /// Findings, in order.
+    pub report: Report,
+}
+
+/// Reads the first document of a text. The text is taken as it stands: white space at its start is
+/// indentation (Volcano strips a file first, and then refuses a document that starts indented).
+pub fn load(text: &str, options: &LoadOptions<'_>) -> Loaded {
+    let asked = options.compatibility;
+    let mut loaded = load_as(text, options, asked);
+    let said = loaded.spec.as_ref().map_or(asked, |spec| spec.compatibility(asked));
+    if said != asked {
+        loaded = load_as(text, options, said);
+    }
+    loaded
+}
+
+fn load_as(text: &str, options: &LoadOptions<'_>, compatibility: Compatibility) -> Loaded {
+    let mut report = Report::default();
+    let spec = match read(text, options, compatibility, &mut report) {
+        Ok(spec) => Some(spec),
+        Err(error) => {
+            report = Report::default();
+            report.read_error(error);
+            None
+        }
+    };
+    report.finish(false);
+    Loaded { spec, report }
+}
+
+type Read<T = ()> = Result<T, ReadError>;
+
+fn read(text: &str, options: &LoadOptions<'_>, compatibility: Compatibility, report: &mut Report) -> Read<Spec> {
+    let tree = Tree::read(text, &options.limits)?;
+    let mut decoder = Decoder::new(&tree, &options.limits);
+    let mut loader = Loader {
+        report,
+        compatibility,
+        actions: String::new(),
+        actions_mark: Mark::START,
+    };
+    let mut spec = Spec::default();
+    if let Some(root) = tree.root() {
+        loader.document(&mut decoder, root, &mut spec)?;
+    }
+    for duplicate in &decoder.duplicates {
+        let at = At {
+            mark: duplicate.mark,
+            path: duplicate.path.clone(),
+        };
+        let message = "this key stands twice in its map; the later value counts";
+        loader.report.warning(code::DUPLICATE_KEY, &at, message);
+    }
+    let Loader {
+        actions, actions_mark, ..
+    } = loader;
+    spec.actions = check::actions(&actions, actions_mark, report);
+    check::tiers(&spec, options.served, report);
+    Ok(spec)
+}
+
+struct Loader<'r> {
+    report: &'r mut Report,
+    compatibility: Compatibility,
+    actions: String,
+    actions_mark: Mark,
+}
+
+/// Called with each field of a structure: key, its place, value. Says whether the key is known.
+type Field<'f, 'r, 't> = dyn FnMut(&mut Loader<'r>, &mut Decoder<'t>, &str, Mark, NodeId) -> Read<bool> + 'f;
+
+impl<'r> Loader<'r> {
+    fn wrong_type(&mut self, decoder: &Decoder<'_>, mark: Mark, expected: &str, found: &str) {
+        let message = format!("expected {expected}, found {found}");
+        self.report.fault(code::WRONG_TYPE, &decoder.path.at(mark), message);
+    }
+
+    /// A scalar where a structure, list or map is expected: null is an absent one.
+    fn no_scalar(&mut self, decoder: &Decoder<'_>, scalar: &Scalar<'_>, expected: &str) -> Read {
+        let resolved = scalar.resolve()?;
+        if resolved != Resolved::Null {
+            let found = format!("{} `{}`", kind(&resolved), shorten(scalar.text, SHOWN));
+            self.wrong_type(decoder, scalar.mark, expected, &found);
+        }
+        Ok(())
+    }
+
+    /// Reads a structure field by field; keys that are not known get a warning.
+    fn fields<'t>(
+        &mut self,
+        decoder: &mut Decoder<'t>,
+        id: NodeId,
+        known: &[&str],
+        field: &mut Field<'_, 'r, 't>,
+    ) -> Read {
+        decoder.visit(id, |decoder, mark, shape| {
+            let pairs = match shape {
+                Shape::Mapping(pairs) => pairs,
+                Shape::Scalar(scalar) => return self.no_scalar(decoder, &scalar, "a map"),
+                Shape::Sequence(_) => {
+                    self.wrong_type(decoder, mark, "a map", "a list");
+                    return Ok(());
+                }
+            };
+            let mut own_keys = BTreeSet::new();
+            decoder.pairs(pairs, true, &mut |decoder, key, value, own| {
+                let Some((key, mark)) = self.text(decoder, key)? else {
+                    return Ok(());
+                };
+                decoder.path.push_key(&key);
+                if own && !own_keys.insert(key.clone()) {
+                    decoder.note_duplicate(mark);
+                }
+                if !field(self, decoder, &key, mark, value)? {
+                    self.unknown_key(decoder, &key, mark, known);
+                }
+                decoder.path.pop();
+                Ok(())
+            })
+        })
+    }
+
+    fn unknown_key(&mut self, decoder: &Decoder<'_>, key: &str, mark: Mark, known: &[&str]) {
+        // Looking for the nearest key takes time, which a flood of unknown keys must not add up.
+        let near = if self.report.is_full(Severity::Warning) {
+            None
+        } else {
+            slip::nearest(key, known)
+        };
+        let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        let message = format!("unknown key `{}`; it has no effect{hint}", shorten(key, SHOWN));
+        self.report.warning(code::UNKNOWN_KEY, &decoder.path.at(mark), message);
+    }
+
+    /// A field that takes any scalar as it is written; null is "". `None` after a fault.
+    fn text(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<Option<(String, Mark)>> {
+        decoder.visit(id, |decoder, mark, shape| {
+            let found = match shape {
+                Shape::Scalar(scalar) => {
+                    let text = match scalar.resolve()? {
+                        Resolved::Null => String::new(),
+                        Resolved::Binary(content) => content,
+                        Resolved::Bool(_)
+                        | Resolved::Int(_)
+                        | Resolved::UInt(_)
+                        | Resolved::Float(_)
+                        | Resolved::Text => scalar.text.to_owned(),
+                    };
+                    return Ok(Some((text, mark)));
+                }
+                Shape::Sequence(_) => "a list",
+                Shape::Mapping(_) => "a map",
+            };
+            self.wrong_type(decoder, mark, "a string", found);
+            Ok(None)
+        })
+    }
+
+    /// Reads a list item by item; null is an empty one.
+    fn items<'t, T>(
+        &mut self,
+        decoder: &mut Decoder<'t>,
+        id: NodeId,
+        mut item: impl FnMut(&mut Self, &mut Decoder<'t>, NodeId) -> Read<T>,
+    ) -> Read<Vec<T>> {
+        decoder.visit(id, |decoder, mark, shape| {
+            let mut all = Vec::new();
+            match shape {
+                Shape::Sequence(items) => {
+                    for (at, &id) in items.iter().enumerate() {
+                        decoder.path.push_index(at);
+                        all.push(item(self, decoder, id)?);
+                        decoder.path.pop();
+                    }
+                }
+                Shape::Scalar(scalar) => self.no_scalar(decoder, &scalar, "a list")?,
+                Shape::Mapping(_) => self.wrong_type(decoder, mark, "a list", "a map"),
+            }
+            Ok(all)
+        })
+    }
+
+    fn document(&mut self, decoder: &mut Decoder<'_>, root: NodeId, spec: &mut Spec) -> Read {
+        const KNOWN: [&str; 5] = ["actions", "tiers", "configurations", "metrics", "pumice"];
+        self.fields(decoder, root, &KNOWN, &mut |loader, decoder, key, _, value| {
+            match key {
+                "actions" => {
+                    if let Some((text, mark)) = loader.text(decoder, value)? {
+                        loader.actions = text;
+                        loader.actions_mark = mark;
+                    }
+                }
+                "tiers" => spec.tiers = loader.items(decoder, value, Self::tier)?,
+                "configurations" => spec.configurations = loader.items(decoder, value, Self::configuration)?,
+                "metrics" => loader.metrics(decoder, value, &mut spec.metrics)?,
+                "pumice" => spec.pumice = Some(loader.pumice(decoder, value)?),
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })
+    }
+
+    fn tier(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<Vec<PluginSpec>> {
+        let mut plugins = Vec::new();
+        self.fields(decoder, id, &["plugins"], &mut |loader, decoder, key, _, value| {
+            if key == "plugins" {
+                plugins = loader.items(decoder, value, Self::plugin)?;
+            }
+            Ok(key == "plugins")
+        })?;
+        Ok(plugins)
+    }
+
+    fn plugin(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<PluginSpec> {
+        let mut plugin = PluginSpec {
+            at: decoder.path.at(decoder.mark(id)),
+            ..PluginSpec::default()
+        };
+        let known: Vec<&str> = ["name", "arguments"]
+            .into_iter()
+            .chain(Switch::ALL.map(Switch::key))
+            .collect();
+        self.fields(decoder, id, &known, &mut |loader, decoder, key, mark, value| {
+            match (key, Switch::from_key(key)) {
+                ("name", _) => {
+                    if let Some((name, mark)) = loader.text(decoder, value)? {
+                        plugin.name = name;
+                        plugin.at = decoder.path.at(mark);
+                    }
+                }
+                ("arguments", _) => loader.arguments(decoder, value, &mut plugin.arguments)?,
+                (_, Some(switch)) => {
+                    let value = loader.switch(decoder, value)?;
+                    plugin.switches.set(switch, value);
+                }
+                _ => return Ok(loader.other_prefix(decoder, key, mark)),
+            }
+            Ok(true)
+        })?;
+        Ok(plugin)
+    }
+
+    /// Warns of a switch with the other prefix; says whether the key is one.
+    fn other_prefix(&mut self, decoder: &Decoder<'_>, key: &str, mark: Mark) -> bool {
+        let other = match key.strip_prefix("enabled") {
+            Some(rest) => format!("enable{rest}"),
+            None => key
+                .strip_prefix("enable")
+                .map(|rest| format!("enabled{rest}"))
+                .unwrap_or_default(),
+        };
+        if Switch::from_key(&other).is_none() {
+            return false;
+        }
+        let message = format!("`{key}` is no switch and has no effect; Volcano spells it `{other}`");
+        self.report
+            .warning(code::SWITCH_PREFIX, &decoder.path.at(mark), message);
+        true
+    }
+
+    /// A switch: a bool, or null for the default.
+    fn switch(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<Option<bool>> {
+        decoder.visit(id, |decoder, mark, shape| {
+            let found = match shape {
+                Shape::Scalar(scalar) => {
+                    let resolved = scalar.resolve()?;
+                    if let Resolved::Bool(value) = resolved {
+                        return Ok(Some(value));
+                    } else if resolved == Resolved::Null {
+                        return Ok(if scalar.is_unset() {
+                            None
+                        } else {
+                            self.capital_null(decoder, &scalar)
+                        });
+                    }
+                    format!("{} `{}`", kind(&resolved), shorten(scalar.text, SHOWN))
+                }
+                Shape::Sequence(_) => "a list".to_owned(),
+                Shape::Mapping(_) => "a map".to_owned(),
+            };
+            self.wrong_type(decoder, mark, "a bool", &found);
+            Ok(None)
+        })
+    }
+
+    /// `Null` and `NULL` switch off upstream, where `null` means the default; a filter that is off by
+    /// accident fails open, so `corrected` takes all of them as the default.
+    fn capital_null(&mut self, decoder: &Decoder<'_>, scalar: &Scalar<'_>) -> Option<bool> {
+        let (meaning, value) = match self.compatibility {
+            Compatibility::Upstream => ("false, as Volcano does", Some(false)),
+            Compatibility::Corrected => ("`null`, the default; Volcano reads false", None),
+        };
+        let message = format!("`{}` is read as {meaning}", scalar.text);
+        self.report
+            .warning(code::SWITCH_NULL, &decoder.path.at(scalar.mark), message);
+        value
+    }
+
+    /// A block of arguments: added to one that is there already; null takes it away.
+    fn arguments(&mut self, decoder: &mut Decoder<'_>, id: NodeId, slot: &mut Option<Arguments>) -> Read {
+        decoder.visit(id, |decoder, mark, shape| {
+            let pairs = match shape {
+                Shape::Mapping(pairs) => pairs,
+                Shape::Scalar(scalar) => {
+                    *slot = slot.take().filter(|_| !matches!(scalar.resolve(), Ok(Resolved::Null)));
+                    return self.no_scalar(decoder, &scalar, "a map");
+                }
+                Shape::Sequence(_) => {
+                    self.wrong_type(decoder, mark, "a map", "a list");
+                    return Ok(());
+                }
+            };
+            let arguments = slot.get_or_insert_with(|| Arguments::new(mark, decoder.path.clone()));
+            let mut own_keys = BTreeSet::new();
+            decoder.pairs(pairs, true, &mut |decoder, key, value, own| {
+                let Some((key, mark)) = self.text(decoder, key)? else {
+                    return Ok(());
+                };
+                decoder.path.push_key(&key);
+                if own && !own_keys.insert(key.clone()) {
+                    decoder.note_duplicate(mark);
+                }
+                let value = decoder.node(value)?;
+                arguments.set(key, mark, value);
+                decoder.path.pop();
+                Ok(())
+            })
+        })
+    }
+
+    fn configuration(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<Configuration> {
+        let mut read = Configuration {
+            at: decoder.path.at(decoder.mark(id)),
+            ..Configuration::default()
+        };
+        self.fields(
+            decoder,
+            id,
+            &["name", "arguments"],
+            &mut |loader, decoder, key, _, value| {
+                match key {
+                    "name" => {
+                        if let Some((name, mark)) = loader.text(decoder, value)? {
+                            read.name = name;
+                            read.at = decoder.path.at(mark);
+                        }
+                    }
+                    "arguments" => loader.arguments(decoder, value, &mut read.arguments)?,
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            },
+        )?;
+        Ok(read)
+    }
+
+    fn metrics(&mut self, decoder: &mut Decoder<'_>, id: NodeId, slot: &mut Option<BTreeMap<String, String>>) -> Read {
+        decoder.visit(id, |decoder, mark, shape| {
+            let pairs = match shape {
+                Shape::Mapping(pairs) => pairs,
+                Shape::Scalar(scalar) => {
+                    *slot = slot.take().filter(|_| !matches!(scalar.resolve(), Ok(Resolved::Null)));
+                    return self.no_scalar(decoder, &scalar, "a map");
+                }
+                Shape::Sequence(_) => {
+                    self.wrong_type(decoder, mark, "a map", "a list");
+                    return Ok(());
+                }
+            };
+            let metrics = slot.get_or_insert_default();
+            decoder.pairs(pairs, true, &mut |decoder, key, value, _| {
+                let Some((key, _)) = self.text(decoder, key)? else {
+                    return Ok(());
+                };
+                decoder.path.push_key(&key);
+                if let Some((value, _)) = self.text(decoder, value)? {
+                    metrics.insert(key, value);
+                }
+                decoder.path.pop();
+                Ok(())
+            })
+        })
+    }
+
+    /// The section that is this service's own; nothing in it is passed over.
+    fn pumice(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<PumiceSection> {
+        let mut section = PumiceSection::default();
+        let node = decoder.node(id)?;
+        let Value::Map(pairs) = &node.value else {
+            if !matches!(node.value, Value::Null) {
+                let message = format!("expected a map, found {}", node.value.kind());
+                self.report
+                    .fault(code::PUMICE_SECTION, &decoder.path.at(node.mark), message);
+            }
+            return Ok(section);
+        };
+        for (key, value) in pairs {
+            let mut path = decoder.path.clone();
+            path.push_value(&key.value);
+            let text = |value: &Value| {
+                if let Value::String(text) = value {
+                    shorten(text, SHOWN)
+                } else {
+                    value.kind().to_owned()
+                }
+            };
+            if text(&key.value) != "compatibility" {
+                let message = format!("unknown key `{}`; known is `compatibility`", text(&key.value));
+                self.report.fault(code::PUMICE_SECTION, &path.at(key.mark), message);
+                continue;
+            }
+            section.compatibility = Compatibility::from_name(&text(&value.value));
+            if section.compatibility.is_none() {
+                let message = format!("expected `upstream` or `corrected`, found {}", text(&value.value));
+                self.report.fault(code::PUMICE_SECTION, &path.at(value.mark), message);
+            }
+        }
+        Ok(section)
+    }
+}
+
+fn kind(resolved: &Resolved) -> &'static str {
+    match resolved {
+        Resolved::Null => "null",
+        Resolved::Bool(_) => "the bool",
+        Resolved::Int(_) | Resolved::UInt(_) => "the integer",
+        Resolved::Float(_) => "the float",
+        Resolved::Text | Resolved::Binary(_) => "the string",
+    }
+}

@@ -1,0 +1,452 @@
+//! Tokens to a tree of untyped nodes; aliases stay references, so a bomb costs nothing here.
+
+use std::collections::BTreeMap;
+
+use super::scan::{Scanner, Token, TokenKind};
+use super::source::Place;
+use super::{Limits, Mark, ReadError};
+use crate::engine::policy::findings::code;
+
+/// A node of a [`Tree`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeId(usize);
+
+/// What a node of the text is, before its type is looked at.
+#[derive(Debug, Clone)]
+pub(super) enum Raw {
+    /// `plain`: the type may be guessed from the text (no quotes, no tag, or the tag `!`).
+    Scalar {
+        text: String,
+        tag: Option<String>,
+        plain: bool,
+    },
+    Sequence(Vec<NodeId>),
+    Mapping(Vec<(NodeId, NodeId)>),
+    Alias(NodeId),
+}
+
+/// The first document of a text.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    nodes: Vec<(Raw, Mark)>,
+    root: Option<NodeId>,
+}
+
+const LONG_TAG_PREFIX: &str = "tag:yaml.org,2002:";
+static NOTHING: Raw = Raw::Sequence(Vec::new());
+
+impl Tree {
+    /// Reads the first document of a text; `None` as root if there is none.
+    ///
+    /// # Errors
+    /// If the text is no YAML 1.1, or beyond a limit.
+    pub(crate) fn read(text: &str, limits: &Limits) -> Result<Tree, ReadError> {
+        if text.len() > limits.bytes {
+            let message = format!("{} bytes are more than the limit of {}", text.len(), limits.bytes);
+            return Err(ReadError::limit(Mark::START, message));
+        }
+        let mut parser = Parser {
+            scanner: Scanner::new(text, limits.depth),
+            nodes: Vec::new(),
+            anchors: BTreeMap::new(),
+            tags: Vec::new(),
+            limits: *limits,
+            depth: 0,
+        };
+        let root = parser.document()?;
+        Ok(Tree {
+            nodes: parser.nodes,
+            root,
+        })
+    }
+
+    pub(crate) fn root(&self) -> Option<NodeId> {
+        self.root
+    }
+
+    pub(super) fn raw(&self, id: NodeId) -> &Raw {
+        self.nodes.get(id.0).map_or(&NOTHING, |(raw, _)| raw)
+    }
+
+    /// Where a node begins.
+    pub(crate) fn mark(&self, id: NodeId) -> Mark {
+        self.nodes.get(id.0).map_or(Mark::START, |(_, mark)| *mark)
+    }
+}
+
+struct Parser<'t> {
+    scanner: Scanner<'t>,
+    nodes: Vec<(Raw, Mark)>,
+    anchors: BTreeMap<String, NodeId>,
+    tags: Vec<(String, String)>,
+    limits: Limits,
+    depth: usize,
+}
+
+/// What stands before the content of a node.
+#[derive(Default)]
+struct Properties {
+    anchor: Option<String>,
+    tag: Option<String>,
+    start: Option<Place>,
+}
+
+type Parsed<T = NodeId> = Result<T, ReadError>;
+
+impl Parser<'_> {
+    fn document(&mut self) -> Parsed<Option<NodeId>> {
+        let mut explicit = false;
+        while matches!(
+            self.scanner.peek()?.kind,
+            TokenKind::Version(..) | TokenKind::TagDirective { .. }
+        ) {
+            explicit = true;
+            self.directive()?;
+        }
+        if self.take_if(&TokenKind::DocumentStart)?.is_some() {
+            explicit = true;
+        } else if explicit {
+            return self.error("expected `---` after directives");
+        } else if self.next_is(&[TokenKind::StreamEnd])? {
+            return Ok(None);
+        }
+        for (handle, prefix) in [("!", "!"), ("!!", LONG_TAG_PREFIX)] {
+            if !self.tags.iter().any(|(known, _)| known == handle) {
+                self.tags.push((handle.into(), prefix.into()));
+            }
+        }
+        let empty = explicit
+            && matches!(
+                self.scanner.peek()?.kind,
+                TokenKind::Version(..)
+                    | TokenKind::TagDirective { .. }
+                    | TokenKind::DocumentStart
+                    | TokenKind::DocumentEnd
+                    | TokenKind::StreamEnd
+            );
+        let root = if empty {
+            self.empty_here()?
+        } else {
+            self.node(true, false)?
+        };
+        // Whatever follows is not read, but the next token must be one.
+        self.scanner.peek()?;
+        Ok(Some(root))
+    }
+
+    fn directive(&mut self) -> Parsed<()> {
+        let token = self.scanner.next()?;
+        let refuse = |message: &str| Err(ReadError::syntax(token.start.mark(), message));
+        let (handle, prefix) = if let TokenKind::TagDirective { handle, prefix } = token.kind {
+            (handle, prefix)
+        } else if token.kind == TokenKind::Version(1, 1) {
+            // An empty handle matches no tag: it only remembers that the version was given.
+            (String::new(), String::new())
+        } else {
+            return refuse("only YAML 1.1 is read here");
+        };
+        if self.tags.iter().any(|(known, _)| *known == handle) {
+            return refuse("this directive stands twice");
+        }
+        self.tags.push((handle, prefix));
+        Ok(())
+    }
+
+    fn error<T>(&mut self, message: &str) -> Parsed<T> {
+        let mark = self.scanner.peek()?.start.mark();
+        Err(ReadError::syntax(mark, message))
+    }
+
+    /// Takes the next token if it is of this kind.
+    fn take_if(&mut self, kind: &TokenKind) -> Parsed<Option<Token>> {
+        if self.scanner.peek()?.kind == *kind {
+            self.scanner.next().map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn next_is(&mut self, kinds: &[TokenKind]) -> Parsed<bool> {
+        let kind = &self.scanner.peek()?.kind;
+        Ok(kinds.contains(kind))
+    }
+
+    fn add(&mut self, raw: Raw, place: Place) -> Parsed {
+        if self.nodes.len() >= self.limits.nodes {
+            let message = format!("more values than the limit of {}", self.limits.nodes);
+            return Err(ReadError::limit(place.mark(), message));
+        }
+        self.nodes.push((raw, place.mark()));
+        Ok(NodeId(self.nodes.len() - 1))
+    }
+
+    fn empty(&mut self, place: Place) -> Parsed {
+        self.add(
+            Raw::Scalar {
+                text: String::new(),
+                tag: None,
+                plain: true,
+            },
+            place,
+        )
+    }
+
+    fn empty_here(&mut self) -> Parsed {
+        let place = self.scanner.peek()?.start;
+        self.empty(place)
+    }
+
+    /// A node with its properties. `block`: block collections may stand here; `indentless`: a list
+    /// may stand at the column of its key.
+    fn node(&mut self, block: bool, indentless: bool) -> Parsed {
+        if let TokenKind::Alias(name) = &self.scanner.peek()?.kind {
+            let name = name.clone();
+            return self.alias(&name);
+        }
+        let Properties { anchor, tag, start } = self.properties()?;
+        let token = self.scanner.peek()?;
+        let start = start.unwrap_or(token.start);
+        if let Some(kind) = collection_start(&token.kind, block, indentless) {
+            return self.collection(kind, anchor, start);
+        }
+        let (text, plain) = if let TokenKind::Scalar { text, plain } = &token.kind {
+            let found = (text.clone(), *plain);
+            self.scanner.advance();
+            found
+        } else if anchor.is_some() || tag.is_some() {
+            // Properties with nothing behind them: an empty scalar.
+            (String::new(), true)
+        } else {
+            return self.error("expected a value here");
+        };
+        let plain = tag.as_deref().map_or(plain, |tag| tag == "!");
+        let id = self.add(Raw::Scalar { text, tag, plain }, start)?;
+        Ok(self.anchored(anchor, id))
+    }
+
+    fn alias(&mut self, name: &str) -> Parsed {
+        let place = self.scanner.peek()?.start;
+        let Some(&target) = self.anchors.get(name) else {
+            let message = format!("no anchor `&{name}` stands before this alias");
+            return Err(ReadError::new(code::YAML_ALIAS, place.mark(), message));
+        };
+        self.scanner.advance();
+        self.add(Raw::Alias(target), place)
+    }
+
+    fn anchored(&mut self, anchor: Option<String>, id: NodeId) -> NodeId {
+        if let Some(name) = anchor {
+            self.anchors.insert(name, id);
+        }
+        id
+    }
+
+    /// An anchor and a tag, in either order.
+    fn properties(&mut self) -> Parsed<Properties> {
+        let mut found = Properties::default();
+        for _ in 0..2 {
+            let token = self.scanner.peek()?.clone();
+            if let (TokenKind::Anchor(name), None) = (&token.kind, &found.anchor) {
+                found.anchor = Some(name.clone());
+            } else if let (TokenKind::Tag { handle, suffix }, None) = (&token.kind, &found.tag) {
+                found.tag = Some(self.full_tag(handle, suffix, token.start)?);
+            } else {
+                break;
+            }
+            found.start.get_or_insert(token.start);
+            self.scanner.advance();
+        }
+        Ok(found)
+    }
+
+    fn full_tag(&self, handle: &str, suffix: &str, place: Place) -> Parsed<String> {
+        if handle.is_empty() {
+            return Ok(suffix.to_owned());
+        }
+        let known = self.tags.iter().find(|(known, _)| known == handle);
+        match known.map(|(_, prefix)| format!("{prefix}{suffix}")) {
+            Some(tag) if !tag.is_empty() => Ok(tag),
+            _ => Err(ReadError::syntax(
+                place.mark(),
+                format!("no `%TAG` gives the handle `{handle}` a meaning"),
+            )),
+        }
+    }
+
+    fn collection(&mut self, kind: Collection, anchor: Option<String>, start: Place) -> Parsed {
+        let id = self.add(Raw::Sequence(Vec::new()), start)?;
+        // Known before its content is read, so that an alias inside is seen to be a cycle.
+        self.anchored(anchor, id);
+        self.depth += 1;
+        if self.depth > self.limits.depth {
+            let message = format!("nested deeper than the limit of {} levels", self.limits.depth);
+            return Err(ReadError::limit(start.mark(), message));
+        }
+        if kind != Collection::IndentlessSequence {
+            self.scanner.advance();
+        }
+        let raw = match kind {
+            Collection::BlockSequence => Raw::Sequence(self.block_sequence()?),
+            Collection::IndentlessSequence => Raw::Sequence(self.indentless_sequence()?),
+            Collection::FlowSequence => Raw::Sequence(self.flow_sequence()?),
+            Collection::BlockMapping => Raw::Mapping(self.block_mapping()?),
+            Collection::FlowMapping => Raw::Mapping(self.flow_mapping()?),
+        };
+        self.depth -= 1;
+        if let Some(slot) = self.nodes.get_mut(id.0) {
+            slot.0 = raw;
+        }
+        Ok(id)
+    }
+
+    fn block_sequence(&mut self) -> Parsed<Vec<NodeId>> {
+        let mut items = Vec::new();
+        while let Some(entry) = self.take_if(&TokenKind::BlockEntry)? {
+            let none = self.next_is(&[TokenKind::BlockEntry, TokenKind::BlockEnd])?;
+            items.push(if none {
+                self.empty(entry.end)?
+            } else {
+                self.node(true, false)?
+            });
+        }
+        if self.take_if(&TokenKind::BlockEnd)?.is_none() {
+            return self.error("expected `-` and the next item of the list, or its end: check the indentation");
+        }
+        Ok(items)
+    }
+
+    fn indentless_sequence(&mut self) -> Parsed<Vec<NodeId>> {
+        let mut items = Vec::new();
+        while let Some(entry) = self.take_if(&TokenKind::BlockEntry)? {
+            let none = self.next_is(&[
+                TokenKind::BlockEntry,
+                TokenKind::Key,
+                TokenKind::Value,
+                TokenKind::BlockEnd,
+            ])?;
+            items.push(if none {
+                self.empty(entry.end)?
+            } else {
+                self.node(true, false)?
+            });
+        }
+        Ok(items)
+    }
+
+    /// The key or the value of a block mapping; `place` is where an absent one would stand.
+    fn block_half(&mut self, place: Place) -> Parsed {
+        if self.next_is(&[TokenKind::Key, TokenKind::Value, TokenKind::BlockEnd])? {
+            self.empty(place)
+        } else {
+            self.node(true, true)
+        }
+    }
+
+    fn block_mapping(&mut self) -> Parsed<Vec<(NodeId, NodeId)>> {
+        let mut pairs = Vec::new();
+        while let Some(token) = self.take_if(&TokenKind::Key)? {
+            let key = self.block_half(token.end)?;
+            let value = match self.take_if(&TokenKind::Value)? {
+                Some(token) => self.block_half(token.end)?,
+                None => self.empty_here()?,
+            };
+            pairs.push((key, value));
+        }
+        if self.take_if(&TokenKind::BlockEnd)?.is_none() {
+            return self.error("expected the next key of the map, or its end: check the indentation");
+        }
+        Ok(pairs)
+    }
+
+    fn flow_sequence(&mut self) -> Parsed<Vec<NodeId>> {
+        let mut items = Vec::new();
+        loop {
+            let separated = items.is_empty() || self.take_if(&TokenKind::FlowEntry)?.is_some();
+            if !separated && !self.next_is(&[TokenKind::FlowSequenceEnd])? {
+                return self.error("expected `,` or `]` in a list");
+            }
+            if self.take_if(&TokenKind::FlowSequenceEnd)?.is_some() {
+                return Ok(items);
+            }
+            items.push(match self.take_if(&TokenKind::Key)? {
+                Some(key) => self.flow_pair(key.start)?,
+                None => self.node(false, false)?,
+            });
+        }
+    }
+
+    /// A map of one pair written without braces inside a flow sequence.
+    fn flow_pair(&mut self, start: Place) -> Parsed {
+        let id = self.add(Raw::Sequence(Vec::new()), start)?;
+        let ends = [TokenKind::Value, TokenKind::FlowEntry, TokenKind::FlowSequenceEnd];
+        let key = if self.next_is(&ends)? {
+            // The reference goes past the token it looked at, too, so that `[? ]` has no end.
+            let token = self.scanner.next()?;
+            self.empty(token.end)?
+        } else {
+            self.node(false, false)?
+        };
+        let value = self.flow_value(&TokenKind::FlowSequenceEnd)?;
+        if let Some(slot) = self.nodes.get_mut(id.0) {
+            slot.0 = Raw::Mapping(vec![(key, value)]);
+        }
+        Ok(id)
+    }
+
+    fn flow_value(&mut self, end: &TokenKind) -> Parsed {
+        if self.take_if(&TokenKind::Value)?.is_some() && !self.next_is(&[TokenKind::FlowEntry, end.clone()])? {
+            return self.node(false, false);
+        }
+        self.empty_here()
+    }
+
+    fn flow_mapping(&mut self) -> Parsed<Vec<(NodeId, NodeId)>> {
+        let mut pairs = Vec::new();
+        loop {
+            let separated = pairs.is_empty() || self.take_if(&TokenKind::FlowEntry)?.is_some();
+            if !separated && !self.next_is(&[TokenKind::FlowMappingEnd])? {
+                return self.error("expected `,` or `}` in a map");
+            }
+            if self.take_if(&TokenKind::FlowMappingEnd)?.is_some() {
+                return Ok(pairs);
+            }
+            let pair = if self.take_if(&TokenKind::Key)?.is_some() {
+                let ends = [TokenKind::Value, TokenKind::FlowEntry, TokenKind::FlowMappingEnd];
+                let key = if self.next_is(&ends)? {
+                    self.empty_here()?
+                } else {
+                    self.node(false, false)?
+                };
+                (key, self.flow_value(&TokenKind::FlowMappingEnd)?)
+            } else {
+                let key = self.node(false, false)?;
+                (key, self.empty_here()?)
+            };
+            pairs.push(pair);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Collection {
+    BlockSequence,
+    IndentlessSequence,
+    FlowSequence,
+    BlockMapping,
+    FlowMapping,
+}
+
+/// The collection that begins with this token, where it may.
+fn collection_start(kind: &TokenKind, block: bool, indentless: bool) -> Option<Collection> {
+    let starts = [
+        (TokenKind::BlockEntry, indentless, Collection::IndentlessSequence),
+        (TokenKind::FlowSequenceStart, true, Collection::FlowSequence),
+        (TokenKind::FlowMappingStart, true, Collection::FlowMapping),
+        (TokenKind::BlockSequenceStart, block, Collection::BlockSequence),
+        (TokenKind::BlockMappingStart, block, Collection::BlockMapping),
+    ];
+    starts
+        .into_iter()
+        .find(|(start, allowed, _)| *allowed && start == kind)
+        .map(|(.., collection)| collection)
+}

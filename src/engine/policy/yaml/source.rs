@@ -1,0 +1,191 @@
+//! The characters of a document, checked window by window, with the place of the next one.
+
+use super::{Mark, ReadError};
+
+/// Bytes looked at in one go. The reference checks for control characters in windows of this size,
+/// so that a bad one in a later document counts only if it stands close behind the first.
+const WINDOW: usize = 512;
+
+/// A place in the text: characters, lines and columns from 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) index: usize,
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+impl Place {
+    /// The same place as people count it.
+    pub(super) fn mark(self) -> Mark {
+        let from_one = |n: usize| u32::try_from(n.saturating_add(1)).unwrap_or(u32::MAX);
+        Mark {
+            line: from_one(self.line),
+            column: from_one(self.column),
+        }
+    }
+}
+
+/// Reads characters; the end of the text looks like U+0000, which no document may hold.
+#[derive(Debug)]
+pub(super) struct Source<'t> {
+    text: &'t str,
+    checked_bytes: usize,
+    chars: Vec<char>,
+    place: Place,
+}
+
+pub(super) fn is_break(c: char) -> bool {
+    matches!(c, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+pub(super) fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t')
+}
+
+/// A line break or the end of the text.
+pub(super) fn is_break_or_end(c: char) -> bool {
+    c == '\0' || is_break(c)
+}
+
+/// A blank, a line break or the end of the text.
+pub(super) fn is_gap(c: char) -> bool {
+    is_blank(c) || is_break_or_end(c)
+}
+
+/// A character of anchors, handles and directive names.
+pub(super) fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
+fn is_allowed(c: char) -> bool {
+    matches!(c,
+        '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}'
+        | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
+}
+
+impl<'t> Source<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Source {
+            text,
+            checked_bytes: 0,
+            chars: Vec::new(),
+            place: Place::default(),
+        }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Makes `count` characters (or the end) visible to [`Source::peek`].
+    pub(super) fn need(&mut self, count: usize) -> Result<(), ReadError> {
+        while self.chars.len() < self.place.index + count && self.checked_bytes < self.text.len() {
+            self.check_window()?;
+        }
+        Ok(())
+    }
+
+    fn check_window(&mut self) -> Result<(), ReadError> {
+        let mut start = self.checked_bytes;
+        let mut end = (start + WINDOW).min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        if start == 0 && self.text.starts_with('\u{feff}') {
+            start = '\u{feff}'.len_utf8();
+        }
+        for c in self.text.get(start..end).unwrap_or_default().chars() {
+            if !is_allowed(c) {
+                let message = format!("control character U+{:04X} is not allowed", u32::from(c));
+                return Err(ReadError::syntax(self.place_of_next_unread().mark(), message));
+            }
+            self.chars.push(c);
+        }
+        self.checked_bytes = end;
+        Ok(())
+    }
+
+    /// Where the next character to be checked stands.
+    fn place_of_next_unread(&self) -> Place {
+        let mut place = self.place;
+        let mut before = '\0';
+        for &c in self.chars.iter().skip(place.index) {
+            if is_break(c) && !(before == '\r' && c == '\n') {
+                place.line += 1;
+            }
+            place.column = if is_break(c) { 0 } else { place.column + 1 };
+            before = c;
+        }
+        place
+    }
+
+    /// The character `ahead` of the next one; the end if it was not asked for with `need`.
+    pub(super) fn peek(&self, ahead: usize) -> char {
+        self.chars.get(self.place.index + ahead).copied().unwrap_or('\0')
+    }
+
+    /// Goes past one character that is no line break.
+    pub(super) fn skip(&mut self) {
+        self.place.index += 1;
+        self.place.column += 1;
+    }
+
+    /// Goes past a line break (CR LF counts as one) and returns what it means inside text:
+    /// U+2028 and U+2029 stay, the others become a line feed.
+    pub(super) fn take_break(&mut self) -> Option<char> {
+        let c = self.peek(0);
+        if !is_break(c) {
+            return None;
+        }
+        self.place.index += if c == '\r' && self.peek(1) == '\n' { 2 } else { 1 };
+        self.place.line += 1;
+        self.place.column = 0;
+        Some(if matches!(c, '\u{2028}' | '\u{2029}') { c } else { '\n' })
+    }
+
+    /// Takes one character that is no line break.
+    pub(super) fn take(&mut self) -> char {
+        let c = self.peek(0);
+        self.skip();
+        c
+    }
+
+    pub(super) fn skip_blanks(&mut self) -> Result<(), ReadError> {
+        self.need(1)?;
+        while is_blank(self.peek(0)) {
+            self.skip();
+            self.need(1)?;
+        }
+        Ok(())
+    }
+
+    /// Goes past a comment, if one begins here, up to its line break.
+    pub(super) fn skip_comment(&mut self) -> Result<(), ReadError> {
+        if self.peek(0) == '#' {
+            while !is_break_or_end(self.peek(0)) {
+                self.skip();
+                self.need(1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Is there `---` or `...` at the start of this line, with a gap behind it?
+    pub(super) fn at_document_indicator(&self) -> Option<char> {
+        let c = self.peek(0);
+        let found = self.place.column == 0
+            && matches!(c, '-' | '.')
+            && self.peek(1) == c
+            && self.peek(2) == c
+            && is_gap(self.peek(3));
+        found.then_some(c)
+    }
+
+    /// Counts the end of the text as the end of a line.
+    pub(super) fn end_line(&mut self) {
+        if self.place.column != 0 {
+            self.place.column = 0;
+            self.place.line += 1;
+        }
+    }
+}
