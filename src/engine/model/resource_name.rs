@@ -108,6 +108,17 @@ pub enum AmountError {
     },
 }
 
+impl AmountError {
+    /// The error for an amount that does not fit in 64 bits.
+    pub(crate) fn too_large(unit: Unit, name: &str, amount: i128) -> Self {
+        Self::TooLarge {
+            name: name.to_owned(),
+            quantity: format_in(unit, name, amount),
+            limit: format_in(unit, name, i64::MAX.into()),
+        }
+    }
+}
+
 /// The amount of the resource in the unit of the engine, rounded up.
 ///
 /// # Errors
@@ -134,22 +145,22 @@ pub fn amount_in(unit: Unit, name: &str, quantity: &Quantity) -> Result<i64, Amo
     amount.map_err(|_: RangeError| AmountError::TooLarge {
         name: name.to_owned(),
         quantity: quantity.to_string(),
-        limit: in_unit(unit, i64::MAX.into(), Format::DecimalSi),
+        limit: format_in(unit, name, i64::MAX.into()),
     })
 }
 
 /// An amount in the unit of the engine as quantity text: memory with binary suffixes, the rest with decimal ones.
 pub fn format_amount(name: &str, amount: i128) -> String {
-    let kind = ResourceKind::of(name);
-    let format = if kind == ResourceKind::Memory {
+    format_in(ResourceKind::of(name).unit(), name, amount)
+}
+
+/// An amount in the given unit as quantity text: memory with binary suffixes, the rest with decimal ones.
+pub fn format_in(unit: Unit, name: &str, amount: i128) -> String {
+    let format = if name == "memory" {
         Format::BinarySi
     } else {
         Format::DecimalSi
     };
-    in_unit(kind.unit(), amount, format)
-}
-
-fn in_unit(unit: Unit, amount: i128, format: Format) -> String {
     Quantity::from_parts(amount, unit.exponent(), format).to_string()
 }
 

@@ -113,6 +113,16 @@ impl Quantity {
         Self::from_parts(0, 0, format)
     }
 
+    /// `milli` thousandths.
+    pub fn from_milli(milli: i64) -> Self {
+        Self::from_parts(milli.into(), -3, Format::DecimalSi)
+    }
+
+    /// `whole` units.
+    pub fn from_whole(whole: i64, format: Format) -> Self {
+        Self::from_parts(whole.into(), 0, format)
+    }
+
     /// `value`·10^`exponent`. The exponent must be small: it is written out.
     pub(in crate::engine::model) fn from_parts(value: i128, exponent: i32, format: Format) -> Self {
         let fits = i64::try_from(value).is_ok();

@@ -1,5 +1,7 @@
 //! Quantities one by one; the recorded cases of Kubernetes stand in the vectors.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn quantity(text: &str) -> Quantity {
@@ -151,4 +153,91 @@ fn formats_integers() {
     assert_eq!(format_bytes(1 << 34), "16Gi");
     assert_eq!(format_bytes(1000), "1k");
     assert_eq!(format_bytes(0), "0");
+}
+
+/// A text of a sign, digits, a fraction and a suffix, with the number of nanos in it, rounded away from zero as the
+/// parser does.
+fn texts() -> impl Strategy<Value = (String, i128)> {
+    const SUFFIXES: [(&str, u128, u32); 11] = [
+        ("n", 1, 0),
+        ("u", 1, 3),
+        ("m", 1, 6),
+        ("", 1, 9),
+        ("k", 1, 12),
+        ("M", 1, 15),
+        ("G", 1, 18),
+        ("e-2", 1, 7),
+        ("Ki", 1 << 10, 9),
+        ("Mi", 1 << 20, 9),
+        ("Gi", 1 << 30, 9),
+    ];
+    let parts = (any::<bool>(), 0_u128..1_000_000_000, 0_usize..12, 0..SUFFIXES.len());
+    parts.prop_map(|(negative, number, places, suffix)| {
+        let (suffix, factor, tens) = SUFFIXES[suffix];
+        let mut text = format!("{number:0width$}", width = places + 1);
+        text.insert(text.len() - places, '.');
+        let nanos = (number * factor * 10_u128.pow(tens)).div_ceil(10_u128.pow(u32::try_from(places).unwrap()));
+        let nanos = i128::try_from(nanos).unwrap();
+        if negative {
+            (format!("-{text}{suffix}"), -nanos)
+        } else {
+            (format!("{text}{suffix}"), nanos)
+        }
+    })
+}
+
+fn away_from_zero(nanos: i128, unit: i128) -> i128 {
+    nanos / unit + (nanos % unit).signum()
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_nanos((text, nanos) in texts()) {
+        let quantity = quantity(&text);
+        prop_assert_eq!(i128::from(quantity.sign()), nanos.signum());
+        for (got, unit) in [(quantity.value(), 1_000_000_000), (quantity.milli(), 1_000_000)] {
+            let exact = away_from_zero(nanos, unit);
+            match got {
+                Ok(got) => prop_assert_eq!(i128::from(got), exact),
+                Err(RangeError::Beyond) => prop_assert!(i64::try_from(exact).is_err()),
+                Err(RangeError::NegativeFraction) => prop_assert!(nanos < 0),
+            }
+        }
+    }
+
+    #[test]
+    fn texts_read_back_as_the_same_amount((text, _) in texts()) {
+        let original = quantity(&text);
+        for shown in [original.to_string(), original.canonical()] {
+            prop_assert!(quantity(&shown).cmp_value(&original).is_eq(), "{} as {}", text, shown);
+        }
+    }
+
+    #[test]
+    fn sums_and_order_agree_with_nanos((left, left_nanos) in texts(), (right, right_nanos) in texts()) {
+        let (left, right) = (quantity(&left), quantity(&right));
+        prop_assert_eq!(left.cmp_value(&right), left_nanos.cmp(&right_nanos));
+        let nanos = Quantity::from_parts(left_nanos + right_nanos, -9, Format::DecimalSi);
+        prop_assert!(left.add(&right).unwrap().cmp_value(&nanos).is_eq());
+        prop_assert!(right.add(&left).unwrap().cmp_value(&nanos).is_eq());
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "[-+0-9.eEinumkKMGTP ]{0,40}|\\PC{0,12}") {
+        if let Ok(quantity) = Quantity::parse(&text) {
+            let _ = (quantity.value(), quantity.milli(), quantity.approx_f64());
+            let shown = Quantity::parse(&quantity.to_string());
+            prop_assert!(shown.is_ok_and(|shown| shown.cmp_value(&quantity).is_eq()), "{}", text);
+        }
+    }
+
+    #[test]
+    fn long_numbers_come_back_from_a_sum(left in "[1-9][0-9]{20,60}", right in "[1-9][0-9]{20,60}(Mi)?") {
+        let (number, other) = (quantity(&left), quantity(&right));
+        let minus = quantity(&format!("-{right}"));
+        prop_assert!(other.add(&minus).unwrap().is_zero());
+        let back = number.add(&other).unwrap().add(&minus).unwrap();
+        prop_assert!(back.cmp_value(&number).is_eq());
+        prop_assert!(quantity(&back.to_string()).cmp_value(&number).is_eq());
+    }
 }
