@@ -10,6 +10,8 @@
 //! session's private copy of one), `engine::decide` answers it as a pure function of the two, and `server` turns the
 //! answer into bytes. `state` is the only place that changes anything; it publishes Worlds.
 
+#[cfg(feature = "server")]
+pub mod derive;
 pub mod engine;
 #[cfg(feature = "server")]
 pub mod server;

@@ -5,6 +5,8 @@
 #![expect(clippy::print_stdout, reason = "the lines are the report of `make vectors`")]
 
 mod files;
+mod pods;
+mod quantities;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -76,7 +78,7 @@ impl Differences {
 type Check = fn(&mut Bench, &Value) -> Verdict;
 
 /// Families that are asked. The others are named.
-const FAMILIES: &[(&str, Check)] = &[];
+const FAMILIES: &[(&str, Check)] = &[("pods", pods::check), ("quantities", quantities::check)];
 
 /// What the cases are asked of, and what could not be asked.
 #[derive(Default)]

@@ -1,0 +1,90 @@
+//! Amounts as the capacity-card plugin derives them (Volcano 61a5f00e0, on Kubernetes 1.34.1).
+
+use super::error::PodError;
+use super::kubernetes::{
+    Statuses, add_overhead_to_limits, container_limits, container_requests, each_container_requests, each_init_requests,
+};
+use super::pod::{Pod, Quantities};
+use super::total::{Amounts, Init, total};
+use super::volcano::VolcanoAmounts;
+use crate::engine::model::resource_name::{AmountError, Unit, amount_in};
+
+/// What capacity-card derives from a pod.
+#[derive(Clone, Debug)]
+pub struct CardAmounts {
+    /// Effective requests, exact: with resize status and overhead, without pod level.
+    pub requests: Quantities,
+    /// Effective limits, exact: with overhead, without resize status and pod level.
+    pub limits: Quantities,
+    /// The task's request of that commit, the pod itself (`pods`) included: overhead counts before the maximum with
+    /// init containers, pod level and resize status do not count.
+    pub resreq: VolcanoAmounts,
+    /// Nothing but `pods` is requested.
+    pub best_effort: bool,
+}
+
+/// Why a pod has no number of cards.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CardError {
+    /// The card's resource is neither limited nor requested.
+    #[error("no resource `{resource}` in the pod's requests or limits")]
+    Missing {
+        /// The resource.
+        resource: String,
+    },
+    /// The number does not fit.
+    #[error(transparent)]
+    Amount(#[from] AmountError),
+}
+
+impl CardAmounts {
+    /// Thousandths of cards of a resource: its effective limit, else its effective request, rounded up to whole cards.
+    ///
+    /// # Errors
+    /// If the pod names the resource in neither, or the number does not fit in 64 bits.
+    pub fn cards_milli(&self, resource: &str) -> Result<i64, CardError> {
+        let quantity = self.limits.get(resource).or_else(|| self.requests.get(resource));
+        let missing = || CardError::Missing {
+            resource: resource.to_owned(),
+        };
+        let cards = amount_in(Unit::Whole, resource, quantity.ok_or_else(missing)?)?;
+        let too_large = || AmountError::too_large(Unit::Milli, resource, i128::from(cards) * 1000);
+        cards.checked_mul(1000).ok_or_else(|| too_large().into())
+    }
+}
+
+/// What capacity-card derives from the pod.
+///
+/// # Errors
+/// If the amount of a container does not fit in 64 bits.
+pub fn card(pod: &Pod) -> Result<CardAmounts, PodError> {
+    let mut requests = container_requests(pod, Statuses::Both, &Quantities::new())?;
+    if let Some(overhead) = &pod.overhead {
+        requests.add(overhead)?;
+    }
+    let mut limits = container_limits(pod, Statuses::Ignored)?;
+    add_overhead_to_limits(&mut limits, pod)?;
+    let resreq = resreq(pod)?;
+    Ok(CardAmounts {
+        requests,
+        limits,
+        best_effort: resreq.is_best_effort(),
+        resreq,
+    })
+}
+
+fn resreq(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
+    let containers = each_container_requests(pod, Statuses::Ignored);
+    // The overhead is one more container: it counts beside them, and before the maximum.
+    let running = containers.iter().chain(&pod.overhead).map(VolcanoAmounts::of);
+    let running = running.collect::<Result<Vec<_>, PodError>>()?;
+    let inits = each_init_requests(pod, Statuses::Ignored);
+    let inits = inits.iter().map(|init| {
+        Ok(Init {
+            sidecar: init.sidecar,
+            amounts: VolcanoAmounts::of(&init.amounts)?,
+        })
+    });
+    let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
+    Ok(total(&running, &inits)?.with_the_pod_itself())
+}

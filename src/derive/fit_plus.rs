@@ -1,0 +1,73 @@
+//! What `NodeResourcesFitPlus` adds to a node for a pod (Koordinator a7a1b76b, on Kubernetes 1.35.6).
+
+use std::collections::BTreeMap;
+
+use super::error::PodError;
+use super::kubernetes::{DEFAULT_CPU_MILLI, DEFAULT_MEMORY, Statuses, container_requests, pod_level_requests};
+use super::pod::{Container, Pod, Quantities};
+use super::total::Amounts;
+use crate::engine::model::resource_name::{AmountError, ResourceKind, Unit, amount_in};
+
+/// The amounts of the names that the pod requests: cpu in thousandths, the rest in whole units, rounded per container.
+///
+/// Names come from the effective request, amounts from containers, init containers in order (not as Kubernetes sums
+/// them) and overhead, which counts in whole units for cpu, too. Upstream ends its process on a pod with overhead; here
+/// the amounts are those that it would have with the feature gate that it asks for.
+///
+/// # Errors
+/// If an amount does not fit in 64 bits.
+pub fn fit_plus(pod: &Pod) -> Result<BTreeMap<String, i64>, PodError> {
+    let mut requests = container_requests(pod, Statuses::Ignored, &Quantities::new())?;
+    for (name, quantity) in pod_level_requests(pod) {
+        requests.insert(name.clone(), quantity.clone());
+    }
+    if let Some(overhead) = &pod.overhead {
+        requests.add(overhead)?;
+    }
+    let mut amounts = BTreeMap::new();
+    for (name, quantity) in &requests {
+        let kind = ResourceKind::of(name);
+        if !kind.counted_by_kubernetes() || kind == ResourceKind::Pods {
+            continue;
+        }
+        if amount_in(kind.kubernetes_unit(), name, quantity)? > 0 {
+            amounts.insert(name.clone(), added(pod, name, kind)?);
+        }
+    }
+    Ok(amounts)
+}
+
+/// What the node's amount of one resource grows by.
+fn added(pod: &Pod, name: &str, kind: ResourceKind) -> Result<i64, PodError> {
+    let mut sum = 0_i128;
+    for container in &pod.containers {
+        sum += i128::from(container_amount(container, name, kind)?);
+    }
+    for container in &pod.init_containers {
+        let amount = i128::from(container_amount(container, name, kind)?);
+        sum = if container.always_restarted {
+            sum + amount
+        } else {
+            sum.max(amount)
+        };
+    }
+    if let Some(quantity) = pod.overhead.as_ref().and_then(|overhead| overhead.get(name)) {
+        sum += i128::from(amount_in(Unit::Whole, name, quantity)?);
+    }
+    i64::try_from(sum).map_err(|_| AmountError::too_large(kind.kubernetes_unit(), name, sum).into())
+}
+
+/// A container's request, or the default for a cpu or memory request that it lacks.
+fn container_amount(container: &Container, name: &str, kind: ResourceKind) -> Result<i64, AmountError> {
+    match container
+        .resources
+        .requests
+        .as_ref()
+        .and_then(|requests| requests.get(name))
+    {
+        Some(quantity) => amount_in(kind.kubernetes_unit(), name, quantity),
+        None if kind == ResourceKind::Cpu => Ok(DEFAULT_CPU_MILLI),
+        None if kind == ResourceKind::Memory => Ok(DEFAULT_MEMORY),
+        None => Ok(0),
+    }
+}

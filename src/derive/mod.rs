@@ -1,0 +1,163 @@
+//! Pods to effective amounts, as each scheduler counts them. Pure: JSON in, amounts out.
+//!
+//! Five derivations exist, and they differ: see [`kubernetes`](mod@kubernetes), its non-zero requests,
+//! [`volcano`](mod@volcano), [`fit_plus`](mod@fit_plus) and [`card`](mod@card).
+
+pub mod card;
+pub mod error;
+pub mod fit_plus;
+pub mod kubernetes;
+pub mod pod;
+#[cfg(test)]
+mod tests;
+mod total;
+pub mod volcano;
+
+use std::collections::BTreeMap;
+
+pub use card::card;
+pub use error::PodError;
+pub use fit_plus::fit_plus;
+pub use kubernetes::{Release, kubernetes};
+pub use pod::Pod;
+pub use volcano::{PodStanding, volcano};
+
+use crate::engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
+use kubernetes::KubernetesAmounts;
+use volcano::VolcanoAmounts;
+
+/// Whose way of counting makes a task's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Derivation {
+    /// kube-scheduler's, which Koordinator shares.
+    Kubernetes,
+    /// Volcano's.
+    Volcano,
+}
+
+impl Derivation {
+    /// The names that [`Derivation::from_name`] knows.
+    pub const NAMES: [&str; 2] = ["kubernetes", "volcano"];
+
+    /// The derivation of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "kubernetes" => Some(Self::Kubernetes),
+            "volcano" => Some(Self::Volcano),
+            _ => None,
+        }
+    }
+
+    /// The derivation of the scheduler that the pod asks for: the default one and those of Koordinator count as
+    /// Kubernetes does, any other as Volcano does.
+    pub fn of(pod: &Pod) -> Self {
+        match pod.scheduler_name.as_deref() {
+            None | Some("default-scheduler") => Self::Kubernetes,
+            Some(name) if name.starts_with("koord") => Self::Kubernetes,
+            Some(_) => Self::Volcano,
+        }
+    }
+}
+
+/// A pod as a task on the wire. Amounts are quantity texts, exact in the unit that the scheduler counts in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EffectiveTask {
+    /// Effective requests, without the pod itself.
+    pub requests: BTreeMap<String, String>,
+    /// Effective limits, without the pod itself.
+    pub limits: BTreeMap<String, String>,
+    /// Kubernetes' non-zero requests: `cpu` and `memory`.
+    pub nonzero_requests: BTreeMap<String, String>,
+    /// What `NodeResourcesFitPlus` adds to a node for the pod.
+    pub counted_requests: BTreeMap<String, String>,
+    /// Where the pod stands.
+    pub status: PodStanding,
+    /// The node, empty if none.
+    pub node: String,
+    /// The nominated node, empty if none.
+    pub nominated_node: String,
+    /// Larger first.
+    pub priority: i32,
+    /// Has a scheduling gate.
+    pub gated: bool,
+}
+
+/// The pod as a task, counted as `derivation` says.
+///
+/// # Errors
+/// If an amount does not fit in 64 bits.
+pub fn effective(pod: &Pod, derivation: Derivation) -> Result<EffectiveTask, PodError> {
+    let kubernetes = kubernetes(pod, Release::V1_36)?;
+    let nonzero = kubernetes.nonzero;
+    let (requests, limits, priority) = match derivation {
+        Derivation::Kubernetes => {
+            let (requests, limits) = kubernetes_texts(&kubernetes)?;
+            (requests, limits, pod.priority.unwrap_or(0))
+        }
+        Derivation::Volcano => {
+            let task = volcano(pod)?;
+            (
+                volcano_texts(&task.requests)?,
+                volcano_texts(&task.limit)?,
+                task.priority,
+            )
+        }
+    };
+    let nonzero = [("cpu", nonzero.cpu_milli), ("memory", nonzero.memory)];
+    Ok(EffectiveTask {
+        requests,
+        limits,
+        nonzero_requests: nonzero
+            .into_iter()
+            .map(|(name, amount)| counted_text(name, amount))
+            .collect(),
+        counted_requests: fit_plus(pod)?
+            .iter()
+            .map(|(name, amount)| counted_text(name, *amount))
+            .collect(),
+        status: PodStanding::of(pod),
+        node: pod.node.clone(),
+        nominated_node: pod.status.nominated_node.clone(),
+        priority,
+        gated: pod.gated,
+    })
+}
+
+type Texts = BTreeMap<String, String>;
+
+/// Requests as counted, and limits in the same units: Kubernetes counts scalars in whole ones.
+fn kubernetes_texts(amounts: &KubernetesAmounts) -> Result<(Texts, Texts), PodError> {
+    let requests = amounts
+        .counted
+        .iter()
+        .map(|(name, amount)| counted_text(name, *amount))
+        .collect();
+    let counted = amounts.limits.iter().filter(|(name, _)| {
+        let kind = ResourceKind::of(name);
+        kind.counted_by_kubernetes() && kind != ResourceKind::Pods
+    });
+    let limits = counted.map(|(name, quantity)| {
+        let amount = amount_in(ResourceKind::of(name).kubernetes_unit(), name, quantity)?;
+        Ok(counted_text(name, amount))
+    });
+    Ok((requests, limits.collect::<Result<_, PodError>>()?))
+}
+
+/// A name and an amount that Kubernetes counted.
+fn counted_text(name: &str, amount: i64) -> (String, String) {
+    (
+        name.to_owned(),
+        format_in(ResourceKind::of(name).kubernetes_unit(), name, amount.into()),
+    )
+}
+
+fn volcano_texts(amounts: &VolcanoAmounts) -> Result<Texts, PodError> {
+    let texts = amounts.0.iter().map(|(name, amount)| {
+        let unit = ResourceKind::of(name).unit();
+        if i64::try_from(amount.exact).is_err() {
+            return Err(AmountError::too_large(unit, name, amount.exact).into());
+        }
+        Ok((name.clone(), format_in(unit, name, amount.exact)))
+    });
+    texts.collect()
+}

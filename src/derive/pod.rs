@@ -1,0 +1,312 @@
+//! A Kubernetes pod as far as its amounts go, read from JSON.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::error::PodError;
+use crate::engine::model::quantity::{Format, Quantity};
+
+/// Resource name to quantity.
+pub type Quantities = BTreeMap<String, Quantity>;
+
+/// A pod. Nothing is defaulted: absent, empty and zero are three things.
+#[derive(Clone, Debug, Default)]
+pub struct Pod {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<String, String>,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `spec.schedulerName`.
+    pub scheduler_name: Option<String>,
+    /// `spec.nodeName`, empty if none.
+    pub node: String,
+    /// `spec.priority`.
+    pub priority: Option<i32>,
+    /// `spec.schedulingGates` has an entry.
+    pub gated: bool,
+    /// `spec.containers`.
+    pub containers: Vec<Container>,
+    /// `spec.initContainers`.
+    pub init_containers: Vec<Container>,
+    /// `spec.overhead`.
+    pub overhead: Option<Quantities>,
+    /// `spec.resources`.
+    pub resources: Option<Resources>,
+    /// `status`.
+    pub status: PodStatus,
+}
+
+/// A container or init container.
+#[derive(Clone, Debug, Default)]
+pub struct Container {
+    /// `name`.
+    pub name: String,
+    /// `restartPolicy` is `Always`: as an init container, it keeps running beside the containers.
+    pub always_restarted: bool,
+    /// `resources`.
+    pub resources: Resources,
+}
+
+/// Requests and limits.
+#[derive(Clone, Debug, Default)]
+pub struct Resources {
+    /// `requests`.
+    pub requests: Option<Quantities>,
+    /// `limits`.
+    pub limits: Option<Quantities>,
+}
+
+/// A pod's status.
+#[derive(Clone, Debug, Default)]
+pub struct PodStatus {
+    /// `phase`, empty if none.
+    pub phase: String,
+    /// `nominatedNodeName`, empty if none.
+    pub nominated_node: String,
+    /// The first condition `PodResizePending` has the reason `Infeasible`.
+    pub resize_infeasible: bool,
+    /// `containerStatuses`.
+    pub containers: Vec<ContainerStatus>,
+    /// `initContainerStatuses`.
+    pub init_containers: Vec<ContainerStatus>,
+    /// `resources`: what the pod as a whole runs with.
+    pub resources: Option<Resources>,
+    /// `allocatedResources`: what the node has set aside for the pod as a whole.
+    pub allocated: Option<Quantities>,
+}
+
+/// A container's status.
+#[derive(Clone, Debug, Default)]
+pub struct ContainerStatus {
+    /// `name`.
+    pub name: String,
+    /// `resources`: what the container runs with.
+    pub resources: Option<Resources>,
+    /// `allocatedResources`: what the node has set aside for it.
+    pub allocated: Option<Quantities>,
+}
+
+impl Pod {
+    /// Reads a pod from the JSON of the Kubernetes API. Bare numbers are taken by their text.
+    ///
+    /// # Errors
+    /// If a field has the wrong type, or a quantity is malformed or negative; the error names its path. Fields that do
+    /// not matter for amounts are not looked at.
+    pub fn read(pod: &Value) -> Result<Self, PodError> {
+        let root = At {
+            value: Some(pod),
+            parent: None,
+            step: Step::Root,
+        };
+        root.object()?;
+        let (metadata, spec) = (root.field("metadata"), root.field("spec"));
+        metadata.object()?;
+        spec.object()?;
+        Ok(Self {
+            namespace: metadata.field("namespace").string()?,
+            name: metadata.field("name").string()?,
+            annotations: metadata.field("annotations").strings()?,
+            labels: metadata.field("labels").strings()?,
+            deleting: metadata.field("deletionTimestamp").value.is_some(),
+            scheduler_name: Some(spec.field("schedulerName").string()?).filter(|name| !name.is_empty()),
+            node: spec.field("nodeName").string()?,
+            priority: spec.field("priority").int32()?,
+            gated: !spec.field("schedulingGates").array()?.is_empty(),
+            containers: spec.field("containers").each(container)?,
+            init_containers: spec.field("initContainers").each(container)?,
+            overhead: spec.field("overhead").quantities()?,
+            resources: resources(&spec.field("resources"))?,
+            status: status(&root.field("status"))?,
+        })
+    }
+}
+
+fn container(at: &At<'_, '_>) -> Result<Container, PodError> {
+    Ok(Container {
+        name: at.field("name").string()?,
+        always_restarted: at.field("restartPolicy").string()? == "Always",
+        resources: resources(&at.field("resources"))?.unwrap_or_default(),
+    })
+}
+
+fn resources(at: &At<'_, '_>) -> Result<Option<Resources>, PodError> {
+    if at.object()?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Resources {
+        requests: at.field("requests").quantities()?,
+        limits: at.field("limits").quantities()?,
+    }))
+}
+
+fn status(at: &At<'_, '_>) -> Result<PodStatus, PodError> {
+    at.object()?;
+    let conditions = at
+        .field("conditions")
+        .each(|condition| Ok((condition.field("type").string()?, condition.field("reason").string()?)))?;
+    let resize = conditions.iter().find(|(kind, _)| kind == "PodResizePending");
+    Ok(PodStatus {
+        phase: at.field("phase").string()?,
+        nominated_node: at.field("nominatedNodeName").string()?,
+        resize_infeasible: resize.is_some_and(|(_, reason)| reason == "Infeasible"),
+        containers: at.field("containerStatuses").each(container_status)?,
+        init_containers: at.field("initContainerStatuses").each(container_status)?,
+        resources: resources(&at.field("resources"))?,
+        allocated: at.field("allocatedResources").quantities()?,
+    })
+}
+
+fn container_status(at: &At<'_, '_>) -> Result<ContainerStatus, PodError> {
+    Ok(ContainerStatus {
+        name: at.field("name").string()?,
+        resources: resources(&at.field("resources"))?,
+        allocated: at.field("allocatedResources").quantities()?,
+    })
+}
+
+/// A place in a JSON document. The path is put together only for errors.
+struct At<'v, 'p> {
+    /// Nothing for an absent field and for `null`.
+    value: Option<&'v Value>,
+    parent: Option<&'p At<'v, 'p>>,
+    step: Step<'v>,
+}
+
+/// How a place is reached from its parent.
+#[derive(Clone, Copy)]
+enum Step<'v> {
+    Root,
+    Field(&'static str),
+    Key(&'v str),
+    Item(usize),
+}
+
+impl<'v> At<'v, '_> {
+    fn child<'c>(&'c self, value: Option<&'v Value>, step: Step<'v>) -> At<'v, 'c> {
+        At {
+            value: value.filter(|value| !value.is_null()),
+            parent: Some(self),
+            step,
+        }
+    }
+
+    /// A field of an object; absent if this is no object: the caller has asked `object` for that.
+    fn field<'c>(&'c self, name: &'static str) -> At<'v, 'c> {
+        self.child(self.value.and_then(|value| value.get(name)), Step::Field(name))
+    }
+
+    fn error(&self, expected: &'static str) -> PodError {
+        let path = if self.parent.is_none() {
+            "the pod".to_owned()
+        } else {
+            self.to_string()
+        };
+        PodError::Type { path, expected }
+    }
+
+    fn object(&self) -> Result<Option<&'v Map<String, Value>>, PodError> {
+        let Some(value) = self.value else {
+            return Ok(None);
+        };
+        value.as_object().map(Some).ok_or_else(|| self.error("an object"))
+    }
+
+    fn array(&self) -> Result<&'v [Value], PodError> {
+        let Some(value) = self.value else {
+            return Ok(&[]);
+        };
+        value.as_array().map(Vec::as_slice).ok_or_else(|| self.error("a list"))
+    }
+
+    /// The items of a list, each an object.
+    fn each<T>(&self, read: impl Fn(&At<'_, '_>) -> Result<T, PodError>) -> Result<Vec<T>, PodError> {
+        let items = self.array()?.iter().enumerate();
+        items
+            .map(|(index, value)| {
+                let item = self.child(Some(value), Step::Item(index));
+                item.object()?;
+                read(&item)
+            })
+            .collect()
+    }
+
+    /// A string; empty if absent, as in the Kubernetes API.
+    fn string(&self) -> Result<String, PodError> {
+        let Some(value) = self.value else {
+            return Ok(String::new());
+        };
+        value.as_str().map(str::to_owned).ok_or_else(|| self.error("a string"))
+    }
+
+    fn int32(&self) -> Result<Option<i32>, PodError> {
+        let Some(value) = self.value else {
+            return Ok(None);
+        };
+        let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
+        number.map(Some).ok_or_else(|| self.error("a 32-bit integer"))
+    }
+
+    fn strings(&self) -> Result<BTreeMap<String, String>, PodError> {
+        let entries = self.object()?.into_iter().flatten();
+        entries
+            .map(|(key, value)| Ok((key.clone(), self.child(Some(value), Step::Key(key)).string()?)))
+            .collect()
+    }
+
+    fn quantities(&self) -> Result<Option<Quantities>, PodError> {
+        let Some(entries) = self.object()? else {
+            return Ok(None);
+        };
+        let quantities = entries
+            .iter()
+            .map(|(name, value)| Ok((name.clone(), self.child(Some(value), Step::Key(name)).quantity()?)));
+        quantities.collect::<Result<_, _>>().map(Some)
+    }
+
+    fn quantity(&self) -> Result<Quantity, PodError> {
+        let parsed = match self.value {
+            // The Kubernetes API reads null as a zero of no format.
+            None => return Ok(Quantity::zero(Format::DecimalExponent)),
+            Some(Value::String(text)) => Quantity::parse_in_object(text),
+            Some(Value::Number(number)) => Quantity::parse_in_object(&number.to_string()),
+            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
+                return Err(self.error("a quantity"));
+            }
+        };
+        let quantity = parsed.map_err(|error| PodError::Quantity {
+            path: self.to_string(),
+            error,
+        })?;
+        if quantity.is_negative() {
+            return Err(PodError::Negative {
+                path: self.to_string(),
+                quantity: quantity.to_string(),
+            });
+        }
+        Ok(quantity)
+    }
+}
+
+/// The path, such as `spec.containers[0].resources.requests["nvidia.com/gpu"]`.
+impl fmt::Display for At<'_, '_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(out)?;
+        }
+        match self.step {
+            Step::Root => Ok(()),
+            Step::Field(name) if self.parent.is_some_and(|parent| parent.parent.is_none()) => out.write_str(name),
+            Step::Field(name) => write!(out, ".{name}"),
+            Step::Key(key) => write!(out, "[{key:?}]"),
+            Step::Item(index) => write!(out, "[{index}]"),
+        }
+    }
+}

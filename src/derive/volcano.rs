@@ -1,0 +1,291 @@
+//! Amounts and task fields as Volcano derives them: rounded per container, then summed (Volcano ed72c7c81).
+
+use std::collections::BTreeMap;
+
+use super::error::PodError;
+use super::kubernetes::{Statuses, each_container_requests, each_init_requests, status_of, supported};
+use super::pod::{Container, ContainerStatus, Pod, Quantities};
+use super::total::{Amounts, Init, total};
+use crate::engine::model::resource_name::{ResourceKind, amount};
+
+/// The annotation and label that make a pod preemptable.
+const PREEMPTABLE: &str = "volcano.sh/preemptable";
+/// The annotation that allows a pod on revocable nodes.
+const REVOCABLE_ZONE: &str = "volcano.sh/revocable-zone";
+/// The annotation that overrides a pod's priority.
+const TASK_PRIORITY: &str = "volcano.sh/task-priority";
+
+/// An amount in the unit of the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct VolcanoAmount {
+    /// The exact sum.
+    pub exact: i128,
+    /// The sum as Volcano has it: in doubles, rounded at every step.
+    pub float: f64,
+}
+
+/// Amounts by name, in the unit of the engine; only names that Volcano counts and the pod mentions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VolcanoAmounts(pub BTreeMap<String, VolcanoAmount>);
+
+impl VolcanoAmounts {
+    /// The amount of a resource, 0 if it is not there.
+    pub fn get(&self, name: &str) -> VolcanoAmount {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+
+    /// Volcano's amounts of a resource list.
+    pub(super) fn of(list: &Quantities) -> Result<Self, PodError> {
+        let counted = list
+            .iter()
+            .filter(|(name, _)| ResourceKind::of(name).counted_by_volcano());
+        let amounts = counted.map(|(name, quantity)| {
+            let amount = amount(name, quantity)?;
+            let amount = VolcanoAmount {
+                exact: amount.into(),
+                float: amount as f64,
+            };
+            Ok((name.clone(), amount))
+        });
+        Ok(Self(amounts.collect::<Result<_, PodError>>()?))
+    }
+
+    /// Nothing but `pods` is asked for.
+    pub(super) fn is_best_effort(&self) -> bool {
+        self.0.iter().all(|(name, amount)| name == "pods" || amount.exact == 0)
+    }
+
+    /// The same with one pod more.
+    pub(super) fn with_the_pod_itself(mut self) -> Self {
+        let pods = self.0.entry("pods".to_owned()).or_default();
+        pods.exact += 1;
+        pods.float += 1.0;
+        self
+    }
+}
+
+impl Amounts for VolcanoAmounts {
+    fn add(&mut self, more: &Self) -> Result<(), PodError> {
+        for (name, amount) in &more.0 {
+            let sum = self.0.entry(name.clone()).or_default();
+            sum.exact += amount.exact;
+            sum.float += amount.float;
+        }
+        Ok(())
+    }
+
+    fn raise_to(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            let own = self.0.entry(name.clone()).or_default();
+            own.exact = own.exact.max(amount.exact);
+            own.float = own.float.max(amount.float);
+        }
+    }
+}
+
+/// Where a pod stands, in Volcano's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodStanding {
+    /// Has no node.
+    Pending,
+    /// Has a node, and does not run yet.
+    Bound,
+    /// Runs.
+    Running,
+    /// Is being deleted.
+    Releasing,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly.
+    Failed,
+    /// Has another phase, or none.
+    Unknown,
+}
+
+impl PodStanding {
+    /// The standing of a pod.
+    pub fn of(pod: &Pod) -> Self {
+        match pod.status.phase.as_str() {
+            "Running" | "Pending" if pod.deleting => Self::Releasing,
+            "Running" => Self::Running,
+            "Pending" if pod.node.is_empty() => Self::Pending,
+            "Pending" => Self::Bound,
+            "Succeeded" => Self::Succeeded,
+            "Failed" => Self::Failed,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Volcano's name for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Bound => "Bound",
+            Self::Running => "Running",
+            Self::Releasing => "Releasing",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// What Volcano derives from a pod.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, as Volcano's task has them"
+)]
+pub struct VolcanoTask {
+    /// The task's request, without the pod itself.
+    pub requests: VolcanoAmounts,
+    /// The request without init containers and sidecars, and without the pod itself.
+    pub without_init: VolcanoAmounts,
+    /// Limits, without the pod itself.
+    pub limit: VolcanoAmounts,
+    /// Nothing but `pods` is requested.
+    pub best_effort: bool,
+    /// Some init container keeps running.
+    pub has_sidecar: bool,
+    /// Has a scheduling gate.
+    pub scheduling_gated: bool,
+    /// Where the pod stands.
+    pub status: PodStanding,
+    /// The node, empty if none.
+    pub node: String,
+    /// Larger first.
+    pub priority: i32,
+    /// May be preempted.
+    pub preemptable: bool,
+    /// `*`, or empty.
+    pub revocable_zone: String,
+}
+
+impl VolcanoTask {
+    /// The request as Volcano has it: with the pod itself (`pods`).
+    pub fn resreq(&self) -> VolcanoAmounts {
+        self.requests.clone().with_the_pod_itself()
+    }
+}
+
+/// What Volcano derives from the pod.
+///
+/// # Errors
+/// If the amount of a container does not fit in 64 bits.
+pub fn volcano(pod: &Pod) -> Result<VolcanoTask, PodError> {
+    let containers = converted(&each_container_requests(pod, Statuses::OwnList))?;
+    let inits = each_init_requests(pod, Statuses::OwnList);
+    let inits = inits.into_iter().map(|init| {
+        Ok(Init {
+            sidecar: init.sidecar,
+            amounts: VolcanoAmounts::of(&init.amounts)?,
+        })
+    });
+    let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
+    let requests = amended(total(&containers, &inits)?, pod)?;
+    Ok(VolcanoTask {
+        best_effort: requests.is_best_effort(),
+        requests,
+        without_init: amended(total(&containers, &[])?, pod)?,
+        limit: limit(pod)?,
+        has_sidecar: pod.init_containers.iter().any(|container| container.always_restarted),
+        scheduling_gated: pod.gated,
+        status: PodStanding::of(pod),
+        node: pod.node.clone(),
+        priority: priority(pod),
+        preemptable: preemptable(pod),
+        revocable_zone: revocable_zone(pod).to_owned(),
+    })
+}
+
+fn converted(lists: &[Quantities]) -> Result<Vec<VolcanoAmounts>, PodError> {
+    lists.iter().map(VolcanoAmounts::of).collect()
+}
+
+/// Puts the values at pod level in place, then adds the overhead.
+fn amended(mut amounts: VolcanoAmounts, pod: &Pod) -> Result<VolcanoAmounts, PodError> {
+    let requests = pod.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    replace_at_pod_level(&mut amounts, requests)?;
+    if let Some(overhead) = &pod.overhead {
+        amounts.add(&VolcanoAmounts::of(overhead)?)?;
+    }
+    Ok(amounts)
+}
+
+fn replace_at_pod_level(amounts: &mut VolcanoAmounts, list: Option<&Quantities>) -> Result<(), PodError> {
+    let counting: Quantities = supported(list)
+        .map(|(name, quantity)| (name.clone(), quantity.clone()))
+        .collect();
+    amounts.0.extend(VolcanoAmounts::of(&counting)?.0);
+    Ok(())
+}
+
+fn limit(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
+    let containers = pod
+        .containers
+        .iter()
+        .map(|container| container_limit(pod, Statuses::OwnList, container, &pod.status.containers));
+    let inits = pod.init_containers.iter().map(|container| {
+        let sidecar = container.always_restarted;
+        let statuses = if sidecar { Statuses::OwnList } else { Statuses::Ignored };
+        let amounts = container_limit(pod, statuses, container, &pod.status.init_containers)?;
+        Ok(Init { sidecar, amounts })
+    });
+    let containers = containers.collect::<Result<Vec<_>, PodError>>()?;
+    let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
+    let mut amounts = total(&containers, &inits)?;
+    let limits = pod.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    replace_at_pod_level(&mut amounts, limits)?;
+    if let Some(overhead) = &pod.overhead {
+        let mut overhead = VolcanoAmounts::of(overhead)?;
+        overhead.0.retain(|name, _| amounts.get(name).exact != 0);
+        amounts.add(&overhead)?;
+    }
+    Ok(amounts)
+}
+
+/// A container's limits: the larger of specification and status, whether the resize is feasible or not.
+fn container_limit(
+    pod: &Pod,
+    statuses: Statuses,
+    container: &Container,
+    own: &[ContainerStatus],
+) -> Result<VolcanoAmounts, PodError> {
+    let mut limits = container.resources.limits.clone().unwrap_or_default();
+    if let Some((actual, _)) = status_of(pod, statuses, container, own)
+        && let Some(actual) = &actual.limits
+    {
+        limits.raise_to(actual);
+    }
+    VolcanoAmounts::of(&limits)
+}
+
+/// The annotation if it is a number, else the specification's, else 1.
+fn priority(pod: &Pod) -> i32 {
+    let annotated = pod.annotations.get(TASK_PRIORITY).and_then(|text| text.parse().ok());
+    annotated.or(pod.priority).unwrap_or(1)
+}
+
+/// Annotation before label before yes; what is no truth value is no.
+fn preemptable(pod: &Pod) -> bool {
+    let value = pod.annotations.get(PREEMPTABLE).or_else(|| pod.labels.get(PREEMPTABLE));
+    value.is_none_or(|value| truth(value) == Some(true))
+}
+
+fn revocable_zone(pod: &Pod) -> &'static str {
+    let preemptable = || pod.annotations.get(PREEMPTABLE).and_then(|value| truth(value));
+    let revocable = match pod.annotations.get(REVOCABLE_ZONE) {
+        Some(zone) => zone == "*",
+        None => preemptable() == Some(true),
+    };
+    if revocable { "*" } else { "" }
+}
+
+/// A truth value as Go spells them.
+fn truth(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}

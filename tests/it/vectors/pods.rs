@@ -1,0 +1,229 @@
+//! The `pods` family: a pod to the amounts that each consumer counts.
+//!
+//! A block whose recorded amounts upstream got wrong (overflow, a negative or digitless quantity) must be an error.
+//! Whether it had to be is found here from the pod's own texts, by a second, naive reading.
+
+use std::collections::BTreeMap;
+
+use pumice::derive::card::CardError;
+use pumice::derive::kubernetes::KubernetesAmounts;
+use pumice::derive::pod::Quantities;
+use pumice::derive::volcano::VolcanoAmounts;
+use pumice::derive::{Pod, PodError, Release, card, fit_plus, kubernetes, volcano};
+use pumice::engine::model::resource_name::{ResourceKind, Unit};
+use serde_json::{Map, Value, json};
+
+use super::quantities::{exact, is_refused};
+use super::{Bench, Differences, Verdict};
+
+/// Judges one case.
+pub(crate) fn check(_bench: &mut Bench, case: &Value) -> Verdict {
+    let pod = Pod::read(&case["pod"]);
+    let amounts = texts(&case["pod"]);
+    let unreadable = amounts
+        .iter()
+        .any(|(_, text)| is_refused(text) || text.starts_with('-'));
+    let mut judge = Judge {
+        unreadable,
+        amounts,
+        differences: Differences::default(),
+    };
+    for (block, expect) in case["expect"].as_object().into_iter().flatten() {
+        let got = pod
+            .as_ref()
+            .map_err(ToString::to_string)
+            .and_then(|pod| served(block, pod));
+        judge.block(block, expect, got);
+    }
+    judge.differences.verdict()
+}
+
+/// What Pumice gives for a block, in the form of the recording.
+fn served(block: &str, pod: &Pod) -> Result<Value, String> {
+    let text = |error: PodError| error.to_string();
+    match block {
+        "kubernetes" => kubernetes(pod, Release::V1_36)
+            .map(|amounts| kubernetes_block(&amounts))
+            .map_err(text),
+        "kubernetes_1_35" => kubernetes(pod, Release::V1_35)
+            .map(|amounts| kubernetes_block(&amounts))
+            .map_err(text),
+        "volcano" => volcano_block(pod).map_err(text),
+        "koordinator" => fit_plus(pod)
+            .map(|amounts| json!({ "names": amounts.keys().collect::<Vec<_>>(), "amounts": amounts }))
+            .map_err(text),
+        "card" => card_block(pod),
+        other => Err(format!("unknown block `{other}`")),
+    }
+}
+
+fn kubernetes_block(amounts: &KubernetesAmounts) -> Value {
+    let whole = |name: &str| amounts.counted.get(name).copied().unwrap_or(0);
+    let scalars: BTreeMap<_, _> = amounts
+        .counted
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage"))
+        .collect();
+    json!({
+        "requests": canonical(&amounts.requests),
+        "limits": canonical(&amounts.limits),
+        "counted": {
+            "cpu_milli": whole("cpu"),
+            "memory": whole("memory"),
+            "ephemeral_storage": whole("ephemeral-storage"),
+            "scalars": scalars,
+        },
+        "nonzero": { "cpu_milli": amounts.nonzero.cpu_milli, "memory": amounts.nonzero.memory },
+    })
+}
+
+fn canonical(quantities: &Quantities) -> Value {
+    quantities
+        .iter()
+        .map(|(name, quantity)| (name.clone(), quantity.canonical()))
+        .collect()
+}
+
+fn volcano_block(pod: &Pod) -> Result<Value, PodError> {
+    let task = volcano(pod)?;
+    Ok(json!({
+        "resreq": vector(&task.resreq()),
+        "without_init": vector(&task.without_init),
+        "limit": vector(&task.limit),
+        "best_effort": task.best_effort,
+        "has_sidecar": task.has_sidecar,
+        "scheduling_gated": task.scheduling_gated,
+        "status": task.status.name(),
+        "node": task.node,
+        "priority": task.priority,
+        "preemptable": task.preemptable,
+        "revocable_zone": task.revocable_zone,
+    }))
+}
+
+/// Amounts as recorded; a scalar of 0 is the same as a missing one.
+fn vector(amounts: &VolcanoAmounts) -> Value {
+    let scalars: BTreeMap<_, _> = amounts
+        .0
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"))
+        .map(|(name, amount)| (name, amount.float))
+        .collect();
+    json!({ "cpu": amounts.get("cpu").float, "memory": amounts.get("memory").float, "scalars": scalars })
+}
+
+fn card_block(pod: &Pod) -> Result<Value, String> {
+    let amounts = card(pod).map_err(|error| error.to_string())?;
+    let cards = match amounts.cards_milli("nvidia.com/gpu") {
+        Ok(milli) => json!({ "milli": milli as f64 }),
+        Err(CardError::Missing { .. }) => json!({ "error": true }),
+        Err(error @ CardError::Amount(_)) => return Err(error.to_string()),
+    };
+    Ok(json!({
+        "requests": canonical(&amounts.requests),
+        "limits": canonical(&amounts.limits),
+        "card_gpu": cards,
+        "resreq": vector(&amounts.resreq),
+        "best_effort": amounts.best_effort,
+    }))
+}
+
+struct Judge {
+    /// The pod holds a text that is no amount.
+    unreadable: bool,
+    /// Every resource name and quantity text of the pod.
+    amounts: Vec<(String, String)>,
+    differences: Differences,
+}
+
+impl Judge {
+    fn block(&mut self, block: &str, expect: &Value, got: Result<Value, String>) {
+        match got {
+            Ok(got) => self.compare(block, expect, &got),
+            Err(_) if self.unreadable || self.too_large(block, expect) => {}
+            Err(error) => self.differences.differ(block, expect, &error),
+        }
+    }
+
+    /// Compares what the recording has; a helper that panicked recorded less.
+    fn compare(&mut self, block: &str, expect: &Value, got: &Value) {
+        for (field, expected) in expect.as_object().into_iter().flatten() {
+            if matches!(field.as_str(), "panic" | "upstream_panics") {
+                continue;
+            }
+            let (expected, got) = (simplified(expected), simplified(got.get(field).unwrap_or(&Value::Null)));
+            self.differences.same(&format!("{block}.{field}"), &expected, &got);
+        }
+    }
+
+    /// Some amount of the pod, or of the block's sums, is beyond 64 bits in the unit of the block.
+    fn too_large(&self, block: &str, expect: &Value) -> bool {
+        let sums = [&expect["requests"], &expect["limits"]];
+        let sums = sums.into_iter().filter_map(Value::as_object).flatten();
+        let sums = sums.filter_map(|(name, text)| Some((name.clone(), text.as_str()?.to_owned())));
+        let volcano = matches!(block, "volcano" | "card");
+        self.amounts.iter().cloned().chain(sums).any(|(name, text)| {
+            let kind = ResourceKind::of(&name);
+            let unit = if volcano { kind.unit() } else { kind.kubernetes_unit() };
+            let places = if unit == Unit::Milli { 3 } else { 0 };
+            exact(&text, places).is_none_or(|amount| amount > i64::MAX.into())
+        })
+    }
+}
+
+/// Numbers by value, scalars without zeros, and the text of an error left out.
+fn simplified(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => match number.as_i64() {
+            Some(integer) => json!(integer.to_string()),
+            None => json!(number.as_f64().unwrap_or(f64::NAN).to_string()),
+        },
+        Value::Array(items) => items.iter().map(simplified).collect(),
+        Value::Object(fields) => {
+            let mut simple = Map::new();
+            for (name, field) in fields {
+                let field = match name.as_str() {
+                    "error" => json!(true),
+                    "scalars" => without_zeros(field),
+                    _ => simplified(field),
+                };
+                simple.insert(name.clone(), field);
+            }
+            Value::Object(simple)
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// Doubles: a missing one is 0. Integers: a requested 0 is present.
+fn without_zeros(scalars: &Value) -> Value {
+    let entries = scalars.as_object().into_iter().flatten();
+    let kept = entries.filter(|(_, amount)| amount.is_i64() || amount.as_f64() != Some(0.0));
+    kept.map(|(name, amount)| (name.clone(), simplified(amount))).collect()
+}
+
+/// The entries of every resource list in the pod.
+fn texts(value: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                if matches!(name.as_str(), "requests" | "limits" | "overhead" | "allocatedResources") {
+                    found.extend(field.as_object().into_iter().flatten().filter_map(|(name, amount)| {
+                        let text = match amount {
+                            Value::String(text) => text.trim().to_owned(),
+                            Value::Number(number) => number.to_string(),
+                            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
+                        };
+                        Some((name.clone(), text))
+                    }));
+                } else {
+                    found.extend(texts(field));
+                }
+            }
+        }
+        Value::Array(items) => found.extend(items.iter().flat_map(texts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    found
+}
