@@ -15,3 +15,5 @@ pub mod derive;
 pub mod engine;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "server")]
+pub mod state;

@@ -1,6 +1,11 @@
 //! The decision core: no clock, no I/O, no async, no wire types.
 //!
-//! `model` ← `plugin` ← `plugins` ← `policy` ← `decide`.
+//! `model` ← `plugin` ← `plugins` ← `policy` ← `decide`; `cycle` changes a private View, and a `World` is a View with
+//! the policies that are published with it.
 
+pub mod cycle;
 pub mod model;
 pub mod policy;
+mod world;
+
+pub use world::{PolicyInForce, Position, Revision, World};

@@ -129,6 +129,8 @@ pub struct Chunk {
     entries: Vec<Option<Arc<NodeEntry>>>,
     live: Mask,
     placeable: Mask,
+    /// Nodes with an idle vector of their own.
+    upstream: Mask,
 }
 
 impl Default for Chunk {
@@ -138,6 +140,7 @@ impl Default for Chunk {
             entries: vec![None; CHUNK],
             live: Mask::NONE,
             placeable: Mask::NONE,
+            upstream: Mask::NONE,
         }
     }
 }
@@ -175,15 +178,19 @@ impl Chunk {
 
     /// allocatable − used over the chunk, with `present` where either is.
     pub fn idle(&self, id: ResourceId) -> Column {
-        if let Some(own) = self.stored(id, Vector::Idle) {
-            return own.clone();
-        }
         let (allocatable, used) = (self.column(id, Vector::Allocatable), self.column(id, Vector::Used));
         let mut idle = allocatable.clone();
         for (idle, used) in idle.values.iter_mut().zip(&used.values) {
             *idle -= used;
         }
         idle.present = union(&allocatable.present, &used.present);
+        let own = self.column(id, Vector::Idle);
+        for offset in self.upstream.iter() {
+            idle.present.set(offset, own.present.get(offset));
+            if let (Some(value), Some(own)) = (idle.values.get_mut(offset), own.values.get(offset)) {
+                *value = *own;
+            }
+        }
         idle
     }
 
@@ -217,6 +224,8 @@ impl Chunk {
         self.live.set(offset, entry.is_some());
         self.placeable
             .set(offset, entry.as_ref().is_some_and(|entry| entry.is_placeable()));
+        self.upstream
+            .set(offset, entry.as_ref().is_some_and(|entry| entry.upstream.is_some()));
         let mut ids: Vec<ResourceId> = self.columns.iter().map(|columns| columns.id).collect();
         if let Some(entry) = &entry {
             ids.extend(entry.resources());

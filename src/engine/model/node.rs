@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::amounts::{Amounts, ResourceId, Totals};
 use super::chunk::Vector;
 use super::problem::Problem;
-use super::records::{NodeRecord, TaskRecord, TaskStatus};
+use super::records::{NodeRecord, TaskStatus};
 
 /// What tasks take of a node, exactly.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,7 +55,7 @@ impl Usage {
 /// Node vectors kept as the reference keeps them, for sessions under `compatibility: upstream`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamNode {
-    /// Idle amounts, with the reference's omissions; `None`: a name it does not have.
+    /// Idle amounts, with the reference's omissions.
     pub idle: BTreeMap<ResourceId, i128>,
     /// Used amounts.
     pub used: BTreeMap<ResourceId, i128>,
@@ -63,8 +63,6 @@ pub struct UpstreamNode {
     pub releasing: BTreeMap<ResourceId, i128>,
     /// Pipelined amounts.
     pub pipelined: BTreeMap<ResourceId, i128>,
-    /// The node's own copies of its tasks.
-    pub tasks: BTreeMap<Arc<str>, Arc<TaskRecord>>,
 }
 
 /// A node as stored.

@@ -200,22 +200,28 @@ impl View {
                 .map(Arc::unwrap_or_clone)
                 .unwrap_or_default(),
         };
-        if self.ranks.get(slot as usize).is_none_or(|rank| *rank == NO_RANK) {
-            self.ranks = Arc::default();
-        }
-        let entry = NodeEntry {
+        self.put_entry(Arc::new(NodeEntry {
             record,
             source: Arc::clone(source),
             usage,
             invalid: None,
             upstream: None,
+        }))
+    }
+
+    fn put_entry(&mut self, entry: Arc<NodeEntry>) -> bool {
+        let Some(slot) = self.index.slot(&entry.record.name) else {
+            return false;
         };
+        if self.ranks.get(slot as usize).is_none_or(|rank| *rank == NO_RANK) {
+            self.ranks = Arc::default();
+        }
         let (chunk, offset) = place(slot);
         if self.chunks.len() <= chunk {
             self.chunks.resize_with(chunk + 1, Arc::default);
         }
         if let Some(chunk) = self.chunks.get_mut(chunk) {
-            Arc::make_mut(chunk).set_entry(offset, Some(Arc::new(entry)));
+            Arc::make_mut(chunk).set_entry(offset, Some(entry));
         }
         self.slots = self.slots.max(slot + 1);
         true
@@ -253,6 +259,24 @@ impl View {
         self.ranks = ranks.into();
     }
 
+    /// The same state over another node table, which must have all its nodes.
+    #[must_use]
+    pub fn moved_to(&self, index: Arc<dyn NodeIndex>) -> Self {
+        let mut moved = Self {
+            index,
+            generation: self.generation + 1,
+            slots: 0,
+            chunks: Vec::new(),
+            ranks: Arc::default(),
+            ..self.clone()
+        };
+        for (_, entry) in self.nodes() {
+            moved.put_entry(Arc::clone(entry));
+        }
+        moved.refresh_ranks();
+        moved
+    }
+
     /// Puts a queue in the place of the one of its name.
     pub fn put_queue(&mut self, record: QueueRecord, source: &Arc<str>) {
         self.queues.insert(Arc::clone(&record.name), stored(record, source));
@@ -279,6 +303,25 @@ impl View {
         if let Some(old) = self.tasks.insert(Arc::clone(&record.name), stored(record, source)) {
             self.account(&old.record, false);
         }
+    }
+
+    /// Puts a task in the place of the one of its name; its job follows, nodes do not. For cycles under `compatibility:
+    /// upstream`, whose nodes keep copies of their own.
+    pub(crate) fn set_task(&mut self, record: TaskRecord) {
+        let Some(old) = self.tasks.get(&record.name).cloned() else {
+            return;
+        };
+        if record.status.is_allocated() {
+            self.account_job(&record.job, &record.requests, true);
+        }
+        if old.record.status.is_allocated() {
+            self.account_job(&old.record.job, &old.record.requests, false);
+        }
+        let stored = Stored {
+            record,
+            ..Stored::clone(&old)
+        };
+        self.tasks.insert(Arc::clone(&stored.record.name), Arc::new(stored));
     }
 
     /// Takes a task away; its node and its job follow.

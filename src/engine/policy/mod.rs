@@ -2,6 +2,7 @@
 
 pub mod args;
 mod check;
+mod compile;
 pub mod emit;
 pub mod findings;
 pub mod load;
@@ -10,6 +11,7 @@ pub mod spec;
 pub mod yaml;
 
 pub use args::{Argument, ArgumentMap, Arguments};
+pub use compile::{CompileOptions, Compiled, Policy, compile};
 pub use findings::{At, Finding, Kind, NotServed, Path, Report, Severity, code};
 pub use load::{LoadOptions, Loaded, load};
 pub use spec::{Compatibility, PluginSpec, Spec, Switch, Switches};

@@ -11,7 +11,7 @@ use pumice::derive::pod::Quantities;
 use pumice::derive::volcano::VolcanoAmounts;
 use pumice::derive::{Pod, PodError, Release, card, fit_plus, kubernetes, volcano};
 use pumice::engine::model::resource_name::{ResourceKind, Unit};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::quantities::{exact, is_refused};
 use super::{Bench, Differences, Verdict};
@@ -101,7 +101,7 @@ fn volcano_block(pod: &Pod) -> Result<Value, PodError> {
     }))
 }
 
-/// Amounts as recorded.
+/// Amounts as recorded; a scalar of 0 is the same as a missing one.
 fn vector(amounts: &VolcanoAmounts) -> Value {
     let scalars: BTreeMap<_, _> = amounts
         .0
@@ -151,13 +151,7 @@ impl Judge {
             if matches!(field.as_str(), "panic" | "upstream_panics") {
                 continue;
             }
-            let got = got.get(field).unwrap_or(&Value::Null);
-            let (expected, got) = if matches!(field.as_str(), "resreq" | "without_init" | "limit") {
-                (without_zeros(expected.clone()), without_zeros(got.clone()))
-            } else {
-                (expected.clone(), got.clone())
-            };
-            let (expected, got) = (simplified(&expected), simplified(&got));
+            let (expected, got) = (simplified(expected), simplified(got.get(field).unwrap_or(&Value::Null)));
             self.differences.same(&format!("{block}.{field}"), &expected, &got);
         }
     }
@@ -177,7 +171,7 @@ impl Judge {
     }
 }
 
-/// Numbers by value, and the text of an error left out.
+/// Numbers by value, scalars without zeros, and the text of an error left out.
 fn simplified(value: &Value) -> Value {
     match value {
         Value::Number(number) => match number.as_i64() {
@@ -186,26 +180,26 @@ fn simplified(value: &Value) -> Value {
         },
         Value::Array(items) => items.iter().map(simplified).collect(),
         Value::Object(fields) => {
-            let simple = |(name, field): (&String, &Value)| {
-                let field = if name == "error" {
-                    json!(true)
-                } else {
-                    simplified(field)
+            let mut simple = Map::new();
+            for (name, field) in fields {
+                let field = match name.as_str() {
+                    "error" => json!(true),
+                    "scalars" => without_zeros(field),
+                    _ => simplified(field),
                 };
-                (name.clone(), field)
-            };
-            fields.iter().map(simple).collect()
+                simple.insert(name.clone(), field);
+            }
+            Value::Object(simple)
         }
         Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
     }
 }
 
-/// Volcano's vectors without their zeros: a missing scalar is 0. In Kubernetes' counted amounts, a 0 was requested.
-fn without_zeros(mut vector: Value) -> Value {
-    if let Some(scalars) = vector.get_mut("scalars").and_then(Value::as_object_mut) {
-        scalars.retain(|_, amount| amount.as_f64() != Some(0.0));
-    }
-    vector
+/// Doubles: a missing one is 0. Integers: a requested 0 is present.
+fn without_zeros(scalars: &Value) -> Value {
+    let entries = scalars.as_object().into_iter().flatten();
+    let kept = entries.filter(|(_, amount)| amount.is_i64() || amount.as_f64() != Some(0.0));
+    kept.map(|(name, amount)| (name.clone(), simplified(amount))).collect()
 }
 
 /// The entries of every resource list in the pod.

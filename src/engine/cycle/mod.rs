@@ -1,0 +1,408 @@
+//! One scheduling cycle: a private View, the changes that a scheduler makes to it, and marks to return to.
+//!
+//! Effects on node vectors (`r`: the task's requests), task, and its job's allocated amount:
+//!
+//! | change | task before → after | node | job |
+//! |---|---|---|---|
+//! | Allocate | Pending → Allocated on the node | used + r | + r |
+//! | Pipeline | Pending → Pipelined on the node | pipelined + r | |
+//! | Evict | Allocated, Binding, Bound or Running → Releasing, stays | releasing + r | − r |
+//! | Unallocate, `BindFailed` | Allocated, `BindFailed` also Binding → Pending, no node | used − r | − r |
+//! | Unpipeline | Pipelined → Pending, no node | pipelined − r | |
+//! | Unevict | evicted in this cycle → as it was | releasing − r | + r |
+//! | `JobEnqueued` | job Pending → Inqueue | | |
+//!
+//! Under `compatibility: corrected` a change that does not fit is a no-op with a warning. Under `upstream` it does what
+//! the reference does (`upstream.rs`), and where the reference panics the changes are refused.
+
+mod upstream;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::model::{JobPhase, JobRecord, Problem, ProblemKind, Slot, Table, TaskRecord, TaskStatus, View};
+use super::policy::Compatibility;
+use upstream::Upstream;
+
+/// A task put on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Task.
+    pub task: Arc<str>,
+    /// Node.
+    pub node: Arc<str>,
+    /// The card that it uses there; empty: none said.
+    pub card: Arc<str>,
+}
+
+/// One thing that happened in a scheduler's cycle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A task was given idle room.
+    Allocate(Placement),
+    /// A task was promised room that is being released.
+    Pipeline(Placement),
+    /// A task was told to go.
+    Evict(Arc<str>),
+    /// Undoes Allocate.
+    Unallocate(Arc<str>),
+    /// Undoes Pipeline.
+    Unpipeline(Arc<str>),
+    /// Undoes Evict.
+    Unevict(Arc<str>),
+    /// The bind of an allocated task failed.
+    BindFailed(Arc<str>),
+    /// A job is enqueued for good.
+    JobEnqueued(Arc<str>),
+    /// A mark to return to.
+    Savepoint(Arc<str>),
+    /// Undo everything after this mark.
+    RollbackTo(Arc<str>),
+}
+
+impl Change {
+    /// The change's name on the wire.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Allocate(_) => "allocate",
+            Self::Pipeline(_) => "pipeline",
+            Self::Evict(_) => "evict",
+            Self::Unallocate(_) => "unallocate",
+            Self::Unpipeline(_) => "unpipeline",
+            Self::Unevict(_) => "unevict",
+            Self::BindFailed(_) => "bind_failed",
+            Self::JobEnqueued(_) => "job_enqueued",
+            Self::Savepoint(_) => "savepoint",
+            Self::RollbackTo(_) => "rollback_to",
+        }
+    }
+}
+
+/// What plugins that keep shares are told: a task's requests now count, or no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// They count.
+    Allocate(Arc<str>),
+    /// They no longer count.
+    Deallocate(Arc<str>),
+}
+
+/// What changes did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Nodes whose vectors changed.
+    pub nodes: BTreeSet<Slot>,
+    /// Queues whose accounts changed.
+    pub queues: BTreeSet<Arc<str>>,
+    /// Changes that did not fit, and what became of them.
+    pub warnings: Vec<Problem>,
+    /// Events for shares, in order.
+    pub events: Vec<Event>,
+}
+
+/// State that a mark brings back.
+#[derive(Clone, Debug)]
+struct State {
+    view: View,
+    /// Status before its eviction, of each task evicted in this cycle.
+    evicted: Table<TaskStatus>,
+    upstream: Option<Upstream>,
+    /// Nodes and queues touched so far, in order.
+    touched: Arc<Vec<Touch>>,
+}
+
+#[derive(Clone, Debug)]
+enum Touch {
+    Node(Slot),
+    Queue(Arc<str>),
+}
+
+/// A private copy of the state, as one scheduler changes it.
+#[derive(Clone, Debug)]
+pub struct Cycle {
+    state: State,
+    marks: Vec<(Arc<str>, Arc<State>)>,
+}
+
+impl Cycle {
+    /// Begins a cycle on a View. `shares`: a plugin that keeps shares (drf) stands in the policy; under `upstream` the
+    /// reference then panics, and changes are refused, where more is taken away than was ever counted.
+    pub fn new(view: View, compatibility: Compatibility, shares: bool) -> Self {
+        let upstream = match compatibility {
+            Compatibility::Upstream => Some(Upstream::new(view.clone(), shares)),
+            Compatibility::Corrected => None,
+        };
+        let state = State {
+            view,
+            evicted: Table::default(),
+            upstream,
+            touched: Arc::default(),
+        };
+        Self {
+            state,
+            marks: Vec::new(),
+        }
+    }
+
+    /// The state as it stands.
+    pub fn view(&self) -> &View {
+        &self.state.view
+    }
+
+    /// A node's own copies of its tasks, by name: only in a cycle under `upstream` they can differ from the tasks.
+    pub fn node_tasks(&self, node: &str) -> Vec<(Arc<str>, TaskStatus)> {
+        let tasks = self.state.view.tasks().iter();
+        let copies = tasks.filter_map(|(name, task)| {
+            match &self.state.upstream {
+                Some(upstream) => upstream
+                    .copies(&self.state.view, name)
+                    .iter()
+                    .find(|(at, _)| **at == *node)
+                    .map(|&(_, status)| status),
+                None => (*task.record.node == *node && task.record.status.is_on_node()).then_some(task.record.status),
+            }
+            .map(|status| (Arc::clone(name), status))
+        });
+        copies.collect()
+    }
+
+    /// Applies changes in order, all or none.
+    ///
+    /// # Errors
+    /// One of them cannot be applied; nothing was.
+    pub fn apply(&mut self, changes: &[Change]) -> Result<Outcome, Problem> {
+        let (mut next, mut outcome) = (self.clone(), Outcome::default());
+        for (number, change) in changes.iter().enumerate() {
+            let field = format!("changes[{number}].{}", change.word());
+            next.one(change, &field, &mut outcome)?;
+        }
+        *self = next;
+        Ok(outcome)
+    }
+
+    /// The reference's session form of Allocate and Pipeline, which leaves a refused task half placed: status and node
+    /// set, the node without it. Only for a cycle under `upstream`.
+    ///
+    /// # Errors
+    /// The reference refuses; the state is as it leaves it.
+    pub fn place_without_rollback(&mut self, placement: &Placement, status: TaskStatus) -> Result<Outcome, Problem> {
+        let mut outcome = Outcome::default();
+        let Some(mut upstream) = self.state.upstream.take() else {
+            return Err(problem(
+                ProblemKind::Unserved,
+                "UPSTREAM_ONLY",
+                "",
+                "only under `compatibility: upstream`",
+            ));
+        };
+        let placed = upstream.place(&mut self.state, placement, status, &mut outcome);
+        self.state.upstream = Some(upstream);
+        placed
+            .map(|()| outcome)
+            .map_err(|refusal| problem(ProblemKind::Refused, "PLACE_REFUSED", "", refusal))
+    }
+
+    /// The scheduler has sent the bind of an allocated task: its status, and nothing else, becomes Binding.
+    pub fn bind(&mut self, task: &str) {
+        if let Some(stored) = self.state.view.tasks().get(task).cloned() {
+            self.state.view.set_task(TaskRecord {
+                status: TaskStatus::Binding,
+                ..stored.record.clone()
+            });
+        }
+    }
+
+    fn one(&mut self, change: &Change, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
+        match change {
+            Change::Savepoint(name) => {
+                self.marks.push((Arc::clone(name), Arc::new(self.state.clone())));
+                Ok(())
+            }
+            Change::RollbackTo(name) => self.roll_back(name, field, outcome),
+            Change::JobEnqueued(job) => {
+                self.state.enqueue(job, field, outcome);
+                Ok(())
+            }
+            Change::Allocate(Placement { task, .. })
+            | Change::Pipeline(Placement { task, .. })
+            | Change::Evict(task)
+            | Change::Unallocate(task)
+            | Change::Unpipeline(task)
+            | Change::Unevict(task)
+            | Change::BindFailed(task) => {
+                if self.state.view.tasks().contains(task) {
+                    return self.state.on_task(change, field, outcome);
+                }
+                outcome.warnings.push(problem(
+                    ProblemKind::NotFound,
+                    "UNKNOWN_TASK",
+                    field,
+                    format!("there is no task `{task}`; nothing was done"),
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    fn roll_back(&mut self, name: &str, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
+        let Some(at) = self.marks.iter().rposition(|(mark, _)| **mark == *name) else {
+            let message = format!("there is no savepoint `{name}`");
+            return Err(problem(ProblemKind::NotFound, "UNKNOWN_SAVEPOINT", field, message));
+        };
+        self.marks.truncate(at + 1);
+        let Some((_, saved)) = self.marks.last() else {
+            return Ok(());
+        };
+        for touch in self.state.touched.iter().skip(saved.touched.len()) {
+            match touch {
+                Touch::Node(slot) => outcome.nodes.insert(*slot),
+                Touch::Queue(queue) => outcome.queues.insert(Arc::clone(queue)),
+            };
+        }
+        self.state = State::clone(saved);
+        Ok(())
+    }
+}
+
+impl State {
+    fn on_task(&mut self, change: &Change, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
+        if let Some(mut upstream) = self.upstream.take() {
+            let done = upstream.apply(self, change, field, outcome);
+            self.upstream = Some(upstream);
+            return done;
+        }
+        if let Err(misfit) = self.corrected(change, outcome) {
+            let message = format!("{misfit}; nothing was done");
+            outcome
+                .warnings
+                .push(problem(ProblemKind::Refused, "CHANGE_DOES_NOT_FIT", field, message));
+        }
+        Ok(())
+    }
+
+    /// One change under `corrected`; the error says why it does not fit.
+    fn corrected(&mut self, change: &Change, outcome: &mut Outcome) -> Result<(), String> {
+        use TaskStatus::{Allocated, Binding, Bound, Pipelined, Releasing, Running};
+        match change {
+            Change::Allocate(to) => self.place(to, Allocated, outcome),
+            Change::Pipeline(to) => self.place(to, Pipelined, outcome),
+            Change::Evict(task) => {
+                let before = self.expect(task, &[Allocated, Binding, Bound, Running])?;
+                self.evicted.insert(Arc::clone(task), before);
+                self.set(task, Releasing, None, outcome);
+                outcome.events.push(Event::Deallocate(Arc::clone(task)));
+                Ok(())
+            }
+            Change::Unevict(task) => {
+                self.expect(task, &[Releasing])?;
+                let Some(before) = self.evicted.remove(task) else {
+                    return Err(format!("task `{task}` was not evicted in this session"));
+                };
+                self.set(task, before, None, outcome);
+                outcome.events.push(Event::Allocate(Arc::clone(task)));
+                Ok(())
+            }
+            Change::Unallocate(task) => self.withdraw(task, &[Allocated], outcome),
+            Change::BindFailed(task) => self.withdraw(task, &[Allocated, Binding], outcome),
+            Change::Unpipeline(task) => self.withdraw(task, &[Pipelined], outcome),
+            Change::JobEnqueued(_) | Change::Savepoint(_) | Change::RollbackTo(_) => Ok(()),
+        }
+    }
+
+    fn place(&mut self, to: &Placement, status: TaskStatus, outcome: &mut Outcome) -> Result<(), String> {
+        self.expect(&to.task, &[TaskStatus::Pending])?;
+        if self.view.slot_of(&to.node).is_none() {
+            return Err(format!("there is no node `{}`", to.node));
+        }
+        self.set(&to.task, status, Some(&to.node), outcome);
+        outcome.events.push(Event::Allocate(Arc::clone(&to.task)));
+        Ok(())
+    }
+
+    fn withdraw(&mut self, task: &Arc<str>, from: &[TaskStatus], outcome: &mut Outcome) -> Result<(), String> {
+        self.expect(task, from)?;
+        self.set(task, TaskStatus::Pending, Some(&Arc::default()), outcome);
+        outcome.events.push(Event::Deallocate(Arc::clone(task)));
+        Ok(())
+    }
+
+    /// The task's status, which must be one of these.
+    fn expect(&self, task: &str, fitting: &[TaskStatus]) -> Result<TaskStatus, String> {
+        let status = self
+            .view
+            .tasks()
+            .get(task)
+            .map_or(TaskStatus::Unknown, |stored| stored.record.status);
+        if fitting.contains(&status) {
+            return Ok(status);
+        }
+        let fitting: Vec<String> = fitting.iter().map(|status| format!("{status:?}")).collect();
+        Err(format!("task `{task}` is {status:?}, not {}", fitting.join(" or ")))
+    }
+
+    /// Gives a task a status, and a node if there is one; nodes and job follow.
+    fn set(&mut self, task: &str, status: TaskStatus, node: Option<&Arc<str>>, outcome: &mut Outcome) {
+        let Some(stored) = self.view.tasks().get(task).cloned() else {
+            return;
+        };
+        let before = Arc::clone(&stored.record.node);
+        let node = node.map_or_else(|| Arc::clone(&before), Arc::clone);
+        self.touch(&[&before, &node], &stored.record.job, outcome);
+        self.view.put_task(
+            TaskRecord {
+                status,
+                node,
+                ..stored.record.clone()
+            },
+            &stored.source,
+        );
+        self.view
+            .set_invalid(super::model::Kind::Task, task, stored.invalid.clone());
+    }
+
+    fn touch(&mut self, nodes: &[&str], job: &str, outcome: &mut Outcome) {
+        let touched = Arc::make_mut(&mut self.touched);
+        for slot in nodes.iter().filter_map(|node| self.view.slot_of(node)) {
+            outcome.nodes.insert(slot);
+            touched.push(Touch::Node(slot));
+        }
+        if let Some(job) = self.view.jobs().get(job) {
+            outcome.queues.insert(Arc::clone(&job.record.queue));
+            touched.push(Touch::Queue(Arc::clone(&job.record.queue)));
+        }
+    }
+
+    fn enqueue(&mut self, job: &str, field: &str, outcome: &mut Outcome) {
+        let Some(stored) = self.view.jobs().get(job).cloned() else {
+            let message = format!("there is no job `{job}`; nothing was done");
+            outcome
+                .warnings
+                .push(problem(ProblemKind::NotFound, "UNKNOWN_JOB", field, message));
+            return;
+        };
+        if !matches!(stored.record.phase, JobPhase::Pending | JobPhase::Unspecified) {
+            let message = format!(
+                "job `{job}` is {:?}, not Pending; nothing was done",
+                stored.record.phase
+            );
+            outcome
+                .warnings
+                .push(problem(ProblemKind::Refused, "CHANGE_DOES_NOT_FIT", field, message));
+            return;
+        }
+        self.touch(&[], job, outcome);
+        self.view.put_job(
+            JobRecord {
+                phase: JobPhase::Inqueue,
+                ..stored.record.clone()
+            },
+            &stored.source,
+        );
+        self.view
+            .set_invalid(super::model::Kind::Job, job, stored.invalid.clone());
+    }
+}
+
+fn problem(kind: ProblemKind, reason: &'static str, field: &str, message: impl Into<String>) -> Problem {
+    Problem::new(kind, reason, field, message)
+}

@@ -1,0 +1,60 @@
+//! The World: state and policies, published together; what one decision reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::model::View;
+use super::policy::Policy;
+
+/// Age of the state. Numbers of different epochs cannot be compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Revision {
+    /// Random per process start.
+    pub epoch: u64,
+    /// Grows by one with every publication.
+    pub number: u64,
+}
+
+/// How far a source's records have been taken in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The owner of the records.
+    pub source: Arc<str>,
+    /// Set by the source; a higher one fences the lower.
+    pub source_epoch: u64,
+    /// The last batch taken.
+    pub sequence: u64,
+}
+
+impl Position {
+    /// True if everything up to `wanted`, a position of the same source, has been taken in.
+    pub fn reaches(&self, wanted: &Self) -> bool {
+        (self.source_epoch, self.sequence) >= (wanted.source_epoch, wanted.sequence)
+    }
+}
+
+/// A policy in force under a name.
+#[derive(Clone, Debug)]
+pub struct PolicyInForce {
+    /// Its name.
+    pub name: Arc<str>,
+    /// 1, 2, 3, … under that name; 0: inline or built-in.
+    pub version: u64,
+    /// SHA-256 of the document, hexadecimal.
+    pub hash: Arc<str>,
+    /// What it says, compiled.
+    pub policy: Arc<Policy>,
+}
+
+/// What one decision reads.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Its age.
+    pub revision: Revision,
+    /// State.
+    pub view: View,
+    /// Policies by name.
+    pub policies: Arc<BTreeMap<Arc<str>, Arc<PolicyInForce>>>,
+    /// How far each source came.
+    pub positions: Arc<BTreeMap<Arc<str>, Position>>,
+}

@@ -1,0 +1,66 @@
+//! Every bound on what a caller can make grow.
+
+use std::time::Duration;
+
+/// Bounds, each with a clear refusal that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Distinct resource names.
+    pub resource_names: usize,
+    /// Sources.
+    pub sources: usize,
+    /// Records in one staged snapshot.
+    pub snapshot_records: usize,
+    /// Batches waiting for the writer.
+    pub queued_writes: usize,
+    /// Outcomes kept per source for repeated batches.
+    pub stored_outcomes: usize,
+    /// Sessions open at once.
+    pub sessions: usize,
+    /// Changes in one session.
+    pub session_changes: u64,
+    /// Savepoints in one session.
+    pub session_savepoints: usize,
+    /// Silence after which a session ends, unless it asked for another.
+    pub session_lease: Duration,
+    /// Longest lease that a session can ask for.
+    pub session_lease_max: Duration,
+    /// Age at which a session ends, whatever happens.
+    pub session_age: Duration,
+    /// How long an ended session answers with its recorded outcome.
+    pub tombstone_age: Duration,
+    /// Ended sessions remembered.
+    pub tombstones: usize,
+    /// Names of policies.
+    pub policy_names: usize,
+    /// Versions kept per policy.
+    pub policy_versions: usize,
+    /// Bytes of a policy document.
+    pub policy_bytes: usize,
+    /// Longest wait for a revision.
+    pub wait: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            resource_names: 1_024,
+            sources: 64,
+            snapshot_records: 4_000_000,
+            queued_writes: 256,
+            stored_outcomes: 64,
+            sessions: 256,
+            session_changes: 1_000_000,
+            session_savepoints: 4_096,
+            session_lease: Duration::from_secs(30),
+            session_lease_max: Duration::from_mins(5),
+            session_age: Duration::from_mins(10),
+            tombstone_age: Duration::from_mins(10),
+            tombstones: 4_096,
+            policy_names: 64,
+            policy_versions: 64,
+            policy_bytes: 1 << 20,
+            wait: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Memory that changes: one writer applies everything, Worlds are published whole, readers never wait.
+
+mod batch;
+mod clock;
+mod error;
+mod index;
+mod limits;
+mod names;
+mod policies;
+mod session;
+mod sources;
+mod worlds;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use batch::{Batch, BatchKind, BatchOutcome, Put, Resync, ResyncReason};
+pub use clock::{Clock, SystemClock};
+pub use error::{PolicyError, StateError};
+pub use limits::Limits;
+pub use names::ResourceNames;
+pub use policies::{Origin, PolicyVersion, Refusal, Reload, Reloaded, Rollback, hash};
+pub use session::{OpenSession, Opened, SessionGround, Stepped};
+pub use sources::SourceStatus;
+
+use policies::Policies;
+use session::Sessions;
+use worlds::Worlds;
+use writer::{Command, Writer};
+
+/// What the state is started with.
+#[derive(Clone, Debug, Default)]
+pub struct StateOptions {
+    /// Every bound.
+    pub limits: Limits,
+    /// The epoch of this start; to be random.
+    pub epoch: u64,
+    /// Sources that have to be synced before the service is ready.
+    pub expected_sources: Vec<Arc<str>>,
+}
+
+/// All shared state, and the way to change it.
+#[derive(Debug)]
+pub struct State {
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    names: Arc<ResourceNames>,
+    worlds: Arc<Worlds>,
+    sources: Arc<sources::Sources>,
+    policies: Arc<Policies>,
+    sessions: Sessions,
+    commands: tokio::sync::mpsc::Sender<Command>,
+}
+
+impl State {
+    /// Starts the writer on a thread of its own, over an empty state without policies. It ends when the last handle on
+    /// the state is dropped.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn start(options: StateOptions, clock: Arc<dyn Clock>) -> std::io::Result<Arc<Self>> {
+        let StateOptions {
+            limits,
+            epoch,
+            expected_sources,
+        } = options;
+        let names = Arc::new(ResourceNames::new(limits.resource_names));
+        let worlds = Arc::new(Worlds::new(epoch));
+        let sources = Arc::new(sources::Sources::new(
+            expected_sources,
+            limits.clone(),
+            Arc::clone(&clock),
+        ));
+        let policies = Arc::new(Policies::new(&limits));
+        let (commands, queue) = tokio::sync::mpsc::channel(limits.queued_writes);
+        let writer = Writer::new(&names, &worlds, &sources, &policies);
+        std::thread::Builder::new()
+            .name("pumice-writer".to_owned())
+            .spawn(move || writer.run(queue))?;
+        let sessions = Sessions::new(limits.clone(), Arc::clone(&clock), epoch);
+        let state = Arc::new(Self {
+            limits,
+            clock,
+            names,
+            worlds,
+            sources,
+            policies,
+            sessions,
+            commands,
+        });
+        session::sweep_while_alive(&state)?;
+        Ok(state)
+    }
+
+    /// The newest World: one atomic load.
+    pub fn world(&self) -> Arc<crate::engine::World> {
+        self.worlds.newest()
+    }
+
+    /// A World that is at least so new, waited for.
+    ///
+    /// # Errors
+    /// Another epoch; or not reached within `max_wait`.
+    pub async fn world_at(
+        &self,
+        at_least: Option<crate::engine::Revision>,
+        positions: &[crate::engine::Position],
+        max_wait: std::time::Duration,
+    ) -> Result<Arc<crate::engine::World>, StateError> {
+        self.worlds.reach(at_least, positions, max_wait).await
+    }
+
+    /// Names of resources, for conversion at the edge.
+    pub fn names(&self) -> &ResourceNames {
+        &self.names
+    }
+
+    /// Every bound.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Where the time comes from.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Sources that are known or expected, by name.
+    pub fn sources(&self) -> Vec<SourceStatus> {
+        self.sources.status()
+    }
+
+    /// Takes a batch in; the answer comes when its changes are visible.
+    ///
+    /// # Errors
+    /// A limit; or the writer is gone. A gap or a fenced source is an outcome.
+    pub async fn apply(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
+        let (reply, outcome) = tokio::sync::oneshot::channel();
+        self.send(Command::Apply(Box::new(batch), reply)).await?;
+        outcome.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    async fn send(&self, command: Command) -> Result<(), StateError> {
+        self.commands.send(command).await.map_err(|_| StateError::ShuttingDown)
+    }
+}

@@ -1,0 +1,471 @@
+//! Sessions: private Views that one scheduler changes, with leases and a memory of how they ended.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+
+use super::State;
+use super::batch::{Batch, BatchOutcome};
+use super::clock::Clock;
+use super::error::StateError;
+use super::limits::Limits;
+use super::sources::limit;
+use crate::engine::cycle::{Change, Cycle, Outcome};
+use crate::engine::model::View;
+use crate::engine::{PolicyInForce, Revision};
+
+/// What a session is pinned to.
+#[derive(Clone, Debug)]
+pub enum SessionGround {
+    /// The newest state under a policy.
+    World {
+        /// Policy name.
+        policy: Arc<str>,
+    },
+    /// A cluster and a policy of its own.
+    Inline {
+        /// The cluster.
+        view: Box<View>,
+        /// The policy.
+        policy: Arc<PolicyInForce>,
+    },
+}
+
+/// Asks for a session.
+#[derive(Debug)]
+pub struct OpenSession {
+    /// What it is pinned to, after `batch`.
+    pub ground: SessionGround,
+    /// The scheduler's own changes since its last batch.
+    pub batch: Option<Batch>,
+    /// Ends when silent for so long; `None`: as the limits say.
+    pub lease: Option<Duration>,
+}
+
+/// A session that was opened.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// Names it in every question.
+    pub session: Arc<str>,
+    /// State that it is pinned to.
+    pub revision: Revision,
+    /// Policy that it is pinned to.
+    pub policy: Arc<PolicyInForce>,
+    /// What became of the batch.
+    pub outcome: Option<BatchOutcome>,
+    /// Lease granted.
+    pub lease: Duration,
+    /// Hard end.
+    pub max_age: Duration,
+}
+
+/// A session at one point. While it is held, the session's lease does not run.
+#[derive(Debug)]
+pub struct Stepped {
+    /// State as the session sees it.
+    pub view: View,
+    /// Policy of the session.
+    pub policy: Arc<PolicyInForce>,
+    /// State that the session is pinned to.
+    pub revision: Revision,
+    /// Number of the last applied change.
+    pub applied_through: u64,
+    /// What the changes of this step did.
+    pub outcome: Outcome,
+    _busy: Busy,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cycle: Cycle,
+    applied: u64,
+    savepoints: usize,
+}
+
+#[derive(Debug)]
+struct Session {
+    name: Arc<str>,
+    policy: Arc<PolicyInForce>,
+    revision: Revision,
+    inner: ArcSwap<Inner>,
+    changing: Mutex<()>,
+    opened: Duration,
+    lease: Duration,
+    /// Milliseconds of the monotonic clock.
+    renewed: AtomicU64,
+    under_way: AtomicU32,
+}
+
+/// Counts a question under way; at its end the lease starts anew.
+#[derive(Debug)]
+struct Busy(Arc<Session>, Arc<dyn Clock>);
+
+impl Busy {
+    fn new(session: Arc<Session>, clock: Arc<dyn Clock>) -> Self {
+        session.under_way.fetch_add(1, Ordering::AcqRel);
+        Self(session, clock)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.renewed.store(millis(self.1.monotonic()), Ordering::Release);
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// How a session ended.
+#[derive(Debug)]
+struct Tombstone {
+    ended: Duration,
+    closed: bool,
+    why: &'static str,
+    applied: u64,
+}
+
+/// All sessions.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    prefix: u64,
+    next: AtomicU64,
+    open: DashMap<Arc<str>, Arc<Session>>,
+    ended: DashMap<Arc<str>, Tombstone>,
+}
+
+impl Sessions {
+    pub(super) fn new(limits: Limits, clock: Arc<dyn Clock>, prefix: u64) -> Self {
+        Self {
+            limits,
+            clock,
+            prefix,
+            next: AtomicU64::new(1),
+            open: DashMap::new(),
+            ended: DashMap::new(),
+        }
+    }
+
+    fn open(
+        &self,
+        view: View,
+        policy: Arc<PolicyInForce>,
+        revision: Revision,
+        lease: Option<Duration>,
+    ) -> Result<Opened, StateError> {
+        if self.open.len() >= self.limits.sessions {
+            self.sweep();
+        }
+        if self.open.len() >= self.limits.sessions {
+            return Err(limit(
+                "sessions",
+                self.limits.sessions,
+                "so many sessions are open".to_owned(),
+            ));
+        }
+        let lease = lease
+            .unwrap_or(self.limits.session_lease)
+            .min(self.limits.session_lease_max);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let name: Arc<str> = format!("{:08x}.{number:x}", self.prefix >> 32).into();
+        let now = self.clock.monotonic();
+        let cycle = Cycle::new(view, policy.policy.compatibility(), policy.policy.keeps_shares());
+        let session = Session {
+            name: Arc::clone(&name),
+            policy: Arc::clone(&policy),
+            revision,
+            inner: ArcSwap::from_pointee(Inner {
+                cycle,
+                applied: 0,
+                savepoints: 0,
+            }),
+            changing: Mutex::new(()),
+            opened: now,
+            lease,
+            renewed: AtomicU64::new(millis(now)),
+            under_way: AtomicU32::new(0),
+        };
+        self.open.insert(Arc::clone(&name), Arc::new(session));
+        Ok(Opened {
+            session: name,
+            revision,
+            policy,
+            outcome: None,
+            lease,
+            max_age: self.limits.session_age,
+        })
+    }
+
+    /// The session, if it has not ended.
+    fn find(&self, name: &str) -> Result<Busy, StateError> {
+        let found = self
+            .open
+            .get(name)
+            .map(|session| Busy::new(Arc::clone(&session), Arc::clone(&self.clock)));
+        let Some(busy) = found else {
+            return Err(match self.ended.get(name) {
+                Some(ended) => StateError::SessionExpired {
+                    session: name.into(),
+                    why: ended.why,
+                },
+                None => StateError::SessionUnknown { session: name.into() },
+            });
+        };
+        // The question that asks does not keep a session alive whose time was over before it came.
+        if let Some(why) = self.over(&busy.0, 1) {
+            self.end(&busy.0, false, why);
+            return Err(StateError::SessionExpired {
+                session: name.into(),
+                why,
+            });
+        }
+        Ok(busy)
+    }
+
+    /// Why a session is over, if it is; `own` questions under way do not count.
+    fn over(&self, session: &Session, own: u32) -> Option<&'static str> {
+        let now = self.clock.monotonic();
+        if now.saturating_sub(session.opened) > self.limits.session_age {
+            return Some("it reached its maximum age");
+        }
+        let silent = millis(now).saturating_sub(session.renewed.load(Ordering::Acquire));
+        let idle = session.under_way.load(Ordering::Acquire) <= own;
+        (idle && u128::from(silent) > session.lease.as_millis()).then_some("its lease ended")
+    }
+
+    fn end(&self, session: &Session, closed: bool, why: &'static str) -> u64 {
+        let applied = session.inner.load().applied;
+        self.ended.insert(
+            Arc::clone(&session.name),
+            Tombstone {
+                ended: self.clock.monotonic(),
+                closed,
+                why,
+                applied,
+            },
+        );
+        self.open.remove(&session.name);
+        applied
+    }
+
+    /// Ends sessions whose time is over, and forgets those that ended long ago.
+    pub(super) fn sweep(&self) {
+        let over: Vec<(Arc<Session>, &'static str)> = self
+            .open
+            .iter()
+            .filter_map(|session| self.over(&session, 0).map(|why| (Arc::clone(&session), why)))
+            .collect();
+        for (session, why) in over {
+            self.end(&session, false, why);
+        }
+        let now = self.clock.monotonic();
+        self.ended
+            .retain(|_, ended| now.saturating_sub(ended.ended) <= self.limits.tombstone_age);
+        let surplus = self.ended.len().saturating_sub(self.limits.tombstones);
+        if surplus > 0 {
+            let mut oldest: Vec<(Duration, Arc<str>)> = self
+                .ended
+                .iter()
+                .map(|ended| (ended.ended, Arc::clone(ended.key())))
+                .collect();
+            oldest.sort_unstable();
+            for (_, name) in oldest.iter().take(surplus) {
+                self.ended.remove(name);
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Applies changes that are new, all or none, and shows the session as it then stands.
+    fn step(&self, name: &str, after: u64, changes: &[Change]) -> Result<Stepped, StateError> {
+        let busy = self.find(name)?;
+        let mut outcome = Outcome::default();
+        let inner = if changes.is_empty() {
+            let inner = busy.0.inner.load_full();
+            if inner.applied != after {
+                return Err(StateError::SequenceMismatch {
+                    applied: inner.applied,
+                    wanted: after,
+                });
+            }
+            inner
+        } else {
+            self.change(&busy.0, after, changes, &mut outcome)?
+        };
+        Ok(Stepped {
+            view: inner.cycle.view().clone(),
+            policy: Arc::clone(&busy.0.policy),
+            revision: busy.0.revision,
+            applied_through: inner.applied,
+            outcome,
+            _busy: busy,
+        })
+    }
+
+    fn change(
+        &self,
+        session: &Session,
+        after: u64,
+        changes: &[Change],
+        outcome: &mut Outcome,
+    ) -> Result<Arc<Inner>, StateError> {
+        let _changing = match session.changing.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(StateError::Aborted {
+                    applied: session.inner.load().applied,
+                });
+            }
+        };
+        let inner = session.inner.load_full();
+        let (applied, last) = (inner.applied, after.saturating_add(changes.len() as u64));
+        if after > applied {
+            return Err(StateError::SequenceGap { applied, after });
+        }
+        if last < applied {
+            return Err(StateError::SequenceMismatch { applied, wanted: last });
+        }
+        if last > self.limits.session_changes {
+            let message = format!("session `{}` would have {last} changes", session.name);
+            return Err(StateError::Limit {
+                limit: "session_changes",
+                value: self.limits.session_changes,
+                message,
+            });
+        }
+        let skip = usize::try_from(applied - after).unwrap_or(usize::MAX);
+        let new = changes.get(skip..).unwrap_or_default();
+        let savepoints = inner.savepoints
+            + new
+                .iter()
+                .filter(|change| matches!(change, Change::Savepoint(_)))
+                .count();
+        if savepoints > self.limits.session_savepoints {
+            let message = format!("session `{}` would have {savepoints} savepoints", session.name);
+            return Err(limit("session_savepoints", self.limits.session_savepoints, message));
+        }
+        let mut cycle = inner.cycle.clone();
+        *outcome = cycle
+            .apply(new)
+            .map_err(|problem| StateError::ChangeRefused { problem, applied })?;
+        let next = Arc::new(Inner {
+            cycle,
+            applied: last,
+            savepoints,
+        });
+        session.inner.store(Arc::clone(&next));
+        Ok(next)
+    }
+
+    fn close(&self, name: &str) -> Result<u64, StateError> {
+        if let Some(ended) = self.ended.get(name) {
+            return if ended.closed {
+                Ok(ended.applied)
+            } else {
+                Err(StateError::SessionExpired {
+                    session: name.into(),
+                    why: ended.why,
+                })
+            };
+        }
+        let busy = self.find(name)?;
+        Ok(self.end(&busy.0, true, "it was closed"))
+    }
+}
+
+impl State {
+    /// Opens a session on the newest state, after the scheduler's own changes, or on a cluster of its own.
+    ///
+    /// # Errors
+    /// The batch could not be taken in, there is no such policy, or too many sessions are open.
+    pub async fn open_session(&self, open: OpenSession) -> Result<Opened, StateError> {
+        let OpenSession { ground, batch, lease } = open;
+        let outcome = match batch {
+            Some(batch) => Some(self.apply(batch).await?),
+            None => None,
+        };
+        if let Some(outcome) = outcome.as_ref().filter(|outcome| outcome.resync.is_some()) {
+            return Err(StateError::ResyncNeeded {
+                outcome: Box::new(outcome.clone()),
+            });
+        }
+        let world = self.world();
+        let opened = match ground {
+            SessionGround::Inline { view, policy } => {
+                let revision = Revision {
+                    number: 0,
+                    ..world.revision
+                };
+                self.sessions.open(*view, policy, revision, lease)?
+            }
+            SessionGround::World { policy: name } => {
+                let policy = world.policies.get(&name).ok_or(StateError::PolicyUnknown { name })?;
+                self.sessions
+                    .open(world.view.clone(), Arc::clone(policy), world.revision, lease)?
+            }
+        };
+        Ok(Opened { outcome, ..opened })
+    }
+
+    /// A session after these changes. `after`: number of changes before them; those already applied are skipped.
+    /// Without changes: the session must be exactly there.
+    ///
+    /// # Errors
+    /// The session has ended, is elsewhere in its sequence, or refuses a change; nothing was applied.
+    pub fn step(&self, session: &str, after: u64, changes: &[Change]) -> Result<Stepped, StateError> {
+        self.sessions.step(session, after, changes)
+    }
+
+    /// A session wherever it stands, for reading.
+    ///
+    /// # Errors
+    /// The session has ended.
+    pub fn peek(&self, session: &str) -> Result<View, StateError> {
+        let busy = self.sessions.find(session)?;
+        Ok(busy.0.inner.load().cycle.view().clone())
+    }
+
+    /// Ends a session; a retry gets the same answer: the number of its last applied change.
+    ///
+    /// # Errors
+    /// The session had ended otherwise.
+    pub fn close_session(&self, session: &str) -> Result<u64, StateError> {
+        self.sessions.close(session)
+    }
+
+    /// Number of open sessions.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+}
+
+/// How often leases are looked at.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// Ends sessions in time, on a thread of its own, as long as the state is there.
+pub(super) fn sweep_while_alive(state: &Arc<State>) -> std::io::Result<()> {
+    let state = Arc::downgrade(state);
+    let sweep = move || {
+        while let Some(state) = state.upgrade() {
+            state.sessions.sweep();
+            drop(state);
+            std::thread::sleep(SWEEP_EVERY);
+        }
+    };
+    std::thread::Builder::new()
+        .name("pumice-sweeper".to_owned())
+        .spawn(sweep)
+        .map(drop)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,287 @@
+//! The writer, sources and sessions, seen from inside.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::engine::model::{
+    Amounts, Kind, NodeRecord, Problem, ProblemKind, ResourceId, TaskRecord, TaskStatus, Vector,
+};
+
+/// A clock that tests turn by hand, in milliseconds.
+#[derive(Debug, Default)]
+struct HandClock(AtomicU64);
+
+impl HandClock {
+    fn turn(&self, millis: u64) {
+        self.0.fetch_add(millis, Ordering::Relaxed);
+    }
+}
+
+impl Clock for HandClock {
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+
+    fn wall(&self) -> Duration {
+        self.monotonic()
+    }
+}
+
+fn start() -> (Arc<State>, Arc<HandClock>) {
+    let clock = Arc::new(HandClock::default());
+    let options = StateOptions {
+        epoch: 7,
+        expected_sources: vec!["kube".into()],
+        ..StateOptions::default()
+    };
+    (State::start(options, Arc::clone(&clock) as _).unwrap(), clock)
+}
+
+fn node(name: &str, cpu: i64) -> Put {
+    let allocatable = Amounts::from_iter([(ResourceId::CPU, cpu)]);
+    Put::Node(Arc::new(NodeRecord {
+        name: name.into(),
+        allocatable,
+        ..NodeRecord::default()
+    }))
+}
+
+fn task(name: &str, node: &str, cpu: i64) -> Put {
+    let requests = Amounts::from_iter([(ResourceId::CPU, cpu), (ResourceId::PODS, 1)]);
+    let (name, node) = (name.into(), node.into());
+    Put::Task(TaskRecord {
+        name,
+        node,
+        requests,
+        status: TaskStatus::Running,
+        ..TaskRecord::default()
+    })
+}
+
+fn batch(sequence: u64, kind: BatchKind, put: Vec<Put>) -> Batch {
+    let put = put
+        .into_iter()
+        .enumerate()
+        .map(|(i, put)| (put, format!("put[{i}]")))
+        .collect();
+    let part = u32::from(kind != BatchKind::Delta);
+    Batch {
+        source: "kube".into(),
+        source_epoch: 1,
+        sequence,
+        kind,
+        part,
+        put,
+        ..Batch::default()
+    }
+}
+
+fn used(world: &crate::engine::World, node: &str) -> Option<i128> {
+    world.view.node_named(node)?.exact(ResourceId::CPU, Vector::Used)
+}
+
+#[tokio::test]
+async fn batches_become_visible_in_order_and_once() {
+    let (state, clock) = start();
+    assert_eq!(
+        (state.sources()[0].silence, state.sources()[0].synced),
+        (None, false),
+        "expected, not yet heard"
+    );
+    let whole = batch(
+        1,
+        BatchKind::SnapshotLast,
+        vec![task("a/x", "n1", 300), node("n1", 4_000), node("n2", 4_000)],
+    );
+    let first = state.apply(whole.clone()).await.unwrap();
+    assert_eq!((first.revision.number, first.resync.is_none()), (1, true));
+    assert_eq!(
+        used(&state.world(), "n1"),
+        Some(300),
+        "a task counts although its node came later"
+    );
+
+    let delta = state
+        .apply(batch(2, BatchKind::Delta, vec![task("a/x", "n2", 300)]))
+        .await
+        .unwrap();
+    assert_eq!(delta.position.sequence, 2);
+    let world = state.world();
+    assert_eq!((used(&world, "n1"), used(&world, "n2")), (None, Some(300)));
+
+    let again = state
+        .apply(batch(2, BatchKind::Delta, vec![task("a/x", "n1", 9)]))
+        .await
+        .unwrap();
+    assert_eq!(again, delta, "a repeated batch gets the stored outcome");
+    let gap = state.apply(batch(4, BatchKind::Delta, vec![])).await.unwrap();
+    assert_eq!(gap.resync.map(|resync| resync.reason), Some(ResyncReason::Gap));
+    assert!(!state.sources()[0].synced);
+    let mended = state
+        .apply(batch(9, BatchKind::SnapshotLast, vec![node("n2", 1)]))
+        .await
+        .unwrap();
+    assert_eq!((mended.resync, mended.position.sequence), (None, 9));
+    clock.turn(250);
+    let status = &state.sources()[0];
+    assert_eq!(
+        (status.silence, status.synced),
+        (Some(Duration::from_millis(250)), true)
+    );
+    assert!(
+        state.world().view.node_named("n1").is_none(),
+        "a snapshot replaces what its source had"
+    );
+}
+
+#[tokio::test]
+async fn a_lost_part_never_makes_the_rest_look_like_the_whole() {
+    let (state, _) = start();
+    state
+        .apply(batch(1, BatchKind::SnapshotLast, vec![node("n1", 1), node("n2", 1)]))
+        .await
+        .unwrap();
+    let part = |sequence, kind, part, name| Batch {
+        part,
+        ..batch(sequence, kind, vec![node(name, 2)])
+    };
+    state.apply(part(2, BatchKind::SnapshotPart, 1, "n1")).await.unwrap();
+    let lost = state.apply(part(4, BatchKind::SnapshotPart, 3, "n3")).await.unwrap();
+    assert_eq!(lost.resync.map(|resync| resync.reason), Some(ResyncReason::Gap));
+    let rest = state.apply(part(5, BatchKind::SnapshotLast, 4, "n4")).await.unwrap();
+    assert_eq!(rest.resync.map(|resync| resync.reason), Some(ResyncReason::Gap));
+    assert_eq!(state.world().view.node_count(), 2);
+    state.apply(part(6, BatchKind::SnapshotPart, 1, "n1")).await.unwrap();
+    assert_eq!(state.world().view.node_count(), 2, "held back until the last part");
+    state.apply(part(7, BatchKind::SnapshotLast, 2, "n5")).await.unwrap();
+    let names: Vec<String> = state
+        .world()
+        .view
+        .nodes()
+        .map(|(_, entry)| entry.record.name.to_string())
+        .collect();
+    assert_eq!(names, ["n1", "n5"]);
+}
+
+#[tokio::test]
+async fn sources_own_their_records_and_epochs_fence() {
+    let (state, _) = start();
+    state
+        .apply(batch(1, BatchKind::SnapshotLast, vec![node("n1", 1)]))
+        .await
+        .unwrap();
+    let other = Batch {
+        source: "file".into(),
+        ..batch(1, BatchKind::SnapshotLast, vec![node("n1", 5), node("n2", 5)])
+    };
+    let outcome = state.apply(other).await.unwrap();
+    assert_eq!(outcome.refused.len(), 1);
+    assert_eq!(
+        (outcome.refused[0].reason, &*outcome.refused[0].field),
+        ("OTHER_SOURCE", "batch.put[0].name")
+    );
+    assert_eq!(state.world().view.node_count(), 2);
+    let newer = Batch {
+        source_epoch: 2,
+        ..batch(1, BatchKind::SnapshotLast, vec![node("n1", 3)])
+    };
+    assert_eq!(state.apply(newer).await.unwrap().resync, None);
+    let old = state
+        .apply(batch(2, BatchKind::Delta, vec![node("n1", 9)]))
+        .await
+        .unwrap();
+    assert_eq!(old.resync.map(|resync| resync.reason), Some(ResyncReason::Fenced));
+    let unknown = Batch {
+        source: "new".into(),
+        ..batch(1, BatchKind::Delta, vec![])
+    };
+    let unknown = state.apply(unknown).await.unwrap();
+    assert_eq!(
+        unknown.resync.map(|resync| resync.reason),
+        Some(ResyncReason::UnknownSource)
+    );
+    assert_eq!(state.sources().len(), 2, "a name alone is not remembered");
+}
+
+#[tokio::test]
+async fn a_refused_record_marks_the_last_good_one() {
+    let (state, _) = start();
+    state
+        .apply(batch(1, BatchKind::SnapshotLast, vec![node("n1", 1)]))
+        .await
+        .unwrap();
+    let fault = Problem::new(
+        ProblemKind::Invalid,
+        "INVALID_QUANTITY",
+        "put.nodes[0].allocatable",
+        "`x`",
+    );
+    let refused = vec![(Kind::Node, "n1".into(), vec![fault.clone()])];
+    let outcome = state
+        .apply(Batch {
+            refused,
+            ..batch(2, BatchKind::SnapshotLast, vec![])
+        })
+        .await
+        .unwrap();
+    assert_eq!(outcome.refused, [fault.within("batch")]);
+    let world = state.world();
+    assert!(
+        world
+            .view
+            .node_named("n1")
+            .is_some_and(|entry| entry.invalid.is_some() && !entry.is_placeable())
+    );
+    state
+        .apply(batch(3, BatchKind::Delta, vec![node("n1", 1)]))
+        .await
+        .unwrap();
+    assert!(
+        state
+            .world()
+            .view
+            .node_named("n1")
+            .is_some_and(|entry| entry.is_placeable())
+    );
+}
+
+#[tokio::test]
+async fn node_slots_are_renewed_when_most_are_dead() {
+    let (state, _) = start();
+    let nodes = |from: usize, to: usize| (from..to).map(|i| node(&format!("n{i:05}"), 1)).collect::<Vec<_>>();
+    for round in 0..6 {
+        let put = nodes(round * 1_000, round * 1_000 + 1_000);
+        state
+            .apply(batch(round as u64 + 1, BatchKind::SnapshotLast, put))
+            .await
+            .unwrap();
+    }
+    let world = state.world();
+    assert_eq!((world.view.node_count(), world.view.generation()), (1_000, 2));
+    assert!(world.view.slots() < 3_000);
+    assert_eq!(world.view.ranks().len(), world.view.slots() as usize);
+}
+
+#[tokio::test]
+async fn waiting_ends_with_the_revision_or_in_time() {
+    let (state, _) = start();
+    let wanted = crate::engine::Revision { epoch: 7, number: 1 };
+    let waiting = state.world_at(Some(wanted), &[], Duration::from_mins(1));
+    let applying = state.apply(batch(1, BatchKind::SnapshotLast, vec![]));
+    let (world, applied) = tokio::join!(waiting, applying);
+    assert_eq!(world.unwrap().revision, applied.unwrap().revision);
+    let later = crate::engine::Revision { epoch: 7, number: 99 };
+    let error = state
+        .world_at(Some(later), &[], Duration::from_millis(5))
+        .await
+        .unwrap_err();
+    assert_eq!(error.reason(), "REVISION_NOT_REACHED");
+    let elsewhere = crate::engine::Revision { epoch: 8, number: 1 };
+    let error = state
+        .world_at(Some(elsewhere), &[], Duration::from_mins(1))
+        .await
+        .unwrap_err();
+    assert_eq!(error.reason(), "EPOCH_CHANGED");
+}

@@ -1,0 +1,268 @@
+//! The single writer: applies what is queued, publishes one World for all of it, then answers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::batch::{Batch, BatchKind, BatchOutcome, Put};
+use super::error::{PolicyError, StateError};
+use super::index::NodeTable;
+use super::names::ResourceNames;
+use super::policies::{Install, Policies, Reloaded};
+use super::sources::{Intake, Sources};
+use super::worlds::Worlds;
+use crate::engine::model::{Kind, Problem, ProblemKind, View};
+use crate::engine::{Position, Revision, World};
+
+/// Most commands that share a publication.
+const GROUP: usize = 64;
+
+/// A node table is renewed when fewer than half of so many slots hold a node.
+const COMPACT_FROM: usize = 4_096;
+
+type Reply<T> = oneshot::Sender<T>;
+
+/// What the writer is asked to do.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Take a batch in.
+    Apply(Box<Batch>, Reply<Result<BatchOutcome, StateError>>),
+    /// Put a compiled policy in force.
+    Install(Box<Install>, Reply<Result<Reloaded, PolicyError>>),
+}
+
+/// An answer that waits for the publication.
+enum Pending {
+    Applied(Box<BatchOutcome>, Reply<Result<BatchOutcome, StateError>>),
+    Installed(Box<Reloaded>, Reply<Result<Reloaded, PolicyError>>),
+}
+
+/// The writer's own state: the World that it will publish next.
+#[derive(Debug)]
+pub(super) struct Writer {
+    names: Arc<ResourceNames>,
+    worlds: Arc<Worlds>,
+    sources: Arc<Sources>,
+    policies: Arc<Policies>,
+    nodes: Arc<NodeTable>,
+    next: World,
+}
+
+impl Writer {
+    pub(super) fn new(
+        names: &Arc<ResourceNames>,
+        worlds: &Arc<Worlds>,
+        sources: &Arc<Sources>,
+        policies: &Arc<Policies>,
+    ) -> Self {
+        let nodes = Arc::new(NodeTable::default());
+        let mut next = World::clone(&worlds.newest());
+        next.view = View::new(Arc::clone(&nodes) as _, 1);
+        Self {
+            names: Arc::clone(names),
+            worlds: Arc::clone(worlds),
+            sources: Arc::clone(sources),
+            policies: Arc::clone(policies),
+            nodes,
+            next,
+        }
+    }
+
+    /// Works until every sender is gone.
+    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        while let Some(first) = queue.blocking_recv() {
+            let mut pending = Vec::new();
+            self.next.revision.number += 1;
+            self.command(first, &mut pending);
+            while pending.len() < GROUP {
+                let Ok(more) = queue.try_recv() else { break };
+                self.command(more, &mut pending);
+            }
+            if pending.is_empty() {
+                self.next.revision.number -= 1;
+                continue;
+            }
+            self.publish();
+            for pending in pending {
+                answer(pending);
+            }
+        }
+    }
+
+    fn visible(&self) -> Revision {
+        Revision {
+            number: self.next.revision.number - 1,
+            ..self.next.revision
+        }
+    }
+
+    fn command(&mut self, command: Command, pending: &mut Vec<Pending>) {
+        match command {
+            Command::Apply(batch, reply) => match self.sources.intake(*batch, self.visible()) {
+                Ok(Intake::Apply(batch)) => {
+                    let kind = batch.kind;
+                    let outcome = self.apply(*batch);
+                    // Later batches of this group are judged by it.
+                    self.sources.applied(kind, &outcome);
+                    pending.push(Pending::Applied(Box::new(outcome), reply));
+                }
+                // The stored outcome of a batch of this very group waits with it.
+                Ok(Intake::Answer(outcome)) if outcome.revision == self.next.revision => {
+                    pending.push(Pending::Applied(Box::new(outcome), reply));
+                }
+                Ok(Intake::Answer(outcome)) => drop(reply.send(Ok(outcome))),
+                Err(error) => drop(reply.send(Err(error))),
+            },
+            Command::Install(install, reply) => match self.policies.install(*install, &mut self.next.policies) {
+                Ok(reloaded) if reloaded.published() => pending.push(Pending::Installed(Box::new(reloaded), reply)),
+                other => drop(reply.send(other)),
+            },
+        }
+    }
+
+    /// Applies a batch to the next World.
+    fn apply(&mut self, batch: Batch) -> BatchOutcome {
+        let Batch {
+            source,
+            source_epoch,
+            sequence,
+            kind,
+            part: _,
+            put,
+            refused,
+            remove,
+            warnings,
+        } = batch;
+        self.next.view.set_resources(self.names.snapshot());
+        let mut problems = Vec::new();
+        if kind == BatchKind::SnapshotLast {
+            self.remove_absent(&source, &put, &refused);
+        }
+        for (kind, name) in remove {
+            if self.owns(&source, kind, &name) {
+                self.remove(kind, &name);
+            }
+        }
+        for (record, field) in put {
+            let (kind, name) = record.key();
+            match self.next.view.source_of(kind, name).filter(|owner| **owner != source) {
+                Some(owner) => problems.push(foreign(name, owner, &field)),
+                None => self.put(record, &source),
+            }
+        }
+        for (kind, name, faults) in refused {
+            if self.owns(&source, kind, &name) {
+                self.next.view.set_invalid(kind, &name, Some(faults.clone().into()));
+            }
+            problems.extend(faults);
+        }
+        let position = Position {
+            source: Arc::clone(&source),
+            source_epoch,
+            sequence,
+        };
+        Arc::make_mut(&mut self.next.positions).insert(source, position.clone());
+        BatchOutcome {
+            position,
+            revision: self.next.revision,
+            refused: problems,
+            warnings,
+            resync: None,
+        }
+    }
+
+    fn owns(&self, source: &Arc<str>, kind: Kind, name: &str) -> bool {
+        self.next
+            .view
+            .source_of(kind, name)
+            .is_some_and(|owner| owner == source)
+    }
+
+    fn put(&mut self, record: Put, source: &Arc<str>) {
+        match record {
+            Put::Node(record) => {
+                self.nodes.admit(&record.name);
+                self.next.view.put_node(record, source);
+            }
+            Put::Queue(record) => self.next.view.put_queue(record, source),
+            Put::Job(record) => self.next.view.put_job(record, source),
+            Put::Task(record) => self.next.view.put_task(record, source),
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, name: &str) {
+        match kind {
+            Kind::Node => self.next.view.remove_node(name),
+            Kind::Queue => self.next.view.remove_queue(name),
+            Kind::Job => self.next.view.remove_job(name),
+            Kind::Task => self.next.view.remove_task(name),
+        };
+    }
+
+    /// Removes the source's records that its snapshot neither holds nor holds in a form that could not be read.
+    fn remove_absent(&mut self, source: &Arc<str>, put: &[(Put, String)], refused: &[(Kind, Arc<str>, Vec<Problem>)]) {
+        let mut kept: BTreeSet<(Kind, &str)> = put
+            .iter()
+            .map(|(record, _)| record.key())
+            .map(|(k, n)| (k, &**n))
+            .collect();
+        kept.extend(refused.iter().map(|(kind, name, _)| (*kind, &**name)));
+        let view = &self.next.view;
+        let nodes = view
+            .nodes()
+            .map(|(_, entry)| (Kind::Node, &entry.record.name, &entry.source));
+        let queues = view
+            .queues()
+            .iter()
+            .map(|(name, stored)| (Kind::Queue, name, &stored.source));
+        let jobs = view
+            .jobs()
+            .iter()
+            .map(|(name, stored)| (Kind::Job, name, &stored.source));
+        let tasks = view
+            .tasks()
+            .iter()
+            .map(|(name, stored)| (Kind::Task, name, &stored.source));
+        let absent: Vec<(Kind, Arc<str>)> = (nodes.chain(queues).chain(jobs).chain(tasks))
+            .filter(|(kind, name, owner)| *owner == source && !kept.contains(&(*kind, &***name)))
+            .map(|(kind, name, _)| (kind, Arc::clone(name)))
+            .collect();
+        for (kind, name) in absent {
+            self.remove(kind, &name);
+        }
+    }
+
+    fn publish(&mut self) {
+        let nodes = self.next.view.node_count() as usize;
+        if self.nodes.len() > COMPACT_FROM.max(nodes * 2) {
+            self.compact();
+        }
+        self.next.view.refresh_ranks();
+        self.worlds.publish(self.next.clone());
+    }
+
+    /// Assigns slots anew, without those of nodes that are gone.
+    fn compact(&mut self) {
+        let nodes = Arc::new(NodeTable::default());
+        let names: BTreeSet<&Arc<str>> = self.next.view.nodes().map(|(_, entry)| &entry.record.name).collect();
+        for name in names {
+            nodes.admit(name);
+        }
+        self.next.view = self.next.view.moved_to(Arc::clone(&nodes) as _);
+        self.nodes = nodes;
+    }
+}
+
+fn answer(pending: Pending) {
+    // A caller that has gone away does not want its answer any more.
+    match pending {
+        Pending::Applied(outcome, reply) => drop(reply.send(Ok(*outcome))),
+        Pending::Installed(reloaded, reply) => drop(reply.send(Ok(*reloaded))),
+    }
+}
+
+fn foreign(name: &str, owner: &str, field: &str) -> Problem {
+    let message = format!("`{name}` belongs to source `{owner}`");
+    Problem::new(ProblemKind::Refused, "OTHER_SOURCE", format!("{field}.name"), message)
+}
