@@ -14,6 +14,8 @@
 pub mod derive;
 pub mod engine;
 #[cfg(feature = "server")]
+pub mod import;
+#[cfg(feature = "server")]
 pub mod server;
 #[cfg(feature = "server")]
 pub mod state;

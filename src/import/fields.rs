@@ -1,0 +1,155 @@
+//! Reads single fields of a JSON object, and says which one is not what it should be.
+
+use std::collections::BTreeMap;
+
+use prost_types::Timestamp;
+use serde_json::Value;
+
+use crate::server::pb;
+
+/// A field that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct FieldError {
+    /// Path of the field in its object, such as `status.allocatable[cpu]`.
+    pub field: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl FieldError {
+    pub(super) fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        FieldError {
+            field: field.into(),
+            reason: reason.into(),
+        }
+    }
+
+    fn wrong_type(field: &str, value: &Value, wanted: &str) -> Self {
+        FieldError::new(field, format!("is {}, not {wanted}", kind(value)))
+    }
+}
+
+type Read<T> = Result<T, FieldError>;
+
+/// What people call this kind of value.
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The value at a dotted path; null counts as absent.
+pub(super) fn get<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
+    path.split('.')
+        .try_fold(object, |value, key| value.get(key))
+        .filter(|value| !value.is_null())
+}
+
+/// A text. Absent: empty.
+pub(super) fn text(object: &Value, path: &str) -> Read<String> {
+    match get(object, path) {
+        None => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => Err(FieldError::wrong_type(path, other, "a text")),
+    }
+}
+
+/// A text that must be there.
+pub(super) fn required_text(object: &Value, path: &str) -> Read<String> {
+    let text = text(object, path)?;
+    if text.is_empty() {
+        Err(FieldError::new(path, "is missing"))
+    } else {
+        Ok(text)
+    }
+}
+
+/// A boolean.
+pub(super) fn boolean(object: &Value, path: &str) -> Read<Option<bool>> {
+    match get(object, path) {
+        None => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(*flag)),
+        Some(other) => Err(FieldError::wrong_type(path, other, "a boolean")),
+    }
+}
+
+/// A whole number of 32 bits.
+pub(super) fn integer(object: &Value, path: &str) -> Read<Option<i32>> {
+    let Some(value) = get(object, path) else {
+        return Ok(None);
+    };
+    let Some(number) = value.as_i64() else {
+        return Err(FieldError::wrong_type(path, value, "a whole number"));
+    };
+    i32::try_from(number)
+        .map(Some)
+        .map_err(|_| FieldError::new(path, format!("{number} is outside of 32 bits")))
+}
+
+/// A list. Absent: empty.
+pub(super) fn list<'v>(object: &'v Value, path: &str) -> Read<&'v [Value]> {
+    match get(object, path) {
+        None => Ok(&[]),
+        Some(Value::Array(items)) => Ok(items),
+        Some(other) => Err(FieldError::wrong_type(path, other, "a list")),
+    }
+}
+
+/// A map of texts. Absent: empty.
+pub(super) fn texts(object: &Value, path: &str) -> Read<BTreeMap<String, String>> {
+    let Some(value) = get(object, path) else {
+        return Ok(BTreeMap::new());
+    };
+    let Value::Object(map) = value else {
+        return Err(FieldError::wrong_type(path, value, "an object"));
+    };
+    map.iter()
+        .map(|(key, value)| match value {
+            Value::String(text) => Ok((key.clone(), text.clone())),
+            Value::Null => Ok((key.clone(), String::new())),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                Err(FieldError::wrong_type(&format!("{path}[{key}]"), other, "a text"))
+            }
+        })
+        .collect()
+}
+
+/// Amounts by resource name, as Kubernetes reads them from objects: white space around a text is trimmed,
+/// a bare number counts by its text, null is 0.
+pub(super) fn amounts(object: &Value, path: &str) -> Read<Option<pb::ResourceList>> {
+    let Some(value) = get(object, path) else {
+        return Ok(None);
+    };
+    let Value::Object(map) = value else {
+        return Err(FieldError::wrong_type(path, value, "an object"));
+    };
+    let items = map
+        .iter()
+        .map(|(name, amount)| match amount {
+            Value::String(text) => Ok((name.clone(), text.trim().to_owned())),
+            Value::Number(number) => Ok((name.clone(), number.to_string())),
+            Value::Null => Ok((name.clone(), "0".to_owned())),
+            other @ (Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
+                Err(FieldError::wrong_type(&format!("{path}[{name}]"), other, "a quantity"))
+            }
+        })
+        .collect::<Read<_>>()?;
+    Ok(Some(pb::ResourceList { items }))
+}
+
+/// A point in time, as Kubernetes writes it.
+pub(super) fn time(object: &Value, path: &str) -> Read<Option<Timestamp>> {
+    let text = text(object, path)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse()
+        .map(Some)
+        .map_err(|_| FieldError::new(path, format!("`{text}` is no time")))
+}

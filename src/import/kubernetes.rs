@@ -1,0 +1,160 @@
+//! Kubernetes and Volcano objects other than pods, as records.
+
+use serde_json::Value;
+
+use super::fields::{FieldError, amounts, boolean, get, integer, list, required_text, text, texts, time};
+use crate::server::pb;
+
+/// Added to a node's CPU, in milli-cores (Volcano ed72c7c81, `pkg/scheduler/api/node_info.go`).
+const OVERSUBSCRIBED_CPU: &str = "volcano.sh/oversubscription-cpu";
+/// Added to a node's memory, in bytes.
+const OVERSUBSCRIBED_MEMORY: &str = "volcano.sh/oversubscription-memory";
+/// The queue of a pod group that names none.
+const DEFAULT_QUEUE: &str = "default";
+
+type Read<T> = Result<T, FieldError>;
+
+/// `namespace/name`; without a namespace, as in a hand-written file, `default/name`.
+pub(super) fn namespaced(object: &Value) -> Read<String> {
+    let namespace = text(object, "metadata.namespace")?;
+    let name = required_text(object, "metadata.name")?;
+    Ok(format!(
+        "{}/{name}",
+        if namespace.is_empty() { "default" } else { &namespace }
+    ))
+}
+
+/// A v1 Node. Read are: labels, `status.allocatable`, the Ready condition, `spec.unschedulable`, and the two
+/// annotations by which Volcano adds oversubscribed CPU and memory.
+pub(super) fn node(object: &Value) -> Read<pb::Node> {
+    Ok(pb::Node {
+        name: required_text(object, "metadata.name")?,
+        uid: text(object, "metadata.uid")?,
+        labels: texts(object, "metadata.labels")?.into_iter().collect(),
+        allocatable: amounts(object, "status.allocatable")?,
+        oversubscription: oversubscription(object)?,
+        ready: ready(object)?,
+        unschedulable: boolean(object, "spec.unschedulable")?.unwrap_or_default(),
+        ..pb::Node::default()
+    })
+}
+
+fn ready(object: &Value) -> Read<Option<bool>> {
+    for condition in list(object, "status.conditions")? {
+        if text(condition, "type")? == "Ready" {
+            return Ok(Some(text(condition, "status")? == "True"));
+        }
+    }
+    Ok(None)
+}
+
+fn oversubscription(object: &Value) -> Read<Option<pb::ResourceList>> {
+    let annotations = texts(object, "metadata.annotations")?;
+    let amount = |key: &str, suffix: &str| {
+        let Some(text) = annotations.get(key) else {
+            return Ok(None);
+        };
+        let digits = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+        if digits {
+            Ok(Some(format!("{text}{suffix}")))
+        } else {
+            Err(FieldError::new(
+                format!("metadata.annotations[{key}]"),
+                format!("`{text}` is no number"),
+            ))
+        }
+    };
+    let cpu = amount(OVERSUBSCRIBED_CPU, "m")?.map(|amount| ("cpu".to_owned(), amount));
+    let memory = amount(OVERSUBSCRIBED_MEMORY, "")?.map(|amount| ("memory".to_owned(), amount));
+    let found = cpu.is_some() || memory.is_some();
+    Ok(found.then(|| pb::ResourceList {
+        items: cpu.into_iter().chain(memory).collect(),
+    }))
+}
+
+/// A Volcano Queue.
+pub(super) fn queue(object: &Value) -> Read<pb::Queue> {
+    Ok(pb::Queue {
+        name: required_text(object, "metadata.name")?,
+        uid: text(object, "metadata.uid")?,
+        creation_time: time(object, "metadata.creationTimestamp")?,
+        annotations: texts(object, "metadata.annotations")?.into_iter().collect(),
+        weight: integer(object, "spec.weight")?,
+        priority: integer(object, "spec.priority")?.unwrap_or_default(),
+        state: queue_state(object)?.into(),
+        parent: text(object, "spec.parent")?,
+        reclaimable: boolean(object, "spec.reclaimable")?,
+        capability: amounts(object, "spec.capability")?,
+        deserved: amounts(object, "spec.deserved")?,
+        guarantee: amounts(object, "spec.guarantee.resource")?,
+    })
+}
+
+fn queue_state(object: &Value) -> Read<pb::QueueState> {
+    Ok(match text(object, "status.state")?.as_str() {
+        "" => pb::QueueState::Unspecified,
+        "Open" => pb::QueueState::Open,
+        "Closed" => pb::QueueState::Closed,
+        "Closing" => pb::QueueState::Closing,
+        "Unknown" => pb::QueueState::Unknown,
+        other => {
+            return Err(FieldError::new(
+                "status.state",
+                format!("`{other}` is no state of a queue"),
+            ));
+        }
+    })
+}
+
+/// A Volcano PodGroup. Its priority class is not read: a dump has the class by name only.
+pub(super) fn job(object: &Value) -> Read<pb::Job> {
+    let queue = text(object, "spec.queue")?;
+    Ok(pb::Job {
+        name: namespaced(object)?,
+        uid: text(object, "metadata.uid")?,
+        queue: if queue.is_empty() {
+            DEFAULT_QUEUE.to_owned()
+        } else {
+            queue
+        },
+        creation_time: time(object, "metadata.creationTimestamp")?,
+        priority: 0,
+        phase: job_phase(object)?.into(),
+        min_member: integer(object, "spec.minMember")?.unwrap_or_default(),
+        min_resources: amounts(object, "spec.minResources")?,
+        annotations: texts(object, "metadata.annotations")?.into_iter().collect(),
+    })
+}
+
+fn job_phase(object: &Value) -> Read<pb::JobPhase> {
+    Ok(match text(object, "status.phase")?.as_str() {
+        "" => pb::JobPhase::Unspecified,
+        "Pending" => pb::JobPhase::Pending,
+        "Inqueue" => pb::JobPhase::Inqueue,
+        "Running" => pb::JobPhase::Running,
+        "Unknown" => pb::JobPhase::Unknown,
+        "Completed" => pb::JobPhase::Completed,
+        other => {
+            return Err(FieldError::new(
+                "status.phase",
+                format!("`{other}` is no phase of a pod group"),
+            ));
+        }
+    })
+}
+
+/// Does a pod group name a priority class?
+pub(super) fn has_priority_class(object: &Value) -> bool {
+    get(object, "spec.priorityClassName")
+        .and_then(Value::as_str)
+        .is_some_and(|class| !class.is_empty())
+}
+
+/// Does a node have taints that keep pods away?
+pub(super) fn has_taints(object: &Value) -> bool {
+    list(object, "spec.taints").is_ok_and(|taints| {
+        taints
+            .iter()
+            .any(|taint| taint.get("effect").and_then(Value::as_str) != Some("PreferNoSchedule"))
+    })
+}

@@ -1,0 +1,336 @@
+//! Turns files that people have into records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
+//!
+//! Read are Node and Pod (`v1`) and Volcano's Queue and PodGroup (`scheduling.volcano.sh`), alone, in lists of any
+//! kind, or in several documents. What is seen and not used is said in [`Import::notes`], never passed over.
+
+mod fields;
+mod kubernetes;
+mod openb;
+mod pod;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use serde_json::Value;
+
+pub use fields::FieldError;
+pub use openb::{GPU, GPU_SHARE, PODS};
+pub use pod::Counting;
+
+use crate::server::pb;
+
+/// The API group of Volcano's queues and pod groups.
+const VOLCANO: &str = "scheduling.volcano.sh";
+
+/// Why a file cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// Not JSON.
+    #[error("{file}: {source}")]
+    Json {
+        /// The file.
+        file: String,
+        /// What is wrong, and where.
+        source: serde_json::Error,
+    },
+    /// Not YAML 1.1.
+    #[error("{file}: line {line}, column {column}: {message}")]
+    Yaml {
+        /// The file.
+        file: String,
+        /// From 1.
+        line: u32,
+        /// From 1, in characters.
+        column: u32,
+        /// What is wrong.
+        message: String,
+    },
+    /// Not CSV.
+    #[error("{file}: {source}")]
+    Csv {
+        /// The file.
+        file: String,
+        /// What is wrong, and where.
+        source: csv::Error,
+    },
+    /// A document that is no object, or an object without a kind.
+    #[error("{file}: {message}")]
+    Shape {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// An object that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The object, such as `Pod default/web-0`.
+    pub object: String,
+    /// The field, and what is wrong with it.
+    pub error: FieldError,
+}
+
+/// What was read, by name.
+#[derive(Debug, Default)]
+pub struct Import {
+    nodes: BTreeMap<String, pb::Node>,
+    queues: BTreeMap<String, pb::Queue>,
+    jobs: BTreeMap<String, pb::Job>,
+    tasks: BTreeMap<String, pb::Task>,
+    refused: Vec<Refused>,
+    notes: BTreeMap<String, u64>,
+    counting: Counting,
+}
+
+impl Import {
+    /// An empty import that counts pods as told.
+    #[must_use]
+    pub fn new(counting: Counting) -> Self {
+        Import {
+            counting,
+            ..Import::default()
+        }
+    }
+
+    /// Reads one more file; `file` is its name in messages.
+    ///
+    /// # Errors
+    /// If the text is none of the formats. Single objects that cannot be used are in [`Import::refused`].
+    pub fn read(&mut self, file: &str, text: &str) -> Result<(), ImportError> {
+        if let Some(table) = openb::recognise(text) {
+            return self.csv(table, text).map_err(|source| ImportError::Csv {
+                file: file.to_owned(),
+                source,
+            });
+        }
+        if is_json(text) {
+            return self.json(file, text);
+        }
+        for document in yaml::documents(text) {
+            let value = yaml::read(document.text).map_err(|error| ImportError::Yaml {
+                file: file.to_owned(),
+                line: error.mark.line.saturating_add(document.lines_before),
+                column: error.mark.column,
+                message: error.message,
+            })?;
+            if let Some(value) = value {
+                self.document(file, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Objects that were not taken, in the order of the files.
+    #[must_use]
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
+    }
+
+    /// What was seen and not used, as sentences, with how often.
+    #[must_use]
+    pub fn notes(&self) -> &BTreeMap<String, u64> {
+        &self.notes
+    }
+
+    /// The records, sorted by name.
+    #[must_use]
+    pub fn into_cluster(self) -> pb::Cluster {
+        pb::Cluster {
+            nodes: self.nodes.into_values().collect(),
+            queues: self.queues.into_values().collect(),
+            jobs: self.jobs.into_values().collect(),
+            tasks: self.tasks.into_values().collect(),
+        }
+    }
+
+    fn json(&mut self, file: &str, text: &str) -> Result<(), ImportError> {
+        for value in serde_json::Deserializer::from_str(text).into_iter() {
+            let value: Value = value.map_err(|source| ImportError::Json {
+                file: file.to_owned(),
+                source,
+            })?;
+            match value.as_array() {
+                Some(items) => items.iter().try_for_each(|item| self.document(file, item))?,
+                None => self.document(file, &value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn csv(&mut self, table: openb::Table, text: &str) -> Result<(), csv::Error> {
+        openb::lines(text, |number, line| {
+            let outcome = match table {
+                openb::Table::Nodes => openb::node(line).map(|node| self.put_node(node)),
+                openb::Table::Tasks => openb::task(line).map(|task| self.put_task(task)),
+            };
+            if let Err(error) = outcome {
+                self.refused.push(Refused {
+                    object: format!("line {number}"),
+                    error,
+                });
+            }
+        })?;
+        self.note(match table {
+            openb::Table::Nodes => "openb nodes: each is given `pods: 110`, which the trace does not tell",
+            openb::Table::Tasks => {
+                "openb tasks: a share of a GPU is the scalar openb/gpu-milli; all are pending, times of leaving are not read"
+            }
+        });
+        Ok(())
+    }
+
+    fn document(&mut self, file: &str, value: &Value) -> Result<(), ImportError> {
+        let shape = |message: String| ImportError::Shape {
+            file: file.to_owned(),
+            message,
+        };
+        if !value.is_object() {
+            return Err(shape(format!(
+                "a document is {}, not an object of Kubernetes",
+                fields::kind(value)
+            )));
+        }
+        let Some(kind) = value.get("kind").and_then(Value::as_str) else {
+            return Err(shape(
+                "an object has no `kind`: give what `kubectl get … -o json` writes".to_owned(),
+            ));
+        };
+        let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let Some(item_kind) = kind.strip_suffix("List") else {
+            self.object(version, kind, value);
+            return Ok(());
+        };
+        let items = match value.get("items") {
+            Some(Value::Array(items)) => items.as_slice(),
+            Some(Value::Null) | None => &[],
+            Some(other) => {
+                return Err(shape(format!(
+                    "`items` of a {kind} is {}, not a list",
+                    fields::kind(other)
+                )));
+            }
+        };
+        for item in items {
+            // Items of a typed list, such as a NodeList, leave their own kind out.
+            let kind = item.get("kind").and_then(Value::as_str).unwrap_or(item_kind);
+            self.object(
+                item.get("apiVersion").and_then(Value::as_str).unwrap_or(version),
+                kind,
+                item,
+            );
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, version: &str, kind: &str, object: &Value) {
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        let outcome = match (group, kind) {
+            ("", "Node") => self.node(object),
+            ("", "Pod") => self.pod(object),
+            (VOLCANO, "Queue") => kubernetes::queue(object).map(|queue| self.put_queue(queue)),
+            (VOLCANO, "PodGroup") => self.job(object),
+            _ => {
+                self.note(&format!("{kind} ({version}): this kind is not read"));
+                Ok(())
+            }
+        };
+        if let Err(error) = outcome {
+            let name = fields::text(object, "metadata.name").unwrap_or_default();
+            let namespace = fields::text(object, "metadata.namespace").unwrap_or_default();
+            let slash = if namespace.is_empty() { "" } else { "/" };
+            self.refused.push(Refused {
+                object: format!("{kind} {namespace}{slash}{name}"),
+                error,
+            });
+        }
+    }
+
+    fn node(&mut self, object: &Value) -> Result<(), FieldError> {
+        let node = kubernetes::node(object)?;
+        if kubernetes::has_taints(object) {
+            self.note("nodes with taints: taints and tolerations are not read");
+        }
+        self.put_node(node);
+        Ok(())
+    }
+
+    fn pod(&mut self, object: &Value) -> Result<(), FieldError> {
+        let task = pod::task(object, self.counting)?;
+        for note in pod::notes(object) {
+            self.note(note);
+        }
+        self.put_task(task);
+        Ok(())
+    }
+
+    fn job(&mut self, object: &Value) -> Result<(), FieldError> {
+        let job = kubernetes::job(object)?;
+        if kubernetes::has_priority_class(object) {
+            self.note("pod groups with a priority class: the class is not read, their priority is 0");
+        }
+        self.put_job(job);
+        Ok(())
+    }
+
+    fn note(&mut self, sentence: &str) {
+        match self.notes.get_mut(sentence) {
+            Some(count) => *count = count.saturating_add(1),
+            None => drop(self.notes.insert(sentence.to_owned(), 1)),
+        }
+    }
+
+    fn put_node(&mut self, node: pb::Node) {
+        let twice = put(&mut self.nodes, node.name.clone(), node);
+        self.note_twice(twice);
+    }
+
+    fn put_queue(&mut self, queue: pb::Queue) {
+        let twice = put(&mut self.queues, queue.name.clone(), queue);
+        self.note_twice(twice);
+    }
+
+    fn put_job(&mut self, job: pb::Job) {
+        let twice = put(&mut self.jobs, job.name.clone(), job);
+        self.note_twice(twice);
+    }
+
+    fn put_task(&mut self, task: pb::Task) {
+        let twice = put(&mut self.tasks, task.name.clone(), task);
+        self.note_twice(twice);
+    }
+
+    fn note_twice(&mut self, twice: bool) {
+        if twice {
+            self.note("objects that stand twice in the files: the later one counts");
+        }
+    }
+}
+
+/// Does a text begin as JSON does? A flow map of YAML without quotes does not.
+fn is_json(text: &str) -> bool {
+    let mut rest = text.chars().filter(|c| !c.is_whitespace());
+    match rest.next() {
+        Some('{') => matches!(rest.next(), None | Some('"' | '}')),
+        Some('[') => matches!(rest.next(), None | Some('{' | ']')),
+        Some(_) | None => false,
+    }
+}
+
+/// Puts a record in; true if it replaced one.
+fn put<T>(records: &mut BTreeMap<String, T>, name: String, record: T) -> bool {
+    match records.entry(name) {
+        Entry::Occupied(mut entry) => {
+            entry.insert(record);
+            true
+        }
+        Entry::Vacant(entry) => {
+            entry.insert(record);
+            false
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The CSV files of openb, a GPU cluster's public trace (cluster-trace-gpu-v2023), as nodes and tasks.
+//!
+//! A share of one GPU (`gpu_milli` below 1000) is a scalar of its own, [`GPU_SHARE`], in thousandths: every node
+//! offers 1000 per GPU, every GPU task takes what it uses, and only tasks with whole GPUs ask for [`GPU`] too.
+//! Which card of a node a share lies on is left out. Tasks are pending, without a node and in the namespace `openb`;
+//! phase, deletion and schedule times are left out. Nodes offer [`PODS`] pods, which the trace does not tell.
+
+use std::collections::BTreeMap;
+
+use prost_types::Timestamp;
+
+use super::fields::FieldError;
+use crate::server::pb;
+
+/// Whole GPUs.
+pub const GPU: &str = "nvidia.com/gpu";
+/// Thousandths of GPUs.
+pub const GPU_SHARE: &str = "openb/gpu-milli";
+/// Pods that each node may hold: the default of a kubelet.
+pub const PODS: &str = "110";
+
+const NODE_HEADER: &str = "sn,cpu_milli,memory_mib,";
+const TASK_HEADER: &str = "name,cpu_milli,memory_mib,";
+const MODEL_LABEL: &str = "nvidia.com/gpu.product";
+const CARD_ANNOTATION: &str = "volcano.sh/card.name";
+const WHOLE: u64 = 1000;
+
+/// Which of the two kinds of file a text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Table {
+    Nodes,
+    Tasks,
+}
+
+/// Recognises a file by its first line.
+pub(super) fn recognise(text: &str) -> Option<Table> {
+    let text = text.trim_start_matches('\u{feff}');
+    if text.starts_with(NODE_HEADER) {
+        Some(Table::Nodes)
+    } else if text.starts_with(TASK_HEADER) {
+        Some(Table::Tasks)
+    } else {
+        None
+    }
+}
+
+/// A line by column name.
+pub(super) struct Line<'l> {
+    columns: &'l BTreeMap<String, usize>,
+    record: &'l csv::StringRecord,
+}
+
+impl Line<'_> {
+    pub(super) fn text(&self, column: &str) -> Result<&str, FieldError> {
+        self.columns
+            .get(column)
+            .and_then(|&at| self.record.get(at))
+            .map(str::trim)
+            .ok_or_else(|| FieldError::new(column, "is missing"))
+    }
+
+    fn number(&self, column: &str) -> Result<u64, FieldError> {
+        let text = self.text(column)?;
+        text.parse()
+            .map_err(|_| FieldError::new(column, format!("`{text}` is no whole number")))
+    }
+}
+
+/// Calls `each` with every line after the header and its number.
+///
+/// # Errors
+/// If the text is no CSV, at the first such line.
+pub(super) fn lines(text: &str, mut each: impl FnMut(u64, &Line<'_>)) -> Result<(), csv::Error> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
+    let columns = reader
+        .headers()?
+        .iter()
+        .map(|name| name.trim_start_matches('\u{feff}').trim().to_owned());
+    let columns: BTreeMap<String, usize> = columns.zip(0..).collect();
+    for record in reader.records() {
+        let record = record?;
+        let number = record.position().map_or(0, csv::Position::line);
+        each(
+            number,
+            &Line {
+                columns: &columns,
+                record: &record,
+            },
+        );
+    }
+    Ok(())
+}
+
+/// A line of the list of nodes.
+pub(super) fn node(line: &Line<'_>) -> Result<pb::Node, FieldError> {
+    let gpus = line.number("gpu")?;
+    let mut items = common(line)?;
+    items.insert("pods".to_owned(), PODS.to_owned());
+    let mut labels = BTreeMap::new();
+    if gpus > 0 {
+        items.insert(GPU.to_owned(), gpus.to_string());
+        items.insert(GPU_SHARE.to_owned(), gpus.saturating_mul(WHOLE).to_string());
+        labels.insert(MODEL_LABEL.to_owned(), line.text("model")?.to_owned());
+    }
+    Ok(pb::Node {
+        name: name(line, "sn")?,
+        labels: labels.into_iter().collect(),
+        allocatable: Some(pb::ResourceList {
+            items: items.into_iter().collect(),
+        }),
+        ..pb::Node::default()
+    })
+}
+
+/// A line of a list of tasks.
+pub(super) fn task(line: &Line<'_>) -> Result<pb::Task, FieldError> {
+    let (gpus, milli) = (line.number("num_gpu")?, line.number("gpu_milli")?);
+    let mut items = common(line)?;
+    if gpus > 0 {
+        if milli >= WHOLE {
+            items.insert(GPU.to_owned(), gpus.to_string());
+        }
+        items.insert(GPU_SHARE.to_owned(), gpus.saturating_mul(milli).to_string());
+    }
+    let cards = line.text("gpu_spec").unwrap_or_default();
+    let annotations = (!cards.is_empty()).then(|| (CARD_ANNOTATION.to_owned(), cards.to_owned()));
+    let created = line.number("creation_time")?;
+    let seconds = i64::try_from(created).map_err(|_| FieldError::new("creation_time", "is too large"))?;
+    Ok(pb::Task {
+        name: format!("openb/{}", name(line, "name")?),
+        status: pb::TaskStatus::Pending.into(),
+        annotations: annotations.into_iter().collect(),
+        requests: Some(pb::ResourceList {
+            items: items.into_iter().collect(),
+        }),
+        creation_time: Some(Timestamp { seconds, nanos: 0 }),
+        ..pb::Task::default()
+    })
+}
+
+fn name(line: &Line<'_>, column: &str) -> Result<String, FieldError> {
+    match line.text(column)? {
+        "" => Err(FieldError::new(column, "is empty")),
+        name => Ok(name.to_owned()),
+    }
+}
+
+fn common(line: &Line<'_>) -> Result<BTreeMap<String, String>, FieldError> {
+    Ok(BTreeMap::from([
+        ("cpu".to_owned(), format!("{}m", line.number("cpu_milli")?)),
+        ("memory".to_owned(), format!("{}Mi", line.number("memory_mib")?)),
+    ]))
+}

@@ -1,0 +1,125 @@
+//! Pods as tasks: who they are is read here, what they ask for is derived as their scheduler counts it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::fields::{FieldError, get, list, text, texts, time};
+use super::kubernetes::namespaced;
+use crate::derive::{self, Derivation, Pod, PodError, PodStanding};
+use crate::server::pb;
+
+/// Names the pod group of a pod; the first that is there and not empty counts.
+const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
+
+/// Whose way of counting is used for the amounts of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Counting {
+    /// That of the scheduler which the pod names.
+    #[default]
+    Auto,
+    /// This one, for all pods.
+    As(Derivation),
+}
+
+impl Counting {
+    /// `auto`, or the name of a derivation.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        if name == "auto" {
+            Some(Counting::Auto)
+        } else {
+            Derivation::from_name(name).map(Counting::As)
+        }
+    }
+
+    /// The names that [`Counting::from_name`] knows.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        std::iter::once("auto").chain(Derivation::NAMES)
+    }
+}
+
+/// A v1 Pod.
+pub(super) fn task(object: &Value, counting: Counting) -> Result<pb::Task, FieldError> {
+    let name = namespaced(object)?;
+    let annotations = texts(object, "metadata.annotations")?;
+    let pod = Pod::read(object).map_err(refuse)?;
+    let derivation = match counting {
+        Counting::Auto => Derivation::of(&pod),
+        Counting::As(derivation) => derivation,
+    };
+    let effective = derive::effective(&pod, derivation).map_err(refuse)?;
+    let amounts = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
+    Ok(pb::Task {
+        job: job(&name, &annotations),
+        name,
+        uid: text(object, "metadata.uid")?,
+        priority: effective.priority,
+        status: status(object, effective.status).into(),
+        node: effective.node,
+        gated: effective.gated,
+        nominated_node: effective.nominated_node,
+        annotations,
+        requests: amounts(effective.requests),
+        limits: if effective.limits.is_empty() {
+            None
+        } else {
+            amounts(effective.limits)
+        },
+        nonzero_requests: amounts(effective.nonzero_requests),
+        counted_requests: amounts(effective.counted_requests),
+        creation_time: time(object, "metadata.creationTimestamp")?,
+    })
+}
+
+fn job(pod: &str, annotations: &BTreeMap<String, String>) -> String {
+    let namespace = pod.split_once('/').map_or("", |(namespace, _)| namespace);
+    let group = GROUP_ANNOTATIONS
+        .iter()
+        .find_map(|key| annotations.get(*key).filter(|group| !group.is_empty()));
+    group.map(|group| format!("{namespace}/{group}")).unwrap_or_default()
+}
+
+/// A pod without a phase was never seen by an API server: it is a manifest, and waits like any new pod.
+fn status(object: &Value, standing: PodStanding) -> pb::TaskStatus {
+    if get(object, "status.phase").is_none() {
+        return pb::TaskStatus::Unspecified;
+    }
+    match standing {
+        PodStanding::Pending => pb::TaskStatus::Pending,
+        PodStanding::Bound => pb::TaskStatus::Bound,
+        PodStanding::Running => pb::TaskStatus::Running,
+        PodStanding::Releasing => pb::TaskStatus::Releasing,
+        PodStanding::Succeeded => pb::TaskStatus::Succeeded,
+        PodStanding::Failed => pb::TaskStatus::Failed,
+        PodStanding::Unknown => pb::TaskStatus::Unknown,
+    }
+}
+
+fn refuse(error: PodError) -> FieldError {
+    match error {
+        PodError::Type { path, expected } => FieldError::new(path, format!("is not {expected}")),
+        PodError::Quantity { path, error } => FieldError::new(path, error.to_string()),
+        PodError::Negative { path, quantity } => FieldError::new(path, format!("`{quantity}` is negative")),
+        other @ (PodError::Amount(_) | PodError::Sum { .. }) => FieldError::new("spec", other.to_string()),
+    }
+}
+
+/// What this pod has that no amount tells.
+pub(super) fn notes(object: &Value) -> Vec<&'static str> {
+    let mut notes = Vec::new();
+    if get(object, "spec.resourceClaims").is_some_and(|claims| claims.as_array().is_some_and(|list| !list.is_empty())) {
+        notes.push("pods with resource claims: devices claimed by DRA are not counted");
+    }
+    let containers = list(object, "spec.containers").unwrap_or_default();
+    let limits = containers
+        .iter()
+        .filter_map(|container| get(container, "resources.limits")?.as_object());
+    if limits
+        .flat_map(serde_json::Map::keys)
+        .any(|name| name.starts_with("volcano.sh/vgpu"))
+    {
+        notes.push("pods with volcano.sh/vgpu…: counted as plain numbers, not card by card");
+    }
+    notes
+}

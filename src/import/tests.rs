@@ -1,0 +1,214 @@
+//! Small dumps, as `kubectl` and openb write them, read whole.
+
+use super::*;
+use crate::derive::Derivation;
+
+const JSON: &str = include_str!("../../tests/data/dump.json");
+const YAML: &str = include_str!("../../tests/data/dump.yaml");
+const NODES: &str = include_str!("../../tests/data/openb-nodes.csv");
+const TASKS: &str = include_str!("../../tests/data/openb-tasks.csv");
+
+fn read(texts: &[&str]) -> Import {
+    let mut import = Import::default();
+    for text in texts {
+        import.read("file", text).unwrap();
+    }
+    import
+}
+
+fn item<'l>(list: Option<&'l pb::ResourceList>, name: &str) -> Option<&'l str> {
+    list.and_then(|list| list.items.get(name)).map(String::as_str)
+}
+
+#[test]
+fn nodes_have_labels_room_and_state() {
+    let nodes = read(&[JSON]).nodes;
+    assert_eq!(nodes.keys().collect::<Vec<_>>(), ["cpu-1", "cpu-2", "cpu-3", "gpu-1"]);
+    let gpu = &nodes["gpu-1"];
+    assert_eq!(item(gpu.allocatable.as_ref(), "nvidia.com/gpu"), Some("8"));
+    assert_eq!(gpu.labels["nvidia.com/gpu.product"], "NVIDIA-A100-SXM4-80GB");
+    assert_eq!(
+        (gpu.ready, gpu.unschedulable, gpu.oversubscription.is_none()),
+        (Some(true), false, true)
+    );
+    assert_eq!(
+        (nodes["cpu-3"].ready, nodes["cpu-3"].unschedulable),
+        (Some(false), true)
+    );
+    assert_eq!(item(nodes["cpu-2"].oversubscription.as_ref(), "cpu"), Some("2000m"));
+    assert_eq!(
+        item(nodes["cpu-2"].oversubscription.as_ref(), "memory"),
+        Some("1073741824")
+    );
+}
+
+#[test]
+fn pods_are_counted_as_their_scheduler_counts() {
+    let tasks = read(&[JSON]).tasks;
+    let front = &tasks["web/front-0"];
+    assert_eq!(item(front.requests.as_ref(), "cpu"), Some("600m"));
+    // The proxy has no memory request: only the non-zero form gives it 200Mi.
+    let memory = |list: &Option<pb::ResourceList>| {
+        crate::engine::model::quantity::Quantity::parse(item(list.as_ref(), "memory").unwrap())
+            .unwrap()
+            .value()
+            .unwrap()
+    };
+    assert_eq!(memory(&front.requests), 1 << 30);
+    assert_eq!(memory(&front.nonzero_requests), (1 << 30) + 200 * (1 << 20));
+    assert_eq!((front.job.as_str(), front.node.as_str()), ("", "cpu-1"));
+    assert_eq!(front.status(), pb::TaskStatus::Running);
+
+    let worker = &tasks["train/bert-worker-0"];
+    assert_eq!(item(worker.requests.as_ref(), "nvidia.com/gpu"), Some("1"));
+    assert_eq!((worker.job.as_str(), worker.priority), ("train/bert", 100));
+    assert_eq!(worker.annotations["volcano.sh/task-spec"], "worker");
+    assert!(tasks["train/bert-worker-1"].gated);
+    assert_eq!(tasks["train/bert-worker-1"].status(), pb::TaskStatus::Pending);
+    assert_eq!(tasks["web/old-0"].status(), pb::TaskStatus::Releasing);
+}
+
+#[test]
+fn derivation_can_be_told() {
+    let mut import = Import::new(Counting::As(Derivation::Volcano));
+    import.read("file", JSON).unwrap();
+    // Volcano's default priority is 1, Kubernetes' is 0.
+    assert_eq!(import.tasks["web/front-0"].priority, 1);
+    assert_eq!(read(&[JSON]).tasks["web/front-0"].priority, 0);
+}
+
+#[test]
+fn queues_and_pod_groups_are_read() {
+    let import = read(&[JSON]);
+    let queue = &import.queues["research"];
+    assert_eq!(
+        (queue.weight, queue.priority, queue.parent.as_str()),
+        (Some(3), 5, "root")
+    );
+    assert_eq!((queue.reclaimable, queue.state()), (Some(false), pb::QueueState::Open));
+    assert_eq!(item(queue.guarantee.as_ref(), "cpu"), Some("8"));
+    assert_eq!(queue.annotations["volcano.sh/hierarchy"], "root/research");
+    let job = &import.jobs["train/bert"];
+    assert_eq!(
+        (job.queue.as_str(), job.min_member, job.phase()),
+        ("research", 2, pb::JobPhase::Inqueue)
+    );
+    assert_eq!(item(job.min_resources.as_ref(), "nvidia.com/gpu"), Some("2"));
+    assert_eq!(job.creation_time.unwrap().to_string(), "2026-11-20T09:58:00Z");
+}
+
+#[test]
+fn what_is_not_used_is_said() {
+    let import = read(&[JSON]);
+    assert!(import.refused().is_empty());
+    let notes: Vec<&str> = import.notes().keys().map(String::as_str).collect();
+    assert_eq!(
+        notes,
+        [
+            "Service (v1): this kind is not read",
+            "nodes with taints: taints and tolerations are not read",
+            "pod groups with a priority class: the class is not read, their priority is 0",
+        ]
+    );
+}
+
+#[test]
+fn yaml_and_json_of_one_cluster_are_one_cluster() {
+    assert_eq!(read(&[YAML]).into_cluster(), read(&[JSON]).into_cluster());
+}
+
+#[test]
+fn documents_single_objects_and_typed_lists_are_read() {
+    let text = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: 4, memory: 1.5Gi}}\n---\n\
+                # nothing here\n---\nkind: NodeList\napiVersion: v1\nitems:\n- metadata: {name: b}\n";
+    let import = read(&[
+        text,
+        r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"c"}} [{"kind":"Node","apiVersion":"v1","metadata":{"name":"d"}}]"#,
+    ]);
+    assert_eq!(import.nodes.keys().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+    assert_eq!(item(import.nodes["a"].allocatable.as_ref(), "cpu"), Some("4"));
+    assert!(import.nodes["b"].allocatable.is_none());
+}
+
+#[test]
+fn bare_numbers_keep_their_text() {
+    let text = "{kind: Node, apiVersion: v1, metadata: {name: a}, status: {allocatable: {cpu: 1.50, memory: 1e9, pods: null, x/y: 010}}}";
+    let node = &read(&[text]).nodes["a"];
+    let json = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"},"status":{"allocatable":{"cpu":1.50,"memory":1e9,"pods":null,"x/y":8}}}"#;
+    assert_eq!(*node, read(&[json]).nodes["a"]);
+    assert_eq!(item(node.allocatable.as_ref(), "cpu"), Some("1.50"));
+    assert_eq!(item(node.allocatable.as_ref(), "pods"), Some("0"));
+}
+
+#[test]
+fn a_manifest_is_a_pending_task() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - name: app\n    resources: {requests: {cpu: 2}}\n";
+    let task = &read(&[text]).tasks["default/web"];
+    assert_eq!(task.status(), pb::TaskStatus::Unspecified);
+    assert_eq!(item(task.requests.as_ref(), "cpu"), Some("2"));
+}
+
+#[test]
+fn unusable_objects_are_refused_alone() {
+    let import = read(&[r#"{"kind":"List","apiVersion":"v1","items":[
+        {"kind":"Node","apiVersion":"v1","metadata":{"name":"a"},"status":{"allocatable":{"cpu":true}}},
+        {"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"n"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"-1"}}}]}},
+        {"kind":"Node","apiVersion":"v1","metadata":{}},
+        {"kind":"Node","apiVersion":"v1","metadata":{"name":"b"}}]}"#]);
+    assert_eq!(import.nodes.keys().collect::<Vec<_>>(), ["b"]);
+    let refused: Vec<String> = import
+        .refused()
+        .iter()
+        .map(|one| format!("{} {}", one.object, one.error.field))
+        .collect();
+    assert_eq!(
+        refused,
+        [
+            "Node a status.allocatable[cpu]",
+            "Pod n/p spec.containers[0].resources.requests[\"cpu\"]",
+            "Node  metadata.name",
+        ]
+    );
+}
+
+#[test]
+fn files_of_no_known_form_are_refused_with_their_place() {
+    let error = |text: &str| Import::default().read("f", text).unwrap_err().to_string();
+    assert!(
+        error("{\"kind\": ").starts_with("f: EOF while parsing"),
+        "{}",
+        error("{\"kind\": ")
+    );
+    assert!(
+        error("kind: Service\n---\nx: [\n").starts_with("f: line 4"),
+        "{}",
+        error("kind: Service\n---\nx: [\n")
+    );
+    assert!(error("just words").contains("a document is a text"));
+    assert!(error("{\"a\": 1}").contains("no `kind`"));
+}
+
+#[test]
+fn openb_files_are_read() {
+    let import = read(&[NODES, TASKS]);
+    let gpu = &import.nodes["openb-node-0227"];
+    assert_eq!(item(gpu.allocatable.as_ref(), "cpu"), Some("96000m"));
+    assert_eq!(item(gpu.allocatable.as_ref(), GPU), Some("8"));
+    assert_eq!(item(gpu.allocatable.as_ref(), GPU_SHARE), Some("8000"));
+    assert_eq!(item(import.nodes["openb-node-0000"].allocatable.as_ref(), GPU), None);
+    let whole = &import.tasks["openb/openb-pod-0000"];
+    assert_eq!(item(whole.requests.as_ref(), GPU), Some("1"));
+    let share = &import.tasks["openb/openb-pod-0001"];
+    assert_eq!(
+        (
+            item(share.requests.as_ref(), GPU),
+            item(share.requests.as_ref(), GPU_SHARE)
+        ),
+        (None, Some("460"))
+    );
+    assert_eq!(share.annotations["volcano.sh/card.name"], "V100M16|V100M32");
+    assert_eq!(share.creation_time.unwrap().seconds, 427_061);
+    assert_eq!(import.refused()[0].object, "line 5");
+    assert_eq!(import.refused()[0].error.field, "cpu_milli");
+    assert_eq!(import.notes().len(), 2);
+}
