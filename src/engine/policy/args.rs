@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::findings::{At, Path, Report, code};
+use super::findings::{At, Path, Report, code, shorten};
 use super::spec::Compatibility;
 use super::yaml::{Mark, Node, Value};
+
+/// Most characters of a key that a message shows.
+const SHOWN: usize = 60;
 
 /// The arguments of one plugin or action: keys as written, values typed.
 #[derive(Debug, Clone, Default)]
@@ -99,7 +102,7 @@ impl Arguments {
     /// Warns of every key for which `known` is false.
     pub fn warn_unknown(&self, report: &mut Report, plugin: &str, known: impl Fn(&str) -> bool) {
         for (key, mark, _) in self.entries.iter().filter(|(key, ..)| !known(key)) {
-            let message = format!("`{plugin}` has no argument `{key}`; it has no effect");
+            let message = format!("`{plugin}` has no argument `{}`; it has no effect", shorten(key, SHOWN));
             report.warning(code::ARGUMENT_UNKNOWN_KEY, &self.path.key(key).at(*mark), message);
         }
     }
@@ -336,8 +339,10 @@ impl<'a> ArgumentMap<'a> {
                 | Value::Float(_)
                 | Value::List(_)
                 | Value::Map(_)) => {
+                    let mut path = self.path.clone();
+                    path.push_value(other);
                     let message = format!("expected a string as key, found {}; put it in quotes", other.kind());
-                    report.fault(code::ARGUMENT_TYPE, &self.path.at(key.mark), message);
+                    report.fault(code::ARGUMENT_TYPE, &path.at(key.mark), message);
                 }
             }
         }
@@ -347,23 +352,20 @@ impl<'a> ArgumentMap<'a> {
     /// Warns of every key that is none of these fields, case aside.
     pub fn warn_unknown(&self, report: &mut Report, fields: &[&str]) {
         for (key, _) in self.pairs {
-            let (known, shown) = match &key.value {
-                Value::String(text) => (
-                    fields.iter().any(|field| same_ignoring_case(text, field)),
-                    text.as_str(),
-                ),
-                Value::Null
-                | Value::Bool(_)
-                | Value::Int(_)
-                | Value::UInt(_)
-                | Value::Float(_)
-                | Value::List(_)
-                | Value::Map(_) => (false, key.value.kind()),
+            let mut path = self.path.clone();
+            path.push_value(&key.value);
+            let message = if let Value::String(text) = &key.value {
+                if fields.iter().any(|field| same_ignoring_case(text, field)) {
+                    continue;
+                }
+                format!("unknown key `{}`; it has no effect", shorten(text, SHOWN))
+            } else {
+                format!(
+                    "the key is {}, not a string, and has no effect; put it in quotes",
+                    key.value.kind()
+                )
             };
-            if !known {
-                let message = format!("unknown key `{shown}`; it has no effect");
-                report.warning(code::ARGUMENT_UNKNOWN_KEY, &self.path.key(shown).at(key.mark), message);
-            }
+            report.warning(code::ARGUMENT_UNKNOWN_KEY, &path.at(key.mark), message);
         }
     }
 }

@@ -74,14 +74,7 @@ pub(super) fn tiers(spec: &Spec, served: &[&str], report: &mut Report) {
         return;
     }
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for (number, plugins) in spec.tiers.iter().enumerate() {
-        if plugins.is_empty() {
-            let at = At {
-                mark: Mark::START,
-                path: format!("tiers[{number}]"),
-            };
-            report.warning(code::EMPTY_TIER, &at, "a tier without plugins");
-        }
+    for plugins in &spec.tiers {
         conflicts(plugins, report);
         for plugin in plugins {
             let count = seen.entry(&plugin.name).or_default();

@@ -85,7 +85,13 @@ fn read(text: &str, options: &LoadOptions<'_>, compatibility: Compatibility, rep
     let Loader {
         actions, actions_mark, ..
     } = loader;
-    spec.actions = check::actions(&actions, actions_mark, report);
+    // Where no actions could be read, a fault says so already.
+    if !report
+        .faults()
+        .any(|fault| fault.code == code::WRONG_TYPE && matches!(fault.path.as_str(), "" | "actions"))
+    {
+        spec.actions = check::actions(&actions, actions_mark, report);
+    }
     check::tiers(&spec, options.served, report);
     Ok(spec)
 }
@@ -239,6 +245,10 @@ impl<'r> Loader<'r> {
             }
             Ok(key == "plugins")
         })?;
+        if plugins.is_empty() {
+            let at = decoder.path.at(decoder.mark(id));
+            self.report.warning(code::EMPTY_TIER, &at, "a tier without plugins");
+        }
         Ok(plugins)
     }
 

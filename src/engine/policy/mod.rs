@@ -8,6 +8,8 @@ pub mod findings;
 pub mod load;
 mod slip;
 pub mod spec;
+#[cfg(test)]
+mod tests;
 pub mod yaml;
 
 pub use args::{Argument, ArgumentMap, Arguments};

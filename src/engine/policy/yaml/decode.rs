@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::parse::Raw;
-use super::resolve::{self, Resolved};
+use super::resolve::{self, Resolved, Tag};
 use super::value::Key;
 use super::{Limits, Mark, Node, NodeId, ReadError, Tree, Value};
 use crate::engine::policy::findings::{MOST_FINDINGS, Path, code};
@@ -24,7 +24,7 @@ pub(crate) struct Scalar<'t> {
     pub(crate) text: &'t str,
     /// Where it begins.
     pub(crate) mark: Mark,
-    tag: Option<&'t str>,
+    tag: Option<Tag>,
     plain: bool,
 }
 
@@ -38,13 +38,13 @@ impl Scalar<'_> {
     /// Is it a null that leaves an optional field unset? (`Null` and `NULL` do not, see the loader.)
     pub(crate) fn is_unset(&self) -> bool {
         match self.tag {
-            Some(tag) => resolve::is_null_tag(tag),
+            Some(tag) => tag == Tag::Null,
             None => matches!(self.text, "null" | "~") || (self.text.is_empty() && self.plain),
         }
     }
 
     fn is_merge(&self) -> bool {
-        self.text == "<<" && (self.plain || self.tag.is_some_and(resolve::is_merge_tag))
+        self.text == "<<" && (self.plain || self.tag == Some(Tag::Merge))
     }
 }
 
@@ -142,7 +142,7 @@ impl<'t> Decoder<'t> {
             Raw::Scalar { text, tag, plain } => Shape::Scalar(Scalar {
                 text,
                 mark,
-                tag: tag.as_deref(),
+                tag: *tag,
                 plain: *plain,
             }),
             Raw::Sequence(items) => Shape::Sequence(items),
@@ -214,7 +214,7 @@ impl<'t> Decoder<'t> {
             Raw::Scalar { text, tag, plain } => Scalar {
                 text,
                 mark: Mark::START,
-                tag: tag.as_deref(),
+                tag: *tag,
                 plain: *plain,
             }
             .is_merge(),

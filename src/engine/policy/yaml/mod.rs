@@ -7,15 +7,31 @@ mod scan;
 mod scan_names;
 mod scan_text;
 mod source;
+#[cfg(test)]
+mod tests;
 mod timestamp;
 mod value;
 
 pub(crate) use decode::{Decoder, Scalar, Shape};
 pub(crate) use parse::{NodeId, Tree};
 pub(crate) use resolve::Resolved;
+#[cfg(test)]
+pub(crate) use value::same_key;
 pub use value::{Mark, Node, Value};
 
 use super::findings::code;
+
+/// Reads the first document of a text; null if there is none.
+///
+/// # Errors
+/// If the text is no YAML 1.1, or beyond a limit.
+pub fn read(text: &str, limits: &Limits) -> Result<Node, ReadError> {
+    let tree = Tree::read(text, limits)?;
+    match tree.root() {
+        Some(root) => Decoder::new(&tree, limits).node(root),
+        None => Ok(Node::new(Value::Null)),
+    }
+}
 
 /// Is the text, written without quotes, that very text and no bool, null or number?
 pub(crate) fn is_plain_text(text: &str) -> bool {

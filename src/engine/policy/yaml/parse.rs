@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::resolve::{LONG_TAG_PREFIX, Tag};
 use super::scan::{Scanner, Token, TokenKind};
 use super::source::Place;
 use super::{Limits, Mark, ReadError};
@@ -17,7 +18,7 @@ pub(super) enum Raw {
     /// `plain`: the type may be guessed from the text (no quotes, no tag, or the tag `!`).
     Scalar {
         text: String,
-        tag: Option<String>,
+        tag: Option<Tag>,
         plain: bool,
     },
     Sequence(Vec<NodeId>),
@@ -32,7 +33,6 @@ pub(crate) struct Tree {
     root: Option<NodeId>,
 }
 
-const LONG_TAG_PREFIX: &str = "tag:yaml.org,2002:";
 static NOTHING: Raw = Raw::Sequence(Vec::new());
 
 impl Tree {
@@ -87,7 +87,7 @@ struct Parser<'t> {
 #[derive(Default)]
 struct Properties {
     anchor: Option<String>,
-    tag: Option<String>,
+    tag: Option<Tag>,
     start: Option<Place>,
 }
 
@@ -219,7 +219,7 @@ impl Parser<'_> {
         } else {
             return self.error("expected a value here");
         };
-        let plain = tag.as_deref().map_or(plain, |tag| tag == "!");
+        let plain = tag.map_or(plain, |tag| tag == Tag::NonSpecific);
         let id = self.add(Raw::Scalar { text, tag, plain }, start)?;
         Ok(self.anchored(anchor, id))
     }
@@ -259,13 +259,12 @@ impl Parser<'_> {
         Ok(found)
     }
 
-    fn full_tag(&self, handle: &str, suffix: &str, place: Place) -> Parsed<String> {
+    fn full_tag(&self, handle: &str, suffix: &str, place: Place) -> Parsed<Tag> {
         if handle.is_empty() {
-            return Ok(suffix.to_owned());
+            return Ok(Tag::from_name("", suffix));
         }
-        let known = self.tags.iter().find(|(known, _)| known == handle);
-        match known.map(|(_, prefix)| format!("{prefix}{suffix}")) {
-            Some(tag) if !tag.is_empty() => Ok(tag),
+        match self.tags.iter().find(|(known, _)| known == handle) {
+            Some((_, prefix)) if !(prefix.is_empty() && suffix.is_empty()) => Ok(Tag::from_name(prefix, suffix)),
             _ => Err(ReadError::syntax(
                 place.mark(),
                 format!("no `%TAG` gives the handle `{handle}` a meaning"),

@@ -1,8 +1,12 @@
 //! The YAML 1.1 type of a scalar: from its tag, or guessed from its text.
 
 use super::timestamp;
+use crate::engine::policy::findings::shorten;
 
-const LONG_TAG_PREFIX: &str = "tag:yaml.org,2002:";
+/// What `!!` stands for.
+pub(super) const LONG_TAG_PREFIX: &str = "tag:yaml.org,2002:";
+/// Most characters of a text that a message shows.
+const SHOWN: usize = 40;
 
 /// What a scalar turns out to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +28,23 @@ pub(crate) enum Resolved {
 }
 
 impl Resolved {
+    fn is_bool(&self) -> bool {
+        matches!(self, Resolved::Bool(_))
+    }
+
+    fn is_int(&self) -> bool {
+        matches!(self, Resolved::Int(_) | Resolved::UInt(_))
+    }
+
+    /// A float, or an integer that is signed: the reference leaves out the larger ones.
+    fn as_float(&self) -> Option<f64> {
+        match self {
+            Resolved::Float(x) => Some(*x),
+            Resolved::Int(n) => Some(*n as f64),
+            Resolved::Null | Resolved::Bool(_) | Resolved::UInt(_) | Resolved::Text | Resolved::Binary(_) => None,
+        }
+    }
+
     fn kind(&self) -> &'static str {
         match self {
             Resolved::Null => "null",
@@ -35,45 +56,86 @@ impl Resolved {
     }
 }
 
-/// Is this the tag of merge keys?
-pub(super) fn is_merge_tag(tag: &str) -> bool {
-    tag.strip_prefix(LONG_TAG_PREFIX) == Some("merge")
+/// What a tag asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// `!`: no type asked for, and none to be guessed.
+    NonSpecific,
+    /// `!!bool`.
+    Bool,
+    /// `!!int`.
+    Int,
+    /// `!!float`.
+    Float,
+    /// `!!null`.
+    Null,
+    /// `!!timestamp`.
+    Timestamp,
+    /// `!!binary`.
+    Binary,
+    /// `!!merge`.
+    Merge,
+    /// `!!str`, and every tag that means nothing here.
+    Other,
 }
 
-/// Is this the tag of null?
-pub(super) fn is_null_tag(tag: &str) -> bool {
-    tag.strip_prefix(LONG_TAG_PREFIX) == Some("null")
+impl Tag {
+    /// The tag of this full name, given in two parts.
+    pub(super) fn from_name(prefix: &str, suffix: &str) -> Tag {
+        // A longer name is none of those below, and long ones could be put together many times.
+        if prefix.len() + suffix.len() > LONG_TAG_PREFIX.len() + "timestamp".len() {
+            return Tag::Other;
+        }
+        let full = format!("{prefix}{suffix}");
+        if full == "!" {
+            return Tag::NonSpecific;
+        }
+        match full.strip_prefix(LONG_TAG_PREFIX).unwrap_or_default() {
+            "bool" => Tag::Bool,
+            "int" => Tag::Int,
+            "float" => Tag::Float,
+            "null" => Tag::Null,
+            "timestamp" => Tag::Timestamp,
+            "binary" => Tag::Binary,
+            "merge" => Tag::Merge,
+            _ => Tag::Other,
+        }
+    }
 }
 
 /// Types a scalar. `plain`: without a tag its type is guessed; otherwise it is a text.
 ///
 /// # Errors
 /// If the text cannot be what its tag says; the message says why.
-pub(super) fn resolve(text: &str, tag: Option<&str>, plain: bool) -> Result<Resolved, String> {
-    let Some(tag) = tag else {
-        return Ok(if plain { guess(text) } else { Resolved::Text });
+pub(super) fn resolve(text: &str, tag: Option<Tag>, plain: bool) -> Result<Resolved, String> {
+    let wrong = |name: &str| {
+        let found = guess(text).kind();
+        Err(format!(
+            "`{}` is {found}, not what its tag `!!{name}` says",
+            shorten(text, SHOWN)
+        ))
     };
-    let name = tag.strip_prefix(LONG_TAG_PREFIX).unwrap_or_default();
-    let found = match name {
-        "bool" | "int" | "float" | "null" => guess(text),
-        "timestamp" if timestamp::is_timestamp(text) => return Ok(Resolved::Text),
-        "timestamp" => return Err(format!("`{text}` is no timestamp, as its tag says")),
-        "binary" => {
-            let bytes = decode_base64(text).ok_or("the text is no base64, as its tag `!!binary` says")?;
-            return Ok(Resolved::Binary(lossy(&bytes)));
-        }
-        _ => return Ok(Resolved::Text),
-    };
-    match (name, &found) {
-        ("bool", Resolved::Bool(_))
-        | ("int", Resolved::Int(_) | Resolved::UInt(_))
-        | ("float", Resolved::Float(_))
-        | ("null", Resolved::Null) => Ok(found),
-        ("float", Resolved::Int(n)) => Ok(Resolved::Float(*n as f64)),
-        _ => Err(format!(
-            "`{text}` is {}, not what its tag `!!{name}` says",
-            found.kind()
-        )),
+    match tag {
+        None if plain => Ok(guess(text)),
+        None | Some(Tag::NonSpecific | Tag::Merge | Tag::Other) => Ok(Resolved::Text),
+        Some(Tag::Bool) => Some(guess(text))
+            .filter(Resolved::is_bool)
+            .map_or_else(|| wrong("bool"), Ok),
+        Some(Tag::Int) => Some(guess(text))
+            .filter(Resolved::is_int)
+            .map_or_else(|| wrong("int"), Ok),
+        Some(Tag::Float) => guess(text)
+            .as_float()
+            .map(Resolved::Float)
+            .map_or_else(|| wrong("float"), Ok),
+        Some(Tag::Null) if guess(text) == Resolved::Null => Ok(Resolved::Null),
+        Some(Tag::Null) => wrong("null"),
+        Some(Tag::Timestamp) if timestamp::is_timestamp(text) => Ok(Resolved::Text),
+        Some(Tag::Timestamp) => wrong("timestamp"),
+        Some(Tag::Binary) => match decode_base64(text) {
+            Some(bytes) => Ok(Resolved::Binary(lossy(&bytes))),
+            None => wrong("binary"),
+        },
     }
 }
 

@@ -44,6 +44,8 @@ pub(super) struct Token {
 struct SimpleKey {
     possible: bool,
     required: bool,
+    /// Must its token wait until the `:` is seen or ruled out?
+    awaited: bool,
     token: usize,
     place: Place,
 }
@@ -121,7 +123,7 @@ impl<'t> Scanner<'t> {
     fn head_may_become_key(&mut self) -> Result<bool, ReadError> {
         let here = self.here();
         for key in &mut self.keys {
-            if key.possible && key.token == self.taken {
+            if key.possible && key.awaited && key.token == self.taken {
                 return still_possible(key, here);
             }
         }
@@ -135,7 +137,11 @@ impl<'t> Scanner<'t> {
 
     /// Puts a token before the one that has the running number `token`.
     fn insert(&mut self, token: usize, kind: TokenKind, place: Place) {
-        let at = token.saturating_sub(self.taken).min(self.tokens.len());
+        // A token that is gone already cannot be preceded any more; the reference then appends.
+        let at = token
+            .checked_sub(self.taken)
+            .unwrap_or(usize::MAX)
+            .min(self.tokens.len());
         self.tokens.insert(
             at,
             Token {
@@ -245,6 +251,7 @@ impl<'t> Scanner<'t> {
                 *key = SimpleKey {
                     possible: true,
                     required,
+                    awaited: true,
                     token,
                     place,
                 };
@@ -339,7 +346,10 @@ impl<'t> Scanner<'t> {
 
     fn fetch_flow_start(&mut self, kind: TokenKind) -> Result<(), ReadError> {
         self.save_key()?;
-        self.keys.push(SimpleKey::default());
+        self.keys.push(SimpleKey {
+            token: self.taken + self.tokens.len(),
+            ..SimpleKey::default()
+        });
         self.flow_level += 1;
         if self.flow_level > self.depth {
             return self.too_deep();
@@ -353,11 +363,20 @@ impl<'t> Scanner<'t> {
         self.remove_key()?;
         if self.flow_level > 0 {
             self.flow_level -= 1;
-            self.keys.pop();
+            self.forget_empty_collection();
         }
         self.key_allowed = false;
         self.fetch_indicator(kind, 1);
         Ok(())
+    }
+
+    /// Leaves a flow collection. If it was empty, the reference does not wait for a `:` behind it, so
+    /// that `{}` or `[]` cannot be a key at the top of a document.
+    fn forget_empty_collection(&mut self) {
+        let closed = self.keys.pop().unwrap_or_default();
+        for key in &mut self.keys {
+            key.awaited &= key.token != closed.token;
+        }
     }
 
     fn fetch_flow_entry(&mut self) -> Result<(), ReadError> {

@@ -130,3 +130,9 @@ impl Key {
         }
     }
 }
+
+/// Would these two be the same key of a map?
+#[cfg(test)]
+pub(crate) fn same_key(a: &Value, b: &Value) -> bool {
+    Key::of(a).is_some_and(|a| Key::of(b) == Some(a))
+}

@@ -1,0 +1,440 @@
+//! Documents read, found fault with, and printed again.
+
+use proptest::prelude::*;
+
+use super::emit::{difference, effective_document, loaded_document, to_yaml};
+use super::{
+    Arguments, Compatibility, Finding, Limits, LoadOptions, Loaded, Mark, Node, Path, Report, Severity, Spec, Switch,
+    Value, load, yaml,
+};
+
+const SERVED: [&str; 3] = ["resource-strategy-fit", "binpack", "drf"];
+
+fn load_as(text: &str, compatibility: Compatibility) -> Loaded {
+    let options = LoadOptions {
+        limits: Limits::default(),
+        compatibility,
+        served: &SERVED,
+    };
+    load(text, &options)
+}
+
+fn loaded(text: &str) -> Loaded {
+    load_as(text, Compatibility::Corrected)
+}
+
+fn spec(text: &str) -> Spec {
+    let Loaded { spec, report } = loaded(text);
+    assert!(!report.has_faults(), "{:?}", report.findings);
+    spec.unwrap()
+}
+
+/// `line:column code path` of each finding.
+fn findings(report: &Report) -> Vec<String> {
+    let show = |f: &Finding| format!("{}:{} {} {}", f.line, f.column, f.code, f.path);
+    report.findings.iter().map(show).collect()
+}
+
+/// Seed 004, as it stands there.
+const INDENTED: &str = "       actions: \"enqueue, reclaim, allocate, backfill, preempt\"
+       tiers:
+       - plugins:
+           - name: resource-strategy-fit
+             arguments:
+               sra.policy: retention
+               sra.resources: nvidia.com/t4, nvidia.com/a10
+               sra.retention.weight: 2
+";
+
+#[test]
+fn a_document_that_starts_indented_loads() {
+    let spec = spec(INDENTED);
+    assert_eq!(spec.actions, ["enqueue", "reclaim", "allocate", "backfill", "preempt"]);
+    let plugin = &spec.tiers[0][0];
+    assert_eq!(plugin.name, "resource-strategy-fit");
+    assert_eq!(plugin.at.mark, Mark { line: 4, column: 20 });
+    assert_eq!(plugin.at.path, "tiers[0].plugins[0].name");
+    let arguments = plugin.arguments.as_ref().unwrap();
+    assert_eq!(arguments.get_int("sra.retention.weight"), Some(2));
+    assert_eq!(arguments.get_string("sra.policy"), Some("retention"));
+}
+
+#[test]
+fn every_fault_is_named_at_once_and_the_loaders_own_order_is_kept() {
+    let text = "\
+actions: enqueue, allocat,
+tiers:
+- plugins:
+  - {name: drf, enableHierarchy: true}
+  - name: proportion
+    enablePredicate: 1
+    enableNodeOrder: 'true'
+    arguments: [1]
+  - [x]
+metrics: {a: {b: c}}
+";
+    let report = loaded(text).report;
+    assert_eq!(
+        findings(&report),
+        [
+            "6:22 WRONG_TYPE tiers[0].plugins[1].enablePredicate",
+            "7:22 WRONG_TYPE tiers[0].plugins[1].enableNodeOrder",
+            "8:16 WRONG_TYPE tiers[0].plugins[1].arguments",
+            "9:5 WRONG_TYPE tiers[0].plugins[2]",
+            "10:14 WRONG_TYPE metrics.a",
+            "4:12 CONFLICT tiers[0].plugins[0].name",
+            "1:10 UNKNOWN_ACTION actions",
+            "1:10 UNKNOWN_ACTION actions",
+            "9:5 UNKNOWN_PLUGIN tiers[0].plugins[2]",
+        ]
+    );
+    assert!(report.findings[6].message.contains("empty item") || report.findings[7].message.contains("empty item"));
+    assert_eq!(report.findings[0].message, "expected a bool, found the integer `1`");
+}
+
+#[test]
+fn what_volcano_passes_over_in_silence_is_a_warning() {
+    let text = "\
+actions: enqueue
+Tiers: []
+tiers:
+- plugin: []
+  plugins:
+  - name: binpak
+    enabledNodeOrder: false
+    enableJoborder: false
+    arguments: {a: 1, a: 2, m: {k: 1, k: 2}}
+  - name: drf
+    enablePredicate: NULL
+  - name: drf
+  -
+- -plugins:
+actions: enqueue, enqueue
+configurations: [{Name: x}]
+";
+    let report = loaded(text).report;
+    assert_eq!(
+        findings(&report),
+        [
+            "2:1 UNKNOWN_KEY Tiers",
+            "4:3 UNKNOWN_KEY tiers[0].plugin",
+            "6:11 UNKNOWN_PLUGIN tiers[0].plugins[0].name",
+            "7:5 SWITCH_PREFIX tiers[0].plugins[0].enabledNodeOrder",
+            "8:5 UNKNOWN_KEY tiers[0].plugins[0].enableJoborder",
+            "9:23 DUPLICATE_KEY tiers[0].plugins[0].arguments.a",
+            "9:39 DUPLICATE_KEY tiers[0].plugins[0].arguments.m.k",
+            "11:22 SWITCH_NULL tiers[0].plugins[1].enablePredicate",
+            "12:11 DUPLICATE_PLUGIN tiers[0].plugins[2].name",
+            "13:4 UNKNOWN_PLUGIN tiers[0].plugins[3]",
+            "14:3 EMPTY_TIER tiers[1]",
+            "14:3 UNKNOWN_KEY tiers[1].-plugins",
+            "15:1 DUPLICATE_KEY actions",
+            "15:10 DUPLICATE_ACTION actions",
+            "16:19 UNKNOWN_KEY configurations[0].Name",
+        ]
+    );
+    assert!(
+        report
+            .findings
+            .iter()
+            .all(|finding| finding.severity == Severity::Warning)
+    );
+    assert!(report.findings[2].message.ends_with("did you mean `binpack`?"));
+    assert!(
+        report.findings[3]
+            .message
+            .ends_with("Volcano spells it `enableNodeOrder`")
+    );
+    assert!(report.findings[4].message.ends_with("did you mean `enableJobOrder`?"));
+    let mut strict = report;
+    strict.finish(true);
+    assert!(strict.has_faults() && strict.warnings().next().is_none());
+}
+
+#[test]
+fn merged_keys_are_no_duplicates() {
+    let text = "\
+actions: enqueue
+tiers:
+- plugins:
+  - &p {name: drf, enableJobOrder: false, arguments: {a: 1}}
+- plugins:
+  - {<<: *p, name: binpack, arguments: {a: 2}}
+";
+    let Loaded { spec, report } = loaded(text);
+    assert_eq!(findings(&report), [""; 0]);
+    let plugin = &spec.unwrap().tiers[1][0];
+    assert_eq!(plugin.switches.effective(Switch::JobOrder), Some(false));
+    assert_eq!(plugin.arguments.as_ref().unwrap().get_int("a"), Some(2));
+}
+
+#[test]
+fn plugins_not_served_are_listed_once_each() {
+    let text =
+        "actions: enqueue\ntiers: [{plugins: [{name: gang}, {name: binpack}]}, {plugins: [{name: gang}, {name: x}]}]\n";
+    let report = loaded(text).report;
+    let listed: Vec<_> = report
+        .not_served
+        .iter()
+        .map(|p| (p.name.as_str(), p.known_upstream))
+        .collect();
+    assert_eq!(listed, [("gang", true), ("x", false)]);
+}
+
+#[test]
+fn a_document_says_its_compatibility_and_nothing_else_in_its_section() {
+    let text = "pumice: {compatibility: upstream}\nactions: enqueue\ntiers: [{plugins: [{name: drf, enablePredicate: Null}]}]\n";
+    let spec = spec(text);
+    assert_eq!(spec.compatibility(Compatibility::Corrected), Compatibility::Upstream);
+    assert_eq!(spec.tiers[0][0].switches.written(Switch::Predicate), Some(false));
+    let corrected = load_as(&text.replace("upstream", "corrected"), Compatibility::Upstream)
+        .spec
+        .unwrap();
+    assert_eq!(corrected.tiers[0][0].switches.written(Switch::Predicate), None);
+    for (section, fault) in [
+        ("{compatibility: Upstream}", "1:25 PUMICE_SECTION pumice.compatibility"),
+        ("{compatibility: true}", "1:25 PUMICE_SECTION pumice.compatibility"),
+        ("{mode: upstream}", "1:10 PUMICE_SECTION pumice.mode"),
+        ("[upstream]", "1:9 PUMICE_SECTION pumice"),
+    ] {
+        let report = loaded(&format!("pumice: {section}\nactions: enqueue\n")).report;
+        assert_eq!(findings(&report), [fault], "{section}");
+        assert!(report.has_faults());
+    }
+}
+
+#[test]
+fn no_actions_no_policy() {
+    for text in ["", "~", "tiers: []", "actions:", "actions: ' '", "{}"] {
+        assert_eq!(loaded(text).report.findings[0].code, "NO_ACTIONS", "{text:?}");
+    }
+    assert_eq!(
+        findings(&loaded("actions: [enqueue]").report),
+        ["1:10 WRONG_TYPE actions"]
+    );
+    assert_eq!(findings(&loaded("drf").report), ["1:1 WRONG_TYPE "]);
+}
+
+#[test]
+fn a_text_that_cannot_be_read_has_one_finding() {
+    let Loaded { spec, report } = loaded("actions: enqueue\ntiers:\n- plugins:\n\t- name: drf\n");
+    assert!(spec.is_none());
+    assert_eq!(findings(&report), ["4:1 YAML_SYNTAX "]);
+}
+
+#[test]
+fn floods_of_findings_are_cut_and_counted() {
+    let text = (0..3000).fold("actions: enqueue\n".to_owned(), |text, i| format!("{text}k{i}: 1\n"));
+    let report = loaded(&text).report;
+    assert_eq!((report.findings.len(), report.left_out), (1000, 2000));
+    let plugins = format!(
+        "actions: enqueue\ntiers: [{{plugins: [{}]}}]",
+        "{name: drf},".repeat(501)
+    );
+    assert_eq!(loaded(&plugins).report.findings[0].code, "YAML_LIMIT");
+}
+
+#[test]
+fn switches_have_volcanos_defaults() {
+    let spec = spec("actions: enqueue\ntiers: [{plugins: [{name: drf}]}]\n");
+    let switches = &spec.tiers[0][0].switches;
+    let unset: Vec<_> = Switch::ALL
+        .into_iter()
+        .filter(|s| switches.effective(*s).is_none())
+        .map(Switch::key)
+        .collect();
+    assert_eq!(unset, ["enableHierarchy", "enabledClusterOrder"]);
+    assert!(switches.is_on(Switch::Predicate) && !switches.is_on(Switch::Hierarchy));
+}
+
+#[test]
+fn documents_are_printed_as_loaded_and_as_effective() {
+    let text = "\
+# comment
+actions: enqueue,allocate
+tiers:
+- plugins:
+  - name: drf
+    enableJobOrder: no
+    arguments: {y: 010, list: [1.0, ~, 'yes'], m: {y: 1}}
+-
+metrics: {a: 5}
+";
+    let spec = spec(text);
+    assert_eq!(
+        loaded_document(&spec),
+        "\
+actions: \"enqueue, allocate\"
+tiers:
+- plugins:
+  - name: drf
+    enableJobOrder: false
+    arguments:
+      \"y\": 8
+      list:
+      - 1.0
+      - null
+      - \"yes\"
+      m:
+        true: 1
+- plugins: []
+metrics:
+  a: \"5\"
+"
+    );
+    let effective = effective_document(&spec, Compatibility::Corrected, &|_, _, _| {
+        Some(Value::Map(vec![(
+            Node::new(Value::String("a".into())),
+            Node::new(Value::Int(1)),
+        )]))
+    });
+    let again = self::spec(&effective);
+    assert_eq!(again.compatibility(Compatibility::Upstream), Compatibility::Corrected);
+    let (before, after) = (&spec.tiers[0][0], &again.tiers[0][0]);
+    assert!(
+        Switch::ALL
+            .into_iter()
+            .all(|s| before.switches.is_on(s) == after.switches.is_on(s))
+    );
+    assert!(Switch::ALL.into_iter().all(|s| after.switches.written(s).is_some()));
+    assert_eq!(after.arguments.as_ref().unwrap().get_int("a"), Some(1));
+}
+
+#[test]
+fn differences_are_shown_as_people_know_them() {
+    assert_eq!(difference("a\n", "a\n"), "");
+    let shown = difference("a\nb\nc\n", "a\nx\nc\n");
+    assert_eq!(shown, "--- before\n+++ after\n@@ -1,3 +1,3 @@\n a\n-b\n+x\n c\n");
+    // Beyond what is compared line by line, the form is the same.
+    let (old, new) = ("b\n".repeat(3000), "x\n".repeat(3000));
+    let shown = difference(&format!("a\n{old}c\n"), &format!("a\n{new}c\n"));
+    assert!(shown.starts_with("--- before\n+++ after\n@@ -1,3002 +1,3002 @@\n a\n-b\n"));
+    assert!(shown.ends_with("+x\n c\n"));
+}
+
+fn arguments(text: &str) -> Arguments {
+    let spec = spec(&format!(
+        "actions: enqueue\ntiers: [{{plugins: [{{name: drf, arguments: {text}}}]}}]\n"
+    ));
+    spec.tiers[0][0].arguments.clone().unwrap()
+}
+
+#[test]
+fn lenient_accessors_take_what_upstreams_take() {
+    let all = arguments("{i: 5, f: 5.0, u: 9223372036854775808, s: '5', t: 't', w: 'yes', b: on, z: ~}");
+    let read = |key: &str| (all.get_int(key), all.get_float(key), all.get_bool(key));
+    assert_eq!(read("i"), (Some(5), Some(5.0), None));
+    assert_eq!(read("f"), (None, Some(5.0), None));
+    for key in ["u", "s", "w", "z", "absent"] {
+        assert_eq!(read(key), (None, None, None), "{key}");
+    }
+    assert_eq!(read("t"), (None, None, Some(true)));
+    assert_eq!(read("b"), (None, None, Some(true)));
+}
+
+#[test]
+fn strict_reading_cuts_floats_and_names_the_place_of_what_it_refuses() {
+    let all = arguments("{a: 2.7, b: -0.5, c: ~, d: 1e300, e: 'x', m: {Weight: 3, y: 1, extra: 2}}");
+    let mut report = Report::default();
+    let int = |key: &str, compatibility, report: &mut Report| all.get(key).unwrap().decode_int(compatibility, report);
+    for compatibility in [Compatibility::Upstream, Compatibility::Corrected] {
+        assert_eq!(int("a", compatibility, &mut report), Some(2));
+        assert_eq!(int("b", compatibility, &mut report), Some(0));
+        assert_eq!(int("c", compatibility, &mut report), Some(0));
+    }
+    assert_eq!(int("d", Compatibility::Upstream, &mut report), Some(i64::MIN));
+    assert_eq!(findings(&report), [""; 0]);
+    assert_eq!(int("d", Compatibility::Corrected, &mut report), None);
+    assert_eq!(int("e", Compatibility::Corrected, &mut report), None);
+    let map = all.get("m").unwrap().decode_map(&mut report).unwrap();
+    assert_eq!(map.field("weight").unwrap().lenient_int(), Some(3));
+    assert_eq!(map.entries(&mut report).len(), 2);
+    map.warn_unknown(&mut report, &["weight"]);
+    all.warn_unknown(&mut report, "drf", |key| key != "a");
+    report.finish(false);
+    let path = "tiers[0].plugins[0].arguments";
+    let codes: Vec<_> = findings(&report)
+        .iter()
+        .map(|f| f.split_once(' ').unwrap().1.replace(path, ""))
+        .collect();
+    assert_eq!(
+        codes,
+        [
+            "ARGUMENT_RANGE .d",
+            "ARGUMENT_TYPE .e",
+            "ARGUMENT_TYPE .m.true",
+            "ARGUMENT_UNKNOWN_KEY .a",
+            "ARGUMENT_UNKNOWN_KEY .m.true",
+            "ARGUMENT_UNKNOWN_KEY .m.extra",
+        ]
+    );
+}
+
+#[test]
+fn paths_are_written_as_people_would() {
+    let mut path = Path::default();
+    path.push_key("tiers");
+    path.push_index(0);
+    assert_eq!(
+        path.key("nvidia.com/gpu").key("").index(2).to_string(),
+        "tiers[0][\"nvidia.com/gpu\"][\"\"][2]"
+    );
+}
+
+fn scalars() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        any::<i64>().prop_map(Value::Int),
+        (1_u64 << 63..).prop_map(Value::UInt),
+        any::<f64>().prop_map(Value::Float),
+        prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-0.0), Just(1e16), Just(1.0)].prop_map(Value::Float),
+        any::<String>().prop_map(Value::String),
+        "[ -~\u{80}-\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}\n\t\r]{0,12}".prop_map(Value::String),
+        "y|no|~|null|1_0|0x1|1e3|<<|[.]inf|2026-01-01|=|-|a: b|'|\"|#|x{1010}".prop_map(Value::String),
+    ]
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    scalars().prop_recursive(4, 40, 6, |inner| {
+        let node = inner.clone().prop_map(Node::new);
+        let list = prop::collection::vec(node.clone(), 0..6).prop_map(Value::List);
+        let pairs = prop::collection::vec((scalars().prop_map(Node::new), node), 0..6);
+        let map = pairs.prop_map(|pairs| {
+            let mut kept: Vec<(Node, Node)> = Vec::new();
+            for (key, value) in pairs {
+                if !kept.iter().any(|(known, _)| yaml::same_key(&known.value, &key.value)) {
+                    kept.push((key, value));
+                }
+            }
+            Value::Map(kept)
+        });
+        prop_oneof![list, map]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_reads_back_as_the_same_values(value in values()) {
+        let text = to_yaml(&value);
+        let again = yaml::read(&text, &Limits::default()).unwrap();
+        prop_assert!(again.value.same(&value), "{text}\n{again:?}");
+    }
+
+    #[test]
+    fn loaded_documents_load_again(value in values(), name in any::<String>(), key in any::<String>(), on in any::<bool>()) {
+        let mut spec = spec(INDENTED);
+        let plugin = &mut spec.tiers[0][0];
+        plugin.name = name;
+        plugin.switches.set(Switch::BestNode, Some(on));
+        let mut arguments = Arguments::default();
+        arguments.set(key.clone(), Mark::START, Node::new(value.clone()));
+        plugin.arguments = Some(arguments);
+        let printed = loaded_document(&spec);
+        let again = self::spec(&printed);
+        prop_assert_eq!(&again.tiers[0][0].name, &spec.tiers[0][0].name);
+        prop_assert_eq!(again.tiers[0][0].switches, spec.tiers[0][0].switches);
+        prop_assert!(again.tiers[0][0].arguments.as_ref().unwrap().get(&key).unwrap().value().same(&value));
+        prop_assert_eq!(loaded_document(&again), printed);
+    }
+}
