@@ -397,7 +397,7 @@ fn scalars() -> impl Strategy<Value = Value> {
 
 fn values() -> impl Strategy<Value = Value> {
     scalars().prop_recursive(4, 40, 6, |inner| {
-        let node = inner.clone().prop_map(Node::new);
+        let node = inner.prop_map(Node::new);
         let list = prop::collection::vec(node.clone(), 0..6).prop_map(Value::List);
         let pairs = prop::collection::vec((scalars().prop_map(Node::new), node), 0..6);
         let map = pairs.prop_map(|pairs| {
