@@ -11,6 +11,8 @@
 //! answer into bytes. `state` is the only place that changes anything; it publishes Worlds.
 
 #[cfg(feature = "server")]
+pub mod cli;
+#[cfg(feature = "server")]
 pub mod derive;
 pub mod engine;
 #[cfg(feature = "server")]

@@ -1,0 +1,126 @@
+//! What questions to Filter and Score have in common, and how their refusals are shown.
+
+use clap::{Args, ValueEnum};
+
+use super::Failure;
+use super::output::{self, Table};
+use super::task::TaskArgs;
+use crate::server::pb;
+
+/// Whether a node must have room for a task, apart from plugins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Room {
+    /// Not asked
+    None,
+    /// In what is idle now
+    Idle,
+    /// In what is idle once releasing tasks are gone
+    #[default]
+    FutureIdle,
+}
+
+/// A question about tasks and nodes.
+#[derive(Debug, Args)]
+pub(super) struct QuestionArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Ask these plugins only, each for itself
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(super) plugins: Vec<String>,
+    /// Whether a node must have room for the task
+    #[arg(long, value_enum, default_value_t)]
+    resource_fit: Room,
+    /// Ask about these nodes only
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    nodes: Vec<String>,
+    /// Name of the policy
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    policy: String,
+}
+
+impl QuestionArgs {
+    pub(super) fn tasks(&self) -> Result<Vec<pb::Task>, Failure> {
+        self.task.tasks()
+    }
+
+    pub(super) fn ground(&self) -> pb::Ground {
+        let world = pb::World {
+            policy: self.policy.clone(),
+            ..pb::World::default()
+        };
+        pb::Ground {
+            ground: Some(pb::ground::Ground::World(world)),
+            ..pb::Ground::default()
+        }
+    }
+
+    pub(super) fn candidates(&self) -> Option<pb::NodeSet> {
+        (!self.nodes.is_empty()).then(|| pb::NodeSet {
+            names: self.nodes.clone(),
+            ..pb::NodeSet::default()
+        })
+    }
+
+    pub(super) fn resource_fit(&self) -> pb::ResourceFit {
+        match self.resource_fit {
+            Room::None => pb::ResourceFit::None,
+            Room::Idle => pb::ResourceFit::Idle,
+            Room::FutureIdle => pb::ResourceFit::FutureIdle,
+        }
+    }
+}
+
+/// What a task is called in an answer.
+pub(super) fn title(task: &pb::Task) -> String {
+    if !task.name.is_empty() {
+        return format!("task {}", task.name);
+    }
+    let items = task.requests.iter().flat_map(|list| &list.items);
+    let amounts: Vec<String> = items.map(|(name, amount)| format!("{name}: {amount}")).collect();
+    format!("a task of {{{}}}", amounts.join(", "))
+}
+
+/// The refused nodes of a verdict, one line per reason, with the figures of some.
+pub(super) fn rejections(verdict: &pb::FilterItem) -> Option<Table> {
+    if verdict.rejections.is_empty() {
+        return None;
+    }
+    let mut table = Table::new(["NODES", "REFUSED BY", "REASON", "EVICTION", "FOR EXAMPLE"]);
+    for rejection in &verdict.rejections {
+        let reason = rejection.reason.clone().unwrap_or_default();
+        let eviction = match reason.resolution() {
+            pb::Resolution::Unspecified => "",
+            pb::Resolution::Unschedulable => "may help",
+            pb::Resolution::Unresolvable => "cannot help",
+        };
+        let samples: Vec<String> = rejection.samples.iter().map(sample).collect();
+        table.row([
+            rejection.count.to_string(),
+            format!("{}\n{}", reason.plugin, reason.code),
+            reason.message,
+            eviction.to_owned(),
+            samples.join("\n"),
+        ]);
+    }
+    Some(table)
+}
+
+fn sample(node: &pb::RejectedNode) -> String {
+    let figures: Vec<String> = node.figures.iter().map(output::figure).collect();
+    if figures.is_empty() {
+        node.node.clone()
+    } else {
+        format!("{}: {}", node.node, figures.join(", "))
+    }
+}
+
+/// Says the warnings of an item on standard error; fails if it is a problem instead of a verdict.
+pub(super) fn check_item(title: &str, problem: Option<&pb::Problem>, warnings: &[pb::Problem]) -> Result<(), Failure> {
+    for warning in warnings {
+        output::note(&format!("warning: {title}: {}", output::problem(warning)));
+    }
+    match problem {
+        Some(problem) => Err(Failure::said(format!("error: {title}: {}", output::problem(problem)))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,180 @@
+//! What a person reads: lines, tables, numbers with units; and protobuf JSON for programs.
+
+use std::io::{self, Write as _};
+
+use comfy_table::{ContentArrangement, presets};
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+
+use super::Failure;
+use crate::server::pb;
+
+/// Writes a line to standard output.
+pub(super) fn line(text: &str) -> Result<(), Failure> {
+    write(&format!("{text}\n"))
+}
+
+/// Writes a text to standard output. A reader that went away (`| head`) is no failure.
+pub(super) fn write(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Writes a line to standard error, where nothing depends on it being read.
+pub(super) fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Rows under a head.
+pub(super) struct Table(comfy_table::Table);
+
+impl Table {
+    pub(super) fn new<H: IntoIterator<Item = S>, S: Into<String>>(head: H) -> Self {
+        let mut table = comfy_table::Table::new();
+        let head: Vec<String> = head.into_iter().map(Into::into).collect();
+        table
+            .load_style(presets::UTF8_HORIZONTAL_ONLY)
+            .set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(head);
+        Table(table)
+    }
+
+    pub(super) fn row<R: IntoIterator<Item = S>, S: Into<String>>(&mut self, row: R) {
+        let row: Vec<String> = row.into_iter().map(Into::into).collect();
+        self.0.add_row(row);
+    }
+}
+
+/// Writes a table to standard output.
+pub(super) fn table(table: &Table) -> Result<(), Failure> {
+    let lines: Vec<String> = table.0.lines().map(|line| line.trim_end().to_owned()).collect();
+    line(&lines.join("\n"))
+}
+
+/// Writes a reply as protobuf JSON; `name` is its message in `pumice.v1`.
+pub(super) fn json<M: Message>(name: &str, message: &M) -> Result<(), Failure> {
+    let broken = |error: &dyn std::fmt::Display| Failure::said(format!("error: {name} as JSON: {error}"));
+    let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).map_err(|error| broken(&error))?;
+    let descriptor = pool
+        .get_message_by_name(&format!("pumice.v1.{name}"))
+        .ok_or_else(|| broken(&"no such message"))?;
+    let mut dynamic = DynamicMessage::new(descriptor);
+    dynamic.transcode_from(message).map_err(|error| broken(&error))?;
+    let options = SerializeOptions::new().stringify_64_bit_integers(true);
+    let mut serializer = serde_json::Serializer::pretty(Vec::new());
+    dynamic
+        .serialize_with_options(&mut serializer, &options)
+        .map_err(|error| broken(&error))?;
+    line(&String::from_utf8_lossy(&serializer.into_inner()))
+}
+
+/// A number as short as it can be told.
+pub(super) fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &text
+    };
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// Bytes in the largest binary unit that leaves at most three digits after the point.
+pub(super) fn bytes(value: f64) -> String {
+    const UNITS: [&str; 6] = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
+    let mut value = value;
+    for unit in UNITS {
+        if value.abs() < 1024.0 || unit == "Pi" {
+            return format!("{}{unit}", number((value * 100.0).round() / 100.0));
+        }
+        value /= 1024.0;
+    }
+    number(value)
+}
+
+/// An amount of an answer, in whole units.
+pub(super) fn amount(amount: &pb::Amount) -> String {
+    match amount.resource.as_str() {
+        "memory" => bytes(amount.value),
+        "pods" => number(amount.value),
+        _ => number(amount.value / 1000.0),
+    }
+}
+
+/// A figure of a reason, with its unit.
+pub(super) fn figure(figure: &pb::Figure) -> String {
+    match figure.unit.as_str() {
+        "" => format!("{} {}", figure.name, number(figure.value)),
+        "bytes" => format!("{} {}B", figure.name, bytes(figure.value)),
+        unit => format!("{} {} {unit}", figure.name, number(figure.value)),
+    }
+}
+
+/// A problem, as a person reads it.
+pub(super) fn problem(problem: &pb::Problem) -> String {
+    let place = if problem.field.is_empty() {
+        String::new()
+    } else {
+        format!("{}: ", problem.field)
+    };
+    format!("{place}{} ({})", problem.message, problem.reason)
+}
+
+/// A finding of a policy, as the engine writes its own.
+pub(super) fn finding(finding: &pb::Finding) -> String {
+    let severity = match finding.severity() {
+        pb::Severity::Fault => "fault",
+        pb::Severity::Warning | pb::Severity::Unspecified => "warning",
+    };
+    let place = if finding.line == 0 {
+        String::new()
+    } else {
+        format!("{}:{}: ", finding.line, finding.column)
+    };
+    let path = if finding.path.is_empty() {
+        String::new()
+    } else {
+        format!("{}: ", finding.path)
+    };
+    format!("{place}{severity} {}: {path}{}", finding.code, finding.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(number(937.5), "937.5");
+        assert_eq!(number(200.0), "200");
+        assert_eq!(number(-0.0), "0");
+        assert_eq!(number(1.0 / 3.0), "0.333");
+    }
+
+    #[test]
+    fn bytes_take_the_largest_unit() {
+        assert_eq!(bytes(0.0), "0");
+        assert_eq!(bytes(512.0), "512");
+        assert_eq!(bytes(68_719_476_736.0), "64Gi");
+        assert_eq!(bytes(8e9), "7.45Gi");
+        assert_eq!(bytes(1_688_849_860_263_936.0), "1.5Pi");
+    }
+
+    #[test]
+    fn json_is_protobuf_json() {
+        let reply = pb::ScoreResponse {
+            answer: Some(pb::ScoreAnswer {
+                items: vec![pb::ScoreItem {
+                    totals: vec![937.5],
+                    ..pb::ScoreItem::default()
+                }],
+            }),
+            ..pb::ScoreResponse::default()
+        };
+        json("ScoreResponse", &reply).unwrap();
+        assert!(json("NoSuchMessage", &reply).is_err());
+    }
+}

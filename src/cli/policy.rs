@@ -1,0 +1,235 @@
+//! `pumice policy`: check a document here, put it in force there, read what is in force.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::connect::Connection;
+use super::output::{self, Table};
+use super::{Client, Failure, Format, policy_check, state_load};
+use crate::server::pb;
+
+/// What to do with a policy.
+#[derive(Debug, Subcommand)]
+pub(super) enum PolicyCommand {
+    /// Check a document without a server: all findings, with line and column
+    Check(policy_check::CheckArgs),
+    /// Put a document in force; a refused one leaves the old one serving
+    Push(PushArgs),
+    /// Read the document in force, or an earlier one
+    Get(GetArgs),
+    /// List the versions of a policy, newest first
+    History(HistoryArgs),
+    /// Put an earlier version in force again
+    Rollback(RollbackArgs),
+}
+
+/// Arguments of `pumice policy push`.
+#[derive(Debug, Args)]
+pub(super) struct PushArgs {
+    /// The document: volcano-scheduler.conf; `-`: standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Name of the policy
+    #[arg(long, default_value = "default")]
+    name: String,
+    /// Only if this version is in force now; 0: none
+    #[arg(long, value_name = "VERSION")]
+    expected_version: Option<u64>,
+    /// Change nothing, say what would change
+    #[arg(long)]
+    dry_run: bool,
+    /// Refuse a document with warnings
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Arguments of `pumice policy get`.
+#[derive(Debug, Args)]
+pub(super) struct GetArgs {
+    /// Name of the policy
+    #[arg(long, default_value = "default")]
+    name: String,
+    /// Version; 0: the one in force
+    #[arg(long, default_value_t = 0)]
+    version: u64,
+    /// With every default put in and every repair made
+    #[arg(long, conflicts_with = "loaded")]
+    effective: bool,
+    /// As it was read: typed values, before defaults and repairs
+    #[arg(long)]
+    loaded: bool,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Arguments of `pumice policy history`.
+#[derive(Debug, Args)]
+pub(super) struct HistoryArgs {
+    /// Name of the policy; empty: all that are in force
+    #[arg(long, default_value = "default")]
+    name: String,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Arguments of `pumice policy rollback`.
+#[derive(Debug, Args)]
+pub(super) struct RollbackArgs {
+    /// Version to return to; 0: the one before
+    #[arg(value_name = "VERSION", default_value_t = 0)]
+    version: u64,
+    /// Name of the policy
+    #[arg(long, default_value = "default")]
+    name: String,
+    /// Only if this version is in force now
+    #[arg(long, value_name = "VERSION")]
+    expected_version: Option<u64>,
+    /// Change nothing, say what would change
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Runs it.
+pub(super) async fn run(command: PolicyCommand) -> Result<(), Failure> {
+    match command {
+        PolicyCommand::Check(args) => policy_check::run(&args),
+        PolicyCommand::Push(args) => push(args).await,
+        PolicyCommand::Get(args) => get(args).await,
+        PolicyCommand::History(args) => history(args).await,
+        PolicyCommand::Rollback(args) => rollback(args).await,
+    }
+}
+
+async fn push(args: PushArgs) -> Result<(), Failure> {
+    let request = pb::ReloadPolicyRequest {
+        name: args.name,
+        document: state_load::text(&args.file)?,
+        expected_version: args.expected_version,
+        dry_run: args.dry_run,
+        strict: args.strict,
+        ..pb::ReloadPolicyRequest::default()
+    };
+    let mut connection = Connection::open(&args.client.server).await?;
+    let reply = connection.policies.reload_policy(request).await?.into_inner();
+    if args.client.output == Format::Json {
+        return output::json("ReloadPolicyResponse", &reply);
+    }
+    report(&reply.report.unwrap_or_default());
+    accepted(
+        &reply.policy.unwrap_or_default(),
+        reply.unchanged,
+        args.dry_run,
+        &reply.difference,
+    )
+}
+
+async fn rollback(args: RollbackArgs) -> Result<(), Failure> {
+    let request = pb::RollbackPolicyRequest {
+        name: args.name,
+        version: args.version,
+        expected_version: args.expected_version,
+        dry_run: args.dry_run,
+    };
+    let mut connection = Connection::open(&args.client.server).await?;
+    let reply = connection.policies.rollback_policy(request).await?.into_inner();
+    if args.client.output == Format::Json {
+        return output::json("RollbackPolicyResponse", &reply);
+    }
+    report(&reply.report.unwrap_or_default());
+    accepted(
+        &reply.policy.unwrap_or_default(),
+        reply.unchanged,
+        args.dry_run,
+        &reply.difference,
+    )
+}
+
+/// Says on standard error what loading found.
+fn report(report: &pb::PolicyReport) {
+    for finding in &report.findings {
+        output::note(&output::finding(finding));
+    }
+    if !report.not_served.is_empty() {
+        output::note(&format!("not served here: {}", report.not_served.join(", ")));
+    }
+}
+
+fn accepted(policy: &pb::Policy, unchanged: bool, dry_run: bool, difference: &str) -> Result<(), Failure> {
+    let hash = policy.hash.get(..12).unwrap_or(&policy.hash);
+    let name = &policy.name;
+    if !difference.is_empty() {
+        output::line(difference.trim_end())?;
+    }
+    output::line(&match (unchanged, dry_run) {
+        (true, _) => format!(
+            "policy {name}: unchanged, version {} ({hash}) is in force",
+            policy.version
+        ),
+        (false, true) => format!("policy {name}: would be accepted ({hash}); nothing was changed"),
+        (false, false) => format!("policy {name}: version {} ({hash}) is in force", policy.version),
+    })
+}
+
+async fn get(args: GetArgs) -> Result<(), Failure> {
+    let request = pb::GetPolicyRequest {
+        name: args.name,
+        version: args.version,
+    };
+    let mut connection = Connection::open(&args.client.server).await?;
+    let reply = connection.policies.get_policy(request).await?.into_inner();
+    if args.client.output == Format::Json {
+        return output::json("GetPolicyResponse", &reply);
+    }
+    let policy = reply.policy.unwrap_or_default();
+    let hash = policy.hash.get(..12).unwrap_or(&policy.hash);
+    output::note(&format!(
+        "# {} version {} ({hash}), from {}",
+        policy.name, policy.version, policy.origin
+    ));
+    let document = if args.effective {
+        &policy.effective_document
+    } else if args.loaded {
+        &policy.loaded_document
+    } else {
+        &policy.document
+    };
+    output::line(document.trim_end_matches('\n'))
+}
+
+async fn history(args: HistoryArgs) -> Result<(), Failure> {
+    let mut connection = Connection::open(&args.client.server).await?;
+    let mut all = pb::ListPoliciesResponse::default();
+    loop {
+        let request = pb::ListPoliciesRequest {
+            name: args.name.clone(),
+            page_token: all.next_page_token.clone(),
+            ..pb::ListPoliciesRequest::default()
+        };
+        let page = connection.policies.list_policies(request).await?.into_inner();
+        all.policies.extend(page.policies);
+        all.next_page_token = page.next_page_token;
+        if all.next_page_token.is_empty() {
+            break;
+        }
+    }
+    if args.client.output == Format::Json {
+        return output::json("ListPoliciesResponse", &all);
+    }
+    let mut table = Table::new(["POLICY", "VERSION", "HASH", "IN FORCE", "ACCEPTED", "FROM"]);
+    for policy in &all.policies {
+        table.row([
+            policy.name.clone(),
+            policy.version.to_string(),
+            policy.hash.get(..12).unwrap_or(&policy.hash).to_owned(),
+            if policy.active { "yes" } else { "" }.to_owned(),
+            policy.accept_time.map(|time| time.to_string()).unwrap_or_default(),
+            policy.origin.clone(),
+        ]);
+    }
+    output::table(&table)
+}

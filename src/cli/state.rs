@@ -1,0 +1,22 @@
+//! `pumice state`: load a cluster, show what the server knows.
+
+use clap::Subcommand;
+
+use super::{Failure, state_load, state_show};
+
+/// What to do with state.
+#[derive(Debug, Subcommand)]
+pub(super) enum StateCommand {
+    /// Send files as one snapshot: `kubectl get nodes,pods,queues,podgroups -A -o json` (or yaml), or openb CSV
+    Load(state_load::LoadArgs),
+    /// Show the server, its nodes, queues, jobs or tasks
+    Show(state_show::ShowArgs),
+}
+
+/// Runs it.
+pub(super) async fn run(command: StateCommand) -> Result<(), Failure> {
+    match command {
+        StateCommand::Load(args) => state_load::run(args).await,
+        StateCommand::Show(args) => state_show::run(args).await,
+    }
+}

@@ -1,0 +1,271 @@
+//! `pumice state show`: what the server knows.
+
+use clap::{Args, ValueEnum};
+
+use super::connect::Connection;
+use super::output::{self, Table};
+use super::{Client, Failure, Format};
+use crate::server::pb;
+
+/// What is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Nodes with their usage
+    Nodes,
+    /// Queues
+    Queues,
+    /// Jobs
+    Jobs,
+    /// Tasks
+    Tasks,
+}
+
+/// Arguments of `pumice state show`.
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// What is shown; without it: the server, its sources and policies
+    #[arg(value_enum)]
+    kind: Option<Kind>,
+    /// Only these, by name
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Runs it.
+pub(super) async fn run(args: ShowArgs) -> Result<(), Failure> {
+    let mut connection = Connection::open(&args.client.server).await?;
+    let (names, format) = (args.names, args.client.output);
+    match args.kind {
+        None => server(&mut connection, format).await,
+        Some(Kind::Nodes) => nodes(&mut connection, names, format).await,
+        Some(Kind::Queues) => queues(&mut connection, names, format).await,
+        Some(Kind::Jobs) => jobs(&mut connection, names, format).await,
+        Some(Kind::Tasks) => tasks(&mut connection, names, format).await,
+    }
+}
+
+/// Reads all pages of a listing into one reply.
+macro_rules! all_pages {
+    ($connection:expr, $call:ident, $request:ident, $records:ident, $names:expr) => {{
+        let mut all = $connection
+            .state
+            .$call(pb::$request {
+                names: $names.clone(),
+                ..pb::$request::default()
+            })
+            .await?
+            .into_inner();
+        while !all.next_page_token.is_empty() {
+            let page = pb::Page {
+                token: std::mem::take(&mut all.next_page_token),
+                ..pb::Page::default()
+            };
+            let request = pb::$request {
+                names: $names.clone(),
+                page: Some(page),
+                ..pb::$request::default()
+            };
+            let next = $connection.state.$call(request).await?.into_inner();
+            all.$records.extend(next.$records);
+            all.next_page_token = next.next_page_token;
+        }
+        all
+    }};
+}
+
+async fn server(connection: &mut Connection, format: Format) -> Result<(), Failure> {
+    let info = connection
+        .state
+        .get_server_info(pb::GetServerInfoRequest {})
+        .await?
+        .into_inner();
+    if format == Format::Json {
+        return output::json("GetServerInfoResponse", &info);
+    }
+    let revision = info.revision.map_or(0, |revision| revision.number);
+    let slots = info.node_table.map_or(0, |table| table.length);
+    output::line(&format!(
+        "pumice {}, revision {revision}, node table of {slots}",
+        info.version
+    ))?;
+    output::line(&format!("policies: {}", info.policies.join(", ")))?;
+    let plugins = info
+        .plugins
+        .iter()
+        .map(|plugin| format!("{} ({})", plugin.name, plugin.families.join(", ")));
+    output::line(&format!("plugins: {}", plugins.collect::<Vec<_>>().join("; ")))?;
+    let mut table = Table::new(["SOURCE", "SYNCED", "EPOCH", "SEQUENCE", "LAST HEARD"]);
+    for source in &info.sources {
+        let position = source.position.clone().unwrap_or_default();
+        let silence = source.silence.map(|silence| format!("{} s ago", silence.seconds));
+        table.row([
+            position.source,
+            if source.synced { "yes" } else { "no" }.to_owned(),
+            position.source_epoch.to_string(),
+            position.sequence.to_string(),
+            silence.unwrap_or_else(|| "never".to_owned()),
+        ]);
+    }
+    output::table(&table)
+}
+
+async fn nodes(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
+    let reply = all_pages!(connection, list_nodes, ListNodesRequest, nodes, names);
+    if format == Format::Json {
+        return output::json("ListNodesResponse", &reply);
+    }
+    let mut table = Table::new(["NODE", "SOURCE", "STATE", "USED / ALLOCATABLE"]);
+    for status in &reply.nodes {
+        let node = status.node.clone().unwrap_or_default();
+        table.row([
+            node.name.clone(),
+            status.source.clone(),
+            node_state(status),
+            node_usage(&node, status),
+        ]);
+    }
+    output::table(&table)?;
+    output::line(&format!("{} nodes", reply.nodes.len()))
+}
+
+fn node_state(status: &pb::NodeStatus) -> String {
+    let mut words = Vec::new();
+    let node = status.node.clone().unwrap_or_default();
+    words.push(
+        if node.ready.unwrap_or(true) {
+            "ready"
+        } else {
+            "not ready"
+        }
+        .to_owned(),
+    );
+    if node.unschedulable {
+        words.push("unschedulable".to_owned());
+    }
+    words.extend(
+        status
+            .invalid
+            .iter()
+            .map(|problem| format!("invalid: {}", output::problem(problem))),
+    );
+    words.join("\n")
+}
+
+fn node_usage(node: &pb::Node, status: &pb::NodeStatus) -> String {
+    let used = |list: &[pb::Amount], name: &str| {
+        list.iter()
+            .find(|amount| amount.resource == name)
+            .map_or_else(|| "0".to_owned(), output::amount)
+    };
+    let items = node.allocatable.iter().flat_map(|list| &list.items);
+    let lines = items.map(|(name, amount)| {
+        let releasing = status
+            .releasing
+            .iter()
+            .any(|amount| amount.resource == *name && amount.value > 0.0);
+        let releasing = if releasing {
+            format!(", {} releasing", used(&status.releasing, name))
+        } else {
+            String::new()
+        };
+        format!("{name}: {} / {amount}{releasing}", used(&status.used, name))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+async fn queues(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
+    let reply = all_pages!(connection, list_queues, ListQueuesRequest, queues, names);
+    if format == Format::Json {
+        return output::json("ListQueuesResponse", &reply);
+    }
+    let mut table = Table::new([
+        "QUEUE",
+        "SOURCE",
+        "STATE",
+        "PARENT",
+        "WEIGHT",
+        "CAPABILITY",
+        "DESERVED",
+        "GUARANTEE",
+    ]);
+    for status in &reply.queues {
+        let queue = status.queue.clone().unwrap_or_default();
+        let state = queue
+            .state()
+            .as_str_name()
+            .trim_start_matches("QUEUE_STATE_")
+            .to_lowercase();
+        table.row([
+            queue.name,
+            status.source.clone(),
+            state,
+            queue.parent,
+            queue.weight.unwrap_or(1).to_string(),
+            amounts(queue.capability.as_ref()),
+            amounts(queue.deserved.as_ref()),
+            amounts(queue.guarantee.as_ref()),
+        ]);
+    }
+    output::table(&table)?;
+    output::line(&format!("{} queues", reply.queues.len()))
+}
+
+async fn jobs(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
+    let reply = all_pages!(connection, list_jobs, ListJobsRequest, jobs, names);
+    if format == Format::Json {
+        return output::json("ListJobsResponse", &reply);
+    }
+    let mut table = Table::new(["JOB", "SOURCE", "QUEUE", "PHASE", "MIN MEMBER", "ALLOCATED"]);
+    for status in &reply.jobs {
+        let job = status.job.clone().unwrap_or_default();
+        let phase = job
+            .phase()
+            .as_str_name()
+            .trim_start_matches("JOB_PHASE_")
+            .to_lowercase();
+        let held = status
+            .allocated
+            .iter()
+            .map(|one| format!("{}: {}", one.resource, output::amount(one)));
+        table.row([
+            job.name,
+            status.source.clone(),
+            job.queue,
+            phase,
+            job.min_member.to_string(),
+            held.collect::<Vec<_>>().join("\n"),
+        ]);
+    }
+    output::table(&table)?;
+    output::line(&format!("{} jobs", reply.jobs.len()))
+}
+
+async fn tasks(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
+    let reply = all_pages!(connection, list_tasks, ListTasksRequest, tasks, names);
+    if format == Format::Json {
+        return output::json("ListTasksResponse", &reply);
+    }
+    let mut table = Table::new(["TASK", "SOURCE", "JOB", "STATUS", "NODE", "REQUESTS"]);
+    for stored in &reply.tasks {
+        let task = stored.task.clone().unwrap_or_default();
+        let status = task
+            .status()
+            .as_str_name()
+            .trim_start_matches("TASK_STATUS_")
+            .to_lowercase();
+        let requests = amounts(task.requests.as_ref());
+        table.row([task.name, stored.source.clone(), task.job, status, task.node, requests]);
+    }
+    output::table(&table)?;
+    output::line(&format!("{} tasks", reply.tasks.len()))
+}
+
+fn amounts(list: Option<&pb::ResourceList>) -> String {
+    let items = list.into_iter().flat_map(|list| &list.items);
+    items
+        .map(|(name, amount)| format!("{name}: {amount}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}

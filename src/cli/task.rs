@@ -1,0 +1,89 @@
+//! The tasks that a question on the command line is about.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::{Failure, state_load};
+use crate::import::{Counting, Import};
+use crate::server::pb;
+
+/// A task, given by its amounts, by the name of a stored one, or as a pod.
+#[derive(Debug, Args)]
+pub(super) struct TaskArgs {
+    /// CPU that it asks for, such as 2 or 500m
+    #[arg(long, value_name = "QUANTITY")]
+    cpu: Option<String>,
+    /// Memory that it asks for, such as 4Gi
+    #[arg(long, value_name = "QUANTITY")]
+    memory: Option<String>,
+    /// Another resource that it asks for, such as nvidia.com/gpu=1; may be repeated
+    #[arg(long, value_name = "NAME=QUANTITY", value_parser = pair)]
+    request: Vec<(String, String)>,
+    /// An annotation; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    annotation: Vec<(String, String)>,
+    /// A stored task, by namespace/name
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["cpu", "memory", "request", "annotation", "file"])]
+    task: Option<String>,
+    /// A file with pods, YAML or JSON
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["cpu", "memory", "request", "annotation"])]
+    file: Option<PathBuf>,
+    /// How the amounts of the file's pods are counted
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = super::state_load::counting())]
+    derivation: Counting,
+}
+
+impl TaskArgs {
+    /// The tasks of the question.
+    pub(super) fn tasks(&self) -> Result<Vec<pb::Task>, Failure> {
+        if let Some(name) = &self.task {
+            return Ok(vec![pb::Task {
+                name: name.clone(),
+                ..pb::Task::default()
+            }]);
+        }
+        if let Some(file) = &self.file {
+            return pods(file, self.derivation);
+        }
+        let mut items: BTreeMap<String, String> = self.request.iter().cloned().collect();
+        items.extend(self.cpu.clone().map(|amount| ("cpu".to_owned(), amount)));
+        items.extend(self.memory.clone().map(|amount| ("memory".to_owned(), amount)));
+        if items.is_empty() && self.annotation.is_empty() {
+            return Err(Failure::said(
+                "error: no task: give --cpu, --memory or --request, or --task NAME of a stored one, or -f POD_FILE",
+            ));
+        }
+        Ok(vec![pb::Task {
+            annotations: self.annotation.iter().cloned().collect(),
+            requests: Some(pb::ResourceList { items }),
+            ..pb::Task::default()
+        }])
+    }
+}
+
+fn pods(file: &Path, counting: Counting) -> Result<Vec<pb::Task>, Failure> {
+    let mut import = Import::new(counting);
+    import.read(&file.display().to_string(), &state_load::text(file)?)?;
+    if let Some(refused) = import.refused().first() {
+        return Err(Failure::said(format!(
+            "error: {}: {}: {}",
+            file.display(),
+            refused.object,
+            refused.error
+        )));
+    }
+    let tasks = import.into_cluster().tasks;
+    if tasks.is_empty() {
+        return Err(Failure::said(format!("error: {}: no pod in this file", file.display())));
+    }
+    Ok(tasks)
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write it as NAME=VALUE".to_owned()),
+    }
+}
