@@ -18,6 +18,18 @@ impl Mask {
     /// Every place of the chunk.
     pub const ALL: Self = Self([u64::MAX; 4]);
 
+    /// The nodes whose entry is true.
+    pub fn from_bools(members: &[bool; CHUNK]) -> Self {
+        let mut mask = Self::NONE;
+        for (word, members) in mask.0.iter_mut().zip(members.chunks(64)) {
+            *word = members
+                .iter()
+                .rev()
+                .fold(0, |word, member| word << 1 | u64::from(*member));
+        }
+        mask
+    }
+
     /// True if the node at `offset` is in the set.
     pub fn get(&self, offset: usize) -> bool {
         self.0
@@ -39,6 +51,12 @@ impl Mask {
         let mut both = *self;
         both.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= b);
         both
+    }
+
+    /// The nodes in either set.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        union(self, other)
     }
 
     /// The nodes of this set that are not in the other.
