@@ -63,6 +63,8 @@ pub mod code {
     pub const ARGUMENT_UNKNOWN_KEY: &str = "ARGUMENT_UNKNOWN_KEY";
     /// An argument that its plugin does not use as it is written.
     pub const ARGUMENT_IGNORED: &str = "ARGUMENT_IGNORED";
+    /// An argument in a spelling that the reference reads no more, and this service does.
+    pub const ARGUMENT_LEGACY: &str = "ARGUMENT_LEGACY";
     /// An argument that its plugin cannot use.
     pub const ARGUMENT_INVALID: &str = "ARGUMENT_INVALID";
 }
