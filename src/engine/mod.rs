@@ -4,7 +4,10 @@
 //! the policies that are published with it.
 
 pub mod cycle;
+pub mod decide;
 pub mod model;
+pub mod plugin;
+pub mod plugins;
 pub mod policy;
 mod world;
 

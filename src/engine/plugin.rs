@@ -3,14 +3,19 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use super::model::resource_name::ResourceKind;
 use super::model::{CHUNK, Chunk, Mask, Problem, TaskClass, View};
 use super::policy::{Arguments, Compatibility, Report, Value};
 
 /// Scores of the nodes of one chunk.
 pub type Scores = [f64; CHUNK];
 
-/// What refused the nodes of one chunk: 0 passes, `n` is reason `n` of the filter that wrote it.
-pub type Verdicts = [u8; CHUNK];
+/// Most parts that a plugin's score may have.
+pub const MAX_PARTS: usize = 4;
+
+/// Why nodes of one chunk were refused: numbers of reasons of the filter that wrote them. Only entries of refused nodes
+/// mean anything.
+pub type Verdicts = [u16; CHUNK];
 
 /// A plugin of a policy, compiled once and never changed.
 pub trait Plugin: Debug + Send + Sync {
@@ -20,18 +25,27 @@ pub trait Plugin: Debug + Send + Sync {
     /// Its arguments with every default put in and every repair made, in the spelling of the policy document.
     fn effective_arguments(&self) -> Value;
 
-    /// Prepares scoring of a task class.
+    /// Prepares scoring of a task class; `None`: 0 on every node.
     ///
     /// # Errors
     /// The class carries something that the plugin cannot read, such as a malformed annotation.
-    fn scorer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Result<Box<dyn Scorer + 'a>, Problem>;
+    fn scorer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Scorer + 'a> {
+        let _ = (class, view);
+        Ok(None)
+    }
 
-    /// Prepares filtering for a task class.
+    /// Prepares filtering for a task class; `None`: passes on every node.
     ///
     /// # Errors
     /// As [`Self::scorer`].
-    fn filterer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Result<Box<dyn Filterer + 'a>, Problem>;
+    fn filterer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Filterer + 'a> {
+        let _ = (class, view);
+        Ok(None)
+    }
 }
+
+/// A hook made ready for one task class.
+pub type Prepared<H> = Result<Option<Box<H>>, Problem>;
 
 /// Hooks that a plugin registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +58,7 @@ pub struct Hooks {
 
 /// A plugin's score for one task class.
 pub trait Scorer {
-    /// Names of its parts, in the order in which they add up; one empty name: the whole plugin.
+    /// Names of its parts, in the order in which they add up, at most [`MAX_PARTS`]; one empty name: the whole plugin.
     fn parts(&self) -> &[&'static str];
 
     /// Fills one column per part, for every place of the chunk; places without a node may hold anything finite.
@@ -58,14 +72,15 @@ pub trait Scorer {
 
 /// A plugin's filter for one task class.
 pub trait Filterer {
-    /// Judges the nodes of the chunk that are in `among`, and writes the number of a reason where one refuses.
-    fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts);
+    /// Judges the nodes of the chunk that are in `among`. Answers which of them it refuses, and writes the number of a
+    /// reason for each of these.
+    fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask;
 
     /// Reason `number`, without figures.
-    fn reason(&self, number: u8) -> Reason;
+    fn reason(&self, number: u16) -> Reason;
 
-    /// The figures that reason `number` compared at one node.
-    fn figures(&self, chunk: &Chunk, offset: usize, number: u8) -> Vec<Figure>;
+    /// The figures that reason `number` compared at one node, in the order that its message names them.
+    fn figures(&self, chunk: &Chunk, offset: usize, number: u16) -> Vec<Figure>;
 }
 
 /// May evictions help?
@@ -95,12 +110,31 @@ pub struct Reason {
 /// One figure of a reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it is: `requested cpu`, `idle memory`.
+    /// What it is: `requested`, `idle memory`.
     pub name: String,
     /// In `unit`.
     pub value: f64,
     /// `cores`, `bytes`, `cards`, or empty for a plain count.
     pub unit: &'static str,
+}
+
+impl Figure {
+    /// An amount of a resource, given in the engine's unit, in people's.
+    pub fn of_resource(name: impl Into<String>, resource: &str, amount: f64) -> Self {
+        let (divisor, unit) = match ResourceKind::of(resource) {
+            ResourceKind::Cpu => (1000.0, "cores"),
+            ResourceKind::Memory => (1.0, "bytes"),
+            ResourceKind::Pods => (1.0, ""),
+            ResourceKind::EphemeralStorage => (1000.0, "bytes"),
+            ResourceKind::Scalar if resource.starts_with("hugepages-") => (1000.0, "bytes"),
+            ResourceKind::Scalar | ResourceKind::CountQuota | ResourceKind::Uncounted => (1000.0, ""),
+        };
+        Self {
+            name: name.into(),
+            value: amount / divisor,
+            unit,
+        }
+    }
 }
 
 /// A row of the registry.

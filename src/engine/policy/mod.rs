@@ -13,7 +13,7 @@ mod tests;
 pub mod yaml;
 
 pub use args::{Argument, ArgumentMap, Arguments};
-pub use compile::{CompileOptions, Compiled, Policy, compile};
+pub use compile::{CompileOptions, Compiled, Hook, Policy, Registered, compile};
 pub use findings::{At, Finding, Kind, NotServed, Path, Report, Severity, code};
 pub use load::{LoadOptions, Loaded, load};
 pub use spec::{Compatibility, PluginSpec, Spec, Switch, Switches};

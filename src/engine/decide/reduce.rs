@@ -1,0 +1,140 @@
+//! How the answers of several plugins become one: Volcano's tiers, over answers given as data.
+//!
+//! "In order" means: tier by tier, in a tier plugin by plugin, those that are switched on and have the hook
+//! ([`Policy::filters`](crate::engine::policy::Policy::filters), `scorers`). Iterators are read only as far as the
+//! reduction asks.
+
+use std::collections::BTreeMap;
+
+use crate::engine::model::Mask;
+
+/// Adds one plugin's scores to the sums so far.
+pub fn add_scores(sums: &mut [f64], scores: &[f64]) {
+    for (sum, score) in sums.iter_mut().zip(scores) {
+        *sum += score;
+    }
+}
+
+/// The node order score of one node: the sum in order, from 0.
+///
+/// # Errors
+/// The first error; later plugins are not asked.
+pub fn node_order<E>(answers: impl IntoIterator<Item = Result<f64, E>>) -> Result<f64, E> {
+    answers.into_iter().try_fold(0.0, |sum, answer| {
+        let mut sums = [sum];
+        add_scores(&mut sums, &[answer?]);
+        let [sum] = sums;
+        Ok(sum)
+    })
+}
+
+/// Scores of batch hooks: the sum per node in order. A node that nobody names has no entry.
+///
+/// # Errors
+/// The first error; it is one for all nodes.
+pub fn batch_node_order<N: Ord, E>(
+    answers: impl IntoIterator<Item = Result<BTreeMap<N, f64>, E>>,
+) -> Result<BTreeMap<N, f64>, E> {
+    let mut sums = BTreeMap::new();
+    for answer in answers {
+        for (node, score) in answer? {
+            *sums.entry(node).or_insert(0.0) += score;
+        }
+    }
+    Ok(sums)
+}
+
+/// What actions choose by: per candidate its node order score plus its batch score. A candidate whose node order failed
+/// stays, with 0 for it. A failed batch leaves nobody.
+pub fn prioritize<N: Ord, E, B>(
+    candidates: impl IntoIterator<Item = (N, Result<f64, E>)>,
+    batch: &Result<BTreeMap<N, f64>, B>,
+) -> BTreeMap<N, f64> {
+    let Ok(batch) = batch else {
+        return BTreeMap::new();
+    };
+    let total = |(node, score): (N, Result<f64, E>)| {
+        let total = score.unwrap_or(0.0) + batch.get(&node).copied().unwrap_or(0.0);
+        (node, total)
+    };
+    candidates.into_iter().map(total).collect()
+}
+
+/// The nodes with the largest total, sorted.
+pub fn best<N: Ord + Clone>(totals: &BTreeMap<N, f64>) -> Vec<N> {
+    let largest = totals.values().copied().fold(f64::NEG_INFINITY, f64::max);
+    let with_it = totals.iter().filter(|(_, total)| **total >= largest);
+    with_it.map(|(node, _)| node.clone()).collect()
+}
+
+/// A node that a plugin picks by itself: the first answer that is one.
+pub fn best_node<N>(answers: impl IntoIterator<Item = Option<N>>) -> Option<N> {
+    answers.into_iter().flatten().next()
+}
+
+/// The check before predicates.
+///
+/// # Errors
+/// The first error; later plugins are not asked.
+pub fn pre_predicate<E>(answers: impl IntoIterator<Item = Result<(), E>>) -> Result<(), E> {
+    answers.into_iter().collect()
+}
+
+/// Predicates over a set of nodes: filters are asked in order, each about the nodes that none before it refused.
+/// `refused` asks one; the answer is the nodes that pass all.
+pub fn conjunction<F>(
+    filters: impl IntoIterator<Item = F>,
+    among: &Mask,
+    mut refused: impl FnMut(F, &Mask) -> Mask,
+) -> Mask {
+    let mut left = *among;
+    if left.is_empty() {
+        return left;
+    }
+    for filter in filters {
+        left = left.and_not(&refused(filter, &left));
+        if left.is_empty() {
+            break;
+        }
+    }
+    left
+}
+
+/// Predicates of one node: the first refusal; `None`: it passes.
+pub fn predicate<R>(answers: impl IntoIterator<Item = Option<R>>) -> Option<R> {
+    let mut refusal = None;
+    conjunction(answers, &Mask::ALL, |answer, left| {
+        refusal = answer;
+        if refusal.is_some() { *left } else { Mask::NONE }
+    });
+    refusal
+}
+
+/// The kinds of refusal that Volcano's actions tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// An error without a status.
+    Plain,
+    /// Status Success. It ends the chain, and yet actions take the node as fitting.
+    Success,
+    /// Status Error.
+    Error,
+    /// Status Unschedulable: evictions may help.
+    Unschedulable,
+    /// Status `UnschedulableAndUnresolvable`.
+    UnschedulableAndUnresolvable,
+    /// Status Wait.
+    Wait,
+    /// Status Skip.
+    Skip,
+}
+
+/// Does the allocate action take the node, after [`predicate`]?
+pub fn allocate_fit(refusal: Option<Refusal>) -> bool {
+    matches!(refusal, None | Some(Refusal::Success))
+}
+
+/// Does the preempt action take the node, after [`predicate`]?
+pub fn preempt_fit(refusal: Option<Refusal>) -> bool {
+    matches!(refusal, None | Some(Refusal::Success | Refusal::Unschedulable))
+}

@@ -1,0 +1,230 @@
+//! Score: where should a task run?
+
+use std::sync::Arc;
+
+use super::candidates::{Candidates, Part};
+use super::classes;
+use super::filter::judge;
+use super::question::{Items, ScorePart, ScoreQuestion, ScoreSheet};
+use super::reduce::add_scores;
+use super::stages::{Asked, Score};
+use super::top::{Ranked, Top};
+use crate::engine::model::{CHUNK, Mask, Problem, Slot, TaskClass, View};
+use crate::engine::plugin::{MAX_PARTS, Scores};
+use crate::engine::policy::Policy;
+
+/// Scores nodes for the tasks of a question, each class once.
+///
+/// Without `plugins`: the sum over the tiers' plugins that are switched on, in order. With `plugins`: the sum over these,
+/// each asked as in [`filter`](super::filter()); one without the hook scores 0.
+///
+/// # Errors
+/// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
+pub fn score(view: &View, policy: &Policy, question: &ScoreQuestion) -> Result<Items<ScoreSheet>, Problem> {
+    let asked = Asked::of(policy, &question.question)?;
+    let candidates = Candidates::of(view, question.question.candidates.as_deref());
+    Ok(classes::answer(&question.question, |class| {
+        let scorers = Scorers::new(&asked, view, class, question)?;
+        let warnings = scorers.warnings();
+        Ok((sheet(view, &asked, question, &candidates, class, &scorers)?, warnings))
+    }))
+}
+
+fn sheet(
+    view: &View,
+    asked: &Asked<'_>,
+    question: &ScoreQuestion,
+    candidates: &Candidates<'_>,
+    class: &TaskClass,
+    scorers: &Scorers<'_>,
+) -> Result<ScoreSheet, Problem> {
+    let mut narrowed = None;
+    let mut verdict = None;
+    if question.with_filter {
+        let (filter, passed) = judge(view, asked, &question.question, candidates, class)?;
+        let parts = candidates.parts.iter().zip(passed);
+        narrowed = Some(parts.map(|(part, among)| Part { among, ..*part }).collect::<Vec<_>>());
+        verdict = Some(filter);
+    }
+    let parts = narrowed.as_deref().unwrap_or(&candidates.parts);
+    let mut sheet = if let Some(limit) = question.limit {
+        best(view, parts, limit, scorers)
+    } else {
+        let sheet = scorers.all(parts);
+        match candidates.callers_order(&sheet.nodes) {
+            Some(indexes) => reorder(&sheet, &indexes),
+            None => sheet,
+        }
+    };
+    sheet.filter = verdict;
+    Ok(sheet)
+}
+
+/// The best nodes, best first.
+fn best(view: &View, parts: &[Part<'_>], limit: usize, scorers: &Scorers<'_>) -> ScoreSheet {
+    let mut top = Top::new(limit);
+    let mut totals: Scores = [0.0; CHUNK];
+    for part in parts {
+        scorers.totals(part, &mut totals);
+        for offset in contenders(&totals, &top).and(&part.among).iter() {
+            let slot = part.slot(offset);
+            top.offer(Ranked {
+                total: totals.get(offset).copied().unwrap_or(0.0),
+                rank: view.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
+                slot,
+            });
+        }
+    }
+    let best = top.finish();
+    if scorers.shown.is_empty() {
+        return ScoreSheet {
+            nodes: best.iter().map(|node| node.slot).collect(),
+            totals: best.iter().map(|node| node.total).collect(),
+            ..ScoreSheet::default()
+        };
+    }
+    // The parts of the winners only.
+    let mut by_slot: Vec<(Slot, usize)> = best.iter().map(|node| node.slot).zip(0..).collect();
+    by_slot.sort_unstable();
+    let winners = Candidates::at(view, by_slot.iter().map(|&(slot, _)| slot));
+    let mut indexes: Vec<(usize, usize)> = by_slot.iter().map(|&(_, place)| place).zip(0..).collect();
+    indexes.sort_unstable();
+    let indexes: Vec<usize> = indexes.into_iter().map(|(_, index)| index).collect();
+    reorder(&scorers.all(&winners.parts), &indexes)
+}
+
+/// Places whose total may still be among the best.
+fn contenders(totals: &Scores, top: &Top) -> Mask {
+    let threshold = top.threshold();
+    let mut hopeful = [false; CHUNK];
+    for (hopeful, total) in hopeful.iter_mut().zip(totals) {
+        *hopeful = (*total >= threshold) | total.is_nan();
+    }
+    Mask::from_bools(&hopeful)
+}
+
+/// The same sheet, its row `i` being the old row `indexes[i]`.
+fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
+    fn pick<T: Copy>(rows: &[T], indexes: &[usize]) -> Vec<T> {
+        indexes.iter().filter_map(|&index| rows.get(index).copied()).collect()
+    }
+    ScoreSheet {
+        nodes: pick(&sheet.nodes, indexes),
+        totals: pick(&sheet.totals, indexes),
+        parts: sheet
+            .parts
+            .iter()
+            .map(|part| ScorePart {
+                plugin: Arc::clone(&part.plugin),
+                part: part.part,
+                scores: pick(&part.scores, indexes),
+            })
+            .collect(),
+        filter: None,
+    }
+}
+
+/// The scorers of a question for one class, and what of them to show.
+struct Scorers<'a> {
+    scores: Vec<Score<'a>>,
+    /// Columns of the answer: which scorer, and which of its parts; `None`: the whole plugin.
+    shown: Vec<(usize, Option<usize>)>,
+}
+
+impl<'a> Scorers<'a> {
+    fn new<'p: 'a>(
+        asked: &Asked<'p>,
+        view: &'a View,
+        class: &'a TaskClass,
+        question: &ScoreQuestion,
+    ) -> Result<Self, Problem> {
+        let scores = asked.scorers(view, class)?;
+        let mut shown = Vec::new();
+        for (number, score) in scores.iter().enumerate() {
+            let parts = score.scorer.as_ref().map_or(&[] as &[_], |scorer| scorer.parts());
+            if question.with_parts && parts != [""] {
+                shown.extend((0..parts.len()).map(|part| (number, Some(part))));
+            }
+            // Alone, or after its parts when the plugin was asked for by name.
+            if asked.is_each() || (question.with_parts && (parts.is_empty() || parts == [""])) {
+                shown.push((number, None));
+            }
+        }
+        Ok(Self { scores, shown })
+    }
+
+    fn warnings(&self) -> Vec<Problem> {
+        let scorers = self.scores.iter().filter_map(|score| score.scorer.as_ref());
+        scorers.flat_map(|scorer| scorer.warnings()).collect()
+    }
+
+    /// Scores one chunk: the sum over plugins. `show` gets each plugin's parts and sum.
+    fn each(&self, part: &Part<'_>, totals: &mut Scores, mut show: impl FnMut(usize, &[Scores], &Scores)) {
+        totals.fill(0.0);
+        let mut columns = [[0.0; CHUNK]; MAX_PARTS];
+        for (number, score) in self.scores.iter().enumerate() {
+            let count = score.scorer.as_ref().map_or(0, |scorer| scorer.parts().len());
+            let columns = columns.get_mut(..count).unwrap_or_default();
+            if let Some(scorer) = &score.scorer {
+                scorer.score(part.chunk, columns);
+            }
+            let mut whole: Scores = [0.0; CHUNK];
+            for column in columns.iter() {
+                add_scores(&mut whole, column);
+            }
+            add_scores(totals, &whole);
+            show(number, columns, &whole);
+        }
+    }
+
+    fn totals(&self, part: &Part<'_>, totals: &mut Scores) {
+        self.each(part, totals, |_, _, _| {});
+    }
+
+    /// All nodes of these parts, by slot.
+    fn all(&self, parts: &[Part<'_>]) -> ScoreSheet {
+        let count = parts.iter().map(|part| part.among.count() as usize).sum();
+        let mut sheet = self.empty(count);
+        let mut totals: Scores = [0.0; CHUNK];
+        for part in parts {
+            let columns = &mut sheet.parts;
+            self.each(part, &mut totals, |number, parts, whole| {
+                let shown = columns.iter_mut().zip(&self.shown);
+                for (column, (_, own)) in shown.filter(|(_, (of, _))| *of == number) {
+                    let scores = own.map_or(Some(whole), |own| parts.get(own));
+                    extend(&mut column.scores, scores.unwrap_or(whole), &part.among);
+                }
+            });
+            extend(&mut sheet.totals, &totals, &part.among);
+            sheet.nodes.extend(part.among.iter().map(|offset| part.slot(offset)));
+        }
+        sheet
+    }
+
+    fn empty(&self, count: usize) -> ScoreSheet {
+        let column = |&(number, own): &(usize, Option<usize>)| {
+            let score = self.scores.get(number)?;
+            let parts = score.scorer.as_ref().map_or(&[] as &[_], |scorer| scorer.parts());
+            Some(ScorePart {
+                plugin: Arc::clone(score.plugin),
+                part: own.and_then(|own| parts.get(own).copied()).unwrap_or_default(),
+                scores: Vec::with_capacity(count),
+            })
+        };
+        ScoreSheet {
+            nodes: Vec::with_capacity(count),
+            totals: Vec::with_capacity(count),
+            parts: self.shown.iter().filter_map(column).collect(),
+            filter: None,
+        }
+    }
+}
+
+/// Appends the scores of the nodes in the set.
+fn extend(rows: &mut Vec<f64>, scores: &Scores, among: &Mask) {
+    if *among == Mask::ALL {
+        rows.extend_from_slice(scores);
+    } else {
+        rows.extend(among.iter().filter_map(|offset| scores.get(offset).copied()));
+    }
+}

@@ -1,0 +1,118 @@
+//! Which filters and scorers a question asks.
+
+use std::sync::Arc;
+
+use super::question::Question;
+use super::room::{NodeState, Room};
+use crate::engine::model::{Problem, ProblemKind, TaskClass, View};
+use crate::engine::plugin::{Filterer, Plugin, Scorer};
+use crate::engine::policy::{Policy, Registered};
+
+/// Whom a question asks.
+pub(super) enum Asked<'p> {
+    /// The policy's tiers.
+    Tiers(&'p Policy),
+    /// These plugins, each for itself.
+    Each(Vec<&'p Registered>),
+}
+
+/// A plugin's scorer; `None`: 0 on every node.
+pub(super) struct Score<'a> {
+    pub(super) plugin: &'a Arc<str>,
+    pub(super) scorer: Option<Box<dyn Scorer + 'a>>,
+}
+
+impl<'p> Asked<'p> {
+    /// Whom the question asks.
+    ///
+    /// # Errors
+    /// It names a plugin that the policy does not have, or that is not served.
+    pub(super) fn of(policy: &'p Policy, question: &Question) -> Result<Self, Problem> {
+        if question.plugins.is_empty() {
+            return Ok(Self::Tiers(policy));
+        }
+        let named = question.plugins.iter().enumerate();
+        let each = named.map(|(number, name)| registered(policy, number, name));
+        each.collect::<Result<_, _>>().map(Self::Each)
+    }
+
+    /// True if each filter judges every node, whatever the others say.
+    pub(super) fn is_each(&self) -> bool {
+        matches!(self, Self::Each(_))
+    }
+
+    /// The filters for a class, in order: the node's state (unless plugins are named), room, plugins.
+    ///
+    /// # Errors
+    /// A plugin cannot read something in the class.
+    pub(super) fn filterers<'a>(
+        &self,
+        view: &'a View,
+        question: &Question,
+        class: &'a TaskClass,
+    ) -> Result<Vec<Box<dyn Filterer + 'a>>, Problem>
+    where
+        'p: 'a,
+    {
+        let mut filterers: Vec<Box<dyn Filterer + 'a>> = Vec::new();
+        if !self.is_each() {
+            filterers.push(Box::new(NodeState));
+        }
+        if let Some(room) = Room::of(class, question.resource_fit) {
+            filterers.push(Box::new(room));
+        }
+        let mut add = |plugin: &'p Arc<dyn Plugin>| {
+            filterers.extend(plugin.filterer(class, view)?);
+            Ok(())
+        };
+        match self {
+            Self::Tiers(policy) => policy.filters().iter().try_for_each(|hook| add(&hook.plugin))?,
+            Self::Each(each) => each
+                .iter()
+                .filter_map(|named| named.filter.as_ref())
+                .try_for_each(add)?,
+        }
+        Ok(filterers)
+    }
+
+    /// The scorers for a class, in order.
+    ///
+    /// # Errors
+    /// As [`Self::filterers`].
+    pub(super) fn scorers<'a>(&self, view: &'a View, class: &'a TaskClass) -> Result<Vec<Score<'a>>, Problem>
+    where
+        'p: 'a,
+    {
+        let score = |name: &'p Arc<str>, plugin: Option<&'p Arc<dyn Plugin>>| {
+            let scorer = plugin.map(|plugin| plugin.scorer(class, view)).transpose()?.flatten();
+            Ok(Score { plugin: name, scorer })
+        };
+        match self {
+            Self::Tiers(policy) => {
+                let hooks = policy.scorers().iter();
+                hooks.map(|hook| score(&hook.name, Some(&hook.plugin))).collect()
+            }
+            Self::Each(each) => each
+                .iter()
+                .map(|named| score(&named.name, named.score.as_ref()))
+                .collect(),
+        }
+    }
+}
+
+fn registered<'p>(policy: &'p Policy, number: usize, name: &str) -> Result<&'p Registered, Problem> {
+    let problem = |kind, reason, message| Problem::new(kind, reason, format!("plugins[{number}]"), message);
+    match policy.registered(name) {
+        Some(registered) if registered.is_served => Ok(registered),
+        Some(_) => Err(problem(
+            ProblemKind::Unserved,
+            "PLUGIN_NOT_SERVED",
+            format!("plugin `{name}` stands in the policy but is not served here"),
+        )),
+        None => Err(problem(
+            ProblemKind::NotFound,
+            "PLUGIN_NOT_FOUND",
+            format!("plugin `{name}` does not stand in the policy"),
+        )),
+    }
+}

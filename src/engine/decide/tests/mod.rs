@@ -1,0 +1,5 @@
+//! Tests of Filter and Score.
+
+mod cluster;
+#[cfg(feature = "server")]
+mod vectors;

@@ -1,0 +1,112 @@
+//! The best so many of many nodes, in one pass.
+
+use crate::engine::model::Slot;
+
+/// A node with its total. Better sorts first: the higher total, then the earlier name, then the lower slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ranked {
+    pub(super) total: f64,
+    pub(super) rank: u32,
+    pub(super) slot: Slot,
+}
+
+impl Ranked {
+    /// A total order: −0 equals 0, and what is no number comes last.
+    fn better(&self, other: &Self) -> std::cmp::Ordering {
+        key(other.total)
+            .total_cmp(&key(self.total))
+            .then(self.rank.cmp(&other.rank))
+            .then(self.slot.cmp(&other.slot))
+    }
+}
+
+fn key(total: f64) -> f64 {
+    if total.is_nan() {
+        f64::NEG_INFINITY
+    } else {
+        // Turns −0 into 0.
+        total + 0.0
+    }
+}
+
+/// Keeps the best `limit` of what it is shown. It holds up to twice as many (and some), and throws the worse part away
+/// when it is full: constant work per node, whatever the order.
+#[derive(Debug)]
+pub(super) struct Top {
+    limit: usize,
+    capacity: usize,
+    held: Vec<Ranked>,
+    threshold: f64,
+}
+
+impl Top {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            capacity: limit.saturating_add(limit.max(256)),
+            held: Vec::new(),
+            threshold: f64::NEG_INFINITY,
+        }
+    }
+
+    /// A total below this cannot be among the best any more.
+    pub(super) fn threshold(&self) -> f64 {
+        self.threshold
+    }
+
+    /// Takes a node into account.
+    pub(super) fn offer(&mut self, node: Ranked) {
+        if self.limit == 0 {
+            return;
+        }
+        self.held.push(node);
+        if self.held.len() >= self.capacity {
+            self.shrink();
+        }
+    }
+
+    fn shrink(&mut self) {
+        if self.held.len() > self.limit && self.limit > 0 {
+            let last = self.limit - 1;
+            let (_, worst, _) = self.held.select_nth_unstable_by(last, Ranked::better);
+            self.threshold = key(worst.total);
+            self.held.truncate(self.limit);
+        }
+    }
+
+    /// The best, best first.
+    pub(super) fn finish(mut self) -> Vec<Ranked> {
+        self.shrink();
+        self.held.sort_unstable_by(Ranked::better);
+        self.held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn equals_sorting_everything(
+            totals in prop::collection::vec(prop_oneof![Just(0.0), Just(-0.0), Just(1.0), Just(f64::NAN), -9.0..9.0], 0..2_000),
+            limit in 0_usize..600,
+        ) {
+            let mut top = Top::new(limit);
+            let mut all = Vec::new();
+            for (slot, total) in (0..).zip(totals) {
+                let node = Ranked { total, rank: slot ^ 0x55, slot };
+                all.push(node);
+                if key(total) >= top.threshold() {
+                    top.offer(node);
+                }
+            }
+            all.sort_by(Ranked::better);
+            all.truncate(limit);
+            let slots = |nodes: &[Ranked]| nodes.iter().map(|node| node.slot).collect::<Vec<_>>();
+            prop_assert_eq!(slots(&top.finish()), slots(&all));
+        }
+    }
+}

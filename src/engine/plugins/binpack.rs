@@ -1,0 +1,177 @@
+//! `binpack`: prefers nodes that become full (Volcano ed72c7c81, pkg/scheduler/plugins/binpack).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::allocation::{Mean, Strategy};
+use super::effective::map;
+use super::names::{check_list, comma_list};
+use crate::engine::model::{Chunk, TaskClass, View};
+use crate::engine::plugin::{Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
+use crate::engine::policy::{Arguments, Compatibility, Report, Value, code};
+
+/// Its row in the registry.
+pub(super) const DEF: PluginDef = PluginDef {
+    name: "binpack",
+    families: &["score"],
+    task_annotations: &[],
+    job_annotations: &[],
+    queue_annotations: &[],
+    node_labels: &[],
+    compile,
+};
+
+const WEIGHT: &str = "binpack.weight";
+const CPU: &str = "binpack.cpu";
+const MEMORY: &str = "binpack.memory";
+const RESOURCES: &str = "binpack.resources";
+/// Followed by the name of a resource.
+const RESOURCE_PREFIX: &str = "binpack.resources.";
+
+/// The plugin, compiled.
+#[derive(Debug)]
+struct Binpack {
+    weight: i64,
+    /// Listed resources other than cpu and memory, in the order of the list.
+    listed: Vec<String>,
+    /// Weights of cpu, memory and the listed ones.
+    weights: BTreeMap<String, i64>,
+}
+
+fn compile(arguments: &Arguments, _: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
+    let weight = int(arguments, WEIGHT, report);
+    if weight < 0 {
+        let message = "a negative weight prefers empty nodes, and ranks nodes over capacity first";
+        warn(arguments, WEIGHT, message, report);
+    }
+    let listed = listed(arguments, report);
+    let mut weights = BTreeMap::new();
+    for name in &listed {
+        weights.insert(name.clone(), weight_of(arguments, &resource_key(name), report));
+    }
+    for (name, key) in [("cpu", CPU), ("memory", MEMORY)] {
+        if weights
+            .insert(name.to_owned(), weight_of(arguments, key, report))
+            .is_some()
+        {
+            let message = format!("the weight of `{name}` is `{key}`; listing it has no effect");
+            warn(arguments, RESOURCES, &message, report);
+        }
+    }
+    arguments.warn_unknown(report, DEF.name, |key| match key.strip_prefix(RESOURCE_PREFIX) {
+        Some(name) => weights.contains_key(name) && !["cpu", "memory"].contains(&name),
+        None => [WEIGHT, CPU, MEMORY, RESOURCES].contains(&key),
+    });
+    Arc::new(Binpack {
+        weight,
+        listed: listed
+            .into_iter()
+            .filter(|name| name != "cpu" && name != "memory")
+            .collect(),
+        weights,
+    })
+}
+
+fn resource_key(name: &str) -> String {
+    format!("{RESOURCE_PREFIX}{name}")
+}
+
+fn warn(arguments: &Arguments, key: &str, message: &str, report: &mut Report) {
+    let at = arguments
+        .get(key)
+        .map_or_else(|| arguments.at(), |argument| argument.at());
+    report.warning(code::ARGUMENT_IGNORED, &at, message);
+}
+
+/// An integer, or 1 for anything else, as upstream does.
+fn int(arguments: &Arguments, key: &str, report: &mut Report) -> i64 {
+    let Some(argument) = arguments.get(key) else {
+        return 1;
+    };
+    argument.lenient_int().unwrap_or_else(|| {
+        let message = format!(
+            "expected an integer, found {}; the default 1 counts",
+            argument.value().kind()
+        );
+        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        1
+    })
+}
+
+/// A resource's weight: 0 switches it off, a negative one counts as 1.
+fn weight_of(arguments: &Arguments, key: &str, report: &mut Report) -> i64 {
+    let weight = int(arguments, key, report);
+    if weight < 0 {
+        warn(arguments, key, "a negative weight counts as 1", report);
+        return 1;
+    }
+    weight
+}
+
+fn listed(arguments: &Arguments, report: &mut Report) -> Vec<String> {
+    let Some(argument) = arguments.get(RESOURCES) else {
+        return Vec::new();
+    };
+    let Some(list) = argument.as_string() else {
+        let message = format!(
+            "expected a comma list in a string, found {}; no resource is listed",
+            argument.value().kind()
+        );
+        report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
+        return Vec::new();
+    };
+    let names: Vec<String> = comma_list(list).map(str::to_owned).collect();
+    check_list(&names, &argument.at(), report);
+    let mut once: Vec<String> = Vec::new();
+    for name in names {
+        if !once.contains(&name) {
+            once.push(name);
+        }
+    }
+    once
+}
+
+impl Plugin for Binpack {
+    fn hooks(&self) -> Hooks {
+        Hooks {
+            filter: false,
+            score: self.weight != 0,
+        }
+    }
+
+    fn effective_arguments(&self) -> Value {
+        let own = |name: &str| Value::Int(self.weights.get(name).copied().unwrap_or(1));
+        let mut entries = vec![
+            (WEIGHT.to_owned(), Value::Int(self.weight)),
+            (CPU.to_owned(), own("cpu")),
+            (MEMORY.to_owned(), own("memory")),
+            (RESOURCES.to_owned(), Value::String(self.listed.join(", "))),
+        ];
+        entries.extend(self.listed.iter().map(|name| (resource_key(name), own(name))));
+        map(entries)
+    }
+
+    fn scorer<'a>(&'a self, class: &'a TaskClass, _: &'a View) -> Prepared<dyn Scorer + 'a> {
+        let mut mean = Mean::new(self.weight);
+        for requested in &class.requested {
+            if let Some(&weight) = self.weights.get(&*requested.name) {
+                mean.add(requested.id, requested.amount, Some(Strategy::Most), weight);
+            }
+        }
+        Ok(Some(Box::new(BinpackScorer(mean))))
+    }
+}
+
+struct BinpackScorer(Mean);
+
+impl Scorer for BinpackScorer {
+    fn parts(&self) -> &[&'static str] {
+        &[""]
+    }
+
+    fn score(&self, chunk: &Chunk, parts: &mut [Scores]) {
+        if let Some(scores) = parts.first_mut() {
+            self.0.score(chunk, scores);
+        }
+    }
+}

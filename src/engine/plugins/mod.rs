@@ -1,0 +1,22 @@
+//! The plugins that are served, one file or folder each, and their registry.
+
+mod allocation;
+mod binpack;
+mod effective;
+mod names;
+mod resource_strategy_fit;
+
+use super::plugin::PluginDef;
+
+/// Every plugin that is served. The order of rows means nothing: order and weights come from the policy.
+pub const REGISTRY: &[PluginDef] = &[binpack::DEF, resource_strategy_fit::DEF];
+
+/// The plugin of a name.
+pub fn find(name: &str) -> Option<&'static PluginDef> {
+    REGISTRY.iter().find(|def| def.name == name)
+}
+
+/// Names of the plugins that are served.
+pub fn served() -> Vec<&'static str> {
+    REGISTRY.iter().map(|def| def.name).collect()
+}

@@ -1,0 +1,187 @@
+//! Which entry of `resources` a resource name falls under: exact names first, then the longest prefix.
+//!
+//! A key without `*` is a name. A key with one `*`, at its end and not alone, is a pattern: `nvidia.com/gpu*` covers
+//! every name that begins with `nvidia.com/gpu`. Every other key with a `*` is dropped.
+//!
+//! Under `compatibility: corrected` a pattern that ends in `/*` after a name that has a `/` already, such as
+//! `nvidia.com/gpu/*`, is a *family*: it covers `nvidia.com/gpu` itself, and every name that continues it with `-`, `_`,
+//! `.` or `/`, such as `nvidia.com/gpu-v100` (not `nvidia.com/gpus`). To the letter it could cover nothing, as a resource
+//! name has one `/` only; so it is under `upstream`. Of several patterns that cover a name, the one with the longest text
+//! before `*` (a family: before `/*`) counts; at equal length the family does.
+
+use std::collections::BTreeMap;
+
+use crate::engine::policy::Compatibility;
+
+/// Entries by name and by pattern.
+#[derive(Clone, Debug)]
+pub(super) struct Patterns<T> {
+    /// As written.
+    keys: BTreeMap<String, T>,
+    /// Longest first.
+    patterns: Vec<(Pattern, T)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    prefix: String,
+    family: bool,
+}
+
+/// What a key of `resources` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyKind<'a> {
+    /// A name.
+    Exact,
+    /// Every name that begins so.
+    Prefix(&'a str),
+    /// This name, and every name that continues it after a separator.
+    Family(&'a str),
+    /// A `*` where none may stand.
+    Malformed,
+}
+
+impl<'a> KeyKind<'a> {
+    /// The kind of a key.
+    pub(super) fn of(key: &'a str, compatibility: Compatibility) -> Self {
+        let Some(prefix) = key.strip_suffix('*') else {
+            return if key.contains('*') {
+                Self::Malformed
+            } else {
+                Self::Exact
+            };
+        };
+        if prefix.is_empty() || prefix.contains('*') {
+            return Self::Malformed;
+        }
+        match prefix.strip_suffix('/') {
+            Some(name) if name.contains('/') && compatibility == Compatibility::Corrected => Self::Family(name),
+            _ => Self::Prefix(prefix),
+        }
+    }
+}
+
+impl Pattern {
+    fn covers(&self, name: &str) -> bool {
+        let Some(rest) = name.strip_prefix(&*self.prefix) else {
+            return false;
+        };
+        !self.family || rest.is_empty() || rest.starts_with(['-', '_', '.', '/'])
+    }
+}
+
+impl<T: Copy> Patterns<T> {
+    /// Entries in the order of the document; a malformed key is left out, a repeated one replaces the one before.
+    pub(super) fn new(entries: impl IntoIterator<Item = (String, T)>, compatibility: Compatibility) -> Self {
+        let mut keys: BTreeMap<String, T> = entries.into_iter().collect();
+        keys.retain(|key, _| KeyKind::of(key, compatibility) != KeyKind::Malformed);
+        let pattern = |prefix: &str, family| Pattern {
+            prefix: prefix.to_owned(),
+            family,
+        };
+        let mut patterns: Vec<(Pattern, T)> = keys
+            .iter()
+            .filter_map(|(key, &entry)| match KeyKind::of(key, compatibility) {
+                KeyKind::Prefix(prefix) => Some((pattern(prefix, false), entry)),
+                KeyKind::Family(name) => Some((pattern(name, true), entry)),
+                KeyKind::Exact | KeyKind::Malformed => None,
+            })
+            .collect();
+        patterns.sort_by_key(|(pattern, _)| std::cmp::Reverse((pattern.prefix.len(), pattern.family)));
+        Self { keys, patterns }
+    }
+
+    /// The entry that counts for a resource.
+    pub(super) fn get(&self, name: &str) -> Option<T> {
+        if let Some(&exact) = self.keys.get(name) {
+            return Some(exact);
+        }
+        let mut covering = self.patterns.iter().filter(|(pattern, _)| pattern.covers(name));
+        covering.next().map(|&(_, entry)| entry)
+    }
+
+    /// All entries by key, as written.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, T)> {
+        self.keys.iter().map(|(key, &entry)| (key.as_str(), entry))
+    }
+
+    /// True if there is no entry.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Looks at every key, and keeps the best by the rule's own words.
+    fn plain(keys: &[String], name: &str, compatibility: Compatibility) -> Option<String> {
+        if keys.iter().any(|key| key == name && !key.contains('*')) {
+            return Some(name.to_owned());
+        }
+        let mut best: Option<(usize, bool, &String)> = None;
+        for key in keys {
+            let stars = key.chars().filter(|c| *c == '*').count();
+            if stars != 1 || !key.ends_with('*') || key == "*" {
+                continue;
+            }
+            let text = key.trim_end_matches('*');
+            let slashes = text.chars().filter(|c| *c == '/').count();
+            let family = compatibility == Compatibility::Corrected && text.ends_with('/') && slashes > 1;
+            let text = if family { text.strip_suffix('/').unwrap() } else { text };
+            let next = name.get(text.len()..).and_then(|rest| rest.chars().next());
+            let covers = name.starts_with(text) && (!family || next.is_none_or(|c| "-_./".contains(c)));
+            if covers && best.is_none_or(|(length, was_family, _)| (text.len(), family) > (length, was_family)) {
+                best = Some((text.len(), family, key));
+            }
+        }
+        best.map(|(.., key)| key.clone())
+    }
+
+    proptest! {
+        #[test]
+        fn lookup_equals_the_plain_rule(
+            keys in prop::collection::vec("[ab/][ab/.*-]{0,5}[ab*]{0,2}[/]?[*]?", 0..12),
+            names in prop::collection::vec("[ab/][ab/.-]{0,7}", 1..12),
+            upstream in any::<bool>(),
+        ) {
+            let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+            let entries = keys.iter().enumerate().map(|(i, key)| (key.clone(), i));
+            let patterns = Patterns::new(entries, compatibility);
+            for name in names {
+                let got = patterns.get(&name).map(|i| keys[i].clone());
+                prop_assert_eq!(got, plain(&keys, &name, compatibility), "{}", name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_family_covers_its_kin_under_corrected_only() {
+        let keys = ["nvidia.com/gpu/*", "nvidia.com/gpu-*", "nvidia.com/gpu*", "amd.com/*"];
+        let entries = || keys.iter().map(|key| ((*key).to_owned(), *key));
+        let corrected = Patterns::new(entries().take(1), Compatibility::Corrected);
+        for (name, covered) in [
+            ("nvidia.com/gpu", true),
+            ("nvidia.com/gpu-v100", true),
+            ("nvidia.com/gpu.shared", true),
+            ("nvidia.com/gpu_x", true),
+            ("nvidia.com/gpus", false),
+            ("nvidia.com/gp", false),
+            ("amd.com/gpu", false),
+        ] {
+            assert_eq!(corrected.get(name).is_some(), covered, "{name}");
+        }
+        let upstream = Patterns::new(entries().take(1), Compatibility::Upstream);
+        assert_eq!(upstream.get("nvidia.com/gpu-v100"), None);
+        assert_eq!(upstream.get("nvidia.com/gpu"), None);
+
+        let several = Patterns::new(entries(), Compatibility::Corrected);
+        assert_eq!(several.get("nvidia.com/gpu-v100"), Some("nvidia.com/gpu-*"));
+        assert_eq!(several.get("nvidia.com/gpu.shared"), Some("nvidia.com/gpu/*"));
+        assert_eq!(several.get("nvidia.com/gpus"), Some("nvidia.com/gpu*"));
+        assert_eq!(several.get("amd.com/gpu"), Some("amd.com/*"));
+    }
+}

@@ -1,0 +1,192 @@
+//! Proportional reserve: the filter that keeps cpu and memory for idle devices, in a fixed ratio.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::NAME;
+use super::arguments::Reading;
+use crate::engine::model::{CHUNK, Chunk, Column, Mask, ResourceId, ResourceTable, TaskClass};
+use crate::engine::plugin::{Figure, Filterer, Reason, Resolution, Verdicts};
+use crate::engine::plugins::effective::{entry, map};
+use crate::engine::plugins::names::{check_list, comma_list};
+use crate::engine::policy::{ArgumentMap, At, Value, code};
+
+const FIELDS: [&str; 3] = ["enable", "resources", "resourceProportion"];
+
+/// Per thousandth of a device and unit of ratio: a million bytes, so a decimal gigabyte per device.
+const BYTES: [f64; 2] = [1000.0, 1000.0];
+
+/// What one device keeps for itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ratios {
+    /// Cores.
+    cpu: f64,
+    /// Decimal gigabytes.
+    memory: f64,
+}
+
+/// What the arguments say, once it is enabled: ratios by primary resource, sorted.
+#[derive(Clone, Debug)]
+pub(super) struct Proportional(BTreeMap<Arc<str>, Ratios>);
+
+impl Proportional {
+    /// Reads the block `proportional`; `None`: not enabled.
+    pub(super) fn read(block: &ArgumentMap<'_>, reading: &mut Reading<'_>) -> Option<Self> {
+        let enabled = reading.bool_field(block, "enable");
+        let resources = reading.string_field(block, "resources");
+        let given = reading.float_map_field(block, "resourceProportion");
+        block.warn_unknown(reading.report, &FIELDS);
+        if !resources.is_empty() && block.field("enable").is_none() {
+            let message = "`enable` is missing: without it proportional has no effect";
+            reading.report.warning(code::ARGUMENT_IGNORED, block.at(), message);
+        }
+        enabled.then(|| Self::new(resources, &given, block.at(), reading))
+    }
+
+    /// Enabled proportional over a comma list; `given`: ratios by `<resource>.cpu` and `<resource>.memory`. A missing or
+    /// negative ratio is 1.
+    pub(super) fn new(resources: &str, given: &BTreeMap<String, f64>, at: &At, reading: &mut Reading<'_>) -> Self {
+        let listed: Vec<String> = comma_list(resources).map(str::to_owned).collect();
+        check_list(&listed, at, reading.report);
+        let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
+        if listed.iter().any(|name| name == "pods") {
+            warn("every task requests `pods`: listed here it switches the whole check off".to_owned());
+        }
+        for name in listed.iter().filter(|name| ["cpu", "memory"].contains(&name.as_str())) {
+            warn(format!("`{name}` has no effect here: only devices can be primary"));
+        }
+        for (key, ratio) in given {
+            let primary = key.strip_suffix(".cpu").or_else(|| key.strip_suffix(".memory"));
+            if !primary.is_some_and(|primary| listed.iter().any(|name| name == primary)) {
+                warn(format!("`{key}` belongs to no listed resource; it has no effect"));
+            } else if *ratio < 0.0 {
+                warn(format!("the negative ratio of `{key}` counts as 1"));
+            }
+        }
+        let ratio = |name: &str, second: &str| {
+            let ratio = given.get(&format!("{name}.{second}")).copied();
+            // NaN stays, as upstream.
+            ratio.filter(|ratio| *ratio >= 0.0 || ratio.is_nan()).unwrap_or(1.0)
+        };
+        let ratios = |name: &str| Ratios {
+            cpu: ratio(name, "cpu"),
+            memory: ratio(name, "memory"),
+        };
+        Self(
+            listed
+                .iter()
+                .map(|name| (Arc::from(name.as_str()), ratios(name)))
+                .collect(),
+        )
+    }
+
+    /// The block that says the same.
+    pub(super) fn effective(&self) -> Value {
+        let names: Vec<&str> = self.0.keys().map(|name| &**name).collect();
+        let ratios = self.0.iter().flat_map(|(name, ratios)| {
+            [
+                (format!("{name}.cpu"), Value::Float(ratios.cpu)),
+                (format!("{name}.memory"), Value::Float(ratios.memory)),
+            ]
+        });
+        map([
+            entry("enable", Value::Bool(true)),
+            entry("resources", Value::String(names.join(", "))),
+            entry("resourceProportion", map(ratios)),
+        ])
+    }
+
+    /// Ready for a task class; `None`: the class passes everywhere, as it requests a primary itself.
+    pub(super) fn filter(&self, class: &TaskClass, resources: &ResourceTable) -> Option<ProportionalFilter> {
+        let is_device = |name: &str| !["cpu", "memory"].contains(&name);
+        let devices = self.0.iter().filter(|(name, _)| is_device(name));
+        let asked = |name: &Arc<str>| class.requested.iter().any(|requested| requested.name == *name);
+        if devices.clone().any(|(name, _)| asked(name)) {
+            return None;
+        }
+        let known = |(name, ratios): (&Arc<str>, &Ratios)| Some((resources.get(name)?, Arc::clone(name), *ratios));
+        Some(ProportionalFilter {
+            cpu: class.amount(ResourceId::CPU),
+            memory: class.amount(ResourceId::MEMORY),
+            primaries: devices.filter_map(known).collect(),
+        })
+    }
+}
+
+/// The check for one task class. Reason `n` is of primary `n`, counted from 0 in the order of names.
+#[derive(Debug)]
+pub(super) struct ProportionalFilter {
+    cpu: f64,
+    memory: f64,
+    primaries: Vec<(ResourceId, Arc<str>, Ratios)>,
+}
+
+/// Bytes that idle devices keep, in the reference's order of operations.
+fn memory_reserve(devices: f64, ratio: f64) -> f64 {
+    BYTES.iter().fold(devices * ratio, |bytes, factor| bytes * factor)
+}
+
+impl ProportionalFilter {
+    fn short(&self, cpu: &Column, memory: &Column, devices: &Column, ratios: Ratios) -> Mask {
+        let mut short = [false; CHUNK];
+        let columns = cpu.values.iter().zip(&memory.values).zip(&devices.values);
+        for (short, ((&cpu, &memory), &devices)) in short.iter_mut().zip(columns) {
+            *short = (cpu - self.cpu < devices * ratios.cpu)
+                | (memory - self.memory < memory_reserve(devices, ratios.memory));
+        }
+        Mask::from_bools(&short)
+    }
+}
+
+impl Filterer for ProportionalFilter {
+    fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
+        let mut passed = *among;
+        let (cpu, memory) = (chunk.idle(ResourceId::CPU), chunk.idle(ResourceId::MEMORY));
+        for (number, (id, _, ratios)) in (0..).zip(&self.primaries) {
+            let devices = chunk.idle(*id);
+            let with_entry = passed.and(&devices.present);
+            if with_entry.is_empty() {
+                continue;
+            }
+            let refused = self.short(&cpu, &memory, &devices, *ratios).and(&with_entry);
+            for offset in refused.iter() {
+                if let Some(verdict) = verdicts.get_mut(offset) {
+                    *verdict = number;
+                }
+            }
+            passed = passed.and_not(&refused);
+        }
+        among.and_not(&passed)
+    }
+
+    fn reason(&self, number: u16) -> Reason {
+        let primary = self.primaries.get(usize::from(number));
+        let resource = primary.map_or_else(|| Arc::from(""), |(_, name, _)| Arc::clone(name));
+        Reason {
+            plugin: Arc::from(NAME),
+            code: "ProportionalReserve",
+            message: format!("proportional of resource {resource} check failed"),
+            resolution: Resolution::Unresolvable,
+            resource,
+        }
+    }
+
+    fn figures(&self, chunk: &Chunk, offset: usize, number: u16) -> Vec<Figure> {
+        let Some((id, name, ratios)) = self.primaries.get(usize::from(number)) else {
+            return Vec::new();
+        };
+        let idle = |id| chunk.idle(id).values.get(offset).copied().unwrap_or(0.0);
+        let devices = idle(*id);
+        let cpu = |name: &str, amount| Figure::of_resource(name, "cpu", amount);
+        let memory = |name: &str, amount| Figure::of_resource(name, "memory", amount);
+        vec![
+            cpu("requested cpu", self.cpu),
+            cpu("idle cpu", idle(ResourceId::CPU)),
+            cpu("reserved cpu", devices * ratios.cpu),
+            memory("requested memory", self.memory),
+            memory("idle memory", idle(ResourceId::MEMORY)),
+            memory("reserved memory", memory_reserve(devices, ratios.memory)),
+            Figure::of_resource(format!("idle {name}"), name, devices),
+        ]
+    }
+}

@@ -1,0 +1,161 @@
+//! Scarce resource avoidance: the part `sra` of the score, higher on nodes without scarce resources.
+
+use std::collections::BTreeMap;
+
+use super::arguments::Reading;
+use crate::engine::model::{CHUNK, Chunk, ResourceId, ResourceTable, TaskClass, Vector};
+use crate::engine::plugin::Scores;
+use crate::engine::plugins::effective::{entry, map};
+use crate::engine::plugins::names::{check_list, comma_list};
+use crate::engine::policy::{ArgumentMap, At, Value, code};
+
+const FIELDS: [&str; 4] = ["enable", "resources", "weight", "resourceWeight"];
+
+/// What the arguments say of sra, once it is enabled.
+#[derive(Clone, Debug)]
+pub(super) struct Sra {
+    /// Weight of the part; 0 and less: inactive.
+    weight: i64,
+    /// Scarce resources as listed: what is listed twice counts twice in the sum of weights.
+    listed: Vec<String>,
+    /// Their weights.
+    weights: BTreeMap<String, i64>,
+}
+
+impl Sra {
+    /// Reads the block `sra`; `None`: not enabled. `more`: further fields that are known.
+    pub(super) fn read(block: &ArgumentMap<'_>, more: &[&str], reading: &mut Reading<'_>) -> Option<Self> {
+        let enabled = reading.bool_field(block, "enable");
+        let resources = reading.string_field(block, "resources");
+        let weight = block.field("weight").map(|weight| reading.int(&weight));
+        let given = reading.int_map_field(block, "resourceWeight");
+        let known: Vec<&str> = FIELDS.iter().chain(more).copied().collect();
+        block.warn_unknown(reading.report, &known);
+        let mut warn = |message: &str| reading.report.warning(code::ARGUMENT_IGNORED, block.at(), message);
+        match weight {
+            None if enabled => warn("`weight` is missing: without it sra has no effect"),
+            Some(..=0) if enabled => warn("`weight` is not above 0: sra has no effect"),
+            Some(1..) if block.field("enable").is_none() => warn("`enable` is missing: without it sra has no effect"),
+            _ => {}
+        }
+        enabled.then(|| Self::new(weight.unwrap_or(0), resources, &given, block.at(), reading))
+    }
+
+    /// Enabled sra over a comma list. A resource without a weight has 1, and so has one with a negative weight.
+    pub(super) fn new(
+        weight: i64,
+        resources: &str,
+        given: &BTreeMap<String, i64>,
+        at: &At,
+        reading: &mut Reading<'_>,
+    ) -> Self {
+        let listed: Vec<String> = comma_list(resources).map(str::to_owned).collect();
+        check_list(&listed, at, reading.report);
+        let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
+        for (name, weight) in given {
+            if !listed.contains(name) {
+                warn(format!("`{name}` has a weight but is not listed; it has no effect"));
+            } else if *weight < 0 {
+                warn(format!("the negative weight of `{name}` counts as 1"));
+            }
+        }
+        let weight_of = |name: &String| given.get(name).copied().filter(|weight| *weight >= 0).unwrap_or(1);
+        let weights = listed.iter().map(|name| (name.clone(), weight_of(name))).collect();
+        let sra = Self {
+            weight,
+            listed,
+            weights,
+        };
+        if sra.sum() <= 0 {
+            warn("no listed resource has a weight above 0: every node scores 0".to_owned());
+        }
+        sra
+    }
+
+    fn weight_of(&self, name: &str) -> i64 {
+        self.weights.get(name).copied().unwrap_or(0)
+    }
+
+    fn sum(&self) -> i64 {
+        let weights = self.listed.iter().map(|name| self.weight_of(name));
+        weights.fold(0, i64::wrapping_add)
+    }
+
+    /// True if it scores at all.
+    pub(super) fn is_active(&self) -> bool {
+        self.weight > 0
+    }
+
+    /// The block that says the same.
+    pub(super) fn effective(&self) -> Value {
+        let weights = self
+            .weights
+            .iter()
+            .map(|(name, weight)| entry(name, Value::Int(*weight)));
+        map([
+            entry("enable", Value::Bool(true)),
+            entry("resources", Value::String(self.listed.join(", "))),
+            entry("weight", Value::Int(self.weight)),
+            entry("resourceWeight", map(weights)),
+        ])
+    }
+
+    /// Ready for a task class.
+    pub(super) fn kernel(&self, class: &TaskClass, resources: &ResourceTable) -> SraKernel {
+        let scarce = self.weights.iter();
+        SraKernel {
+            requested: class.requested.iter().map(|requested| requested.id).collect(),
+            scarce: scarce
+                .filter_map(|(name, weight)| Some((resources.get(name)?, *weight)))
+                .collect(),
+            sum: self.sum(),
+            factor: 100_i64.wrapping_mul(self.weight) as f64,
+        }
+    }
+}
+
+/// Sra for one task class.
+#[derive(Debug)]
+pub(super) struct SraKernel {
+    requested: Vec<ResourceId>,
+    /// Scarce resources that any node may have, with their weights.
+    scarce: Vec<(ResourceId, i64)>,
+    sum: i64,
+    factor: f64,
+}
+
+impl SraKernel {
+    /// Scores every place of a chunk: 0 where something requested is not there at all, else
+    /// (1 − weights of scarce resources there / all weights) · 100 · weight, in the reference's order.
+    pub(super) fn score(&self, chunk: &Chunk, scores: &mut Scores) {
+        scores.fill(0.0);
+        if self.requested.iter().any(|&id| chunk.lacks(id, Vector::Allocatable)) {
+            return;
+        }
+        let mut there = [0_i64; CHUNK];
+        for &(id, weight) in &self.scarce {
+            if chunk.lacks(id, Vector::Allocatable) {
+                continue;
+            }
+            let allocatable = &chunk.column(id, Vector::Allocatable).values;
+            for (there, &allocatable) in there.iter_mut().zip(allocatable) {
+                *there = there.wrapping_add(if allocatable > 0.0 { weight } else { 0 });
+            }
+        }
+        let sum = self.sum as f64;
+        for (score, &there) in scores.iter_mut().zip(&there) {
+            let part = if self.sum > 0 {
+                1.0 - there as f64 / sum
+            } else {
+                there as f64
+            };
+            *score = part * self.factor;
+        }
+        for &id in &self.requested {
+            let allocatable = &chunk.column(id, Vector::Allocatable).values;
+            for (score, &allocatable) in scores.iter_mut().zip(allocatable) {
+                *score = if allocatable == 0.0 { 0.0 } else { *score };
+            }
+        }
+    }
+}
