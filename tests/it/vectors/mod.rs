@@ -3,15 +3,28 @@
 //! `PUMICE_VECTORS=DIR` runs a directory of plain `.json` files instead of `tests/vectors`; what a file holds stands in
 //! the file. What is not served or not askable is named, and counts neither way.
 #![expect(clippy::print_stdout, reason = "the lines are the report of `make vectors`")]
+#![expect(dead_code, reason = "families that need the server wait for it")]
 
+mod binpack;
+mod cluster;
+mod config;
 mod files;
+mod fit_family;
 mod pods;
 mod quantities;
+mod question;
+mod records;
+mod statements;
+mod tiers;
+mod verbs;
+mod verbs_wire;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
+
+use crate::support::wire::Wire;
 
 /// What became of one case.
 #[derive(Debug)]
@@ -78,15 +91,25 @@ impl Differences {
 type Check = fn(&mut Bench, &Value) -> Verdict;
 
 /// Families that are asked. The others are named.
-const FAMILIES: &[(&str, Check)] = &[("pods", pods::check), ("quantities", quantities::check)];
+const FAMILIES: &[(&str, Check)] = &[
+    ("pods", pods::check),
+    ("quantities", quantities::check),
+    ("verbs", verbs::check),
+];
 
 /// What the cases are asked of, and what could not be asked.
 #[derive(Default)]
 pub(crate) struct Bench {
+    wire: Option<Wire>,
     not_asked: BTreeMap<String, u32>,
 }
 
 impl Bench {
+    /// The server.
+    pub(crate) fn wire(&self) -> &Wire {
+        self.wire.as_ref().unwrap()
+    }
+
     /// Names a part of a case that cannot be asked; the rest of the case still counts.
     pub(crate) fn not_asked(&mut self, what: impl Into<String>) {
         *self.not_asked.entry(what.into()).or_default() += 1;

@@ -1,0 +1,97 @@
+//! Short ways to write records, batches and grounds.
+
+use pumice::server::pb;
+
+/// A list of amounts.
+pub(crate) fn amounts(items: &[(&str, &str)]) -> pb::ResourceList {
+    let items = items.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned()));
+    pb::ResourceList { items: items.collect() }
+}
+
+/// A node with room for 110 pods beside what is said.
+pub(crate) fn node(name: &str, items: &[(&str, &str)]) -> pb::Node {
+    let mut allocatable = amounts(items);
+    allocatable.items.entry("pods".to_owned()).or_insert_with(|| "110".to_owned());
+    pb::Node { name: name.to_owned(), allocatable: Some(allocatable), ..pb::Node::default() }
+}
+
+/// A job in a queue.
+pub(crate) fn job(name: &str, queue: &str) -> pb::Job {
+    pb::Job { name: name.to_owned(), queue: queue.to_owned(), ..pb::Job::default() }
+}
+
+/// A queue.
+pub(crate) fn queue(name: &str) -> pb::Queue {
+    pb::Queue { name: name.to_owned(), ..pb::Queue::default() }
+}
+
+/// A task of a job that waits for a node.
+pub(crate) fn task(name: &str, job: &str, requests: &[(&str, &str)]) -> pb::Task {
+    pb::Task {
+        name: name.to_owned(),
+        job: job.to_owned(),
+        requests: Some(amounts(requests)),
+        ..pb::Task::default()
+    }
+}
+
+/// The same task on a node.
+pub(crate) fn standing(mut task: pb::Task, status: pb::TaskStatus, node: &str) -> pb::Task {
+    task.set_status(status);
+    node.clone_into(&mut task.node);
+    task
+}
+
+/// A task that nobody stores.
+pub(crate) fn imagined(requests: &[(&str, &str)]) -> pb::Task {
+    task("", "", requests)
+}
+
+/// A batch of epoch 1.
+fn batch(source: &str, sequence: u64, kind: pb::BatchKind, put: pb::Cluster) -> pb::Batch {
+    pb::Batch {
+        source: source.to_owned(),
+        source_epoch: 1,
+        sequence,
+        kind: kind.into(),
+        put: Some(put),
+        ..pb::Batch::default()
+    }
+}
+
+/// A whole snapshot.
+pub(crate) fn snapshot(source: &str, sequence: u64, put: pb::Cluster) -> pb::Batch {
+    pb::Batch { snapshot_part: 1, ..batch(source, sequence, pb::BatchKind::SnapshotLast, put) }
+}
+
+/// A part of a snapshot, not the last.
+pub(crate) fn snapshot_part(source: &str, sequence: u64, part: u32, put: pb::Cluster) -> pb::Batch {
+    pb::Batch { snapshot_part: part, ..batch(source, sequence, pb::BatchKind::SnapshotPart, put) }
+}
+
+/// Changes.
+pub(crate) fn delta(source: &str, sequence: u64, put: pb::Cluster) -> pb::Batch {
+    batch(source, sequence, pb::BatchKind::Delta, put)
+}
+
+/// Nodes only.
+pub(crate) fn nodes(nodes: Vec<pb::Node>) -> pb::Cluster {
+    pb::Cluster { nodes, ..pb::Cluster::default() }
+}
+
+/// A step of a session.
+pub(crate) fn step(session: &str, after: u64, changes: Vec<pb::change::Change>) -> pb::Ground {
+    let changes = changes.into_iter().map(|change| pb::Change { change: Some(change) });
+    let step = pb::SessionStep { session: session.to_owned(), after, changes: changes.collect() };
+    pb::Ground { ground: Some(pb::ground::Ground::Session(step)), node_table: None }
+}
+
+/// Shared state, at least so new.
+pub(crate) fn at_least(revision: pb::Revision, wait_milliseconds: i32) -> pb::Ground {
+    let world = pb::World {
+        at_least: Some(revision),
+        max_wait: Some(prost_types::Duration { seconds: 0, nanos: wait_milliseconds * 1_000_000 }),
+        ..pb::World::default()
+    };
+    pb::Ground { ground: Some(pb::ground::Ground::World(world)), node_table: None }
+}

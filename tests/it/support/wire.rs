@@ -1,0 +1,63 @@
+//! A client of all services that waits for each answer.
+
+use std::sync::Arc;
+
+use pumice::server::pb;
+use pumice::server::pb::decision_service_client::DecisionServiceClient;
+use pumice::server::pb::policy_service_client::PolicyServiceClient;
+use pumice::server::pb::state_service_client::StateServiceClient;
+use tokio::runtime::Runtime;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+/// Blocking clients over one connection.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    runtime: Arc<Runtime>,
+    channel: Channel,
+}
+
+macro_rules! calls {
+    ($($client:ident: $($method:ident($question:ident) -> $answer:ident),+;)+) => {$($(
+        pub(crate) fn $method(&self, question: pb::$question) -> Result<pb::$answer, Status> {
+            let mut client = $client::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+            self.runtime.block_on(client.$method(question)).map(Response::into_inner)
+        }
+    )+)+};
+}
+
+impl Wire {
+    calls! {
+        DecisionServiceClient:
+            filter(FilterRequest) -> FilterResponse,
+            score(ScoreRequest) -> ScoreResponse,
+            open_session(OpenSessionRequest) -> OpenSessionResponse,
+            close_session(CloseSessionRequest) -> CloseSessionResponse,
+            commit_session(CommitSessionRequest) -> CommitSessionResponse,
+            place(PlaceRequest) -> PlaceResponse,
+            admit(AdmitRequest) -> AdmitResponse,
+            order(OrderRequest) -> OrderResponse,
+            select_victims(SelectVictimsRequest) -> SelectVictimsResponse;
+        StateServiceClient:
+            apply(ApplyRequest) -> ApplyResponse,
+            get_node_table(GetNodeTableRequest) -> GetNodeTableResponse,
+            get_server_info(GetServerInfoRequest) -> GetServerInfoResponse,
+            list_nodes(ListNodesRequest) -> ListNodesResponse,
+            list_queues(ListQueuesRequest) -> ListQueuesResponse,
+            list_jobs(ListJobsRequest) -> ListJobsResponse,
+            list_tasks(ListTasksRequest) -> ListTasksResponse,
+            list_reservations(ListReservationsRequest) -> ListReservationsResponse,
+            release_reservation(ReleaseReservationRequest) -> ReleaseReservationResponse;
+        PolicyServiceClient:
+            reload_policy(ReloadPolicyRequest) -> ReloadPolicyResponse,
+            rollback_policy(RollbackPolicyRequest) -> RollbackPolicyResponse,
+            get_policy(GetPolicyRequest) -> GetPolicyResponse,
+            list_policies(ListPoliciesRequest) -> ListPoliciesResponse;
+    }
+
+    /// Applies one batch; its outcome.
+    pub(crate) fn apply_batch(&self, batch: pb::Batch) -> Result<pb::BatchOutcome, Status> {
+        let reply = self.apply(pb::ApplyRequest { batch: Some(batch) })?;
+        Ok(reply.outcome.unwrap_or_default())
+    }
+}

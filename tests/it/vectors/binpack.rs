@@ -1,0 +1,128 @@
+//! Family binpack over gRPC, and the claim that resource-strategy-fit can do the same.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::cluster::{self, members};
+use super::config;
+use super::fit_family::compare_score;
+use super::question::{self, Asked, Scores};
+use super::{Bench, Differences, Verdict};
+
+const PLUGIN: &str = "binpack";
+
+/// Judges one case.
+pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+    let mut differences = Differences::default();
+    let expect = &case["expect"];
+    let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
+    let own = scores(bench, &mut differences, case, PLUGIN, &document);
+    compare_nodes(&mut differences, PLUGIN, expect, &own);
+    match config::effective(bench.wire(), &document) {
+        Ok(effective) => compare_config(&mut differences, &expect["config"], &effective),
+        Err(fault) => differences.differ("dry run", "accepted", &fault),
+    }
+    let with = &case["request"]["compareWith"];
+    if let Some(other) = with["plugin"].as_str() {
+        let expect = &expect["compare"];
+        let document = cluster::document(&cluster::plugin_tiers(other, &with["arguments"]));
+        let its = scores(bench, &mut differences, case, other, &document);
+        compare_nodes(&mut differences, other, expect, &its);
+        differences.same(
+            "same scores",
+            &expect["same_score"].as_bool(),
+            &Some(own.totals == its.totals),
+        );
+        differences.same(
+            "same ranking",
+            &expect["same_ranking"].as_bool(),
+            &Some(ranking(&own.totals) == ranking(&its.totals)),
+        );
+    }
+    differences.verdict()
+}
+
+/// Totals of the tiers and of the plugin alone, which must be the same.
+fn scores(bench: &Bench, differences: &mut Differences, case: &Value, plugin: &str, document: &str) -> Scores {
+    let asked = Asked {
+        ground: cluster::inline(cluster::cluster(&case["cluster"]), document.to_owned()),
+        task: cluster::asked(&case["request"]),
+        plugins: Vec::new(),
+    };
+    let named = Asked {
+        plugins: vec![plugin.to_owned()],
+        ..asked.clone()
+    };
+    let both = (
+        question::score(bench.wire(), &asked),
+        question::score(bench.wire(), &named),
+    );
+    match both {
+        (Ok(tiers), Ok(alone)) => {
+            differences.same(&format!("{plugin} alone"), &tiers.totals, &alone.totals);
+            tiers
+        }
+        (Err(fault), _) | (_, Err(fault)) => {
+            differences.differ(plugin, "scores", &fault);
+            Scores::default()
+        }
+    }
+}
+
+fn compare_nodes(differences: &mut Differences, plugin: &str, expect: &Value, scores: &Scores) {
+    let nodes = members(&expect["nodes"]);
+    differences.same(&format!("{plugin}: nodes scored"), &nodes.len(), &scores.totals.len());
+    for node in nodes {
+        let name = cluster::text(&node["node"]);
+        let what = format!("{plugin}: {name} score");
+        compare_score(differences, &what, node, scores.totals.get(&name).copied());
+    }
+    // Where the recorded score hangs on map order, so does the recorded ranking.
+    if !nodes.iter().any(|node| node.get("score_variants").is_some()) {
+        let expected: Vec<Vec<String>> = members(&expect["ranking"])
+            .iter()
+            .map(|group| members(group).iter().map(cluster::text).collect())
+            .collect();
+        differences.same(&format!("{plugin}: ranking"), &expected, &ranking(&scores.totals));
+    }
+}
+
+/// Nodes by score, best first, names sorted in a group.
+pub(crate) fn ranking(totals: &BTreeMap<String, f64>) -> Vec<Vec<String>> {
+    let mut groups: Vec<(f64, Vec<String>)> = Vec::new();
+    for (name, score) in totals {
+        // -0 ranks with 0.
+        let score = score + 0.0;
+        match groups.iter_mut().find(|(of, _)| of.total_cmp(&score).is_eq()) {
+            Some((_, names)) => names.push(name.clone()),
+            None => groups.push((score, vec![name.clone()])),
+        }
+    }
+    groups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    groups.into_iter().map(|(_, names)| names).collect()
+}
+
+fn compare_config(differences: &mut Differences, expected: &Value, effective: &Value) {
+    let arguments = config::arguments(effective, PLUGIN);
+    differences.same(
+        "weight",
+        &expected["weight"].as_i64(),
+        &arguments["binpack.weight"].as_i64(),
+    );
+    let weight = |key: &str| arguments[key].as_i64();
+    let mut resources: BTreeMap<String, Option<i64>> = config::listed(&arguments["binpack.resources"])
+        .into_iter()
+        .map(|name| {
+            let weight = weight(&format!("binpack.resources.{name}"));
+            (name, weight)
+        })
+        .collect();
+    for name in ["cpu", "memory"] {
+        resources.insert(name.to_owned(), weight(&format!("binpack.{name}")));
+    }
+    let recorded = expected["resources"].as_object().into_iter().flatten();
+    let recorded: BTreeMap<String, Option<i64>> =
+        recorded.map(|(name, weight)| (name.clone(), weight.as_i64())).collect();
+    differences.same("resources", &recorded, &resources);
+}

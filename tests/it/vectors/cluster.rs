@@ -1,0 +1,150 @@
+//! Turns a recorded cluster, task and policy into what the wire takes.
+
+use std::collections::BTreeMap;
+
+use pumice::server::pb;
+use serde_json::Value;
+
+/// A map of quantity strings; `None` where the case has none.
+pub(crate) fn resources(map: &Value) -> Option<pb::ResourceList> {
+    let items = map.as_object()?.iter();
+    Some(pb::ResourceList {
+        items: items.map(|(name, quantity)| (name.clone(), text(quantity))).collect(),
+    })
+}
+
+/// A string as it stands, anything else as it is written.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A map of texts; empty where the case has none.
+fn texts(map: &Value) -> BTreeMap<String, String> {
+    let entries = map.as_object().into_iter().flatten();
+    entries.map(|(name, value)| (name.clone(), text(value))).collect()
+}
+
+fn seconds(value: &Value) -> Option<prost_types::Timestamp> {
+    value
+        .as_i64()
+        .map(|seconds| prost_types::Timestamp { seconds, nanos: 0 })
+}
+
+fn number(value: &Value) -> i32 {
+    value
+        .as_i64()
+        .and_then(|number| i32::try_from(number).ok())
+        .unwrap_or(0)
+}
+
+fn name(value: &Value) -> String {
+    text(&value["name"])
+}
+
+/// All members of a list; none where the case has no such list.
+pub(crate) fn members(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The whole cluster of a case.
+pub(crate) fn cluster(cluster: &Value) -> pb::Cluster {
+    let jobs = members(&cluster["jobs"]);
+    pb::Cluster {
+        nodes: members(&cluster["nodes"]).iter().map(node).collect(),
+        queues: members(&cluster["queues"]).iter().map(queue).collect(),
+        jobs: jobs.iter().map(job).collect(),
+        tasks: jobs.iter().flat_map(tasks).collect(),
+    }
+}
+
+fn node(node: &Value) -> pb::Node {
+    pb::Node {
+        name: name(node),
+        labels: texts(&node["labels"]),
+        allocatable: resources(&node["allocatable"]),
+        unattributed_used: resources(&node["used"]),
+        ..pb::Node::default()
+    }
+}
+
+fn queue(queue: &Value) -> pb::Queue {
+    pb::Queue {
+        name: name(queue),
+        annotations: texts(&queue["annotations"]),
+        creation_time: seconds(&queue["creationTimestamp"]),
+        ..pb::Queue::default()
+    }
+}
+
+/// `namespace/name` of a recorded job or task.
+pub(crate) fn key(namespace: &Value, name: &Value) -> String {
+    format!("{}/{}", text(namespace), text(name))
+}
+
+fn job(job: &Value) -> pb::Job {
+    pb::Job {
+        name: key(&job["namespace"], &job["name"]),
+        queue: text(&job["queue"]),
+        creation_time: seconds(&job["creationTimestamp"]),
+        priority: number(&job["priority"]),
+        ..pb::Job::default()
+    }
+}
+
+fn tasks(job: &Value) -> impl Iterator<Item = pb::Task> + '_ {
+    members(&job["tasks"]).iter().map(move |task| pb::Task {
+        name: key(&job["namespace"], &task["name"]),
+        job: key(&job["namespace"], &job["name"]),
+        priority: number(&task["priority"]),
+        status: status(task["status"].as_str().unwrap_or_default()).into(),
+        node: task["node"].as_str().unwrap_or_default().to_owned(),
+        requests: Some(resources(&task["request"]).unwrap_or_default()),
+        ..pb::Task::default()
+    })
+}
+
+/// The wire's word for a recorded status.
+pub(crate) fn status(name: &str) -> pb::TaskStatus {
+    pb::TaskStatus::from_str_name(&format!("TASK_STATUS_{}", name.to_uppercase()))
+        .unwrap_or_else(|| panic!("a recording has the unknown task status {name:?}"))
+}
+
+/// The task that a case asks about.
+pub(crate) fn asked(request: &Value) -> pb::Task {
+    pb::Task {
+        name: key(&request["namespace"], &request["name"]),
+        annotations: texts(&request["annotations"]),
+        requests: Some(resources(&request["resources"]).unwrap_or_default()),
+        ..pb::Task::default()
+    }
+}
+
+/// A policy of one plugin, its arguments as they were written down.
+pub(crate) fn plugin_tiers(plugin: &str, arguments: &Value) -> String {
+    format!("[{{\"plugins\": [{{\"name\": {plugin:?}, \"arguments\": {arguments}}}]}}]")
+}
+
+/// A document with these tiers, which is read as the reference reads it.
+pub(crate) fn document(tiers: &str) -> String {
+    format!("actions: \"allocate\"\ntiers: {tiers}\npumice: {{compatibility: upstream}}\n")
+}
+
+/// A ground that leaves nothing behind.
+pub(crate) fn inline(cluster: pb::Cluster, document: String) -> pb::Ground {
+    pb::Ground {
+        ground: Some(pb::ground::Ground::Inline(pb::Inline {
+            cluster: Some(cluster),
+            policy_document: document,
+            ..pb::Inline::default()
+        })),
+        node_table: None,
+    }
+}
+
+/// Amounts of an answer by name.
+pub(crate) fn amounts(amounts: &[pb::Amount]) -> BTreeMap<String, f64> {
+    amounts
+        .iter()
+        .map(|amount| (amount.resource.clone(), amount.value))
+        .collect()
+}

@@ -1,0 +1,220 @@
+//! Families rsf, sra and proportional: resource-strategy-fit over gRPC.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::cluster::{self, members};
+use super::config;
+use super::question::{self, Asked, Fits, NoAnswer, Scores};
+use super::{Bench, Differences, Verdict};
+
+const PLUGIN: &str = "resource-strategy-fit";
+
+/// Judges one case.
+pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+    let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
+    let mut differences = Differences::default();
+    let asked = Asked {
+        ground: cluster::inline(cluster::cluster(&case["cluster"]), document.clone()),
+        task: cluster::asked(&case["request"]),
+        plugins: Vec::new(),
+    };
+    let named = Asked {
+        plugins: vec![PLUGIN.to_owned()],
+        ..asked.clone()
+    };
+    let wire = bench.wire();
+    let loaded = config::effective(wire, &document);
+    if case["expect"].get("error").is_some() {
+        refused(&mut differences, "score", question::score(wire, &asked));
+        refused(&mut differences, "filter", question::filter(wire, &asked));
+        refused(&mut differences, "dry run", loaded);
+        return differences.verdict();
+    }
+    let expected = &case["expect"]["nodes"];
+    for (what, asked) in [("", &asked), ("plugins named: ", &named)] {
+        match question::score(wire, asked) {
+            Ok(scores) => compare_scores(&mut differences, what, expected, &scores),
+            Err(fault) => differences.differ(what, "scores", &fault),
+        }
+        match question::filter(wire, asked) {
+            Ok(fits) => compare_fits(&mut differences, what, &case["request"], expected, &fits),
+            Err(fault) => differences.differ(what, "a verdict", &fault),
+        }
+    }
+    match loaded {
+        Ok(effective) => compare_config(&mut differences, &case["expect"]["config"], &effective),
+        Err(fault) => differences.differ("dry run", "accepted", &fault),
+    }
+    differences.verdict()
+}
+
+/// The policy must have been refused, for whichever question.
+fn refused<T>(differences: &mut Differences, what: &str, answer: Result<T, NoAnswer>) {
+    match answer {
+        Ok(_) => differences.differ(what, "a refused policy", "an answer"),
+        Err(NoAnswer::PolicyRefused(_)) => {}
+        Err(other) => differences.differ(what, "a refused policy", &other),
+    }
+}
+
+/// Compares a score with the recorded one, or with any of those that were seen.
+pub(crate) fn compare_score(differences: &mut Differences, what: &str, node: &Value, got: Option<f64>) {
+    let Some(got) = got else {
+        return differences.differ(what, &node["score"], "no score");
+    };
+    let variants = members(&node["score_variants"]).iter().filter_map(Value::as_f64);
+    if variants.into_iter().any(|seen| seen.to_bits() == got.to_bits()) {
+        return;
+    }
+    match node["score"].as_f64() {
+        Some(score) => differences.same_float(what, score, got),
+        None => differences.differ(what, &node["score"], &got),
+    }
+}
+
+fn compare_scores(differences: &mut Differences, how: &str, expected: &Value, scores: &Scores) {
+    let names = |node: &Value| cluster::text(&node["node"]);
+    let mut nodes: Vec<String> = members(expected).iter().map(names).collect();
+    nodes.sort();
+    differences.same(
+        &format!("{how}nodes scored"),
+        &nodes,
+        &scores.totals.keys().cloned().collect(),
+    );
+    for node in members(expected) {
+        let name = names(node);
+        let what = format!("{how}{name} score");
+        compare_score(differences, &what, node, scores.totals.get(&name).copied());
+        for part in ["rsf", "sra"] {
+            let what = format!("{how}{name} {part}");
+            match (node[part].as_f64(), scores.part(PLUGIN, part, &name)) {
+                (Some(expected), Some(got)) => differences.same_float(&what, expected, got),
+                (Some(expected), None) => differences.differ(&what, &expected, "no such part"),
+                // With variants, the part varies as the sum does.
+                (None, Some(_)) if node.get("score_variants").is_some() => {}
+                (None, Some(got)) => differences.same_float(&what, 0.0, got),
+                (None, None) => {}
+            }
+        }
+    }
+}
+
+fn compare_fits(differences: &mut Differences, how: &str, request: &Value, expected: &Value, fits: &Fits) {
+    for node in members(expected) {
+        let name = cluster::text(&node["node"]);
+        let (fit, refusals) = (fits.fit.contains(&name), fits.refused.get(&name));
+        differences.same(&format!("{how}{name} fit"), &node["fit"].as_bool(), &Some(fit));
+        differences.same(&format!("{how}{name} has a rejection"), &!fit, &refusals.is_some());
+        let Some([refusal]) = refusals.map(Vec::as_slice) else {
+            if let Some(refusals) = refusals {
+                differences.differ(&format!("{how}{name} rejections"), "one", refusals);
+            }
+            continue;
+        };
+        let any = members(&node["reason_any_of"]);
+        let what = format!("{how}{name} reason");
+        if !any.iter().any(|reason| *reason == *refusal.message) {
+            differences.same(&what, &node["reason"].as_str(), &Some(&*refusal.message));
+            let task = cluster::key(&request["namespace"], &request["name"]);
+            let error = format!("task {task} on node {name} fit failed: {}", refusal.message);
+            differences.same(&format!("{what}, in full"), &node["error"].as_str(), &Some(&*error));
+        }
+        differences.same(&what, PLUGIN, &refusal.plugin);
+        let class = pumice::server::pb::Resolution::Unresolvable;
+        differences.same(&what, &class, &refusal.resolution);
+    }
+}
+
+fn compare_config(differences: &mut Differences, expected: &Value, effective: &Value) {
+    let arguments = config::arguments(effective, PLUGIN);
+    differences.same(
+        "resourceStrategyFitWeight",
+        &expected["resourceStrategyFitWeight"].as_i64(),
+        &arguments["resourceStrategyFitWeight"].as_i64(),
+    );
+    let table = |map: &Value| -> BTreeMap<String, (Option<String>, Option<i64>)> {
+        let entries = map.as_object().into_iter().flatten();
+        entries
+            .map(|(name, entry)| {
+                let kind = entry["type"].as_str().map(str::to_owned);
+                (name.clone(), (kind, entry["weight"].as_i64()))
+            })
+            .collect()
+    };
+    differences.same(
+        "resources",
+        &table(&expected["resources"]),
+        &table(&arguments["resources"]),
+    );
+    differences.same(
+        "sra",
+        &recorded_sra(&expected["sra"]),
+        &effective_sra(&arguments["sra"]),
+    );
+    differences.same(
+        "proportional",
+        &recorded_ratios(&expected["proportional"]),
+        &effective_ratios(&arguments["proportional"]),
+    );
+}
+
+/// Weight of sra and of its resources.
+type Sra = Option<(Option<i64>, BTreeMap<String, Option<i64>>)>;
+
+fn weights(map: &Value) -> BTreeMap<String, Option<i64>> {
+    let entries = map.as_object().into_iter().flatten();
+    entries.map(|(name, weight)| (name.clone(), weight.as_i64())).collect()
+}
+
+fn recorded_sra(sra: &Value) -> Sra {
+    sra.as_object()?;
+    Some((sra["weight"].as_i64(), weights(&sra["resources"])))
+}
+
+fn effective_sra(sra: &Value) -> Sra {
+    if sra["enable"].as_bool() != Some(true) {
+        return None;
+    }
+    let given = weights(&sra["resourceWeight"]);
+    let listed = config::listed(&sra["resources"]);
+    let weights = listed.into_iter().map(|name| {
+        let weight = given.get(&name).copied().flatten();
+        (name, weight)
+    });
+    Some((sra["weight"].as_i64(), weights.collect()))
+}
+
+/// cpu and memory per device, by primary.
+type Ratios = Option<BTreeMap<String, (Option<u64>, Option<u64>)>>;
+
+fn bits(value: &Value) -> Option<u64> {
+    value.as_f64().map(f64::to_bits)
+}
+
+fn recorded_ratios(proportional: &Value) -> Ratios {
+    let entries = proportional.as_object()?.iter();
+    Some(
+        entries
+            .map(|(name, ratio)| (name.clone(), (bits(&ratio["cpu"]), bits(&ratio["memory"]))))
+            .collect(),
+    )
+}
+
+fn effective_ratios(proportional: &Value) -> Ratios {
+    if proportional["enable"].as_bool() != Some(true) {
+        return None;
+    }
+    let given = &proportional["resourceProportion"];
+    let ratio = |name: &str, of: &str| bits(&given[format!("{name}.{of}")]);
+    let listed = config::listed(&proportional["resources"]).into_iter();
+    Some(
+        listed
+            .map(|name| {
+                let both = (ratio(&name, "cpu"), ratio(&name, "memory"));
+                (name, both)
+            })
+            .collect(),
+    )
+}

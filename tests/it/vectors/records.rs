@@ -1,0 +1,107 @@
+//! A cluster of the wire as the engine's View, by the engine's public functions alone.
+
+use std::sync::Arc;
+
+use pumice::engine::model::quantity::Quantity;
+use pumice::engine::model::resource_name::{ResourceKind, amount};
+use pumice::engine::model::{
+    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, View,
+};
+use pumice::server::pb;
+
+/// Amounts of a list; names that nobody counts are left out.
+fn amounts(table: &mut ResourceTable, list: Option<&pb::ResourceList>) -> Amounts {
+    let items = list.into_iter().flat_map(|list| &list.items);
+    items
+        .filter(|(name, _)| ResourceKind::of(name).counted_by_volcano())
+        .map(|(name, quantity)| {
+            let quantity = Quantity::parse(quantity).unwrap();
+            (
+                table.intern(name, usize::MAX).unwrap(),
+                amount(name, &quantity).unwrap(),
+            )
+        })
+        .collect()
+}
+
+/// The engine's word for a status of the wire.
+fn status(task: &pb::Task) -> TaskStatus {
+    match task.status() {
+        pb::TaskStatus::Unspecified | pb::TaskStatus::Pending => TaskStatus::Pending,
+        pb::TaskStatus::Allocated => TaskStatus::Allocated,
+        pb::TaskStatus::Pipelined => TaskStatus::Pipelined,
+        pb::TaskStatus::Binding => TaskStatus::Binding,
+        pb::TaskStatus::Bound => TaskStatus::Bound,
+        pb::TaskStatus::Running => TaskStatus::Running,
+        pb::TaskStatus::Releasing => TaskStatus::Releasing,
+        pb::TaskStatus::Succeeded => TaskStatus::Succeeded,
+        pb::TaskStatus::Failed => TaskStatus::Failed,
+        pb::TaskStatus::Unknown => TaskStatus::Unknown,
+    }
+}
+
+/// The View of a cluster, every record valid.
+pub(crate) fn view(cluster: &pb::Cluster) -> View {
+    let (mut table, source): (_, Arc<str>) = (ResourceTable::default(), Arc::from("test"));
+    let mut index: Table<Slot> = Table::default();
+    for (slot, node) in (0..).zip(&cluster.nodes) {
+        index.insert(Arc::from(&*node.name), slot);
+    }
+    let mut view = View::new(Arc::new(index), 1);
+    let nodes: Vec<NodeRecord> = cluster
+        .nodes
+        .iter()
+        .map(|node| NodeRecord {
+            name: Arc::from(&*node.name),
+            allocatable: amounts(&mut table, node.allocatable.as_ref()),
+            unattributed_used: node
+                .unattributed_used
+                .as_ref()
+                .map(|list| amounts(&mut table, Some(list))),
+            ..NodeRecord::default()
+        })
+        .collect();
+    let tasks: Vec<TaskRecord> = cluster.tasks.iter().map(|task| self::task(&mut table, task)).collect();
+    view.set_resources(Arc::new(table));
+    for node in nodes {
+        view.put_node(Arc::new(node), &source);
+    }
+    view.refresh_ranks();
+    for queue in &cluster.queues {
+        view.put_queue(
+            QueueRecord {
+                name: Arc::from(&*queue.name),
+                ..QueueRecord::default()
+            },
+            &source,
+        );
+    }
+    for job in &cluster.jobs {
+        let queue = Arc::from(&*job.queue);
+        view.put_job(
+            JobRecord {
+                name: Arc::from(&*job.name),
+                queue,
+                ..JobRecord::default()
+            },
+            &source,
+        );
+    }
+    for task in tasks {
+        view.put_task(task, &source);
+    }
+    view
+}
+
+fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
+    let mut requests = amounts(table, task.requests.as_ref());
+    requests.set(ResourceId::PODS, 1 + requests.get(ResourceId::PODS).unwrap_or(0));
+    TaskRecord {
+        name: Arc::from(&*task.name),
+        job: Arc::from(&*task.job),
+        status: status(task),
+        node: Arc::from(&*task.node),
+        requests,
+        ..TaskRecord::default()
+    }
+}

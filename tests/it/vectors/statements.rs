@@ -1,0 +1,327 @@
+//! A scheduler's own side of the recorded operations: statements, their lists, saves and what a cache refuses.
+//!
+//! It turns every recorded operation into the changes of a session, and asks a [`Target`] to make them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::cluster::{self, members};
+
+/// One change of a session, by names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Allocate,
+    Pipeline,
+    Evict,
+    Unallocate,
+    Unpipeline,
+    Unevict,
+}
+
+/// Why an operation did not simply succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It was refused; the state after it stands.
+    Refused,
+    /// The reference would crash; nothing was changed.
+    Panic(String),
+    /// It cannot be asked of this target; the sequence ends here.
+    NotAskable(String),
+}
+
+/// What changes are made of.
+pub(crate) trait Target {
+    /// Makes one change.
+    fn change(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault>;
+
+    /// The session's own Allocate or Pipeline, which leaves a refused task half placed.
+    fn place_without_rollback(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault>;
+
+    /// The bind of a task was sent.
+    fn bind(&mut self, task: &str) -> Result<(), Fault>;
+
+    /// The node that the session has a task on.
+    fn node_of(&mut self, task: &str) -> String;
+
+    /// The tasks of a job that are Allocated, by name.
+    fn allocated(&mut self, job: &str) -> Vec<String>;
+
+    /// Whether a node holds a copy of a task; `None`: that is not to be seen here.
+    fn holds(&mut self, node: &str, task: &str) -> Option<bool>;
+}
+
+/// A task as a statement holds it: copies made by a save go their own ways.
+#[derive(Clone, Debug)]
+struct Object {
+    task: String,
+    node: String,
+}
+
+/// An operation on a statement's list.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    verb: Verb,
+    object: usize,
+}
+
+/// Statements by name, and the rest of a scheduler.
+pub(crate) struct Scheduler<T> {
+    /// What the changes are made to.
+    pub(crate) target: T,
+    objects: Vec<Object>,
+    /// The object that a task's job has.
+    current: BTreeMap<String, usize>,
+    statements: BTreeMap<String, Vec<Held>>,
+    saves: BTreeMap<String, Vec<Held>>,
+    bind_fails: BTreeSet<String>,
+    evict_fails: BTreeSet<String>,
+    vetoed: BTreeSet<String>,
+}
+
+/// `namespace/task` of a recorded reference `namespace/job|task`.
+pub(crate) fn task_key(reference: &str) -> String {
+    let (job, task) = reference.split_once('|').unwrap_or(("", reference));
+    let namespace = job.split_once('/').map_or("", |(namespace, _)| namespace);
+    format!("{namespace}/{task}")
+}
+
+impl<T: Target> Scheduler<T> {
+    /// The scheduler of a case.
+    pub(crate) fn new(case: &Value, target: T) -> Self {
+        let names = |list: &Value| {
+            members(list)
+                .iter()
+                .map(|name| task_key(&cluster::text(name)))
+                .collect()
+        };
+        let stubs = members(&case["policy"]["stubs"]).iter();
+        let vetoes = stubs.filter_map(|stub| stub["answers"]["allocateError"].as_object());
+        Self {
+            target,
+            objects: Vec::new(),
+            current: BTreeMap::new(),
+            statements: BTreeMap::new(),
+            saves: BTreeMap::new(),
+            bind_fails: names(&case["request"]["bindFails"]),
+            evict_fails: names(&case["request"]["evictFails"]),
+            vetoed: vetoes
+                .flat_map(|tasks| tasks.keys().map(|task| task_key(task)))
+                .collect(),
+        }
+    }
+
+    /// Number of operations that each statement holds.
+    pub(crate) fn pending(&self) -> BTreeMap<String, usize> {
+        self.statements
+            .iter()
+            .map(|(name, held)| (name.clone(), held.len()))
+            .collect()
+    }
+
+    /// Does one recorded operation.
+    pub(crate) fn run(&mut self, op: &Value) -> Result<(), Fault> {
+        let word = op["op"].as_str().unwrap_or_default();
+        let statement = op["stmt"].as_str().map(str::to_owned);
+        let from: Vec<String> = members(&op["from"]).iter().map(cluster::text).collect();
+        if let Some(name) = statement.as_ref().filter(|_| word != "save") {
+            self.statements.entry(name.clone()).or_default();
+        }
+        if matches!(word, "merge" | "save") {
+            for name in &from {
+                self.statements.entry(name.clone()).or_default();
+            }
+        }
+        let statement = statement.unwrap_or_default();
+        match word {
+            "commit" => self.commit(&statement),
+            "discard" => self.discard(&statement),
+            "merge" => {
+                self.merge(&statement, &from);
+                Ok(())
+            }
+            "save" => {
+                self.save(&statement, &from);
+                Ok(())
+            }
+            "recover" => self.recover(&statement, from.first().map_or("", String::as_str)),
+            word => self.direct(word, &statement, op),
+        }
+    }
+
+    /// An operation on a task that is named.
+    fn direct(&mut self, word: &str, statement: &str, op: &Value) -> Result<(), Fault> {
+        let job = cluster::text(&op["job"]);
+        let task = task_key(&format!("{job}|{}", cluster::text(&op["task"])));
+        let node = op["node"].as_str().unwrap_or_default();
+        let object = self.current(&task);
+        match word {
+            "allocate" => self.place(statement, Verb::Allocate, object, node),
+            "pipeline" => self.place(statement, Verb::Pipeline, object, node),
+            "evict" => self.evict(statement, object),
+            "unallocate" => self.make(Verb::Unallocate, object, ""),
+            "unpipeline" => self.make(Verb::Unpipeline, object, ""),
+            "unevict" => self.make(Verb::Unevict, object, ""),
+            "ssn_allocate" => self.session_allocate(&job, &task, node),
+            "ssn_pipeline" => self.session_place(Verb::Pipeline, &task, node),
+            "ssn_evict" if self.evict_fails.contains(&task) => Err(Fault::Refused),
+            "ssn_evict" => self.make(Verb::Evict, object, ""),
+            other => Err(Fault::NotAskable(format!("operation {other}"))),
+        }
+    }
+
+    fn current(&mut self, task: &str) -> usize {
+        if let Some(&object) = self.current.get(task) {
+            return object;
+        }
+        let node = self.target.node_of(task);
+        self.objects.push(Object {
+            task: task.to_owned(),
+            node,
+        });
+        self.current.insert(task.to_owned(), self.objects.len() - 1);
+        self.objects.len() - 1
+    }
+
+    /// One change. The object that it is made to becomes the job's.
+    fn make(&mut self, verb: Verb, object: usize, node: &str) -> Result<(), Fault> {
+        let Object { task, node: on } = self.objects[object].clone();
+        let places = matches!(verb, Verb::Allocate | Verb::Pipeline);
+        let now = self.target.node_of(&task);
+        // A statement undoes on the node that it remembers, a session on the one that the task has; where neither
+        // node holds a copy of the task, that is the same.
+        let held = |node: &str, target: &mut T| !node.is_empty() && target.holds(node, &task) != Some(false);
+        if !places && on != now && (held(&on, &mut self.target) || held(&now, &mut self.target)) {
+            return Err(Fault::NotAskable("undo on a node that the task has left".to_owned()));
+        }
+        self.current.insert(task.clone(), object);
+        let done = self.target.change(verb, &task, node);
+        self.objects[object].node = match (verb, &done) {
+            (Verb::Evict | Verb::Unevict, _) => on,
+            (Verb::Allocate | Verb::Pipeline, Ok(())) => node.to_owned(),
+            _ => String::new(),
+        };
+        done
+    }
+
+    /// Allocate and Pipeline of a statement; a handler of the scheduler's own may refuse, then it is undone.
+    fn place(&mut self, statement: &str, verb: Verb, object: usize, node: &str) -> Result<(), Fault> {
+        self.make(verb, object, node)?;
+        if self.vetoed.contains(&self.objects[object].task) {
+            let undo = if verb == Verb::Allocate {
+                Verb::Unallocate
+            } else {
+                Verb::Unpipeline
+            };
+            self.make(undo, object, "")?;
+            return Err(Fault::Refused);
+        }
+        self.hold(statement, verb, object);
+        Ok(())
+    }
+
+    fn evict(&mut self, statement: &str, object: usize) -> Result<(), Fault> {
+        self.make(Verb::Evict, object, "")?;
+        self.hold(statement, Verb::Evict, object);
+        Ok(())
+    }
+
+    fn hold(&mut self, statement: &str, verb: Verb, object: usize) {
+        self.statements
+            .entry(statement.to_owned())
+            .or_default()
+            .push(Held { verb, object });
+    }
+
+    fn session_place(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault> {
+        let object = self.current(task);
+        node.clone_into(&mut self.objects[object].node);
+        self.target.place_without_rollback(verb, task, node)
+    }
+
+    fn session_allocate(&mut self, job: &str, task: &str, node: &str) -> Result<(), Fault> {
+        self.session_place(Verb::Allocate, task, node)?;
+        let allocated = self.target.allocated(job);
+        for task in &allocated {
+            if self.bind_fails.contains(task) {
+                return Err(Fault::Refused);
+            }
+            self.target.bind(task)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, statement: &str) -> Result<(), Fault> {
+        for Held { verb, object } in self.take(statement) {
+            let task = self.objects[object].task.clone();
+            match verb {
+                Verb::Allocate if self.bind_fails.contains(&task) => self.make(Verb::Unallocate, object, "")?,
+                Verb::Allocate => {
+                    self.current.insert(task.clone(), object);
+                    self.target.bind(&task)?;
+                }
+                Verb::Evict if self.evict_fails.contains(&task) => self.make(Verb::Unevict, object, "")?,
+                Verb::Evict | Verb::Pipeline | Verb::Unallocate | Verb::Unpipeline | Verb::Unevict => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, statement: &str) -> Result<(), Fault> {
+        for Held { verb, object } in self.take(statement).into_iter().rev() {
+            let undo = match verb {
+                Verb::Allocate => Verb::Unallocate,
+                Verb::Pipeline => Verb::Unpipeline,
+                Verb::Evict | Verb::Unallocate | Verb::Unpipeline | Verb::Unevict => Verb::Unevict,
+            };
+            self.make(undo, object, "")?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, statement: &str) -> Vec<Held> {
+        self.statements
+            .get_mut(statement)
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    fn merge(&mut self, into: &str, from: &[String]) {
+        for name in from {
+            let moved = self.take(name);
+            if name != into {
+                self.statements.entry(into.to_owned()).or_default().extend(moved);
+            }
+        }
+    }
+
+    fn save(&mut self, name: &str, from: &[String]) {
+        let held: Vec<Held> = from
+            .iter()
+            .flat_map(|name| self.statements.get(name).cloned().unwrap_or_default())
+            .collect();
+        let copies = held.into_iter().map(|Held { verb, object }| {
+            self.objects.push(self.objects[object].clone());
+            Held {
+                verb,
+                object: self.objects.len() - 1,
+            }
+        });
+        let copies = copies.collect();
+        self.saves.insert(name.to_owned(), copies);
+    }
+
+    fn recover(&mut self, statement: &str, save: &str) -> Result<(), Fault> {
+        for Held { verb, object } in self.saves.get(save).cloned().unwrap_or_default() {
+            let node = self.objects[object].node.clone();
+            match verb {
+                Verb::Evict => self.evict(statement, object)?,
+                Verb::Allocate if node.is_empty() => return Err(Fault::Panic("no node".to_owned())),
+                Verb::Allocate | Verb::Pipeline | Verb::Unallocate | Verb::Unpipeline | Verb::Unevict => {
+                    self.place(statement, verb, object, &node)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Family verbs over gRPC: what a client-side list of operations can translate, one change per call, riding on a
+//! listing; compared by listings. The bind of a task has no change, so Binding is read as Allocated.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pb::change::Change;
+use pumice::server::pb;
+use serde_json::Value;
+
+use super::cluster::{self, members};
+use super::statements::{Fault, Scheduler, Target, Verb, task_key};
+use super::verbs::{Amounts, recorded_amounts};
+use super::{Bench, Differences};
+use crate::support::wire::Wire;
+
+/// Judges the steps of one case.
+pub(crate) fn check(bench: &mut Bench, differences: &mut Differences, case: &Value) {
+    let Some(wire) = bench.wire.clone() else {
+        return bench.not_asked("a sequence over gRPC: no server");
+    };
+    let document = cluster::document(&case["policy"]["tiers"].to_string());
+    let opened = wire.open_session(pb::OpenSessionRequest {
+        ground: Some(cluster::inline(cluster::cluster(&case["cluster"]), document)),
+        ..pb::OpenSessionRequest::default()
+    });
+    let session = match opened {
+        Ok(opened) => opened.session,
+        Err(status) => return differences.differ("gRPC: session", "opened", &status.to_string()),
+    };
+    let target = Session {
+        wire: wire.clone(),
+        name: session.clone(),
+        applied: 0,
+        bound: BTreeSet::new(),
+    };
+    let mut scheduler = Scheduler::new(case, target);
+    compare_state(
+        differences,
+        "gRPC: initial",
+        &case["expect"]["initial"],
+        &scheduler.target,
+    );
+    for (number, op) in members(&case["request"]["ops"]).iter().enumerate() {
+        let Some(expected) = case["expect"]["steps"].get(number) else {
+            break;
+        };
+        let what = format!("gRPC: step {number} ({})", op["op"].as_str().unwrap_or_default());
+        let fault = scheduler.run(op).err();
+        let kind = match &fault {
+            None => None,
+            Some(Fault::Refused) => Some("refused"),
+            Some(Fault::Panic(_)) => Some("panic"),
+            Some(Fault::NotAskable(why)) => {
+                bench.not_asked(format!("rest of a sequence over gRPC: {why}"));
+                break;
+            }
+        };
+        differences.same(&format!("{what} error"), &expected["error"]["kind"].as_str(), &kind);
+        if kind == Some("panic") {
+            break;
+        }
+        compare_state(differences, &what, expected, &scheduler.target);
+    }
+    if let Err(status) = wire.close_session(pb::CloseSessionRequest { session }) {
+        differences.differ("gRPC: session", "closed", &status.to_string());
+    }
+}
+
+/// A session of the server.
+struct Session {
+    wire: Wire,
+    name: String,
+    applied: u64,
+    /// Tasks whose bind was sent.
+    bound: BTreeSet<String>,
+}
+
+impl Session {
+    fn ground(&self, changes: Vec<pb::Change>) -> pb::Ground {
+        let step = pb::SessionStep {
+            session: self.name.clone(),
+            after: self.applied,
+            changes,
+        };
+        pb::Ground {
+            ground: Some(pb::ground::Ground::Session(step)),
+            node_table: None,
+        }
+    }
+
+    fn nodes(&self) -> Vec<pb::NodeStatus> {
+        let question = pb::ListNodesRequest {
+            ground: Some(self.ground(Vec::new())),
+            ..pb::ListNodesRequest::default()
+        };
+        self.wire.list_nodes(question).unwrap().nodes
+    }
+
+    fn tasks(&self, names: &[&str]) -> Vec<pb::Task> {
+        let question = pb::ListTasksRequest {
+            ground: Some(self.ground(Vec::new())),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..pb::ListTasksRequest::default()
+        };
+        let stored = self.wire.list_tasks(question).unwrap().tasks;
+        stored.into_iter().filter_map(|stored| stored.task).collect()
+    }
+
+    fn jobs(&self) -> Vec<pb::JobStatus> {
+        let question = pb::ListJobsRequest {
+            ground: Some(self.ground(Vec::new())),
+            ..pb::ListJobsRequest::default()
+        };
+        self.wire.list_jobs(question).unwrap().jobs
+    }
+}
+
+impl Target for Session {
+    fn change(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault> {
+        let placed = pb::TaskOnNode {
+            task: task.to_owned(),
+            node: node.to_owned(),
+            card: String::new(),
+        };
+        let task = task.to_owned();
+        if matches!(
+            verb,
+            Verb::Allocate | Verb::Pipeline | Verb::Unallocate | Verb::Unpipeline
+        ) {
+            self.bound.remove(&task);
+        }
+        let change = match verb {
+            Verb::Allocate => Change::Allocate(placed),
+            Verb::Pipeline => Change::Pipeline(placed),
+            Verb::Evict => Change::Evict(task),
+            Verb::Unallocate => Change::Unallocate(task),
+            Verb::Unpipeline => Change::Unpipeline(task),
+            Verb::Unevict => Change::Unevict(task),
+        };
+        let question = pb::ListNodesRequest {
+            ground: Some(self.ground(vec![pb::Change { change: Some(change) }])),
+            ..pb::ListNodesRequest::default()
+        };
+        let reply = self
+            .wire
+            .list_nodes(question)
+            .map_err(|status| Fault::Panic(status.to_string()))?;
+        let effects = reply.stamp.unwrap_or_default().effects.unwrap_or_default();
+        self.applied += 1;
+        assert_eq!(effects.applied_through, self.applied, "the number of the last change");
+        if effects.warnings.is_empty() {
+            Ok(())
+        } else {
+            Err(Fault::Refused)
+        }
+    }
+
+    fn place_without_rollback(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault> {
+        match self.change(verb, task, node) {
+            Err(Fault::Refused) => Err(Fault::NotAskable(
+                "a refused placement that is not rolled back".to_owned(),
+            )),
+            done => done,
+        }
+    }
+
+    fn bind(&mut self, task: &str) -> Result<(), Fault> {
+        let status = self.tasks(&[task]).first().map(pb::Task::status);
+        if !matches!(status, Some(pb::TaskStatus::Allocated | pb::TaskStatus::Binding)) {
+            return Err(Fault::NotAskable(
+                "bind of a task that is no longer Allocated".to_owned(),
+            ));
+        }
+        self.bound.insert(task.to_owned());
+        Ok(())
+    }
+
+    fn node_of(&mut self, task: &str) -> String {
+        self.tasks(&[task]).pop().map_or_else(String::new, |task| task.node)
+    }
+
+    fn allocated(&mut self, job: &str) -> Vec<String> {
+        let tasks = self.tasks(&[]).into_iter();
+        let own = tasks.filter(|task| task.job == job && task.status() == pb::TaskStatus::Allocated);
+        own.map(|task| task.name)
+            .filter(|name| !self.bound.contains(name))
+            .collect()
+    }
+
+    fn holds(&mut self, _: &str, _: &str) -> Option<bool> {
+        None
+    }
+}
+
+/// Amounts of an answer by name, zeros left out.
+fn amounts(amounts: &[pb::Amount]) -> Amounts {
+    let amounts = amounts.iter().filter(|amount| amount.value != 0.0);
+    amounts.map(|amount| (amount.resource.clone(), amount.value)).collect()
+}
+
+/// Binding is read as Allocated.
+fn standing(status: pb::TaskStatus, node: String) -> (pb::TaskStatus, String) {
+    let status = if status == pb::TaskStatus::Binding {
+        pb::TaskStatus::Allocated
+    } else {
+        status
+    };
+    (status, node)
+}
+
+fn compare_state(differences: &mut Differences, what: &str, expected: &Value, session: &Session) {
+    let nodes = session.nodes();
+    let nodes: BTreeMap<&str, &pb::NodeStatus> = nodes
+        .iter()
+        .map(|status| (status.node.as_ref().map_or("", |node| &*node.name), status))
+        .collect();
+    for (name, vectors) in expected["nodes"].as_object().into_iter().flatten() {
+        let Some(node) = nodes.get(&**name) else {
+            differences.differ(&format!("{what} node"), name, "not listed");
+            continue;
+        };
+        for (vector, got) in [
+            ("used", &node.used),
+            ("releasing", &node.releasing),
+            ("pipelined", &node.pipelined),
+        ] {
+            let expected = recorded_amounts(&vectors[vector]);
+            differences.same(&format!("{what} {name} {vector}"), &expected, &amounts(got));
+        }
+    }
+    let tasks = session.tasks(&[]).into_iter();
+    let tasks: BTreeMap<String, _> = tasks
+        .map(|task| (task.name.clone(), standing(task.status(), task.node)))
+        .collect();
+    for (reference, recorded) in expected["tasks"].as_object().into_iter().flatten() {
+        let status = cluster::status(recorded[0].as_str().unwrap_or_default());
+        let recorded = standing(status, cluster::text(&recorded[1]));
+        differences.same(
+            &format!("{what} {reference}"),
+            &Some(&recorded),
+            &tasks.get(&task_key(reference)),
+        );
+    }
+    let jobs = session.jobs();
+    for (name, account) in expected["jobs"].as_object().into_iter().flatten() {
+        let job = jobs
+            .iter()
+            .find(|job| job.job.as_ref().is_some_and(|job| job.name == *name));
+        let expected = recorded_amounts(&account["allocated"]);
+        let got = job.map(|job| amounts(&job.allocated));
+        differences.same(&format!("{what} {name} allocated"), &Some(expected), &got);
+    }
+}
