@@ -1,0 +1,180 @@
+//! Family policy-yaml: a document to what the loader yields.
+
+use pumice::engine::policy::{
+    Arguments, Compatibility, Kind, Limits, LoadOptions, PluginSpec, Spec, Switch, Value, code, load, spec,
+};
+use serde_json::Value as Json;
+
+use super::{Differences, Verdict};
+
+/// What the service said about the document of a case.
+#[derive(Debug)]
+pub(crate) enum Answer<'a> {
+    /// Taken: the text of `loaded_document`.
+    Loaded(&'a str),
+    /// Refused: the codes of its faults in order.
+    Refused(&'a [&'a str]),
+}
+
+/// Compares a recorded answer with the service's: refused or not, the kind of the first fault, every typed value.
+pub(crate) fn check(case: &Json, answer: &Answer<'_>) -> Verdict {
+    let expect = &case["expect"];
+    let expected_kind = expect["error"]["kind"].as_str();
+    let mut differences = Differences::default();
+    match answer {
+        Answer::Loaded(_) if expected_kind.is_some() => differences.same("refused as", &expected_kind, &None),
+        Answer::Loaded(document) => compare(&mut differences, expect, document),
+        Answer::Refused(codes) => {
+            let ours = codes.iter().find(|fault| !fault.starts_with(code::ARGUMENT_PREFIX));
+            if ours.is_none() && expected_kind.is_none() {
+                return Verdict::NotServed("document refused for a plugin's own arguments".to_owned());
+            }
+            let kind = ours.and_then(|fault| Kind::of(fault)).map(kind_name);
+            differences.same(
+                "refused as",
+                &expected_kind,
+                &kind.or(Some("no kind of the reference's")),
+            );
+        }
+    }
+    differences.verdict()
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Yaml => "yaml",
+        Kind::YamlType => "yaml-type",
+        Kind::Conflict => "conflict",
+        Kind::UnknownAction => "unknown-action",
+    }
+}
+
+fn compare(differences: &mut Differences, expect: &Json, document: &str) {
+    let limits = Limits {
+        bytes: usize::MAX,
+        ..Limits::default()
+    };
+    let options = LoadOptions {
+        limits,
+        compatibility: Compatibility::Upstream,
+        served: &[],
+    };
+    let loaded = load(document, &options);
+    let Some(spec) = loaded.spec.filter(|_| !loaded.report.has_faults()) else {
+        differences.differ("loaded document", "one that loads again", &loaded.report.findings);
+        return;
+    };
+    let actions: Vec<&str> = expect["actions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| a.as_str().unwrap())
+        .collect();
+    differences.same("actions", &actions, &spec.actions.iter().map(String::as_str).collect());
+    compare_tiers(differences, expect["tiers"].as_array().unwrap(), &spec);
+    let configurations = expect["configurations"].as_array().unwrap();
+    differences.same("configurations", &configurations.len(), &spec.configurations.len());
+    for (at, (expected, got)) in configurations.iter().zip(&spec.configurations).enumerate() {
+        let what = format!("configurations[{at}]");
+        differences.same(&what, expected["name"].as_str().unwrap(), &got.name);
+        compare_arguments(differences, &what, &expected["arguments"], got.arguments.as_ref());
+    }
+    let metrics = spec
+        .metrics
+        .map(|metrics| metrics.into_iter().map(|(k, v)| (k, Json::String(v))).collect());
+    differences.same("metrics", &expect["metrics"], &metrics.map_or(Json::Null, Json::Object));
+}
+
+fn compare_tiers(differences: &mut Differences, expected: &[Json], spec: &Spec) {
+    differences.same("tiers", &expected.len(), &spec.tiers.len());
+    for (tier, (expected, got)) in expected.iter().zip(&spec.tiers).enumerate() {
+        let expected = expected["plugins"].as_array().unwrap();
+        differences.same(&format!("plugins of tier {tier}"), &expected.len(), &got.len());
+        for (at, (expected, got)) in expected.iter().zip(got).enumerate() {
+            compare_plugin(differences, &format!("tiers[{tier}].plugins[{at}]"), expected, got);
+        }
+    }
+}
+
+fn compare_plugin(differences: &mut Differences, what: &str, expected: &Json, got: &PluginSpec) {
+    differences.same(&format!("{what}.name"), expected["name"].as_str().unwrap(), &got.name);
+    let known = spec::UPSTREAM_PLUGINS.contains(&got.name.as_str());
+    differences.same(
+        &format!("{what}: known upstream"),
+        &expected["known_upstream"],
+        &Json::Bool(known),
+    );
+    for (list, effect) in [("off", Some(false)), ("unset", None)] {
+        let mut switches: Vec<&str> = Switch::ALL
+            .into_iter()
+            .filter(|switch| got.switches.effective(*switch) == effect)
+            .map(Switch::key)
+            .collect();
+        switches.sort_unstable();
+        differences.same(&format!("{what}: {list}"), &expected[list], &Json::from(switches));
+    }
+    compare_arguments(differences, what, &expected["arguments"], got.arguments.as_ref());
+    for (key, argument) in got.arguments.iter().flat_map(Arguments::iter) {
+        let what = format!("{what}.arguments[{key:?}] read as");
+        let expected = &expected["read_as"][key];
+        let int = expected["int"].as_str().map(|n| n.parse().unwrap());
+        differences.same(&format!("{what} int"), &int, &argument.lenient_int());
+        let float = expected["float"].as_str().map(|x| Value::Float(x.parse().unwrap()));
+        let got = argument.lenient_float().map(Value::Float);
+        if !same(float.as_ref(), got.as_ref()) {
+            differences.differ(&format!("{what} float"), &float, &got);
+        }
+        differences.same(
+            &format!("{what} bool"),
+            &expected["bool"].as_bool(),
+            &argument.lenient_bool(),
+        );
+    }
+}
+
+fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a.same(b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
+fn compare_arguments(differences: &mut Differences, what: &str, expected: &Json, got: Option<&Arguments>) {
+    let what = format!("{what}.arguments");
+    let (Some(expected), Some(got)) = (expected.as_object(), got) else {
+        differences.same(&what, &expected.is_null(), &got.is_none());
+        return;
+    };
+    differences.same(&format!("{what}: how many"), &expected.len(), &got.iter().count());
+    for (key, expected) in expected {
+        let expected = typed(expected);
+        let got = got.get(key).map(|argument| argument.value().clone());
+        if !same(Some(&expected), got.as_ref()) {
+            differences.differ(&format!("{what}[{key:?}]"), &expected, &got);
+        }
+    }
+}
+
+/// A value as the recordings write it: `["int", "5"]`.
+fn typed(json: &Json) -> Value {
+    let content = &json[1];
+    let text = || content.as_str().unwrap();
+    match json[0].as_str().unwrap() {
+        "null" => Value::Null,
+        "bool" => Value::Bool(content.as_bool().unwrap()),
+        "int" => Value::Int(text().parse().unwrap()),
+        "uint" => Value::UInt(text().parse().unwrap()),
+        "float" => Value::Float(text().parse().unwrap()),
+        "string" => Value::String(text().to_owned()),
+        "list" => Value::List(content.as_array().unwrap().iter().map(node).collect()),
+        "map" => {
+            let pairs = content.as_array().unwrap();
+            Value::Map(pairs.iter().map(|pair| (node(&pair[0]), node(&pair[1]))).collect())
+        }
+        other => panic!("unknown type {other:?} in a recording"),
+    }
+}
+
+fn node(json: &Json) -> pumice::engine::policy::Node {
+    pumice::engine::policy::Node::new(typed(json))
+}
