@@ -13,16 +13,14 @@ const MOST_PLUGINS: usize = 500;
 const SHOWN: usize = 60;
 
 /// Splits the list of actions. Volcano takes names apart at commas and knows no empty one.
-pub(super) fn actions(text: &str, mark: Mark, report: &mut Report) -> Vec<String> {
+/// `hint` follows where there is none at all.
+pub(super) fn actions(text: &str, mark: Mark, hint: &str, report: &mut Report) -> Vec<String> {
     let at = At {
         mark,
         path: "actions".to_owned(),
     };
     if text.trim().is_empty() {
-        let message = format!(
-            "no actions; expected a list such as `enqueue, allocate`, out of: {}",
-            ACTIONS.join(", ")
-        );
+        let message = format!("no actions; expected a list such as `enqueue, allocate`{hint}");
         report.fault(code::NO_ACTIONS, &at, message);
         return Vec::new();
     }

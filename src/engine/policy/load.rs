@@ -11,6 +11,8 @@ use super::yaml::{Decoder, Limits, Mark, NodeId, ReadError, Resolved, Scalar, Sh
 
 /// Most characters of a text that a message shows.
 const SHOWN: usize = 40;
+const CONFIG_MAP: &str = "; this looks like a whole ConfigMap: give what stands in its `volcano-scheduler.conf`";
+const KUBE_CONFIGURATION: &str = "; this looks like a KubeSchedulerConfiguration, which is not read yet";
 
 /// What a document is read with.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +71,7 @@ fn read(text: &str, options: &LoadOptions<'_>, compatibility: Compatibility, rep
         compatibility,
         actions: String::new(),
         actions_mark: Mark::START,
+        hint: "",
     };
     let mut spec = Spec::default();
     if let Some(root) = tree.root() {
@@ -83,14 +86,17 @@ fn read(text: &str, options: &LoadOptions<'_>, compatibility: Compatibility, rep
         loader.report.warning(code::DUPLICATE_KEY, &at, message);
     }
     let Loader {
-        actions, actions_mark, ..
+        actions,
+        actions_mark,
+        hint,
+        ..
     } = loader;
     // Where no actions could be read, a fault says so already.
     if !report
         .faults()
         .any(|fault| fault.code == code::WRONG_TYPE && matches!(fault.path.as_str(), "" | "actions"))
     {
-        spec.actions = check::actions(&actions, actions_mark, report);
+        spec.actions = check::actions(&actions, actions_mark, hint, report);
     }
     check::tiers(&spec, options.served, report);
     Ok(spec)
@@ -101,6 +107,8 @@ struct Loader<'r> {
     compatibility: Compatibility,
     actions: String,
     actions_mark: Mark,
+    /// What another kind of document this seems to be, if it does.
+    hint: &'static str,
 }
 
 /// Called with each field of a structure: key, its place, value. Says whether the key is known.
@@ -231,10 +239,18 @@ impl<'r> Loader<'r> {
                 "configurations" => spec.configurations = loader.items(decoder, value, Self::configuration)?,
                 "metrics" => loader.metrics(decoder, value, &mut spec.metrics)?,
                 "pumice" => spec.pumice = Some(loader.pumice(decoder, value)?),
+                "data" => return Ok(loader.looks_like(CONFIG_MAP)),
+                "profiles" => return Ok(loader.looks_like(KUBE_CONFIGURATION)),
                 _ => return Ok(false),
             }
             Ok(true)
         })
+    }
+
+    /// Remembers a hint at what this document seems to be; the key stays an unknown one.
+    fn looks_like(&mut self, hint: &'static str) -> bool {
+        self.hint = hint;
+        false
     }
 
     fn tier(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<Vec<PluginSpec>> {

@@ -6,6 +6,9 @@ use super::{Mark, ReadError};
 /// so that a bad one in a later document counts only if it stands close behind the first.
 const WINDOW: usize = 512;
 
+/// Characters kept after they were read before room is made, so that a large text is not held twice.
+const KEPT: usize = 64 * WINDOW;
+
 /// A place in the text: characters, lines and columns from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Place {
@@ -30,7 +33,9 @@ impl Place {
 pub(super) struct Source<'t> {
     text: &'t str,
     checked_bytes: usize,
+    /// Checked characters from number `dropped` on; those before are not needed any more.
     chars: Vec<char>,
+    dropped: usize,
     place: Place,
 }
 
@@ -69,6 +74,7 @@ impl<'t> Source<'t> {
             text,
             checked_bytes: 0,
             chars: Vec::new(),
+            dropped: 0,
             place: Place::default(),
         }
     }
@@ -79,13 +85,23 @@ impl<'t> Source<'t> {
 
     /// Makes `count` characters (or the end) visible to [`Source::peek`].
     pub(super) fn need(&mut self, count: usize) -> Result<(), ReadError> {
-        while self.chars.len() < self.place.index + count && self.checked_bytes < self.text.len() {
+        while self.chars.len() < self.ahead() + count && self.checked_bytes < self.text.len() {
             self.check_window()?;
         }
         Ok(())
     }
 
+    /// The next character's number in `chars`.
+    fn ahead(&self) -> usize {
+        self.place.index - self.dropped
+    }
+
     fn check_window(&mut self) -> Result<(), ReadError> {
+        if self.ahead() > KEPT {
+            let behind = self.ahead().min(self.chars.len());
+            self.chars.drain(..behind);
+            self.dropped += behind;
+        }
         let mut start = self.checked_bytes;
         let mut end = (start + WINDOW).min(self.text.len());
         while !self.text.is_char_boundary(end) {
@@ -109,7 +125,7 @@ impl<'t> Source<'t> {
     fn place_of_next_unread(&self) -> Place {
         let mut place = self.place;
         let mut before = '\0';
-        for &c in self.chars.iter().skip(place.index) {
+        for &c in self.chars.iter().skip(self.ahead()) {
             if is_break(c) && !(before == '\r' && c == '\n') {
                 place.line += 1;
             }
@@ -121,7 +137,7 @@ impl<'t> Source<'t> {
 
     /// The character `ahead` of the next one; the end if it was not asked for with `need`.
     pub(super) fn peek(&self, ahead: usize) -> char {
-        self.chars.get(self.place.index + ahead).copied().unwrap_or('\0')
+        self.chars.get(self.ahead() + ahead).copied().unwrap_or('\0')
     }
 
     /// Goes past one character that is no line break.

@@ -323,6 +323,26 @@ fn bombs_are_refused_by_their_limit() {
 }
 
 #[test]
+fn long_texts_are_read_window_by_window() {
+    let text = (0..20_000).fold(String::new(), |text, i| format!("{text}- é{i}\n"));
+    let node = read(&text, &limits()).unwrap();
+    let Value::List(items) = &node.value else {
+        panic!("a list")
+    };
+    for (i, item) in (0..).zip(items) {
+        assert!(item.value.same(&string(&format!("é{i}"))));
+        assert_eq!(item.mark, Mark { line: i + 1, column: 3 });
+    }
+    assert_eq!(
+        refused(&format!("{text}\u{7f}")).1,
+        Mark {
+            line: 20_001,
+            column: 1
+        }
+    );
+}
+
+#[test]
 fn nesting_up_to_the_limit_is_read() {
     value(&format!("{}{}", "[".repeat(64), "]".repeat(64)));
     assert_eq!(
