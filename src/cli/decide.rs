@@ -2,9 +2,10 @@
 
 use clap::{Args, ValueEnum};
 
-use super::Failure;
 use super::output::{self, Table};
 use super::task::TaskArgs;
+use super::{Failure, state_load};
+use crate::import::Counting;
 use crate::server::pb;
 
 /// Whether a node must have room for a task, apart from plugins.
@@ -24,6 +25,9 @@ enum Room {
 pub(super) struct QuestionArgs {
     #[command(flatten)]
     task: TaskArgs,
+    /// How the amounts of pods in a file are counted
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::counting())]
+    derivation: Counting,
     /// Ask these plugins only, each for itself
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(super) plugins: Vec<String>,
@@ -40,7 +44,7 @@ pub(super) struct QuestionArgs {
 
 impl QuestionArgs {
     pub(super) fn tasks(&self) -> Result<Vec<pb::Task>, Failure> {
-        self.task.tasks()
+        self.task.tasks(self.derivation)
     }
 
     pub(super) fn ground(&self) -> pb::Ground {

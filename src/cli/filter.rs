@@ -57,7 +57,11 @@ pub(super) async fn run(args: FilterArgs) -> Result<(), Failure> {
 fn show(title: &str, item: &pb::FilterItem, all: bool) -> Result<(), Failure> {
     let names = item.fit.as_ref().map(|set| set.names.as_slice()).unwrap_or_default();
     let refused: u32 = item.rejections.iter().map(|rejection| rejection.count).sum();
-    output::line(&format!("{title}: {} nodes passed, {refused} refused", item.fit_count))?;
+    output::line(&format!(
+        "{title}: {} of {} nodes passed",
+        item.fit_count,
+        item.fit_count.saturating_add(refused)
+    ))?;
     let shown = if all { names.len() } else { SHOWN };
     if !names.is_empty() {
         let more = names.len().saturating_sub(shown);

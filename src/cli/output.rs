@@ -113,6 +113,15 @@ pub(super) fn figure(figure: &pb::Figure) -> String {
     }
 }
 
+/// A number of things, such as `1 warning` and `2 warnings`.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    if number == 1 {
+        format!("1 {thing}")
+    } else {
+        format!("{number} {thing}s")
+    }
+}
+
 /// A problem, as a person reads it.
 pub(super) fn problem(problem: &pb::Problem) -> String {
     let place = if problem.field.is_empty() {

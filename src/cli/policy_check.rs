@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Failure, output, state_load};
-use crate::engine::policy::{Compatibility, Limits, LoadOptions, Report, load};
+use crate::engine::policy::{Compatibility, CompileOptions, Limits, Report, compile};
 
 /// Arguments of `pumice policy check`.
 #[derive(Debug, Args)]
@@ -22,40 +22,41 @@ pub(super) struct CheckArgs {
 pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let text = state_load::text(&args.file)?;
     let file = args.file.display();
-    let mut report = judge(&text);
-    report.finish(args.strict);
+    let report = judge(&text, args.strict);
     for finding in &report.findings {
         output::line(&format!("{file}:{finding}"))?;
     }
     if report.left_out > 0 {
         output::line(&format!("{file}: {} more findings are not listed", report.left_out))?;
     }
-    for plugin in &report.not_served {
-        let meant = plugin
-            .did_you_mean
-            .as_ref()
-            .map(|name| format!("; did you mean `{name}`?"))
-            .unwrap_or_default();
+    // Names that Volcano does not know either are among the warnings.
+    for plugin in report.not_served.iter().filter(|plugin| plugin.known_upstream) {
         let mark = plugin.at.mark;
         output::line(&format!(
-            "{file}:{}:{}: note: `{}` is not served here{meant}",
+            "{file}:{}:{}: note: `{}` is not served here",
             mark.line, mark.column, plugin.name
         ))?;
     }
-    let (faults, warnings) = (report.faults().count(), report.warnings().count());
-    if faults > 0 {
-        return Err(Failure::said(format!(
-            "error: {file}: {faults} faults, {warnings} warnings: a server would refuse it"
-        )));
+    let warnings = output::count(report.warnings().count(), "warning");
+    match report.faults().count() {
+        0 => output::line(&format!("{file}: ok, {warnings}")),
+        faults => {
+            let faults = output::count(faults, "fault");
+            Err(Failure::said(format!(
+                "error: {file}: {faults}, {warnings}: a server would refuse it"
+            )))
+        }
     }
-    output::line(&format!("{file}: ok, {warnings} warnings"))
 }
 
-fn judge(text: &str) -> Report {
-    let options = LoadOptions {
+fn judge(text: &str, strict: bool) -> Report {
+    let options = CompileOptions {
         limits: Limits::default(),
         compatibility: Compatibility::default(),
-        served: &[],
+        strict,
     };
-    load(text, &options).report
+    match compile(text, &options) {
+        Ok(compiled) => compiled.report,
+        Err(report) => report,
+    }
 }

@@ -118,7 +118,8 @@ fn counts(cluster: &pb::Cluster) -> String {
         cluster.jobs.len(),
         cluster.tasks.len(),
     ];
-    format!("{nodes} nodes, {queues} queues, {jobs} jobs, {tasks} tasks")
+    let counts = [(nodes, "node"), (queues, "queue"), (jobs, "job"), (tasks, "task")];
+    counts.map(|(number, thing)| output::count(number, thing)).join(", ")
 }
 
 /// Sends a cluster as one snapshot of a source, part by part, and waits until it is visible.

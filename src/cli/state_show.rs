@@ -127,7 +127,7 @@ async fn nodes(connection: &mut Connection, names: Vec<String>, format: Format) 
         ]);
     }
     output::table(&table)?;
-    output::line(&format!("{} nodes", reply.nodes.len()))
+    output::line(&output::count(reply.nodes.len(), "node"))
 }
 
 fn node_state(status: &pb::NodeStatus) -> String {
@@ -209,7 +209,7 @@ async fn queues(connection: &mut Connection, names: Vec<String>, format: Format)
         ]);
     }
     output::table(&table)?;
-    output::line(&format!("{} queues", reply.queues.len()))
+    output::line(&output::count(reply.queues.len(), "queue"))
 }
 
 async fn jobs(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
@@ -239,7 +239,7 @@ async fn jobs(connection: &mut Connection, names: Vec<String>, format: Format) -
         ]);
     }
     output::table(&table)?;
-    output::line(&format!("{} jobs", reply.jobs.len()))
+    output::line(&output::count(reply.jobs.len(), "job"))
 }
 
 async fn tasks(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
@@ -259,7 +259,7 @@ async fn tasks(connection: &mut Connection, names: Vec<String>, format: Format) 
         table.row([task.name, stored.source.clone(), task.job, status, task.node, requests]);
     }
     output::table(&table)?;
-    output::line(&format!("{} tasks", reply.tasks.len()))
+    output::line(&output::count(reply.tasks.len(), "task"))
 }
 
 fn amounts(list: Option<&pb::ResourceList>) -> String {

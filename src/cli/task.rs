@@ -11,6 +11,7 @@ use crate::server::pb;
 
 /// A task, given by its amounts, by the name of a stored one, or as a pod.
 #[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
 pub(super) struct TaskArgs {
     /// CPU that it asks for, such as 2 or 500m
     #[arg(long, value_name = "QUANTITY")]
@@ -30,14 +31,11 @@ pub(super) struct TaskArgs {
     /// A file with pods, YAML or JSON
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["cpu", "memory", "request", "annotation"])]
     file: Option<PathBuf>,
-    /// How the amounts of the file's pods are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = super::state_load::counting())]
-    derivation: Counting,
 }
 
 impl TaskArgs {
     /// The tasks of the question.
-    pub(super) fn tasks(&self) -> Result<Vec<pb::Task>, Failure> {
+    pub(super) fn tasks(&self, counting: Counting) -> Result<Vec<pb::Task>, Failure> {
         if let Some(name) = &self.task {
             return Ok(vec![pb::Task {
                 name: name.clone(),
@@ -45,16 +43,11 @@ impl TaskArgs {
             }]);
         }
         if let Some(file) = &self.file {
-            return pods(file, self.derivation);
+            return pods(file, counting);
         }
         let mut items: BTreeMap<String, String> = self.request.iter().cloned().collect();
         items.extend(self.cpu.clone().map(|amount| ("cpu".to_owned(), amount)));
         items.extend(self.memory.clone().map(|amount| ("memory".to_owned(), amount)));
-        if items.is_empty() && self.annotation.is_empty() {
-            return Err(Failure::said(
-                "error: no task: give --cpu, --memory or --request, or --task NAME of a stored one, or -f POD_FILE",
-            ));
-        }
         Ok(vec![pb::Task {
             annotations: self.annotation.iter().cloned().collect(),
             requests: Some(pb::ResourceList { items }),
