@@ -11,6 +11,9 @@ pub mod resource_name;
 mod table;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 pub use amounts::{Amounts, ResourceId, ResourceTable, TooManyResourcesError, Total, Totals};
 pub use chunk::{CHUNK, Chunk, Column, Mask, Vector};
 pub use class::{MIN_AMOUNT, Requested, TaskClass};
