@@ -13,6 +13,8 @@ mod worlds;
 mod writer;
 
 #[cfg(test)]
+mod session_tests;
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

@@ -11,10 +11,10 @@ use crate::engine::model::{
 
 /// A clock that tests turn by hand, in milliseconds.
 #[derive(Debug, Default)]
-struct HandClock(AtomicU64);
+pub(super) struct HandClock(AtomicU64);
 
 impl HandClock {
-    fn turn(&self, millis: u64) {
+    pub(super) fn turn(&self, millis: u64) {
         self.0.fetch_add(millis, Ordering::Relaxed);
     }
 }
@@ -29,7 +29,7 @@ impl Clock for HandClock {
     }
 }
 
-fn start() -> (Arc<State>, Arc<HandClock>) {
+pub(super) fn start() -> (Arc<State>, Arc<HandClock>) {
     let clock = Arc::new(HandClock::default());
     let options = StateOptions {
         epoch: 7,
@@ -39,7 +39,7 @@ fn start() -> (Arc<State>, Arc<HandClock>) {
     (State::start(options, Arc::clone(&clock) as _).unwrap(), clock)
 }
 
-fn node(name: &str, cpu: i64) -> Put {
+pub(super) fn node(name: &str, cpu: i64) -> Put {
     let allocatable = Amounts::from_iter([(ResourceId::CPU, cpu)]);
     Put::Node(Arc::new(NodeRecord {
         name: name.into(),
@@ -48,7 +48,7 @@ fn node(name: &str, cpu: i64) -> Put {
     }))
 }
 
-fn task(name: &str, node: &str, cpu: i64) -> Put {
+pub(super) fn task(name: &str, node: &str, cpu: i64) -> Put {
     let requests = Amounts::from_iter([(ResourceId::CPU, cpu), (ResourceId::PODS, 1)]);
     let (name, node) = (name.into(), node.into());
     Put::Task(TaskRecord {
@@ -60,7 +60,7 @@ fn task(name: &str, node: &str, cpu: i64) -> Put {
     })
 }
 
-fn batch(sequence: u64, kind: BatchKind, put: Vec<Put>) -> Batch {
+pub(super) fn batch(sequence: u64, kind: BatchKind, put: Vec<Put>) -> Batch {
     let put = put
         .into_iter()
         .enumerate()

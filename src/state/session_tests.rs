@@ -1,0 +1,290 @@
+//! Sessions: sequence, leases, ends; seen from inside, with a clock turned by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::tests::{HandClock, batch, node, start, task};
+use super::*;
+use crate::engine::cycle::{Change, Placement};
+use crate::engine::model::{TaskRecord, TaskStatus, View};
+use crate::engine::policy::Compatibility;
+
+const DOCUMENT: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
+
+async fn open(compatibility: Compatibility) -> (Arc<State>, Arc<HandClock>, Arc<str>) {
+    let (state, clock) = start();
+    let reload = Reload {
+        name: "default".into(),
+        document: DOCUMENT.into(),
+        expected_version: None,
+        dry_run: false,
+        strict: false,
+        compatibility,
+        origin: Origin::Rpc("test".to_owned()),
+    };
+    state.reload_policy(reload).await.unwrap();
+    let pending = |name: &str| match task(name, "", 100) {
+        Put::Task(record) => Put::Task(TaskRecord {
+            status: TaskStatus::Pending,
+            ..record
+        }),
+        other => other,
+    };
+    let put = vec![
+        node("n1", 4_000),
+        node("n2", 4_000),
+        pending("a/x"),
+        pending("a/y"),
+        task("a/r", "n1", 300),
+    ];
+    state.apply(batch(1, BatchKind::SnapshotLast, put)).await.unwrap();
+    let opened = state.open_session(question(None)).await.unwrap();
+    (state, clock, opened.session)
+}
+
+fn question(lease: Option<Duration>) -> OpenSession {
+    OpenSession {
+        ground: SessionGround::World {
+            policy: "default".into(),
+        },
+        batch: None,
+        lease,
+    }
+}
+
+fn allocate(task: &str, node: &str) -> Change {
+    Change::Allocate(Placement {
+        task: task.into(),
+        node: node.into(),
+        card: "".into(),
+    })
+}
+
+fn status(view: &View, task: &str) -> (TaskStatus, String) {
+    let stored = view.tasks().get(task).unwrap();
+    (stored.record.status, stored.record.node.to_string())
+}
+
+fn reason<T: std::fmt::Debug>(result: Result<T, StateError>) -> &'static str {
+    result.unwrap_err().reason()
+}
+
+#[tokio::test]
+async fn changes_are_numbered_applied_once_and_seen() {
+    let (state, _, session) = open(Compatibility::Corrected).await;
+    let stepped = state
+        .step(&session, 0, &[allocate("a/x", "n1"), allocate("a/y", "n2")])
+        .unwrap();
+    assert_eq!((stepped.applied_through, stepped.outcome.nodes.len()), (2, 2));
+    let again = state
+        .step(&session, 0, &[allocate("a/x", "n1"), allocate("a/y", "n2")])
+        .unwrap();
+    assert_eq!(
+        (again.applied_through, again.outcome.warnings.len()),
+        (2, 0),
+        "skipped, not done twice"
+    );
+    let tail = [allocate("a/y", "n2"), Change::Unallocate("a/x".into())];
+    let tail = state.step(&session, 1, &tail).unwrap();
+    assert_eq!(
+        (tail.applied_through, status(&tail.view, "a/x").0),
+        (3, TaskStatus::Pending)
+    );
+    assert_eq!(
+        reason(state.step(&session, 7, &[allocate("a/x", "n1")])),
+        "SEQUENCE_GAP"
+    );
+    assert_eq!(reason(state.step(&session, 2, &[])), "SEQUENCE_MISMATCH");
+    assert_eq!(
+        reason(state.step(&session, 0, &[allocate("a/x", "n1")])),
+        "SEQUENCE_MISMATCH",
+        "later changes exist"
+    );
+    assert_eq!(state.step(&session, 3, &[]).unwrap().applied_through, 3);
+    let untouched = state.world();
+    assert_eq!(
+        status(&untouched.view, "a/y").0,
+        TaskStatus::Pending,
+        "nothing of it shows outside"
+    );
+}
+
+#[tokio::test]
+async fn a_refused_change_leaves_nothing_of_its_batch() {
+    let (state, _, session) = open(Compatibility::Corrected).await;
+    let changes = [allocate("a/x", "n1"), Change::RollbackTo("nowhere".into())];
+    let error = state.step(&session, 0, &changes).unwrap_err();
+    assert_eq!(
+        (error.reason(), error.applied_through()),
+        ("UNKNOWN_SAVEPOINT", Some(0))
+    );
+    assert_eq!(status(&state.peek(&session).unwrap(), "a/x").0, TaskStatus::Pending);
+    // The whole is sent again, mended.
+    assert_eq!(state.step(&session, 0, &changes[..1]).unwrap().applied_through, 1);
+}
+
+#[tokio::test]
+async fn savepoints_bring_everything_back() {
+    for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
+        let (state, _, session) = open(compatibility).await;
+        let before = state.step(&session, 0, &[Change::Savepoint("s".into())]).unwrap();
+        let changes = [
+            allocate("a/x", "n1"),
+            Change::Evict("a/r".into()),
+            allocate("a/y", "n2"),
+        ];
+        let stepped = state.step(&session, 1, &changes).unwrap();
+        assert_eq!(status(&stepped.view, "a/r").0, TaskStatus::Releasing);
+        let after = state.step(&session, 4, &[Change::RollbackTo("s".into())]).unwrap();
+        assert_eq!(
+            (after.applied_through, after.outcome.nodes.len()),
+            (5, 2),
+            "both nodes are stale again"
+        );
+        assert!(before.view.nodes().eq(after.view.nodes()) && before.view.tasks().iter().eq(after.view.tasks().iter()));
+        let twice = state
+            .step(&session, 5, &[allocate("a/x", "n2"), Change::RollbackTo("s".into())])
+            .unwrap();
+        assert_eq!(status(&twice.view, "a/x").0, TaskStatus::Pending, "the mark stays");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_left_out_with_a_warning() {
+    let (state, _, session) = open(Compatibility::Corrected).await;
+    let changes = [
+        allocate("a/r", "n1"),
+        allocate("a/x", "nowhere"),
+        Change::Unevict("a/r".into()),
+        Change::Evict("a/ghost".into()),
+        Change::Unpipeline("a/x".into()),
+        Change::JobEnqueued("a/job".into()),
+    ];
+    let stepped = state.step(&session, 0, &changes).unwrap();
+    let warnings: Vec<(&str, &str)> = stepped
+        .outcome
+        .warnings
+        .iter()
+        .map(|warning| (warning.reason, &*warning.field))
+        .collect();
+    let expected = [
+        ("CHANGE_DOES_NOT_FIT", "changes[0].allocate"),
+        ("CHANGE_DOES_NOT_FIT", "changes[1].allocate"),
+        ("CHANGE_DOES_NOT_FIT", "changes[2].unevict"),
+        ("UNKNOWN_TASK", "changes[3].evict"),
+        ("CHANGE_DOES_NOT_FIT", "changes[4].unpipeline"),
+        ("UNKNOWN_JOB", "changes[5].job_enqueued"),
+    ];
+    assert_eq!(warnings, expected);
+    assert!(stepped.outcome.nodes.is_empty() && stepped.outcome.events.is_empty());
+    assert!(stepped.view.nodes().eq(state.world().view.nodes()));
+}
+
+#[tokio::test]
+async fn leases_end_sessions_but_not_under_a_question() {
+    let (state, clock, session) = open(Compatibility::Corrected).await;
+    clock.turn(29_000);
+    drop(state.step(&session, 0, &[]).unwrap());
+    clock.turn(29_000);
+    let held = state.step(&session, 0, &[]).unwrap();
+    clock.turn(60_000);
+    assert!(state.peek(&session).is_ok(), "a question is under way");
+    drop(held);
+    clock.turn(31_000);
+    assert_eq!(reason(state.step(&session, 0, &[])), "SESSION_EXPIRED");
+    assert_eq!(reason(state.close_session(&session)), "SESSION_EXPIRED");
+    assert_eq!(reason(state.step("never", 0, &[])), "SESSION_UNKNOWN");
+}
+
+#[tokio::test]
+async fn no_session_outlives_its_maximum_age() {
+    let (state, clock, session) = open(Compatibility::Corrected).await;
+    let held = state.step(&session, 0, &[]).unwrap();
+    clock.turn(601_000);
+    assert_eq!(reason(state.step(&session, 0, &[])), "SESSION_EXPIRED");
+    drop(held);
+}
+
+#[tokio::test]
+async fn closing_is_remembered_for_retries() {
+    let (state, clock, session) = open(Compatibility::Corrected).await;
+    drop(state.step(&session, 0, &[allocate("a/x", "n1")]).unwrap());
+    assert_eq!(state.close_session(&session).unwrap(), 1);
+    assert_eq!(
+        state.close_session(&session).unwrap(),
+        1,
+        "a retry gets the recorded outcome"
+    );
+    assert_eq!(reason(state.step(&session, 1, &[])), "SESSION_EXPIRED");
+    assert_eq!(state.session_count(), 0);
+    clock.turn(601_000);
+    state.sessions.sweep();
+    assert_eq!(
+        reason(state.close_session(&session)),
+        "SESSION_UNKNOWN",
+        "after ten minutes it is forgotten"
+    );
+}
+
+#[tokio::test]
+async fn nothing_of_others_shows_in_a_session() {
+    let (state, _, session) = open(Compatibility::Corrected).await;
+    let pinned = state.step(&session, 0, &[]).unwrap();
+    state
+        .apply(batch(2, BatchKind::SnapshotLast, vec![node("n9", 1)]))
+        .await
+        .unwrap();
+    let seen = state.step(&session, 0, &[allocate("a/x", "n2")]).unwrap();
+    assert_eq!(status(&seen.view, "a/x"), (TaskStatus::Allocated, "n2".to_owned()));
+    assert_eq!((seen.revision, seen.view.node_count()), (pinned.revision, 2));
+    assert_eq!(
+        pinned.view.node_named("n2").unwrap().usage.used.iter().count(),
+        0,
+        "what was handed out stays"
+    );
+}
+
+#[tokio::test]
+async fn sessions_are_bounded() {
+    let clock = Arc::new(HandClock::default());
+    let limits = Limits {
+        sessions: 2,
+        session_changes: 3,
+        session_savepoints: 1,
+        ..Limits::default()
+    };
+    let state = State::start(
+        StateOptions {
+            limits,
+            ..StateOptions::default()
+        },
+        Arc::clone(&clock) as _,
+    )
+    .unwrap();
+    let compiled = crate::engine::policy::compile(DOCUMENT, &Default::default()).unwrap();
+    let policy = Arc::new(crate::engine::PolicyInForce {
+        name: "inline".into(),
+        version: 0,
+        hash: hash(DOCUMENT),
+        policy: compiled.policy,
+    });
+    let inline = || OpenSession {
+        ground: SessionGround::Inline {
+            view: Box::new(state.world().view.clone()),
+            policy: Arc::clone(&policy),
+        },
+        ..question(None)
+    };
+    let first = state.open_session(inline()).await.unwrap().session;
+    state.open_session(inline()).await.unwrap();
+    assert_eq!(reason(state.open_session(inline()).await), "LIMIT_EXCEEDED");
+    let evict = || Change::Evict("x".into());
+    assert_eq!(
+        reason(state.step(&first, 0, &[evict(), evict(), evict(), evict()])),
+        "LIMIT_EXCEEDED"
+    );
+    let mark = || Change::Savepoint("m".into());
+    assert_eq!(reason(state.step(&first, 0, &[mark(), mark()])), "LIMIT_EXCEEDED");
+    clock.turn(31_000);
+    assert!(state.open_session(inline()).await.is_ok(), "expired ones make room");
+}
