@@ -7,7 +7,7 @@ use super::tests::{HandClock, batch, node, start, task};
 use super::*;
 use crate::engine::cycle::{Change, Placement};
 use crate::engine::model::{TaskRecord, TaskStatus, View};
-use crate::engine::policy::Compatibility;
+use crate::engine::policy::{Compatibility, CompileOptions, compile};
 
 const DOCUMENT: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
 
@@ -23,12 +23,14 @@ async fn open(compatibility: Compatibility) -> (Arc<State>, Arc<HandClock>, Arc<
         origin: Origin::Rpc("test".to_owned()),
     };
     state.reload_policy(reload).await.unwrap();
-    let pending = |name: &str| match task(name, "", 100) {
-        Put::Task(record) => Put::Task(TaskRecord {
+    let pending = |name: &str| {
+        let Put::Task(record) = task(name, "", 100) else {
+            panic!("a task")
+        };
+        Put::Task(TaskRecord {
             status: TaskStatus::Pending,
             ..record
-        }),
-        other => other,
+        })
     };
     let put = vec![
         node("n1", 4_000),
@@ -261,7 +263,7 @@ async fn sessions_are_bounded() {
         Arc::clone(&clock) as _,
     )
     .unwrap();
-    let compiled = crate::engine::policy::compile(DOCUMENT, &Default::default()).unwrap();
+    let compiled = compile(DOCUMENT, &CompileOptions::default()).unwrap();
     let policy = Arc::new(crate::engine::PolicyInForce {
         name: "inline".into(),
         version: 0,

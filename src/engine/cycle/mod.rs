@@ -20,7 +20,7 @@ mod upstream;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::model::{JobPhase, JobRecord, Problem, ProblemKind, Slot, Table, TaskRecord, TaskStatus, View};
+use super::model::{JobPhase, JobRecord, Kind, Problem, ProblemKind, Slot, Table, TaskRecord, TaskStatus, View};
 use super::policy::Compatibility;
 use upstream::Upstream;
 
@@ -356,8 +356,9 @@ impl State {
             },
             &stored.source,
         );
-        self.view
-            .set_invalid(super::model::Kind::Task, task, stored.invalid.clone());
+        if stored.invalid.is_some() {
+            self.view.set_invalid(Kind::Task, task, stored.invalid.clone());
+        }
     }
 
     fn touch(&mut self, nodes: &[&str], job: &str, outcome: &mut Outcome) {
@@ -398,8 +399,9 @@ impl State {
             },
             &stored.source,
         );
-        self.view
-            .set_invalid(super::model::Kind::Job, job, stored.invalid.clone());
+        if stored.invalid.is_some() {
+            self.view.set_invalid(Kind::Job, job, stored.invalid.clone());
+        }
     }
 }
 
