@@ -11,7 +11,11 @@
 //! answer into bytes. `state` is the only place that changes anything; it publishes Worlds.
 
 #[cfg(feature = "server")]
+pub mod app;
+#[cfg(feature = "server")]
 pub mod cli;
+#[cfg(feature = "server")]
+pub mod config;
 #[cfg(feature = "server")]
 pub mod derive;
 pub mod engine;
@@ -21,3 +25,5 @@ pub mod import;
 pub mod server;
 #[cfg(feature = "server")]
 pub mod state;
+#[cfg(feature = "server")]
+pub mod telemetry;

@@ -1,0 +1,294 @@
+//! The composition root: builds state, services and listeners, and owns the order in which they stop.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+
+use crate::config::Config;
+use crate::server::convert::ground::DEFAULT_POLICY;
+use crate::server::probe::Probe;
+use crate::server::{BUILT_IN_POLICY, Edge, pb};
+use crate::state::{Origin, PolicyError, Reload, State, StateOptions, SystemClock};
+use crate::telemetry::{MeasureLayer, Metrics, ReloadOutcome};
+
+/// Calls under way on one connection.
+const CALLS_PER_CONNECTION: u32 = 256;
+/// A connection that is silent for so long is asked whether it lives.
+const KEEPALIVE: Duration = Duration::from_mins(1);
+
+/// Why a server did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address is taken, or not this machine's.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The policy file cannot be read.
+    #[error("cannot read the policy file {}: {source}", path.display())]
+    PolicyFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The policy is not served.
+    #[error("{0}")]
+    Policy(PolicyError),
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// The reflection service refuses the descriptors.
+    #[error("server reflection: {0}")]
+    Reflection(String),
+    /// A listener failed.
+    #[error("the {what} server failed: {message}")]
+    Transport {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        message: String,
+    },
+}
+
+/// A server that listens but does not answer yet.
+#[derive(Debug)]
+pub struct Bound {
+    config: Config,
+    grpc: TcpListener,
+    http: TcpListener,
+    grpc_address: SocketAddr,
+    http_address: SocketAddr,
+    state: Arc<State>,
+    metrics: Arc<Metrics>,
+}
+
+/// Serves until `shutdown` completes, then drains.
+///
+/// # Errors
+/// The server cannot start, or a listener fails.
+pub async fn serve(config: Config, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<(), ServeError> {
+    bind(config).await?.run(shutdown).await
+}
+
+/// Loads the policy, starts the state and listens.
+///
+/// # Errors
+/// The policy is refused, or an address cannot be had.
+pub async fn bind(config: Config) -> Result<Bound, ServeError> {
+    let options = StateOptions {
+        limits: config.limits.clone(),
+        epoch: random(),
+        expected_sources: config.expected_sources.clone(),
+    };
+    let state = State::start(options, Arc::new(SystemClock::default())).map_err(ServeError::Thread)?;
+    let metrics = Arc::new(Metrics::new());
+    load_policy(&config, &state, &metrics).await?;
+    let (grpc, grpc_address) = listen(config.grpc_address).await?;
+    let (http, http_address) = listen(config.http_address).await?;
+    Ok(Bound {
+        config,
+        grpc,
+        http,
+        grpc_address,
+        http_address,
+        state,
+        metrics,
+    })
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let bind = async {
+        let listener = TcpListener::bind(address).await?;
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    bind.await.map_err(|source| ServeError::Bind { address, source })
+}
+
+async fn load_policy(config: &Config, state: &State, metrics: &Metrics) -> Result<(), ServeError> {
+    let (document, origin) = match &config.policy_file {
+        None => (BUILT_IN_POLICY.to_owned(), Origin::BuiltIn),
+        Some(path) => match std::fs::read_to_string(path) {
+            Ok(document) => (document, Origin::File(path.display().to_string())),
+            Err(source) => {
+                let path = path.clone();
+                return Err(ServeError::PolicyFile { path, source });
+            }
+        },
+    };
+    let reload = Reload {
+        name: Arc::from(DEFAULT_POLICY),
+        document: document.into(),
+        expected_version: None,
+        dry_run: false,
+        strict: false,
+        compatibility: config.compatibility,
+        origin,
+    };
+    let reloaded = state.reload_policy(reload).await;
+    metrics.reloaded(ReloadOutcome::of(&reloaded));
+    match reloaded {
+        Ok(reloaded) => {
+            for warning in reloaded.version.report.warnings() {
+                tracing::warn!(%warning, "policy");
+            }
+            Ok(())
+        }
+        Err(error) => {
+            if let PolicyError::Refused(refusal) = &error {
+                for fault in refusal.report.faults() {
+                    tracing::error!(%fault, "policy");
+                }
+            }
+            Err(ServeError::Policy(error))
+        }
+    }
+}
+
+/// A number that no other start of the process is likely to have.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+impl Bound {
+    /// Where gRPC is served.
+    pub fn grpc_address(&self) -> SocketAddr {
+        self.grpc_address
+    }
+
+    /// Where probes and metrics are served.
+    pub fn http_address(&self) -> SocketAddr {
+        self.http_address
+    }
+
+    /// The state behind the services.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Answers until `shutdown` completes, then drains: `NOT_SERVING`, no new connections, calls under way finish, and
+    /// what is left after the deadline is cut.
+    ///
+    /// # Errors
+    /// A listener fails.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<(), ServeError> {
+        let Self {
+            config,
+            grpc,
+            http,
+            grpc_address,
+            http_address,
+            state,
+            metrics,
+        } = self;
+        let (drain, draining) = watch::channel(false);
+        let (stop, stopping) = watch::channel(false);
+        let edge = Edge::new(
+            Arc::clone(&state),
+            Arc::clone(&metrics),
+            config.messages,
+            draining.clone(),
+            random(),
+        );
+        let probe = Probe {
+            state,
+            metrics: Arc::clone(&metrics),
+            expected_sources: config.expected_sources.clone(),
+            draining,
+        };
+        let mut grpc = spawn_grpc(grpc, &edge, metrics, probe.clone(), stopping)?;
+        let (quit, quitting) = watch::channel(false);
+        let mut http = tokio::spawn(async move {
+            let quitting = turned(quitting);
+            axum::serve(http, probe.router()).with_graceful_shutdown(quitting).await
+        });
+        tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
+        tokio::select! {
+            () = shutdown => {}
+            ended = &mut grpc => return Err(failed("gRPC", ended.map(|ended| ended.map_err(|error| error.to_string())))),
+            ended = &mut http => return Err(failed("HTTP", ended.map(|ended| ended.map_err(|error| error.to_string())))),
+        }
+        tracing::info!("draining");
+        drain.send_replace(true);
+        tokio::time::sleep(config.drain_delay).await;
+        stop.send_replace(true);
+        finish("gRPC", grpc, config.drain_deadline).await;
+        quit.send_replace(true);
+        finish("HTTP", http, config.drain_deadline).await;
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+type GrpcTask = JoinHandle<Result<(), tonic::transport::Error>>;
+
+fn spawn_grpc(
+    listener: TcpListener,
+    edge: &Arc<Edge>,
+    metrics: Arc<Metrics>,
+    probe: Probe,
+    stopping: watch::Receiver<bool>,
+) -> Result<GrpcTask, ServeError> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(pb::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .map_err(|error| ServeError::Reflection(error.to_string()))?;
+    tokio::spawn(probe.follow(reporter));
+    let server = Server::builder()
+        .tcp_nodelay(true)
+        .max_concurrent_streams(CALLS_PER_CONNECTION)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_adaptive_window(Some(true))
+        .layer(MeasureLayer(metrics))
+        .add_routes(edge.routes())
+        .add_service(health)
+        .add_service(reflection);
+    let incoming = TcpListenerStream::new(listener);
+    Ok(tokio::spawn(
+        server.serve_with_incoming_shutdown(incoming, turned(stopping)),
+    ))
+}
+
+/// Completes when the flag turns true, or can no longer turn.
+async fn turned(mut flag: watch::Receiver<bool>) {
+    // Without a sender there is nobody left to serve for, so an error ends the wait, too.
+    let _ = flag.wait_for(|turned| *turned).await.is_ok();
+}
+
+fn failed(what: &'static str, ended: Result<Result<(), String>, tokio::task::JoinError>) -> ServeError {
+    let message = match ended {
+        Ok(Ok(())) => "it ended by itself".to_owned(),
+        Ok(Err(message)) => message,
+        Err(error) => error.to_string(),
+    };
+    ServeError::Transport { what, message }
+}
+
+/// Waits for a server to end, but not beyond the deadline.
+async fn finish<E: std::fmt::Display>(what: &'static str, mut task: JoinHandle<Result<(), E>>, deadline: Duration) {
+    match tokio::time::timeout(deadline, &mut task).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!(what, %error, "stopped with an error"),
+        Ok(Err(error)) => tracing::warn!(what, %error, "stopped with an error"),
+        Err(_) => {
+            tracing::warn!(what, "calls under way were cut at the deadline");
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Amounts: Kubernetes quantities to the engine's integers, and back.
+
+use std::sync::Arc;
+
+use crate::engine::model::quantity::Quantity;
+use crate::engine::model::resource_name::{AmountError, ResourceKind, amount, format_amount};
+use crate::engine::model::{Amounts, ProblemKind, ResourceId, ResourceTable, TooManyResourcesError, Totals};
+use crate::server::pb;
+
+use super::reader::Reader;
+
+/// Most resources in one list.
+pub const LIST_RESOURCES: usize = 256;
+/// Most resource names that a question may use and the state not know.
+pub const QUESTION_RESOURCES: usize = 256;
+
+/// Where resource names become numbers.
+pub trait Names {
+    /// The id of a name that is known.
+    fn known(&self, name: &str) -> Option<ResourceId>;
+
+    /// The id of a name, which becomes known.
+    ///
+    /// # Errors
+    /// There are too many names.
+    fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError>;
+}
+
+/// The names of a View, and those that one question adds for itself: a question must not fill the state's table.
+#[derive(Debug)]
+pub struct QuestionNames {
+    table: Arc<ResourceTable>,
+    limit: usize,
+}
+
+impl QuestionNames {
+    /// Starts from the names of a View.
+    pub fn new(table: &Arc<ResourceTable>) -> Self {
+        Self {
+            limit: table.len() + QUESTION_RESOURCES,
+            table: Arc::clone(table),
+        }
+    }
+
+    /// All names, the added ones included.
+    pub fn into_table(self) -> Arc<ResourceTable> {
+        self.table
+    }
+}
+
+impl Names for QuestionNames {
+    fn known(&self, name: &str) -> Option<ResourceId> {
+        self.table.get(name)
+    }
+
+    fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError> {
+        let limit = self.limit;
+        Arc::make_mut(&mut self.table).intern(name, limit)
+    }
+}
+
+impl Reader<'_> {
+    /// Reads a list of amounts. Names that nobody counts are dropped with a warning.
+    pub(super) fn amounts(&mut self, field: &'static str, list: pb::ResourceList) -> Amounts {
+        let pb::ResourceList { items } = list;
+        if items.len() > LIST_RESOURCES {
+            let message = format!("{} resources; the limit is {LIST_RESOURCES}", items.len());
+            self.problem(ProblemKind::Exhausted, "TOO_MANY_RESOURCES", field.to_owned(), message);
+            return Amounts::default();
+        }
+        let mut amounts = Amounts::default();
+        for (name, text) in &items {
+            if let Some((id, amount)) = self.amount(field, name, text) {
+                amounts.set(id, amount);
+            }
+        }
+        amounts
+    }
+
+    /// Reads a list of amounts that may be absent.
+    pub(super) fn optional(&mut self, field: &'static str, list: Option<pb::ResourceList>) -> Option<Amounts> {
+        list.map(|list| self.amounts(field, list))
+    }
+
+    /// Reads a list of which only cpu and memory have a meaning; the rest is dropped with a warning.
+    pub(super) fn cpu_and_memory(&mut self, field: &'static str, list: Option<pb::ResourceList>) -> Option<Amounts> {
+        let amounts = self.amounts(field, list?);
+        let (kept, dropped): (Vec<_>, Vec<_>) = amounts
+            .iter()
+            .partition(|(id, _)| matches!(*id, ResourceId::CPU | ResourceId::MEMORY));
+        if !dropped.is_empty() {
+            let message = "only cpu and memory count here; the other resources are dropped";
+            self.warning("IGNORED_RESOURCE", field.to_owned(), message.to_owned());
+        }
+        Some(kept.into_iter().collect())
+    }
+
+    fn amount(&mut self, field: &'static str, name: &str, text: &str) -> Option<(ResourceId, i64)> {
+        let known = self.names.known(name);
+        let place = || format!("{field}.items[{name}]");
+        if known.is_none() && ResourceKind::of(name) == ResourceKind::Uncounted {
+            let message = format!("`{name}` is no resource that schedulers count; it is dropped");
+            self.warning("UNCOUNTED_RESOURCE", place(), message);
+            return None;
+        }
+        let quantity = match Quantity::parse(text) {
+            Ok(quantity) => quantity,
+            Err(error) => {
+                self.problem(ProblemKind::Invalid, "INVALID_QUANTITY", place(), error.to_string());
+                return None;
+            }
+        };
+        let amount = match amount(name, &quantity) {
+            Ok(amount) => amount,
+            Err(error) => {
+                let reason = match error {
+                    AmountError::Negative { .. } => "NEGATIVE_QUANTITY",
+                    AmountError::TooLarge { .. } => "QUANTITY_TOO_LARGE",
+                };
+                self.problem(ProblemKind::Invalid, reason, place(), error.to_string());
+                return None;
+            }
+        };
+        let id = match known.map_or_else(|| self.names.intern(name), Ok) {
+            Ok(id) => id,
+            Err(error) => {
+                self.problem(ProblemKind::Exhausted, "TOO_MANY_RESOURCES", place(), error.to_string());
+                return None;
+            }
+        };
+        Some((id, amount))
+    }
+}
+
+/// Amounts as canonical quantities.
+pub(super) fn resource_list(amounts: &Amounts, resources: &ResourceTable) -> pb::ResourceList {
+    let items = amounts.iter().map(|(id, amount)| {
+        let name = resources.name(id);
+        (name.to_owned(), format_amount(name, amount.into()))
+    });
+    pb::ResourceList { items: items.collect() }
+}
+
+/// Amounts of an answer: cpu, memory, then by name.
+pub(super) fn answer_amounts(
+    amounts: impl Iterator<Item = (ResourceId, i128)>,
+    resources: &ResourceTable,
+) -> Vec<pb::Amount> {
+    let mut amounts: Vec<_> = amounts
+        .map(|(id, amount)| {
+            let rank = match id {
+                ResourceId::CPU => 0,
+                ResourceId::MEMORY => 1,
+                _ => 2,
+            };
+            (rank, resources.name(id), amount)
+        })
+        .collect();
+    amounts.sort_unstable();
+    let amount = |(_, name, amount): (u8, &str, i128)| pb::Amount {
+        resource: name.to_owned(),
+        value: amount as f64,
+    };
+    amounts.into_iter().map(amount).collect()
+}
+
+/// Totals of an answer.
+pub(super) fn answer_totals(totals: &Totals, resources: &ResourceTable) -> Vec<pb::Amount> {
+    answer_amounts(totals.iter(), resources)
+}

@@ -1,0 +1,180 @@
+//! Batches of records by a source, and their outcomes.
+
+use std::sync::Arc;
+
+use crate::engine::model::{Kind, Problem, ResourceId, ResourceTable, TooManyResourcesError};
+use crate::server::pb;
+use crate::server::status::{Failure, code_of};
+use crate::state::{Batch, BatchKind, BatchOutcome, Put, ResourceNames, Resync};
+
+use super::amounts::Names;
+use super::reader::{Declared, NAME_BYTES, Reader};
+
+/// The names that all records share.
+#[derive(Debug)]
+pub struct SharedNames<'a> {
+    shared: &'a ResourceNames,
+    snapshot: Arc<ResourceTable>,
+}
+
+impl<'a> SharedNames<'a> {
+    /// The shared names; what is known now is looked up without a lock.
+    pub fn new(shared: &'a ResourceNames) -> Self {
+        Self {
+            shared,
+            snapshot: shared.snapshot(),
+        }
+    }
+}
+
+impl Names for SharedNames<'_> {
+    fn known(&self, name: &str) -> Option<ResourceId> {
+        self.snapshot.get(name)
+    }
+
+    fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError> {
+        let id = self.shared.intern(name)?;
+        self.snapshot = self.shared.snapshot();
+        Ok(id)
+    }
+}
+
+/// Reads a batch. A record that cannot be read is refused alone.
+///
+/// # Errors
+/// The batch as a whole makes no sense.
+pub fn batch(batch: pb::Batch, names: &mut dyn Names, declared: &Declared) -> Result<Batch, Failure> {
+    let pb::Batch {
+        source,
+        source_epoch,
+        sequence,
+        kind,
+        put,
+        remove,
+        snapshot_part,
+    } = batch;
+    if source.is_empty() || source.len() > NAME_BYTES {
+        let message = format!("batch.source: a source needs a name of 1 to {NAME_BYTES} bytes");
+        return Err(Failure::invalid("SOURCE_INVALID", message));
+    }
+    let kind = match pb::BatchKind::try_from(kind) {
+        Ok(pb::BatchKind::Unspecified | pb::BatchKind::Delta) => BatchKind::Delta,
+        Ok(pb::BatchKind::SnapshotPart) => BatchKind::SnapshotPart,
+        Ok(pb::BatchKind::SnapshotLast) => BatchKind::SnapshotLast,
+        Err(_) => {
+            let message = format!("batch.kind: {kind} is no value of this field");
+            return Err(Failure::invalid("INVALID_ENUM", message));
+        }
+    };
+    let mut batch = Batch {
+        source: source.into(),
+        source_epoch,
+        sequence,
+        kind,
+        part: snapshot_part,
+        remove: removals(remove.unwrap_or_default()),
+        ..Batch::default()
+    };
+    cluster(put.unwrap_or_default(), &mut Reader::new(names, declared), &mut batch);
+    Ok(batch)
+}
+
+/// Reads the records of a cluster into a batch.
+pub(super) fn cluster(cluster: pb::Cluster, reader: &mut Reader<'_>, batch: &mut Batch) {
+    let pb::Cluster {
+        nodes,
+        queues,
+        jobs,
+        tasks,
+    } = cluster;
+    batch.put.reserve(nodes.len() + queues.len() + jobs.len() + tasks.len());
+    for (i, node) in nodes.into_iter().enumerate() {
+        let record = reader.node(node);
+        take(Put::Node(Arc::new(record)), reader, batch, format!("put.nodes[{i}]"));
+    }
+    for (i, queue) in queues.into_iter().enumerate() {
+        let record = reader.queue(queue);
+        take(Put::Queue(record), reader, batch, format!("put.queues[{i}]"));
+    }
+    for (i, job) in jobs.into_iter().enumerate() {
+        let record = reader.job(job);
+        take(Put::Job(record), reader, batch, format!("put.jobs[{i}]"));
+    }
+    for (i, task) in tasks.into_iter().enumerate() {
+        let record = reader.stored_task(task);
+        take(Put::Task(record), reader, batch, format!("put.tasks[{i}]"));
+    }
+}
+
+fn take(put: Put, reader: &mut Reader<'_>, batch: &mut Batch, place: String) {
+    let found = reader.take();
+    if found.is_empty() {
+        batch.put.push((put, place));
+        return;
+    }
+    let found = found.within(&place);
+    batch.warnings.extend(found.warnings);
+    if found.problems.is_empty() {
+        batch.put.push((put, place));
+    } else {
+        let (kind, name) = put.key();
+        batch.refused.push((kind, Arc::clone(name), found.problems));
+    }
+}
+
+fn removals(removals: pb::Removals) -> Vec<(Kind, Arc<str>)> {
+    let pb::Removals {
+        nodes,
+        queues,
+        jobs,
+        tasks,
+    } = removals;
+    let of = |kind: Kind, names: Vec<String>| names.into_iter().map(move |name| (kind, Arc::from(name)));
+    of(Kind::Node, nodes)
+        .chain(of(Kind::Queue, queues))
+        .chain(of(Kind::Job, jobs))
+        .chain(of(Kind::Task, tasks))
+        .collect()
+}
+
+/// The reply to a batch.
+pub fn outcome(outcome: BatchOutcome) -> pb::BatchOutcome {
+    let BatchOutcome {
+        position,
+        revision,
+        refused,
+        warnings,
+        resync,
+    } = outcome;
+    pb::BatchOutcome {
+        position: Some(super::position(&position)),
+        revision: Some(super::revision(revision)),
+        refused: problems(&refused),
+        resync: resync.map(|Resync { reason, message }| pb::Resync {
+            reason: reason.word().to_owned(),
+            message,
+        }),
+        warnings: problems(&warnings),
+    }
+}
+
+/// Problems as the wire has them.
+pub fn problems(problems: &[Problem]) -> Vec<pb::Problem> {
+    problems.iter().map(problem).collect()
+}
+
+/// A problem as the wire has it.
+pub fn problem(problem: &Problem) -> pb::Problem {
+    let Problem {
+        kind,
+        reason,
+        message,
+        field,
+    } = problem;
+    pb::Problem {
+        code: code_of(*kind).into(),
+        reason: (*reason).to_owned(),
+        message: message.clone(),
+        field: field.clone(),
+    }
+}

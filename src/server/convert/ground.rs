@@ -1,0 +1,233 @@
+//! What a question stands on: shared state, a step of a session, or a cluster and policy sent along.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::cycle::{Change, Placement};
+use crate::engine::{Position, Revision};
+use crate::server::pb;
+use crate::server::status::Failure;
+
+use super::reader::NAME_BYTES;
+
+/// Name of the policy when none is said.
+pub const DEFAULT_POLICY: &str = "default";
+/// Most source positions that one question waits for.
+pub const POSITIONS: usize = 64;
+
+/// What a question stands on.
+#[derive(Clone, Debug)]
+pub enum Ground {
+    /// Shared state.
+    World(WorldGround),
+    /// A step of a session.
+    Session(Step),
+    /// A cluster and policy sent along.
+    Inline(Box<InlineGround>),
+}
+
+/// Shared state under a policy.
+#[derive(Clone, Debug)]
+pub struct WorldGround {
+    /// Policy name.
+    pub policy: Arc<str>,
+    /// Wait until this revision is visible.
+    pub at_least: Option<Revision>,
+    /// Wait until these positions are visible.
+    pub positions: Vec<Position>,
+    /// How long to wait.
+    pub max_wait: Duration,
+}
+
+/// A step of a session.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The session.
+    pub session: String,
+    /// Number of changes before these.
+    pub after: u64,
+    /// Changes that ride along.
+    pub changes: Vec<Change>,
+}
+
+/// A cluster and policy sent along.
+#[derive(Clone, Debug)]
+pub struct InlineGround {
+    /// The whole cluster.
+    pub cluster: pb::Cluster,
+    /// Policy document; empty: the built-in one.
+    pub document: String,
+    /// Compatibility where the document does not say.
+    pub compatibility: String,
+}
+
+/// Reads a ground and the node table that the question's slots refer to.
+///
+/// # Errors
+/// It contradicts itself, or asks for what this server does not have.
+pub fn ground(ground: Option<pb::Ground>) -> Result<(Ground, Option<pb::NodeTableVersion>), Failure> {
+    let pb::Ground { ground, node_table } = ground.unwrap_or_default();
+    let ground = match ground {
+        None => Ground::World(world(pb::World::default())?),
+        Some(pb::ground::Ground::World(ground)) => Ground::World(world(ground)?),
+        Some(pb::ground::Ground::Session(step)) => Ground::Session(session(step)?),
+        Some(pb::ground::Ground::Inline(ground)) => Ground::Inline(Box::new(inline(ground)?)),
+    };
+    Ok((ground, node_table))
+}
+
+fn world(world: pb::World) -> Result<WorldGround, Failure> {
+    let pb::World {
+        policy,
+        profile,
+        at_least,
+        positions,
+        max_wait,
+    } = world;
+    no_profile("ground.world.profile", &profile)?;
+    if positions.len() > POSITIONS {
+        let message = format!("ground.world.positions: at most {POSITIONS}");
+        return Err(Failure::exhausted("TOO_MANY_POSITIONS", message));
+    }
+    Ok(WorldGround {
+        policy: policy_name(policy),
+        at_least: at_least.map(|pb::Revision { epoch, number }| Revision { epoch, number }),
+        positions: positions.into_iter().map(position).collect(),
+        max_wait: duration("ground.world.max_wait", max_wait)?.unwrap_or_default(),
+    })
+}
+
+fn position(position: pb::SourcePosition) -> Position {
+    let pb::SourcePosition {
+        source,
+        source_epoch,
+        sequence,
+    } = position;
+    Position {
+        source: source.into(),
+        source_epoch,
+        sequence,
+    }
+}
+
+/// The policy name that a request means.
+pub fn policy_name(name: String) -> Arc<str> {
+    if name.is_empty() {
+        Arc::from(DEFAULT_POLICY)
+    } else {
+        name.into()
+    }
+}
+
+/// Only a `KubeSchedulerConfiguration` has profiles.
+fn no_profile(field: &str, profile: &str) -> Result<(), Failure> {
+    if profile.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{field}: the policy has no profile `{profile}`");
+    Err(Failure::not_found("PROFILE_UNKNOWN", message).with("profile", profile))
+}
+
+fn inline(inline: pb::Inline) -> Result<InlineGround, Failure> {
+    let pb::Inline {
+        cluster,
+        policy_document,
+        profile,
+        compatibility,
+    } = inline;
+    no_profile("ground.inline.profile", &profile)?;
+    Ok(InlineGround {
+        cluster: cluster.unwrap_or_default(),
+        document: policy_document,
+        compatibility,
+    })
+}
+
+/// Reads a step of a session.
+///
+/// # Errors
+/// A change that says nothing, or too much.
+pub fn session(step: pb::SessionStep) -> Result<Step, Failure> {
+    let pb::SessionStep {
+        session,
+        after,
+        changes,
+    } = step;
+    let mut read = Vec::with_capacity(changes.len());
+    for (i, pb::Change { change }) in changes.into_iter().enumerate() {
+        let field = || format!("ground.session.changes[{i}]");
+        let Some(change) = change else {
+            let message = format!("{}: says nothing that this server knows", field());
+            return Err(Failure::invalid("CHANGE_UNKNOWN", message));
+        };
+        let change = self::change(change);
+        if let Some(long) = names(&change).into_iter().find(|name| name.len() > NAME_BYTES) {
+            let message = format!("{}: {} bytes; the limit is {NAME_BYTES}", field(), long.len());
+            return Err(Failure::invalid("NAME_TOO_LONG", message));
+        }
+        read.push(change);
+    }
+    Ok(Step {
+        session,
+        after,
+        changes: read,
+    })
+}
+
+fn change(change: pb::change::Change) -> Change {
+    use pb::change::Change as Wire;
+    match change {
+        Wire::Allocate(at) => Change::Allocate(placement(at)),
+        Wire::Pipeline(at) => Change::Pipeline(placement(at)),
+        Wire::Evict(task) => Change::Evict(task.into()),
+        Wire::Unallocate(task) => Change::Unallocate(task.into()),
+        Wire::Unpipeline(task) => Change::Unpipeline(task.into()),
+        Wire::Unevict(task) => Change::Unevict(task.into()),
+        Wire::BindFailed(task) => Change::BindFailed(task.into()),
+        Wire::JobEnqueued(job) => Change::JobEnqueued(job.into()),
+        Wire::Savepoint(name) => Change::Savepoint(name.into()),
+        Wire::RollbackTo(name) => Change::RollbackTo(name.into()),
+    }
+}
+
+fn placement(at: pb::TaskOnNode) -> Placement {
+    let pb::TaskOnNode { task, node, card } = at;
+    Placement {
+        task: task.into(),
+        node: node.into(),
+        card: card.into(),
+    }
+}
+
+fn names(change: &Change) -> Vec<&str> {
+    match change {
+        Change::Allocate(Placement { task, node, card }) | Change::Pipeline(Placement { task, node, card }) => {
+            vec![task, node, card]
+        }
+        Change::Evict(name)
+        | Change::Unallocate(name)
+        | Change::Unpipeline(name)
+        | Change::Unevict(name)
+        | Change::BindFailed(name)
+        | Change::JobEnqueued(name)
+        | Change::Savepoint(name)
+        | Change::RollbackTo(name) => vec![name],
+    }
+}
+
+/// Reads a length of time.
+///
+/// # Errors
+/// It is negative or not a time at all.
+pub fn duration(field: &str, duration: Option<prost_types::Duration>) -> Result<Option<Duration>, Failure> {
+    let Some(duration) = duration else {
+        return Ok(None);
+    };
+    match Duration::try_from(duration) {
+        Ok(duration) => Ok(Some(duration)),
+        Err(_) => Err(Failure::invalid(
+            "INVALID_DURATION",
+            format!("{field}: must not be negative"),
+        )),
+    }
+}

@@ -1,0 +1,36 @@
+//! Wire to model and back; nothing else. Every message is taken apart by field, so that a new field breaks the build.
+
+pub mod amounts;
+pub mod answer;
+pub mod batch;
+pub mod ground;
+pub mod inline;
+pub mod listing;
+pub mod nodes;
+pub mod policy;
+pub mod question;
+pub mod reader;
+mod records;
+
+use crate::engine::{Position, Revision};
+use crate::server::pb;
+
+/// State's age as the wire has it.
+pub fn revision(revision: Revision) -> pb::Revision {
+    let Revision { epoch, number } = revision;
+    pb::Revision { epoch, number }
+}
+
+/// A source's position as the wire has it.
+pub fn position(position: &Position) -> pb::SourcePosition {
+    let Position {
+        source,
+        source_epoch,
+        sequence,
+    } = position;
+    pb::SourcePosition {
+        source: source.to_string(),
+        source_epoch: *source_epoch,
+        sequence: *sequence,
+    }
+}

@@ -1,0 +1,196 @@
+//! Records as they arrive: nodes, queues, jobs and tasks.
+
+use crate::engine::model::{
+    Amounts, JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceId, TaskRecord, TaskStatus,
+};
+use crate::server::pb;
+
+use super::reader::Reader;
+
+impl Reader<'_> {
+    /// Reads a node.
+    pub(super) fn node(&mut self, node: pb::Node) -> NodeRecord {
+        let pb::Node {
+            name,
+            uid,
+            labels,
+            allocatable,
+            oversubscription,
+            ready,
+            unschedulable,
+            unattributed_used,
+            unattributed_nonzero_used,
+        } = node;
+        NodeRecord {
+            name: self.key(name),
+            uid: self.name("uid", uid),
+            labels: self.texts("labels", labels, |declared| &declared.node_labels),
+            allocatable: self.optional("allocatable", allocatable).unwrap_or_default(),
+            oversubscription: self.optional("oversubscription", oversubscription),
+            ready,
+            unschedulable,
+            unattributed_used: self.optional("unattributed_used", unattributed_used),
+            unattributed_nonzero_used: self.cpu_and_memory("unattributed_nonzero_used", unattributed_nonzero_used),
+        }
+    }
+
+    /// Reads a queue.
+    pub(super) fn queue(&mut self, queue: pb::Queue) -> QueueRecord {
+        let pb::Queue {
+            name,
+            uid,
+            creation_time,
+            annotations,
+            weight,
+            priority,
+            state,
+            parent,
+            reclaimable,
+            capability,
+            deserved,
+            guarantee,
+        } = queue;
+        QueueRecord {
+            name: self.key(name),
+            uid: self.name("uid", uid),
+            creation_time: self.seconds("creation_time", creation_time),
+            annotations: self.texts("annotations", annotations, |declared| &declared.queue_annotations),
+            weight,
+            priority,
+            state: self.word("state", state).map(queue_state).unwrap_or_default(),
+            parent: self.name("parent", parent),
+            reclaimable,
+            capability: self.optional("capability", capability),
+            deserved: self.optional("deserved", deserved),
+            guarantee: self.optional("guarantee", guarantee),
+        }
+    }
+
+    /// Reads a job.
+    pub(super) fn job(&mut self, job: pb::Job) -> JobRecord {
+        let pb::Job {
+            name,
+            uid,
+            queue,
+            creation_time,
+            priority,
+            phase,
+            min_member,
+            min_resources,
+            annotations,
+        } = job;
+        JobRecord {
+            name: self.key(name),
+            uid: self.name("uid", uid),
+            queue: self.name("queue", queue),
+            creation_time: self.seconds("creation_time", creation_time),
+            priority,
+            phase: self.word("phase", phase).map(job_phase).unwrap_or_default(),
+            min_member,
+            min_resources: self.optional("min_resources", min_resources),
+            annotations: self.texts("annotations", annotations, |declared| &declared.job_annotations),
+        }
+    }
+
+    /// Reads a task of a batch, which needs a name.
+    pub(super) fn stored_task(&mut self, task: pb::Task) -> TaskRecord {
+        if task.name.is_empty() {
+            self.key(String::new());
+        }
+        let task = self.task(task);
+        if task.status == TaskStatus::Pending && !task.node.is_empty() {
+            let message = format!("a pending task takes nothing of node `{}`", task.node);
+            self.warning("PENDING_ON_NODE", "status".to_owned(), message);
+        }
+        task
+    }
+
+    /// Reads a task. Its requests get the pod itself.
+    pub(super) fn task(&mut self, task: pb::Task) -> TaskRecord {
+        let pb::Task {
+            name,
+            uid,
+            job,
+            priority,
+            status,
+            node,
+            gated,
+            nominated_node,
+            annotations,
+            requests,
+            limits,
+            nonzero_requests,
+            counted_requests,
+            creation_time,
+        } = task;
+        let requests = self.optional("requests", requests).unwrap_or_default();
+        let counted = self.optional("counted_requests", counted_requests);
+        TaskRecord {
+            name: self.name("name", name),
+            uid: self.name("uid", uid),
+            job: self.name("job", job),
+            priority,
+            status: self.word("status", status).map(task_status).unwrap_or_default(),
+            node: self.name("node", node),
+            gated,
+            nominated_node: self.name("nominated_node", nominated_node),
+            annotations: self.texts("annotations", annotations, |declared| &declared.task_annotations),
+            requests: self.with_pod(requests),
+            limits: self.optional("limits", limits).map(Box::new),
+            nonzero_requests: self.cpu_and_memory("nonzero_requests", nonzero_requests).map(Box::new),
+            counted_requests: counted.map(Box::new),
+            creation_time: self.seconds("creation_time", creation_time),
+        }
+    }
+
+    /// Adds the pod itself.
+    fn with_pod(&mut self, mut requests: Amounts) -> Amounts {
+        let pods = requests.get(ResourceId::PODS).unwrap_or(0);
+        match pods.checked_add(1) {
+            Some(pods) => requests.set(ResourceId::PODS, pods),
+            None => self.problem(
+                ProblemKind::Invalid,
+                "QUANTITY_TOO_LARGE",
+                "requests.items[pods]".to_owned(),
+                "no room for the pod itself".to_owned(),
+            ),
+        }
+        requests
+    }
+}
+
+fn queue_state(state: pb::QueueState) -> QueueState {
+    match state {
+        pb::QueueState::Unspecified => QueueState::Unspecified,
+        pb::QueueState::Open => QueueState::Open,
+        pb::QueueState::Closed => QueueState::Closed,
+        pb::QueueState::Closing => QueueState::Closing,
+        pb::QueueState::Unknown => QueueState::Unknown,
+    }
+}
+
+fn job_phase(phase: pb::JobPhase) -> JobPhase {
+    match phase {
+        pb::JobPhase::Unspecified => JobPhase::Unspecified,
+        pb::JobPhase::Pending => JobPhase::Pending,
+        pb::JobPhase::Inqueue => JobPhase::Inqueue,
+        pb::JobPhase::Running => JobPhase::Running,
+        pb::JobPhase::Unknown => JobPhase::Unknown,
+        pb::JobPhase::Completed => JobPhase::Completed,
+    }
+}
+
+fn task_status(status: pb::TaskStatus) -> TaskStatus {
+    match status {
+        pb::TaskStatus::Unspecified | pb::TaskStatus::Pending => TaskStatus::Pending,
+        pb::TaskStatus::Allocated => TaskStatus::Allocated,
+        pb::TaskStatus::Pipelined => TaskStatus::Pipelined,
+        pb::TaskStatus::Binding => TaskStatus::Binding,
+        pb::TaskStatus::Bound => TaskStatus::Bound,
+        pb::TaskStatus::Running => TaskStatus::Running,
+        pb::TaskStatus::Releasing => TaskStatus::Releasing,
+        pb::TaskStatus::Succeeded => TaskStatus::Succeeded,
+        pb::TaskStatus::Failed => TaskStatus::Failed,
+        pb::TaskStatus::Unknown => TaskStatus::Unknown,
+    }
+}

@@ -1,0 +1,203 @@
+//! `DecisionService`: each call finds its ground, reads its question, asks the engine, and writes the answer.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use crate::engine::decide;
+use crate::state::{OpenSession, SessionGround};
+
+use super::Edge;
+use super::convert::answer::{self, ScoreShape};
+use super::convert::batch::{SharedNames, batch, outcome, problems};
+use super::convert::ground::{self, Ground};
+use super::convert::policy::duration;
+use super::convert::question;
+use super::pb;
+use super::pb::decision_service_server::DecisionService;
+use super::standing::{Standing, stamp};
+use super::status::Failure;
+
+/// Task-node pairs above which a question leaves the async threads: at some 20 ns each, half a millisecond.
+const PAIRS_INLINE: usize = 25_000;
+/// Tasks above which a question leaves the async threads, however few nodes there are.
+const TASKS_INLINE: usize = 200;
+
+/// The service.
+#[derive(Debug)]
+pub(super) struct Decisions(pub(super) Arc<Edge>);
+
+#[tonic::async_trait]
+impl DecisionService for Decisions {
+    async fn filter(&self, rpc: Request<pb::FilterRequest>) -> Result<Response<pb::FilterResponse>, Status> {
+        let (metadata, _, mut request) = rpc.into_parts();
+        let standing = self.0.stand(request.ground.take(), &metadata).await?;
+        let size = (request.tasks.len(), request.candidates.as_ref().map(width));
+        let reply = self
+            .answer(size, standing, move |edge, standing| filter(edge, standing, request))
+            .await?;
+        Ok(Response::new(reply))
+    }
+
+    async fn score(&self, rpc: Request<pb::ScoreRequest>) -> Result<Response<pb::ScoreResponse>, Status> {
+        let (metadata, _, mut request) = rpc.into_parts();
+        let standing = self.0.stand(request.ground.take(), &metadata).await?;
+        let size = (request.tasks.len(), request.candidates.as_ref().map(width));
+        let reply = self
+            .answer(size, standing, move |edge, standing| score(edge, standing, request))
+            .await?;
+        Ok(Response::new(reply))
+    }
+
+    async fn open_session(
+        &self,
+        rpc: Request<pb::OpenSessionRequest>,
+    ) -> Result<Response<pb::OpenSessionResponse>, Status> {
+        Ok(Response::new(self.open(rpc).await?))
+    }
+
+    async fn close_session(
+        &self,
+        rpc: Request<pb::CloseSessionRequest>,
+    ) -> Result<Response<pb::CloseSessionResponse>, Status> {
+        let pb::CloseSessionRequest { session } = rpc.into_inner();
+        let applied_through = self.0.state.close_session(&session).map_err(Failure::from)?;
+        Ok(Response::new(pb::CloseSessionResponse { applied_through }))
+    }
+
+    async fn place(&self, _: Request<pb::PlaceRequest>) -> Result<Response<pb::PlaceResponse>, Status> {
+        Err(Failure::unserved("Place").into())
+    }
+
+    async fn admit(&self, _: Request<pb::AdmitRequest>) -> Result<Response<pb::AdmitResponse>, Status> {
+        Err(Failure::unserved("Admit").into())
+    }
+
+    async fn order(&self, _: Request<pb::OrderRequest>) -> Result<Response<pb::OrderResponse>, Status> {
+        Err(Failure::unserved("Order").into())
+    }
+
+    async fn select_victims(
+        &self,
+        _: Request<pb::SelectVictimsRequest>,
+    ) -> Result<Response<pb::SelectVictimsResponse>, Status> {
+        Err(Failure::unserved("SelectVictims").into())
+    }
+
+    async fn commit_session(
+        &self,
+        _: Request<pb::CommitSessionRequest>,
+    ) -> Result<Response<pb::CommitSessionResponse>, Status> {
+        Err(Failure::unserved("CommitSession").into())
+    }
+}
+
+impl Decisions {
+    /// Answers a question of so many tasks on these candidates, here or on a blocking thread.
+    async fn answer<T: Send + 'static>(
+        &self,
+        (tasks, width): (usize, Option<usize>),
+        standing: Standing,
+        answer: impl FnOnce(&Edge, &Standing) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let width = width.unwrap_or(standing.view().slots() as usize);
+        let small = tasks <= TASKS_INLINE && tasks.saturating_mul(width) <= PAIRS_INLINE;
+        let edge = Arc::clone(&self.0);
+        let answer = move || answer(&edge, &standing).map_err(|failure| standing.fail(&edge, failure));
+        if small { answer() } else { self.0.heavily(answer).await }
+    }
+
+    async fn open(&self, rpc: Request<pb::OpenSessionRequest>) -> Result<pb::OpenSessionResponse, Failure> {
+        let (metadata, _, request) = rpc.into_parts();
+        let pb::OpenSessionRequest { ground, batch, lease } = request;
+        let lease = ground::duration("lease", lease)?;
+        let (ground, _) = ground::ground(ground)?;
+        let (ground, warnings) = match ground {
+            Ground::Session(_) => {
+                let message = "ground.session: a session cannot be opened on a session";
+                return Err(Failure::invalid("GROUND_INVALID", message));
+            }
+            Ground::World(ground) => {
+                self.0.world(&ground, &metadata).await?;
+                (SessionGround::World { policy: ground.policy }, Vec::new())
+            }
+            Ground::Inline(_) if batch.is_some() => {
+                let message = "batch: an inline cluster comes whole, a batch would change shared state only";
+                return Err(Failure::invalid("BATCH_WITH_INLINE", message));
+            }
+            Ground::Inline(ground) => {
+                let edge = Arc::clone(&self.0);
+                self.0
+                    .heavily(move || {
+                        let (view, policy, warnings) = edge.on_inline(*ground)?;
+                        let view = Box::new(view);
+                        Ok((SessionGround::Inline { view, policy }, warnings))
+                    })
+                    .await?
+            }
+        };
+        let batch = match batch {
+            Some(batch) => Some(self.0.read_batch(batch).await?),
+            None => None,
+        };
+        let opened = self.0.state.open_session(OpenSession { ground, batch, lease }).await?;
+        Ok(pb::OpenSessionResponse {
+            stamp: Some(pb::Stamp {
+                warnings: problems(&warnings),
+                ..stamp(self.0.next_id(), opened.revision, &opened.policy)
+            }),
+            session: opened.session.to_string(),
+            outcome: opened.outcome.map(outcome),
+            lease: Some(duration(opened.lease)),
+            max_age: Some(duration(opened.max_age)),
+        })
+    }
+}
+
+impl Edge {
+    /// Reads a batch; a large one on a blocking thread.
+    pub(super) async fn read_batch(self: &Arc<Self>, sent: pb::Batch) -> Result<crate::state::Batch, Failure> {
+        let records = sent.put.as_ref().map_or(0, |put| {
+            put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len()
+        });
+        let edge = Arc::clone(self);
+        let read = move || batch(sent, &mut SharedNames::new(edge.state.names()), &edge.declared);
+        if records <= TASKS_INLINE {
+            read()
+        } else {
+            self.heavily(read).await
+        }
+    }
+}
+
+/// At most so many nodes are in the set.
+fn width(set: &pb::NodeSet) -> usize {
+    set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
+}
+
+fn filter(edge: &Edge, standing: &Standing, request: pb::FilterRequest) -> Result<pb::FilterResponse, Failure> {
+    let call = question::filter(request, standing.nodes(), standing.table(), &edge.declared)?;
+    let question = &call.question;
+    let items = decide::filter(standing.view(), &standing.policy.policy, question)?;
+    let answer = answer::filter(&items, standing.view(), call.encoding, question.detail);
+    Ok(pb::FilterResponse {
+        stamp: Some(standing.stamp(edge, call.encoding)),
+        answer: Some(answer),
+    })
+}
+
+fn score(edge: &Edge, standing: &Standing, request: pb::ScoreRequest) -> Result<pb::ScoreResponse, Failure> {
+    let call = question::score(request, standing.nodes(), standing.table(), &edge.declared)?;
+    let question = &call.question;
+    let items = decide::score(standing.view(), &standing.policy.policy, question)?;
+    let shape = ScoreShape {
+        encoding: call.encoding,
+        limited: question.limit.is_some(),
+        candidates: question.question.candidates.is_some(),
+        detail: question.question.detail,
+    };
+    Ok(pb::ScoreResponse {
+        stamp: Some(standing.stamp(edge, call.encoding)),
+        answer: Some(answer::score(&items, standing.view(), shape)),
+    })
+}

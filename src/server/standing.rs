@@ -1,0 +1,296 @@
+//! From the ground that a question names to the state and the policy that it is answered from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::metadata::MetadataMap;
+
+use crate::engine::cycle::Outcome;
+use crate::engine::model::{Problem, View};
+use crate::engine::policy::{self, CompileOptions, Limits};
+use crate::engine::{PolicyInForce, Revision, World};
+use crate::state::{StateError, Stepped};
+
+use super::Edge;
+use super::convert::batch::problems;
+use super::convert::ground::{Ground, InlineGround, Step, WorldGround};
+use super::convert::nodes::{Encoding, Nodes, Writer};
+use super::convert::{self, inline};
+use super::pb;
+use super::status::Failure;
+
+/// Name of a policy that came with a question.
+const INLINE: &str = "inline";
+/// Session steps with more changes than this leave the async threads.
+const CHANGES_INLINE: usize = 64;
+/// What is left of a caller's deadline for the answer itself, in percent.
+const ANSWER_SHARE: u32 = 10;
+
+/// An inline cluster, its policy, and what was overlooked.
+type Built = (View, Arc<PolicyInForce>, Vec<Problem>);
+
+#[derive(Debug)]
+enum Held {
+    World(Arc<World>),
+    Session(Box<Stepped>),
+    Inline(Box<View>),
+}
+
+/// What one question is answered from, held to the end of the call.
+#[derive(Debug)]
+pub(super) struct Standing {
+    held: Held,
+    pub(super) policy: Arc<PolicyInForce>,
+    revision: Revision,
+    table: Option<pb::NodeTableVersion>,
+    warnings: Vec<Problem>,
+}
+
+impl Standing {
+    pub(super) fn view(&self) -> &View {
+        match &self.held {
+            Held::World(world) => &world.view,
+            Held::Session(step) => &step.view,
+            Held::Inline(view) => view,
+        }
+    }
+
+    /// The View with the table of its slots.
+    pub(super) fn nodes(&self) -> Nodes<'_> {
+        Nodes {
+            view: self.view(),
+            epoch: self.revision.epoch,
+            inline: matches!(self.held, Held::Inline(_)),
+        }
+    }
+
+    /// The table that the question's slots refer to.
+    pub(super) fn table(&self) -> Option<&pb::NodeTableVersion> {
+        self.table.as_ref()
+    }
+
+    /// The stamp of an answer that names nodes in this way.
+    pub(super) fn stamp(&self, edge: &Edge, encoding: Encoding) -> pb::Stamp {
+        let effects = match &self.held {
+            Held::Session(step) => Some(effects(step, encoding)),
+            Held::World(_) | Held::Inline(_) => None,
+        };
+        pb::Stamp {
+            node_table: (encoding == Encoding::Slots).then(|| self.nodes().table()),
+            effects,
+            warnings: problems(&self.warnings),
+            ..stamp(edge.next_id(), self.revision, &self.policy)
+        }
+    }
+
+    /// A failure, in a session with the stamp that says how far the session came.
+    pub(super) fn fail(&self, edge: &Edge, failure: Failure) -> Failure {
+        match self.held {
+            Held::Session(_) => failure.stamped(&self.stamp(edge, Encoding::Names)),
+            Held::World(_) | Held::Inline(_) => failure,
+        }
+    }
+}
+
+/// The stamp of a state and a policy.
+pub(super) fn stamp(decision_id: String, revision: Revision, policy: &PolicyInForce) -> pb::Stamp {
+    let PolicyInForce {
+        name,
+        version,
+        hash,
+        policy: _,
+    } = policy;
+    pb::Stamp {
+        decision_id,
+        revision: Some(convert::revision(revision)),
+        policy: name.to_string(),
+        policy_version: *version,
+        policy_hash: hash.to_string(),
+        ..pb::Stamp::default()
+    }
+}
+
+fn effects(step: &Stepped, encoding: Encoding) -> pb::SessionEffects {
+    let Outcome {
+        nodes,
+        queues,
+        warnings,
+        events: _,
+    } = &step.outcome;
+    let writer = Writer {
+        view: &step.view,
+        encoding,
+    };
+    let touched: Vec<_> = nodes.iter().copied().collect();
+    let scope = if touched.is_empty() {
+        pb::InvalidationScope::None
+    } else {
+        pb::InvalidationScope::Nodes
+    };
+    pb::SessionEffects {
+        applied_through: step.applied_through,
+        invalidation: Some(pb::Invalidation {
+            scope: scope.into(),
+            nodes: (!touched.is_empty()).then(|| writer.set(&touched)),
+            queues: queues.iter().map(ToString::to_string).collect(),
+        }),
+        warnings: problems(warnings),
+    }
+}
+
+impl Edge {
+    /// Finds, waits for or builds what a question stands on.
+    pub(super) async fn stand(
+        self: &Arc<Self>,
+        ground: Option<pb::Ground>,
+        metadata: &MetadataMap,
+    ) -> Result<Standing, Failure> {
+        let (ground, table) = convert::ground::ground(ground)?;
+        let standing = match ground {
+            Ground::World(ground) => self.on_world(ground, metadata).await?,
+            Ground::Session(step) => self.on_session(step).await?,
+            Ground::Inline(ground) => {
+                let edge = Arc::clone(self);
+                let (view, policy, warnings) = self.heavily(move || edge.on_inline(*ground)).await?;
+                let revision = Revision {
+                    number: 0,
+                    ..self.state.world().revision
+                };
+                Standing {
+                    held: Held::Inline(Box::new(view)),
+                    policy,
+                    revision,
+                    table: None,
+                    warnings,
+                }
+            }
+        };
+        Ok(Standing { table, ..standing })
+    }
+
+    /// The newest World, or one that is as new as asked for.
+    pub(super) async fn world(&self, ground: &WorldGround, metadata: &MetadataMap) -> Result<Arc<World>, Failure> {
+        if ground.at_least.is_none() && ground.positions.is_empty() {
+            return Ok(self.state.world());
+        }
+        let wait = patience(ground.max_wait.min(self.state.limits().wait), metadata);
+        let world = self.state.world_at(ground.at_least, &ground.positions, wait).await;
+        Ok(world?)
+    }
+
+    async fn on_world(&self, ground: WorldGround, metadata: &MetadataMap) -> Result<Standing, Failure> {
+        let world = self.world(&ground, metadata).await?;
+        let Some(policy) = world.policies.get(&ground.policy) else {
+            return Err(StateError::PolicyUnknown { name: ground.policy }.into());
+        };
+        Ok(Standing {
+            policy: Arc::clone(policy),
+            revision: world.revision,
+            held: Held::World(world),
+            table: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    async fn on_session(self: &Arc<Self>, step: Step) -> Result<Standing, Failure> {
+        let edge = Arc::clone(self);
+        let many = step.changes.len() > CHANGES_INLINE;
+        let step = move || -> Result<Stepped, Failure> {
+            let Step {
+                session,
+                after,
+                changes,
+            } = step;
+            Ok(edge.state.step(&session, after, &changes)?)
+        };
+        let stepped = if many { self.heavily(step).await? } else { step()? };
+        Ok(Standing {
+            policy: Arc::clone(&stepped.policy),
+            revision: stepped.revision,
+            held: Held::Session(Box::new(stepped)),
+            table: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Builds the cluster and the policy that came with a question, and says what was overlooked.
+    pub(super) fn on_inline(&self, ground: InlineGround) -> Result<Built, Failure> {
+        let InlineGround {
+            cluster,
+            document,
+            compatibility,
+        } = ground;
+        let policy = self.inline_policy(&document, &compatibility)?;
+        let (view, warnings) = inline::view(cluster, &self.declared)?;
+        Ok((view, policy, warnings))
+    }
+
+    fn inline_policy(&self, document: &str, compatibility: &str) -> Result<Arc<PolicyInForce>, Failure> {
+        let document = if document.is_empty() {
+            super::BUILT_IN_POLICY
+        } else {
+            document
+        };
+        let limits = Limits {
+            bytes: self.state.limits().policy_bytes,
+            ..Limits::default()
+        };
+        let options = CompileOptions {
+            limits,
+            compatibility: convert::policy::compatibility("ground.inline.compatibility", compatibility)?,
+            strict: false,
+        };
+        let compiled = policy::compile(document, &options).map_err(|report| {
+            let message = format!("ground.inline.policy_document: {} faults", report.faults().count());
+            let failure = Failure::invalid("POLICY_REFUSED", message);
+            failure.reported(convert::policy::report(&report))
+        })?;
+        Ok(Arc::new(PolicyInForce {
+            name: Arc::from(INLINE),
+            version: 0,
+            hash: crate::state::hash(document),
+            policy: compiled.policy,
+        }))
+    }
+}
+
+/// How long to wait for a state, so that the refusal still comes before the caller's deadline.
+fn patience(wanted: Duration, metadata: &MetadataMap) -> Duration {
+    let timeout = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok());
+    match timeout.and_then(read_timeout) {
+        Some(timeout) => wanted.min(timeout.saturating_sub(timeout * ANSWER_SHARE / 100)),
+        None => wanted,
+    }
+}
+
+/// `grpc-timeout`: up to eight digits and a unit.
+fn read_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3_600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_ends_before_the_deadline() {
+        let mut metadata = MetadataMap::new();
+        assert_eq!(patience(Duration::from_secs(3), &metadata), Duration::from_secs(3));
+        metadata.insert("grpc-timeout", "1000m".parse().unwrap());
+        assert_eq!(patience(Duration::from_secs(3), &metadata), Duration::from_millis(900));
+        assert_eq!(read_timeout("99999999H"), Some(Duration::from_hours(99_999_999)));
+        for wrong in ["", "S", "1", "123456789S", "1x", "-1S", "1é"] {
+            assert_eq!(read_timeout(wrong), None, "{wrong}");
+        }
+    }
+}

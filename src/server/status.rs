@@ -1,0 +1,277 @@
+//! The one table: what went wrong with a whole call, as a gRPC status with details.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+use prost_types::Any;
+use tonic::{Code, Status};
+use tonic_types::pb::{BadRequest, ErrorInfo, Status as RpcStatus, bad_request::FieldViolation};
+
+use crate::engine::model::{Problem, ProblemKind};
+use crate::server::{convert, pb};
+use crate::state::{PolicyError, StateError};
+
+/// Whose reasons these are, in `google.rpc.ErrorInfo`.
+pub const DOMAIN: &str = "pumice";
+/// Longest message. Clients in Java refuse trailers of more than 8 KiB, in which it stands twice, once in base64.
+const MESSAGE_BYTES: usize = 1_000;
+/// Most bytes of the list of fields or findings, which stands in the trailers as base64.
+const LIST_BYTES: usize = 3_000;
+const GOOGLE: &str = "type.googleapis.com/google.rpc.";
+const PUMICE: &str = "type.googleapis.com/pumice.v1.";
+
+/// Why a whole call failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    code: Code,
+    reason: &'static str,
+    message: String,
+    metadata: BTreeMap<String, String>,
+    details: Vec<Any>,
+}
+
+impl Failure {
+    /// A failure with a stable reason word and a sentence.
+    pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            metadata: BTreeMap::new(),
+            details: Vec::new(),
+        }
+    }
+
+    /// The caller's request is wrong whatever the state is.
+    pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, reason, message)
+    }
+
+    /// Something named is not there.
+    pub fn not_found(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, reason, message)
+    }
+
+    /// The state is not as the caller takes it to be.
+    pub fn precondition(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Code::FailedPrecondition, reason, message)
+    }
+
+    /// A bound would be exceeded.
+    pub fn exhausted(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Code::ResourceExhausted, reason, message)
+    }
+
+    /// An RPC of later work.
+    pub fn unserved(rpc: &'static str) -> Self {
+        let message = format!("{rpc} is not served by this version");
+        Self::new(Code::Unimplemented, "UNSERVED_RPC", message).with("rpc", rpc)
+    }
+
+    /// A fault of this server; the log says more than the caller is told.
+    pub fn internal(what: &'static str) -> Self {
+        tracing::error!(what, "internal error");
+        Self::new(Code::Internal, "INTERNAL", "internal error")
+    }
+
+    /// The first of some problems, which are all listed.
+    pub fn of(problems: &[Problem]) -> Self {
+        let Some(first) = problems.first() else {
+            return Self::internal("a refusal without a problem");
+        };
+        let message = match problems.len() {
+            1 => format!("{}: {}", first.field, first.message),
+            many => format!("{}: {} (and {} more)", first.field, first.message, many - 1),
+        };
+        let mut fields = BadRequest::default();
+        for problem in problems {
+            fields.field_violations.push(FieldViolation {
+                field: problem.field.clone(),
+                description: problem.message.clone(),
+                reason: problem.reason.to_owned(),
+                localized_message: None,
+            });
+            if fields.encoded_len() > LIST_BYTES {
+                fields.field_violations.pop();
+                break;
+            }
+        }
+        Self::new(code_of(first.kind), first.reason, message).detail(GOOGLE, "BadRequest", &fields)
+    }
+
+    /// A figure or name that programs may want, beside the message.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.metadata.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The stamp of a session, which says how far it came.
+    #[must_use]
+    pub fn stamped(self, stamp: &pb::Stamp) -> Self {
+        self.detail(PUMICE, "Stamp", stamp)
+    }
+
+    /// The report of a refused policy; if it is long, its first findings and how many are left out.
+    #[must_use]
+    pub fn reported(self, mut report: pb::PolicyReport) -> Self {
+        let found = report.findings.len();
+        while report.encoded_len() > LIST_BYTES && report.findings.pop().is_some() {}
+        let left_out = found - report.findings.len();
+        if left_out > 0 {
+            report.findings.push(pb::Finding {
+                severity: pb::Severity::Fault.into(),
+                code: "MORE_FINDINGS".to_owned(),
+                message: format!("{left_out} more findings are left out here"),
+                ..pb::Finding::default()
+            });
+        }
+        self.detail(PUMICE, "PolicyReport", &report)
+    }
+
+    /// The gRPC code.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The stable reason word.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    fn detail(mut self, package: &str, name: &str, message: &impl Message) -> Self {
+        self.details.push(any(package, name, message));
+        self
+    }
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let Failure {
+            code,
+            reason,
+            mut message,
+            metadata,
+            mut details,
+        } = failure;
+        if message.len() > MESSAGE_BYTES {
+            message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
+            message.push('…');
+        }
+        let info = ErrorInfo {
+            reason: reason.to_owned(),
+            domain: DOMAIN.to_owned(),
+            metadata: metadata.into_iter().collect(),
+        };
+        details.insert(0, any(GOOGLE, "ErrorInfo", &info));
+        let rpc = RpcStatus {
+            code: code.into(),
+            message: message.clone(),
+            details,
+        };
+        Self::with_details(code, message, rpc.encode_to_vec().into())
+    }
+}
+
+/// A question that cannot be asked at all.
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::of(&[problem])
+    }
+}
+
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        let code = match &error {
+            StateError::EpochChanged { .. }
+            | StateError::NotReached { .. }
+            | StateError::SessionExpired { .. }
+            | StateError::SequenceGap { .. }
+            | StateError::SequenceMismatch { .. }
+            | StateError::ResyncNeeded { .. } => Code::FailedPrecondition,
+            StateError::SessionUnknown { .. } | StateError::PolicyUnknown { .. } => Code::NotFound,
+            StateError::Aborted { .. } => Code::Aborted,
+            StateError::ChangeRefused { problem, .. } | StateError::BatchInvalid { problem } => code_of(problem.kind),
+            StateError::Limit { .. } => Code::ResourceExhausted,
+            StateError::ShuttingDown => Code::Unavailable,
+        };
+        let failure = Self::new(code, error.reason(), error.to_string());
+        let failure = match error.applied_through() {
+            Some(applied) => failure.stamped(&applied_through(applied)),
+            None => failure,
+        };
+        match error {
+            StateError::EpochChanged { epoch } => failure.with("epoch", epoch.to_string()),
+            StateError::NotReached { newest } => failure
+                .with("epoch", newest.epoch.to_string())
+                .with("number", newest.number.to_string()),
+            StateError::SessionExpired { session, .. } | StateError::SessionUnknown { session } => {
+                failure.with("session", &*session)
+            }
+            StateError::SequenceGap { applied, .. } | StateError::SequenceMismatch { applied, .. } => {
+                failure.with("applied_through", applied.to_string())
+            }
+            StateError::ChangeRefused { problem, .. } | StateError::BatchInvalid { problem } => {
+                failure.with("field", problem.field)
+            }
+            StateError::ResyncNeeded { outcome } => {
+                let outcome = convert::batch::outcome(*outcome);
+                failure.detail(PUMICE, "BatchOutcome", &outcome)
+            }
+            StateError::PolicyUnknown { name } => failure.with("policy", &*name),
+            StateError::Limit { limit, value, .. } => failure.with("limit", limit).with("value", value.to_string()),
+            StateError::Aborted { .. } | StateError::ShuttingDown => failure,
+        }
+    }
+}
+
+impl From<PolicyError> for Failure {
+    fn from(error: PolicyError) -> Self {
+        let message = error.to_string();
+        match error {
+            PolicyError::Refused(refusal) => Self::invalid("POLICY_REFUSED", message)
+                .with("policy", &*refusal.name)
+                .with("serving", refusal.serving.to_string())
+                .reported(convert::policy::report(&refusal.report)),
+            PolicyError::VersionMismatch { name, active, .. } => Self::new(Code::Aborted, "VERSION_MISMATCH", message)
+                .with("policy", &*name)
+                .with("active", active.to_string()),
+            PolicyError::UnknownPolicy { name } => Self::not_found("POLICY_UNKNOWN", message).with("policy", &*name),
+            PolicyError::UnknownVersion { name, version } => Self::not_found("VERSION_UNKNOWN", message)
+                .with("policy", &*name)
+                .with("version", version.to_string()),
+            PolicyError::InvalidName { .. } => Self::invalid("POLICY_NAME_INVALID", message),
+            PolicyError::State(error) => error.into(),
+        }
+    }
+}
+
+/// A stamp that says only how far a session came.
+fn applied_through(applied_through: u64) -> pb::Stamp {
+    let effects = pb::SessionEffects {
+        applied_through,
+        ..pb::SessionEffects::default()
+    };
+    pb::Stamp {
+        effects: Some(effects),
+        ..pb::Stamp::default()
+    }
+}
+
+/// The code of a problem.
+pub fn code_of(kind: ProblemKind) -> Code {
+    match kind {
+        ProblemKind::Invalid => Code::InvalidArgument,
+        ProblemKind::NotFound => Code::NotFound,
+        ProblemKind::Refused => Code::FailedPrecondition,
+        ProblemKind::Exhausted => Code::ResourceExhausted,
+        ProblemKind::Unserved => Code::Unimplemented,
+    }
+}
+
+fn any(package: &str, name: &str, message: &impl Message) -> Any {
+    Any {
+        type_url: format!("{package}{name}"),
+        value: message.encode_to_vec(),
+    }
+}
