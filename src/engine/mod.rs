@@ -5,6 +5,7 @@
 
 pub mod cycle;
 pub mod decide;
+pub mod derived;
 pub mod model;
 pub mod plugin;
 pub mod plugins;
