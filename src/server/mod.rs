@@ -9,6 +9,8 @@ pub mod probe;
 mod standing;
 mod state;
 pub mod status;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
