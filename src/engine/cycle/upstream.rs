@@ -172,7 +172,7 @@ impl Upstream {
         if copies.iter().any(|(at, _)| at == node) {
             return Err(format!("task `{}` is already on node `{node}`", task.name));
         }
-        change_node(&mut state.view, node, &task.requests, task.status, add, subtract);
+        change_node(&mut state.view, node, task, task.status, true);
         copies.push((Arc::clone(node), task.status));
         self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
         Ok(())
@@ -184,7 +184,7 @@ impl Upstream {
             return;
         };
         let (_, status) = copies.remove(at);
-        change_node(&mut state.view, node, &task.requests, status, subtract, add);
+        change_node(&mut state.view, node, task, status, false);
         self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
     }
 
@@ -239,11 +239,18 @@ fn set(state: &mut State, task: &str, status: TaskStatus, node: Option<&Arc<str>
 
 type Step = fn(&mut Amounts128, &Amounts);
 
-/// `forward` puts a task of this status on the node (and `back` is its opposite), or the other way round.
-fn change_node(view: &mut View, node: &str, requests: &Amounts, status: TaskStatus, forward: Step, back: Step) {
+/// Puts a task on the node as one of this status, or takes it away.
+fn change_node(view: &mut View, node: &str, task: &TaskRecord, status: TaskStatus, joins: bool) {
+    let (forward, back): (Step, Step) = if joins { (add, subtract) } else { (subtract, add) };
+    let requests = &task.requests;
     view.change_node(node, |entry| {
         let mut own = entry.upstream.take().unwrap_or_else(|| Arc::new(vectors(entry)));
         let vectors = Arc::make_mut(&mut own);
+        match (status, joins) {
+            (TaskStatus::Pipelined, _) => {}
+            (_, true) => vectors.surplus.add_task(task),
+            (_, false) => vectors.surplus.subtract_task(task),
+        }
         match status {
             TaskStatus::Pipelined => forward(&mut vectors.pipelined, requests),
             TaskStatus::Releasing => {
@@ -287,6 +294,7 @@ fn vectors(entry: &NodeEntry) -> UpstreamNode {
         used,
         releasing: all(Vector::Releasing),
         pipelined: all(Vector::Pipelined),
+        surplus: entry.surplus(),
     }
 }
 

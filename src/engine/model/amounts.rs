@@ -21,6 +21,12 @@ impl ResourceId {
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
+
+    /// True if Kubernetes counts the resource in the unit of the engine: cpu, memory and pods. All others it counts in
+    /// whole units.
+    pub fn counts_alike(self) -> bool {
+        self <= Self::PODS
+    }
 }
 
 /// More resource names than a table may hold.
@@ -32,6 +38,9 @@ pub struct TooManyResourcesError {
     /// The limit in force.
     pub limit: usize,
 }
+
+/// Thousandths of a whole.
+pub(crate) const THOUSAND: i64 = 1_000;
 
 /// Names of resources by id, and back. It only grows.
 #[derive(Clone, Debug)]
@@ -54,7 +63,7 @@ impl ResourceTable {
         self.ids.get(name).copied()
     }
 
-    /// The id of a name, which becomes known; at most `limit` names in all.
+    /// The id of a name, which becomes known; at most `limit` names in all, and never more than 32,768.
     ///
     /// # Errors
     /// The table is full.
@@ -64,7 +73,7 @@ impl ResourceTable {
         }
         let next = u16::try_from(self.names.len())
             .ok()
-            .filter(|_| self.names.len() < limit);
+            .filter(|&next| self.names.len() < limit && next & WHOLE == 0);
         let Some(next) = next else {
             return Err(TooManyResourcesError {
                 name: name.to_owned(),
@@ -98,9 +107,14 @@ impl ResourceTable {
     }
 }
 
+/// Marks the id of an entry that holds whole units, of a resource whose thousandths do not fit in 64 bits. Such entries
+/// stand behind all others.
+const WHOLE: u16 = 1 << 15;
+
 /// Amounts of one record, by resource. Present and zero differ from absent.
 ///
-/// Units: cpu in milli-cores, memory in bytes, pods as a count, every other resource in thousandths.
+/// Units: cpu in milli-cores, memory in bytes, pods as a count, every other resource in thousandths. Thousandths that do
+/// not fit in 64 bits stand at the largest amount, and the whole units beside them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amounts(SmallVec<[(ResourceId, i64); 3]>);
 
@@ -113,6 +127,43 @@ impl Amounts {
 
     /// Sets the amount of a resource.
     pub fn set(&mut self, id: ResourceId, amount: i64) {
+        self.put(id, amount);
+        let beside = ResourceId(id.0 | WHOLE);
+        if self.0.last().is_some_and(|&(last, _)| last.0 & WHOLE != 0) {
+            self.0.retain(|(id, _)| *id != beside);
+        }
+    }
+
+    /// Sets the amount of a resource that counts in thousandths, given in whole units.
+    pub fn set_whole(&mut self, id: ResourceId, whole: i64) {
+        self.set(id, whole.saturating_mul(THOUSAND));
+        if whole.checked_mul(THOUSAND).is_none() {
+            self.put(ResourceId(id.0 | WHOLE), whole);
+        }
+    }
+
+    /// The amount of a resource as Kubernetes counts, if it is present: whole units, rounded up, except for cpu, which
+    /// stays in thousandths.
+    pub fn whole(&self, id: ResourceId) -> Option<i64> {
+        let amount = self.get(id)?;
+        if id.counts_alike() {
+            return Some(amount);
+        }
+        let up = i64::from(amount.rem_euclid(THOUSAND) > 0);
+        let beside = self.get(ResourceId(id.0 | WHOLE));
+        Some(beside.unwrap_or_else(|| amount.div_euclid(THOUSAND) + up))
+    }
+
+    /// The amount of a resource, if it is present, also where its thousandths do not fit in 64 bits.
+    pub fn exact(&self, id: ResourceId) -> Option<i128> {
+        let beside = self.get(ResourceId(id.0 | WHOLE));
+        beside.map_or_else(
+            || self.get(id).map(i128::from),
+            |whole| Some(i128::from(whole) * i128::from(THOUSAND)),
+        )
+    }
+
+    fn put(&mut self, id: ResourceId, amount: i64) {
         match self.0.binary_search_by_key(&id, |&(id, _)| id) {
             Ok(found) => {
                 if let Some(entry) = self.0.get_mut(found) {
@@ -125,7 +176,7 @@ impl Amounts {
 
     /// All amounts, by id.
     pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i64)> + '_ {
-        self.0.iter().copied()
+        self.0.iter().copied().take_while(|(id, _)| id.0 & WHOLE == 0)
     }
 
     /// True if nothing is present.
@@ -221,6 +272,24 @@ mod tests {
         assert_eq!(totals.get(ResourceId::CPU), None);
         totals.subtract(&zero);
         assert_eq!(totals, Totals::default());
+    }
+
+    #[test]
+    fn whole_units_are_rounded_up_and_may_exceed_what_thousandths_hold() {
+        let disk = ResourceId(7);
+        let mut amounts = Amounts::from_iter([(ResourceId::CPU, 1_500), (disk, 1_001)]);
+        assert_eq!(
+            (amounts.whole(ResourceId::CPU), amounts.whole(disk)),
+            (Some(1_500), Some(2))
+        );
+        assert_eq!(amounts.whole(ResourceId::MEMORY), None);
+        let exa = 1_000_000_000_000_000_000;
+        amounts.set_whole(disk, exa);
+        assert_eq!((amounts.get(disk), amounts.whole(disk)), (Some(i64::MAX), Some(exa)));
+        assert_eq!(amounts.exact(disk), Some(1_000 * i128::from(exa)));
+        assert_eq!(amounts.iter().count(), 2, "one entry each");
+        amounts.set_whole(disk, 3);
+        assert_eq!(amounts, Amounts::from_iter([(ResourceId::CPU, 1_500), (disk, 3_000)]));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::amounts::ResourceId;
 use super::node::NodeEntry;
+use super::whole::{Exact, WHOLES, Whole, Wholes, beside, read};
 
 /// Nodes in a chunk.
 pub const CHUNK: usize = 256;
@@ -138,6 +139,22 @@ const VECTORS: usize = 5;
 pub(crate) struct ResourceColumns {
     id: ResourceId,
     vectors: [Option<Arc<Column>>; VECTORS],
+    /// What the floats do not tell of Kubernetes' integers.
+    wholes: [Option<Arc<Exact>>; WHOLES],
+}
+
+impl ResourceColumns {
+    fn new(id: ResourceId) -> Self {
+        Self {
+            id,
+            vectors: [const { None }; VECTORS],
+            wholes: [const { None }; WHOLES],
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.vectors.iter().all(Option::is_none) && self.wholes.iter().all(Option::is_none)
+    }
 }
 
 /// 256 consecutive slots of the node table.
@@ -189,6 +206,15 @@ impl Chunk {
         self.stored(id, vector).is_none()
     }
 
+    /// A vector of a resource over the chunk as Kubernetes counts it. What does not fit in 64 bits is cut off by `narrow`.
+    pub fn wholes(&self, id: ResourceId, whole: Whole, narrow: fn(i128) -> i64) -> Wholes {
+        let floats = match whole {
+            Whole::Allocatable => self.column(id, Vector::Allocatable),
+            Whole::Requested => self.column(id, Vector::Used),
+        };
+        read(id, floats, self.exact(id, whole), narrow)
+    }
+
     /// The value at one node.
     pub fn value(&self, id: ResourceId, vector: Vector, offset: usize) -> Option<f64> {
         self.column(id, vector).get(offset)
@@ -227,7 +253,7 @@ impl Chunk {
         future
     }
 
-    /// Resources that occur in any vector, by id.
+    /// Resources that occur in any vector, of floats or integers, by id.
     pub fn resources(&self) -> impl Iterator<Item = ResourceId> + '_ {
         self.columns.iter().map(|columns| columns.id)
     }
@@ -235,6 +261,18 @@ impl Chunk {
     fn stored(&self, id: ResourceId, vector: Vector) -> Option<&Column> {
         let at = self.columns.binary_search_by_key(&id, |columns| columns.id).ok()?;
         self.columns.get(at)?.vectors.get(vector as usize)?.as_deref()
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_wholes(&self) -> bool {
+        self.columns
+            .iter()
+            .any(|columns| columns.wholes.iter().any(Option::is_some))
+    }
+
+    fn exact(&self, id: ResourceId, whole: Whole) -> Option<&Exact> {
+        let at = self.columns.binary_search_by_key(&id, |columns| columns.id).ok()?;
+        self.columns.get(at)?.wholes.get(whole as usize)?.as_deref()
     }
 
     /// Puts a node in, changes it, or takes it out; columns follow.
@@ -250,7 +288,23 @@ impl Chunk {
             ids.sort_unstable();
             ids.dedup();
         }
+        let surplus = entry.as_ref().map(|entry| entry.surplus()).unwrap_or_default();
         for id in ids {
+            if let Some(entry) = &entry {
+                let allocatable = entry.whole_allocatable(id);
+                let used = entry.whole_used(id, &surplus);
+                let allocatable = beside(id, entry.value(id, Vector::Allocatable), allocatable);
+                self.set_whole(id, Whole::Allocatable, offset, allocatable);
+                self.set_whole(
+                    id,
+                    Whole::Requested,
+                    offset,
+                    beside(id, entry.value(id, Vector::Used), used),
+                );
+            } else {
+                self.set_whole(id, Whole::Allocatable, offset, None);
+                self.set_whole(id, Whole::Requested, offset, None);
+            }
             for vector in [
                 Vector::Allocatable,
                 Vector::Used,
@@ -279,20 +333,7 @@ impl Chunk {
         {
             return;
         }
-        let at = match self.columns.binary_search_by_key(&id, |columns| columns.id) {
-            Ok(found) => found,
-            Err(place) => {
-                self.columns.insert(
-                    place,
-                    ResourceColumns {
-                        id,
-                        vectors: [const { None }; VECTORS],
-                    },
-                );
-                place
-            }
-        };
-        let Some(columns) = self.columns.get_mut(at) else {
+        let Some(columns) = self.columns_of(id) else {
             return;
         };
         let Some(slot) = columns.vectors.get_mut(vector as usize) else {
@@ -306,10 +347,39 @@ impl Chunk {
         // A column that nobody uses any more is dropped, so that a chunk equals one built anew.
         if column.present.is_empty() {
             *slot = None;
-            if columns.vectors.iter().all(Option::is_none) {
-                self.columns.remove(at);
-            }
+            self.columns.retain(|columns| columns.id != id || !columns.is_empty());
         }
+    }
+
+    fn set_whole(&mut self, id: ResourceId, whole: Whole, offset: usize, value: Option<i128>) {
+        let held = self.exact(id, whole);
+        if held.map_or(value.is_none(), |exact| exact.get(offset) == value) {
+            return;
+        }
+        let Some(slot) = self
+            .columns_of(id)
+            .and_then(|columns| columns.wholes.get_mut(whole as usize))
+        else {
+            return;
+        };
+        let exact = Arc::make_mut(slot.get_or_insert_with(|| Arc::new(Exact::EMPTY)));
+        exact.set(offset, value);
+        if exact.is_empty() {
+            *slot = None;
+            self.columns.retain(|columns| columns.id != id || !columns.is_empty());
+        }
+    }
+
+    /// The columns of a resource, which are there from now on.
+    fn columns_of(&mut self, id: ResourceId) -> Option<&mut ResourceColumns> {
+        let at = match self.columns.binary_search_by_key(&id, |columns| columns.id) {
+            Ok(found) => found,
+            Err(place) => {
+                self.columns.insert(place, ResourceColumns::new(id));
+                place
+            }
+        };
+        self.columns.get_mut(at)
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Requested {
     pub name: Arc<str>,
     /// How much, in the resource's unit; at least [`MIN_AMOUNT`].
     pub amount: f64,
+    /// What `NodeResourcesFitPlus` adds to a node for it: thousandths of cpu, whole units of anything else.
+    pub counted: i64,
 }
 
 /// What plugins see of a task.
@@ -41,6 +43,7 @@ impl TaskClass {
                     id,
                     name: Arc::clone(resources.shared_name(id)?),
                     amount,
+                    counted: task.counted(id),
                 })
             })
             .collect();

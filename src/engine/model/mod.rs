@@ -8,8 +8,10 @@ mod problem;
 pub mod quantity;
 mod records;
 pub mod resource_name;
+mod surplus;
 mod table;
 mod view;
+mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -20,5 +22,7 @@ pub use class::{MIN_AMOUNT, Requested, TaskClass};
 pub use node::{NodeEntry, UpstreamNode, Usage};
 pub use problem::{Problem, ProblemKind};
 pub use records::{JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskRecord, TaskStatus, Texts, text};
+pub use surplus::Surplus;
 pub use table::Table;
 pub use view::{Kind, NodeIndex, Slot, Stored, View};
+pub use whole::{Whole, Wholes};

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::amounts::{Amounts, ResourceId, Totals};
+use super::amounts::{Amounts, ResourceId, THOUSAND, Totals};
 use super::chunk::Vector;
 use super::problem::Problem;
-use super::records::{NodeRecord, TaskStatus};
+use super::records::{NodeRecord, TaskRecord, TaskStatus};
+use super::surplus::Surplus;
 
 /// What tasks take of a node, exactly.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,22 +18,30 @@ pub struct Usage {
     pub releasing: Totals,
     /// Of tasks that wait for what is being released.
     pub pipelined: Totals,
+    /// What `used` counts more in Kubernetes.
+    pub surplus: Surplus,
 }
 
 impl Usage {
     /// Counts a task in its status.
-    pub fn add(&mut self, requests: &Amounts, status: TaskStatus) {
-        self.each(status, |totals| totals.add(requests));
+    pub fn add(&mut self, task: &TaskRecord) {
+        self.each(task.status, |totals| totals.add(&task.requests));
+        if task.status.is_used() {
+            self.surplus.add_task(task);
+        }
     }
 
     /// Takes a task out that was counted in this status.
-    pub fn subtract(&mut self, requests: &Amounts, status: TaskStatus) {
-        self.each(status, |totals| totals.subtract(requests));
+    pub fn subtract(&mut self, task: &TaskRecord) {
+        self.each(task.status, |totals| totals.subtract(&task.requests));
+        if task.status.is_used() {
+            self.surplus.subtract_task(task);
+        }
     }
 
     /// True if no task counts.
     pub fn is_empty(&self) -> bool {
-        self.used.is_empty() && self.releasing.is_empty() && self.pipelined.is_empty()
+        self.used.is_empty() && self.releasing.is_empty() && self.pipelined.is_empty() && self.surplus.is_empty()
     }
 
     fn each(&mut self, status: TaskStatus, mut change: impl FnMut(&mut Totals)) {
@@ -63,6 +72,8 @@ pub struct UpstreamNode {
     pub releasing: BTreeMap<ResourceId, i128>,
     /// Pipelined amounts.
     pub pipelined: BTreeMap<ResourceId, i128>,
+    /// What `used` counts more in Kubernetes.
+    pub surplus: Surplus,
 }
 
 /// A node as stored.
@@ -92,12 +103,14 @@ impl NodeEntry {
             Some(&self.record.allocatable),
             self.record.oversubscription.as_ref(),
             self.record.unattributed_used.as_ref(),
+            self.record.unattributed_nonzero_used.as_ref(),
         ];
         let tasks = [&self.usage.used, &self.usage.releasing, &self.usage.pipelined];
         let upstream = self.upstream.iter().flat_map(|own| {
             [&own.idle, &own.used, &own.releasing, &own.pipelined]
                 .into_iter()
                 .flat_map(|vector| vector.keys().copied())
+                .chain(own.surplus.resources())
         });
         let given = given
             .into_iter()
@@ -105,7 +118,32 @@ impl NodeEntry {
             .flat_map(|amounts| amounts.iter().map(|(id, _)| id));
         given
             .chain(tasks.into_iter().flat_map(|totals| totals.iter().map(|(id, _)| id)))
+            .chain(self.usage.surplus.resources())
             .chain(upstream)
+    }
+
+    /// What a node vector counts more in Kubernetes, resource by resource.
+    pub(crate) fn surplus(&self) -> Surplus {
+        match &self.upstream {
+            Some(own) => own.surplus.clone(),
+            None => Surplus::of_node(&self.record).plus(&self.usage.surplus),
+        }
+    }
+
+    /// The amount that pods may use as Kubernetes counts: thousandths of cpu, whole units of anything else.
+    pub(crate) fn whole_allocatable(&self, id: ResourceId) -> i128 {
+        let whole = |amounts: Option<&Amounts>| amounts.and_then(|amounts| amounts.whole(id)).map_or(0, i128::from);
+        whole(Some(&self.record.allocatable)) + whole(self.record.oversubscription.as_ref())
+    }
+
+    /// The amount that is used, likewise; non-zero requests for cpu and memory. `surplus`: [`Self::surplus`].
+    pub(crate) fn whole_used(&self, id: ResourceId, surplus: &Surplus) -> i128 {
+        let counted = self.exact(id, Vector::Used).unwrap_or(0) + surplus.get(id);
+        if id.counts_alike() {
+            counted
+        } else {
+            counted / i128::from(THOUSAND)
+        }
     }
 
     /// The exact amount of a resource in a vector, if the node has it there.

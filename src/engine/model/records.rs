@@ -154,6 +154,11 @@ impl TaskStatus {
         matches!(self, Self::Allocated | Self::Binding | Self::Bound | Self::Running)
     }
 
+    /// True if the task, on a node, takes of what is allocatable there.
+    pub fn is_used(self) -> bool {
+        self.is_on_node() && self != Self::Pipelined
+    }
+
     /// True if the task, on a node, takes part in that node's vectors.
     pub fn is_on_node(self) -> bool {
         !matches!(self, Self::Pending | Self::Succeeded | Self::Failed)

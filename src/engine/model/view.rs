@@ -394,9 +394,9 @@ impl View {
         }
         let change = |usage: &mut Usage| {
             if add {
-                usage.add(&task.requests, task.status);
+                usage.add(task);
             } else {
-                usage.subtract(&task.requests, task.status);
+                usage.subtract(task);
             }
         };
         if self.slot_of(&task.node).is_some() {

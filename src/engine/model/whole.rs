@@ -1,0 +1,271 @@
+//! Kubernetes' integers over a chunk: whole units, exact where floats are not, and non-zero requests.
+//!
+//! Most of them can be read off the columns of floats. Only where a node's cannot (fractions of a whole, amounts beyond
+//! 2^53, non-zero requests that differ), a column of integers holds that node's.
+
+use super::amounts::{ResourceId, THOUSAND};
+use super::chunk::{CHUNK, Column, Mask};
+
+/// The vectors of a node as Kubernetes counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// What pods may use.
+    Allocatable = 0,
+    /// Requests of everything on the node; for cpu and memory non-zero requests.
+    Requested = 1,
+}
+
+/// Both.
+pub(super) const WHOLES: usize = 2;
+
+/// One vector of one resource over a chunk: thousandths of cpu, whole units of anything else. Absent values are 0.
+pub type Wholes = [i64; CHUNK];
+
+/// The values that a column of floats does not tell.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Exact {
+    values: [i128; CHUNK],
+    present: Mask,
+}
+
+impl Exact {
+    pub(super) const EMPTY: Self = Self {
+        values: [0; CHUNK],
+        present: Mask::NONE,
+    };
+
+    pub(super) fn get(&self, offset: usize) -> Option<i128> {
+        self.present
+            .get(offset)
+            .then(|| self.values.get(offset).copied())
+            .flatten()
+    }
+
+    pub(super) fn set(&mut self, offset: usize, value: Option<i128>) {
+        self.present.set(offset, value.is_some());
+        if let Some(place) = self.values.get_mut(offset) {
+            *place = value.unwrap_or(0);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.present.is_empty()
+    }
+}
+
+/// The value to hold beside a float: none if the float tells it.
+pub(super) fn beside(id: ResourceId, shown: Option<f64>, exact: i128) -> Option<i128> {
+    /// From here on floats skip integers.
+    const DENSE: f64 = 9_007_199_254_740_992.0;
+    let shown = shown.unwrap_or(0.0);
+    let told = shown.abs() < DENSE && i128::from(read_off(id, shown)) == exact;
+    (!told).then_some(exact)
+}
+
+/// Reads all values of a vector. What does not fit in 64 bits is cut off by `narrow`.
+pub(super) fn read(id: ResourceId, floats: &Column, exact: Option<&Exact>, narrow: fn(i128) -> i64) -> Wholes {
+    let mut wholes = [0; CHUNK];
+    for (whole, float) in wholes.iter_mut().zip(&floats.values) {
+        *whole = read_off(id, *float);
+    }
+    if let Some(exact) = exact {
+        for offset in exact.present.iter() {
+            if let (Some(whole), Some(exact)) = (wholes.get_mut(offset), exact.values.get(offset)) {
+                *whole = narrow(*exact);
+            }
+        }
+    }
+    wholes
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "floats that are no integers within 2^53 are not believed"
+)]
+fn read_off(id: ResourceId, float: f64) -> i64 {
+    let amount = float as i64;
+    if id.counts_alike() {
+        amount
+    } else {
+        amount / THOUSAND + i64::from(amount % THOUSAND > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::option;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::model::{Amounts, Chunk, NodeRecord, ResourceTable, Table, TaskRecord, TaskStatus, View};
+
+    const DISK: &str = "ephemeral-storage";
+
+    fn empty() -> (View, ResourceId) {
+        let (mut index, mut resources) = (Table::default(), ResourceTable::default());
+        for slot in 0..3 {
+            index.insert(format!("n{slot}").into(), slot);
+        }
+        let disk = resources.intern(DISK, 9).unwrap();
+        let mut view = View::new(Arc::new(index), 1);
+        view.set_resources(Arc::new(resources));
+        (view, disk)
+    }
+
+    fn amounts() -> impl Strategy<Value = Amounts> {
+        let amount = || prop_oneof![Just(0_i64), 1..3_000_i64, Just((1 << 53) + 1)];
+        let disk = prop_oneof![
+            3 => amount().prop_map(|milli| (milli, 0_i64)),
+            1 => Just((0, 9_300_000_000_000_000)),
+            1 => Just((0, i64::MAX)),
+        ];
+        (option::of(amount()), option::of(amount()), option::of(disk)).prop_map(|(cpu, memory, disk)| {
+            let (_, id) = empty();
+            let known = [(ResourceId::CPU, cpu), (ResourceId::MEMORY, memory)];
+            let mut amounts: Amounts = known.into_iter().filter_map(|(id, own)| Some((id, own?))).collect();
+            amounts.set(ResourceId::PODS, 1);
+            match disk {
+                Some((_, whole)) if whole > 0 => amounts.set_whole(id, whole),
+                Some((milli, _)) => amounts.set(id, milli),
+                None => {}
+            }
+            amounts
+        })
+    }
+
+    fn node() -> impl Strategy<Value = NodeRecord> {
+        let used = || option::of(amounts());
+        (0..3, amounts(), used(), used()).prop_map(|(name, allocatable, used, nonzero)| NodeRecord {
+            name: format!("n{name}").into(),
+            allocatable,
+            unattributed_used: used,
+            unattributed_nonzero_used: nonzero,
+            ..NodeRecord::default()
+        })
+    }
+
+    fn task() -> impl Strategy<Value = TaskRecord> {
+        use TaskStatus::{Pending, Pipelined, Releasing, Running};
+        let status = prop::sample::select(vec![Pending, Pipelined, Running, Releasing]);
+        let nonzero = option::of(amounts());
+        (0..6, 0..4, status, amounts(), nonzero).prop_map(|(name, node, status, requests, nonzero)| TaskRecord {
+            name: format!("t{name}").into(),
+            node: format!("n{node}").into(),
+            status,
+            requests,
+            nonzero_requests: nonzero.map(Box::new),
+            ..TaskRecord::default()
+        })
+    }
+
+    /// Kubernetes' figure, plainly: each record's rounded by itself, then summed.
+    fn plain(view: &View, record: &NodeRecord, id: ResourceId, whole: Whole) -> i128 {
+        let of = |amounts: Option<&Amounts>| amounts.and_then(|amounts| amounts.whole(id)).map_or(0, i128::from);
+        if whole == Whole::Allocatable {
+            return of(Some(&record.allocatable));
+        }
+        let foreign = record.unattributed_used.as_ref();
+        let nonzero = record.unattributed_nonzero_used.as_ref().or(foreign);
+        let mut sum = of(if id <= ResourceId::MEMORY { nonzero } else { foreign });
+        let on_node = |task: &&TaskRecord| task.node == record.name && task.status.is_used();
+        for task in view.tasks().iter().map(|(_, task)| &task.record).filter(on_node) {
+            sum += if id <= ResourceId::MEMORY {
+                i128::from(task.nonzero(id))
+            } else {
+                of(Some(&task.requests))
+            };
+        }
+        sum
+    }
+
+    fn saturated(value: i128) -> i64 {
+        i64::try_from(value).unwrap_or(i64::MAX)
+    }
+
+    fn chunk(view: &View) -> Chunk {
+        view.chunks()
+            .first()
+            .map(|chunk| Chunk::clone(chunk))
+            .unwrap_or_default()
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        PutNode(NodeRecord),
+        RemoveNode(u8),
+        PutTask(TaskRecord),
+        RemoveTask(u8),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            2 => node().prop_map(Step::PutNode),
+            1 => (0..3_u8).prop_map(Step::RemoveNode),
+            6 => task().prop_map(Step::PutTask),
+            2 => (0..6_u8).prop_map(Step::RemoveTask),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whole_units_follow_every_change(steps in prop::collection::vec(step(), 0..60)) {
+            let ((mut view, disk), source) = (empty(), Arc::<str>::from("s"));
+            for step in steps {
+                match step {
+                    Step::PutNode(node) => drop(view.put_node(Arc::new(node), &source)),
+                    Step::RemoveNode(node) => drop(view.remove_node(&format!("n{node}"))),
+                    Step::PutTask(task) => view.put_task(task, &source),
+                    Step::RemoveTask(task) => drop(view.remove_task(&format!("t{task}"))),
+                }
+            }
+            for (slot, entry) in view.nodes() {
+                for id in [ResourceId::CPU, ResourceId::MEMORY, disk] {
+                    for whole in [Whole::Allocatable, Whole::Requested] {
+                        let own = chunk(&view).wholes(id, whole, saturated)[slot as usize];
+                        prop_assert_eq!(own, saturated(plain(&view, &entry.record, id, whole)));
+                    }
+                }
+            }
+            let (mut again, _) = empty();
+            for (_, stored) in view.tasks().iter() {
+                again.put_task(stored.record.clone(), &source);
+            }
+            for (_, entry) in view.nodes() {
+                again.put_node(Arc::clone(&entry.record), &source);
+            }
+            prop_assert_eq!(&mut chunk(&view), &mut chunk(&again));
+        }
+    }
+
+    #[test]
+    fn figures_that_floats_tell_take_no_room() {
+        let ((mut view, disk), source) = (empty(), Arc::<str>::from("s"));
+        let requests = Amounts::from_iter([(ResourceId::CPU, 500), (ResourceId::MEMORY, 1 << 30), (disk, 5_000)]);
+        let node = NodeRecord {
+            name: "n0".into(),
+            allocatable: requests.clone(),
+            ..NodeRecord::default()
+        };
+        view.put_node(Arc::new(node), &source);
+        let mut task = TaskRecord {
+            name: "t".into(),
+            node: "n0".into(),
+            status: TaskStatus::Running,
+            requests,
+            ..TaskRecord::default()
+        };
+        view.put_task(task.clone(), &source);
+        assert!(!chunk(&view).has_wholes());
+        // Twice 5.001: 6 and 6, not 10.002 rounded up.
+        task.requests.set(disk, 5_001);
+        view.put_task(task.clone(), &source);
+        task.name = "u".into();
+        view.put_task(task, &source);
+        assert!(chunk(&view).has_wholes());
+        assert_eq!(chunk(&view).wholes(disk, Whole::Requested, saturated)[0], 12);
+        view.remove_task("t");
+        assert!(!chunk(&view).has_wholes());
+    }
+}
