@@ -2,4 +2,6 @@
 
 mod cluster;
 #[cfg(feature = "server")]
+mod tiers;
+#[cfg(feature = "server")]
 mod vectors;

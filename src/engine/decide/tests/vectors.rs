@@ -8,11 +8,11 @@ use flate2::read::GzDecoder;
 use serde_json::Value as Json;
 
 use super::cluster::{amounts, policy, question, score_question, task, view};
-use crate::engine::decide::{self, ScoreSheet};
-use crate::engine::model::{NodeRecord, ResourceTable, View};
+use crate::engine::decide::{self, FilterVerdict, ScorePart, ScoreQuestion, ScoreSheet};
+use crate::engine::model::{NodeRecord, ResourceTable, TaskRecord, TaskStatus, View};
 use crate::engine::policy::{Compatibility, CompileOptions, Compiled, compile};
 
-fn cases(family: &str) -> Vec<Json> {
+pub(super) fn cases(family: &str) -> Vec<Json> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/vectors/{family}.json.gz"));
     let mut text = String::new();
     let file = std::fs::File::open(path).unwrap();
@@ -43,54 +43,106 @@ fn cluster(case: &Json, resources: &mut ResourceTable) -> Vec<NodeRecord> {
         .collect()
 }
 
-struct Case {
+/// A case, asked of the engine.
+pub(super) struct Asked {
     view: View,
     compiled: Compiled,
-    sheet: Arc<ScoreSheet>,
-    verdict: Arc<decide::FilterVerdict>,
+    question: ScoreQuestion,
+    pub(super) sheet: Arc<ScoreSheet>,
+    pub(super) verdict: Arc<FilterVerdict>,
 }
 
-fn run(case: &Json, compiled: Compiled) -> Case {
-    let mut resources = ResourceTable::default();
-    let nodes = cluster(case, &mut resources);
-    let request = &case["request"];
-    let requests = amounts(&mut resources, quantities(&request["resources"]));
-    let annotations = quantities(&request["annotations"]);
-    let view = view(resources, nodes);
-    let question = question(view.resources(), vec![task(requests, &annotations)]);
-    let verdict = decide::filter(&view, &compiled.policy, &question)
-        .unwrap()
-        .remove(0)
-        .unwrap()
-        .answer;
-    let question = score_question(question);
-    let sheet = decide::score(&view, &compiled.policy, &question)
-        .unwrap()
-        .remove(0)
-        .unwrap()
-        .answer;
-    Case {
-        view,
-        compiled,
-        sheet,
-        verdict,
+/// What one plugin answers for itself.
+pub(super) struct Named {
+    pub(super) parts: Vec<ScorePart>,
+    pub(super) verdict: Arc<FilterVerdict>,
+}
+
+impl Asked {
+    /// Asks one plugin; `None`: it has no hook here.
+    pub(super) fn named(&self, name: &str) -> Option<Named> {
+        let mut question = self.question.clone();
+        question.question.plugins = vec![name.into()];
+        let policy = &self.compiled.policy;
+        let sheet = decide::score(&self.view, policy, &question).ok()?.remove(0).unwrap();
+        let verdict = decide::filter(&self.view, policy, &question.question)
+            .ok()?
+            .remove(0)
+            .unwrap();
+        Some(Named {
+            parts: sheet.answer.parts.clone(),
+            verdict: verdict.answer,
+        })
     }
 }
 
-fn plugin_text(plugin: &Json) -> String {
+/// Asks about one task of the case on all its nodes.
+pub(super) fn run(case: &Json, request: &Json, compiled: Compiled) -> Asked {
+    let mut resources = ResourceTable::default();
+    let nodes = cluster(case, &mut resources);
+    let requests = amounts(&mut resources, quantities(&request["resources"]));
+    let annotations = quantities(&request["annotations"]);
+    let mut view = view(resources, nodes);
+    for running in running(case, &mut view) {
+        view.put_task(running, &Arc::from("test"));
+    }
+    let question = question(view.resources(), vec![task(requests, &annotations)]);
+    let verdict = decide::filter(&view, &compiled.policy, &question).unwrap().remove(0);
+    let question = score_question(question);
+    let sheet = decide::score(&view, &compiled.policy, &question).unwrap().remove(0);
+    Asked {
+        view,
+        compiled,
+        question,
+        sheet: sheet.unwrap().answer,
+        verdict: verdict.unwrap().answer,
+    }
+}
+
+/// Tasks that are on nodes.
+fn running(case: &Json, view: &mut View) -> Vec<TaskRecord> {
+    let mut resources = ResourceTable::clone(view.resources());
+    let mut tasks = Vec::new();
+    for job in case["cluster"]["jobs"].as_array().into_iter().flatten() {
+        for given in job["tasks"].as_array().into_iter().flatten() {
+            let status = match given["status"].as_str().unwrap() {
+                "Pending" => TaskStatus::Pending,
+                "Allocated" => TaskStatus::Allocated,
+                "Pipelined" => TaskStatus::Pipelined,
+                "Binding" => TaskStatus::Binding,
+                "Bound" => TaskStatus::Bound,
+                "Running" => TaskStatus::Running,
+                "Releasing" => TaskStatus::Releasing,
+                "Succeeded" => TaskStatus::Succeeded,
+                "Failed" => TaskStatus::Failed,
+                _ => TaskStatus::Unknown,
+            };
+            tasks.push(TaskRecord {
+                name: format!("{}/{}", job["namespace"], given["name"]).into(),
+                status,
+                node: given["node"].as_str().unwrap_or_default().into(),
+                ..task(amounts(&mut resources, quantities(&given["request"])), &[])
+            });
+        }
+    }
+    view.set_resources(Arc::new(resources));
+    tasks
+}
+
+pub(super) fn plugin_text(plugin: &Json) -> String {
     // JSON is YAML's flow style; a space keeps `"a":` from being part of a plain text.
     serde_json::to_string(plugin).unwrap()
 }
 
-fn number(value: &Json) -> f64 {
+pub(super) fn number(value: &Json) -> f64 {
     value.as_f64().unwrap()
 }
 
-fn same(score: f64, expected: &Json) -> bool {
+pub(super) fn same(score: f64, expected: &Json) -> bool {
     (score + 0.0).to_bits() == (number(expected) + 0.0).to_bits()
 }
 
-fn check_scores(name: &str, case: &Case, expected: &Json) {
+fn check_scores(name: &str, case: &Asked, expected: &Json) {
     for (i, node) in expected.as_array().unwrap().iter().enumerate() {
         let score = case.sheet.totals[i];
         let variants = node["score_variants"].as_array();
@@ -128,7 +180,7 @@ fn check_scores(name: &str, case: &Case, expected: &Json) {
 }
 
 /// The effective document gives the same policy again.
-fn check_round_trip(name: &str, case: &Case) {
+fn check_round_trip(name: &str, case: &Asked) {
     let first = &case.compiled.effective_document;
     let again = compile(first, &CompileOptions::default());
     let again = again.unwrap_or_else(|report| panic!("{name}: {first}\n{:?}", report.findings));
@@ -155,7 +207,11 @@ fn check_family(family: &str) {
                 "{name}: {fault}"
             );
         } else {
-            let run = run(&case, policy(&plugin_text(&plugin), Compatibility::Upstream));
+            let run = run(
+                &case,
+                &case["request"],
+                policy(&plugin_text(&plugin), Compatibility::Upstream),
+            );
             assert_eq!(run.view.slots() as usize, run.sheet.nodes.len(), "{name}");
             check_scores(&name, &run, &case["expect"]["nodes"]);
             check_round_trip(&name, &run);
