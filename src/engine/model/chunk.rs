@@ -21,14 +21,23 @@ impl Mask {
 
     /// The nodes whose entry is true.
     pub fn from_bools(members: &[bool; CHUNK]) -> Self {
+        // Multiplying gathers the lowest bits of eight bytes in the highest byte, the first byte's bit lowest.
+        const GATHER: u64 = 0x0102_0408_1020_4080;
         let mut mask = Self::NONE;
-        for (word, members) in mask.0.iter_mut().zip(members.chunks(64)) {
-            *word = members
-                .iter()
-                .rev()
-                .fold(0, |word, member| word << 1 | u64::from(*member));
+        let (words, _) = members.as_chunks::<64>();
+        for (word, members) in mask.0.iter_mut().zip(words) {
+            let (groups, _) = members.as_chunks::<8>();
+            *word = groups.iter().rev().fold(0, |word, group| {
+                let bytes = u64::from_le_bytes(group.map(u8::from));
+                word << 8 | bytes.wrapping_mul(GATHER) >> 56
+            });
         }
         mask
+    }
+
+    /// The set as bits: bit `i` of word `w` is the node at `64 w + i`.
+    pub fn words(&self) -> [u64; 4] {
+        self.0
     }
 
     /// True if the node at `offset` is in the set.
@@ -387,4 +396,23 @@ fn union(a: &Mask, b: &Mask) -> Mask {
     let mut either = *a;
     either.0.iter_mut().zip(b.0).for_each(|(a, b)| *a |= b);
     either
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_hold_what_is_put_in() {
+        let members: [bool; CHUNK] = std::array::from_fn(|i| i % 7 == 0 || i > 250);
+        let mask = Mask::from_bools(&members);
+        let mut one_by_one = Mask::NONE;
+        for (offset, member) in members.into_iter().enumerate() {
+            assert_eq!(mask.get(offset), member, "{offset}");
+            one_by_one.set(offset, member);
+        }
+        assert_eq!(mask, one_by_one);
+        assert!(mask.iter().eq((0..CHUNK).filter(|&i| members[i])));
+        assert_eq!(Mask::ALL.and_not(&mask).or(&mask), Mask::ALL);
+    }
 }
