@@ -13,6 +13,20 @@ pub(super) struct Part<'v> {
 }
 
 impl Part<'_> {
+    /// Appends the slots of these places.
+    pub(super) fn push_slots(&self, among: &Mask, slots: &mut Vec<Slot>) {
+        for (first, mut word) in (self.first..).step_by(64).zip(among.words()) {
+            if word == u64::MAX {
+                slots.extend(first..first + 64);
+                continue;
+            }
+            while word != 0 {
+                slots.push(first + word.trailing_zeros());
+                word &= word - 1;
+            }
+        }
+    }
+
     /// The slot of a place.
     pub(super) fn slot(&self, offset: usize) -> Slot {
         Slot::try_from(offset).map_or(self.first, |offset| self.first + offset)

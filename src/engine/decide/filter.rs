@@ -47,7 +47,7 @@ pub(super) fn judge(
         } else {
             reduce::conjunction(stages, &part.among, |stage, left| tally.ask(stage, part, left))
         };
-        fit.extend(left.iter().map(|offset| part.slot(offset)));
+        part.push_slots(&left, &mut fit);
         passed.push(left);
     }
     let rejections = tally.rejections(view, &candidates.absent, question);

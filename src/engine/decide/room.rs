@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::question::ResourceFit;
-use crate::engine::model::{CHUNK, Chunk, Column, MIN_AMOUNT, Mask, Requested, ResourceId, TaskClass, Vector};
+use crate::engine::model::{CHUNK, Chunk, MIN_AMOUNT, Mask, Requested, TaskClass, Vector};
 use crate::engine::plugin::{Figure, Filterer, Reason, Resolution, Verdicts};
 
 /// Stands for a plugin in reasons about the node itself.
@@ -85,50 +87,95 @@ impl<'c> Room<'c> {
         })
     }
 
-    fn available(&self, chunk: &Chunk, id: ResourceId) -> Column {
-        if self.future {
-            chunk.future_idle(id)
-        } else {
-            chunk.idle(id)
+    fn stock<'k>(&self, chunk: &'k Chunk, requested: &Requested) -> Stock<'k> {
+        let id = requested.id;
+        let values = |vector| &chunk.column(id, vector).values;
+        let there = |vector| !chunk.lacks(id, vector);
+        let moving = self.future && (there(Vector::Releasing) || there(Vector::Pipelined));
+        Stock {
+            requested: requested.amount,
+            allocatable: values(Vector::Allocatable),
+            used: values(Vector::Used),
+            idle: there(Vector::Idle).then(|| values(Vector::Idle)),
+            moving: moving.then(|| [values(Vector::Releasing), values(Vector::Pipelined)]),
         }
     }
 }
 
-fn exceeds(requested: f64, available: &[f64; CHUNK]) -> Mask {
-    let mut short = [false; CHUNK];
-    for (short, &available) in short.iter_mut().zip(available) {
-        *short = !((requested < available) | ((requested - available).abs() < MIN_AMOUNT));
+type Values = [f64; CHUNK];
+
+/// What the nodes of a chunk have of one requested resource.
+struct Stock<'k> {
+    requested: f64,
+    allocatable: &'k Values,
+    used: &'k Values,
+    /// Instead of allocatable − used.
+    idle: Option<&'k Values>,
+    /// Releasing and pipelined, if they are asked for and there are any.
+    moving: Option<[&'k Values; 2]>,
+}
+
+impl Stock<'_> {
+    fn available(&self, offset: usize) -> f64 {
+        let at = |values: &Values| values.get(offset).copied().unwrap_or(0.0);
+        let idle = self.idle.map_or_else(|| at(self.allocatable) - at(self.used), at);
+        match self.moving {
+            Some([releasing, pipelined]) => idle + at(releasing) - at(pipelined),
+            None => idle,
+        }
     }
-    Mask::from_bools(&short)
+
+    /// Raises `worst` to how much more is requested than there is.
+    fn raise(&self, worst: &mut Values) {
+        let excess = |worst: &mut f64, available: f64| {
+            let excess = self.requested - available;
+            *worst = if excess > *worst { excess } else { *worst };
+        };
+        if self.idle.is_none() && self.moving.is_none() {
+            // As below, with room for the compiler to do several nodes at once.
+            for (worst, (allocatable, used)) in worst.iter_mut().zip(self.allocatable.iter().zip(self.used)) {
+                excess(worst, allocatable - used);
+            }
+        } else {
+            for (offset, worst) in worst.iter_mut().enumerate() {
+                excess(worst, self.available(offset));
+            }
+        }
+    }
+
+    fn is_short(&self, offset: usize) -> bool {
+        is_short(self.requested - self.available(offset))
+    }
+
+    /// True if even the empty node would be too small.
+    fn is_hopeless(&self, offset: usize) -> bool {
+        let allocatable = self.allocatable.get(offset).copied().unwrap_or(0.0);
+        is_short(self.requested - allocatable)
+    }
+}
+
+/// Volcano's comparison: enough is more than requested, or nearer to it than the tolerance.
+fn is_short(excess: f64) -> bool {
+    excess >= MIN_AMOUNT
 }
 
 impl Filterer for Room<'_> {
     fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
-        let mut refused = Mask::NONE;
-        let mut mark = |nodes: &Mask, number: u16| {
-            for offset in nodes.iter() {
-                if let Some(verdict) = verdicts.get_mut(offset) {
-                    *verdict = number;
-                }
-            }
-        };
-        for (number, requested) in (0_u16..).step_by(2).zip(self.requested) {
-            let available = self.available(chunk, requested.id);
-            let short = exceeds(requested.amount, &available.values)
-                .and(among)
-                .and_not(&refused);
-            mark(&short, number);
-            refused = refused.or(&short);
+        let stocks: SmallVec<[Stock<'_>; 8]> = self.requested.iter().map(|one| self.stock(chunk, one)).collect();
+        let mut worst = [f64::NEG_INFINITY; CHUNK];
+        for stock in &stocks {
+            stock.raise(&mut worst);
         }
-        let mut open = refused;
-        for (number, requested) in (1_u16..).step_by(2).zip(self.requested) {
-            if open.is_empty() {
-                break;
+        let refused = Mask::from_bools(&worst.map(is_short)).and(among);
+        for offset in refused.iter() {
+            let hopeless = stocks.iter().position(|stock| stock.is_hopeless(offset));
+            let number = match hopeless {
+                Some(hopeless) => hopeless * 2 + 1,
+                None => stocks.iter().position(|stock| stock.is_short(offset)).unwrap_or(0) * 2,
+            };
+            if let Some(verdict) = verdicts.get_mut(offset) {
+                *verdict = u16::try_from(number).unwrap_or(u16::MAX);
             }
-            let allocatable = chunk.column(requested.id, Vector::Allocatable);
-            let hopeless = exceeds(requested.amount, &allocatable.values).and(&open);
-            mark(&hopeless, number);
-            open = open.and_not(&hopeless);
         }
         refused
     }
@@ -157,15 +204,15 @@ impl Filterer for Room<'_> {
         let Some(requested) = self.requested.get(usize::from(number / 2)) else {
             return Vec::new();
         };
-        let at = |column: &Column| column.values.get(offset).copied().unwrap_or(0.0);
+        let stock = self.stock(chunk, requested);
         let figure = |name, amount| Figure::of_resource(name, &requested.name, amount);
-        let available = at(&self.available(chunk, requested.id));
+        let name = if self.future { "future idle" } else { "idle" };
         let mut figures = vec![
             figure("requested", requested.amount),
-            figure(if self.future { "future idle" } else { "idle" }, available),
+            figure(name, stock.available(offset)),
         ];
         if !number.is_multiple_of(2) {
-            let allocatable = at(chunk.column(requested.id, Vector::Allocatable));
+            let allocatable = stock.allocatable.get(offset).copied().unwrap_or(0.0);
             figures.push(figure("allocatable", allocatable));
         }
         figures

@@ -63,10 +63,11 @@ fn sheet(
 /// The best nodes, best first.
 fn best(view: &View, parts: &[Part<'_>], limit: usize, scorers: &Scorers<'_>) -> ScoreSheet {
     let mut top = Top::new(limit);
-    let mut totals: Scores = [0.0; CHUNK];
+    let mut scratch = Scratch::new();
     for part in parts {
-        scorers.totals(part, &mut totals);
-        for offset in contenders(&totals, &top).and(&part.among).iter() {
+        scorers.each(part, &mut scratch, |_, _, _| {});
+        let totals = &scratch.totals;
+        for offset in contenders(totals, &top).and(&part.among).iter() {
             let slot = part.slot(offset);
             top.offer(Ranked {
                 total: totals.get(offset).copied().unwrap_or(0.0),
@@ -124,6 +125,23 @@ fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
     }
 }
 
+/// Columns to work in.
+struct Scratch {
+    columns: [Scores; MAX_PARTS],
+    whole: Scores,
+    totals: Scores,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self {
+            columns: [[0.0; CHUNK]; MAX_PARTS],
+            whole: [0.0; CHUNK],
+            totals: [0.0; CHUNK],
+        }
+    }
+}
+
 /// The scorers of a question for one class, and what of them to show.
 struct Scorers<'a> {
     scores: Vec<Score<'a>>,
@@ -159,44 +177,40 @@ impl<'a> Scorers<'a> {
     }
 
     /// Scores one chunk: the sum over plugins. `show` gets each plugin's parts and sum.
-    fn each(&self, part: &Part<'_>, totals: &mut Scores, mut show: impl FnMut(usize, &[Scores], &Scores)) {
+    fn each(&self, part: &Part<'_>, scratch: &mut Scratch, mut show: impl FnMut(usize, &[Scores], &Scores)) {
+        let Scratch { columns, whole, totals } = scratch;
         totals.fill(0.0);
-        let mut columns = [[0.0; CHUNK]; MAX_PARTS];
         for (number, score) in self.scores.iter().enumerate() {
             let count = score.scorer.as_ref().map_or(0, |scorer| scorer.parts().len());
             let columns = columns.get_mut(..count).unwrap_or_default();
             if let Some(scorer) = &score.scorer {
                 scorer.score(part.chunk, columns);
             }
-            let mut whole: Scores = [0.0; CHUNK];
+            whole.fill(0.0);
             for column in columns.iter() {
-                add_scores(&mut whole, column);
+                add_scores(whole, column);
             }
-            add_scores(totals, &whole);
-            show(number, columns, &whole);
+            add_scores(totals, whole);
+            show(number, columns, whole);
         }
-    }
-
-    fn totals(&self, part: &Part<'_>, totals: &mut Scores) {
-        self.each(part, totals, |_, _, _| {});
     }
 
     /// All nodes of these parts, by slot.
     fn all(&self, parts: &[Part<'_>]) -> ScoreSheet {
         let count = parts.iter().map(|part| part.among.count() as usize).sum();
         let mut sheet = self.empty(count);
-        let mut totals: Scores = [0.0; CHUNK];
+        let mut scratch = Scratch::new();
         for part in parts {
             let columns = &mut sheet.parts;
-            self.each(part, &mut totals, |number, parts, whole| {
+            self.each(part, &mut scratch, |number, parts, whole| {
                 let shown = columns.iter_mut().zip(&self.shown);
                 for (column, (_, own)) in shown.filter(|(_, (of, _))| *of == number) {
                     let scores = own.map_or(Some(whole), |own| parts.get(own));
                     extend(&mut column.scores, scores.unwrap_or(whole), &part.among);
                 }
             });
-            extend(&mut sheet.totals, &totals, &part.among);
-            sheet.nodes.extend(part.among.iter().map(|offset| part.slot(offset)));
+            extend(&mut sheet.totals, &scratch.totals, &part.among);
+            part.push_slots(&part.among, &mut sheet.nodes);
         }
         sheet
     }

@@ -9,6 +9,9 @@ use crate::engine::plugins::effective::{entry, map};
 use crate::engine::plugins::names::{check_list, comma_list};
 use crate::engine::policy::{ArgumentMap, At, Value, code};
 
+/// Up to so many scarce resources a table is used: one entry per set of them.
+const MAX_TABLED: usize = 8;
+
 const FIELDS: [&str; 4] = ["enable", "resources", "weight", "resourceWeight"];
 
 /// What the arguments say of sra, once it is enabled.
@@ -103,14 +106,17 @@ impl Sra {
     /// Ready for a task class.
     pub(super) fn kernel(&self, class: &TaskClass, resources: &ResourceTable) -> SraKernel {
         let scarce = self.weights.iter();
-        SraKernel {
+        let mut kernel = SraKernel {
             requested: class.requested.iter().map(|requested| requested.id).collect(),
             scarce: scarce
                 .filter_map(|(name, weight)| Some((resources.get(name)?, *weight)))
                 .collect(),
             sum: self.sum(),
             factor: 100_i64.wrapping_mul(self.weight) as f64,
-        }
+            table: None,
+        };
+        kernel.table = kernel.tabled();
+        kernel
     }
 }
 
@@ -122,40 +128,83 @@ pub(super) struct SraKernel {
     scarce: Vec<(ResourceId, i64)>,
     sum: i64,
     factor: f64,
+    /// The score for every set of scarce resources, if they are few.
+    table: Option<Box<[f64; 1 << MAX_TABLED]>>,
 }
 
 impl SraKernel {
-    /// Scores every place of a chunk: 0 where something requested is not there at all, else
-    /// (1 − weights of scarce resources there / all weights) · 100 · weight, in the reference's order.
+    /// Scores every place of a chunk: 0 where something requested is not there at all, else by the scarce resources that
+    /// the node has, idle or not.
     pub(super) fn score(&self, chunk: &Chunk, scores: &mut Scores) {
         scores.fill(0.0);
         if self.requested.iter().any(|&id| chunk.lacks(id, Vector::Allocatable)) {
             return;
         }
-        let mut there = [0_i64; CHUNK];
-        for &(id, weight) in &self.scarce {
-            if chunk.lacks(id, Vector::Allocatable) {
-                continue;
-            }
-            let allocatable = &chunk.column(id, Vector::Allocatable).values;
-            for (there, &allocatable) in there.iter_mut().zip(allocatable) {
-                *there = there.wrapping_add(if allocatable > 0.0 { weight } else { 0 });
-            }
-        }
-        let sum = self.sum as f64;
-        for (score, &there) in scores.iter_mut().zip(&there) {
-            let part = if self.sum > 0 {
-                1.0 - there as f64 / sum
-            } else {
-                there as f64
-            };
-            *score = part * self.factor;
+        match &self.table {
+            Some(table) => self.score_by_table(table, chunk, scores),
+            None => self.score_by_sum(chunk, scores),
         }
         for &id in &self.requested {
             let allocatable = &chunk.column(id, Vector::Allocatable).values;
             for (score, &allocatable) in scores.iter_mut().zip(allocatable) {
                 *score = if allocatable == 0.0 { 0.0 } else { *score };
             }
+        }
+    }
+
+    /// The score where scarce resources of this weight are there: 1 − there / all, in the reference's order.
+    fn one(&self, there: i64) -> f64 {
+        let part = if self.sum > 0 {
+            1.0 - there as f64 / self.sum as f64
+        } else {
+            there as f64
+        };
+        part * self.factor
+    }
+
+    fn tabled(&self) -> Option<Box<[f64; 1 << MAX_TABLED]>> {
+        if self.scarce.len() > MAX_TABLED {
+            return None;
+        }
+        // Entry `set` is for the scarce resources whose bits are in `set`.
+        let mut there = vec![0_i64];
+        for &(_, weight) in &self.scarce {
+            let with = there.clone().into_iter().map(|sum| sum.wrapping_add(weight));
+            there.extend(with);
+        }
+        let mut table = Box::new([0.0; 1 << MAX_TABLED]);
+        for (score, there) in table.iter_mut().zip(there) {
+            *score = self.one(there);
+        }
+        Some(table)
+    }
+
+    /// Few scarce resources: looked up by the set of them that a node has.
+    fn score_by_table(&self, table: &[f64; 1 << MAX_TABLED], chunk: &Chunk, scores: &mut Scores) {
+        let mut sets = [0_u8; CHUNK];
+        for (bit, &(id, _)) in self.scarce.iter().enumerate() {
+            let member = 1_u8 << bit;
+            let allocatable = &chunk.column(id, Vector::Allocatable).values;
+            for (set, &allocatable) in sets.iter_mut().zip(allocatable) {
+                *set |= if allocatable > 0.0 { member } else { 0 };
+            }
+        }
+        for (score, set) in scores.iter_mut().zip(sets) {
+            *score = table.get(usize::from(set)).copied().unwrap_or_default();
+        }
+    }
+
+    /// Many scarce resources: their weights added up per node.
+    fn score_by_sum(&self, chunk: &Chunk, scores: &mut Scores) {
+        let mut there = [0_i64; CHUNK];
+        for &(id, weight) in &self.scarce {
+            let allocatable = &chunk.column(id, Vector::Allocatable).values;
+            for (there, &allocatable) in there.iter_mut().zip(allocatable) {
+                *there = there.wrapping_add(if allocatable > 0.0 { weight } else { 0 });
+            }
+        }
+        for (score, &there) in scores.iter_mut().zip(&there) {
+            *score = self.one(there);
         }
     }
 }
