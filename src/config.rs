@@ -21,13 +21,13 @@ const MIB: usize = 1 << 20;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeArgs {
     /// Address of the gRPC services; port 0: any free one
-    #[arg(long, env = "PUMICE_GRPC_ADDRESS", value_name = "IP:PORT", default_value_t = GRPC_ADDRESS)]
+    #[arg(long, visible_alias = "listen", env = "PUMICE_GRPC_ADDRESS", value_name = "IP:PORT", default_value_t = GRPC_ADDRESS)]
     pub grpc_address: SocketAddr,
     /// Address of /livez, /readyz and /metrics; port 0: any free one
-    #[arg(long, env = "PUMICE_HTTP_ADDRESS", value_name = "IP:PORT", default_value_t = HTTP_ADDRESS)]
+    #[arg(long, visible_alias = "http", env = "PUMICE_HTTP_ADDRESS", value_name = "IP:PORT", default_value_t = HTTP_ADDRESS)]
     pub http_address: SocketAddr,
     /// Policy document to serve under the name `default`; without one the built-in policy serves
-    #[arg(long, env = "PUMICE_POLICY_FILE", value_name = "FILE")]
+    #[arg(long, visible_alias = "policy", env = "PUMICE_POLICY_FILE", value_name = "FILE")]
     pub policy_file: Option<PathBuf>,
     /// How to read a policy file that does not say it: `corrected` or `upstream`
     #[arg(long, env = "PUMICE_COMPATIBILITY", default_value = "corrected", value_parser = compatibility)]

@@ -8,6 +8,9 @@ use super::{Failure, state_load};
 use crate::import::Counting;
 use crate::server::pb;
 
+/// Characters of a line of figures.
+const SAMPLE_WIDTH: usize = 60;
+
 /// Whether a node must have room for a task, apart from plugins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Room {
@@ -109,13 +112,21 @@ pub(super) fn rejections(verdict: &pb::FilterItem) -> Option<Table> {
     Some(table)
 }
 
+/// A node and its figures, in lines that a terminal holds.
 fn sample(node: &pb::RejectedNode) -> String {
-    let figures: Vec<String> = node.figures.iter().map(output::figure).collect();
-    if figures.is_empty() {
-        node.node.clone()
-    } else {
-        format!("{}: {}", node.node, figures.join(", "))
+    let mut lines = Vec::new();
+    let mut line = node.node.clone();
+    for figure in &node.figures {
+        let figure = output::figure(figure);
+        if line.len().saturating_add(figure.len()) > SAMPLE_WIDTH {
+            lines.push(std::mem::replace(&mut line, format!("  {figure}")));
+        } else {
+            let joint = if line == node.node { ": " } else { ", " };
+            line = format!("{line}{joint}{figure}");
+        }
     }
+    lines.push(line);
+    lines.join("\n")
 }
 
 /// Says the warnings of an item on standard error; fails if it is a problem instead of a verdict.

@@ -4,12 +4,14 @@
 
 mod connect;
 mod decide;
+mod demo;
 mod failure;
 mod filter;
 mod output;
 mod policy;
 mod policy_check;
 mod score;
+mod serve;
 mod state;
 mod state_load;
 mod state_show;
@@ -32,6 +34,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve decisions; without options on loopback, under the built-in policy
+    Serve(crate::config::ServeArgs),
+    /// Start a server, load small clusters, show and check its answers; ends by itself
+    Demo(demo::DemoArgs),
     /// Check, push and read policies
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
@@ -81,6 +87,8 @@ pub fn main() -> ExitCode {
 
 async fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Serve(args) => serve::run(args).await,
+        Command::Demo(args) => demo::run(args).await,
         Command::Policy(command) => policy::run(command).await,
         Command::State(command) => state::run(command).await,
         Command::Filter(args) => filter::run(args).await,

@@ -36,7 +36,7 @@ impl Table {
         let mut table = comfy_table::Table::new();
         let head: Vec<String> = head.into_iter().map(Into::into).collect();
         table
-            .load_style(presets::UTF8_HORIZONTAL_ONLY)
+            .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(head);
         Table(table)

@@ -1,0 +1,187 @@
+//! A real GPU cluster: all tasks of the openb trace placed one by one, under two policies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::stage::{Stage, allocate, step, world};
+use crate::cli::output::{self, Table};
+use crate::cli::{Failure, state_load};
+use crate::import::{Counting, GPU, GPU_SHARE, Import};
+use crate::server::pb;
+
+const NODES: &str = "openb_node_list_all_node.csv";
+const TASKS: &str = "openb_pod_list_default.csv";
+const SPREAD: &str = include_str!("../../../examples/spread.yaml");
+
+/// A task of the trace.
+struct Waiting {
+    name: String,
+    /// Needs no GPU, whole or shared.
+    cpu_only: bool,
+}
+
+/// Where the tasks went.
+#[derive(Default)]
+struct Placed {
+    cpu: u32,
+    cpu_on_gpu_nodes: u32,
+    gpu: u32,
+    nowhere: u32,
+}
+
+impl Placed {
+    /// Of the CPU tasks that were placed, those on GPU nodes, in percent.
+    fn share(&self) -> f64 {
+        100.0 * f64::from(self.cpu_on_gpu_nodes) / f64::from(self.cpu.max(1))
+    }
+}
+
+/// Runs it.
+pub(super) async fn run(stage: &mut Stage, folder: &Path) -> Result<(), Failure> {
+    output::line("\n5. openb, a real GPU cluster: tasks in order of creation, none leaving, each to its best node")?;
+    let mut import = Import::new(Counting::Auto);
+    for file in [NODES, TASKS] {
+        import.read(file, &state_load::text(&folder.join(file))?)?;
+    }
+    for note in import.notes().keys() {
+        output::line(&format!("  ({note})"))?;
+    }
+    let cluster = import.into_cluster();
+    let gpu_nodes: BTreeSet<String> = cluster
+        .nodes
+        .iter()
+        .filter(|node| has_gpu(node))
+        .map(|node| node.name.clone())
+        .collect();
+    let waiting = in_order(&cluster.tasks);
+    let cpu_only = waiting.iter().filter(|task| task.cpu_only).count();
+    output::line(&format!(
+        "  {} nodes, {} with GPUs; {} tasks, {cpu_only} without a GPU",
+        cluster.nodes.len(),
+        gpu_nodes.len(),
+        waiting.len()
+    ))?;
+    stage.load(cluster).await?;
+    stage.push("spread", SPREAD).await?;
+    let mut table = Table::new([
+        "POLICY",
+        "CPU TASKS PLACED",
+        "OF THESE ON GPU NODES",
+        "GPU TASKS PLACED",
+        "NOWHERE",
+    ]);
+    let mut shares = BTreeMap::new();
+    for (policy, title) in [
+        ("spread", "LeastAllocated cpu + memory"),
+        ("default", "the built-in policy"),
+    ] {
+        let placed = place(stage, policy, &waiting, &gpu_nodes).await?;
+        table.row([
+            title.to_owned(),
+            placed.cpu.to_string(),
+            format!("{} ({:.1} %)", placed.cpu_on_gpu_nodes, placed.share()),
+            placed.gpu.to_string(),
+            placed.nowhere.to_string(),
+        ]);
+        shares.insert(policy, placed.share());
+    }
+    output::table(&table)?;
+    let better = shares
+        .get("default")
+        .zip(shares.get("spread"))
+        .is_some_and(|(built_in, spread)| built_in < spread);
+    stage.check("the built-in policy keeps more CPU tasks off GPU nodes", better)
+}
+
+fn has_gpu(node: &pb::Node) -> bool {
+    node.allocatable
+        .as_ref()
+        .is_some_and(|list| list.items.contains_key(GPU))
+}
+
+fn in_order(tasks: &[pb::Task]) -> Vec<Waiting> {
+    let mut tasks: Vec<&pb::Task> = tasks.iter().collect();
+    tasks.sort_by_key(|task| (task.creation_time.map_or(0, |time| time.seconds), &task.name));
+    let waiting = tasks.into_iter().map(|task| Waiting {
+        name: task.name.clone(),
+        cpu_only: !task
+            .requests
+            .as_ref()
+            .is_some_and(|list| list.items.contains_key(GPU_SHARE)),
+    });
+    waiting.collect()
+}
+
+/// One session: each question carries the placement before it.
+async fn place(
+    stage: &mut Stage,
+    policy: &str,
+    waiting: &[Waiting],
+    gpu_nodes: &BTreeSet<String>,
+) -> Result<Placed, Failure> {
+    let open = pb::OpenSessionRequest {
+        ground: Some(world(policy)),
+        ..pb::OpenSessionRequest::default()
+    };
+    let session = stage
+        .connection
+        .decisions
+        .open_session(open)
+        .await?
+        .into_inner()
+        .session;
+    let mut placed = Placed::default();
+    let (mut after, mut changes) = (0_u64, Vec::new());
+    for task in waiting {
+        let sent = u64::try_from(changes.len()).unwrap_or_default();
+        let ground = step(&session, after, std::mem::take(&mut changes));
+        let best = best_node(stage, ground, &task.name).await?;
+        after = after.saturating_add(sent);
+        let Some(node) = best else {
+            placed.nowhere = placed.nowhere.saturating_add(1);
+            continue;
+        };
+        changes.push(allocate(&task.name, &node));
+        if task.cpu_only {
+            placed.cpu = placed.cpu.saturating_add(1);
+            placed.cpu_on_gpu_nodes = placed
+                .cpu_on_gpu_nodes
+                .saturating_add(u32::from(gpu_nodes.contains(&node)));
+        } else {
+            placed.gpu = placed.gpu.saturating_add(1);
+        }
+    }
+    stage
+        .connection
+        .decisions
+        .close_session(pb::CloseSessionRequest { session })
+        .await?;
+    Ok(placed)
+}
+
+/// The best node with room for a stored task.
+async fn best_node(stage: &mut Stage, ground: pb::Ground, task: &str) -> Result<Option<String>, Failure> {
+    let request = pb::ScoreRequest {
+        ground: Some(ground),
+        tasks: vec![pb::Task {
+            name: task.to_owned(),
+            ..pb::Task::default()
+        }],
+        with_filter: true,
+        limit: Some(1),
+        filter_detail: pb::FilterDetail::Counts.into(),
+        ..pb::ScoreRequest::default()
+    };
+    let reply = stage.connection.decisions.score(request).await?.into_inner();
+    let item = reply
+        .answer
+        .unwrap_or_default()
+        .items
+        .into_iter()
+        .next()
+        .unwrap_or_default();
+    match &item.problem {
+        Some(problem) => Err(Failure::said(format!("error: {task}: {}", output::problem(problem)))),
+        None => Ok(item.nodes.unwrap_or_default().names.into_iter().next()),
+    }
+}

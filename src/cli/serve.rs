@@ -1,0 +1,34 @@
+//! `pumice serve`: the service itself, until it is told to stop.
+
+use super::Failure;
+use crate::app;
+use crate::config::{Config, ServeArgs};
+use crate::telemetry;
+
+/// Runs it.
+pub(super) async fn run(args: ServeArgs) -> Result<(), Failure> {
+    let said = |error: &dyn std::fmt::Display| Failure::said(format!("error: {error}"));
+    telemetry::start_logging(&args.log, args.log_format).map_err(|error| said(&error))?;
+    let config = Config::try_from(args).map_err(|error| said(&error))?;
+    app::serve(config, told_to_stop()).await.map_err(|error| said(&error))
+}
+
+/// Completes at the first SIGINT or SIGTERM.
+async fn told_to_stop() {
+    let interrupted = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminated) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = interrupted => {}
+                _ = terminated.recv() => {}
+            }
+            return;
+        }
+    }
+    // Without a handler there is nothing to wait for but the end of the process.
+    if interrupted.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
