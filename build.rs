@@ -15,12 +15,15 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(files, ["proto"])?;
     let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     std::fs::write(out.join("pumice_descriptor.bin"), descriptors.encode_to_vec())?;
+    let mut names = prost_build::Config::new();
+    names.enable_type_names();
     tonic_prost_build::configure()
         .bytes(".pumice.v1.NodeSet.bitmap")
         // Sorted: problems of a record come in the order of its keys, whatever the order of arrival.
         .btree_map(".")
         // The large one of two variants is the usual one, so a box would only cost an allocation.
         .enum_attribute(".", "#[allow(clippy::large_enum_variant)]")
-        .compile_fds(descriptors)?;
+        .codec_path("crate::server::codec::WeighedCodec")
+        .compile_fds_with_config(descriptors, names)?;
     Ok(())
 }

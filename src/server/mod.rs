@@ -1,5 +1,6 @@
 //! The edge: bytes to questions and records, answers to bytes. The only place that knows gRPC and HTTP.
 
+pub mod codec;
 pub mod convert;
 mod decision;
 mod limits;

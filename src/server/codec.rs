@@ -1,0 +1,271 @@
+//! Weighs a request before it is decoded: a few bytes on the wire can stand for a record of hundreds in memory.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use prost::{Message, Name};
+use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use super::pb;
+use super::status::Failure;
+
+/// Most bytes that the parts of one decoded request may take, texts not counted.
+pub const DECODED_BYTES: u64 = 256 << 20;
+/// A repeated message in memory; the largest is a task.
+const MESSAGE: u64 = 320;
+/// An entry of a map.
+const ENTRY: u64 = 96;
+/// A repeated text.
+const TEXT: u64 = 24;
+
+const _: () = assert!(size_of::<pb::Task>() as u64 <= MESSAGE && size_of::<pb::Queue>() as u64 <= MESSAGE);
+
+/// The usual codec, with requests weighed.
+#[derive(Clone, Debug)]
+pub struct WeighedCodec<T, U>(ProstCodec<T, U>);
+
+impl<T, U> Default for WeighedCodec<T, U> {
+    fn default() -> Self {
+        Self(ProstCodec::default())
+    }
+}
+
+impl<T, U> Codec for WeighedCodec<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Name + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = <ProstCodec<T, U> as Codec>::Encoder;
+    type Decoder = WeighedDecoder<<ProstCodec<T, U> as Codec>::Decoder>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        self.0.encoder()
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        WeighedDecoder(self.0.decoder())
+    }
+}
+
+/// The usual decoder, with requests weighed.
+#[derive(Clone, Debug)]
+pub struct WeighedDecoder<D>(D);
+
+impl<U, D> Decoder for WeighedDecoder<D>
+where
+    U: Name,
+    D: Decoder<Item = U, Error = Status>,
+{
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        if let Some(shape) = SHAPES.requests.get(U::NAME) {
+            // The whole message is one piece here; prost reads it from the same one.
+            let mut left = DECODED_BYTES;
+            if weigh(prost::bytes::Buf::chunk(bytes), *shape, &mut left).is_err() {
+                let message = format!(
+                    "the request has too many parts: decoded they would take more than {DECODED_BYTES} bytes; send them \
+                     in several calls"
+                );
+                let failure = Failure::new(Code::ResourceExhausted, "REQUEST_TOO_MANY_PARTS", message);
+                return Err(failure.with("limit", "decoded_bytes").into());
+            }
+        }
+        self.0.decode(bytes)
+    }
+}
+
+/// A field whose content takes memory beyond its own bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Field {
+    /// What each occurrence takes.
+    weight: u64,
+    /// What is inside: an index of shapes.
+    inside: Option<usize>,
+}
+
+/// Fields by number.
+type Shape = BTreeMap<u64, Field>;
+
+#[derive(Debug, Default)]
+struct Shapes {
+    all: Vec<Shape>,
+    /// Shapes by full name of the message.
+    known: BTreeMap<String, usize>,
+    /// Shapes of requests, by short name.
+    requests: BTreeMap<String, usize>,
+}
+
+static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
+    let mut shapes = Shapes::default();
+    let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).unwrap_or_default();
+    for message in pool
+        .all_messages()
+        .filter(|message| message.name().ends_with("Request"))
+    {
+        let shape = shapes.add(&message);
+        shapes.requests.insert(message.name().to_owned(), shape);
+    }
+    shapes
+});
+
+impl Shapes {
+    fn add(&mut self, message: &MessageDescriptor) -> usize {
+        if let Some(known) = self.known.get(message.full_name()) {
+            return *known;
+        }
+        let index = self.all.len();
+        self.all.push(Shape::new());
+        self.known.insert(message.full_name().to_owned(), index);
+        let mut shape = Shape::new();
+        for field in message.fields() {
+            let each = |weight| if field.is_list() { weight } else { 0 };
+            let kind = field.kind();
+            let found = if field.is_map() {
+                Field {
+                    weight: ENTRY,
+                    inside: None,
+                }
+            } else if let Kind::Message(inner) = kind {
+                Field {
+                    weight: each(MESSAGE),
+                    inside: Some(self.add(&inner)),
+                }
+            } else if matches!(kind, Kind::String | Kind::Bytes) {
+                Field {
+                    weight: each(TEXT),
+                    inside: None,
+                }
+            } else {
+                // A packed number takes at most four times its bytes.
+                Field::default()
+            };
+            if found.weight > 0 || found.inside.is_some() {
+                shape.insert(field.number().into(), found);
+            }
+        }
+        if let Some(place) = self.all.get_mut(index) {
+            *place = shape;
+        }
+        index
+    }
+}
+
+/// The message is too heavy.
+struct TooHeavy;
+
+/// Takes what the message weighs from what is left. A message that is malformed is weighed up to the fault, which is how
+/// far it will be decoded.
+fn weigh(mut bytes: &[u8], shape: usize, left: &mut u64) -> Result<(), TooHeavy> {
+    let Some(fields) = SHAPES.all.get(shape) else {
+        return Ok(());
+    };
+    while let Some(key) = varint(&mut bytes) {
+        let length = match key & 7 {
+            0 => {
+                if varint(&mut bytes).is_none() {
+                    return Ok(());
+                }
+                continue;
+            }
+            1 => 8,
+            5 => 4,
+            2 => match varint(&mut bytes).map(usize::try_from) {
+                Some(Ok(length)) => length,
+                Some(Err(_)) | None => return Ok(()),
+            },
+            // Groups, which this protocol does not have, could hide anything.
+            _ => return Err(TooHeavy),
+        };
+        let Some((content, rest)) = bytes.split_at_checked(length) else {
+            return Ok(());
+        };
+        bytes = rest;
+        let Some(field) = fields.get(&(key >> 3)).filter(|_| key & 7 == 2) else {
+            continue;
+        };
+        *left = left.checked_sub(field.weight).ok_or(TooHeavy)?;
+        if let Some(inside) = field.inside {
+            weigh(content, inside, left)?;
+        }
+    }
+    Ok(())
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weight<M: Message + Name>(message: &M) -> u64 {
+        let mut left = u64::MAX;
+        let shape = SHAPES.requests[M::NAME];
+        assert!(weigh(&message.encode_to_vec(), shape, &mut left).is_ok());
+        u64::MAX - left
+    }
+
+    #[test]
+    fn every_repeated_part_weighs() {
+        let requests = pb::ResourceList {
+            items: [
+                ("cpu".to_owned(), "1".to_owned()),
+                ("memory".to_owned(), "1Gi".to_owned()),
+            ]
+            .into(),
+        };
+        let task = pb::Task {
+            name: "a".to_owned(),
+            requests: Some(requests),
+            ..pb::Task::default()
+        };
+        let filter = pb::FilterRequest {
+            tasks: vec![task.clone(), task.clone()],
+            plugins: vec!["x".to_owned()],
+            ..pb::FilterRequest::default()
+        };
+        assert_eq!(weight(&filter), 2 * (MESSAGE + 2 * ENTRY) + TEXT);
+        let cluster = pb::Cluster {
+            tasks: vec![task],
+            ..pb::Cluster::default()
+        };
+        let apply = pb::ApplyRequest {
+            batch: Some(pb::Batch {
+                put: Some(cluster),
+                ..pb::Batch::default()
+            }),
+        };
+        assert_eq!(weight(&apply), MESSAGE + 2 * ENTRY);
+    }
+
+    #[test]
+    fn a_request_of_empty_records_is_too_heavy() {
+        let requests = [0x12, 0x00].repeat(1 << 20);
+        let mut left = DECODED_BYTES;
+        assert!(weigh(&requests, SHAPES.requests["FilterRequest"], &mut left).is_err());
+        assert!(
+            weigh(&[0x13, 0x14], SHAPES.requests["FilterRequest"], &mut left).is_err(),
+            "a group"
+        );
+        for malformed in [&[0x12][..], &[0x12, 0x05, 0x00], &[0xff; 12], &[0x09, 0x00]] {
+            assert!(weigh(malformed, SHAPES.requests["FilterRequest"], &mut 1_000).is_ok());
+        }
+    }
+}
