@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::amounts::{ResourceId, ResourceTable};
 use super::records::{TaskRecord, Texts, text};
+use super::resource_name::ResourceKind;
 
 /// Amounts below this count as not requested, and differences below it as equal, in Volcano's units.
 pub const MIN_AMOUNT: f64 = 0.1;
@@ -52,6 +53,12 @@ impl TaskClass {
             requested,
             annotations: Arc::clone(&task.annotations),
         }
+    }
+
+    /// What Volcano counts of its requests: object quotas (`count/pods`) are none of a node's resources there.
+    pub fn by_volcano(&self) -> impl Iterator<Item = &Requested> {
+        let counts = |requested: &&Requested| ResourceKind::of(&requested.name).counted_by_volcano();
+        self.requested.iter().filter(counts)
     }
 
     /// How much it requests of a resource, 0 if nothing.

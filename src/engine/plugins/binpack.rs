@@ -153,7 +153,7 @@ impl Plugin for Binpack {
 
     fn scorer<'a>(&'a self, class: &'a TaskClass, _: &'a View) -> Prepared<dyn Scorer + 'a> {
         let mut mean = Mean::new(self.weight);
-        for requested in &class.requested {
+        for requested in class.by_volcano() {
             if let Some(&weight) = self.weights.get(&*requested.name) {
                 mean.add(requested.id, requested.amount, Some(Strategy::Most), weight);
             }

@@ -100,7 +100,7 @@ impl Proportional {
     pub(super) fn filter(&self, class: &TaskClass, resources: &ResourceTable) -> Option<ProportionalFilter> {
         let is_device = |name: &str| !["cpu", "memory"].contains(&name);
         let devices = self.0.iter().filter(|(name, _)| is_device(name));
-        let asked = |name: &Arc<str>| class.requested.iter().any(|requested| requested.name == *name);
+        let asked = |name: &Arc<str>| class.by_volcano().any(|requested| requested.name == *name);
         if devices.clone().any(|(name, _)| asked(name)) {
             return None;
         }

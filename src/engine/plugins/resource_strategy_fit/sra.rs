@@ -107,7 +107,7 @@ impl Sra {
     pub(super) fn kernel(&self, class: &TaskClass, resources: &ResourceTable) -> SraKernel {
         let scarce = self.weights.iter();
         let mut kernel = SraKernel {
-            requested: class.requested.iter().map(|requested| requested.id).collect(),
+            requested: class.by_volcano().map(|requested| requested.id).collect(),
             scarce: scarce
                 .filter_map(|(name, weight)| Some((resources.get(name)?, *weight)))
                 .collect(),

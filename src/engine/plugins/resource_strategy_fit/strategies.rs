@@ -75,8 +75,7 @@ impl Strategies {
         self.weight > 0
     }
 
-    /// The two arguments that say the same. An empty map would bring the defaults back, so that one is written as a
-    /// pattern that covers nothing.
+    /// The two arguments as they take effect. A map that lost all its entries stands empty: nothing scores.
     pub(super) fn effective(&self) -> Vec<(String, Value)> {
         let choices = self.choices.iter().map(|(key, choice)| {
             let strategy = match choice.strategy {
@@ -89,11 +88,7 @@ impl Strategies {
             ];
             entry(key, map(fields))
         });
-        let none = self.choices.is_empty().then(|| entry("*", Value::Null));
-        vec![
-            entry(WEIGHT, Value::Int(self.weight)),
-            entry(RESOURCES, map(choices.chain(none))),
-        ]
+        vec![entry(WEIGHT, Value::Int(self.weight)), entry(RESOURCES, map(choices))]
     }
 
     /// Ready for a task class. What upstream passes over in a pod's annotations is a problem under `corrected`, and goes
@@ -114,7 +109,7 @@ impl Strategies {
             return Ok(mean);
         }
         let mut mean = Mean::new(self.weight);
-        for requested in &class.requested {
+        for requested in class.by_volcano() {
             if let Some(choice) = self.choices.get(&requested.name) {
                 mean.add(requested.id, requested.amount, Some(choice.strategy), choice.weight);
             }
@@ -140,7 +135,7 @@ impl Strategies {
             let message = format!("the weight {weight} of `{name}` is negative");
             problems.push(problem(annotations::WEIGHT, message));
         }
-        for requested in &class.requested {
+        for requested in class.by_volcano() {
             if let Some((_, weight)) = weights.iter().find(|(name, _)| **name == *requested.name) {
                 mean.add(requested.id, requested.amount, strategy, *weight);
             }
