@@ -8,7 +8,7 @@ BUF_VERSION := 1.75.0
 BUF_HOME := .cache/buf
 BUF := $(BUF_HOME)/node_modules/.bin/buf
 
-.PHONY: help demo test vectors refresh-vectors lint fmt proto proto-baseline bench pure doc release ci rust clean
+.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc release ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,14 @@ test: rust ## Run all tests, those in the documentation too
 	$(CARGO) test --locked
 
 vectors: rust ## Compare with the recorded answers (PUMICE_VECTORS=DIR: those of a directory)
-	@$(CARGO) test --locked --quiet --test it vectors -- --nocapture
+	@$(CARGO) test --locked --quiet --test it -- vectors::run --exact --nocapture 2>&1 | \
+	  awk '!closed; /^[0-9]+ passed, [0-9]+ failed$$/ { closed = 1 }'
+
+vectors-refresh: ## Take new recordings in (FROM=DIR: a directory of plain .json files)
+	@[ -d "$(FROM)" ] || { echo "FROM names no directory: make vectors-refresh FROM=DIR" >&2; exit 1; }
+	@for file in "$(FROM)"/*.json; do \
+	  gzip -9 --no-name --stdout "$$file" >"tests/vectors/$${file##*/}.gz"; \
+	done
 
 lint: rust proto ## Check format, lints and protocol files
 	$(CARGO) fmt --check

@@ -1,5 +1,22 @@
 //! Servers and clients for tests.
 
-#![expect(dead_code, reason = "most of it waits for the server")]
+#![expect(dead_code, reason = "some helpers wait for their tests")]
+
+pub(crate) mod process;
+pub(crate) mod records;
+pub(crate) mod server;
 pub(crate) mod wire;
 pub(crate) mod yaml;
+
+pub(crate) use server::Server;
+
+use tonic::Status;
+use tonic_types::StatusExt as _;
+
+/// The stable word of an error; empty: it has none.
+pub(crate) fn reason(status: &Status) -> String {
+    status
+        .get_details_error_info()
+        .map(|info| info.reason)
+        .unwrap_or_default()
+}

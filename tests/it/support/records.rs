@@ -4,25 +4,41 @@ use pumice::server::pb;
 
 /// A list of amounts.
 pub(crate) fn amounts(items: &[(&str, &str)]) -> pb::ResourceList {
-    let items = items.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned()));
+    let items = items
+        .iter()
+        .map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned()));
     pb::ResourceList { items: items.collect() }
 }
 
 /// A node with room for 110 pods beside what is said.
 pub(crate) fn node(name: &str, items: &[(&str, &str)]) -> pb::Node {
     let mut allocatable = amounts(items);
-    allocatable.items.entry("pods".to_owned()).or_insert_with(|| "110".to_owned());
-    pb::Node { name: name.to_owned(), allocatable: Some(allocatable), ..pb::Node::default() }
+    allocatable
+        .items
+        .entry("pods".to_owned())
+        .or_insert_with(|| "110".to_owned());
+    pb::Node {
+        name: name.to_owned(),
+        allocatable: Some(allocatable),
+        ..pb::Node::default()
+    }
 }
 
 /// A job in a queue.
 pub(crate) fn job(name: &str, queue: &str) -> pb::Job {
-    pb::Job { name: name.to_owned(), queue: queue.to_owned(), ..pb::Job::default() }
+    pb::Job {
+        name: name.to_owned(),
+        queue: queue.to_owned(),
+        ..pb::Job::default()
+    }
 }
 
 /// A queue.
 pub(crate) fn queue(name: &str) -> pb::Queue {
-    pb::Queue { name: name.to_owned(), ..pb::Queue::default() }
+    pb::Queue {
+        name: name.to_owned(),
+        ..pb::Queue::default()
+    }
 }
 
 /// A task of a job that waits for a node.
@@ -61,12 +77,18 @@ fn batch(source: &str, sequence: u64, kind: pb::BatchKind, put: pb::Cluster) -> 
 
 /// A whole snapshot.
 pub(crate) fn snapshot(source: &str, sequence: u64, put: pb::Cluster) -> pb::Batch {
-    pb::Batch { snapshot_part: 1, ..batch(source, sequence, pb::BatchKind::SnapshotLast, put) }
+    pb::Batch {
+        snapshot_part: 1,
+        ..batch(source, sequence, pb::BatchKind::SnapshotLast, put)
+    }
 }
 
 /// A part of a snapshot, not the last.
 pub(crate) fn snapshot_part(source: &str, sequence: u64, part: u32, put: pb::Cluster) -> pb::Batch {
-    pb::Batch { snapshot_part: part, ..batch(source, sequence, pb::BatchKind::SnapshotPart, put) }
+    pb::Batch {
+        snapshot_part: part,
+        ..batch(source, sequence, pb::BatchKind::SnapshotPart, put)
+    }
 }
 
 /// Changes.
@@ -76,22 +98,38 @@ pub(crate) fn delta(source: &str, sequence: u64, put: pb::Cluster) -> pb::Batch 
 
 /// Nodes only.
 pub(crate) fn nodes(nodes: Vec<pb::Node>) -> pb::Cluster {
-    pb::Cluster { nodes, ..pb::Cluster::default() }
+    pb::Cluster {
+        nodes,
+        ..pb::Cluster::default()
+    }
 }
 
 /// A step of a session.
 pub(crate) fn step(session: &str, after: u64, changes: Vec<pb::change::Change>) -> pb::Ground {
     let changes = changes.into_iter().map(|change| pb::Change { change: Some(change) });
-    let step = pb::SessionStep { session: session.to_owned(), after, changes: changes.collect() };
-    pb::Ground { ground: Some(pb::ground::Ground::Session(step)), node_table: None }
+    let step = pb::SessionStep {
+        session: session.to_owned(),
+        after,
+        changes: changes.collect(),
+    };
+    pb::Ground {
+        ground: Some(pb::ground::Ground::Session(step)),
+        node_table: None,
+    }
 }
 
 /// Shared state, at least so new.
 pub(crate) fn at_least(revision: pb::Revision, wait_milliseconds: i32) -> pb::Ground {
     let world = pb::World {
         at_least: Some(revision),
-        max_wait: Some(prost_types::Duration { seconds: 0, nanos: wait_milliseconds * 1_000_000 }),
+        max_wait: Some(prost_types::Duration {
+            seconds: 0,
+            nanos: wait_milliseconds * 1_000_000,
+        }),
         ..pb::World::default()
     };
-    pb::Ground { ground: Some(pb::ground::Ground::World(world)), node_table: None }
+    pb::Ground {
+        ground: Some(pb::ground::Ground::World(world)),
+        node_table: None,
+    }
 }

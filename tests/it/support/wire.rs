@@ -1,5 +1,6 @@
 //! A client of all services that waits for each answer.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pumice::server::pb;
@@ -7,7 +8,7 @@ use pumice::server::pb::decision_service_client::DecisionServiceClient;
 use pumice::server::pb::policy_service_client::PolicyServiceClient;
 use pumice::server::pb::state_service_client::StateServiceClient;
 use tokio::runtime::Runtime;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
 /// Blocking clients over one connection.
@@ -27,6 +28,23 @@ macro_rules! calls {
 }
 
 impl Wire {
+    /// A client that waits on this runtime.
+    pub(crate) fn connect(runtime: Arc<Runtime>, address: SocketAddr) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let channel = runtime.block_on(endpoint.connect()).unwrap();
+        Self { runtime, channel }
+    }
+
+    /// The connection, for clients of other services.
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// Waits for something.
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
     calls! {
         DecisionServiceClient:
             filter(FilterRequest) -> FilterResponse,

@@ -140,11 +140,3 @@ pub(crate) fn inline(cluster: pb::Cluster, document: String) -> pb::Ground {
         node_table: None,
     }
 }
-
-/// Amounts of an answer by name.
-pub(crate) fn amounts(amounts: &[pb::Amount]) -> BTreeMap<String, f64> {
-    amounts
-        .iter()
-        .map(|amount| (amount.resource.clone(), amount.value))
-        .collect()
-}

@@ -3,7 +3,6 @@
 //! `PUMICE_VECTORS=DIR` runs a directory of plain `.json` files instead of `tests/vectors`; what a file holds stands in
 //! the file. What is not served or not askable is named, and counts neither way.
 #![expect(clippy::print_stdout, reason = "the lines are the report of `make vectors`")]
-#![expect(dead_code, reason = "families that need the server wait for it")]
 
 mod binpack;
 mod cluster;
@@ -11,11 +10,14 @@ mod config;
 mod files;
 mod fit_family;
 mod pods;
+mod policy_wire;
+mod policy_yaml;
 mod quantities;
 mod question;
 mod records;
 mod statements;
 mod tiers;
+mod tiers_stubs;
 mod verbs;
 mod verbs_wire;
 
@@ -24,6 +26,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::support::Server;
 use crate::support::wire::Wire;
 
 /// What became of one case.
@@ -92,22 +95,27 @@ type Check = fn(&mut Bench, &Value) -> Verdict;
 
 /// Families that are asked. The others are named.
 const FAMILIES: &[(&str, Check)] = &[
+    ("binpack", binpack::check),
     ("pods", pods::check),
+    ("policy-yaml", policy_wire::check),
+    ("proportional", fit_family::check),
     ("quantities", quantities::check),
+    ("rsf", fit_family::check),
+    ("sra", fit_family::check),
+    ("tiers", tiers::check),
     ("verbs", verbs::check),
 ];
 
 /// What the cases are asked of, and what could not be asked.
-#[derive(Default)]
 pub(crate) struct Bench {
-    wire: Option<Wire>,
+    wire: Wire,
     not_asked: BTreeMap<String, u32>,
 }
 
 impl Bench {
     /// The server.
     pub(crate) fn wire(&self) -> &Wire {
-        self.wire.as_ref().unwrap()
+        &self.wire
     }
 
     /// Names a part of a case that cannot be asked; the rest of the case still counts.
@@ -156,7 +164,12 @@ fn run() {
     println!();
     let files = files::list(&files::directory()).unwrap();
     assert!(!files.is_empty(), "{}: no recordings", files::directory().display());
-    let (mut bench, mut total) = (Bench::default(), Count::default());
+    let server = Server::start();
+    let mut bench = Bench {
+        wire: server.wire.clone(),
+        not_asked: BTreeMap::new(),
+    };
+    let mut total = Count::default();
     for path in files {
         match files::read(&path) {
             Ok(recording) => {

@@ -56,12 +56,20 @@ pub(crate) struct Asked {
 }
 
 /// A question that got no answer.
-#[derive(Debug)]
 pub(crate) enum NoAnswer {
     /// The document was refused.
     PolicyRefused(Status),
     /// Anything else.
     Other(String),
+}
+
+impl std::fmt::Debug for NoAnswer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::PolicyRefused(status) => write!(out, "refused policy: {}", status.message()),
+            Self::Other(text) => out.write_str(text),
+        }
+    }
 }
 
 /// Why a call was refused.

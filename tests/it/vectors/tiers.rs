@@ -14,14 +14,15 @@ pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
     let kind = case["request"]["kind"].as_str().unwrap_or_default();
     let stubs = members(&case["policy"]["stubs"]);
     match kind {
-        "nodeOrder" | "predicate" if !stubs.is_empty() => Verdict::NotServed("with stubs".to_owned()),
+        "nodeOrder" | "predicate" if !stubs.is_empty() => super::tiers_stubs::check(bench, case),
         "nodeOrder" => node_order(bench, case),
         "predicate" => predicate(bench, case),
         other => Verdict::NotServed(other.to_owned()),
     }
 }
 
-fn asked(case: &Value) -> Asked {
+/// The question of a case, of the policy's tiers.
+pub(crate) fn asked(case: &Value) -> Asked {
     let tiers = &case["policy"]["tiers"];
     let tiers = if tiers.is_null() {
         "[]".to_owned()
@@ -62,7 +63,7 @@ fn node_order(bench: &Bench, case: &Value) -> Verdict {
 }
 
 /// Compares totals with what the reference's actions use.
-fn compare_totals(differences: &mut Differences, expect: &Value, totals: &BTreeMap<String, f64>) {
+pub(crate) fn compare_totals(differences: &mut Differences, expect: &Value, totals: &BTreeMap<String, f64>) {
     let prioritized = expect["prioritized"].as_object().into_iter().flatten();
     let prioritized: BTreeMap<String, f64> = prioritized
         .map(|(node, total)| (node.clone(), total.as_f64().unwrap_or(f64::NAN)))

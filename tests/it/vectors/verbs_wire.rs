@@ -15,9 +15,7 @@ use crate::support::wire::Wire;
 
 /// Judges the steps of one case.
 pub(crate) fn check(bench: &mut Bench, differences: &mut Differences, case: &Value) {
-    let Some(wire) = bench.wire.clone() else {
-        return bench.not_asked("a sequence over gRPC: no server");
-    };
+    let wire = bench.wire().clone();
     let document = cluster::document(&case["policy"]["tiers"].to_string());
     let opened = wire.open_session(pb::OpenSessionRequest {
         ground: Some(cluster::inline(cluster::cluster(&case["cluster"]), document)),

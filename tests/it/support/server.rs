@@ -1,0 +1,94 @@
+//! A whole server in this process, on free ports of the loopback address.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use pumice::app;
+use pumice::config::Config;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use super::wire::Wire;
+
+/// A server that is served by this process. It drains when it is dropped.
+pub(crate) struct Server {
+    /// A client of it.
+    pub(crate) wire: Wire,
+    /// Where gRPC is served.
+    pub(crate) grpc: SocketAddr,
+    /// Where probes and metrics are served.
+    pub(crate) http: SocketAddr,
+    runtime: Arc<Runtime>,
+    stop: Option<oneshot::Sender<()>>,
+    ended: Option<tokio::task::JoinHandle<Result<(), app::ServeError>>>,
+}
+
+impl Server {
+    /// A server with the embedded defaults.
+    pub(crate) fn start() -> Self {
+        Self::with(Config::on_free_ports())
+    }
+
+    /// A server with these settings.
+    pub(crate) fn with(config: Config) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build();
+        let runtime = Arc::new(runtime.unwrap());
+        let bound = runtime.block_on(app::bind(config)).unwrap();
+        let (grpc, http) = (bound.grpc_address(), bound.http_address());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let ended = runtime.spawn(bound.run(async {
+            // A dropped sender stops the server as well.
+            let _: Result<(), _> = stopped.await;
+        }));
+        let wire = Wire::connect(Arc::clone(&runtime), grpc);
+        Self {
+            wire,
+            grpc,
+            http,
+            runtime,
+            stop: Some(stop),
+            ended: Some(ended),
+        }
+    }
+
+    /// Another connection.
+    pub(crate) fn connect(&self) -> Wire {
+        Wire::connect(Arc::clone(&self.runtime), self.grpc)
+    }
+
+    /// Status and body of a page of the HTTP port.
+    pub(crate) fn page(&self, path: &str) -> (u16, String) {
+        page(self.http, path)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(ended) = self.ended.take() {
+            let ended = self.runtime.block_on(ended);
+            if !std::thread::panicking() {
+                ended.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+/// Status and body of a page.
+pub(crate) fn page(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
