@@ -24,6 +24,7 @@ struct Running {
     decisions: DecisionServiceClient<Channel>,
     state: StateServiceClient<Channel>,
     policies: PolicyServiceClient<Channel>,
+    channel: Channel,
     http: std::net::SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<Result<(), app::ServeError>>,
@@ -43,7 +44,8 @@ impl Running {
         Self {
             decisions: DecisionServiceClient::new(channel.clone()),
             state: StateServiceClient::new(channel.clone()),
-            policies: PolicyServiceClient::new(channel),
+            policies: PolicyServiceClient::new(channel.clone()),
+            channel,
             http,
             stop: Some(stop),
             server,

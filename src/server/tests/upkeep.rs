@@ -1,6 +1,13 @@
 //! Records, policies, and the life of the server.
 
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use super::{Running, amounts, detail, node, reason, reload, snapshot, three_nodes};
 use crate::config::Config;
@@ -198,4 +205,54 @@ async fn a_sync_stream_is_answered_batch_by_batch_and_ended_by_the_drain() {
     assert_eq!(ended.code(), Code::Unavailable);
     drop((answers, send));
     server.server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn grpc_health_follows_readiness_service_by_service() {
+    let config = Config {
+        expected_sources: vec!["test".into()],
+        ..Config::on_free_ports()
+    };
+    let mut server = Running::with(config).await;
+    let mut health = HealthClient::new(server.channel.clone());
+    for service in ["", "pumice.v1.DecisionService"] {
+        let request = HealthCheckRequest {
+            service: service.to_owned(),
+        };
+        let mut watched = health.watch(request).await.unwrap().into_inner();
+        while watched.message().await.unwrap().unwrap().status() != ServingStatus::NotServing {}
+        if service.is_empty() {
+            continue;
+        }
+        server.apply(snapshot(three_nodes())).await;
+        while watched.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
+    }
+    drop(health);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn reflection_names_all_services() {
+    let server = Running::start().await;
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut reflection = ServerReflectionClient::new(server.channel.clone());
+    let asked = reflection.server_reflection_info(tokio_stream::iter([request])).await;
+    let answer = asked.unwrap().into_inner().message().await.unwrap().unwrap();
+    let Some(MessageResponse::ListServicesResponse(services)) = answer.message_response else {
+        panic!("{answer:?}");
+    };
+    let names: Vec<_> = services.service.iter().map(|service| service.name.as_str()).collect();
+    for name in [
+        "pumice.v1.DecisionService",
+        "pumice.v1.StateService",
+        "pumice.v1.PolicyService",
+        "grpc.health.v1.Health",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    drop(reflection);
+    server.stop().await;
 }
