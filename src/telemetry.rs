@@ -1,6 +1,7 @@
 //! What the process tells of itself: log lines, and instruments that one layer around all calls measures with.
 
 use std::fmt;
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
@@ -37,6 +38,7 @@ pub fn start_logging(filter: &str, format: LogFormat) -> Result<(), LoggingError
     let filter = EnvFilter::try_new(filter).map_err(|error| LoggingError::Filter(error.to_string()))?;
     let logger = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     let started = match format {
         LogFormat::Text => logger.try_init(),
