@@ -90,7 +90,8 @@ fn show(title: &str, item: &pb::ScoreItem, ranked: bool) -> Result<(), Failure> 
         .map(|verdict| format!(" of {} that passed Filter", verdict.fit_count));
     let order = if ranked { "best first" } else { "by name" };
     output::line(&format!(
-        "{title}: {scored} nodes{}, {order}",
+        "{title}: {}{}, {order}",
+        output::count(scored, "node"),
         passed.unwrap_or_default()
     ))?;
     output::table(&table(item))?;

@@ -154,23 +154,21 @@ fn node_state(status: &pb::NodeStatus) -> String {
 }
 
 fn node_usage(node: &pb::Node, status: &pb::NodeStatus) -> String {
-    let used = |list: &[pb::Amount], name: &str| {
-        list.iter()
-            .find(|amount| amount.resource == name)
-            .map_or_else(|| "0".to_owned(), output::amount)
-    };
-    let items = node.allocatable.iter().flat_map(|list| &list.items);
+    let of = |list: &[pb::Amount], name: &str| list.iter().find(|amount| amount.resource == name).map(output::amount);
+    let items = node
+        .allocatable
+        .iter()
+        .flat_map(|list| &list.items)
+        .filter(|(_, amount)| *amount != "0");
     let lines = items.map(|(name, amount)| {
-        let releasing = status
-            .releasing
-            .iter()
-            .any(|amount| amount.resource == *name && amount.value > 0.0);
-        let releasing = if releasing {
-            format!(", {} releasing", used(&status.releasing, name))
-        } else {
-            String::new()
-        };
-        format!("{name}: {} / {amount}{releasing}", used(&status.used, name))
+        let used = of(&status.used, name).unwrap_or_else(|| "0".to_owned());
+        let more = node.oversubscription.as_ref().and_then(|list| list.items.get(name));
+        let more = more.map(|more| format!(" + {more} oversubscribed")).unwrap_or_default();
+        let releasing = of(&status.releasing, name).filter(|releasing| releasing != "0");
+        let releasing = releasing
+            .map(|releasing| format!(", {releasing} releasing"))
+            .unwrap_or_default();
+        format!("{name}: {used} / {amount}{more}{releasing}")
     });
     lines.collect::<Vec<_>>().join("\n")
 }
