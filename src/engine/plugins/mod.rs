@@ -2,6 +2,7 @@
 
 mod allocation;
 mod binpack;
+pub mod capacity_card;
 mod effective;
 mod names;
 mod resource_strategy_fit;

@@ -1,0 +1,69 @@
+//! What a queue holds, and its share of what it deserves.
+
+use std::sync::Arc;
+
+use super::counts::Counts;
+use super::limits::Limits;
+
+/// A queue's account. A clone shares the limits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Account {
+    /// What it may hold.
+    pub limits: Arc<Limits>,
+    /// Asked for when the session opened: held and pending.
+    pub request: Arc<Counts>,
+    /// Held.
+    pub allocated: Counts,
+    /// Admitted, not yet held.
+    pub inqueue: Counts,
+    /// Held above the minimum of its jobs.
+    pub elastic: Counts,
+    /// Number of its jobs; under `upstream` a queue without any has no account.
+    pub jobs: u32,
+}
+
+/// A share, and what sets it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Share {
+    /// The largest allocated/deserved.
+    pub value: f64,
+    /// Its resource or card; empty: the share is 0.
+    pub dominant: Arc<str>,
+}
+
+impl Account {
+    /// The largest allocated/deserved over what is deserved at all.
+    pub fn share(&self) -> f64 {
+        self.ratios().map(|(_, ratio)| ratio).fold(0.0, f64::max)
+    }
+
+    /// The share with the resource or card that sets it, the first of equal ones.
+    pub fn dominant(&self) -> Share {
+        let mut share = Share::default();
+        for (name, ratio) in self.ratios() {
+            if ratio > share.value {
+                share = Share {
+                    value: ratio,
+                    dominant: Arc::from(name),
+                };
+            }
+        }
+        share
+    }
+
+    fn ratios(&self) -> impl Iterator<Item = (&str, f64)> {
+        let deserved = &self.limits.deserved;
+        let plain = [
+            ("cpu", self.allocated.cpu, deserved.cpu),
+            ("memory", self.allocated.memory, deserved.memory),
+        ];
+        let cards = deserved
+            .cards()
+            .map(|(name, deserved)| (&**name, self.allocated.card_or_zero(name), deserved));
+        plain
+            .into_iter()
+            .chain(cards)
+            .filter(|(_, _, deserved)| *deserved > 0)
+            .map(|(name, allocated, deserved)| (name, allocated as f64 / deserved as f64))
+    }
+}

@@ -1,0 +1,140 @@
+//! The annotations of queues, jobs and tasks.
+
+use std::sync::Arc;
+
+use super::counts::Counts;
+use super::json::{self, ObjectError};
+use crate::engine::model::{Texts, text};
+use crate::engine::policy::Compatibility;
+
+/// Of queues: how many of each card they may hold, as a JSON object.
+pub const QUOTA: &str = "volcano.sh/card.quota";
+/// Of jobs: how many of each card they need, as a JSON object.
+pub const REQUEST: &str = "volcano.sh/card.request";
+/// Of tasks: the card that they need, or several joined by `|`.
+pub const NAME: &str = "volcano.sh/card.name";
+
+/// Between acceptable cards.
+pub const OR: char = '|';
+
+/// Why an annotation does not say how many cards.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CardsError {
+    /// It is not the JSON that is expected.
+    #[error("annotation `{annotation}`: {error}")]
+    Json {
+        /// The annotation.
+        annotation: &'static str,
+        /// What is wrong.
+        error: ObjectError,
+    },
+    /// A number is below 0 (refused under `compatibility: corrected`).
+    #[error("annotation `{annotation}`: the number of `{card}` is {cards}, below 0")]
+    Negative {
+        /// The annotation.
+        annotation: &'static str,
+        /// The card.
+        card: Arc<str>,
+        /// The number.
+        cards: i64,
+    },
+    /// A number is larger than thousandths of cards can be (refused under `compatibility: corrected`).
+    #[error("annotation `{annotation}`: {cards} of `{card}` are more than can be counted")]
+    TooMany {
+        /// The annotation.
+        annotation: &'static str,
+        /// The card.
+        card: Arc<str>,
+        /// The number.
+        cards: i64,
+    },
+}
+
+/// The cards of an annotation, in thousandths; `None`: it is absent or empty.
+///
+/// Under `upstream` numbers below 0 count as they are, and numbers that are too large wrap around.
+///
+/// # Errors
+/// The annotation cannot be read.
+pub fn cards(
+    annotations: &Texts,
+    annotation: &'static str,
+    compatibility: Compatibility,
+) -> Result<Option<Counts>, CardsError> {
+    let Some(text) = text(annotations, annotation).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let entries = json::integers(text).map_err(|error| CardsError::Json { annotation, error })?;
+    let mut counts = Counts::default();
+    for (card, cards) in entries {
+        let milli = match compatibility {
+            Compatibility::Upstream => cards.wrapping_mul(1000),
+            Compatibility::Corrected if cards < 0 => {
+                return Err(CardsError::Negative {
+                    annotation,
+                    card,
+                    cards,
+                });
+            }
+            Compatibility::Corrected => match cards.checked_mul(1000) {
+                Some(milli) => milli,
+                None => {
+                    return Err(CardsError::TooMany {
+                        annotation,
+                        card,
+                        cards,
+                    });
+                }
+            },
+        };
+        match compatibility {
+            Compatibility::Upstream => counts.set_card(&card, milli.into()),
+            // `A | B|A` and `A|B` name the same choice.
+            Compatibility::Corrected => counts.add_card(&choice(&card), milli.into()),
+        }
+    }
+    Ok(Some(counts))
+}
+
+/// A choice of cards as `corrected` reads it: without spaces around the names, empty names and repetitions.
+pub fn choice(name: &str) -> Arc<str> {
+    if !name.contains(OR) {
+        return Arc::from(name.trim());
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for name in name.split(OR).map(str::trim).filter(|name| !name.is_empty()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Arc::from(names.join("|"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, compatibility: Compatibility) -> Result<Option<Counts>, CardsError> {
+        let texts: Texts = vec![(Arc::from(REQUEST), Arc::from(text))].into();
+        cards(&texts, REQUEST, compatibility)
+    }
+
+    #[test]
+    fn numbers_below_zero_and_beyond_counting_are_refused_under_corrected() {
+        for text in [r#"{"A": -1}"#, r#"{"A": 9223372036854775807}"#] {
+            assert!(of(text, Compatibility::Upstream).unwrap().is_some());
+            assert!(of(text, Compatibility::Corrected).is_err());
+        }
+        let wrapped = of(r#"{"A": 9223372036854775807}"#, Compatibility::Upstream).unwrap().unwrap();
+        assert_eq!(wrapped.card("A"), Some(-1000));
+        assert_eq!(of("", Compatibility::Corrected), Ok(None));
+    }
+
+    #[test]
+    fn choices_are_tidied_under_corrected() {
+        assert_eq!(&*choice(" A |B||A|"), "A|B");
+        assert_eq!(&*choice("A "), "A");
+        let counts = of(r#"{"A|B": 1, "A|B|": 2}"#, Compatibility::Corrected).unwrap().unwrap();
+        assert_eq!(counts.card("A|B"), Some(3000));
+    }
+}

@@ -1,0 +1,60 @@
+//! One card, or several acceptable ones, against a queue's ceiling, as the reference compares them.
+
+use std::sync::Arc;
+
+use super::annotations::OR;
+use super::counts::Counts;
+use super::refusal::Asker;
+
+/// Outcome of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// It fits.
+    pub fits: bool,
+    /// What would be held.
+    pub total: i128,
+    /// What may be held.
+    pub capability: i128,
+}
+
+/// Compares `wanted` thousandths of a card, which `total` already holds if it is a single one.
+///
+/// Several cards `A|B`: for a job the sums over all of them are compared; for a task one must fit, tried from left to
+/// right on top of each other.
+pub fn check_card(card: &str, wanted: i128, total: &Counts, capability: &Counts, asker: Asker) -> Checked {
+    let alternatives = || card.split(OR);
+    let one = |total: i128, name: &str| {
+        let capability = capability.card_or_zero(name);
+        Checked {
+            fits: wanted <= 0 || total <= capability,
+            total,
+            capability,
+        }
+    };
+    if !card.contains(OR) {
+        return one(total.card_or_zero(card), card);
+    }
+    match asker {
+        Asker::Job => {
+            let sum = |counts: &Counts| -> i128 { alternatives().map(|name| counts.card_or_zero(name)).sum() };
+            let (total, capability) = (sum(total) + wanted, sum(capability));
+            Checked {
+                fits: wanted <= 0 || total <= capability,
+                total,
+                capability,
+            }
+        }
+        Asker::Task => {
+            let mut own = total.clone();
+            let mut last = one(0, "");
+            for name in alternatives() {
+                own.add_card(&Arc::from(name), wanted);
+                last = one(own.card_or_zero(name), name);
+                if last.fits {
+                    break;
+                }
+            }
+            last
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a queue may hold: its ceiling, its entitlement and its floor.
+
+use std::sync::Arc;
+
+use super::annotations::{self, CardsError, QUOTA};
+use super::counts::Counts;
+use crate::engine::model::{Amounts, QueueRecord, QueueState, ResourceId};
+use crate::engine::policy::Compatibility;
+
+/// A queue's own figures, before the cluster and other queues are looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Quota {
+    /// Cards of the annotation.
+    pub cards: Counts,
+    /// Why the annotation could not be read; then there are no cards.
+    pub fault: Option<CardsError>,
+}
+
+impl Quota {
+    /// The quota of a queue.
+    pub fn of(queue: &QueueRecord, compatibility: Compatibility) -> Self {
+        match annotations::cards(&queue.annotations, QUOTA, compatibility) {
+            Ok(cards) => Self {
+                cards: cards.unwrap_or_default(),
+                fault: None,
+            },
+            Err(fault) => Self {
+                cards: Counts::default(),
+                fault: Some(fault),
+            },
+        }
+    }
+
+    /// Cpu and memory of a list, and these cards.
+    pub fn with(&self, amounts: Option<&Amounts>) -> Counts {
+        let amount = |id| amounts.and_then(|amounts| amounts.get(id)).unwrap_or(0);
+        let mut counts = self.cards.clone();
+        counts.cpu = amount(ResourceId::CPU).into();
+        counts.memory = amount(ResourceId::MEMORY).into();
+        counts
+    }
+}
+
+/// What a queue may hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// Its state.
+    pub state: QueueState,
+    /// Larger first.
+    pub priority: i32,
+    /// Ceiling.
+    pub capability: Counts,
+    /// There is a ceiling of cpu.
+    pub cpu_limited: bool,
+    /// There is a ceiling of memory.
+    pub memory_limited: bool,
+    /// Any ceiling is said, or a quota of cards.
+    pub configured: bool,
+    /// Entitlement: what is said, at most the real capability, at least the guarantee.
+    pub deserved: Counts,
+    /// Floor.
+    pub guarantee: Counts,
+    /// What the cluster leaves after other queues' guarantees, and its own.
+    pub real_capability: Counts,
+    /// Why the quota of cards could not be read.
+    pub fault: Option<CardsError>,
+}
+
+impl Limits {
+    /// The limits of a queue in a cluster with `total`, of which all queues together are guaranteed `guaranteed`.
+    ///
+    /// Under `upstream` a ceiling that is not said is 0; under `corrected` there is none.
+    pub fn of(
+        queue: &QueueRecord,
+        quota: &Quota,
+        total: &Counts,
+        guaranteed: &Counts,
+        compatibility: Compatibility,
+    ) -> Self {
+        let said = |id| queue.capability.as_ref().and_then(|amounts| amounts.get(id)).is_some();
+        let upstream = compatibility == Compatibility::Upstream;
+        let guarantee = quota.with(queue.guarantee.as_ref());
+        let mut real_capability = total.left_after(guaranteed);
+        real_capability.add(&guarantee);
+        let deserved = quota.with(queue.deserved.as_ref());
+        let given = queue.capability.as_ref().is_some_and(|amounts| !amounts.is_empty());
+        Self {
+            state: queue.state,
+            priority: queue.priority,
+            capability: quota.with(queue.capability.as_ref()),
+            cpu_limited: upstream || said(ResourceId::CPU),
+            memory_limited: upstream || said(ResourceId::MEMORY),
+            configured: upstream || given || quota.cards.has_cards() || quota.fault.is_some(),
+            deserved: clip(&deserved, &real_capability, &guarantee),
+            guarantee,
+            real_capability,
+            fault: quota.fault.clone(),
+        }
+    }
+
+    /// True if the queue takes jobs and tasks.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, QueueState::Open | QueueState::Unspecified)
+    }
+}
+
+/// At most `ceiling`, at least `floor`, cards not below 0.
+fn clip(counts: &Counts, ceiling: &Counts, floor: &Counts) -> Counts {
+    let mut clipped = Counts::new(
+        counts.cpu.min(ceiling.cpu).max(floor.cpu),
+        counts.memory.min(ceiling.memory).max(floor.memory),
+    );
+    let names: Vec<&Arc<str>> = counts.cards().chain(floor.cards()).map(|(name, _)| name).collect();
+    for name in names {
+        let held = counts.card_or_zero(name);
+        let held = ceiling.card(name).map_or(held, |ceiling| held.min(ceiling));
+        clipped.set_card(name, held.max(floor.card_or_zero(name)).max(0));
+    }
+    clipped
+}

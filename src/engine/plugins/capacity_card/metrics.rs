@@ -1,0 +1,120 @@
+//! The gauges of queues, as the reference sets them, and those of cards under the names that its design gives them.
+
+use std::sync::Arc;
+
+use super::counts::Counts;
+use super::limits::Quota;
+use super::state::CapacityState;
+use crate::engine::model::{QueueRecord, View};
+
+/// One gauge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gauge {
+    /// Name of the metric.
+    pub name: &'static str,
+    /// Label `queue_name`.
+    pub queue: Arc<str>,
+    /// Label `resource`; empty: the metric has no such label.
+    pub resource: Arc<str>,
+    /// Milli-cores, bytes, thousandths of cards, or a share.
+    pub value: f64,
+}
+
+/// Names of an amount's three gauges: cpu, memory, cards.
+type Names = [&'static str; 3];
+
+const DESERVED: Names = [
+    "volcano_queue_deserved_milli_cpu",
+    "volcano_queue_deserved_memory_bytes",
+    "volcano_queue_deserved_scalar_resources",
+];
+const ALLOCATED: Names = [
+    "volcano_queue_allocated_milli_cpu",
+    "volcano_queue_allocated_memory_bytes",
+    "volcano_queue_allocated_scalar_resources",
+];
+const REQUEST: Names = [
+    "volcano_queue_request_milli_cpu",
+    "volcano_queue_request_memory_bytes",
+    "volcano_queue_request_scalar_resources",
+];
+const CAPACITY: Names = [
+    "volcano_queue_capacity_milli_cpu",
+    "volcano_queue_capacity_memory_bytes",
+    "volcano_queue_capacity_scalar_resources",
+];
+const REAL_CAPACITY: Names = [
+    "volcano_queue_real_capacity_milli_cpu",
+    "volcano_queue_real_capacity_memory_bytes",
+    "volcano_queue_real_capacity_scalar_resources",
+];
+const SHARE: &str = "volcano_queue_share";
+
+/// All gauges, by queue.
+pub fn gauges(state: &CapacityState, view: &View) -> Vec<Gauge> {
+    let mut gauges = Vec::new();
+    for (name, queue) in view.queues().iter() {
+        match state.account(name) {
+            Some(account) => {
+                let limits = &account.limits;
+                push(&mut gauges, name, DESERVED, &limits.deserved);
+                push(&mut gauges, name, ALLOCATED, &account.allocated);
+                push(&mut gauges, name, REQUEST, &account.request);
+                push(&mut gauges, name, CAPACITY, &limits.capability);
+                push(&mut gauges, name, REAL_CAPACITY, &limits.real_capability);
+                gauges.push(Gauge {
+                    name: SHARE,
+                    queue: Arc::clone(name),
+                    resource: Arc::default(),
+                    value: account.share(),
+                });
+            }
+            None => without_jobs(&mut gauges, state, &queue.record),
+        }
+    }
+    gauges
+}
+
+/// Of a queue without jobs.
+fn without_jobs(gauges: &mut Vec<Gauge>, state: &CapacityState, queue: &QueueRecord) {
+    let quota = Quota::of(queue, state.compatibility);
+    let deserved = match &queue.deserved {
+        Some(deserved) => quota.with(Some(deserved)),
+        None => Counts::default(),
+    };
+    push(gauges, &queue.name, DESERVED, &deserved);
+    push(gauges, &queue.name, ALLOCATED, &Counts::default());
+    push(gauges, &queue.name, REQUEST, &Counts::default());
+    let limits = state.limits(queue);
+    // The reference adds the own guarantee, quota included, only if the guarantee is said.
+    let mut real = state.cards().total().left_after(state.guaranteed());
+    if queue.guarantee.is_some() {
+        real.add(&limits.guarantee);
+    }
+    if queue.capability.is_some() {
+        push(gauges, &queue.name, CAPACITY, &limits.capability);
+        real = at_most(&real, &limits.capability);
+    }
+    push(gauges, &queue.name, REAL_CAPACITY, &real);
+}
+
+/// The smaller of both; cards that the ceiling does not name have no ceiling.
+fn at_most(counts: &Counts, ceiling: &Counts) -> Counts {
+    let mut least = Counts::new(counts.cpu.min(ceiling.cpu), counts.memory.min(ceiling.memory));
+    for (name, amount) in counts.cards() {
+        least.set_card(name, amount.min(ceiling.card(name).unwrap_or(amount)));
+    }
+    least
+}
+
+fn push(gauges: &mut Vec<Gauge>, queue: &Arc<str>, [cpu, memory, cards]: Names, counts: &Counts) {
+    let gauge = |name, resource: Option<&Arc<str>>, amount: i128| Gauge {
+        name,
+        queue: Arc::clone(queue),
+        resource: resource.map_or_else(Arc::default, Arc::clone),
+        value: amount as f64,
+    };
+    gauges.push(gauge(cpu, None, counts.cpu));
+    gauges.push(gauge(memory, None, counts.memory));
+    gauges.extend(counts.cards().map(|(name, amount)| gauge(cards, Some(name), amount)));
+}

@@ -1,0 +1,38 @@
+//! `capacity-card`: quotas of card types per queue (Volcano 61a5f00e0, pkg/scheduler/plugins/capacity-card).
+
+mod account;
+pub mod annotations;
+mod cards;
+mod check;
+mod config;
+mod counts;
+mod discovery;
+mod job;
+mod json;
+mod limits;
+pub mod metrics;
+mod node_order;
+mod number;
+mod order;
+pub mod refusal;
+mod request;
+mod state;
+#[cfg(all(test, feature = "server"))]
+mod tests;
+mod votes;
+
+pub use account::{Account, Share};
+pub use cards::Cards;
+pub use check::{Checked, check_card};
+pub use config::Config;
+pub use counts::Counts;
+pub use discovery::{CardOnNode, NodeCards};
+pub use job::JobView;
+pub use limits::{Limits, Quota};
+pub use node_order::node_order;
+pub use request::{Pod, RequestError, task_request};
+pub use state::{CapacityState, Move};
+pub use votes::Verdict;
+
+/// Its name in a policy.
+pub const PLUGIN: &str = "capacity-card";

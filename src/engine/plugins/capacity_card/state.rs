@@ -1,0 +1,224 @@
+//! What the plugin works out from a View and keeps beside it: cards, queue accounts, and what a cycle changes of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::account::Account;
+use super::cards::Cards;
+use super::config::Config;
+use super::counts::Counts;
+use super::job::JobView;
+use super::limits::{Limits, Quota};
+use super::request::{Pod, RequestError, task_request};
+use crate::engine::model::{
+    JobRecord, Problem, ProblemKind, QueueRecord, Table, TaskRecord, TaskStatus, View,
+};
+use crate::engine::policy::Compatibility;
+
+/// The state of the plugin. A clone costs a few pointers.
+#[derive(Clone, Debug)]
+pub struct CapacityState {
+    pub(super) config: Config,
+    pub(super) compatibility: Compatibility,
+    /// The View that it was worked out from.
+    pub(super) opened: View,
+    pub(super) cards: Arc<Cards>,
+    /// What all queues together are guaranteed.
+    guaranteed: Arc<Counts>,
+    /// Tasks by job.
+    tasks_of: Table<Arc<Vec<Arc<str>>>>,
+    /// By queue.
+    pub(super) accounts: Table<Arc<Account>>,
+    /// Under `upstream`: the node that the pod of a task names since it was first allocated in this cycle.
+    pods: Table<Arc<str>>,
+}
+
+/// What happened to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move<'a> {
+    /// It was given room on a node.
+    Allocate {
+        /// The node.
+        node: &'a str,
+    },
+    /// It was promised room that is being released.
+    Pipeline,
+    /// It no longer counts.
+    Deallocate,
+}
+
+impl CapacityState {
+    /// The state of a View.
+    pub fn of(view: &View, config: Config, compatibility: Compatibility) -> Self {
+        let mut state = Self {
+            config,
+            compatibility,
+            opened: view.clone(),
+            cards: Arc::new(Cards::of(view, compatibility)),
+            guaranteed: Arc::default(),
+            tasks_of: tasks_by_job(view),
+            accounts: Table::default(),
+            pods: Table::default(),
+        };
+        state.open_queues(view);
+        state
+    }
+
+    fn open_queues(&mut self, view: &View) {
+        let mut guaranteed = Counts::default();
+        for (_, queue) in view.queues().iter() {
+            let queue = &queue.record;
+            guaranteed.add(&Quota::of(queue, self.compatibility).with(queue.guarantee.as_ref()));
+        }
+        self.guaranteed = Arc::new(guaranteed);
+        let mut accounts: BTreeMap<Arc<str>, (Account, Counts)> = BTreeMap::new();
+        for (_, job) in view.jobs().iter() {
+            let job = &job.record;
+            let Some(queue) = view.queues().get(&job.queue) else {
+                continue;
+            };
+            let (account, request) = accounts
+                .entry(Arc::clone(&job.queue))
+                .or_insert_with(|| (self.empty_account(&queue.record), Counts::default()));
+            account.jobs += 1;
+            // The reference reads the option only after this: here cpu and memory always count.
+            let figures = self.job_view(view, job, false);
+            account.allocated.add(&figures.allocated);
+            account.inqueue.add(&figures.inqueue(job));
+            account.elastic.add(&figures.elastic);
+            request.add(&figures.request);
+        }
+        for (queue, (mut account, request)) in accounts {
+            account.request = Arc::new(request);
+            self.accounts.insert(queue, Arc::new(account));
+        }
+    }
+
+    /// The limits of a queue.
+    pub fn limits(&self, queue: &QueueRecord) -> Limits {
+        let quota = Quota::of(queue, self.compatibility);
+        Limits::of(queue, &quota, self.cards.total(), &self.guaranteed, self.compatibility)
+    }
+
+    fn empty_account(&self, queue: &QueueRecord) -> Account {
+        Account {
+            limits: Arc::new(self.limits(queue)),
+            ..Account::default()
+        }
+    }
+
+    /// The cards of the cluster.
+    pub fn cards(&self) -> &Cards {
+        &self.cards
+    }
+
+    /// What all queues together are guaranteed.
+    pub fn guaranteed(&self) -> &Counts {
+        &self.guaranteed
+    }
+
+    /// The account of a queue that has one.
+    pub fn account(&self, queue: &str) -> Option<&Arc<Account>> {
+        self.accounts.get(queue)
+    }
+
+    /// All accounts, by queue.
+    pub fn accounts(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Account>)> {
+        self.accounts.iter()
+    }
+
+    /// The account of a queue that is there; an empty one if nothing counts in it.
+    pub(super) fn account_of(&self, queue: &str) -> Result<Arc<Account>, Problem> {
+        if let Some(account) = self.accounts.get(queue) {
+            return Ok(Arc::clone(account));
+        }
+        match self.opened.queues().get(queue) {
+            Some(stored) => Ok(Arc::new(self.empty_account(&stored.record))),
+            None => Err(unknown("UNKNOWN_QUEUE", format!("there is no queue `{queue}`"))),
+        }
+    }
+
+    /// The figures of a job, `unlimited` or not, as the reference has them.
+    pub fn job_view(&self, view: &View, job: &JobRecord, unlimited: bool) -> JobView {
+        let pods = self.tasks(view, &job.name).map(|task| self.pod(task));
+        JobView::of(&self.cards, view.resources(), unlimited, job, pods)
+    }
+
+    /// The figures of a job as they stand.
+    pub fn job_view_now(&self, view: &View, job: &JobRecord) -> JobView {
+        self.job_view(view, job, self.config.unlimited)
+    }
+
+    /// The tasks of a job.
+    pub(super) fn tasks<'a>(&'a self, view: &'a View, job: &str) -> impl Iterator<Item = &'a TaskRecord> + use<'a> {
+        let names = self.tasks_of.get(job).map_or(&[][..], |names| names.as_slice());
+        names.iter().filter_map(|name| Some(&view.tasks().get(name)?.record))
+    }
+
+    /// A task with the node that its pod names.
+    pub(super) fn pod<'a>(&'a self, task: &'a TaskRecord) -> Pod<'a> {
+        let node = match self.pods.get(&task.name) {
+            Some(node) => node,
+            // A pipelined pod has no nodeName yet.
+            None if task.status == TaskStatus::Pipelined => "",
+            None => &*task.node,
+        };
+        Pod { task, node }
+    }
+
+    /// What a task counts now under `upstream`.
+    ///
+    /// # Errors
+    /// Its cards cannot be found out.
+    pub fn request(&self, task: &TaskRecord) -> Result<Counts, RequestError> {
+        task_request(&self.cards, self.config.unlimited, self.pod(task))
+    }
+
+    /// Follows what happened to a task, as the reference does; the queue whose account moved.
+    ///
+    /// # Errors
+    /// The reference panics here: more would be given back than was ever counted.
+    pub fn follow(&mut self, view: &View, task: &TaskRecord, step: Move<'_>) -> Result<Option<Arc<str>>, Problem> {
+        if let Move::Allocate { node } = step {
+            self.pods.insert(Arc::clone(&task.name), Arc::from(node));
+        }
+        let Some(job) = view.jobs().get(&task.job) else {
+            return Ok(None);
+        };
+        let queue = Arc::clone(&job.record.queue);
+        let (Some(account), Ok(request)) = (self.accounts.get(&queue), self.request(task)) else {
+            return Ok(None);
+        };
+        let mut account = Account::clone(account);
+        if matches!(step, Move::Deallocate) {
+            if !request.fits_in(&account.allocated) {
+                let message = format!(
+                    "task `{}` would give back more than is counted for queue `{queue}`; the reference panics here",
+                    task.name
+                );
+                return Err(Problem::new(ProblemKind::Refused, "REFERENCE_PANICS", "", message));
+            }
+            account.allocated.subtract(&request);
+        } else {
+            account.allocated.add(&request);
+        }
+        self.accounts.insert(Arc::clone(&queue), Arc::new(account));
+        Ok(Some(queue))
+    }
+}
+
+pub(super) fn unknown(reason: &'static str, message: String) -> Problem {
+    Problem::new(ProblemKind::NotFound, reason, "", message)
+}
+
+fn tasks_by_job(view: &View) -> Table<Arc<Vec<Arc<str>>>> {
+    let mut by_job: BTreeMap<&Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+    for (name, task) in view.tasks().iter().filter(|(_, task)| !task.record.job.is_empty()) {
+        by_job.entry(&task.record.job).or_default().push(Arc::clone(name));
+    }
+    let mut table = Table::default();
+    for (job, names) in by_job {
+        table.insert(Arc::clone(job), Arc::new(names));
+    }
+    table
+}

@@ -1,0 +1,346 @@
+//! A recorded case: its cluster as a View, and its dumps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::steps;
+use crate::engine::model::quantity::Quantity;
+use crate::engine::model::resource_name::amount;
+use crate::engine::model::{
+    Amounts, JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, ResourceId, ResourceTable, Slot, Table,
+    TaskRecord, TaskStatus, Texts, View,
+};
+use crate::engine::plugins::capacity_card::{CapacityState, Config, Counts, metrics};
+use crate::engine::policy::{Arguments, Compatibility, Mark, Node, Path, Report, Value};
+
+pub(super) fn texts(map: &Json) -> Texts {
+    let entries = map.as_object().into_iter().flatten();
+    let mut texts: Vec<(Arc<str>, Arc<str>)> = entries
+        .map(|(name, text)| (Arc::from(name.as_str()), Arc::from(text.as_str().unwrap())))
+        .collect();
+    texts.sort();
+    texts.into()
+}
+
+fn string(value: &Json) -> Arc<str> {
+    Arc::from(value.as_str().unwrap_or_default())
+}
+
+fn amounts(resources: &mut ResourceTable, map: &Json) -> Option<Amounts> {
+    let entries = map.as_object()?.iter();
+    Some(
+        entries
+            .map(|(name, quantity)| {
+                let quantity = Quantity::parse(quantity.as_str().unwrap()).unwrap();
+                (resources.intern(name, 1000).unwrap(), amount(name, &quantity).unwrap())
+            })
+            .collect(),
+    )
+}
+
+fn sum(into: &mut Amounts, other: &Amounts) {
+    for (id, amount) in other.iter() {
+        into.set(id, into.get(id).unwrap_or(0) + amount);
+    }
+}
+
+/// Sum over containers, at least each init container.
+fn effective(resources: &mut ResourceTable, task: &Json, field: &str) -> Amounts {
+    let mut total = amounts(resources, &task[field]).unwrap_or_default();
+    for container in task["extra_containers"].as_array().into_iter().flatten() {
+        sum(&mut total, &amounts(resources, &container[field]).unwrap_or_default());
+    }
+    for container in task["init_containers"].as_array().into_iter().flatten() {
+        for (id, amount) in amounts(resources, &container[field]).unwrap_or_default().iter() {
+            total.set(id, total.get(id).unwrap_or(0).max(amount));
+        }
+    }
+    total
+}
+
+fn status(text: &Json) -> TaskStatus {
+    match text.as_str().unwrap() {
+        "Pending" => TaskStatus::Pending,
+        "Allocated" => TaskStatus::Allocated,
+        "Pipelined" => TaskStatus::Pipelined,
+        "Binding" => TaskStatus::Binding,
+        "Bound" => TaskStatus::Bound,
+        "Running" => TaskStatus::Running,
+        "Releasing" => TaskStatus::Releasing,
+        "Succeeded" => TaskStatus::Succeeded,
+        "Failed" => TaskStatus::Failed,
+        "Unknown" => TaskStatus::Unknown,
+        other => panic!("{other}"),
+    }
+}
+
+fn phase(text: &Json) -> JobPhase {
+    match text.as_str().unwrap_or_default() {
+        "Pending" => JobPhase::Pending,
+        "Inqueue" => JobPhase::Inqueue,
+        "Running" => JobPhase::Running,
+        "Unknown" => JobPhase::Unknown,
+        "Completed" => JobPhase::Completed,
+        "" => JobPhase::Unspecified,
+        other => panic!("{other}"),
+    }
+}
+
+fn queue(resources: &mut ResourceTable, queue: &Json) -> QueueRecord {
+    QueueRecord {
+        name: string(&queue["name"]),
+        annotations: texts(&queue["annotations"]),
+        priority: i32::try_from(queue["priority"].as_i64().unwrap_or(0)).unwrap(),
+        state: match queue["state"].as_str().unwrap_or("Open") {
+            "Open" => QueueState::Open,
+            "Closed" => QueueState::Closed,
+            "Closing" => QueueState::Closing,
+            "Unknown" => QueueState::Unknown,
+            other => panic!("{other}"),
+        },
+        parent: string(&queue["parent"]),
+        capability: amounts(resources, &queue["capability"]),
+        deserved: amounts(resources, &queue["deserved"]),
+        guarantee: amounts(resources, &queue["guarantee"]),
+        ..QueueRecord::default()
+    }
+}
+
+fn job(resources: &mut ResourceTable, job: &Json) -> JobRecord {
+    JobRecord {
+        name: string(&job["uid"]),
+        queue: string(&job["queue"]),
+        annotations: texts(&job["annotations"]),
+        phase: phase(&job["phase"]),
+        min_member: i32::try_from(job["min_member"].as_i64().unwrap_or(0)).unwrap(),
+        min_resources: amounts(resources, &job["min_resources"]),
+        ..JobRecord::default()
+    }
+}
+
+fn task(resources: &mut ResourceTable, job: &JobRecord, task: &Json) -> TaskRecord {
+    let mut requests = effective(resources, task, "requests");
+    requests.set(ResourceId::PODS, 1);
+    TaskRecord {
+        name: format!("{}/{}", job.name, task["name"].as_str().unwrap()).into(),
+        job: Arc::clone(&job.name),
+        status: status(&task["status"]),
+        node: string(&task["node"]),
+        gated: task["scheduling_gated"].as_bool().unwrap_or(false),
+        annotations: texts(&task["annotations"]),
+        requests,
+        limits: Some(Box::new(effective(resources, task, "limits"))),
+        ..TaskRecord::default()
+    }
+}
+
+/// The cluster of a case.
+pub(super) fn view(cluster: &Json) -> View {
+    let mut resources = ResourceTable::default();
+    let list = |field: &str| cluster[field].as_array().cloned().unwrap_or_default();
+    let source = Arc::from("test");
+    let mut index: Table<Slot> = Table::default();
+    let nodes: Vec<NodeRecord> = list("nodes")
+        .iter()
+        .map(|node| NodeRecord {
+            name: string(&node["name"]),
+            labels: texts(&node["labels"]),
+            allocatable: amounts(&mut resources, &node["allocatable"]).unwrap_or_default(),
+            ..NodeRecord::default()
+        })
+        .collect();
+    for (slot, node) in (0..).zip(&nodes) {
+        index.insert(Arc::clone(&node.name), slot);
+    }
+    let mut view = View::new(Arc::new(index), 1);
+    let queues: Vec<_> = list("queues").iter().map(|record| queue(&mut resources, record)).collect();
+    let mut records = Vec::new();
+    for one in list("jobs") {
+        let record = job(&mut resources, &one);
+        let tasks = one["tasks"].as_array().cloned().unwrap_or_default();
+        let tasks: Vec<_> = tasks.iter().map(|one| task(&mut resources, &record, one)).collect();
+        records.push((record, tasks));
+    }
+    view.set_resources(Arc::new(resources));
+    nodes.into_iter().for_each(|node| assert!(view.put_node(Arc::new(node), &source)));
+    queues.into_iter().for_each(|queue| view.put_queue(queue, &source));
+    for (job, tasks) in records {
+        view.put_job(job, &source);
+        tasks.into_iter().for_each(|task| view.put_task(task, &source));
+    }
+    view
+}
+
+fn value(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(bool) => Value::Bool(*bool),
+        Json::Number(number) => number
+            .as_i64()
+            .map_or_else(|| Value::Float(number.as_f64().unwrap()), Value::Int),
+        Json::String(text) => Value::String(text.clone()),
+        Json::Array(_) | Json::Object(_) => Value::List(Vec::new()),
+    }
+}
+
+pub(super) fn config(policy: &Json) -> Config {
+    let mut arguments = Arguments::new(Mark::START, Path::default());
+    for (key, argument) in policy["arguments"].as_object().unwrap() {
+        arguments.set(key.clone(), Mark::START, Node::new(value(argument)));
+    }
+    Config::read(&arguments, &mut Report::default())
+}
+
+/// Compares a case with what was recorded.
+pub(super) fn run(case: &Json) -> Result<(), String> {
+    let expect = &case["expect"];
+    let Some(any) = expect["any_of"].as_array() else {
+        return run_against(case, expect);
+    };
+    let outcomes: Vec<_> = any.iter().map(|expect| run_against(case, expect)).collect();
+    if outcomes.iter().any(Result::is_ok) {
+        return Ok(());
+    }
+    outcomes.into_iter().next().unwrap_or(Ok(()))
+}
+
+fn run_against(case: &Json, expect: &Json) -> Result<(), String> {
+    let view = view(&case["cluster"]);
+    let config = config(&case["policy"]);
+    let mut state = CapacityState::of(&view, config, Compatibility::Upstream);
+    dumps(&expect["open"], &view, &state, config).map_err(|fault| format!("open: {fault}"))?;
+    let steps = case["request"]["steps"].as_array().unwrap();
+    for (number, (step, expected)) in steps.iter().zip(expect["steps"].as_array().into_iter().flatten()).enumerate() {
+        let got = steps::run(step, &view, &mut state);
+        let fault = |got: &dyn std::fmt::Display| Err(format!("step {number} {step}: expected {expected}, got {got}"));
+        match (expected.get("panic"), got) {
+            (Some(_), Err(_)) => return Ok(()),
+            (None, Ok(got)) if same(expected, &got) => {}
+            (_, Ok(got)) => return fault(&got),
+            (_, Err(problem)) => return fault(&problem.message),
+        }
+    }
+    dumps(&expect["end"], &view, &state, config).map_err(|fault| format!("end: {fault}"))
+}
+
+fn dumps(expect: &Json, view: &View, state: &CapacityState, config: Config) -> Result<(), String> {
+    for (what, expected) in expect.as_object().into_iter().flatten() {
+        let got = match what.as_str() {
+            "discovery" => discovery(view, state),
+            "state" => accounts(state),
+            "metrics" => {
+                compare_metrics(expected, view, state)?;
+                continue;
+            }
+            "config" => {
+                json!({"card_unlimited_cpu_memory": config.unlimited, "node_order_weight": config.weight})
+            }
+            "registered" => continue,
+            other => panic!("{other}"),
+        };
+        if !same(expected, &got) {
+            return Err(format!("{what}: expected {expected}, got {got}"));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn counts(counts: &Counts) -> Json {
+    let cards: BTreeMap<&str, f64> = counts.cards().map(|(name, amount)| (&**name, amount as f64)).collect();
+    json!({"cpu_milli": counts.cpu as f64, "memory_bytes": counts.memory as f64, "scalars": cards})
+}
+
+fn discovery(view: &View, state: &CapacityState) -> Json {
+    let cards = state.cards();
+    let node = |(name, node): (&Arc<str>, &crate::engine::plugins::capacity_card::NodeCards)| {
+        let own: BTreeMap<&str, Json> = node
+            .cards
+            .iter()
+            .map(|(card, on_node)| {
+                let resource = view.resources().name(on_node.resource);
+                (&**card, json!({"count": on_node.cards, "resource": resource}))
+            })
+            .collect();
+        let node = json!({
+            "product": &*node.product, "count": node.count, "memory_mb": node.memory_mb, "prefix": &*node.prefix,
+            "cards": own,
+        });
+        (name.to_string(), node)
+    };
+    let nodes: BTreeMap<String, Json> = cards.nodes().map(node).collect();
+    let kinds: BTreeMap<&str, &str> = cards.kinds().map(|(card, resource)| (&**card, &**resource)).collect();
+    json!({"nodes": nodes, "card_to_resource": kinds, "total_resource": counts(cards.total())})
+}
+
+fn accounts(state: &CapacityState) -> Json {
+    let queues: BTreeMap<&str, Json> = state
+        .accounts()
+        .map(|(name, account)| {
+            let limits = &account.limits;
+            let account = json!({
+                "capability": counts(&limits.capability), "deserved": counts(&limits.deserved),
+                "guarantee": counts(&limits.guarantee), "real_capability": counts(&limits.real_capability),
+                "allocated": counts(&account.allocated), "request": counts(&account.request),
+                "inqueue": counts(&account.inqueue), "elastic": counts(&account.elastic), "share": account.share(),
+            });
+            (&**name, account)
+        })
+        .collect();
+    json!({
+        "total_resource": counts(state.cards().total()), "total_guarantee": counts(state.guaranteed()),
+        "queues": queues,
+    })
+}
+
+fn compare_metrics(expected: &Json, view: &View, state: &CapacityState) -> Result<(), String> {
+    type Key = (String, String, String);
+    let label = |labels: &Json, name: &str| labels[name].as_str().unwrap_or_default().to_owned();
+    let expected: BTreeMap<Key, f64> = expected
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|series| {
+            let labels = &series["labels"];
+            let key = (
+                series["name"].as_str().unwrap().to_owned(),
+                label(labels, "queue_name"),
+                label(labels, "resource"),
+            );
+            (key, series["value"].as_f64().unwrap())
+        })
+        .collect();
+    let got: BTreeMap<Key, f64> = metrics::gauges(state, view)
+        .into_iter()
+        .map(|gauge| {
+            let key = (gauge.name.to_owned(), gauge.queue.to_string(), gauge.resource.to_string());
+            (key, gauge.value)
+        })
+        .collect();
+    for key in expected.keys().chain(got.keys()) {
+        let of = |series: &BTreeMap<Key, f64>| series.get(key).copied().unwrap_or(0.0);
+        if !close(of(&expected), of(&got)) {
+            return Err(format!("{key:?}: expected {}, got {}", of(&expected), of(&got)));
+        }
+    }
+    Ok(())
+}
+
+fn close(a: f64, b: f64) -> bool {
+    a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+}
+
+/// Equal, a missing card being one of which there is nothing.
+fn same(expected: &Json, got: &Json) -> bool {
+    match (expected, got) {
+        (Json::Object(a), Json::Object(b)) => a.keys().chain(b.keys()).all(|key| match (a.get(key), b.get(key)) {
+            (Some(a), Some(b)) => same(a, b),
+            (Some(one), None) | (None, Some(one)) => one.as_f64() == Some(0.0),
+            (None, None) => true,
+        }),
+        (Json::Array(a), Json::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Json::Number(a), Json::Number(b)) => close(a.as_f64().unwrap(), b.as_f64().unwrap()),
+        _ => expected == got,
+    }
+}
