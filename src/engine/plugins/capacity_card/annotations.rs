@@ -125,7 +125,9 @@ mod tests {
             assert!(of(text, Compatibility::Upstream).unwrap().is_some());
             assert!(of(text, Compatibility::Corrected).is_err());
         }
-        let wrapped = of(r#"{"A": 9223372036854775807}"#, Compatibility::Upstream).unwrap().unwrap();
+        let wrapped = of(r#"{"A": 9223372036854775807}"#, Compatibility::Upstream)
+            .unwrap()
+            .unwrap();
         assert_eq!(wrapped.card("A"), Some(-1000));
         assert_eq!(of("", Compatibility::Corrected), Ok(None));
     }
@@ -134,7 +136,9 @@ mod tests {
     fn choices_are_tidied_under_corrected() {
         assert_eq!(&*choice(" A |B||A|"), "A|B");
         assert_eq!(&*choice("A "), "A");
-        let counts = of(r#"{"A|B": 1, "A|B|": 2}"#, Compatibility::Corrected).unwrap().unwrap();
+        let counts = of(r#"{"A|B": 1, "A|B|": 2}"#, Compatibility::Corrected)
+            .unwrap()
+            .unwrap();
         assert_eq!(counts.card("A|B"), Some(3000));
     }
 }

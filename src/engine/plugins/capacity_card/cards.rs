@@ -61,7 +61,10 @@ impl Cards {
             let before = self.resource(card).map(|(id, _)| id);
             if let Some(name) = resources.shared_name(on_node.resource) {
                 let kind = self.kinds.entry(Arc::clone(card)).or_default();
-                kind.resources.entry(Arc::clone(name)).or_insert((on_node.resource, 0)).1 += 1;
+                kind.resources
+                    .entry(Arc::clone(name))
+                    .or_insert((on_node.resource, 0))
+                    .1 += 1;
             }
             changed |= self.settle(card, before);
         }

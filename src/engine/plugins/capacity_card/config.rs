@@ -3,9 +3,9 @@
 use crate::engine::policy::{Arguments, Report, Value, code};
 
 /// `true`: cpu and memory of tasks with cards are not counted.
-pub const UNLIMITED: &str = "cardUnlimitedCpuMemory";
+pub(super) const UNLIMITED: &str = "cardUnlimitedCpuMemory";
 /// Weight of the node order score.
-pub const WEIGHT: &str = "nodeOrderWeight";
+pub(super) const WEIGHT: &str = "nodeOrderWeight";
 
 /// The arguments in force.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -98,7 +98,10 @@ impl NodeCards {
                 Compatibility::Upstream | Compatibility::Corrected => {}
             }
             if !self.prefix.is_empty() {
-                let message = format!("label `{key}` has no effect: another label names the product `{}`", self.product);
+                let message = format!(
+                    "label `{key}` has no effect: another label names the product `{}`",
+                    self.product
+                );
                 self.findings.push(message);
                 continue;
             }

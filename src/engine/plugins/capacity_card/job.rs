@@ -79,11 +79,9 @@ impl JobView {
             JobPhase::Running if job.min_resources.is_some() && self.enough_run(job) => {
                 self.without_gated(self.min_resources.left_after(&self.allocated))
             }
-            JobPhase::Running
-            | JobPhase::Unspecified
-            | JobPhase::Pending
-            | JobPhase::Unknown
-            | JobPhase::Completed => Counts::default(),
+            JobPhase::Running | JobPhase::Unspecified | JobPhase::Pending | JobPhase::Unknown | JobPhase::Completed => {
+                Counts::default()
+            }
         }
     }
 

@@ -34,7 +34,7 @@ pub enum ObjectError {
 ///
 /// # Errors
 /// The text is not such an object. Whatever stands behind the first fault is not looked at.
-pub fn integers(text: &str) -> Result<BTreeMap<Arc<str>, i64>, ObjectError> {
+pub(super) fn integers(text: &str) -> Result<BTreeMap<Arc<str>, i64>, ObjectError> {
     let mut reader = Reader { text, at: 0 };
     reader.skip_space();
     let entries = match reader.peek() {
@@ -261,12 +261,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<(String, i64)>, String> {
         integers(text)
-            .map(|entries| {
-                entries
-                    .iter()
-                    .map(|(key, value)| (key.to_string(), *value))
-                    .collect()
-            })
+            .map(|entries| entries.iter().map(|(key, value)| (key.to_string(), *value)).collect())
             .map_err(|error| error.to_string())
     }
 
@@ -275,7 +270,10 @@ mod tests {
         let one = |key: &str, value| Ok(vec![(key.to_owned(), value)]);
         assert_eq!(read(" {\"a|b\" : -0}\n"), one("a|b", 0));
         assert_eq!(read(r#"{"a":1,"a":null}"#), one("a", 0));
-        assert_eq!(read(r#"{"\u0041\ud83d\ude00\ud800x":9223372036854775807}"#), one("A😀\u{fffd}x", i64::MAX));
+        assert_eq!(
+            read(r#"{"\u0041\ud83d\ude00\ud800x":9223372036854775807}"#),
+            one("A😀\u{fffd}x", i64::MAX)
+        );
         assert_eq!(read(r#"{"\ud800\u0041":1}"#), one("\u{fffd}A", 1));
         assert_eq!(read("null"), Ok(Vec::new()));
         assert_eq!(read("{}"), Ok(Vec::new()));
@@ -284,14 +282,39 @@ mod tests {
     #[test]
     fn refuses_what_go_refuses() {
         for text in [
-            "", " ", "[]", "1", "{", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{\"a\":01}", "{\"a\":1.0}", "{\"a\":1e1}",
-            "{\"a\":\"1\"}", "{\"a\":true}", "{\"a\":{}}", "{\"a\":+1}", "{\"a\":1} x", "{a:1}", "{\"a\nb\":1}", "nul",
-            "{\"a\":9223372036854775808}", "{\"\\x\":1}", "{\"\\u00g0\":1}", "{\"\\u00", "{\"a\":-}", "{\"a\":1 \"b\":2}",
+            "",
+            " ",
+            "[]",
+            "1",
+            "{",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{\"a\":01}",
+            "{\"a\":1.0}",
+            "{\"a\":1e1}",
+            "{\"a\":\"1\"}",
+            "{\"a\":true}",
+            "{\"a\":{}}",
+            "{\"a\":+1}",
+            "{\"a\":1} x",
+            "{a:1}",
+            "{\"a\nb\":1}",
+            "nul",
+            "{\"a\":9223372036854775808}",
+            "{\"\\x\":1}",
+            "{\"\\u00g0\":1}",
+            "{\"\\u00",
+            "{\"a\":-}",
+            "{\"a\":1 \"b\":2}",
         ] {
             assert!(read(text).is_err(), "{text}");
         }
         let error = read(r#"{"A": "2"}"#).unwrap_err();
         assert_eq!(error, "the value of `A` is a string, not a whole number of 64 bits");
-        assert_eq!(read("{\"a\":1,}").unwrap_err(), "no valid JSON at byte 7: expected a string as key");
+        assert_eq!(
+            read("{\"a\":1,}").unwrap_err(),
+            "no valid JSON at byte 7: expected a string as key"
+        );
     }
 }

@@ -1,13 +1,17 @@
 //! Numbers and formats as Go prints them, for messages that must be the reference's to the letter.
 
 /// A float as `%v` prints it: the shortest digits that read back as the same float.
-pub fn go_float(value: f64) -> String {
+pub(super) fn go_float(value: f64) -> String {
     if value == 0.0 {
         return if value.is_sign_negative() { "-0" } else { "0" }.to_owned();
     }
     if !value.is_finite() {
         let sign = if value < 0.0 { "-" } else { "+" };
-        return if value.is_nan() { "NaN".to_owned() } else { format!("{sign}Inf") };
+        return if value.is_nan() {
+            "NaN".to_owned()
+        } else {
+            format!("{sign}Inf")
+        };
     }
     let scientific = format!("{value:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -22,7 +26,7 @@ pub fn go_float(value: f64) -> String {
 }
 
 /// A text used as a format without arguments, as `Sprintf` garbles it.
-pub fn go_format(text: &str) -> String {
+pub(super) fn go_format(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(next) = rest.next() {

@@ -11,7 +11,10 @@ impl CapacityState {
     /// The queue is not there.
     pub fn order_key(&self, view: &View, queue: &str) -> Result<[f64; 2], Problem> {
         let Some(stored) = view.queues().get(queue) else {
-            return Err(super::state::unknown("UNKNOWN_QUEUE", format!("there is no queue `{queue}`")));
+            return Err(super::state::unknown(
+                "UNKNOWN_QUEUE",
+                format!("there is no queue `{queue}`"),
+            ));
         };
         let share = self.account(queue).map_or(0.0, |account| account.share());
         Ok([-f64::from(stored.record.priority), share])

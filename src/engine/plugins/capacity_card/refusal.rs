@@ -170,7 +170,12 @@ pub fn insufficient_upstream(queue: &str, asker: Asker, dimension: Dimension<'_>
         Asker::Job => go_format(&message),
         Asker::Task => message,
     };
-    let refusal = refusal(dimension.code(), message, dimension.resource(), Resolution::Unschedulable);
+    let refusal = refusal(
+        dimension.code(),
+        message,
+        dimension.resource(),
+        Resolution::Unschedulable,
+    );
     with_figures(refusal, dimension, compared)
 }
 

@@ -1,18 +1,18 @@
 //! What the plugin works out from a View and keeps beside it: cards, queue accounts, and what a cycle changes of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::account::Account;
 use super::cards::Cards;
 use super::config::Config;
 use super::counts::Counts;
+use super::entry::JobEntry;
 use super::job::JobView;
 use super::limits::{Limits, Quota};
+use super::need::Need;
 use super::request::{Pod, RequestError, task_request};
-use crate::engine::model::{
-    JobRecord, Problem, ProblemKind, QueueRecord, Table, TaskRecord, TaskStatus, View,
-};
+use crate::engine::model::{JobRecord, Problem, ProblemKind, QueueRecord, Table, TaskRecord, TaskStatus, View};
 use crate::engine::policy::Compatibility;
 
 /// The state of the plugin. A clone costs a few pointers.
@@ -31,6 +31,12 @@ pub struct CapacityState {
     pub(super) accounts: Table<Arc<Account>>,
     /// Under `upstream`: the node that the pod of a task names since it was first allocated in this cycle.
     pods: Table<Arc<str>>,
+    /// Under `corrected`: by job.
+    pub(super) jobs: Table<Arc<JobEntry>>,
+    /// Under `corrected`: what tasks that moved in this cycle hold; `None`: nothing.
+    pub(super) held: Table<Option<Arc<Counts>>>,
+    /// Under `corrected`: jobs whose permits end with the next vote, unless they are kept.
+    pub(super) tentative: Arc<BTreeSet<Arc<str>>>,
 }
 
 /// What happened to a task.
@@ -40,9 +46,16 @@ pub enum Move<'a> {
     Allocate {
         /// The node.
         node: &'a str,
+        /// The card that it uses there; empty: the first acceptable one that the node has.
+        card: &'a str,
     },
     /// It was promised room that is being released.
-    Pipeline,
+    Pipeline {
+        /// The node.
+        node: &'a str,
+        /// As above.
+        card: &'a str,
+    },
     /// It no longer counts.
     Deallocate,
 }
@@ -59,18 +72,57 @@ impl CapacityState {
             tasks_of: tasks_by_job(view),
             accounts: Table::default(),
             pods: Table::default(),
+            jobs: Table::default(),
+            held: Table::default(),
+            tentative: Arc::default(),
         };
-        state.open_queues(view);
+        state.guarantee(view);
+        match compatibility {
+            Compatibility::Upstream => state.open_upstream(view),
+            Compatibility::Corrected => state.open_corrected(view),
+        }
         state
     }
 
-    fn open_queues(&mut self, view: &View) {
+    fn guarantee(&mut self, view: &View) {
         let mut guaranteed = Counts::default();
         for (_, queue) in view.queues().iter() {
             let queue = &queue.record;
             guaranteed.add(&Quota::of(queue, self.compatibility).with(queue.guarantee.as_ref()));
         }
         self.guaranteed = Arc::new(guaranteed);
+    }
+
+    fn open_corrected(&mut self, view: &View) {
+        let mut accounts: BTreeMap<Arc<str>, (Account, Counts)> = BTreeMap::new();
+        for (name, queue) in view.queues().iter() {
+            accounts.insert(Arc::clone(name), (self.empty_account(&queue.record), Counts::default()));
+        }
+        for (name, job) in view.jobs().iter() {
+            let Some((account, request)) = accounts.get_mut(&job.record.queue) else {
+                continue;
+            };
+            let entry = JobEntry::of(self.context(view), &job.record, self.tasks(view, name));
+            account.jobs += 1;
+            account.allocated.add(&entry.allocated);
+            account.add(&entry.contribution());
+            request.add(&entry.allocated);
+            for task in self.tasks(view, name).filter(|task| task.status == TaskStatus::Pending) {
+                request.add(&Need::of(self.context(view), task).counts());
+            }
+            self.jobs.insert(Arc::clone(name), Arc::new(entry));
+        }
+        self.close_books(accounts);
+    }
+
+    fn close_books(&mut self, accounts: BTreeMap<Arc<str>, (Account, Counts)>) {
+        for (queue, (mut account, request)) in accounts {
+            account.request = Arc::new(request);
+            self.accounts.insert(queue, Arc::new(account));
+        }
+    }
+
+    fn open_upstream(&mut self, view: &View) {
         let mut accounts: BTreeMap<Arc<str>, (Account, Counts)> = BTreeMap::new();
         for (_, job) in view.jobs().iter() {
             let job = &job.record;
@@ -88,10 +140,7 @@ impl CapacityState {
             account.elastic.add(&figures.elastic);
             request.add(&figures.request);
         }
-        for (queue, (mut account, request)) in accounts {
-            account.request = Arc::new(request);
-            self.accounts.insert(queue, Arc::new(account));
-        }
+        self.close_books(accounts);
     }
 
     /// The limits of a queue.
@@ -174,12 +223,48 @@ impl CapacityState {
         task_request(&self.cards, self.config.unlimited, self.pod(task))
     }
 
-    /// Follows what happened to a task, as the reference does; the queue whose account moved.
+    /// The permit of a job stays: it is enqueued.
+    pub fn keep(&mut self, job: &str) {
+        if self.tentative.contains(job) {
+            Arc::make_mut(&mut self.tentative).remove(job);
+        }
+    }
+
+    /// Ends permits that were not kept. Under `upstream` they all stay, as in the reference.
     ///
     /// # Errors
-    /// The reference panics here: more would be given back than was ever counted.
+    /// A job's queue is not there.
+    pub fn end_tentative(&mut self) -> Result<(), Problem> {
+        for job in std::mem::take(&mut self.tentative).iter() {
+            if let Some(entry) = self.jobs.get(job) {
+                let entry = JobEntry {
+                    admitted: false,
+                    ..JobEntry::clone(entry)
+                };
+                self.replace(job, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows what happened to a task; the queue whose account moved.
+    ///
+    /// Under `corrected` a task counts once, whatever is told how often.
+    ///
+    /// # Errors
+    /// Only under `upstream`: the reference panics here, because more would be given back than was ever counted.
     pub fn follow(&mut self, view: &View, task: &TaskRecord, step: Move<'_>) -> Result<Option<Arc<str>>, Problem> {
-        if let Move::Allocate { node } = step {
+        match (self.compatibility, step) {
+            (Compatibility::Upstream, _) => self.follow_upstream(view, task, step),
+            (Compatibility::Corrected, Move::Allocate { node, card } | Move::Pipeline { node, card }) => {
+                Ok(self.hold(view, task, Some((node, card))))
+            }
+            (Compatibility::Corrected, Move::Deallocate) => Ok(self.hold(view, task, None)),
+        }
+    }
+
+    fn follow_upstream(&mut self, view: &View, task: &TaskRecord, step: Move<'_>) -> Result<Option<Arc<str>>, Problem> {
+        if let Move::Allocate { node, .. } = step {
             self.pods.insert(Arc::clone(&task.name), Arc::from(node));
         }
         let Some(job) = view.jobs().get(&task.job) else {

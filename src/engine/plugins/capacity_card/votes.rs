@@ -8,6 +8,7 @@ use super::counts::Counts;
 use super::refusal::{self, Asker, Compared, Dimension, Refusal, insufficient_upstream};
 use super::state::CapacityState;
 use crate::engine::model::{JobRecord, Problem, ProblemKind, TaskRecord, View};
+use crate::engine::policy::Compatibility;
 
 /// A verdict on a job or a task.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +19,8 @@ pub struct Verdict {
     pub reserve: Counts,
     /// Of a permitted task: the cards that would do, best first, and how many tasks of its kind on each.
     pub cards: Vec<(Arc<str>, u64)>,
+    /// The same by demand: a node must have one card of each.
+    pub choices: Vec<Vec<Arc<str>>>,
     /// Of a task: how many of its kind its queue still admits; `None`: without limit.
     pub headroom: Option<u64>,
 }
@@ -37,10 +40,7 @@ impl Verdict {
 }
 
 impl CapacityState {
-    /// The vote on a job. Nothing is kept back by asking; see [`Self::reserve`].
-    ///
-    /// # Errors
-    /// The job's queue is not there, or the reference panics.
+    /// The reference's vote on a job.
     pub(super) fn upstream_job(&self, view: &View, job: &JobRecord) -> Result<Verdict, Problem> {
         let account = self.account_of(&job.queue)?;
         if !account.limits.is_open() {
@@ -76,10 +76,7 @@ impl CapacityState {
         Ok(())
     }
 
-    /// The check of a task of a queue.
-    ///
-    /// # Errors
-    /// The queue is not there.
+    /// The reference's check of a task of a queue.
     pub(super) fn upstream_task(&self, queue: &str, task: &TaskRecord) -> Result<Verdict, Problem> {
         let account = self.account_of(queue)?;
         if !account.limits.is_open() {
@@ -107,15 +104,18 @@ fn first_refusal(queue: &str, wanted: &Counts, total: &Counts, account: &Account
         }
     }
     let ignored = |card: &str| asker == Asker::Job && card == "pods";
-    wanted.cards().filter(|(card, _)| !ignored(card)).find_map(|(card, requested)| {
-        let checked = check_card(card, requested, total, capability, asker);
-        let compared = Compared {
-            requested,
-            total: checked.total,
-            capability: checked.capability,
-        };
-        (!checked.fits).then(|| insufficient_upstream(queue, asker, Dimension::Card(card), compared))
-    })
+    wanted
+        .cards()
+        .filter(|(card, _)| !ignored(card))
+        .find_map(|(card, requested)| {
+            let checked = check_card(card, requested, total, capability, asker);
+            let compared = Compared {
+                requested,
+                total: checked.total,
+                capability: checked.capability,
+            };
+            (!checked.fits).then(|| insufficient_upstream(queue, asker, Dimension::Card(card), compared))
+        })
 }
 
 impl CapacityState {
@@ -124,22 +124,32 @@ impl CapacityState {
     /// # Errors
     /// The job's queue is not there, or, under `upstream`, the reference panics.
     pub fn vote_job(&self, view: &View, job: &JobRecord) -> Result<Verdict, Problem> {
-        self.upstream_job(view, job)
+        match self.compatibility {
+            Compatibility::Upstream => self.upstream_job(view, job),
+            Compatibility::Corrected => self.corrected_job(view, job),
+        }
     }
 
     /// The check of a task of a queue.
     ///
     /// # Errors
     /// The queue is not there.
-    pub fn vote_task(&self, _view: &View, queue: &str, task: &TaskRecord) -> Result<Verdict, Problem> {
-        self.upstream_task(queue, task)
+    pub fn vote_task(&self, view: &View, queue: &str, task: &TaskRecord) -> Result<Verdict, Problem> {
+        match self.compatibility {
+            Compatibility::Upstream => self.upstream_task(queue, task),
+            Compatibility::Corrected => self.corrected_task(view, queue, task),
+        }
     }
 
-    /// Keeps back in its queue what a permitted job needs.
+    /// Keeps back in its queue what a permitted job needs. For the same job once more: under `upstream` once more,
+    /// under `corrected` instead of the former.
     ///
     /// # Errors
     /// The queue is not there.
-    pub fn reserve(&mut self, _view: &View, job: &JobRecord, verdict: &Verdict) -> Result<(), Problem> {
-        self.reserve_upstream(&job.queue, &verdict.reserve)
+    pub fn reserve(&mut self, view: &View, job: &JobRecord, verdict: &Verdict) -> Result<(), Problem> {
+        match self.compatibility {
+            Compatibility::Upstream => self.reserve_upstream(&job.queue, &verdict.reserve),
+            Compatibility::Corrected => self.reserve_corrected(view, job),
+        }
     }
 }

@@ -155,7 +155,10 @@ pub(super) fn view(cluster: &Json) -> View {
         index.insert(Arc::clone(&node.name), slot);
     }
     let mut view = View::new(Arc::new(index), 1);
-    let queues: Vec<_> = list("queues").iter().map(|record| queue(&mut resources, record)).collect();
+    let queues: Vec<_> = list("queues")
+        .iter()
+        .map(|record| queue(&mut resources, record))
+        .collect();
     let mut records = Vec::new();
     for one in list("jobs") {
         let record = job(&mut resources, &one);
@@ -164,7 +167,9 @@ pub(super) fn view(cluster: &Json) -> View {
         records.push((record, tasks));
     }
     view.set_resources(Arc::new(resources));
-    nodes.into_iter().for_each(|node| assert!(view.put_node(Arc::new(node), &source)));
+    nodes
+        .into_iter()
+        .for_each(|node| assert!(view.put_node(Arc::new(node), &source)));
     queues.into_iter().for_each(|queue| view.put_queue(queue, &source));
     for (job, tasks) in records {
         view.put_job(job, &source);
@@ -212,7 +217,11 @@ fn run_against(case: &Json, expect: &Json) -> Result<(), String> {
     let mut state = CapacityState::of(&view, config, Compatibility::Upstream);
     dumps(&expect["open"], &view, &state, config).map_err(|fault| format!("open: {fault}"))?;
     let steps = case["request"]["steps"].as_array().unwrap();
-    for (number, (step, expected)) in steps.iter().zip(expect["steps"].as_array().into_iter().flatten()).enumerate() {
+    for (number, (step, expected)) in steps
+        .iter()
+        .zip(expect["steps"].as_array().into_iter().flatten())
+        .enumerate()
+    {
         let got = steps::run(step, &view, &mut state);
         let fault = |got: &dyn std::fmt::Display| Err(format!("step {number} {step}: expected {expected}, got {got}"));
         match (expected.get("panic"), got) {
@@ -314,7 +323,11 @@ fn compare_metrics(expected: &Json, view: &View, state: &CapacityState) -> Resul
     let got: BTreeMap<Key, f64> = metrics::gauges(state, view)
         .into_iter()
         .map(|gauge| {
-            let key = (gauge.name.to_owned(), gauge.queue.to_string(), gauge.resource.to_string());
+            let key = (
+                gauge.name.to_owned(),
+                gauge.queue.to_string(),
+                gauge.resource.to_string(),
+            );
             (key, gauge.value)
         })
         .collect();

@@ -1,6 +1,8 @@
 //! The recordings of the reference, asked of the plugin's own functions; and what is better under `corrected`.
 
 mod case;
+mod corrected;
+mod promise;
 mod steps;
 
 use std::io::Read as _;

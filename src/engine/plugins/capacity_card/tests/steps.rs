@@ -31,7 +31,10 @@ fn events(verdict: &Verdict, object: &str, long: &str) -> Json {
     let events: Vec<Json> = refusals
         .filter(|refusal| refusal.reason.code != QUEUE_NOT_OPEN)
         .map(|refusal| {
-            let message = refusal.reason.message.replace(&format!("<{long}>"), &format!("<{}>", short(long)));
+            let message = refusal
+                .reason
+                .message
+                .replace(&format!("<{long}>"), &format!("<{}>", short(long)));
             json!({"object": object, "type": "Warning", "reason": refusal.reason.code, "message": message})
         })
         .collect();
@@ -49,9 +52,19 @@ pub(super) fn run(step: &Json, view: &View, state: &mut CapacityState) -> Result
         }
         "allocate" => {
             let node = step["node"].as_str().unwrap();
-            follow(task(view, &step["task"]), view, state, Move::Allocate { node })
+            follow(
+                task(view, &step["task"]),
+                view,
+                state,
+                Move::Allocate { node, card: "" },
+            )
         }
-        "pipeline" => follow(task(view, &step["task"]), view, state, Move::Pipeline),
+        "pipeline" => follow(
+            task(view, &step["task"]),
+            view,
+            state,
+            Move::Pipeline { node: "", card: "" },
+        ),
         "deallocate" => follow(task(view, &step["task"]), view, state, Move::Deallocate),
         "node_order" => {
             let name = text(&task(view, &step["task"]).annotations, annotations::NAME).unwrap_or_default();
@@ -139,7 +152,13 @@ fn check(step: &Json) -> Json {
         other => panic!("{other}"),
     };
     let (name, wanted) = (step["scalar_name"].as_str().unwrap(), whole(&step["scalar_quant"]));
-    let checked = check_card(name, wanted, &read(&step["to_be_used"]), &read(&step["capability"]), asker);
+    let checked = check_card(
+        name,
+        wanted,
+        &read(&step["to_be_used"]),
+        &read(&step["capability"]),
+        asker,
+    );
     json!({
         "ok": checked.fits, "to_be_used": checked.total as f64, "capability": checked.capability as f64,
         "short_name": if checked.fits { "" } else { name },

@@ -1,0 +1,208 @@
+//! What one task needs under `compatibility: corrected`: nothing asked for goes uncounted.
+//!
+//! - Several acceptable cards are each resolved for themselves; unknown ones are passed over.
+//! - A card's resource that the annotation does not cover counts, too: as any card of that resource.
+//! - On a node, what the node has counts, whatever the annotation says.
+//! - Cpu and memory count even if the cards cannot be found out.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::annotations::{NAME, OR, choice};
+use super::cards::{Cards, asked};
+use super::counts::Counts;
+use super::discovery::NodeCards;
+use super::request::RequestError;
+use crate::engine::model::{ResourceId, ResourceTable, TaskRecord, text};
+
+/// Acceptable cards, one of which must do, each with its number in thousandths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Best first; not empty.
+    pub alternatives: SmallVec<[(Arc<str>, i128); 1]>,
+}
+
+impl Demand {
+    fn one(card: &Arc<str>, amount: i128) -> Self {
+        Self {
+            alternatives: SmallVec::from_iter([(Arc::clone(card), amount)]),
+        }
+    }
+
+    /// The names, joined.
+    pub fn name(&self) -> Arc<str> {
+        if let [(only, _)] = self.alternatives.as_slice() {
+            return Arc::clone(only);
+        }
+        let names: Vec<&str> = self.alternatives.iter().map(|(name, _)| &**name).collect();
+        Arc::from(names.join("|"))
+    }
+
+    /// The largest number.
+    pub fn most(&self) -> i128 {
+        self.alternatives.iter().map(|(_, amount)| *amount).max().unwrap_or(0)
+    }
+}
+
+/// What a task needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Milli-cores; 0 if they do not count.
+    pub cpu: i128,
+    /// Bytes; 0 if they do not count.
+    pub memory: i128,
+    /// Cards; all of these are needed.
+    pub demands: SmallVec<[Demand; 1]>,
+    /// Why the annotated card could not be found out; nothing new is given to such a task.
+    pub fault: Option<RequestError>,
+}
+
+/// What the needs of tasks depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The cards of the cluster.
+    pub cards: &'a Cards,
+    /// Names of resources.
+    pub resources: &'a ResourceTable,
+    /// Cpu and memory of tasks with cards do not count.
+    pub unlimited: bool,
+}
+
+impl Need {
+    /// What a task needs, wherever it will run.
+    pub fn of(context: Context<'_>, task: &TaskRecord) -> Self {
+        Self::resolve(context, task, None, "")
+    }
+
+    /// What a task needs on a node. `card`: the one that it was given there; empty: the first that the node has.
+    pub fn on_node(context: Context<'_>, task: &TaskRecord, node: &str, card: &str) -> Self {
+        Self::resolve(context, task, context.cards.on_node(node), card)
+    }
+
+    fn resolve(context: Context<'_>, task: &TaskRecord, node: Option<&NodeCards>, card: &str) -> Self {
+        let mut need = Self::default();
+        let named = text(&task.annotations, NAME)
+            .map(choice)
+            .filter(|name| !name.is_empty());
+        let mut covered: SmallVec<[ResourceId; 2]> = SmallVec::new();
+        if let Some(named) = &named {
+            let alternatives = resolved(context.cards, task, named, &mut covered);
+            match alternatives {
+                Ok(alternatives) => need.demands.push(settle(alternatives, task, node, card, &mut covered)),
+                Err(fault) => need.fault = Some(fault),
+            }
+        }
+        need.add_unnamed(context.cards, task, node, &covered);
+        if let (Some(named), true) = (&named, need.demands.is_empty() && need.fault.is_some()) {
+            need.demands.extend(last_resort(context.resources, task, named));
+        }
+        need.demands.retain(|demand| demand.most() > 0);
+        if !(context.unlimited && !need.demands.is_empty()) {
+            need.cpu = task.requests.get(ResourceId::CPU).unwrap_or(0).into();
+            need.memory = task.requests.get(ResourceId::MEMORY).unwrap_or(0).into();
+        }
+        need
+    }
+
+    /// Cards' resources that are asked for and that no annotation covers.
+    fn add_unnamed(&mut self, cards: &Cards, task: &TaskRecord, node: Option<&NodeCards>, covered: &[ResourceId]) {
+        let limits = task.limits.iter().flat_map(|limits| limits.iter());
+        let mut ids: SmallVec<[ResourceId; 8]> = task.requests.iter().chain(limits).map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids {
+            let kinds = cards.of_resource(id);
+            let on_node = node.and_then(|node| node.cards.iter().find(|(_, card)| card.resource == id));
+            if covered.contains(&id) || (kinds.is_empty() && on_node.is_none()) {
+                continue;
+            }
+            let amount = asked(task, id).unwrap_or(0);
+            self.demands.push(match on_node {
+                Some((card, _)) => Demand::one(card, amount),
+                None => Demand {
+                    alternatives: kinds.iter().map(|card| (Arc::clone(card), amount)).collect(),
+                },
+            });
+        }
+    }
+
+    /// The same as counts, cards by their joined names.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::new(self.cpu, self.memory);
+        for demand in &self.demands {
+            counts.add_card(&demand.name(), demand.most());
+        }
+        counts
+    }
+}
+
+/// The alternatives of an annotation that some node has and the task asks for.
+fn resolved(
+    cards: &Cards,
+    task: &TaskRecord,
+    named: &str,
+    covered: &mut SmallVec<[ResourceId; 2]>,
+) -> Result<Demand, RequestError> {
+    let (mut demand, mut fault) = (Demand::default(), None);
+    for name in named.split(OR) {
+        let Some((id, resource)) = cards.resource(name) else {
+            fault.get_or_insert(RequestError::UnknownCard { card: name.to_owned() });
+            continue;
+        };
+        covered.push(id);
+        match asked(task, id) {
+            Some(amount) => demand.alternatives.push((Arc::from(name), amount)),
+            None => {
+                let resource = Arc::clone(resource);
+                let card = name.to_owned();
+                // Said before a card that is unknown: here the annotation and the requests contradict each other.
+                fault = Some(RequestError::NotAsked { card, resource });
+            }
+        }
+    }
+    match fault {
+        Some(fault) if demand.alternatives.is_empty() => Err(fault),
+        _ => Ok(demand),
+    }
+}
+
+/// On a node: the card given, else the first that the node has, else what the node has for the resource asked for.
+fn settle(
+    demand: Demand,
+    task: &TaskRecord,
+    node: Option<&NodeCards>,
+    given: &str,
+    covered: &mut SmallVec<[ResourceId; 2]>,
+) -> Demand {
+    let Some(node) = node else { return demand };
+    let names = || demand.alternatives.iter().map(|(name, _)| name);
+    let given = names().find(|name| ***name == *given && node.cards.contains_key(&***name));
+    let offered = given.or_else(|| names().find(|name| node.cards.contains_key(&***name)));
+    if let Some((name, on_node)) = offered.and_then(|name| node.cards.get_key_value(name)) {
+        covered.push(on_node.resource);
+        let amount = asked(task, on_node.resource).unwrap_or_else(|| demand.most());
+        return Demand::one(name, amount);
+    }
+    let same = node
+        .cards
+        .iter()
+        .find(|(_, on_node)| covered.contains(&on_node.resource));
+    let same = same.and_then(|(name, on_node)| Some(Demand::one(name, asked(task, on_node.resource)?)));
+    same.unwrap_or_else(|| Demand {
+        alternatives: demand.alternatives.into_iter().take(1).collect(),
+    })
+}
+
+/// A card that no node has (any more): counted by the only extended resource that the task asks for, if it is the only.
+fn last_resort(resources: &ResourceTable, task: &TaskRecord, named: &str) -> Option<Demand> {
+    let limits = task.limits.iter().flat_map(|limits| limits.iter());
+    let extended = |id: &ResourceId| resources.name(*id).contains('/');
+    let mut ids = task.requests.iter().chain(limits).map(|(id, _)| id).filter(extended);
+    let first = ids.next()?;
+    if ids.any(|other| other != first) {
+        return None;
+    }
+    let card = Arc::from(named.split(OR).next()?);
+    Some(Demand::one(&card, asked(task, first)?))
+}

@@ -1,0 +1,472 @@
+//! What is better under `compatibility: corrected`, surprise by surprise (`docs/compatibility.md` has their rows).
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::case::view;
+use crate::engine::model::{JobRecord, TaskRecord, View};
+use crate::engine::plugins::capacity_card::refusal::{
+    EMPTY_CAPABILITY, INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED,
+};
+use crate::engine::plugins::capacity_card::{CapacityState, Config, Move, Verdict};
+use crate::engine::policy::Compatibility;
+
+/// A small world to ask.
+struct World {
+    cluster: Json,
+}
+
+impl World {
+    /// Nodes `na` and `nb` with eight `A` or `B` (resource `nvidia.com/gpu`), and a queue `q`.
+    fn new(quota: &str) -> Self {
+        let node = |name: &str, product: &str| {
+            json!({"name": name, "labels": {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": "8",
+                "nvidia.com/gpu.memory": "81920"},
+                "allocatable": {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8"}})
+        };
+        Self {
+            cluster: json!({
+                "nodes": [node("na", "A"), node("nb", "B")],
+                "queues": [{"name": "q", "annotations": {"volcano.sh/card.quota": quota},
+                    "capability": {"cpu": "100", "memory": "100Gi"}}],
+                "jobs": [],
+            }),
+        }
+    }
+
+    fn queue(mut self, change: impl FnOnce(&mut Json)) -> Self {
+        change(&mut self.cluster["queues"][0]);
+        self
+    }
+
+    /// A job with a `card.request` and one cpu, without tasks.
+    fn job(self, name: &str, phase: &str, request: &str) -> Self {
+        self.put(
+            json!({"uid": format!("ns/{name}"), "queue": "q", "phase": phase, "min_member": 1,
+            "annotations": {"volcano.sh/card.request": request}, "min_resources": {"cpu": "1"}, "tasks": []}),
+        )
+    }
+
+    /// A job of tasks `(card name, status, node)`, each with one card and one cpu.
+    fn pods(self, name: &str, phase: &str, min_member: usize, tasks: &[(&str, &str, &str)]) -> Self {
+        let task = |(number, (card, status, node)): (usize, &(&str, &str, &str))| {
+            let annotations = match *card {
+                "" => json!({}),
+                card => json!({"volcano.sh/card.name": card}),
+            };
+            json!({"name": format!("t{number}"), "annotations": annotations, "status": status, "node": node,
+                "requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}})
+        };
+        let tasks: Vec<Json> = tasks.iter().enumerate().map(task).collect();
+        self.put(
+            json!({"uid": format!("ns/{name}"), "queue": "q", "phase": phase, "min_member": min_member,
+            "annotations": {}, "min_resources": {"cpu": min_member.to_string()}, "tasks": tasks}),
+        )
+    }
+
+    fn put(mut self, job: Json) -> Self {
+        self.cluster["jobs"].as_array_mut().unwrap().push(job);
+        self
+    }
+
+    fn open(&self) -> Asked {
+        self.open_with(Config::default())
+    }
+
+    fn open_with(&self, config: Config) -> Asked {
+        let view = view(&self.cluster);
+        let state = CapacityState::of(&view, config, Compatibility::Corrected);
+        Asked { view, state }
+    }
+}
+
+struct Asked {
+    view: View,
+    state: CapacityState,
+}
+
+impl Asked {
+    fn job_record(&self, name: &str) -> JobRecord {
+        self.view.jobs().get(&format!("ns/{name}")).unwrap().record.clone()
+    }
+
+    fn task_record(&self, name: &str) -> TaskRecord {
+        self.view.tasks().get(&format!("ns/{name}")).unwrap().record.clone()
+    }
+
+    fn ask(&self, job: &str) -> Verdict {
+        self.state.vote_job(&self.view, &self.job_record(job)).unwrap()
+    }
+
+    /// Asks, and keeps the permit.
+    fn admit(&mut self, job: &str) -> Vec<&'static str> {
+        let verdict = self.ask(job);
+        if verdict.permitted() {
+            let record = self.job_record(job);
+            self.state.reserve(&self.view, &record, &verdict).unwrap();
+            self.state.keep(&record.name);
+        }
+        codes(&verdict)
+    }
+
+    fn task(&self, name: &str) -> Verdict {
+        self.state.vote_task(&self.view, "q", &self.task_record(name)).unwrap()
+    }
+
+    fn follow(&mut self, task: &str, step: Move<'_>) {
+        let task = self.task_record(task);
+        self.state.follow(&self.view, &task, step).unwrap();
+    }
+
+    fn held(&self, card: &str) -> i128 {
+        self.state.account("q").unwrap().allocated.card_or_zero(card)
+    }
+
+    fn inqueue(&self, card: &str) -> i128 {
+        self.state.account("q").unwrap().inqueue.card_or_zero(card)
+    }
+}
+
+fn codes(verdict: &Verdict) -> Vec<&'static str> {
+    verdict.refusals.iter().map(|refusal| refusal.reason.code).collect()
+}
+
+fn cards(verdict: &Verdict) -> Vec<(&str, u64)> {
+    verdict.cards.iter().map(|(card, room)| (&**card, *room)).collect()
+}
+
+const UNLIMITED: Config = Config {
+    unlimited: true,
+    weight: 1.0,
+};
+
+#[test]
+fn s1_the_option_counts_from_the_start() {
+    let world = World::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("A", "Running", "na")]);
+    let asked = world.open_with(UNLIMITED);
+    let account = asked.state.account("q").unwrap();
+    assert_eq!((account.allocated.cpu, account.allocated.card("A")), (0, Some(1000)));
+    assert_eq!(world.open().state.account("q").unwrap().allocated.cpu, 1000);
+}
+
+#[test]
+fn s2_a_choice_cannot_pass_a_quota() {
+    let tasks = [("A|B", "Pending", ""); 3];
+    let mut asked = World::new(r#"{"A": 1, "B": 1}"#).pods("j", "Inqueue", 1, &tasks).open();
+    assert_eq!(cards(&asked.task("j/t0")), [("A", 1), ("B", 1)]);
+    asked.follow("j/t0", Move::Allocate { node: "na", card: "" });
+    assert_eq!(cards(&asked.task("j/t1")), [("B", 1)]);
+    asked.follow("j/t1", Move::Allocate { node: "nb", card: "" });
+    let refused = asked.task("j/t2");
+    assert_eq!(codes(&refused), [INSUFFICIENT_CARD]);
+    assert!(
+        refused.refusals[0].reason.message.contains("<A> 2 of 1, <B> 2 of 1"),
+        "{refused:?}"
+    );
+    assert_eq!(
+        World::new(r#"{"B": 1}"#)
+            .pods("j", "Inqueue", 1, &tasks)
+            .open()
+            .task("j/t0")
+            .choices,
+        [[Arc::from("B")]]
+    );
+}
+
+#[test]
+fn s3_what_is_kept_back_for_a_choice_counts() {
+    let world = World::new(r#"{"A": 2, "B": 2}"#)
+        .job("one", "Pending", r#"{"A|B": 2}"#)
+        .job("two", "Pending", r#"{"A|B": 2}"#)
+        .job("three", "Pending", r#"{"A|B": 1}"#)
+        .job("single", "Pending", r#"{"A": 1}"#);
+    let mut asked = world.open();
+    assert_eq!(asked.admit("one"), [""; 0]);
+    assert_eq!(asked.admit("two"), [""; 0]);
+    assert_eq!(asked.admit("three"), [INSUFFICIENT_CARD]);
+    assert_eq!(asked.admit("single"), [INSUFFICIENT_CARD]);
+    // Bookings of choices move aside for a single card, as long as there is room for all.
+    let mut asked = world.open();
+    assert_eq!((asked.admit("one"), asked.admit("single")), (vec![], vec![]));
+    assert_eq!(asked.admit("two"), [INSUFFICIENT_CARD]);
+    // A task that is promised room counts under the card that it will use.
+    let mut asked = World::new(r#"{"A": 1, "B": 1}"#)
+        .pods("j", "Inqueue", 1, &[("A|B", "Pending", "")])
+        .open();
+    asked.follow("j/t0", Move::Pipeline { node: "nb", card: "" });
+    assert_eq!((asked.held("A"), asked.held("B")), (0, 1000));
+}
+
+#[test]
+fn s4_a_card_counts_without_its_name() {
+    let asked = World::new(r#"{"B": 1}"#)
+        .pods("j", "Running", 1, &[("", "Running", "nb"), ("", "Pending", "")])
+        .open_with(UNLIMITED);
+    assert_eq!(
+        (asked.held("B"), asked.state.account("q").unwrap().allocated.cpu),
+        (1000, 0)
+    );
+    assert_eq!(codes(&asked.task("j/t1")), [INSUFFICIENT_CARD]);
+    let mut job = json!({"uid": "ns/m", "queue": "q", "phase": "Pending", "min_member": 1, "annotations": {},
+        "min_resources": {"nvidia.com/gpu": "2"}, "tasks": []});
+    assert_eq!(
+        codes(&World::new(r#"{"B": 1}"#).put(job.clone()).open().ask("m")),
+        [INSUFFICIENT_CARD]
+    );
+    job["min_resources"]["nvidia.com/gpu"] = json!("1");
+    assert!(World::new(r#"{"B": 1}"#).put(job).open().ask("m").permitted());
+}
+
+#[test]
+fn s5_and_s7_a_request_that_cannot_be_read_is_refused() {
+    for request in [r#"{"A": -3}"#, r#"{"A": "1"}"#, "{"] {
+        let asked = World::new(r#"{"A": 1}"#).job("j", "Pending", request).open();
+        assert_eq!(codes(&asked.ask("j")), [REQUEST_FAILED], "{request}");
+    }
+}
+
+#[test]
+fn s6_and_s7_a_quota_that_cannot_be_read_is_empty_and_said() {
+    for quota in [r#"{"A": -3}"#, r#"{"A": "1"}"#, "{"] {
+        let refused = World::new(quota).job("j", "Pending", r#"{"A": 1}"#).open().ask("j");
+        assert_eq!(codes(&refused), [INSUFFICIENT_CARD], "{quota}");
+        assert!(
+            refused.refusals[0].reason.message.contains("volcano.sh/card.quota"),
+            "{refused:?}"
+        );
+    }
+    assert!(
+        World::new("{")
+            .put(json!({"uid": "ns/j", "queue": "q", "phase": "Pending", "min_resources": {"cpu": "1"}}))
+            .open()
+            .ask("j")
+            .permitted()
+    );
+}
+
+#[test]
+fn s8_without_min_resources_the_tasks_are_asked() {
+    let job = |tasks: Json| {
+        json!({"uid": "ns/j", "queue": "q", "phase": "Pending", "min_member": 2, "tasks": tasks,
+            "annotations": {"volcano.sh/card.request": "{\"A\": 2}"}})
+    };
+    assert_eq!(
+        codes(&World::new(r#"{"A": 1}"#).put(job(json!([]))).open().ask("j")),
+        [INSUFFICIENT_CARD]
+    );
+    let task = |name: &str| json!({"name": name, "status": "Pending", "requests": {"cpu": "60"}});
+    let world = World::new(r#"{"A": 1}"#).put(job(json!([task("a"), task("b")])));
+    assert_eq!(codes(&world.open().ask("j")), [INSUFFICIENT_CPU]);
+}
+
+#[test]
+fn s9_and_s10_labels_are_read_in_one_way_and_their_faults_named() {
+    let cards = |labels: Json, allocatable: Json| {
+        let cluster = json!({"nodes": [{"name": "n", "labels": labels, "allocatable": allocatable}]});
+        let view = view(&cluster);
+        let state = CapacityState::of(&view, Config::default(), Compatibility::Corrected);
+        let node = state.cards().on_node("n").unwrap();
+        let cards = node
+            .cards
+            .iter()
+            .map(|(card, on)| format!("{card}={}{}", on.cards, view.resources().name(on.resource)));
+        (cards.collect::<Vec<_>>(), node.findings.len())
+    };
+    let product = "nvidia.com/gpu.product";
+    // The resource that the labels are about comes before others of the vendor, and other vendors' are none.
+    let given = json!({"nvidia.com/gpu": "8", "nvidia.com/ga": "1", "nvidia.com.cn/npu": "4"});
+    assert_eq!(
+        cards(json!({product: "A"}), given),
+        (vec!["A=8nvidia.com/gpu".to_owned()], 1)
+    );
+    let ascend = json!({"huawei.com/ascend-910.product": "910"});
+    assert_eq!(
+        cards(ascend, json!({"huawei.com/ascend-910": "8"})).0,
+        ["910=8huawei.com/ascend-910"]
+    );
+    // Shared cards without a product, or without its memory, are none.
+    for given in ["nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"] {
+        assert_eq!(
+            cards(json!({"nvidia.com/gpu.replicas": "4"}), json!({given: "7"})),
+            (vec![], 1)
+        );
+    }
+    let labels = json!({product: "A", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.memory": "80 GB"});
+    assert_eq!(
+        cards(labels, json!({"nvidia.com/gpu.shared": "7", "nvidia.com/gpu": "1"})),
+        (vec!["A=1nvidia.com/gpu".to_owned()], 2)
+    );
+    assert_eq!(cards(json!({product: ""}), json!({"nvidia.com/gpu": "8"})), (vec![], 1));
+}
+
+#[test]
+fn s11_the_minimum_is_that_of_unfinished_members() {
+    let world = World::new(r#"{"A": 4}"#);
+    let finished = [("A", "Running", "na"), ("A", "Succeeded", "na")];
+    assert_eq!(world.pods("j", "Running", 2, &finished).open().inqueue("A"), 0);
+    let elastic = [("A", "Running", "na"), ("A", "Running", "na"), ("A", "Pending", "")];
+    let asked = World::new(r#"{"A": 4}"#).pods("j", "Running", 1, &elastic).open();
+    assert_eq!(asked.inqueue("A"), 0);
+    assert_eq!(asked.state.account("q").unwrap().elastic.card("A"), Some(1000));
+    // Pending, though a task runs: only the rest is asked for.
+    let asked = World::new(r#"{"A": 1}"#)
+        .pods("j", "Pending", 1, &[("A", "Running", "na")])
+        .open();
+    assert!(asked.ask("j").permitted());
+}
+
+#[test]
+fn s12_a_task_whose_card_is_gone_still_counts() {
+    let asked = World::new(r#"{"A": 4}"#)
+        .pods("j", "Running", 1, &[("Gone", "Running", "na")])
+        .open();
+    // The node has it: what it has is what is used.
+    assert_eq!(asked.held("A"), 1000);
+    let mut world =
+        World::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("Gone", "Running", "nx"), ("Gone", "Pending", "")]);
+    world.cluster["nodes"] = json!([]);
+    let asked = world.open();
+    assert_eq!(
+        (asked.held("Gone"), asked.state.account("q").unwrap().allocated.cpu),
+        (1000, 1000)
+    );
+    assert_eq!(codes(&asked.task("j/t1")), [REQUEST_FAILED, INSUFFICIENT_CARD]);
+}
+
+#[test]
+fn s13_gated_tasks_keep_nothing_back() {
+    let mut world = World::new(r#"{"A": 4}"#).pods("j", "Inqueue", 2, &[("A", "Pending", ""), ("A", "Pending", "")]);
+    world.cluster["jobs"][0]["tasks"][1]["scheduling_gated"] = json!(true);
+    let asked = world.open();
+    assert_eq!(
+        (asked.inqueue("A"), asked.state.account("q").unwrap().inqueue.cpu),
+        (1000, 1000)
+    );
+}
+
+#[test]
+fn s14_numbers_that_cannot_be_counted_are_refused() {
+    let asked = World::new(r#"{"A": 1}"#)
+        .job("j", "Pending", r#"{"A": 9223372036854775807}"#)
+        .open();
+    assert_eq!(codes(&asked.ask("j")), [REQUEST_FAILED]);
+}
+
+#[test]
+fn s15_and_s16_nothing_panics() {
+    let mut world = World::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("A", "Pending", "")]);
+    world.cluster["queues"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "empty"}));
+    let mut asked = world.open();
+    asked.follow("j/t0", Move::Deallocate);
+    assert_eq!(asked.held("A"), 0);
+    assert_eq!(asked.state.compare(&asked.view, "empty", "q"), Ok(0));
+}
+
+#[test]
+fn s17_a_capability_that_is_not_said_is_no_limit() {
+    let world = World::new("")
+        .queue(|queue| queue["capability"] = Json::Null)
+        .job("j", "Pending", "");
+    assert_eq!(codes(&world.open().ask("j")), [EMPTY_CAPABILITY]);
+    let world = World::new("")
+        .queue(|queue| queue["capability"] = json!({"memory": "1Gi"}))
+        .job("j", "Pending", "");
+    assert!(world.open().ask("j").permitted());
+    let world = World::new(r#"{"A": 1}"#)
+        .queue(|queue| queue["capability"] = Json::Null)
+        .job("j", "Pending", r#"{"A": 1}"#);
+    assert!(world.open().ask("j").permitted());
+}
+
+#[test]
+fn s18_every_card_of_a_choice_is_resolved_for_itself() {
+    let world = World::new(r#"{"A": 1, "B": 1}"#);
+    let asked = world
+        .pods(
+            "j",
+            "Inqueue",
+            1,
+            &[("Gone|B", "Pending", ""), (" B | A |", "Pending", "")],
+        )
+        .open();
+    assert_eq!(cards(&asked.task("j/t0")), [("B", 1)]);
+    assert_eq!(cards(&asked.task("j/t1")), [("B", 1), ("A", 1)]);
+    let unknown = World::new(r#"{"Gone": 1}"#)
+        .pods("j", "Inqueue", 1, &[("Gone", "Pending", "")])
+        .open();
+    assert_eq!(codes(&unknown.task("j/t0"))[0], REQUEST_FAILED);
+}
+
+#[test]
+fn s19_a_withdrawn_task_may_use_any_of_its_cards_again() {
+    let mut asked = World::new(r#"{"A": 1, "B": 1}"#)
+        .pods("j", "Inqueue", 1, &[("A|B", "Pending", "")])
+        .open();
+    asked.follow("j/t0", Move::Allocate { node: "na", card: "" });
+    asked.follow("j/t0", Move::Deallocate);
+    assert_eq!(cards(&asked.task("j/t0")), [("A", 1), ("B", 1)]);
+}
+
+#[test]
+fn s20_a_permit_ends_unless_it_is_kept_and_counts_once() {
+    let mut asked = World::new(r#"{"A": 2}"#).job("j", "Pending", r#"{"A": 2}"#).open();
+    let record = asked.job_record("j");
+    for _ in 0..2 {
+        let verdict = asked.ask("j");
+        assert!(verdict.permitted());
+        asked.state.reserve(&asked.view, &record, &verdict).unwrap();
+        assert_eq!(asked.inqueue("A"), 2000);
+    }
+    asked.state.end_tentative().unwrap();
+    assert_eq!(asked.inqueue("A"), 0);
+}
+
+#[test]
+fn s21_what_a_job_holds_is_not_kept_back_for_it_again() {
+    let tasks = [("A", "Running", "na"), ("A", "Pending", "")];
+    let mut asked = World::new(r#"{"A": 2}"#).pods("j", "Inqueue", 2, &tasks).open();
+    assert_eq!((asked.held("A"), asked.inqueue("A")), (1000, 1000));
+    asked.follow("j/t1", Move::Allocate { node: "na", card: "" });
+    assert_eq!((asked.held("A"), asked.inqueue("A")), (2000, 0));
+    asked.follow("j/t1", Move::Deallocate);
+    assert_eq!((asked.held("A"), asked.inqueue("A")), (1000, 1000));
+}
+
+#[test]
+fn s24_and_s25_messages_are_in_cards_and_cores_and_name_all_that_is_short() {
+    let world = World::new(r#"{"A": 1, "B%d": 1}"#).queue(|queue| queue["capability"] = json!({"cpu": "500m"}));
+    let refused = world.job("j", "Pending", r#"{"A": 2, "B%d": 3}"#).open().ask("j");
+    let messages: Vec<&str> = refused
+        .refusals
+        .iter()
+        .map(|refusal| &*refusal.reason.message)
+        .collect();
+    assert_eq!(
+        messages,
+        [
+            "Queue <q> has insufficient CPU quota: requested <1 cores>, total would be <1 cores>, but capability is <0.5 cores>",
+            "Queue <q> has insufficient <A> quota: requested <2 cards>, total would be <2 cards>, but capability is <1 cards>",
+            "Queue <q> has insufficient <B%d> quota: requested <3 cards>, total would be <3 cards>, but capability is <1 cards>",
+        ]
+    );
+    let figures: Vec<(&str, f64)> = refused.refusals[1]
+        .figures
+        .iter()
+        .map(|figure| (&*figure.name, figure.value))
+        .collect();
+    assert_eq!(figures, [("requested", 2.0), ("total", 2.0), ("capability", 1.0)]);
+    let pods = World::new("{}").job("j", "Pending", r#"{"pods": 1}"#).open();
+    assert_eq!(codes(&pods.ask("j")), [INSUFFICIENT_CARD]);
+}
+
+#[test]
+fn s26_a_task_counts_as_what_its_node_has() {
+    let asked = World::new(r#"{"A": 4, "B": 4}"#)
+        .pods("j", "Running", 1, &[("A", "Running", "nb")])
+        .open();
+    assert_eq!((asked.held("A"), asked.held("B")), (0, 1000));
+}
