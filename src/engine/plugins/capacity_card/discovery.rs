@@ -1,6 +1,7 @@
 //! The cards of one node, from its labels and its raw allocatable.
 
 use std::collections::BTreeMap;
+use std::num::IntErrorKind;
 use std::sync::Arc;
 
 use crate::engine::model::{NodeRecord, ResourceId, ResourceTable, Texts, text};
@@ -115,15 +116,12 @@ impl NodeCards {
 
     /// A whole number; one that cannot be read is 0, one that does not fit is the nearest.
     fn number(&mut self, label: &str, text: Option<&str>) -> i64 {
-        use std::num::IntErrorKind::{NegOverflow, PosOverflow};
         let Some(text) = text else { return 0 };
         let number = match text.parse::<i64>() {
             Ok(number) => return number,
-            Err(error) => match error.kind() {
-                PosOverflow => i64::MAX,
-                NegOverflow => i64::MIN,
-                _ => 0,
-            },
+            Err(error) if *error.kind() == IntErrorKind::PosOverflow => i64::MAX,
+            Err(error) if *error.kind() == IntErrorKind::NegOverflow => i64::MIN,
+            Err(_) => 0,
         };
         self.findings
             .push(format!("label `{label}`: `{text}` is no whole number; {number} counts"));

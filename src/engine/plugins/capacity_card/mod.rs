@@ -21,7 +21,8 @@ mod order;
 pub mod refusal;
 mod request;
 mod state;
-#[cfg(all(test, feature = "server"))]
+#[cfg(test)]
+#[cfg(feature = "server")]
 mod tests;
 mod votes;
 

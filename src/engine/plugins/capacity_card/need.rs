@@ -98,7 +98,7 @@ impl Need {
             need.demands.extend(last_resort(context.resources, task, named));
         }
         need.demands.retain(|demand| demand.most() > 0);
-        if !(context.unlimited && !need.demands.is_empty()) {
+        if !context.unlimited || need.demands.is_empty() {
             need.cpu = task.requests.get(ResourceId::CPU).unwrap_or(0).into();
             need.memory = task.requests.get(ResourceId::MEMORY).unwrap_or(0).into();
         }
@@ -151,15 +151,15 @@ fn resolved(
             continue;
         };
         covered.push(id);
-        match asked(task, id) {
-            Some(amount) => demand.alternatives.push((Arc::from(name), amount)),
-            None => {
-                let resource = Arc::clone(resource);
-                let card = name.to_owned();
-                // Said before a card that is unknown: here the annotation and the requests contradict each other.
-                fault = Some(RequestError::NotAsked { card, resource });
-            }
+        if let Some(amount) = asked(task, id) {
+            demand.alternatives.push((Arc::from(name), amount));
+            continue;
         }
+        // Said before a card that is unknown: here the annotation and the requests contradict each other.
+        fault = Some(RequestError::NotAsked {
+            card: name.to_owned(),
+            resource: Arc::clone(resource),
+        });
     }
     match fault {
         Some(fault) if demand.alternatives.is_empty() => Err(fault),

@@ -26,10 +26,9 @@ impl CapacityState {
     /// A queue is not there; or, under `upstream`, the reference panics: of two queues of equal priority one has no
     /// jobs.
     pub fn compare(&self, view: &View, left: &str, right: &str) -> Result<i64, Problem> {
-        let ([left_first, left_share], [right_first, right_share]) =
-            (self.order_key(view, left)?, self.order_key(view, right)?);
+        let ([_, left_share], [_, right_share]) = (self.order_key(view, left)?, self.order_key(view, right)?);
         let priority = |queue| view.queues().get(queue).map_or(0, |stored| stored.record.priority);
-        if left_first < right_first || left_first > right_first {
+        if priority(left) != priority(right) {
             return Ok(i64::from(priority(right)) - i64::from(priority(left)));
         }
         let without = [left, right].into_iter().find(|queue| self.account(queue).is_none());

@@ -192,9 +192,10 @@ pub fn insufficient(queue: &str, dimension: Dimension<'_>, compared: Compared, n
         dimension.shown(compared.total),
         dimension.shown(compared.capability),
     );
-    let resolution = match compared.requested > compared.capability {
-        true => Resolution::Unresolvable,
-        false => Resolution::Unschedulable,
+    let resolution = if compared.requested > compared.capability {
+        Resolution::Unresolvable
+    } else {
+        Resolution::Unschedulable
     };
     let refusal = refusal(dimension.code(), message, dimension.resource(), resolution);
     with_figures(refusal, dimension, compared)

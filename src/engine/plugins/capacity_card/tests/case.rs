@@ -167,13 +167,17 @@ pub(super) fn view(cluster: &Json) -> View {
         records.push((record, tasks));
     }
     view.set_resources(Arc::new(resources));
-    nodes
-        .into_iter()
-        .for_each(|node| assert!(view.put_node(Arc::new(node), &source)));
-    queues.into_iter().for_each(|queue| view.put_queue(queue, &source));
+    for node in nodes {
+        assert!(view.put_node(Arc::new(node), &source));
+    }
+    for queue in queues {
+        view.put_queue(queue, &source);
+    }
     for (job, tasks) in records {
         view.put_job(job, &source);
-        tasks.into_iter().for_each(|task| view.put_task(task, &source));
+        for task in tasks {
+            view.put_task(task, &source);
+        }
     }
     view
 }

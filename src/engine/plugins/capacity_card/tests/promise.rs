@@ -50,7 +50,7 @@ proptest! {
                     let others: i64 = permitted.iter().filter(|(set, _)| *set == 1 << card).map(|(_, cards)| cards).sum();
                     quota[card] - others
                 };
-                let alone = permitted.iter().all(|(set, _)| set.count_ones() == 1);
+                let alone = permitted.iter().all(|(set, _)| set.is_power_of_two());
                 let fits = (0..3).any(|card| job.0 >> card & 1 == 1 && job.1 <= room(card));
                 prop_assert!(!(alone && fits));
             }
