@@ -61,7 +61,8 @@ impl DecisionService for Decisions {
         rpc: Request<pb::CloseSessionRequest>,
     ) -> Result<Response<pb::CloseSessionResponse>, Status> {
         let pb::CloseSessionRequest { session } = rpc.into_inner();
-        let applied_through = self.0.state.close_session(&session).map_err(Failure::from)?;
+        let closed = self.0.state.close_session(&session);
+        let applied_through = closed.map_err(|error| self.0.say_how_far(&session, error.into()))?;
         Ok(Response::new(pb::CloseSessionResponse { applied_through }))
     }
 

@@ -139,12 +139,32 @@ fn effects(step: &Stepped, encoding: Encoding) -> pb::SessionEffects {
 }
 
 impl Edge {
-    /// Finds, waits for or builds what a question stands on.
+    /// Finds, waits for or builds what a question stands on. A failure says how far the session came, if it is about one.
     pub(super) async fn stand(
         self: &Arc<Self>,
         ground: Option<pb::Ground>,
         metadata: &MetadataMap,
     ) -> Result<Standing, Failure> {
+        let session = match ground.as_ref().and_then(|ground| ground.ground.as_ref()) {
+            Some(pb::ground::Ground::Session(step)) => Some(step.session.clone()),
+            Some(pb::ground::Ground::World(_) | pb::ground::Ground::Inline(_)) | None => None,
+        };
+        let found = self.find(ground, metadata).await;
+        found.map_err(|failure| match session {
+            Some(session) => self.say_how_far(&session, failure),
+            None => failure,
+        })
+    }
+
+    /// The failure with a stamp that says how far the session came, if that is known.
+    pub(super) fn say_how_far(&self, session: &str, failure: Failure) -> Failure {
+        match self.state.applied_through(session) {
+            Some(applied) => failure.stamped_through(applied),
+            None => failure,
+        }
+    }
+
+    async fn find(self: &Arc<Self>, ground: Option<pb::Ground>, metadata: &MetadataMap) -> Result<Standing, Failure> {
         let (ground, table) = convert::ground::ground(ground)?;
         let standing = match ground {
             Ground::World(ground) => self.on_world(ground, metadata).await?,

@@ -112,6 +112,22 @@ impl Failure {
         self.detail(PUMICE, "Stamp", stamp)
     }
 
+    /// A stamp that says only how far the session came, if there is none yet.
+    #[must_use]
+    pub fn stamped_through(self, applied_through: u64) -> Self {
+        if self.details.iter().any(|detail| detail.type_url.ends_with(".Stamp")) {
+            return self;
+        }
+        let effects = pb::SessionEffects {
+            applied_through,
+            ..pb::SessionEffects::default()
+        };
+        self.stamped(&pb::Stamp {
+            effects: Some(effects),
+            ..pb::Stamp::default()
+        })
+    }
+
     /// The report of a refused policy; if it is long, its first findings and how many are left out.
     #[must_use]
     pub fn reported(self, mut report: pb::PolicyReport) -> Self {
@@ -197,7 +213,7 @@ impl From<StateError> for Failure {
         };
         let failure = Self::new(code, error.reason(), error.to_string());
         let failure = match error.applied_through() {
-            Some(applied) => failure.stamped(&applied_through(applied)),
+            Some(applied) => failure.stamped_through(applied),
             None => failure,
         };
         match error {
@@ -243,18 +259,6 @@ impl From<PolicyError> for Failure {
             PolicyError::InvalidName { .. } => Self::invalid("POLICY_NAME_INVALID", message),
             PolicyError::State(error) => error.into(),
         }
-    }
-}
-
-/// A stamp that says only how far a session came.
-fn applied_through(applied_through: u64) -> pb::Stamp {
-    let effects = pb::SessionEffects {
-        applied_through,
-        ..pb::SessionEffects::default()
-    };
-    pb::Stamp {
-        effects: Some(effects),
-        ..pb::Stamp::default()
     }
 }
 

@@ -441,6 +441,12 @@ impl State {
         self.sessions.close(session)
     }
 
+    /// Number of the last applied change of a session, also of one that has ended and is remembered.
+    pub fn applied_through(&self, session: &str) -> Option<u64> {
+        let open = self.sessions.open.get(session).map(|open| open.inner.load().applied);
+        open.or_else(|| self.sessions.ended.get(session).map(|ended| ended.applied))
+    }
+
     /// Number of open sessions.
     pub fn session_count(&self) -> usize {
         self.sessions.len()

@@ -1,6 +1,6 @@
 //! Questions, grounds and answers.
 
-use tonic::Code;
+use tonic::{Code, Status};
 
 use super::{Running, amounts, detail, node, reason, score, snapshot, task, three_nodes};
 use crate::server::pb::{self, NodeEncoding, ResourceFit};
@@ -136,6 +136,11 @@ async fn items_fail_alone_and_unknown_candidates_fail_the_call() {
     server.stop().await;
 }
 
+/// How far the session came, as the error says.
+fn applied(status: &Status) -> u64 {
+    detail::<pb::Stamp>(status, "Stamp").effects.unwrap().applied_through
+}
+
 #[tokio::test]
 async fn a_session_says_how_far_it_came_in_answers_and_errors() {
     let mut server = Running::start().await;
@@ -165,21 +170,25 @@ async fn a_session_says_how_far_it_came_in_answers_and_errors() {
     question.ground = step(5, vec![pb::change::Change::Unevict("ns/old".to_owned())]);
     let gap = server.decisions.score(question.clone()).await.unwrap_err();
     assert_eq!(reason(&gap), "SEQUENCE_GAP");
-    assert_eq!(detail::<pb::Stamp>(&gap, "Stamp").effects.unwrap().applied_through, 1);
+    assert_eq!(applied(&gap), 1);
 
     question.ground = step(1, vec![pb::change::Change::Unevict("ns/old".to_owned())]);
     question.candidates = Some(pb::NodeSet {
         names: vec!["nowhere".to_owned()],
         ..pb::NodeSet::default()
     });
-    let unknown = server.decisions.score(question).await.unwrap_err();
+    let unknown = server.decisions.score(question.clone()).await.unwrap_err();
     assert_eq!(reason(&unknown), "NODE_NOT_FOUND");
-    assert_eq!(
-        detail::<pb::Stamp>(&unknown, "Stamp").effects.unwrap().applied_through,
-        2
-    );
+    assert_eq!(applied(&unknown), 2);
 
-    let close = pb::CloseSessionRequest { session };
+    question.ground = step(2, vec![pb::change::Change::Evict("x".repeat(1_000))]);
+    let long = server.decisions.score(question.clone()).await.unwrap_err();
+    assert_eq!(reason(&long), "NAME_TOO_LONG");
+    assert_eq!(applied(&long), 2);
+
+    let close = pb::CloseSessionRequest {
+        session: session.clone(),
+    };
     for _ in 0..2 {
         let closed = server
             .decisions
@@ -189,6 +198,9 @@ async fn a_session_says_how_far_it_came_in_answers_and_errors() {
             .into_inner();
         assert_eq!(closed.applied_through, 2);
     }
+    question.ground = step(2, Vec::new());
+    let ended = server.decisions.score(question).await.unwrap_err();
+    assert_eq!((reason(&ended).as_str(), applied(&ended)), ("SESSION_EXPIRED", 2));
     server.stop().await;
 }
 
