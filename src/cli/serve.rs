@@ -1,15 +1,24 @@
 //! `pumice serve`: the service itself, until it is told to stop.
 
+use std::io::Write as _;
+
 use super::Failure;
 use crate::app;
-use crate::config::{Config, ServeArgs};
+use crate::config::ServeArgs;
 use crate::telemetry;
 
 /// Runs it.
 pub(super) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let said = |error: &dyn std::fmt::Display| Failure::said(format!("error: {error}"));
-    telemetry::start_logging(&args.log, args.log_format).map_err(|error| said(&error))?;
-    let config = Config::try_from(args).map_err(|error| said(&error))?;
+    let print = args.print_config;
+    let settings = args.resolve().map_err(|error| said(&error))?;
+    if print {
+        // A reader that goes away early has seen what it wanted.
+        let _ = write!(std::io::stdout(), "{settings}");
+        return Ok(());
+    }
+    let config = settings.config;
+    telemetry::start_logging(&config.log, config.log_format).map_err(|error| said(&error))?;
     app::serve(config, told_to_stop()).await.map_err(|error| said(&error))
 }
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tokio::time::Instant;
+use tonic::{Code, Request, Response, Status};
 
-use crate::engine::decide;
+use crate::engine::decide::{self, Question};
+use crate::engine::plugins;
 use crate::state::{OpenSession, SessionGround};
 
 use super::Edge;
@@ -17,6 +19,7 @@ use super::pb;
 use super::pb::decision_service_server::DecisionService;
 use super::standing::{Standing, stamp};
 use super::status::Failure;
+use super::work::Stop;
 
 /// Task-node pairs above which a question leaves the async threads: at some 20 ns each, half a millisecond.
 const PAIRS_INLINE: usize = 25_000;
@@ -34,7 +37,9 @@ impl DecisionService for Decisions {
         let standing = self.0.stand(request.ground.take(), &metadata).await?;
         let size = (request.tasks.len(), request.candidates.as_ref().map(width));
         let reply = self
-            .answer(size, standing, move |edge, standing| filter(edge, standing, request))
+            .answer(size, standing, move |edge, standing, stop| {
+                filter(edge, standing, stop, request)
+            })
             .await?;
         Ok(Response::new(reply))
     }
@@ -44,7 +49,9 @@ impl DecisionService for Decisions {
         let standing = self.0.stand(request.ground.take(), &metadata).await?;
         let size = (request.tasks.len(), request.candidates.as_ref().map(width));
         let reply = self
-            .answer(size, standing, move |edge, standing| score(edge, standing, request))
+            .answer(size, standing, move |edge, standing, stop| {
+                score(edge, standing, stop, request)
+            })
             .await?;
         Ok(Response::new(reply))
     }
@@ -99,20 +106,24 @@ impl Decisions {
         &self,
         (tasks, width): (usize, Option<usize>),
         standing: Standing,
-        answer: impl FnOnce(&Edge, &Standing) -> Result<T, Failure> + Send + 'static,
+        answer: impl FnOnce(&Edge, &Standing, &Stop) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let width = width.unwrap_or(standing.view().slots() as usize);
         let small = tasks <= TASKS_INLINE && tasks.saturating_mul(width) <= PAIRS_INLINE;
         let edge = Arc::clone(&self.0);
-        let answer = move || answer(&edge, &standing).map_err(|failure| standing.fail(&edge, failure));
-        if small { answer() } else { self.0.heavily(answer).await }
+        let answer = move |stop: &Stop| answer(&edge, &standing, stop).map_err(|failure| standing.fail(&edge, failure));
+        if small {
+            answer(&Stop::default())
+        } else {
+            self.0.work.questions.pass(answer).await
+        }
     }
 
     async fn open(&self, rpc: Request<pb::OpenSessionRequest>) -> Result<pb::OpenSessionResponse, Failure> {
         let (metadata, _, request) = rpc.into_parts();
         let pb::OpenSessionRequest { ground, batch, lease } = request;
         let lease = ground::duration("lease", lease)?;
-        let (ground, _) = ground::ground(ground)?;
+        let (ground, _) = ground::ground(ground, &self.0.declared.limits)?;
         let (ground, warnings) = match ground {
             Ground::Session(_) => {
                 let message = "ground.session: a session cannot be opened on a session";
@@ -171,15 +182,52 @@ impl Edge {
     }
 }
 
+/// The caller is gone, so nobody reads this.
+fn given_up() -> Failure {
+    Failure::new(
+        Code::Cancelled,
+        "CANCELLED",
+        "the caller does not wait for the answer any more",
+    )
+}
+
+/// Counts what was decided, and by whom.
+fn measure(edge: &Edge, standing: &Standing, rpc: &'static str, question: &Question, start: Instant) {
+    let policy = &standing.policy.policy;
+    let hooks = if rpc == "Filter" {
+        policy.filters()
+    } else {
+        policy.scorers()
+    };
+    let asked: Vec<&str> = if question.plugins.is_empty() {
+        hooks.iter().map(|hook| &*hook.name).collect()
+    } else {
+        question.plugins.iter().map(|name| &**name).collect()
+    };
+    // As the registry has them: a caller must not be able to invent labels.
+    let served = plugins::REGISTRY.iter().map(|row| row.name);
+    let plugins: Vec<&'static str> = served.filter(|name| asked.contains(name)).collect();
+    edge.metrics
+        .decided(rpc, question.tasks.len(), &plugins, start.elapsed());
+}
+
 /// At most so many nodes are in the set.
 fn width(set: &pb::NodeSet) -> usize {
     set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
 }
 
-fn filter(edge: &Edge, standing: &Standing, request: pb::FilterRequest) -> Result<pb::FilterResponse, Failure> {
+fn filter(
+    edge: &Edge,
+    standing: &Standing,
+    stop: &Stop,
+    request: pb::FilterRequest,
+) -> Result<pb::FilterResponse, Failure> {
     let call = question::filter(request, standing.nodes(), standing.table(), &edge.declared)?;
     let question = &call.question;
-    let items = decide::filter(standing.view(), &standing.policy.policy, question)?;
+    let start = Instant::now();
+    let items = decide::filter_until(standing.view(), &standing.policy.policy, question, &|| stop.is_set())?;
+    let items = items.ok_or_else(given_up)?;
+    measure(edge, standing, "Filter", question, start);
     let answer = answer::filter(&items, standing.view(), call.encoding, question.detail);
     Ok(pb::FilterResponse {
         stamp: Some(standing.stamp(edge, call.encoding)),
@@ -187,10 +235,18 @@ fn filter(edge: &Edge, standing: &Standing, request: pb::FilterRequest) -> Resul
     })
 }
 
-fn score(edge: &Edge, standing: &Standing, request: pb::ScoreRequest) -> Result<pb::ScoreResponse, Failure> {
+fn score(
+    edge: &Edge,
+    standing: &Standing,
+    stop: &Stop,
+    request: pb::ScoreRequest,
+) -> Result<pb::ScoreResponse, Failure> {
     let call = question::score(request, standing.nodes(), standing.table(), &edge.declared)?;
     let question = &call.question;
-    let items = decide::score(standing.view(), &standing.policy.policy, question)?;
+    let start = Instant::now();
+    let items = decide::score_until(standing.view(), &standing.policy.policy, question, &|| stop.is_set())?;
+    let items = items.ok_or_else(given_up)?;
+    measure(edge, standing, "Score", &question.question, start);
     let shape = ScoreShape {
         encoding: call.encoding,
         limited: question.limit.is_some(),

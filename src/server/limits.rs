@@ -1,100 +1,405 @@
-//! The limits in force, by name, as the server tells them.
+//! Every limit by name: its bounds, its default, and what it is for. Settings, refusals and the server's own account of
+//! itself all read this one list.
 
 use std::time::Duration;
 
 use crate::state::Limits;
 
-use super::MessageLimits;
-use super::convert::amounts::{LIST_RESOURCES, QUESTION_RESOURCES};
-use super::convert::ground::POSITIONS;
-use super::convert::inline::RECORDS;
-use super::convert::listing::PAGE_MAX;
-use super::convert::question::{NAMED_PAIRS, PAIRS, PLUGINS, SAMPLES_MAX, SLOT_PAIRS, TASKS};
-use super::convert::reader::{NAME_BYTES, TEXT_BYTES, TEXTS};
-use super::pb;
+use super::codec::DECODED_BYTES;
+
+/// Bounds at the edge: on messages, questions, connections and work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeLimits {
+    /// Largest request, in bytes.
+    pub request_bytes: usize,
+    /// Largest answer, in bytes.
+    pub answer_bytes: usize,
+    /// Connections open at once, of all callers.
+    pub connections: usize,
+    /// Calls under way on one connection.
+    pub connection_calls: usize,
+    /// Calls under way or whose answers are not taken yet, of all callers; health checks do not count.
+    pub calls: usize,
+    /// Time that a connection may take none of what is written to it.
+    pub stalled: Duration,
+    /// Large questions, and as many conversions of large messages, that are worked on at once.
+    pub work: usize,
+    /// Large questions or conversions that wait for a worker; each holds its request.
+    pub queued_work: usize,
+    /// Tasks of one question.
+    pub tasks: usize,
+    /// Task-node pairs that one question makes the server look at.
+    pub pairs: usize,
+    /// Task-node pairs in an answer that names nodes.
+    pub named_pairs: usize,
+    /// Task-node pairs in an answer by slot.
+    pub slot_pairs: usize,
+    /// Plugins that one question names.
+    pub plugins: usize,
+    /// Refused nodes shown per rejection.
+    pub samples: usize,
+    /// Source positions that one question waits for.
+    pub positions: usize,
+    /// Records on a page.
+    pub page_records: usize,
+    /// Records and removals in one batch.
+    pub batch_records: usize,
+    /// Records in an inline cluster.
+    pub inline_records: usize,
+    /// Resources in one list.
+    pub list_resources: usize,
+    /// Resource names that a question may use and the state not know.
+    pub question_resources: usize,
+    /// Longest name, in bytes.
+    pub name_bytes: usize,
+    /// Labels or annotations sent with one record.
+    pub texts: usize,
+    /// Longest label or annotation that is kept, in bytes.
+    pub text_bytes: usize,
+}
+
+impl Default for EdgeLimits {
+    fn default() -> Self {
+        // One core is left to small questions, if there is more than one.
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        Self {
+            request_bytes: 32 << 20,
+            answer_bytes: 128 << 20,
+            connections: 1_024,
+            connection_calls: 256,
+            calls: 1_024,
+            stalled: Duration::from_secs(30),
+            work: cores.saturating_sub(1).max(1),
+            queued_work: 64,
+            tasks: 10_000,
+            pairs: 100_000_000,
+            named_pairs: 2_000_000,
+            slot_pairs: 8_000_000,
+            plugins: 64,
+            samples: 1_000,
+            positions: 64,
+            page_records: 5_000,
+            batch_records: 1_000_000,
+            inline_records: 200_000,
+            list_resources: 256,
+            question_resources: 256,
+            // A namespace, a slash and a name.
+            name_bytes: 253 + 1 + 253,
+            texts: 1_024,
+            text_bytes: 64 << 10,
+        }
+    }
+}
+
+/// All limits of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// On what is kept.
+    pub state: Limits,
+    /// On what comes and goes.
+    pub edge: EdgeLimits,
+}
+
+/// One limit.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitDef {
+    /// Its name in settings, refusals and `GetServerInfo`; the unit is its ending.
+    pub name: &'static str,
+    /// What it bounds.
+    pub help: &'static str,
+    /// Least value that makes sense.
+    pub least: u64,
+    /// Greatest value that is taken.
+    pub most: u64,
+    /// Reads it.
+    pub get: fn(&Bounds) -> u64,
+    /// Sets it.
+    pub set: fn(&mut Bounds, u64),
+}
+
+/// 2 GiB less one: what a length on the wire can say for a message.
+const MESSAGE: u64 = (1 << 31) - 1;
+/// Counts are kept in 32 bits in places.
+const COUNT: u64 = u32::MAX as u64;
+/// A year.
+const AGE: u64 = 365 * 86_400_000;
+
+macro_rules! row {
+    ($name:literal, $part:ident.$field:ident, $least:literal..=$most:expr, $help:literal, $read:path, $write:path) => {
+        LimitDef {
+            name: $name,
+            help: $help,
+            least: $least,
+            most: $most,
+            get: |bounds| $read(bounds.$part.$field),
+            set: |bounds, value| bounds.$part.$field = $write(value),
+        }
+    };
+}
+
+macro_rules! count {
+    ($name:literal, $part:ident.$field:ident, $least:literal..=$most:expr, $help:literal) => {
+        row!($name, $part.$field, $least..=$most, $help, from_count, to_count)
+    };
+}
+
+macro_rules! time {
+    ($name:literal, $part:ident.$field:ident, $help:literal) => {
+        row!($name, $part.$field, 1..=AGE, $help, from_time, Duration::from_millis)
+    };
+}
 
 /// All limits, by name.
-pub(super) fn list(limits: &Limits, messages: MessageLimits) -> Vec<pb::Limit> {
-    let mut all = state(limits);
-    all.extend(edge(messages));
-    all.sort_unstable();
-    let limit = |(name, value): (&str, u64)| pb::Limit {
-        name: name.to_owned(),
-        value,
-    };
-    all.into_iter().map(limit).collect()
+pub static LIMITS: &[LimitDef] = &[
+    count!("answer_bytes", edge.answer_bytes, 1..=MESSAGE, "Largest answer"),
+    count!(
+        "batch_records",
+        edge.batch_records,
+        1..=COUNT,
+        "Records and removals in one batch"
+    ),
+    count!(
+        "calls",
+        edge.calls,
+        1..=COUNT,
+        "Calls under way or whose answers are not taken yet; health checks do not count"
+    ),
+    count!(
+        "connection_calls",
+        edge.connection_calls,
+        1..=COUNT,
+        "Calls under way on one connection"
+    ),
+    count!("connections", edge.connections, 1..=COUNT, "Connections open at once"),
+    count!(
+        "inline_records",
+        edge.inline_records,
+        1..=COUNT,
+        "Records in a cluster that comes with a question"
+    ),
+    count!(
+        "list_resources",
+        edge.list_resources,
+        1..=COUNT,
+        "Resources in one list of amounts"
+    ),
+    count!("name_bytes", edge.name_bytes, 1..=65_536, "Longest name"),
+    count!(
+        "named_pairs",
+        edge.named_pairs,
+        1..=COUNT,
+        "Task-node pairs in an answer that names nodes"
+    ),
+    count!(
+        "page_records",
+        edge.page_records,
+        1..=COUNT,
+        "Records on a page of a listing"
+    ),
+    count!(
+        "pairs",
+        edge.pairs,
+        1..=1_000_000_000_000,
+        "Task-node pairs that one question makes the server look at"
+    ),
+    count!("plugins", edge.plugins, 1..=COUNT, "Plugins that one question names"),
+    count!(
+        "policy_bytes",
+        state.policy_bytes,
+        1..=MESSAGE,
+        "Longest policy document"
+    ),
+    count!(
+        "policy_depth",
+        state.policy_depth,
+        1..=256,
+        "Deepest nesting of a policy document"
+    ),
+    count!("policy_names", state.policy_names, 1..=COUNT, "Names of policies"),
+    count!(
+        "policy_nodes",
+        state.policy_nodes,
+        1..=COUNT,
+        "Values in a policy document"
+    ),
+    count!(
+        "policy_read_bytes",
+        state.policy_read_bytes,
+        1..=MESSAGE,
+        "Text read from a policy document, what aliases repeat included"
+    ),
+    count!(
+        "policy_reads",
+        state.policy_reads,
+        1..=COUNT,
+        "Values read from a policy document, what aliases repeat included"
+    ),
+    count!(
+        "policy_versions",
+        state.policy_versions,
+        1..=COUNT,
+        "Versions kept per policy"
+    ),
+    count!(
+        "positions",
+        edge.positions,
+        0..=COUNT,
+        "Source positions that one question waits for"
+    ),
+    count!(
+        "question_resources",
+        edge.question_resources,
+        0..=COUNT,
+        "Resource names of a question that the state does not know"
+    ),
+    count!(
+        "queued_work",
+        edge.queued_work,
+        0..=COUNT,
+        "Large questions, and as many large messages, that wait for a worker"
+    ),
+    count!(
+        "queued_writes",
+        state.queued_writes,
+        1..=COUNT,
+        "Batches that wait for the writer"
+    ),
+    count!("request_bytes", edge.request_bytes, 1..=MESSAGE, "Largest request"),
+    count!(
+        "resource_names",
+        state.resource_names,
+        3..=65_535,
+        "Distinct resource names"
+    ),
+    count!("samples", edge.samples, 0..=COUNT, "Refused nodes shown per rejection"),
+    time!(
+        "session_age_ms",
+        state.session_age,
+        "Age at which a session ends, whatever happens"
+    ),
+    row!(
+        "session_changes",
+        state.session_changes,
+        1..=u64::MAX,
+        "Changes in one session",
+        same,
+        same
+    ),
+    time!(
+        "session_lease_max_ms",
+        state.session_lease_max,
+        "Longest lease that a session can ask for"
+    ),
+    time!(
+        "session_lease_ms",
+        state.session_lease,
+        "Silence after which a session ends, unless it asked for another"
+    ),
+    count!(
+        "session_savepoints",
+        state.session_savepoints,
+        0..=COUNT,
+        "Savepoints in one session"
+    ),
+    count!("sessions", state.sessions, 0..=COUNT, "Sessions open at once"),
+    count!(
+        "slot_pairs",
+        edge.slot_pairs,
+        1..=COUNT,
+        "Task-node pairs in an answer by slot"
+    ),
+    count!(
+        "snapshot_records",
+        state.snapshot_records,
+        1..=COUNT,
+        "Records in one snapshot"
+    ),
+    count!("sources", state.sources, 1..=COUNT, "Sources"),
+    time!(
+        "stalled_ms",
+        edge.stalled,
+        "Time that a connection may take none of what is written to it"
+    ),
+    count!(
+        "stored_outcomes",
+        state.stored_outcomes,
+        1..=COUNT,
+        "Outcomes kept per source for repeated batches"
+    ),
+    count!("tasks", edge.tasks, 1..=COUNT, "Tasks of one question"),
+    count!(
+        "text_bytes",
+        edge.text_bytes,
+        1..=MESSAGE,
+        "Longest label or annotation that is kept"
+    ),
+    count!(
+        "texts",
+        edge.texts,
+        0..=COUNT,
+        "Labels or annotations sent with one record"
+    ),
+    time!(
+        "tombstone_age_ms",
+        state.tombstone_age,
+        "How long an ended session answers with its recorded outcome"
+    ),
+    count!("tombstones", state.tombstones, 0..=COUNT, "Ended sessions remembered"),
+    time!("wait_ms", state.wait, "Longest wait for a revision"),
+    count!(
+        "work",
+        edge.work,
+        1..=512,
+        "Large questions, and as many large messages, that are worked on at once"
+    ),
+];
+
+/// Limits that cannot be set.
+pub static FIXED: &[(&str, u64)] = &[("decoded_bytes", DECODED_BYTES)];
+
+/// The limit of a name, as the list has it: a word that metrics may use as a label.
+pub fn known(name: &str) -> Option<&'static str> {
+    let fixed = FIXED.iter().map(|(name, _)| *name);
+    LIMITS
+        .iter()
+        .map(|row| row.name)
+        .chain(fixed)
+        .find(|known| *known == name)
 }
 
-fn state(limits: &Limits) -> Vec<(&'static str, u64)> {
-    let Limits {
-        resource_names,
-        sources,
-        snapshot_records,
-        queued_writes,
-        stored_outcomes,
-        sessions,
-        session_changes,
-        session_savepoints,
-        session_lease,
-        session_lease_max,
-        session_age,
-        tombstone_age,
-        tombstones,
-        policy_names,
-        policy_versions,
-        policy_bytes,
-        wait,
-    } = limits;
-    vec![
-        ("resource_names", count(*resource_names)),
-        ("sources", count(*sources)),
-        ("snapshot_records", count(*snapshot_records)),
-        ("queued_writes", count(*queued_writes)),
-        ("stored_outcomes", count(*stored_outcomes)),
-        ("sessions", count(*sessions)),
-        ("session_changes", *session_changes),
-        ("session_savepoints", count(*session_savepoints)),
-        ("session_lease_ms", millis(*session_lease)),
-        ("session_lease_max_ms", millis(*session_lease_max)),
-        ("session_age_ms", millis(*session_age)),
-        ("tombstone_age_ms", millis(*tombstone_age)),
-        ("tombstones", count(*tombstones)),
-        ("policy_names", count(*policy_names)),
-        ("policy_versions", count(*policy_versions)),
-        ("policy_bytes", count(*policy_bytes)),
-        ("wait_ms", millis(*wait)),
-    ]
+fn same(value: u64) -> u64 {
+    value
 }
 
-fn edge(messages: MessageLimits) -> Vec<(&'static str, u64)> {
-    let MessageLimits {
-        request_bytes,
-        answer_bytes,
-    } = messages;
-    vec![
-        ("request_bytes", count(request_bytes)),
-        ("answer_bytes", count(answer_bytes)),
-        ("tasks", count(TASKS)),
-        ("pairs", PAIRS),
-        ("named_pairs", NAMED_PAIRS),
-        ("slot_pairs", SLOT_PAIRS),
-        ("plugins", count(PLUGINS)),
-        ("samples", SAMPLES_MAX.into()),
-        ("positions", count(POSITIONS)),
-        ("page_records", PAGE_MAX.into()),
-        ("inline_records", count(RECORDS)),
-        ("list_resources", count(LIST_RESOURCES)),
-        ("question_resources", count(QUESTION_RESOURCES)),
-        ("name_bytes", count(NAME_BYTES)),
-        ("texts", count(TEXTS)),
-        ("text_bytes", count(TEXT_BYTES)),
-    ]
+fn from_count(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-fn count(limit: usize) -> u64 {
-    u64::try_from(limit).unwrap_or(u64::MAX)
+fn to_count(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-fn millis(limit: Duration) -> u64 {
-    u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
+fn from_time(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bound_stands_in_the_list_once_by_name() {
+        assert!(LIMITS.is_sorted_by(|a, b| a.name < b.name));
+        let bounds = Bounds::default();
+        let fields = format!("{:?}{:?}", bounds.state, bounds.edge).matches(": ").count();
+        assert_eq!(LIMITS.len(), fields);
+        for row in LIMITS {
+            let mut changed = Bounds::default();
+            let value = (row.get)(&changed);
+            assert!((row.least..=row.most).contains(&value), "{}: {value}", row.name);
+            (row.set)(&mut changed, row.least + 7);
+            assert_eq!((row.get)(&changed), row.least + 7, "{}", row.name);
+            assert_ne!(changed, bounds, "{} changes nothing", row.name);
+        }
+    }
 }

@@ -43,13 +43,14 @@ impl PolicyService for Policies {
             compatibility: compatibility("compatibility", &asked)?,
             origin: Origin::Rpc(caller.map_or_else(String::new, |address| address.ip().to_string())),
         };
+        let origin = reload.origin.kind();
         let reloaded = self.0.state.reload_policy(reload).await;
         let Accepted {
             policy,
             unchanged,
             report,
             difference,
-        } = self.accepted(reloaded, dry_run)?;
+        } = self.accepted(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::ReloadPolicyResponse {
             policy,
             unchanged,
@@ -74,13 +75,14 @@ impl PolicyService for Policies {
             expected_version,
             dry_run,
         };
+        let origin = "rollback";
         let reloaded = self.0.state.rollback_policy(rollback).await;
         let Accepted {
             policy,
             unchanged,
             report,
             difference,
-        } = self.accepted(reloaded, dry_run)?;
+        } = self.accepted(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::RollbackPolicyResponse {
             policy,
             unchanged,
@@ -137,7 +139,10 @@ impl PolicyService for Policies {
             _ => row.in_force.version >= last,
         };
         let mut rows = rows.iter().skip_while(seen);
-        let page: Vec<_> = rows.by_ref().take(page_size(size)).collect();
+        let page: Vec<_> = rows
+            .by_ref()
+            .take(page_size(size, self.0.declared.limits.page_records))
+            .collect();
         let more = rows.next().is_some();
         let is_active = |row: &PolicyVersion| active.as_ref().is_none_or(|active| same(active, row));
         Ok(Response::new(pb::ListPoliciesResponse {
@@ -157,12 +162,17 @@ struct Accepted {
 
 impl Policies {
     /// Counts and logs what became of a document.
-    fn accepted(&self, reloaded: Result<Reloaded, PolicyError>, dry_run: bool) -> Result<Accepted, Failure> {
+    fn accepted(
+        &self,
+        reloaded: Result<Reloaded, PolicyError>,
+        origin: &'static str,
+        dry_run: bool,
+    ) -> Result<Accepted, Failure> {
         if !dry_run {
-            self.0.metrics.reloaded(ReloadOutcome::of(&reloaded));
+            self.0.metrics.reloaded(origin, ReloadOutcome::of(&reloaded));
         }
         let reloaded = reloaded.inspect_err(|error| {
-            tracing::warn!(%error, dry_run, "policy not changed");
+            tracing::warn!(%error, origin, dry_run, "policy not changed");
         })?;
         let Reloaded {
             version,

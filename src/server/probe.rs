@@ -13,15 +13,19 @@ use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::app::PolicyFile;
 use crate::state::State;
 use crate::telemetry::Metrics;
 
-/// Services whose health is reported one by one; the empty name is the server as a whole.
-const SERVICES: [&str; 4] = [
-    "",
-    "pumice.v1.DecisionService",
-    "pumice.v1.StateService",
-    "pumice.v1.PolicyService",
+use super::Work;
+
+/// Services whose health is reported one by one, and whether they need a state and a policy to answer; the empty name is
+/// the server as a whole.
+const SERVICES: [(&str, bool); 4] = [
+    ("", true),
+    ("pumice.v1.DecisionService", true),
+    ("pumice.v1.StateService", false),
+    ("pumice.v1.PolicyService", false),
 ];
 /// How often gRPC health follows readiness.
 const FOLLOW_EVERY: Duration = Duration::from_millis(100);
@@ -35,6 +39,10 @@ pub struct Probe {
     pub state: Arc<State>,
     /// Instruments.
     pub metrics: Arc<Metrics>,
+    /// Large work.
+    pub work: Arc<Work>,
+    /// The policy file, if there is one.
+    pub policy_file: Option<PolicyFile>,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
     /// Turns true when the server is to stop.
@@ -61,7 +69,9 @@ impl Probe {
             passed: !draining,
             detail: if draining { "draining" } else { "yes" }.to_owned(),
         }];
+        checks.push(self.writer());
         checks.extend(self.policies());
+        checks.extend(self.file());
         checks.extend(self.sources());
         checks
     }
@@ -69,6 +79,34 @@ impl Probe {
     /// True if all checks passed.
     pub fn is_ready(&self) -> bool {
         self.checks().iter().all(|check| check.passed)
+    }
+
+    fn writer(&self) -> Check {
+        let alive = self.state.is_alive();
+        let detail = if alive {
+            format!("works, {} batches wait", self.state.queued_writes())
+        } else {
+            "has stopped".to_owned()
+        };
+        Check {
+            name: "writer".to_owned(),
+            passed: alive,
+            detail,
+        }
+    }
+
+    /// The policy serves on without its file, so that the server stays ready.
+    fn file(&self) -> Option<Check> {
+        let file = self.policy_file.as_ref()?;
+        let path = file.path().display();
+        Some(Check {
+            name: "policy-file".to_owned(),
+            passed: true,
+            detail: match file.trouble() {
+                None => format!("{path} is followed"),
+                Some(trouble) => format!("{path} cannot be read: {trouble}"),
+            },
+        })
     }
 
     fn policies(&self) -> Vec<Check> {
@@ -119,7 +157,7 @@ impl Probe {
     /// The HTTP paths.
     pub fn router(self) -> Router {
         Router::new()
-            .route("/livez", get(async || "ok\n"))
+            .route("/livez", get(live))
             .route("/readyz", get(ready))
             .route("/metrics", get(metrics))
             .with_state(self)
@@ -130,17 +168,20 @@ impl Probe {
         let mut last = None;
         let mut draining = self.draining.clone();
         loop {
-            let ready = self.is_ready();
-            if last != Some(ready) {
-                let status = if ready {
-                    ServingStatus::Serving
-                } else {
-                    ServingStatus::NotServing
-                };
-                for service in SERVICES {
+            // Sources sync, and policies are brought, before there is anything to decide from.
+            let health_now = (self.is_ready(), !*self.draining.borrow() && self.state.is_alive());
+            if last != Some(health_now) {
+                let (ready, open) = health_now;
+                for (service, needs_state) in SERVICES {
+                    let serving = if needs_state { ready } else { open };
+                    let status = if serving {
+                        ServingStatus::Serving
+                    } else {
+                        ServingStatus::NotServing
+                    };
                     health.set_service_status(service, status).await;
                 }
-                last = Some(ready);
+                last = Some(health_now);
             }
             if *self.draining.borrow() {
                 return;
@@ -157,28 +198,36 @@ struct ReadyQuery {
     verbose: Option<String>,
 }
 
+/// A process whose writer has stopped does not come back by itself.
+async fn live(Shared(probe): Shared<Probe>, Query(query): Query<ReadyQuery>) -> Response {
+    page(&[probe.writer()], query.verbose.is_some(), "ok\n", "not ok\n")
+}
+
 async fn ready(Shared(probe): Shared<Probe>, Query(query): Query<ReadyQuery>) -> Response {
-    let checks = probe.checks();
-    let ready = checks.iter().all(|check| check.passed);
-    let status = if ready {
+    page(&probe.checks(), query.verbose.is_some(), "ready\n", "not ready\n")
+}
+
+fn page(checks: &[Check], verbose: bool, good: &str, bad: &str) -> Response {
+    let passed = checks.iter().all(|check| check.passed);
+    let status = if passed {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
     let mut text = String::new();
-    for check in &checks {
-        if query.verbose.is_some() || !check.passed {
+    for check in checks {
+        if verbose || !check.passed {
             let sign = if check.passed { '+' } else { '-' };
             // Writing to a string cannot fail.
             let _ = writeln!(text, "[{sign}] {}: {}", check.name, check.detail);
         }
     }
-    text.push_str(if ready { "ready\n" } else { "not ready\n" });
+    text.push_str(if passed { good } else { bad });
     (status, text).into_response()
 }
 
 async fn metrics(Shared(probe): Shared<Probe>) -> Response {
-    match probe.metrics.encode(&probe.state) {
+    match probe.metrics.encode(&probe.state, &probe.work) {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "metrics cannot be written");

@@ -7,11 +7,12 @@ use tonic::metadata::MetadataMap;
 
 use crate::engine::cycle::Outcome;
 use crate::engine::model::{Problem, View};
-use crate::engine::policy::{self, CompileOptions, Limits};
+use crate::engine::policy::{self, CompileOptions};
 use crate::engine::{PolicyInForce, Revision, World};
 use crate::state::{StateError, Stepped};
 
 use super::Edge;
+use super::admission::read_timeout;
 use super::convert::batch::problems;
 use super::convert::ground::{Ground, InlineGround, Step, WorldGround};
 use super::convert::nodes::{Encoding, Nodes, Writer};
@@ -165,7 +166,7 @@ impl Edge {
     }
 
     async fn find(self: &Arc<Self>, ground: Option<pb::Ground>, metadata: &MetadataMap) -> Result<Standing, Failure> {
-        let (ground, table) = convert::ground::ground(ground)?;
+        let (ground, table) = convert::ground::ground(ground, &self.declared.limits)?;
         let standing = match ground {
             Ground::World(ground) => self.on_world(ground, metadata).await?,
             Ground::Session(step) => self.on_session(step).await?,
@@ -251,12 +252,8 @@ impl Edge {
         } else {
             document
         };
-        let limits = Limits {
-            bytes: self.state.limits().policy_bytes,
-            ..Limits::default()
-        };
         let options = CompileOptions {
-            limits,
+            limits: self.state.limits().of_policy_text(),
             compatibility: convert::policy::compatibility("ground.inline.compatibility", compatibility)?,
             strict: false,
         };
@@ -280,21 +277,6 @@ fn patience(wanted: Duration, metadata: &MetadataMap) -> Duration {
     match timeout.and_then(read_timeout) {
         Some(timeout) => wanted.min(timeout.saturating_sub(timeout * ANSWER_SHARE / 100)),
         None => wanted,
-    }
-}
-
-/// `grpc-timeout`: up to eight digits and a unit.
-fn read_timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
-    match unit {
-        "H" => Some(Duration::from_secs(number * 3_600)),
-        "M" => Some(Duration::from_secs(number * 60)),
-        "S" => Some(Duration::from_secs(number)),
-        "m" => Some(Duration::from_millis(number)),
-        "u" => Some(Duration::from_micros(number)),
-        "n" => Some(Duration::from_nanos(number)),
-        _ => None,
     }
 }
 

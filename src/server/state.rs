@@ -16,6 +16,7 @@ use super::convert::listing::{self, Wanted, page_size};
 use super::convert::nodes::{Encoding, Nodes};
 use super::convert::policy::duration;
 use super::convert::{self};
+use super::limits::{Bounds, FIXED, LIMITS, LimitDef};
 use super::pb;
 use super::pb::state_service_server::StateService;
 use super::status::Failure;
@@ -33,7 +34,7 @@ impl StateService for StateRpc {
 
     async fn apply(&self, rpc: Request<pb::ApplyRequest>) -> Result<Response<pb::ApplyResponse>, Status> {
         let pb::ApplyRequest { batch } = rpc.into_inner();
-        let outcome = apply(&self.0, batch).await?;
+        let outcome = apply(&self.0, batch, Full::Refuse).await?;
         Ok(Response::new(pb::ApplyResponse { outcome: Some(outcome) }))
     }
 
@@ -50,15 +51,16 @@ impl StateService for StateRpc {
         let pb::GetNodeTableRequest {
             session,
             from_slot,
-            page_size,
+            page_size: page_size_asked,
         } = rpc.into_inner();
+        let size = page_size(page_size_asked, self.0.declared.limits.page_records);
         let world = self.0.state.world();
         let epoch = world.revision.epoch;
         let reply = if session.is_empty() {
-            node_table(&world.view, epoch, from_slot, page_size)
+            node_table(&world.view, epoch, from_slot, size)
         } else {
             let view = self.0.state.peek(&session).map_err(Failure::from)?;
-            node_table(&view, epoch, from_slot, page_size)
+            node_table(&view, epoch, from_slot, size)
         };
         Ok(Response::new(reply))
     }
@@ -76,7 +78,10 @@ impl StateService for StateRpc {
         let standing = self.0.stand(ground, &metadata).await?;
         let edge = Arc::clone(&self.0);
         let list = move || {
-            let (nodes, next_page_token) = listing::nodes(standing.view(), &Wanted::read(names, page));
+            let (nodes, next_page_token) = listing::nodes(
+                standing.view(),
+                &Wanted::read(names, page, edge.declared.limits.page_records),
+            );
             Ok(pb::ListNodesResponse {
                 stamp: Some(standing.stamp(&edge, Encoding::Slots)),
                 nodes,
@@ -95,7 +100,10 @@ impl StateService for StateRpc {
         let standing = self.0.stand(ground, &metadata).await?;
         let edge = Arc::clone(&self.0);
         let list = move || {
-            let (queues, next_page_token) = listing::queues(standing.view(), &Wanted::read(names, page));
+            let (queues, next_page_token) = listing::queues(
+                standing.view(),
+                &Wanted::read(names, page, edge.declared.limits.page_records),
+            );
             Ok(pb::ListQueuesResponse {
                 stamp: Some(standing.stamp(&edge, Encoding::Names)),
                 queues,
@@ -111,7 +119,10 @@ impl StateService for StateRpc {
         let standing = self.0.stand(ground, &metadata).await?;
         let edge = Arc::clone(&self.0);
         let list = move || {
-            let (jobs, next_page_token) = listing::jobs(standing.view(), &Wanted::read(names, page));
+            let (jobs, next_page_token) = listing::jobs(
+                standing.view(),
+                &Wanted::read(names, page, edge.declared.limits.page_records),
+            );
             Ok(pb::ListJobsResponse {
                 stamp: Some(standing.stamp(&edge, Encoding::Names)),
                 jobs,
@@ -127,7 +138,10 @@ impl StateService for StateRpc {
         let standing = self.0.stand(ground, &metadata).await?;
         let edge = Arc::clone(&self.0);
         let list = move || {
-            let (tasks, next_page_token) = listing::tasks(standing.view(), &Wanted::read(names, page));
+            let (tasks, next_page_token) = listing::tasks(
+                standing.view(),
+                &Wanted::read(names, page, edge.declared.limits.page_records),
+            );
             Ok(pb::ListTasksResponse {
                 stamp: Some(standing.stamp(&edge, Encoding::Names)),
                 tasks,
@@ -153,6 +167,24 @@ impl StateService for StateRpc {
 }
 
 impl StateRpc {
+    fn limits(&self) -> Vec<pb::Limit> {
+        let bounds = Bounds {
+            state: self.0.state.limits().clone(),
+            edge: self.0.declared.limits.clone(),
+        };
+        let limit = |row: &LimitDef| pb::Limit {
+            name: row.name.to_owned(),
+            value: (row.get)(&bounds),
+        };
+        let fixed = FIXED.iter().map(|(name, value)| pb::Limit {
+            name: (*name).to_owned(),
+            value: *value,
+        });
+        let mut limits: Vec<pb::Limit> = LIMITS.iter().map(limit).chain(fixed).collect();
+        limits.sort_by(|a, b| a.name.cmp(&b.name));
+        limits
+    }
+
     fn info(&self) -> pb::GetServerInfoResponse {
         let world = self.0.state.world();
         let nodes = Nodes {
@@ -172,7 +204,7 @@ impl StateRpc {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             revision: Some(convert::revision(world.revision)),
             plugins: served,
-            limits: super::limits::list(self.0.state.limits(), self.0.limits),
+            limits: self.limits(),
             sources: self.0.state.sources().iter().map(source_status).collect(),
             policies: world.policies.keys().map(ToString::to_string).collect(),
             node_table: Some(nodes.table()),
@@ -180,12 +212,25 @@ impl StateRpc {
     }
 }
 
-async fn apply(edge: &Arc<Edge>, batch: Option<pb::Batch>) -> Result<pb::BatchOutcome, Failure> {
+/// What to do when too many batches wait for the writer.
+#[derive(Clone, Copy)]
+enum Full {
+    /// Say so.
+    Refuse,
+    /// Read no more from the stream: the sender is held back.
+    Wait,
+}
+
+async fn apply(edge: &Arc<Edge>, batch: Option<pb::Batch>, full: Full) -> Result<pb::BatchOutcome, Failure> {
     let Some(batch) = batch else {
         return Err(Failure::invalid("BATCH_MISSING", "batch: there is none"));
     };
     let batch = edge.read_batch(batch).await?;
-    Ok(outcome(edge.state.apply(batch).await?))
+    let applied = match full {
+        Full::Refuse => edge.state.apply_now(batch).await,
+        Full::Wait => edge.state.apply(batch).await,
+    };
+    Ok(outcome(applied?))
 }
 
 /// Takes batches one after the other: the next is read from the wire when the one before is visible.
@@ -205,7 +250,7 @@ async fn sync(
             next = batches.message() => next,
         };
         let answer = match next {
-            Ok(Some(pb::SyncRequest { batch })) => apply(&edge, batch).await,
+            Ok(Some(pb::SyncRequest { batch })) => apply(&edge, batch, Full::Wait).await,
             // The stream is over, or its caller is gone: there is nobody to tell.
             Ok(None) | Err(_) => return,
         };
@@ -217,7 +262,7 @@ async fn sync(
     }
 }
 
-fn node_table(view: &View, epoch: u64, from_slot: u32, size: u32) -> pb::GetNodeTableResponse {
+fn node_table(view: &View, epoch: u64, from_slot: u32, size: usize) -> pb::GetNodeTableResponse {
     let nodes = Nodes {
         view,
         epoch,
@@ -229,7 +274,7 @@ fn node_table(view: &View, epoch: u64, from_slot: u32, size: u32) -> pb::GetNode
     };
     pb::GetNodeTableResponse {
         table: Some(nodes.table()),
-        names: (from_slot..view.slots()).take(page_size(size)).map(name).collect(),
+        names: (from_slot..view.slots()).take(size).map(name).collect(),
     }
 }
 

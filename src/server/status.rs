@@ -1,11 +1,12 @@
 //! The one table: what went wrong with a whole call, as a gRPC status with details.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use prost::Message;
 use prost_types::Any;
 use tonic::{Code, Status};
-use tonic_types::pb::{BadRequest, ErrorInfo, Status as RpcStatus, bad_request::FieldViolation};
+use tonic_types::pb::{BadRequest, ErrorInfo, RetryInfo, Status as RpcStatus, bad_request::FieldViolation};
 
 use crate::engine::model::{Problem, ProblemKind};
 use crate::server::{convert, pb};
@@ -17,6 +18,10 @@ pub const DOMAIN: &str = "pumice";
 const MESSAGE_BYTES: usize = 1_000;
 /// Most bytes of the list of fields or findings, which stands in the trailers as base64.
 const LIST_BYTES: usize = 3_000;
+/// Limits that are soon below their value again, so that trying again is of use.
+const PASSING: [&str; 2] = ["queued_writes", "sessions"];
+/// When to try again.
+const RETRY: Duration = Duration::from_millis(500);
 const GOOGLE: &str = "type.googleapis.com/google.rpc.";
 const PUMICE: &str = "type.googleapis.com/pumice.v1.";
 
@@ -62,6 +67,13 @@ impl Failure {
         Self::new(Code::ResourceExhausted, reason, message)
     }
 
+    /// A limit, named as in the settings, would be exceeded.
+    pub fn limit(reason: &'static str, name: &'static str, limit: usize, message: &str) -> Self {
+        Self::exhausted(reason, format!("{message} (limit `{name}` is {limit})"))
+            .with("limit", name)
+            .with("value", limit.to_string())
+    }
+
     /// An RPC of later work.
     pub fn unserved(rpc: &'static str) -> Self {
         let message = format!("{rpc} is not served by this version");
@@ -104,6 +116,15 @@ impl Failure {
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.metadata.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// When the caller may try again.
+    #[must_use]
+    pub fn retry_after(self, delay: Duration) -> Self {
+        let retry = RetryInfo {
+            retry_delay: prost_types::Duration::try_from(delay).ok(),
+        };
+        self.detail(GOOGLE, "RetryInfo", &retry)
     }
 
     /// The stamp of a session, which says how far it came.
@@ -235,7 +256,14 @@ impl From<StateError> for Failure {
                 failure.detail(PUMICE, "BatchOutcome", &outcome)
             }
             StateError::PolicyUnknown { name } => failure.with("policy", &*name),
-            StateError::Limit { limit, value, .. } => failure.with("limit", limit).with("value", value.to_string()),
+            StateError::Limit { limit, value, .. } => {
+                let failure = failure.with("limit", limit).with("value", value.to_string());
+                if PASSING.contains(&limit) {
+                    failure.retry_after(RETRY)
+                } else {
+                    failure
+                }
+            }
             StateError::Aborted { .. } | StateError::ShuttingDown => failure,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::engine::policy;
+
 /// Bounds, each with a clear refusal that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -37,8 +39,29 @@ pub struct Limits {
     pub policy_versions: usize,
     /// Bytes of a policy document.
     pub policy_bytes: usize,
+    /// Deepest nesting of a policy document.
+    pub policy_depth: usize,
+    /// Values in a policy document.
+    pub policy_nodes: usize,
+    /// Values read from a policy document, those that aliases repeat counted each time.
+    pub policy_reads: usize,
+    /// Bytes of text read from a policy document, likewise.
+    pub policy_read_bytes: usize,
     /// Longest wait for a revision.
     pub wait: Duration,
+}
+
+impl Limits {
+    /// Those on the text of a policy document.
+    pub fn of_policy_text(&self) -> policy::Limits {
+        policy::Limits {
+            bytes: self.policy_bytes,
+            depth: self.policy_depth,
+            nodes: self.policy_nodes,
+            reads: self.policy_reads,
+            read_bytes: self.policy_read_bytes,
+        }
+    }
 }
 
 impl Default for Limits {
@@ -60,6 +83,10 @@ impl Default for Limits {
             policy_names: 64,
             policy_versions: 64,
             policy_bytes: 1 << 20,
+            policy_depth: 64,
+            policy_nodes: 100_000,
+            policy_reads: 100_000,
+            policy_read_bytes: 2 << 20,
             wait: Duration::from_secs(30),
         }
     }

@@ -19,6 +19,8 @@ mod tests;
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc::error::TrySendError;
+
 pub use batch::{Batch, BatchKind, BatchOutcome, Put, Resync, ResyncReason};
 pub use clock::{Clock, SystemClock};
 pub use error::{PolicyError, StateError};
@@ -143,6 +145,32 @@ impl State {
         let (reply, outcome) = tokio::sync::oneshot::channel();
         self.send(Command::Apply(Box::new(batch), reply)).await?;
         outcome.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    /// As [`State::apply`], but refused when too many batches wait for the writer.
+    ///
+    /// # Errors
+    /// As [`State::apply`].
+    pub async fn apply_now(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
+        let (reply, outcome) = tokio::sync::oneshot::channel();
+        match self.commands.try_send(Command::Apply(Box::new(batch), reply)) {
+            Ok(()) => outcome.await.map_err(|_| StateError::ShuttingDown)?,
+            Err(TrySendError::Closed(_)) => Err(StateError::ShuttingDown),
+            Err(TrySendError::Full(_)) => {
+                let message = "so many batches wait for the writer".to_owned();
+                Err(sources::limit("queued_writes", self.limits.queued_writes, message))
+            }
+        }
+    }
+
+    /// Batches and policies that wait for the writer.
+    pub fn queued_writes(&self) -> usize {
+        self.commands.max_capacity() - self.commands.capacity()
+    }
+
+    /// True as long as the writer works.
+    pub fn is_alive(&self) -> bool {
+        !self.commands.is_closed()
     }
 
     async fn send(&self, command: Command) -> Result<(), StateError> {

@@ -22,10 +22,28 @@ pub enum Origin {
     BuiltIn,
     /// Read from a file.
     File(String),
+    /// Read from a file because the process was sent SIGHUP.
+    Hangup(String),
     /// Sent by a caller.
     Rpc(String),
     /// An earlier version, put in force again.
     Rollback(u64),
+}
+
+impl Origin {
+    /// Every word that [`Origin::kind`] says.
+    pub const KINDS: [&'static str; 5] = ["built-in", "file", "sighup", "rpc", "rollback"];
+
+    /// Its first word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::BuiltIn => "built-in",
+            Self::File(_) => "file",
+            Self::Hangup(_) => "sighup",
+            Self::Rpc(_) => "rpc",
+            Self::Rollback(_) => "rollback",
+        }
+    }
 }
 
 impl std::fmt::Display for Origin {
@@ -33,6 +51,7 @@ impl std::fmt::Display for Origin {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
             Self::File(path) => write!(f, "file:{path}"),
+            Self::Hangup(path) => write!(f, "sighup:{path}"),
             Self::Rpc(identity) => write!(f, "rpc:{identity}"),
             Self::Rollback(version) => write!(f, "rollback:{version}"),
         }
@@ -309,10 +328,7 @@ impl State {
     pub async fn reload_policy(&self, reload: Reload) -> Result<Reloaded, PolicyError> {
         check_name(&reload.name)?;
         let options = CompileOptions {
-            limits: policy::Limits {
-                bytes: self.limits.policy_bytes,
-                ..policy::Limits::default()
-            },
+            limits: self.limits.of_policy_text(),
             compatibility: reload.compatibility,
             strict: reload.strict,
         };

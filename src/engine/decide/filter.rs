@@ -19,9 +19,22 @@ use crate::engine::policy::Policy;
 /// # Errors
 /// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
 pub fn filter(view: &View, policy: &Policy, question: &Question) -> Result<Items<FilterVerdict>, Problem> {
+    Ok(filter_until(view, policy, question, &|| false)?.unwrap_or_default())
+}
+
+/// As [`filter()`]; `None` as soon as `stop` says so, which is asked before each class.
+///
+/// # Errors
+/// As [`filter()`].
+pub fn filter_until(
+    view: &View,
+    policy: &Policy,
+    question: &Question,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Items<FilterVerdict>>, Problem> {
     let asked = Asked::of(policy, question)?;
     let candidates = Candidates::of(view, question.candidates.as_deref());
-    Ok(classes::answer(question, |class| {
+    Ok(classes::answer(question, stop, |class| {
         let (verdict, _) = judge(view, &asked, question, &candidates, class)?;
         Ok((verdict, Vec::new()))
     }))

@@ -13,10 +13,10 @@ mod stages;
 mod tests;
 mod top;
 
-pub use filter::filter;
+pub use filter::{filter, filter_until};
 pub use question::{
     Answered, Detail, FilterVerdict, Items, Question, QuestionTask, Rejection, ResourceFit, ScorePart, ScoreQuestion,
     ScoreSheet,
 };
 pub use room::{NODE_STATE, RESOURCE_FIT};
-pub use score::score;
+pub use score::{score, score_until};

@@ -21,9 +21,22 @@ use crate::engine::policy::Policy;
 /// # Errors
 /// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
 pub fn score(view: &View, policy: &Policy, question: &ScoreQuestion) -> Result<Items<ScoreSheet>, Problem> {
+    Ok(score_until(view, policy, question, &|| false)?.unwrap_or_default())
+}
+
+/// As [`score()`]; `None` as soon as `stop` says so, which is asked before each class.
+///
+/// # Errors
+/// As [`score()`].
+pub fn score_until(
+    view: &View,
+    policy: &Policy,
+    question: &ScoreQuestion,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Items<ScoreSheet>>, Problem> {
     let asked = Asked::of(policy, &question.question)?;
     let candidates = Candidates::of(view, question.question.candidates.as_deref());
-    Ok(classes::answer(&question.question, |class| {
+    Ok(classes::answer(&question.question, stop, |class| {
         let scorers = Scorers::new(&asked, view, class, question)?;
         let warnings = scorers.warnings();
         Ok((sheet(view, &asked, question, &candidates, class, &scorers)?, warnings))

@@ -6,7 +6,7 @@ mod compile;
 pub mod emit;
 pub mod findings;
 pub mod load;
-mod slip;
+pub(crate) mod slip;
 pub mod spec;
 #[cfg(test)]
 mod tests;

@@ -9,11 +9,6 @@ use crate::server::pb;
 
 use super::reader::Reader;
 
-/// Most resources in one list.
-pub const LIST_RESOURCES: usize = 256;
-/// Most resource names that a question may use and the state not know.
-pub const QUESTION_RESOURCES: usize = 256;
-
 /// Where resource names become numbers.
 pub trait Names {
     /// The id of a name that is known.
@@ -34,10 +29,10 @@ pub struct QuestionNames {
 }
 
 impl QuestionNames {
-    /// Starts from the names of a View.
-    pub fn new(table: &Arc<ResourceTable>) -> Self {
+    /// Starts from the names of a View, and takes so many more.
+    pub fn new(table: &Arc<ResourceTable>, more: usize) -> Self {
         Self {
-            limit: table.len() + QUESTION_RESOURCES,
+            limit: table.len() + more,
             table: Arc::clone(table),
         }
     }
@@ -63,8 +58,9 @@ impl Reader<'_> {
     /// Reads a list of amounts. Names that nobody counts are dropped with a warning.
     pub(super) fn amounts(&mut self, field: &'static str, list: pb::ResourceList) -> Amounts {
         let pb::ResourceList { items } = list;
-        if items.len() > LIST_RESOURCES {
-            let message = format!("{} resources; the limit is {LIST_RESOURCES}", items.len());
+        let limit = self.declared.limits.list_resources;
+        if items.len() > limit {
+            let message = format!("{} resources; limit `list_resources` is {limit}", items.len());
             self.problem(ProblemKind::Exhausted, "TOO_MANY_RESOURCES", field.to_owned(), message);
             return Amounts::default();
         }

@@ -8,7 +8,7 @@ use crate::server::status::{Failure, code_of};
 use crate::state::{Batch, BatchKind, BatchOutcome, Put, ResourceNames, Resync};
 
 use super::amounts::Names;
-use super::reader::{Declared, NAME_BYTES, Reader};
+use super::reader::{Declared, Reader};
 
 /// The names that all records share.
 #[derive(Debug)]
@@ -53,8 +53,9 @@ pub fn batch(batch: pb::Batch, names: &mut dyn Names, declared: &Declared) -> Re
         remove,
         snapshot_part,
     } = batch;
-    if source.is_empty() || source.len() > NAME_BYTES {
-        let message = format!("batch.source: a source needs a name of 1 to {NAME_BYTES} bytes");
+    let limit = declared.limits.name_bytes;
+    if source.is_empty() || source.len() > limit {
+        let message = format!("batch.source: a source needs a name of 1 to {limit} bytes (limit `name_bytes`)");
         return Err(Failure::invalid("SOURCE_INVALID", message));
     }
     let kind = match pb::BatchKind::try_from(kind) {
@@ -66,16 +67,24 @@ pub fn batch(batch: pb::Batch, names: &mut dyn Names, declared: &Declared) -> Re
             return Err(Failure::invalid("INVALID_ENUM", message));
         }
     };
+    let remove = removals(remove.unwrap_or_default());
+    let put = put.unwrap_or_default();
+    let records = put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len() + remove.len();
+    let limit = declared.limits.batch_records;
+    if records > limit {
+        let message = format!("batch: {records} records; send a snapshot in parts, or several batches of changes");
+        return Err(Failure::limit("BATCH_TOO_LARGE", "batch_records", limit, &message));
+    }
     let mut batch = Batch {
         source: source.into(),
         source_epoch,
         sequence,
         kind,
         part: snapshot_part,
-        remove: removals(remove.unwrap_or_default()),
+        remove,
         ..Batch::default()
     };
-    cluster(put.unwrap_or_default(), &mut Reader::new(names, declared), &mut batch);
+    cluster(put, &mut Reader::new(names, declared), &mut batch);
     Ok(batch)
 }
 

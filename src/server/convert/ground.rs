@@ -5,15 +5,12 @@ use std::time::Duration;
 
 use crate::engine::cycle::{Change, Placement};
 use crate::engine::{Position, Revision};
+use crate::server::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::Failure;
 
-use super::reader::NAME_BYTES;
-
 /// Name of the policy when none is said.
 pub const DEFAULT_POLICY: &str = "default";
-/// Most source positions that one question waits for.
-pub const POSITIONS: usize = 64;
 
 /// What a question stands on.
 #[derive(Clone, Debug)]
@@ -65,18 +62,21 @@ pub struct InlineGround {
 ///
 /// # Errors
 /// It contradicts itself, or asks for what this server does not have.
-pub fn ground(ground: Option<pb::Ground>) -> Result<(Ground, Option<pb::NodeTableVersion>), Failure> {
+pub fn ground(
+    ground: Option<pb::Ground>,
+    limits: &EdgeLimits,
+) -> Result<(Ground, Option<pb::NodeTableVersion>), Failure> {
     let pb::Ground { ground, node_table } = ground.unwrap_or_default();
     let ground = match ground {
-        None => Ground::World(world(pb::World::default())?),
-        Some(pb::ground::Ground::World(ground)) => Ground::World(world(ground)?),
-        Some(pb::ground::Ground::Session(step)) => Ground::Session(session(step)?),
+        None => Ground::World(world(pb::World::default(), limits)?),
+        Some(pb::ground::Ground::World(ground)) => Ground::World(world(ground, limits)?),
+        Some(pb::ground::Ground::Session(step)) => Ground::Session(session(step, limits)?),
         Some(pb::ground::Ground::Inline(ground)) => Ground::Inline(Box::new(inline(ground)?)),
     };
     Ok((ground, node_table))
 }
 
-fn world(world: pb::World) -> Result<WorldGround, Failure> {
+fn world(world: pb::World, limits: &EdgeLimits) -> Result<WorldGround, Failure> {
     let pb::World {
         policy,
         profile,
@@ -85,9 +85,14 @@ fn world(world: pb::World) -> Result<WorldGround, Failure> {
         max_wait,
     } = world;
     no_profile("ground.world.profile", &profile)?;
-    if positions.len() > POSITIONS {
-        let message = format!("ground.world.positions: at most {POSITIONS}");
-        return Err(Failure::exhausted("TOO_MANY_POSITIONS", message));
+    if positions.len() > limits.positions {
+        let message = format!("ground.world.positions: {} of them", positions.len());
+        return Err(Failure::limit(
+            "TOO_MANY_POSITIONS",
+            "positions",
+            limits.positions,
+            &message,
+        ));
     }
     Ok(WorldGround {
         policy: policy_name(policy),
@@ -147,7 +152,7 @@ fn inline(inline: pb::Inline) -> Result<InlineGround, Failure> {
 ///
 /// # Errors
 /// A change that says nothing, or too much.
-pub fn session(step: pb::SessionStep) -> Result<Step, Failure> {
+pub fn session(step: pb::SessionStep, limits: &EdgeLimits) -> Result<Step, Failure> {
     let pb::SessionStep {
         session,
         after,
@@ -161,8 +166,9 @@ pub fn session(step: pb::SessionStep) -> Result<Step, Failure> {
             return Err(Failure::invalid("CHANGE_UNKNOWN", message));
         };
         let change = self::change(change);
-        if let Some(long) = names(&change).into_iter().find(|name| name.len() > NAME_BYTES) {
-            let message = format!("{}: {} bytes; the limit is {NAME_BYTES}", field(), long.len());
+        if let Some(long) = names(&change).into_iter().find(|name| name.len() > limits.name_bytes) {
+            let (bytes, limit) = (long.len(), limits.name_bytes);
+            let message = format!("{}: {bytes} bytes; limit `name_bytes` is {limit}", field());
             return Err(Failure::invalid("NAME_TOO_LONG", message));
         }
         read.push(change);

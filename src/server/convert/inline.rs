@@ -13,8 +13,6 @@ use super::reader::{Declared, Reader};
 
 /// Owner of all records of an inline cluster.
 pub const SOURCE: &str = "inline";
-/// Most records in an inline cluster.
-pub const RECORDS: usize = 200_000;
 
 /// Builds the View of a cluster; the order of its nodes is their slots. Also says what was overlooked.
 ///
@@ -22,12 +20,13 @@ pub const RECORDS: usize = 200_000;
 /// A record cannot be read, or stands there twice: no answer could be trusted then.
 pub fn view(cluster: pb::Cluster, declared: &Declared) -> Result<(View, Vec<Problem>), Failure> {
     let records = cluster.nodes.len() + cluster.queues.len() + cluster.jobs.len() + cluster.tasks.len();
-    if records > RECORDS {
-        let message = format!("ground.inline.cluster: {records} records; the limit is {RECORDS}");
-        return Err(Failure::exhausted("CLUSTER_TOO_LARGE", message).with("limit", "inline_records"));
+    let limit = declared.limits.inline_records;
+    if records > limit {
+        let message = format!("ground.inline.cluster: {records} records");
+        return Err(Failure::limit("CLUSTER_TOO_LARGE", "inline_records", limit, &message));
     }
     let empty = View::new(Arc::new(Table::<Slot>::default()), 0);
-    let mut names = QuestionNames::new(empty.resources());
+    let mut names = QuestionNames::new(empty.resources(), declared.limits.question_resources);
     let mut batch = Batch::default();
     self::cluster(cluster, &mut Reader::new(&mut names, declared), &mut batch);
     let outside = |problem: Problem| Problem {

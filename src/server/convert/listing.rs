@@ -14,8 +14,6 @@ use super::batch::problems;
 
 /// Records on a page when nothing is said.
 pub const PAGE: u32 = 500;
-/// Most records on a page.
-pub const PAGE_MAX: u32 = 5_000;
 
 /// Which records are wanted, and where to go on.
 #[derive(Clone, Debug)]
@@ -27,12 +25,12 @@ pub struct Wanted {
 
 impl Wanted {
     /// Reads the names and the page of a listing.
-    pub fn read(names: Vec<String>, page: Option<pb::Page>) -> Self {
+    pub fn read(names: Vec<String>, page: Option<pb::Page>, most: usize) -> Self {
         let pb::Page { size, token } = page.unwrap_or_default();
         Self {
             names: names.into_iter().collect(),
             after: token,
-            size: page_size(size),
+            size: page_size(size, most),
         }
     }
 
@@ -62,10 +60,10 @@ impl Wanted {
     }
 }
 
-/// The size of a page.
-pub fn page_size(size: u32) -> usize {
-    let size = if size == 0 { PAGE } else { size.min(PAGE_MAX) };
-    size as usize
+/// The size of a page, which has at most so many records.
+pub fn page_size(size: u32, most: usize) -> usize {
+    let size = if size == 0 { PAGE } else { size };
+    (size as usize).min(most)
 }
 
 /// A page of nodes.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::decide::{Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
 use crate::engine::model::{Problem, ProblemKind, ResourceTable, TaskRecord, View};
+use crate::server::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::Failure;
 
@@ -13,20 +14,8 @@ use super::amounts::QuestionNames;
 use super::nodes::{Encoding, Nodes};
 use super::reader::{Declared, Reader};
 
-/// Most tasks of one question.
-pub const TASKS: usize = 10_000;
-/// Most plugins that one question names.
-pub const PLUGINS: usize = 64;
-/// Most task-node pairs that one question makes the server look at.
-pub const PAIRS: u64 = 100_000_000;
-/// Most task-node pairs in an answer that names nodes.
-pub const NAMED_PAIRS: u64 = 2_000_000;
-/// Most task-node pairs in an answer by slot.
-pub const SLOT_PAIRS: u64 = 8_000_000;
 /// Refused nodes shown per rejection when nothing is said.
 pub const SAMPLES: u32 = 3;
-/// Most refused nodes shown per rejection.
-pub const SAMPLES_MAX: u32 = 1_000;
 
 /// A question of Filter, and how its answer is to be written.
 #[derive(Debug)]
@@ -87,7 +76,7 @@ pub fn filter(
         detail,
     };
     let (question, encoding) = read(asked, nodes, table, declared)?;
-    check_size(&question, encoding, nodes.view, u64::MAX)?;
+    check_size(&question, encoding, nodes.view, u64::MAX, &declared.limits)?;
     Ok(FilterCall { question, encoding })
 }
 
@@ -129,7 +118,7 @@ pub fn score(
     } else {
         limit.map_or(u64::MAX, u64::from)
     };
-    check_size(&question, encoding, nodes.view, shown)?;
+    check_size(&question, encoding, nodes.view, shown, &declared.limits)?;
     let question = ScoreQuestion {
         question,
         with_filter,
@@ -155,18 +144,18 @@ fn read(
         tasks,
         resources,
         candidates,
-        plugins: plugins(asked.plugins)?,
+        plugins: plugins(asked.plugins, declared.limits.plugins)?,
         resource_fit: fit(asked.resource_fit)?,
-        samples: asked.samples.unwrap_or(SAMPLES).min(SAMPLES_MAX) as usize,
+        samples: (asked.samples.unwrap_or(SAMPLES) as usize).min(declared.limits.samples),
         detail: detail(asked.detail)?,
     };
     Ok((question, Encoding::read(asked.node_encoding)?))
 }
 
-fn plugins(names: Vec<String>) -> Result<Vec<Arc<str>>, Failure> {
-    if names.len() > PLUGINS {
-        let message = format!("plugins: {} names; the limit is {PLUGINS}", names.len());
-        return Err(Failure::exhausted("TOO_MANY_PLUGINS", message));
+fn plugins(names: Vec<String>, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
+    if names.len() > limit {
+        let message = format!("plugins: {} names", names.len());
+        return Err(Failure::limit("TOO_MANY_PLUGINS", "plugins", limit, &message));
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -208,22 +197,28 @@ pub fn width(question: &Question, view: &View) -> u64 {
     }
 }
 
-fn check_size(question: &Question, encoding: Encoding, view: &View, shown: u64) -> Result<(), Failure> {
+fn check_size(
+    question: &Question,
+    encoding: Encoding,
+    view: &View,
+    shown: u64,
+    limits: &EdgeLimits,
+) -> Result<(), Failure> {
     let (tasks, width) = (question.tasks.len() as u64, width(question, view));
     let (limit, name) = match encoding {
-        Encoding::Names => (NAMED_PAIRS, "named_pairs"),
-        Encoding::Slots => (SLOT_PAIRS, "slot_pairs"),
+        Encoding::Names => (limits.named_pairs, "named_pairs"),
+        Encoding::Slots => (limits.slot_pairs, "slot_pairs"),
     };
     for (pairs, limit, name) in [
-        (tasks.saturating_mul(width), PAIRS, "pairs"),
+        (tasks.saturating_mul(width), limits.pairs, "pairs"),
         (tasks.saturating_mul(width.min(shown)), limit, name),
     ] {
-        if pairs > limit {
+        if pairs > limit as u64 {
             let message = format!(
                 "{tasks} tasks on {width} nodes are too much for one call: send fewer tasks or candidates, set `limit`, \
-                 or ask for slots (limit `{name}` is {limit})"
+                 or ask for slots"
             );
-            return Err(Failure::exhausted("QUESTION_TOO_LARGE", message).with("limit", name));
+            return Err(Failure::limit("QUESTION_TOO_LARGE", name, limit, &message));
         }
     }
     Ok(())
@@ -282,11 +277,12 @@ type Tasks = Vec<Result<QuestionTask, Problem>>;
 
 /// Reads the tasks of a question. Fields of problems are relative to the task.
 fn tasks(tasks: Vec<pb::Task>, view: &View, declared: &Declared) -> Result<(Tasks, Arc<ResourceTable>), Failure> {
-    if tasks.len() > TASKS {
-        let message = format!("tasks: {} of them; the limit is {TASKS}", tasks.len());
-        return Err(Failure::exhausted("TOO_MANY_TASKS", message).with("limit", "tasks"));
+    let limit = declared.limits.tasks;
+    if tasks.len() > limit {
+        let message = format!("tasks: {} of them", tasks.len());
+        return Err(Failure::limit("TOO_MANY_TASKS", "tasks", limit, &message));
     }
-    let mut names = QuestionNames::new(view.resources());
+    let mut names = QuestionNames::new(view.resources(), declared.limits.question_resources);
     let mut reader = Reader::new(&mut names, declared);
     let mut distinct: BTreeSet<Nameless> = BTreeSet::new();
     let mut share = |task: Arc<TaskRecord>| {

@@ -6,28 +6,24 @@ use std::sync::Arc;
 
 use crate::engine::model::{Problem, ProblemKind, Texts};
 use crate::engine::plugin::PluginDef;
+use crate::server::limits::EdgeLimits;
 
 use super::amounts::Names;
 
-/// Longest name: a namespace, a slash and a name.
-pub const NAME_BYTES: usize = 253 + 1 + 253;
-/// Most labels or annotations sent with one record.
-pub const TEXTS: usize = 1_024;
-/// Longest label or annotation that is kept.
-pub const TEXT_BYTES: usize = 64 * 1024;
-
-/// Which labels and annotations plugins declare; nothing else is kept of records.
+/// What is read of records: labels and annotations that plugins declare, nothing else, and all within limits.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
     pub(super) task_annotations: Patterns,
     pub(super) job_annotations: Patterns,
     pub(super) queue_annotations: Patterns,
     pub(super) node_labels: Patterns,
+    /// The limits.
+    pub limits: EdgeLimits,
 }
 
 impl Declared {
     /// What the plugins of a registry declare.
-    pub fn by(registry: &[PluginDef]) -> Self {
+    pub fn by(registry: &[PluginDef], limits: EdgeLimits) -> Self {
         let gather =
             |of: fn(&PluginDef) -> &'static [&'static str]| Patterns(registry.iter().flat_map(of).copied().collect());
         Self {
@@ -35,6 +31,7 @@ impl Declared {
             job_annotations: gather(|row| row.job_annotations),
             queue_annotations: gather(|row| row.queue_annotations),
             node_labels: gather(|row| row.node_labels),
+            limits,
         }
     }
 }
@@ -125,8 +122,9 @@ impl<'a> Reader<'a> {
         if name.is_empty() {
             return Arc::default();
         }
-        if name.len() > NAME_BYTES {
-            let message = format!("{} bytes; the limit is {NAME_BYTES}", name.len());
+        let limit = self.declared.limits.name_bytes;
+        if name.len() > limit {
+            let message = format!("{} bytes; limit `name_bytes` is {limit}", name.len());
             self.problem(ProblemKind::Invalid, "NAME_TOO_LONG", field.to_owned(), message);
             return Arc::default();
         }
@@ -149,8 +147,13 @@ impl<'a> Reader<'a> {
         texts: BTreeMap<String, String>,
         declared: fn(&Declared) -> &Patterns,
     ) -> Texts {
-        if texts.len() > TEXTS {
-            let message = format!("{} of them; the limit is {TEXTS}", texts.len());
+        let EdgeLimits {
+            texts: limit,
+            text_bytes,
+            ..
+        } = self.declared.limits;
+        if texts.len() > limit {
+            let message = format!("{} of them; limit `texts` is {limit}", texts.len());
             self.problem(ProblemKind::Exhausted, "TOO_MANY_TEXTS", field.to_owned(), message);
             return Texts::default();
         }
@@ -160,8 +163,8 @@ impl<'a> Reader<'a> {
             .filter(|(name, _)| declared.hold(name))
             .map(|(name, text)| (name.into(), text.into()))
             .collect();
-        for (name, text) in kept.iter().filter(|(_, text)| text.len() > TEXT_BYTES) {
-            let message = format!("{} bytes; the limit is {TEXT_BYTES}", text.len());
+        for (name, text) in kept.iter().filter(|(_, text)| text.len() > text_bytes) {
+            let message = format!("{} bytes; limit `text_bytes` is {text_bytes}", text.len());
             self.problem(
                 ProblemKind::Exhausted,
                 "TEXT_TOO_LONG",

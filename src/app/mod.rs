@@ -1,5 +1,8 @@
 //! The composition root: builds state, services and listeners, and owns the order in which they stop.
 
+mod listen;
+mod policy_file;
+
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -11,19 +14,19 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 use crate::config::Config;
-use crate::server::convert::ground::DEFAULT_POLICY;
 use crate::server::probe::Probe;
-use crate::server::{BUILT_IN_POLICY, Edge, pb};
-use crate::state::{Origin, PolicyError, Reload, State, StateOptions, SystemClock};
-use crate::telemetry::{MeasureLayer, Metrics, ReloadOutcome};
+use crate::server::{AdmissionLayer, BUILT_IN_POLICY, Edge, pb};
+use crate::state::{Origin, PolicyError, State, StateOptions, SystemClock};
+use crate::telemetry::{MeasureLayer, Metrics};
 
-/// Calls under way on one connection.
-const CALLS_PER_CONNECTION: u32 = 256;
-/// A connection that is silent for so long is asked whether it lives.
-const KEEPALIVE: Duration = Duration::from_mins(1);
+use listen::{Incoming, Pages, Patience, SocketFile};
+
+pub use policy_file::PolicyFile;
+
+/// Connections of probes and metrics.
+const PAGES: usize = 64;
 
 /// Why a server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +36,14 @@ pub enum ServeError {
     Bind {
         /// The address.
         address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The Unix socket is taken, or its place is.
+    #[error("cannot listen on {}: {source}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
         /// Why.
         source: io::Error,
     },
@@ -68,11 +79,13 @@ pub enum ServeError {
 pub struct Bound {
     config: Config,
     grpc: TcpListener,
+    socket: Option<SocketFile>,
     http: TcpListener,
     grpc_address: SocketAddr,
     http_address: SocketAddr,
     state: Arc<State>,
     metrics: Arc<Metrics>,
+    policy_file: Option<(PolicyFile, Arc<str>)>,
 }
 
 /// Serves until `shutdown` completes, then drains.
@@ -89,23 +102,32 @@ pub async fn serve(config: Config, shutdown: impl Future<Output = ()> + Send + '
 /// The policy is refused, or an address cannot be had.
 pub async fn bind(config: Config) -> Result<Bound, ServeError> {
     let options = StateOptions {
-        limits: config.limits.clone(),
+        limits: config.limits.state.clone(),
         epoch: random(),
         expected_sources: config.expected_sources.clone(),
     };
     let state = State::start(options, Arc::new(SystemClock::default())).map_err(ServeError::Thread)?;
     let metrics = Arc::new(Metrics::new());
-    load_policy(&config, &state, &metrics).await?;
+    let policy_file = load_policy(&config, &state, &metrics).await?;
+    let socket = match &config.grpc_socket {
+        None => None,
+        Some(path) => Some(SocketFile::bind(path).await.map_err(|source| ServeError::Socket {
+            path: path.clone(),
+            source,
+        })?),
+    };
     let (grpc, grpc_address) = listen(config.grpc_address).await?;
     let (http, http_address) = listen(config.http_address).await?;
     Ok(Bound {
         config,
         grpc,
+        socket,
         http,
         grpc_address,
         http_address,
         state,
         metrics,
+        policy_file,
     })
 }
 
@@ -118,44 +140,32 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeE
     bind.await.map_err(|source| ServeError::Bind { address, source })
 }
 
-async fn load_policy(config: &Config, state: &State, metrics: &Metrics) -> Result<(), ServeError> {
-    let (document, origin) = match &config.policy_file {
-        None => (BUILT_IN_POLICY.to_owned(), Origin::BuiltIn),
-        Some(path) => match std::fs::read_to_string(path) {
-            Ok(document) => (document, Origin::File(path.display().to_string())),
-            Err(source) => {
-                let path = path.clone();
-                return Err(ServeError::PolicyFile { path, source });
-            }
-        },
+/// Loads the policy that serves from the start, and says what the file held, if it came from one.
+async fn load_policy(
+    config: &Config,
+    state: &State,
+    metrics: &Metrics,
+) -> Result<Option<(PolicyFile, Arc<str>)>, ServeError> {
+    let Some(path) = config.policy_file.clone() else {
+        let bring = policy_file::bring(
+            BUILT_IN_POLICY.into(),
+            config.compatibility,
+            Origin::BuiltIn,
+            state,
+            metrics,
+        );
+        return bring.await.map(|()| None).map_err(ServeError::Policy);
     };
-    let reload = Reload {
-        name: Arc::from(DEFAULT_POLICY),
-        document: document.into(),
-        expected_version: None,
-        dry_run: false,
-        strict: false,
-        compatibility: config.compatibility,
-        origin,
-    };
-    let reloaded = state.reload_policy(reload).await;
-    metrics.reloaded(ReloadOutcome::of(&reloaded));
-    match reloaded {
-        Ok(reloaded) => {
-            for warning in reloaded.version.report.warnings() {
-                tracing::warn!(%warning, "policy");
-            }
-            Ok(())
-        }
-        Err(error) => {
-            if let PolicyError::Refused(refusal) = &error {
-                for fault in refusal.report.faults() {
-                    tracing::error!(%fault, "policy");
-                }
-            }
-            Err(ServeError::Policy(error))
-        }
-    }
+    let most = config.limits.state.policy_bytes;
+    let file = PolicyFile::new(path, config.policy_poll, config.compatibility, most);
+    let content = file.read().map_err(|source| ServeError::PolicyFile {
+        path: file.path().to_owned(),
+        source,
+    })?;
+    file.bring(Arc::clone(&content), false, state, metrics)
+        .await
+        .map_err(ServeError::Policy)?;
+    Ok(Some((file, content)))
 }
 
 /// A number that no other start of the process is likely to have.
@@ -188,28 +198,43 @@ impl Bound {
         let Self {
             config,
             grpc,
+            socket,
             http,
             grpc_address,
             http_address,
             state,
             metrics,
+            policy_file,
         } = self;
         let (drain, draining) = watch::channel(false);
         let (stop, stopping) = watch::channel(false);
         let edge = Edge::new(
             Arc::clone(&state),
             Arc::clone(&metrics),
-            config.messages,
+            config.limits.edge.clone(),
             draining.clone(),
             random(),
         );
         let probe = Probe {
-            state,
+            state: Arc::clone(&state),
             metrics: Arc::clone(&metrics),
+            work: Arc::clone(edge.work()),
+            policy_file: policy_file.as_ref().map(|(file, _)| file.clone()),
             expected_sources: config.expected_sources.clone(),
-            draining,
+            draining: draining.clone(),
         };
-        let mut grpc = spawn_grpc(grpc, &edge, metrics, probe.clone(), stopping)?;
+        tokio::spawn(policy_file::follow(policy_file, state, Arc::clone(&metrics), draining));
+        let patience = Patience {
+            greeting: config.keepalive_timeout,
+            silence: None,
+            stalled: config.limits.edge.stalled,
+        };
+        let most = config.limits.edge.connections;
+        let incoming = Incoming::new(grpc, socket, most, patience, Arc::clone(&metrics));
+        let mut grpc = spawn_grpc(&config, incoming, &edge, metrics, probe.clone(), stopping)?;
+        // A prober asks again on a connection of its own if this one was closed for its silence.
+        let silence = Some(config.keepalive);
+        let http = Pages::new(http, PAGES, Patience { silence, ..patience });
         let (quit, quitting) = watch::channel(false);
         let mut http = tokio::spawn(async move {
             let quitting = turned(quitting);
@@ -236,7 +261,8 @@ impl Bound {
 type GrpcTask = JoinHandle<Result<(), tonic::transport::Error>>;
 
 fn spawn_grpc(
-    listener: TcpListener,
+    config: &Config,
+    incoming: Incoming,
     edge: &Arc<Edge>,
     metrics: Arc<Metrics>,
     probe: Probe,
@@ -251,15 +277,15 @@ fn spawn_grpc(
         .map_err(|error| ServeError::Reflection(error.to_string()))?;
     tokio::spawn(probe.follow(reporter));
     let server = Server::builder()
-        .max_concurrent_streams(CALLS_PER_CONNECTION)
-        .http2_keepalive_interval(Some(KEEPALIVE))
+        .max_concurrent_streams(u32::try_from(config.limits.edge.connection_calls).unwrap_or(u32::MAX))
+        .http2_keepalive_interval(Some(config.keepalive))
+        .http2_keepalive_timeout(Some(config.keepalive_timeout))
         .http2_adaptive_window(Some(true))
         .layer(MeasureLayer(metrics))
+        .layer(AdmissionLayer::new(&config.limits.edge))
         .add_routes(edge.routes())
         .add_service(health)
         .add_service(reflection);
-    // The server's own setting is for listeners that it opens: without this an answer can wait 40 ms for an ACK.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     Ok(tokio::spawn(
         server.serve_with_incoming_shutdown(incoming, turned(stopping)),
     ))

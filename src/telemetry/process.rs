@@ -1,0 +1,42 @@
+//! Figures of the process itself, from the kernel.
+
+use std::fs;
+
+/// What the kernel says of this process. Where it does not say it, figures are absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Process {
+    /// Memory in use, in bytes.
+    pub(super) resident_bytes: Option<u64>,
+    /// Processor time used, in seconds.
+    pub(super) cpu_seconds: Option<f64>,
+    /// Threads.
+    pub(super) threads: Option<u64>,
+    /// Files, sockets included, that are open.
+    pub(super) open_files: Option<u64>,
+}
+
+/// Kernel ticks per second, as user space sees them on every Linux.
+const TICKS: f64 = 100.0;
+/// Fields of `stat` behind the command, which may hold blanks: user time, system time, threads.
+const FIELDS: [usize; 3] = [11, 12, 17];
+
+impl Process {
+    /// Asks the kernel.
+    pub(super) fn now() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = resident.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map(|(_, fields)| fields.split_whitespace().collect())
+            .unwrap_or_default();
+        let [user, system, threads] = FIELDS.map(|at| fields.get(at).and_then(|field| field.parse::<u64>().ok()));
+        Self {
+            resident_bytes: kibibytes.map(|kibibytes| kibibytes * 1_024),
+            cpu_seconds: user.zip(system).map(|(user, system)| (user + system) as f64 / TICKS),
+            threads,
+            open_files: fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as u64),
+        }
+    }
+}
