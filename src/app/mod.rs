@@ -224,17 +224,8 @@ impl Bound {
             draining: draining.clone(),
         };
         tokio::spawn(policy_file::follow(policy_file, state, Arc::clone(&metrics), draining));
-        let patience = Patience {
-            greeting: config.keepalive_timeout,
-            silence: None,
-            stalled: config.limits.edge.stalled,
-        };
-        let most = config.limits.edge.connections;
-        let incoming = Incoming::new(grpc, socket, most, patience, Arc::clone(&metrics));
+        let (incoming, http) = listeners(&config, grpc, socket, http, &metrics);
         let mut grpc = spawn_grpc(&config, incoming, &edge, metrics, probe.clone(), stopping)?;
-        // A prober asks again on a connection of its own if this one was closed for its silence.
-        let silence = Some(config.keepalive);
-        let http = Pages::new(http, PAGES, Patience { silence, ..patience });
         let (quit, quitting) = watch::channel(false);
         let mut http = tokio::spawn(async move {
             let quitting = turned(quitting);
@@ -256,6 +247,30 @@ impl Bound {
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+fn listeners(
+    config: &Config,
+    grpc: TcpListener,
+    socket: Option<SocketFile>,
+    http: TcpListener,
+    metrics: &Arc<Metrics>,
+) -> (Incoming, Pages) {
+    let patience = Patience {
+        greeting: config.keepalive_timeout,
+        silence: None,
+        stalled: config.limits.edge.stalled,
+    };
+    let incoming = Incoming::new(
+        grpc,
+        socket,
+        config.limits.edge.connections,
+        patience,
+        Arc::clone(metrics),
+    );
+    // A prober asks again on a connection of its own if this one was closed for its silence.
+    let silence = Some(config.keepalive);
+    (incoming, Pages::new(http, PAGES, Patience { silence, ..patience }))
 }
 
 type GrpcTask = JoinHandle<Result<(), tonic::transport::Error>>;

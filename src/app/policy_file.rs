@@ -201,7 +201,7 @@ impl Hangup {
             tracing::info!("SIGHUP");
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -114,7 +114,14 @@ impl clap::Args for ServeArgs {
 
 fn flag(setting: Setting) -> Arg {
     let default = setting.show(&Config::default());
+    let short: &[&'static str] = match setting.name {
+        "grpc_address" => &["listen"],
+        "http_address" => &["http"],
+        "policy_file" => &["policy"],
+        _ => &[],
+    };
     let arg = Arg::new(setting.name)
+        .visible_aliases(short.iter().copied())
         .long(setting.flag())
         .env(setting.variable())
         .hide_env_values(true)
@@ -283,15 +290,12 @@ fn read_file(path: &Path, faults: &mut Vec<Fault>) -> Given {
             faults.push(fault(key.mark, &name, message));
             continue;
         };
-        match values(&node.value) {
-            Some(values) => {
-                let place = Place::File(path.to_owned(), node.mark);
-                given.insert(setting.name, (place, values));
-            }
-            None => {
-                let message = format!("{} is no value of a setting", node.value.kind());
-                faults.push(fault(node.mark, setting.name, message));
-            }
+        if let Some(values) = values(&node.value) {
+            let place = Place::File(path.to_owned(), node.mark);
+            given.insert(setting.name, (place, values));
+        } else {
+            let message = format!("{} is no value of a setting", node.value.kind());
+            faults.push(fault(node.mark, setting.name, message));
         }
     }
     given

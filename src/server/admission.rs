@@ -114,22 +114,22 @@ where
         Box::pin(async move {
             let answer = match patience {
                 None => call.await?,
-                Some(patience) => match tokio::time::timeout(patience, call).await {
-                    Ok(answer) => answer?,
-                    Err(_) => {
-                        let message = "the caller's deadline is past; the work was given up";
-                        return Ok(refusal(Failure::new(
-                            Code::DeadlineExceeded,
-                            "DEADLINE_EXCEEDED",
-                            message,
-                        )));
-                    }
-                },
+                Some(patience) => {
+                    let Ok(answer) = tokio::time::timeout(patience, call).await else {
+                        return Ok(too_late());
+                    };
+                    answer?
+                }
             };
             let answer = layer.in_own_words(answer);
             Ok(answer.map(|body| Body::new(Held { body, _permit: permit })))
         })
     }
+}
+
+fn too_late() -> Response<Body> {
+    let message = "the caller's deadline is past; the work was given up";
+    refusal(Failure::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message))
 }
 
 fn refusal(failure: Failure) -> Response<Body> {

@@ -6,6 +6,7 @@ mod error;
 mod index;
 mod limits;
 mod names;
+mod origin;
 mod policies;
 mod session;
 mod sources;
@@ -26,7 +27,8 @@ pub use clock::{Clock, SystemClock};
 pub use error::{PolicyError, StateError};
 pub use limits::Limits;
 pub use names::ResourceNames;
-pub use policies::{Origin, PolicyVersion, Refusal, Reload, Reloaded, Rollback, hash};
+pub use origin::Origin;
+pub use policies::{PolicyVersion, Refusal, Reload, Reloaded, Rollback, hash};
 pub use session::{OpenSession, Opened, SessionGround, Stepped};
 pub use sources::SourceStatus;
 

@@ -62,7 +62,7 @@ where
         let answer = span.in_scope(|| self.inner.call(request));
         let measured = async move {
             let answer = answer.await;
-            call.answered(answer.as_ref().ok().map(|answer| answer.headers()));
+            call.answered(answer.as_ref().ok().map(Response::headers));
             answer
         };
         Box::pin(measured.instrument(span))
