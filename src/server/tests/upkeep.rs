@@ -107,7 +107,7 @@ async fn a_refused_policy_leaves_the_old_one_serving_and_says_so_everywhere() {
     assert!(text.contains("[+] reload/default: "), "{text}");
     let (_, metrics) = server.get("/metrics").await;
     assert!(
-        metrics.contains("pumice_policy_reloads_total{outcome=\"refused\"} 1"),
+        metrics.contains("pumice_policy_reloads_total{origin=\"rpc\",outcome=\"refused\"} 1"),
         "{metrics}"
     );
     assert!(
