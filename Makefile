@@ -8,7 +8,7 @@ BUF_VERSION := 1.75.0
 BUF_HOME := .cache/buf
 BUF := $(BUF_HOME)/node_modules/.bin/buf
 
-.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc release ci rust clean
+.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc release dist ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ doc: rust ## Build the reference, warnings are errors
 
 release: rust ## Build target/release/pumice
 	$(CARGO) build --locked --release
+
+dist: rust ## Build target/dist/pumice: optimised across crates, stripped
+	$(CARGO) build --locked --profile dist
 
 ci: ## All of it, as a build machine does
 	@.ci/run
