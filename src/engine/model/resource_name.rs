@@ -110,7 +110,7 @@ pub enum AmountError {
 
 impl AmountError {
     /// The error for an amount that does not fit in 64 bits.
-    pub(crate) fn too_large(unit: Unit, name: &str, amount: i128) -> Self {
+    pub fn too_large(unit: Unit, name: &str, amount: i128) -> Self {
         Self::TooLarge {
             name: name.to_owned(),
             quantity: format_in(unit, name, amount),
