@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::allocation::{Mean, Strategy};
 use super::effective::map;
-use super::names::{check_list, comma_list};
+use super::names::{check_list, check_sizes, comma_list};
 use crate::engine::model::{Chunk, TaskClass, View};
 use crate::engine::plugin::{Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
 use crate::engine::policy::{Arguments, Compatibility, Report, Value, code};
@@ -58,6 +58,7 @@ fn compile(arguments: &Arguments, _: Compatibility, report: &mut Report) -> Arc<
             warn(arguments, RESOURCES, &message, report);
         }
     }
+    check_sizes(weight, weights.values().copied(), &arguments.at(), report);
     arguments.warn_unknown(report, DEF.name, |key| match key.strip_prefix(RESOURCE_PREFIX) {
         Some(name) => weights.contains_key(name) && !["cpu", "memory"].contains(&name),
         None => [WEIGHT, CPU, MEMORY, RESOURCES].contains(&key),

@@ -30,3 +30,12 @@ pub(super) fn check_name(name: &str, at: &At, report: &mut Report) {
         report.warning(code::ARGUMENT_IGNORED, at, message);
     }
 }
+
+/// Warns of weights so large that the reference's 64-bit arithmetic, which is reproduced, wraps around.
+pub(super) fn check_sizes(plugin_weight: i64, weights: impl IntoIterator<Item = i64>, at: &At, report: &mut Report) {
+    let sum = weights.into_iter().try_fold(0, i64::checked_add);
+    if plugin_weight.checked_mul(100).is_none() || sum.is_none() {
+        let message = "the weights are so large that scores wrap around at 64 bits";
+        report.warning(code::ARGUMENT_IGNORED, at, message);
+    }
+}

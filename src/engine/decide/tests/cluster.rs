@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::engine::decide::{Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
+use crate::engine::decide::{self, Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
 use crate::engine::model::quantity::Quantity;
 use crate::engine::model::resource_name::{ResourceKind, amount};
 use crate::engine::model::{Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, Texts, View};
-use crate::engine::policy::{Compatibility, CompileOptions, Compiled, compile};
+use crate::engine::policy::{Compatibility, CompileOptions, Compiled, Policy, compile};
 
 /// Names and quantities, read as a client's would be: what nobody counts is left out.
 pub(crate) fn amounts<'a>(
@@ -92,4 +92,11 @@ pub(crate) fn policy(plugins: &str, compatibility: Compatibility) -> Compiled {
         ..CompileOptions::default()
     };
     compile(&document, &options).unwrap_or_else(|report| panic!("{document}\n{:?}", report.findings))
+}
+
+/// The parts of the first task's scores, by name.
+pub(crate) fn parts(view: &View, policy: &Policy, question: &ScoreQuestion) -> Vec<(&'static str, Vec<f64>)> {
+    let sheet = decide::score(view, policy, question).unwrap().remove(0).unwrap();
+    let parts = sheet.answer.parts.iter();
+    parts.map(|part| (part.part, part.scores.clone())).collect()
 }

@@ -1,6 +1,11 @@
 //! Tests of Filter and Score.
 
 mod cluster;
+mod compatibility;
+mod findings;
+mod plain;
+mod questions;
+mod seeds;
 #[cfg(feature = "server")]
 mod tiers;
 #[cfg(feature = "server")]

@@ -6,7 +6,7 @@ use super::arguments::Reading;
 use crate::engine::model::{CHUNK, Chunk, ResourceId, ResourceTable, TaskClass, Vector};
 use crate::engine::plugin::Scores;
 use crate::engine::plugins::effective::{entry, map};
-use crate::engine::plugins::names::{check_list, comma_list};
+use crate::engine::plugins::names::{check_list, check_sizes, comma_list};
 use crate::engine::policy::{ArgumentMap, At, Value, code};
 
 /// Up to so many scarce resources a table is used: one entry per set of them.
@@ -54,6 +54,8 @@ impl Sra {
     ) -> Self {
         let listed: Vec<String> = comma_list(resources).map(str::to_owned).collect();
         check_list(&listed, at, reading.report);
+        let weight_of = |name: &String| given.get(name).copied().filter(|weight| *weight >= 0).unwrap_or(1);
+        check_sizes(weight, listed.iter().map(weight_of), at, reading.report);
         let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
         for (name, weight) in given {
             if !listed.contains(name) {
@@ -62,7 +64,6 @@ impl Sra {
                 warn(format!("the negative weight of `{name}` counts as 1"));
             }
         }
-        let weight_of = |name: &String| given.get(name).copied().filter(|weight| *weight >= 0).unwrap_or(1);
         let weights = listed.iter().map(|name| (name.clone(), weight_of(name))).collect();
         let sra = Self {
             weight,

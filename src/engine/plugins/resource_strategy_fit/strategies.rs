@@ -7,7 +7,7 @@ use crate::engine::model::resource_name::ResourceKind;
 use crate::engine::model::{Problem, ProblemKind, TaskClass};
 use crate::engine::plugins::allocation::{Mean, Strategy};
 use crate::engine::plugins::effective::{entry, map};
-use crate::engine::plugins::names::check_name;
+use crate::engine::plugins::names::{check_name, check_sizes};
 use crate::engine::policy::{Argument, ArgumentMap, Arguments, Compatibility, Value, code};
 
 /// Argument: the weight of the part.
@@ -63,6 +63,8 @@ impl Strategies {
         if let (Some(resources), true) = (&resources, choices.is_empty()) {
             reading.warn(resources, "no usable entry is left: this part scores 0 on every node");
         }
+        let weights = choices.iter().map(|(_, choice)| choice.weight);
+        check_sizes(weight, weights, &arguments.at(), reading.report);
         Self {
             weight,
             choices,
