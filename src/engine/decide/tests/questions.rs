@@ -271,10 +271,10 @@ fn parts_and_plugins_are_told_apart() {
     question.with_parts = false;
     assert_eq!(names(&score(&view, &compiled, &question)), [] as [&str; 0]);
     question.question.plugins = vec!["binpack".into(), "resource-strategy-fit".into()];
-    let named = score(&view, &compiled, &question);
-    assert_eq!(names(&named), ["binpack/", "resource-strategy-fit/"]);
-    let sums = named.parts[0].scores.iter().zip(&named.parts[1].scores);
-    assert!(sums.map(|(a, b)| a + b).eq(named.totals.iter().copied()));
+    let asked = score(&view, &compiled, &question);
+    assert_eq!(names(&asked), ["binpack/", "resource-strategy-fit/"]);
+    let sums = asked.parts[0].scores.iter().zip(&asked.parts[1].scores);
+    assert!(sums.map(|(a, b)| a + b).eq(asked.totals.iter().copied()));
     question.with_parts = true;
     assert_eq!(
         names(&score(&view, &compiled, &question)),
@@ -286,10 +286,9 @@ fn parts_and_plugins_are_told_apart() {
 fn equal_tasks_are_judged_once_and_items_fail_alone() {
     let (view, mut question) = cluster();
     let compiled = policy(PLUGINS, Corrected);
-    let first = question.tasks[0].clone();
     let problem = Problem::new(ProblemKind::Invalid, "INVALID_QUANTITY", "requests", "no number");
     question.tasks.push(Err(problem.clone()));
-    let mut other = first.clone().unwrap();
+    let mut other = question.tasks[0].clone().unwrap();
     let mut record = (*other.task).clone();
     record.name = "default/other".into();
     other.task = record.into();

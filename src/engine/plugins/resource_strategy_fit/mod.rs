@@ -70,7 +70,14 @@ fn compile(arguments: &Arguments, compatibility: Compatibility, report: &mut Rep
         proportional = proportional.or(old_proportional);
     }
     let known = |key: &str| {
-        [strategies::WEIGHT, strategies::RESOURCES, SRA, PROPORTIONAL].contains(&key)
+        [
+            strategies::WEIGHT,
+            strategies::RESOURCES,
+            strategies::NO_RESOURCES,
+            SRA,
+            PROPORTIONAL,
+        ]
+        .contains(&key)
             || (corrected && legacy::is_flat_key(key))
     };
     arguments.warn_unknown(reading.report, NAME, known);

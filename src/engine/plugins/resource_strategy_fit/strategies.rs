@@ -15,6 +15,10 @@ pub(super) const WEIGHT: &str = "resourceStrategyFitWeight";
 /// Argument: strategies and weights by resource.
 pub(super) const RESOURCES: &str = "resources";
 
+/// Argument of ours, in effective documents: `resources` is empty because no entry was usable, and means no resource
+/// rather than the defaults.
+pub(super) const NO_RESOURCES: &str = "pumice.noResources";
+
 /// The weight of the part if the policy does not say.
 const DEFAULT_WEIGHT: i64 = 10;
 
@@ -51,7 +55,9 @@ impl Strategies {
             }
         }
         let compatibility = reading.compatibility;
-        let choices = if block.as_ref().is_none_or(ArgumentMap::is_empty) {
+        let none = arguments.get(NO_RESOURCES);
+        let none = none.and_then(|none| none.decode_bool(reading.report)).unwrap_or(false);
+        let choices = if !none && block.as_ref().is_none_or(ArgumentMap::is_empty) {
             let default = |name: &str| {
                 let (strategy, weight) = (Strategy::Least, 1);
                 (name.to_owned(), Choice { strategy, weight })
@@ -60,7 +66,7 @@ impl Strategies {
         } else {
             Patterns::new(entries, compatibility)
         };
-        if let (Some(resources), true) = (&resources, choices.is_empty()) {
+        if let (Some(resources), true) = (&resources, choices.is_empty() && !none) {
             reading.warn(resources, "no usable entry is left: this part scores 0 on every node");
         }
         let weights = choices.iter().map(|(_, choice)| choice.weight);
@@ -77,7 +83,7 @@ impl Strategies {
         self.weight > 0
     }
 
-    /// The two arguments as they take effect. A map that lost all its entries stands empty: nothing scores.
+    /// The arguments that say the same.
     pub(super) fn effective(&self) -> Vec<(String, Value)> {
         let choices = self.choices.iter().map(|(key, choice)| {
             let strategy = match choice.strategy {
@@ -90,7 +96,11 @@ impl Strategies {
             ];
             entry(key, map(fields))
         });
-        vec![entry(WEIGHT, Value::Int(self.weight)), entry(RESOURCES, map(choices))]
+        let mut arguments = vec![entry(WEIGHT, Value::Int(self.weight)), entry(RESOURCES, map(choices))];
+        if self.choices.is_empty() {
+            arguments.push(entry(NO_RESOURCES, Value::Bool(true)));
+        }
+        arguments
     }
 
     /// Ready for a task class. What upstream passes over in a pod's annotations is a problem under `corrected`, and goes
