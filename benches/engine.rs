@@ -3,8 +3,6 @@
 //! Throughput counts nodes, so that the time of one node can be read off: 100 Melem/s are 10 ns per node.
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
-#![expect(clippy::expect_used, reason = "a bench that cannot set its scene up has to stop")]
-
 use std::sync::Arc;
 use std::time::Duration;
 
