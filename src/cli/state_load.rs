@@ -105,8 +105,8 @@ fn refusal(refused: &[String]) -> Failure {
         lines.push(format!("… and {} more", refused.len() - REFUSED_SHOWN));
     }
     lines.push(format!(
-        "error: {} records were refused; the others were taken",
-        refused.len()
+        "error: {} refused; the others were taken",
+        output::count(refused.len(), "record")
     ));
     Failure::said(lines.join("\n"))
 }

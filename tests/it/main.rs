@@ -1,6 +1,8 @@
 //! All integration tests, in one crate.
 
 #[cfg(test)]
+mod command_line;
+#[cfg(test)]
 mod publishing;
 #[cfg(test)]
 mod rebuild;

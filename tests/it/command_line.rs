@@ -1,0 +1,168 @@
+//! The command line against a server in this process: what people see, and what scripts get.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::Server;
+
+const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
+const PROPORTIONAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/proportional.yaml");
+
+/// Runs `pumice` against a server; `None`: one that is not there.
+fn pumice(server: Option<&Server>, arguments: &[&str]) -> Output {
+    let address = server.map_or_else(|| "127.0.0.1:1".to_owned(), |server| server.grpc.to_string());
+    Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(arguments)
+        .env("PUMICE_SERVER", address)
+        .output()
+        .unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs `pumice`, which must succeed.
+fn said(server: &Server, arguments: &[&str]) -> String {
+    let output = pumice(Some(server), arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", err(&output));
+    out(&output)
+}
+
+#[test]
+fn a_dump_and_a_policy_give_an_answer() {
+    let server = Server::start();
+    let loaded = said(&server, &["state", "load", DUMP]);
+    assert!(loaded.contains("sent 4 nodes, 1 queue, 1 job, 4 tasks"), "{loaded}");
+    said(&server, &["policy", "push", PROPORTIONAL]);
+    let filtered = said(&server, &["filter", "--cpu", "8", "--memory", "8G"]);
+    assert!(filtered.contains("2 of 4 nodes passed"), "{filtered}");
+    assert!(filtered.contains("passed: cpu-1, cpu-2\n"), "{filtered}");
+    // 64 − 8 used leave 56 idle cores; 7 idle GPUs keep 56.
+    assert!(
+        filtered.contains("gpu-1: requested cpu 8 cores, idle cpu 56 cores"),
+        "{filtered}"
+    );
+    assert!(filtered.contains("the node is not ready"), "{filtered}");
+}
+
+#[test]
+fn answers_come_as_protobuf_json() {
+    let server = Server::start();
+    said(&server, &["state", "load", DUMP, "--output", "json"]);
+    let text = said(
+        &server,
+        &["score", "--task", "train/bert-worker-1", "--parts", "-o", "json"],
+    );
+    let reply: Value = serde_json::from_str(&text).unwrap();
+    let item = &reply["answer"]["items"][0];
+    assert_eq!(item["nodes"]["names"], serde_json::json!(["gpu-1"]));
+    assert_eq!(item["filter"]["fitCount"], 1);
+    // cpu: (64 − 16) / 64 · 1; GPUs: (1 + 1) · 2 / 8; over 3, times 100 · 10.
+    assert!(
+        (item["totals"][0].as_f64().unwrap() - 1250.0 / 3.0).abs() < 1e-9,
+        "{item}"
+    );
+    let nodes: Value = serde_json::from_str(&said(&server, &["state", "show", "nodes", "-o", "json"])).unwrap();
+    assert_eq!(nodes["nodes"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn listings_are_tables() {
+    let server = Server::start();
+    said(&server, &["state", "load", DUMP]);
+    for (kind, line) in [
+        ("nodes", "nvidia.com/gpu: 1 / 8"),
+        ("queues", "research  file    open"),
+        ("jobs", "train/bert  file    research  inqueue"),
+        ("tasks", "web/old-0            file                releasing  cpu-2"),
+    ] {
+        let table = said(&server, &["state", "show", kind]);
+        assert!(table.contains(line), "{table}");
+    }
+    let server_info = said(&server, &["state", "show"]);
+    assert!(server_info.contains("file    yes"), "{server_info}");
+}
+
+#[test]
+fn loading_again_replaces_and_another_source_is_refused_record_by_record() {
+    let server = Server::start();
+    said(&server, &["state", "load", DUMP]);
+    said(&server, &["state", "load", DUMP]);
+    let output = pumice(Some(&server), &["state", "load", DUMP, "--source", "other"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("refused: node cpu-1: "), "{}", err(&output));
+    assert!(err(&output).contains("10 records refused"), "{}", err(&output));
+}
+
+#[test]
+fn policies_are_checked_pushed_read_and_rolled_back() {
+    let server = Server::start();
+    let broken = std::env::temp_dir().join(format!("pumice-broken-{}.yaml", std::process::id()));
+    std::fs::write(
+        &broken,
+        "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n    enableNodeOrder: 7\n",
+    )
+    .unwrap();
+    let broken = broken.to_str().unwrap();
+    let checked = pumice(None, &["policy", "check", broken]);
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(
+        out(&checked).contains(":5:22: fault WRONG_TYPE: tiers[0].plugins[0].enableNodeOrder"),
+        "{}",
+        out(&checked)
+    );
+    assert_eq!(pumice(None, &["policy", "check", PROPORTIONAL]).status.code(), Some(0));
+    let pushed = pumice(Some(&server), &["policy", "push", broken]);
+    assert_eq!(pushed.status.code(), Some(1));
+    assert!(err(&pushed).contains("5:22: fault WRONG_TYPE"), "{}", err(&pushed));
+    std::fs::remove_file(broken).unwrap();
+
+    assert!(said(&server, &["policy", "push", PROPORTIONAL, "--dry-run"]).contains("nothing was changed"));
+    assert!(said(&server, &["policy", "push", PROPORTIONAL]).contains("version 2"));
+    let stale = pumice(
+        Some(&server),
+        &["policy", "push", PROPORTIONAL, "--expected-version", "1"],
+    );
+    assert_eq!(stale.status.code(), Some(1), "{}", err(&stale));
+    assert!(said(&server, &["policy", "get", "--effective"]).contains("proportional:\n        enable: true"));
+    assert!(said(&server, &["policy", "rollback"]).contains("version 3"));
+    assert_eq!(said(&server, &["policy", "history"]).lines().count(), 4);
+}
+
+#[test]
+fn exit_codes_tell_refusal_from_misuse() {
+    assert_eq!(pumice(None, &["score"]).status.code(), Some(2));
+    assert_eq!(
+        pumice(None, &["score", "--cpu", "1", "--no-such-flag"]).status.code(),
+        Some(2)
+    );
+    let unreachable = pumice(None, &["score", "--cpu", "1"]);
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(err(&unreachable).contains("pumice serve"), "{}", err(&unreachable));
+    let server = Server::start();
+    let output = pumice(Some(&server), &["filter", "--cpu", "4x"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("tasks[0].requests.items[cpu]"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn the_demo_shows_what_it_promises() {
+    let output = Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .arg("demo")
+        .env_remove("PUMICE_OPENB")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}\n{}", out(&output), err(&output));
+    assert!(out(&output).contains("checks passed, 0 failed"), "{}", out(&output));
+    assert!(!out(&output).contains("WRONG"), "{}", out(&output));
+}
