@@ -211,8 +211,13 @@ fn misplaced(source: &Source, batch: &Batch) -> Option<(ResyncReason, String)> {
             "a source begins with a snapshot".to_owned(),
         ));
     }
-    let missing = || format!("expected {}, got {}", source.sequence + 1, batch.sequence);
-    let follows = batch.source_epoch == source.epoch && batch.sequence == source.sequence + 1;
+    // A snapshot may come with any number, the largest too: then nothing can follow it in this epoch.
+    let next = source.sequence.checked_add(1);
+    let missing = || match next {
+        Some(next) => format!("expected {next}, got {}", batch.sequence),
+        None => "the numbers of this source epoch are used up".to_owned(),
+    };
+    let follows = batch.source_epoch == source.epoch && Some(batch.sequence) == next;
     let repeated = batch.source_epoch == source.epoch && batch.sequence <= source.sequence;
     if repeated {
         return None;
@@ -221,7 +226,7 @@ fn misplaced(source: &Source, batch: &Batch) -> Option<(ResyncReason, String)> {
     if delta {
         return (!follows).then(|| (ResyncReason::Gap, missing()));
     }
-    if batch.part > 1 && !(follows && batch.part == part + 1) {
+    if batch.part > 1 && !(follows && Some(batch.part) == part.checked_add(1)) {
         let message = format!("part {} of a snapshot came without the part before it", batch.part);
         return Some((ResyncReason::Gap, message));
     }
