@@ -92,6 +92,13 @@ impl Reader<'_> {
     }
 
     fn amount(&mut self, field: &'static str, name: &str, text: &str) -> Option<(ResourceId, i64)> {
+        let limit = self.declared.limits.name_bytes;
+        if name.len() > limit {
+            // Names that become known stay in memory for good, and faults repeat them.
+            let message = format!("a resource name of {} bytes; limit `name_bytes` is {limit}", name.len());
+            self.problem(ProblemKind::Invalid, "NAME_TOO_LONG", format!("{field}.items"), message);
+            return None;
+        }
         let known = self.names.known(name);
         let place = || format!("{field}.items[{name}]");
         if known.is_none() && ResourceKind::of(name) == ResourceKind::Uncounted {
