@@ -76,6 +76,8 @@ pub struct Stepped {
     pub applied_through: u64,
     /// What the changes of this step did.
     pub outcome: Outcome,
+    /// Some changes had been applied before: what they did is not in `outcome`, and may never have reached the caller.
+    pub repeated: bool,
     _busy: Busy,
 }
 
@@ -83,7 +85,6 @@ pub struct Stepped {
 struct Inner {
     cycle: Cycle,
     applied: u64,
-    savepoints: usize,
 }
 
 #[derive(Debug)]
@@ -178,11 +179,7 @@ impl Sessions {
             name: Arc::clone(&name),
             policy: Arc::clone(&policy),
             revision,
-            inner: ArcSwap::from_pointee(Inner {
-                cycle,
-                applied: 0,
-                savepoints: 0,
-            }),
+            inner: ArcSwap::from_pointee(Inner { cycle, applied: 0 }),
             changing: Mutex::new(()),
             opened: now,
             lease,
@@ -286,7 +283,7 @@ impl Sessions {
     /// Applies changes that are new, all or none, and shows the session as it then stands.
     fn step(&self, name: &str, after: u64, changes: &[Change]) -> Result<Stepped, StateError> {
         let busy = self.find(name)?;
-        let mut outcome = Outcome::default();
+        let (mut outcome, mut repeated) = (Outcome::default(), false);
         let inner = if changes.is_empty() {
             let inner = busy.0.inner.load_full();
             if inner.applied != after {
@@ -297,7 +294,7 @@ impl Sessions {
             }
             inner
         } else {
-            self.change(&busy.0, after, changes, &mut outcome)?
+            self.change(&busy.0, after, changes, (&mut outcome, &mut repeated))?
         };
         Ok(Stepped {
             view: inner.cycle.view().clone(),
@@ -305,6 +302,7 @@ impl Sessions {
             revision: busy.0.revision,
             applied_through: inner.applied,
             outcome,
+            repeated,
             _busy: busy,
         })
     }
@@ -314,7 +312,7 @@ impl Sessions {
         session: &Session,
         after: u64,
         changes: &[Change],
-        outcome: &mut Outcome,
+        (outcome, repeated): (&mut Outcome, &mut bool),
     ) -> Result<Arc<Inner>, StateError> {
         let _changing = match session.changing.try_lock() {
             Ok(guard) => guard,
@@ -342,12 +340,14 @@ impl Sessions {
             });
         }
         let skip = usize::try_from(applied - after).unwrap_or(usize::MAX);
+        *repeated = skip > 0;
         let new = changes.get(skip..).unwrap_or_default();
-        let savepoints = inner.savepoints
-            + new
-                .iter()
-                .filter(|change| matches!(change, Change::Savepoint(_)))
-                .count();
+        // Those that the changes take back on their way are not counted off: nothing may grow beyond the bound meanwhile.
+        let more = new
+            .iter()
+            .filter(|change| matches!(change, Change::Savepoint(_)))
+            .count();
+        let savepoints = inner.cycle.marks() + more;
         if savepoints > self.limits.session_savepoints {
             let message = format!("session `{}` would have {savepoints} savepoints", session.name);
             return Err(limit("session_savepoints", self.limits.session_savepoints, message));
@@ -356,11 +356,7 @@ impl Sessions {
         *outcome = cycle
             .apply(new)
             .map_err(|problem| StateError::ChangeRefused { problem, applied })?;
-        let next = Arc::new(Inner {
-            cycle,
-            applied: last,
-            savepoints,
-        });
+        let next = Arc::new(Inner { cycle, applied: last });
         session.inner.store(Arc::clone(&next));
         Ok(next)
     }

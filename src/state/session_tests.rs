@@ -247,6 +247,49 @@ async fn nothing_of_others_shows_in_a_session() {
 }
 
 #[tokio::test]
+async fn a_return_over_several_marks_names_all_that_changed() {
+    let (state, _, session) = open(Compatibility::Corrected).await;
+    let mark = |name: &str| Change::Savepoint(name.into());
+    let changes = [
+        mark("a"),
+        allocate("a/x", "n1"),
+        mark("b"),
+        allocate("a/y", "n2"),
+        mark("c"),
+    ];
+    assert!(!state.step(&session, 0, &changes).unwrap().repeated);
+    let back = state.step(&session, 5, &[Change::RollbackTo("a".into())]).unwrap();
+    assert_eq!(back.outcome.nodes.len(), 2);
+    let again = state.step(&session, 6, &[Change::RollbackTo("a".into())]).unwrap();
+    assert_eq!(again.outcome.nodes.len(), 0, "nothing changed since");
+    let late = [Change::RollbackTo("a".into()), allocate("a/x", "n1")];
+    let late = state.step(&session, 6, &late).unwrap();
+    assert!(late.repeated, "what the first of them did is not in the outcome");
+    assert_eq!(
+        reason(state.step(&session, 8, &[Change::RollbackTo("b".into())])),
+        "UNKNOWN_SAVEPOINT"
+    );
+}
+
+#[tokio::test]
+async fn marks_that_were_taken_back_make_room() {
+    let (state, _, session) = open(Compatibility::Corrected).await;
+    let most = u64::try_from(Limits::default().session_savepoints).unwrap();
+    for round in 0..most + 10 {
+        let changes = [
+            Change::Savepoint("job".into()),
+            Change::Savepoint("task".into()),
+            Change::RollbackTo("job".into()),
+        ];
+        if round == 0 {
+            state.step(&session, 0, &changes).unwrap();
+        } else {
+            state.step(&session, 3 + (round - 1) * 2, &changes[1..]).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn sessions_are_bounded() {
     let clock = Arc::new(HandClock::default());
     let limits = Limits {

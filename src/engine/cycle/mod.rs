@@ -107,14 +107,14 @@ struct State {
     /// Status before its eviction, of each task evicted in this cycle.
     evicted: Table<TaskStatus>,
     upstream: Option<Upstream>,
-    /// Nodes and queues touched so far, in order.
-    touched: Arc<Vec<Touch>>,
+    /// What changed since the mark before, so that marks do not each hold all that ever changed.
+    touched: Arc<Touched>,
 }
 
-#[derive(Clone, Debug)]
-enum Touch {
-    Node(Slot),
-    Queue(Arc<str>),
+#[derive(Clone, Debug, Default)]
+struct Touched {
+    nodes: BTreeSet<Slot>,
+    queues: BTreeSet<Arc<str>>,
 }
 
 /// A private copy of the state, as one scheduler changes it.
@@ -142,6 +142,11 @@ impl Cycle {
             state,
             marks: Vec::new(),
         }
+    }
+
+    /// Marks that can be returned to.
+    pub fn marks(&self) -> usize {
+        self.marks.len()
     }
 
     /// The state as it stands.
@@ -216,6 +221,7 @@ impl Cycle {
         match change {
             Change::Savepoint(name) => {
                 self.marks.push((Arc::clone(name), Arc::new(self.state.clone())));
+                self.state.touched = Arc::default();
                 Ok(())
             }
             Change::RollbackTo(name) => self.roll_back(name, field, outcome),
@@ -249,17 +255,16 @@ impl Cycle {
             let message = format!("there is no savepoint `{name}`");
             return Err(problem(ProblemKind::NotFound, "UNKNOWN_SAVEPOINT", field, message));
         };
-        self.marks.truncate(at + 1);
-        let Some((_, saved)) = self.marks.last() else {
-            return Ok(());
-        };
-        for touch in self.state.touched.iter().skip(saved.touched.len()) {
-            match touch {
-                Touch::Node(slot) => outcome.nodes.insert(*slot),
-                Touch::Queue(queue) => outcome.queues.insert(Arc::clone(queue)),
-            };
+        let later = self.marks.iter().skip(at + 1).map(|(_, state)| &state.touched);
+        for touched in later.chain([&self.state.touched]) {
+            outcome.nodes.extend(&touched.nodes);
+            outcome.queues.extend(touched.queues.iter().cloned());
         }
-        self.state = State::clone(saved);
+        self.marks.truncate(at + 1);
+        if let Some((_, saved)) = self.marks.last() {
+            self.state = State::clone(saved);
+            self.state.touched = Arc::default();
+        }
         Ok(())
     }
 }
@@ -365,11 +370,11 @@ impl State {
         let touched = Arc::make_mut(&mut self.touched);
         for slot in nodes.iter().filter_map(|node| self.view.slot_of(node)) {
             outcome.nodes.insert(slot);
-            touched.push(Touch::Node(slot));
+            touched.nodes.insert(slot);
         }
         if let Some(job) = self.view.jobs().get(job) {
             outcome.queues.insert(Arc::clone(&job.record.queue));
-            touched.push(Touch::Queue(Arc::clone(&job.record.queue)));
+            touched.queues.insert(Arc::clone(&job.record.queue));
         }
     }
 
