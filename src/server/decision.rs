@@ -111,12 +111,17 @@ impl Decisions {
         let width = width.unwrap_or(standing.view().slots() as usize);
         let small = tasks <= TASKS_INLINE && tasks.saturating_mul(width) <= PAIRS_INLINE;
         let edge = Arc::clone(&self.0);
+        let applied = standing.applied_through();
         let answer = move |stop: &Stop| answer(&edge, &standing, stop).map_err(|failure| standing.fail(&edge, failure));
         if small {
-            answer(&Stop::default())
-        } else {
-            self.0.work.questions.pass(answer).await
+            return answer(&Stop::default());
         }
+        let answered = self.0.work.questions.pass(answer).await;
+        // Where no worker was free, the changes are applied all the same.
+        answered.map_err(|failure| match applied {
+            Some(applied) => failure.stamped_through(applied),
+            None => failure,
+        })
     }
 
     async fn open(&self, rpc: Request<pb::OpenSessionRequest>) -> Result<pb::OpenSessionResponse, Failure> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message;
 use tonic::metadata::MetadataMap;
 
 use crate::engine::cycle::Outcome;
@@ -24,6 +25,8 @@ use super::status::Failure;
 const INLINE: &str = "inline";
 /// Session steps with more changes than this leave the async threads.
 const CHANGES_INLINE: usize = 64;
+/// Longest stamp in the trailers of a failure, where it stands as base64.
+const STAMP_BYTES: usize = 1_500;
 /// What is left of a caller's deadline for the answer itself, in percent.
 const ANSWER_SHARE: u32 = 10;
 
@@ -84,10 +87,18 @@ impl Standing {
         }
     }
 
+    /// Number of the last applied change, in a session.
+    pub(super) fn applied_through(&self) -> Option<u64> {
+        match &self.held {
+            Held::Session(step) => Some(step.applied_through),
+            Held::World(_) | Held::Inline(_) => None,
+        }
+    }
+
     /// A failure, in a session with the stamp that says how far the session came.
     pub(super) fn fail(&self, edge: &Edge, failure: Failure) -> Failure {
         match self.held {
-            Held::Session(_) => failure.stamped(&self.stamp(edge, Encoding::Names)),
+            Held::Session(_) => failure.stamped(&short(self.stamp(edge, Encoding::Names))),
             Held::World(_) | Held::Inline(_) => failure,
         }
     }
@@ -111,6 +122,28 @@ pub(super) fn stamp(decision_id: String, revision: Revision, policy: &PolicyInFo
     }
 }
 
+/// All earlier answers are stale.
+fn all() -> pb::Invalidation {
+    pb::Invalidation {
+        scope: pb::InvalidationScope::All.into(),
+        ..pb::Invalidation::default()
+    }
+}
+
+/// A stamp that fits in trailers, of which clients take a few kilobytes: what is too long to name is said at large.
+fn short(mut stamp: pb::Stamp) -> pb::Stamp {
+    if stamp.encoded_len() > STAMP_BYTES
+        && let Some(effects) = &mut stamp.effects
+    {
+        effects.invalidation = Some(all());
+        while stamp.encoded_len() > STAMP_BYTES
+            && let Some(effects) = &mut stamp.effects
+            && effects.warnings.pop().is_some()
+        {}
+    }
+    stamp
+}
+
 fn effects(step: &Stepped, encoding: Encoding) -> pb::SessionEffects {
     let Outcome {
         nodes,
@@ -128,13 +161,19 @@ fn effects(step: &Stepped, encoding: Encoding) -> pb::SessionEffects {
     } else {
         pb::InvalidationScope::Nodes
     };
-    pb::SessionEffects {
-        applied_through: step.applied_through,
-        invalidation: Some(pb::Invalidation {
+    // What repeated changes did was said in a reply that may be lost, and is not remembered.
+    let invalidation = if step.repeated {
+        all()
+    } else {
+        pb::Invalidation {
             scope: scope.into(),
             nodes: (!touched.is_empty()).then(|| writer.set(&touched)),
             queues: queues.iter().map(ToString::to_string).collect(),
-        }),
+        }
+    };
+    pb::SessionEffects {
+        applied_through: step.applied_through,
+        invalidation: Some(invalidation),
         warnings: problems(warnings),
     }
 }

@@ -16,6 +16,8 @@ use crate::state::{PolicyError, StateError};
 pub const DOMAIN: &str = "pumice";
 /// Longest message. Clients in Java refuse trailers of more than 8 KiB, in which it stands twice, once in base64.
 const MESSAGE_BYTES: usize = 1_000;
+/// Longest figure or name beside the message: names may be the caller's.
+const VALUE_BYTES: usize = 300;
 /// Most bytes of the list of fields or findings, which stands in the trailers as base64.
 const LIST_BYTES: usize = 3_000;
 /// Limits that are soon below their value again, so that trying again is of use.
@@ -114,7 +116,9 @@ impl Failure {
     /// A figure or name that programs may want, beside the message.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
-        self.metadata.insert(name.to_owned(), value.into());
+        let mut value = value.into();
+        value.truncate(value.floor_char_boundary(VALUE_BYTES));
+        self.metadata.insert(name.to_owned(), value);
         self
     }
 
