@@ -76,7 +76,8 @@ pub fn filter(
         detail,
     };
     let (question, encoding) = read(asked, nodes, table, declared)?;
-    check_size(&question, encoding, nodes.view, u64::MAX, &declared.limits)?;
+    let sampled = sampled(&question);
+    check_size(&question, encoding, nodes.view, [u64::MAX, sampled], &declared.limits)?;
     Ok(FilterCall { question, encoding })
 }
 
@@ -118,7 +119,8 @@ pub fn score(
     } else {
         limit.map_or(u64::MAX, u64::from)
     };
-    check_size(&question, encoding, nodes.view, shown, &declared.limits)?;
+    let sampled = if with_filter { sampled(&question) } else { 0 };
+    check_size(&question, encoding, nodes.view, [shown, sampled], &declared.limits)?;
     let question = ScoreQuestion {
         question,
         with_filter,
@@ -197,11 +199,20 @@ pub fn width(question: &Question, view: &View) -> u64 {
     }
 }
 
+/// Most refused nodes that a rejection shows with their names and figures.
+fn sampled(question: &Question) -> u64 {
+    match question.detail {
+        Detail::Counts => 0,
+        Detail::Samples | Detail::Nodes => question.samples as u64,
+    }
+}
+
+/// `shown` of a task's nodes are in the answer, `sampled` are named there whatever the encoding is.
 fn check_size(
     question: &Question,
     encoding: Encoding,
     view: &View,
-    shown: u64,
+    [shown, sampled]: [u64; 2],
     limits: &EdgeLimits,
 ) -> Result<(), Failure> {
     let (tasks, width) = (question.tasks.len() as u64, width(question, view));
@@ -212,11 +223,16 @@ fn check_size(
     for (pairs, limit, name) in [
         (tasks.saturating_mul(width), limits.pairs, "pairs"),
         (tasks.saturating_mul(width.min(shown)), limit, name),
+        (
+            tasks.saturating_mul(width.min(sampled)),
+            limits.named_pairs,
+            "named_pairs",
+        ),
     ] {
         if pairs > limit as u64 {
             let message = format!(
                 "{tasks} tasks on {width} nodes are too much for one call: send fewer tasks or candidates, set `limit`, \
-                 or ask for slots"
+                 ask for slots, or for fewer `samples`"
             );
             return Err(Failure::limit("QUESTION_TOO_LARGE", name, limit, &message));
         }
