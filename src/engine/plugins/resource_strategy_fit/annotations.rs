@@ -1,5 +1,7 @@
 //! The annotations by which a pod brings its own strategy and weights.
 
+use std::collections::BTreeMap;
+
 use crate::engine::plugins::allocation::Strategy;
 
 /// Annotation that names the strategy; empty or missing: the plugin's own counts.
@@ -35,14 +37,14 @@ pub(super) enum WeightsError {
 
 /// Reads the weights as Go's encoding/json reads a map of integers: null is 0, or an empty object; of equal names the
 /// last counts; a fraction or an exponent is refused, and so is anything after the object.
-pub(super) fn weights(text: &str) -> Result<Vec<(String, i64)>, WeightsError> {
+pub(super) fn weights(text: &str) -> Result<BTreeMap<String, i64>, WeightsError> {
     if text.is_empty() {
         return Err(WeightsError::Missing);
     }
     let mut reader = Reader { text, at: 0 };
     reader.space();
     let weights = if reader.word("null") {
-        Vec::new()
+        BTreeMap::new()
     } else {
         reader.object()?
     };
@@ -81,11 +83,11 @@ impl<'t> Reader<'t> {
         found
     }
 
-    fn object(&mut self) -> Result<Vec<(String, i64)>, WeightsError> {
+    fn object(&mut self) -> Result<BTreeMap<String, i64>, WeightsError> {
         if !self.word("{") {
             return Err(WeightsError::NotAnObject);
         }
-        let mut weights: Vec<(String, i64)> = Vec::new();
+        let mut weights = BTreeMap::new();
         self.space();
         if self.word("}") {
             return Ok(weights);
@@ -99,8 +101,7 @@ impl<'t> Reader<'t> {
             }
             self.space();
             let weight = self.weight(&name)?;
-            weights.retain(|(other, _)| *other != name);
-            weights.push((name, weight));
+            weights.insert(name, weight);
             self.space();
             if self.word("}") {
                 return Ok(weights);
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(read(r#"{"cpu":3}"#), Ok(vec![pair("cpu", 3)]));
         assert_eq!(
             read(" { \"a\\u0062\\ud83d\\ude00\" : -2 ,\n\"\\/\\t\":null } "),
-            Ok(vec![pair("ab😀", -2), pair("/\t", 0)])
+            Ok(vec![pair("/\t", 0), pair("ab😀", -2)])
         );
         assert_eq!(read(r#"{"\ud83d":1}"#), Ok(vec![pair("\u{fffd}", 1)]));
         assert_eq!(read("null"), Ok(vec![]));

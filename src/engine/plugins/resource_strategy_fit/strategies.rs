@@ -1,5 +1,7 @@
 //! The part `rsf` of the score: each resource packs or spreads, with a weight of its own.
 
+use std::collections::BTreeMap;
+
 use super::annotations::{self, WeightsError};
 use super::arguments::Reading;
 use super::patterns::{KeyKind, Patterns};
@@ -141,14 +143,15 @@ impl Strategies {
         let weights = annotations::weights(text).unwrap_or_else(|error: WeightsError| {
             let message = format!("annotation `{}` {error}", annotations::WEIGHT);
             problems.push(problem(annotations::WEIGHT, message));
-            Vec::new()
+            BTreeMap::new()
         });
-        for (name, weight) in weights.iter().filter(|(_, weight)| *weight < 0) {
+        // One of them tells enough; a text can hold thousands.
+        if let Some((name, weight)) = weights.iter().find(|(_, weight)| **weight < 0) {
             let message = format!("the weight {weight} of `{name}` is negative");
             problems.push(problem(annotations::WEIGHT, message));
         }
         for requested in class.by_volcano() {
-            if let Some((_, weight)) = weights.iter().find(|(name, _)| **name == *requested.name) {
+            if let Some(weight) = weights.get(&*requested.name) {
                 mean.add(requested.id, requested.amount, strategy, *weight);
             }
         }
