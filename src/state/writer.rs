@@ -18,6 +18,9 @@ use crate::engine::{Position, Revision, World};
 /// Most commands that share a publication.
 const GROUP: usize = 64;
 
+/// Most problems, and most warnings, that an outcome lists.
+const LISTED: usize = 1_000;
+
 /// A node table is renewed when fewer than half of so many slots hold a node.
 const COMPACT_FROM: usize = 4_096;
 
@@ -115,7 +118,10 @@ impl Writer {
                 Err(error) => drop(reply.send(Err(error))),
             },
             Command::Install(install, reply) => match self.policies.install(*install, &mut self.next.policies) {
-                Ok(reloaded) if reloaded.published() => pending.push(Pending::Installed(Box::new(reloaded), reply)),
+                // What another command of this group has put in force is not visible yet: its repetition waits, too.
+                Ok(reloaded) if reloaded.published() || !pending.is_empty() => {
+                    pending.push(Pending::Installed(Box::new(reloaded), reply));
+                }
                 other => drop(reply.send(other)),
             },
         }
@@ -166,8 +172,8 @@ impl Writer {
         BatchOutcome {
             position,
             revision: self.next.revision,
-            refused: problems,
-            warnings,
+            refused: listed(problems),
+            warnings: listed(warnings),
             resync: None,
         }
     }
@@ -260,6 +266,18 @@ fn answer(pending: Pending) {
         Pending::Applied(outcome, reply) => drop(reply.send(Ok(*outcome))),
         Pending::Installed(reloaded, reply) => drop(reply.send(Ok(*reloaded))),
     }
+}
+
+/// The first problems, and how many more there were: outcomes are kept, and a batch can hold a million faults.
+fn listed(mut problems: Vec<Problem>) -> Vec<Problem> {
+    let more = problems.len().saturating_sub(LISTED);
+    if more > 0 {
+        problems.truncate(LISTED);
+        problems.shrink_to_fit();
+        let message = format!("{more} more are not listed");
+        problems.push(Problem::new(ProblemKind::Exhausted, "MORE_PROBLEMS", "batch", message));
+    }
+    problems
 }
 
 fn foreign(name: &str, owner: &str, field: &str) -> Problem {
