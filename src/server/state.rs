@@ -268,10 +268,7 @@ fn node_table(view: &View, epoch: u64, from_slot: u32, size: usize) -> pb::GetNo
         epoch,
         inline: false,
     };
-    let name = |slot| {
-        view.node(slot)
-            .map_or_else(String::new, |entry| entry.record.name.to_string())
-    };
+    let name = |slot| view.name_of(slot).map_or_else(String::new, |name| name.to_string());
     pb::GetNodeTableResponse {
         table: Some(nodes.table()),
         names: (from_slot..view.slots()).take(size).map(name).collect(),

@@ -1,7 +1,6 @@
 //! The node table: names to slots, readable while it grows.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use dashmap::DashMap;
 
@@ -11,15 +10,20 @@ use crate::engine::model::{NodeIndex, Slot};
 #[derive(Debug, Default)]
 pub(super) struct NodeTable {
     slots: DashMap<Arc<str>, Slot>,
-    next: AtomicU32,
+    /// By slot.
+    names: RwLock<Vec<Arc<str>>>,
 }
 
 impl NodeTable {
     /// Gives a name a slot, if it has none. To be called by the writer only.
     pub(super) fn admit(&self, name: &Arc<str>) {
-        if !self.slots.contains_key(name) {
-            self.slots
-                .insert(Arc::clone(name), self.next.fetch_add(1, Ordering::Relaxed));
+        if self.slots.contains_key(name) {
+            return;
+        }
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(next) = Slot::try_from(names.len()) {
+            names.push(Arc::clone(name));
+            self.slots.insert(Arc::clone(name), next);
         }
     }
 
@@ -32,5 +36,10 @@ impl NodeTable {
 impl NodeIndex for NodeTable {
     fn slot(&self, name: &str) -> Option<Slot> {
         self.slots.get(name).map(|slot| *slot)
+    }
+
+    fn name(&self, slot: Slot) -> Option<Arc<str>> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        names.get(slot as usize).cloned()
     }
 }

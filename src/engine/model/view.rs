@@ -21,6 +21,9 @@ const _: () = assert!(CHUNK_SLOTS as usize == CHUNK);
 pub trait NodeIndex: Debug + Send + Sync {
     /// The slot of a name, if it ever had one.
     fn slot(&self, name: &str) -> Option<Slot>;
+
+    /// The name of a slot, also while its node is away.
+    fn name(&self, slot: Slot) -> Option<Arc<str>>;
 }
 
 /// Rank of a slot without a node.
@@ -30,6 +33,11 @@ const NO_RANK: u32 = u32::MAX;
 impl NodeIndex for Table<Slot> {
     fn slot(&self, name: &str) -> Option<Slot> {
         self.get(name).copied()
+    }
+
+    /// Nodes of such a cluster never go away, so that Views name them.
+    fn name(&self, _: Slot) -> Option<Arc<str>> {
+        None
     }
 }
 
@@ -128,6 +136,14 @@ impl View {
     pub fn node(&self, slot: Slot) -> Option<&Arc<NodeEntry>> {
         let (chunk, offset) = place(slot);
         self.chunks.get(chunk)?.entry(offset)
+    }
+
+    /// The name of a slot, also while its node is away: when it comes back, it has its slot again.
+    pub fn name_of(&self, slot: Slot) -> Option<Arc<str>> {
+        match self.node(slot) {
+            Some(entry) => Some(Arc::clone(&entry.record.name)),
+            None => self.index.name(slot),
+        }
     }
 
     /// The slot of a node that is there.

@@ -17,6 +17,7 @@ use super::pb::policy_service_client::PolicyServiceClient;
 use super::pb::state_service_client::StateServiceClient;
 use super::pb::{self, BatchKind};
 
+mod hostile;
 mod questions;
 mod upkeep;
 
