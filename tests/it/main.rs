@@ -1,16 +1,18 @@
 //! All integration tests, in one crate.
+#![cfg(test)]
 
-#[cfg(test)]
 mod command_line;
-#[cfg(test)]
+mod edge;
+mod hostile;
+mod openb;
+mod policies;
+mod process;
 mod publishing;
-#[cfg(test)]
 mod rebuild;
-#[cfg(test)]
 mod rebuild_view;
-#[cfg(test)]
+mod revisions;
 mod session_model;
-#[cfg(test)]
+mod sources;
+mod storm;
 mod support;
-#[cfg(test)]
 mod vectors;

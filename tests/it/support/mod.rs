@@ -1,7 +1,6 @@
 //! Servers and clients for tests.
 
-#![expect(dead_code, reason = "some helpers wait for their tests")]
-
+pub(crate) mod engine;
 pub(crate) mod process;
 pub(crate) mod records;
 pub(crate) mod server;

@@ -1,1 +1,79 @@
 //! The real program as a process of its own.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use serde_json::Value;
+
+/// A running `pumice serve` on free ports. It is killed when it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    /// Where gRPC is served.
+    pub(crate) grpc: SocketAddr,
+    /// Where probes and metrics are served.
+    pub(crate) http: SocketAddr,
+    log: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts it, and waits until it says where it serves.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+        command.args([
+            "serve",
+            "--grpc-address",
+            "127.0.0.1:0",
+            "--http-address",
+            "127.0.0.1:0",
+        ]);
+        command.args(["--log", "info", "--log-format", "json"]).args(arguments);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut said = Vec::new();
+        let serving = loop {
+            let Some(line) = lines.next() else {
+                panic!("it ended before it served: {said:?}")
+            };
+            let line = line.unwrap();
+            let value: Value = serde_json::from_str(&line).unwrap_or_default();
+            if value["fields"]["message"] == "serving" {
+                break value;
+            }
+            said.push(line);
+        };
+        let address = |name: &str| serving["fields"][name].as_str().unwrap().parse().unwrap();
+        let (grpc, http) = (address("grpc"), address("http"));
+        // The rest of the log is read, so that a full pipe does not hold the process up.
+        let log = std::thread::spawn(move || lines.for_each(drop));
+        Self {
+            child,
+            grpc,
+            http,
+            log: Some(log),
+        }
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn terminate(&self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let status = self.child.wait().unwrap();
+        if let Some(log) = self.log.take() {
+            log.join().unwrap();
+        }
+        status
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _: Result<(), _> = self.child.kill();
+        let _: Result<ExitStatus, _> = self.child.wait();
+    }
+}

@@ -9,14 +9,14 @@ use pumice::engine::policy::Compatibility;
 use serde_json::Value;
 
 use super::cluster::{self, members};
-use super::records;
 use super::statements::{Fault, Scheduler, Target, Verb, task_key};
 use super::{Bench, Differences, Verdict};
+use crate::support::engine;
 
 /// Judges one case.
 pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
     let mut differences = Differences::default();
-    engine(bench, &mut differences, case);
+    at_engine(bench, &mut differences, case);
     super::verbs_wire::check(bench, &mut differences, case);
     differences.verdict()
 }
@@ -104,8 +104,8 @@ impl Target for Engine {
     }
 }
 
-fn engine(bench: &mut Bench, differences: &mut Differences, case: &Value) {
-    let view = records::view(&cluster::cluster(&case["cluster"]));
+fn at_engine(bench: &mut Bench, differences: &mut Differences, case: &Value) {
+    let view = engine::view(&cluster::cluster(&case["cluster"]));
     let cycle = Cycle::new(view, Compatibility::Upstream, true);
     compare_state(differences, "initial", &case["expect"]["initial"], &cycle);
     let mut scheduler = Scheduler::new(

@@ -1,7 +1,8 @@
-//! A cluster of the wire as the engine's View, by the engine's public functions alone.
+//! Clusters, tasks and documents of the wire for the engine itself, by its public functions alone.
 
 use std::sync::Arc;
 
+use pumice::engine::decide::{Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
 use pumice::engine::model::quantity::Quantity;
 use pumice::engine::model::resource_name::{ResourceKind, amount};
 use pumice::engine::model::{
@@ -103,5 +104,29 @@ fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
         node: Arc::from(&*task.node),
         requests,
         ..TaskRecord::default()
+    }
+}
+
+/// A question of Score about one task, with its filter and parts.
+pub(crate) fn score_question(view: &View, task: &pb::Task) -> ScoreQuestion {
+    let mut table = (**view.resources()).clone();
+    let task = QuestionTask {
+        task: Arc::new(self::task(&mut table, task)),
+        warnings: Vec::new(),
+    };
+    let question = Question {
+        tasks: vec![Ok(task)],
+        resources: Arc::new(table),
+        candidates: None,
+        plugins: Vec::new(),
+        resource_fit: ResourceFit::default(),
+        samples: 3,
+        detail: Detail::Nodes,
+    };
+    ScoreQuestion {
+        question,
+        with_filter: true,
+        limit: None,
+        with_parts: true,
     }
 }

@@ -1,0 +1,97 @@
+//! The program as a process: how it stops, and what it refuses to start with.
+
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::Arc;
+
+use pumice::server::pb;
+use tonic::Code;
+
+use crate::support::process::Process;
+use crate::support::reason;
+use crate::support::records::{at_least, imagined};
+use crate::support::server::page;
+use crate::support::wire::Wire;
+
+fn runtime() -> Arc<tokio::runtime::Runtime> {
+    Arc::new(
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap(),
+    )
+}
+
+#[test]
+fn a_question_under_way_is_answered_before_the_process_ends() {
+    let mut process = Process::start(&[]);
+    let wire = Wire::connect(runtime(), process.grpc);
+    let revision = wire
+        .get_server_info(pb::GetServerInfoRequest {})
+        .unwrap()
+        .revision
+        .unwrap_or_default();
+    let next = pb::Revision {
+        number: revision.number + 1,
+        ..revision
+    };
+    let waiting = pb::ScoreRequest {
+        ground: Some(at_least(next, 900)),
+        tasks: vec![imagined(&[("cpu", "1")])],
+        ..Default::default()
+    };
+    let mut decisions = pb::decision_service_client::DecisionServiceClient::new(wire.channel());
+    let mut state = pb::state_service_client::StateServiceClient::new(wire.channel());
+    let (answer, ()) = wire.wait(async {
+        // The waiting question goes out first, on the same connection; once the second is answered, the server has both.
+        tokio::join!(decisions.score(waiting), async {
+            state.get_server_info(pb::GetServerInfoRequest {}).await.unwrap();
+            process.terminate();
+        })
+    });
+    let status = answer.unwrap_err();
+    assert_eq!(
+        status.code(),
+        Code::FailedPrecondition,
+        "the server's own answer, not a cut connection: {status:?}"
+    );
+    assert_eq!(reason(&status), "REVISION_NOT_REACHED");
+    assert!(process.wait().success());
+    assert!(TcpStream::connect(process.grpc).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn readiness_waits_for_the_sources_that_were_named() {
+    let mut process = Process::start(&["--expect-source", "kube"]);
+    let (status, text) = page(process.http, "/readyz");
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("source/kube"), "{text}");
+    assert_eq!(page(process.http, "/livez").0, 200);
+    let wire = Wire::connect(runtime(), process.grpc);
+    wire.apply_batch(crate::support::records::snapshot("kube", 1, pb::Cluster::default()))
+        .unwrap();
+    assert_eq!(page(process.http, "/readyz").0, 200);
+    process.terminate();
+    assert!(process.wait().success());
+}
+
+#[test]
+fn a_policy_that_is_refused_stops_the_start() {
+    let file = std::env::temp_dir().join(format!("pumice-refused-{}.yaml", std::process::id()));
+    std::fs::write(&file, "actions: allocate\ntiers: nothing\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+    command.args([
+        "serve",
+        "--grpc-address",
+        "127.0.0.1:0",
+        "--http-address",
+        "127.0.0.1:0",
+        "--policy-file",
+    ]);
+    let output = command.arg(&file).output().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("tiers"), "{said}");
+}

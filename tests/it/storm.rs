@@ -1,0 +1,322 @@
+//! A thousand reloads, good and bad, while eight clients decide and the cluster changes.
+//!
+//! Every answer is computed again, by the engine in this process, from the revision and the policy version that it
+//! names and the test's own record of batches and documents.
+#![expect(clippy::print_stdout, reason = "says how many answers were computed again")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use pumice::engine::decide;
+use pumice::engine::model::View;
+use pumice::engine::policy::{CompileOptions, Policy, compile};
+use pumice::server::pb;
+use tonic::Code;
+
+use crate::support::records::{amounts, delta, imagined, node, snapshot};
+use crate::support::wire::Wire;
+use crate::support::{Server, engine};
+
+const RELOADS: u64 = 1_000;
+const CLIENTS: usize = 8;
+const ANSWERS_PER_CLIENT: usize = 2_500;
+const NODES: u64 = 32;
+
+/// A document that no other number has: a mixture of two would give scores of neither.
+fn good(number: u64) -> String {
+    let weight = number + 1;
+    let (cpu, gpu) = if number.is_multiple_of(2) {
+        ("LeastAllocated", "MostAllocated")
+    } else {
+        ("MostAllocated", "LeastAllocated")
+    };
+    let sra = number.is_multiple_of(3);
+    let proportion = number % 5;
+    format!(
+        "actions: allocate\ntiers:\n- plugins:\n  - name: resource-strategy-fit\n    arguments:\n      \
+         resourceStrategyFitWeight: {weight}\n      resources:\n        cpu: {{type: {cpu}, weight: 1}}\n        \
+         nvidia.com/gpu: {{type: {gpu}, weight: 2}}\n      \
+         sra: {{enable: {sra}, weight: {weight}, resources: nvidia.com/gpu}}\n      \
+         proportional: {{enable: true, resources: nvidia.com/gpu, \
+         resourceProportion: {{nvidia.com/gpu.cpu: {proportion}, nvidia.com/gpu.memory: 1}}}}\n\
+         - plugins:\n  - name: binpack\n    arguments: {{binpack.weight: {weight}}}\n"
+    )
+}
+
+fn bad(number: u64) -> String {
+    match number % 4 {
+        0 => format!("actions: [allocate, {number}"),
+        1 => "actions: allocate\ntiers: nothing\n".to_owned(),
+        2 => "actions: allocate, dance\ntiers: []\n".to_owned(),
+        _ => good(number).replace("weight: 2}", "weight: much}"),
+    }
+}
+
+/// The node that changes with this number, as it is then.
+fn changed(number: u64) -> pb::Node {
+    let gpu = (number % 5).to_string();
+    let mut node = node(
+        &format!("node-{:02}", number % NODES),
+        &[
+            ("cpu", "64"),
+            ("memory", "256Gi"),
+            ("nvidia.com/gpu", if number.is_multiple_of(2) { "8" } else { "4" }),
+        ],
+    );
+    let (cpu, memory) = ((number * 7 % 60).to_string(), format!("{}Gi", number * 11 % 200));
+    node.unattributed_used = Some(amounts(&[("cpu", &cpu), ("memory", &memory), ("nvidia.com/gpu", &gpu)]));
+    node
+}
+
+fn questions() -> Vec<pb::Task> {
+    vec![
+        imagined(&[("cpu", "2"), ("memory", "4Gi")]),
+        imagined(&[("cpu", "8"), ("memory", "32Gi"), ("nvidia.com/gpu", "1")]),
+        imagined(&[("cpu", "500m")]),
+        imagined(&[("memory", "100Gi"), ("nvidia.com/gpu", "4")]),
+        imagined(&[("cpu", "30"), ("memory", "1Gi"), ("example.com/unknown", "1")]),
+    ]
+}
+
+/// What was answered, and from what.
+struct Answer {
+    revision: u64,
+    version: u64,
+    question: usize,
+    item: pb::ScoreItem,
+}
+
+/// What the test itself put in.
+#[derive(Default)]
+struct Record {
+    /// Revision, and what was put then.
+    batches: Vec<(u64, Vec<pb::Node>)>,
+    documents: BTreeMap<u64, String>,
+}
+
+/// Reloads and batches, one after the other; half of the batches fall between two reloads.
+fn drive(wire: &Wire, record: &mut Record, under_way: &dyn Fn() -> bool) {
+    let mut sequence = 1;
+    for number in 0..RELOADS {
+        let is_good = number % 4 != 3;
+        let document = if is_good { good(number) } else { bad(number) };
+        let reply = wire.reload_policy(pb::ReloadPolicyRequest {
+            document: document.clone(),
+            ..Default::default()
+        });
+        match reply {
+            Ok(reply) if is_good => {
+                let policy = reply.policy.unwrap_or_default();
+                assert!(!reply.unchanged && policy.active, "document {number} is a new one");
+                record.documents.insert(policy.version, document);
+            }
+            Err(status) if !is_good => assert_eq!(status.code(), Code::InvalidArgument, "{status:?}"),
+            other => panic!("reload {number}: {other:?}"),
+        }
+        if number.is_multiple_of(2) {
+            sequence += 1;
+            let nodes = vec![changed(number), changed(number + 13)];
+            let put = pb::Cluster {
+                nodes: nodes.clone(),
+                ..Default::default()
+            };
+            let outcome = wire.apply_batch(delta("s", sequence, put)).unwrap();
+            record
+                .batches
+                .push((outcome.revision.unwrap_or_default().number, nodes));
+        }
+        // The first reload stands before the first question; from then on the clients decide all the time.
+        while number > 0 && !under_way() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// One client: asks until the driver is done.
+fn ask(wire: &Wire, done: &AtomicBool, asked: &AtomicUsize, client: usize) -> Vec<Answer> {
+    let questions = questions();
+    let mut answers = Vec::new();
+    let mut number = client;
+    while !done.load(Ordering::Relaxed) {
+        number += 1;
+        let question = number % questions.len();
+        let reply = wire.score(pb::ScoreRequest {
+            tasks: vec![questions[question].clone()],
+            with_filter: true,
+            with_parts: true,
+            ..Default::default()
+        });
+        let mut reply = reply.unwrap_or_else(|status| panic!("a question failed during a reload: {status:?}"));
+        asked.fetch_add(1, Ordering::Relaxed);
+        let stamp = reply.stamp.take().unwrap_or_default();
+        let item = reply.answer.unwrap_or_default().items.remove(0);
+        assert_eq!(item.problem, None);
+        if answers.len() < ANSWERS_PER_CLIENT {
+            let revision = stamp.revision.unwrap_or_default().number;
+            answers.push(Answer {
+                revision,
+                version: stamp.policy_version,
+                question,
+                item,
+            });
+        }
+    }
+    answers
+}
+
+/// Bits of scores by node.
+fn bits(names: &[String], scores: &[f64]) -> BTreeMap<String, u64> {
+    assert_eq!(names.len(), scores.len());
+    names
+        .iter()
+        .cloned()
+        .zip(scores.iter().map(|score| score.to_bits()))
+        .collect()
+}
+
+/// Computes an answer anew and compares all of it.
+fn compare(view: &View, policy: &Policy, task: &pb::Task, answer: &Answer) {
+    let sheet = decide::score(view, policy, &engine::score_question(view, task))
+        .unwrap()
+        .remove(0)
+        .unwrap()
+        .answer;
+    let name = |slot: &u32| view.node(*slot).unwrap().record.name.to_string();
+    let names: Vec<String> = sheet.nodes.iter().map(name).collect();
+    let (item, at) = (
+        &answer.item,
+        format!("revision {}, version {}", answer.revision, answer.version),
+    );
+    let shown = item.nodes.clone().unwrap_or_default().names;
+    assert_eq!(
+        bits(&shown, &item.totals),
+        bits(&names, &sheet.totals),
+        "totals at {at}"
+    );
+    assert_eq!(item.parts.len(), sheet.parts.len());
+    for (part, expected) in item.parts.iter().zip(&sheet.parts) {
+        assert_eq!((&*part.plugin, &*part.part), (&*expected.plugin, expected.part));
+        assert_eq!(
+            bits(&shown, &part.scores),
+            bits(&names, &expected.scores),
+            "{} at {at}",
+            part.part
+        );
+    }
+    let mut fit: Vec<String> = sheet.filter.as_ref().unwrap().fit.iter().map(name).collect();
+    fit.sort();
+    let verdict = item.filter.clone().unwrap_or_default();
+    assert_eq!(verdict.fit.unwrap_or_default().names, fit, "fit at {at}");
+    let counts = |count: u32, message: &str| (message.to_owned(), count);
+    let shown: Vec<_> = verdict
+        .rejections
+        .iter()
+        .map(|rejection| counts(rejection.count, &rejection.reason.clone().unwrap_or_default().message))
+        .collect();
+    let expected = sheet.filter.as_ref().unwrap().rejections.iter();
+    let expected: Vec<_> = expected
+        .map(|rejection| counts(rejection.count, &rejection.reason.message))
+        .collect();
+    assert_eq!(shown, expected, "rejections at {at}");
+}
+
+/// Computes all answers again.
+fn verify(record: &Record, mut answers: Vec<Answer>) {
+    answers.sort_by_key(|answer| answer.revision);
+    let versions: Vec<u64> = answers.iter().map(|answer| answer.version).collect();
+    assert!(versions.is_sorted(), "a newer revision has no older policy");
+    let questions = questions();
+    let mut batches = record.batches.iter().peekable();
+    let mut nodes: BTreeMap<String, pb::Node> = BTreeMap::new();
+    let mut view = engine::view(&pb::Cluster::default());
+    let mut policies: BTreeMap<u64, Arc<Policy>> = BTreeMap::new();
+    let mut last = (0, 0);
+    for answer in &answers {
+        if answer.revision == last.0 {
+            assert_eq!(answer.version, last.1, "one revision has one policy");
+        }
+        last = (answer.revision, answer.version);
+        let mut is_stale = false;
+        while let Some((_, put)) = batches.next_if(|(revision, _)| *revision <= answer.revision) {
+            nodes.extend(put.iter().map(|node| (node.name.clone(), node.clone())));
+            is_stale = true;
+        }
+        if is_stale {
+            let nodes = nodes.values().cloned().collect();
+            view = engine::view(&pb::Cluster {
+                nodes,
+                ..Default::default()
+            });
+        }
+        let policy = policies.entry(answer.version).or_insert_with(|| {
+            let document = &record.documents[&answer.version];
+            compile(document, &CompileOptions::default()).unwrap().policy
+        });
+        compare(&view, policy, &questions[answer.question], answer);
+    }
+}
+
+#[test]
+fn every_answer_in_a_storm_of_reloads_is_of_one_policy_and_one_state() {
+    let server = Server::start();
+    let wire = &server.wire;
+    let nodes: Vec<pb::Node> = (0..NODES).map(changed).collect();
+    let put = pb::Cluster {
+        nodes: nodes.clone(),
+        ..Default::default()
+    };
+    let outcome = wire.apply_batch(snapshot("s", 1, put)).unwrap();
+    let mut record = Record::default();
+    record
+        .batches
+        .push((outcome.revision.unwrap_or_default().number, nodes));
+    let first = good(RELOADS);
+    let reply = wire
+        .reload_policy(pb::ReloadPolicyRequest {
+            document: first.clone(),
+            ..Default::default()
+        })
+        .unwrap();
+    record.documents.insert(reply.policy.unwrap_or_default().version, first);
+    let (done, asked) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; CLIENTS]);
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let (done, server) = (&done, &server);
+        let clients: Vec<_> = asked
+            .iter()
+            .enumerate()
+            .map(|(client, asked)| scope.spawn(move || ask(&server.connect(), done, asked, client)))
+            .collect();
+        // A client that fails ends the test, not the driver's patience.
+        let all = |clients: &[std::thread::ScopedJoinHandle<'_, _>]| {
+            asked
+                .iter()
+                .zip(clients)
+                .all(|(asked, client)| asked.load(Ordering::Relaxed) > 0 || client.is_finished())
+        };
+        drive(wire, &mut record, &|| all(&clients));
+        done.store(true, Ordering::Relaxed);
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let seen: std::collections::BTreeSet<u64> = answers.iter().map(|answer| answer.version).collect();
+    assert!(
+        seen.len() > 100,
+        "the clients decided all along, not under {} policies only",
+        seen.len()
+    );
+    assert!(answers.len() >= 1_000, "{} answers are no storm", answers.len());
+    println!(
+        "storm: {} answers under {} policies, each computed again",
+        answers.len(),
+        seen.len()
+    );
+    verify(&record, answers);
+    let (_, metrics) = server.page("/metrics");
+    let refused = metrics
+        .lines()
+        .filter(|line| line.contains("reloads_total{") && line.contains("\"refused\""));
+    let refused = refused
+        .filter_map(|line| line.rsplit(' ').next())
+        .map(|count| count.parse::<u64>().unwrap());
+    assert_eq!(refused.sum::<u64>(), RELOADS / 4, "{metrics}");
+}
