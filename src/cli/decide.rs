@@ -43,6 +43,9 @@ pub(super) struct QuestionArgs {
     /// Name of the policy
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
+    /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
 }
 
 impl QuestionArgs {
@@ -53,6 +56,7 @@ impl QuestionArgs {
     pub(super) fn ground(&self) -> pb::Ground {
         let world = pb::World {
             policy: self.policy.clone(),
+            profile: self.profile.clone().unwrap_or_default(),
             ..pb::World::default()
         };
         pb::Ground {

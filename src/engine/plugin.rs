@@ -64,6 +64,12 @@ pub trait Scorer {
     /// Fills one column per part, for every place of the chunk; places without a node may hold anything finite.
     fn score(&self, chunk: &Chunk, parts: &mut [Scores]);
 
+    /// Bounds of the whole plugin's score; a node that is asked about and lies outside refuses the task whole. `None`:
+    /// there are none, or none can be crossed.
+    fn range(&self) -> Option<(f64, f64)> {
+        None
+    }
+
     /// What was overlooked in the class, such as an annotation that the reference ignores.
     fn warnings(&self) -> Vec<Problem> {
         Vec::new()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::model::View;
-use super::policy::Policy;
+use super::policy::{Policy, UnknownProfileError};
 
 /// Age of the state. Numbers of different epochs cannot be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +44,22 @@ pub struct PolicyInForce {
     pub hash: Arc<str>,
     /// What it says, compiled.
     pub policy: Arc<Policy>,
+}
+
+impl PolicyInForce {
+    /// The same for a profile; an empty name means the only one.
+    ///
+    /// # Errors
+    /// There is no such profile, or there are several and none was named.
+    pub fn of_profile(self: &Arc<Self>, profile: &str) -> Result<Arc<Self>, UnknownProfileError> {
+        Ok(match self.policy.profile(profile)? {
+            None => Arc::clone(self),
+            Some(policy) => Arc::new(Self {
+                policy: Arc::clone(policy),
+                ..Self::clone(self)
+            }),
+        })
+    }
 }
 
 /// What one decision reads.

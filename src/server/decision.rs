@@ -136,7 +136,8 @@ impl Decisions {
             }
             Ground::World(ground) => {
                 self.0.world(&ground, &metadata).await?;
-                (SessionGround::World { policy: ground.policy }, Vec::new())
+                let (policy, profile) = (ground.policy, ground.profile);
+                (SessionGround::World { policy, profile }, Vec::new())
             }
             Ground::Inline(_) if batch.is_some() => {
                 let message = "batch: an inline cluster comes whole, a batch would change shared state only";

@@ -243,8 +243,9 @@ impl Edge {
         let Some(policy) = world.policies.get(&ground.policy) else {
             return Err(StateError::PolicyUnknown { name: ground.policy }.into());
         };
+        let policy = policy.of_profile(&ground.profile);
         Ok(Standing {
-            policy: Arc::clone(policy),
+            policy: policy.map_err(StateError::ProfileUnknown)?,
             revision: world.revision,
             held: Held::World(world),
             table: None,
@@ -278,9 +279,11 @@ impl Edge {
         let InlineGround {
             cluster,
             document,
+            profile,
             compatibility,
         } = ground;
         let policy = self.inline_policy(&document, &compatibility)?;
+        let policy = policy.of_profile(&profile).map_err(StateError::ProfileUnknown)?;
         let (view, warnings) = inline::view(cluster, &self.declared)?;
         Ok((view, policy, warnings))
     }

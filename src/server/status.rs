@@ -230,7 +230,9 @@ impl From<StateError> for Failure {
             | StateError::SequenceGap { .. }
             | StateError::SequenceMismatch { .. }
             | StateError::ResyncNeeded { .. } => Code::FailedPrecondition,
-            StateError::SessionUnknown { .. } | StateError::PolicyUnknown { .. } => Code::NotFound,
+            StateError::SessionUnknown { .. } | StateError::PolicyUnknown { .. } | StateError::ProfileUnknown(_) => {
+                Code::NotFound
+            }
             StateError::Aborted { .. } => Code::Aborted,
             StateError::ChangeRefused { problem, .. } | StateError::BatchInvalid { problem } => code_of(problem.kind),
             StateError::Limit { .. } => Code::ResourceExhausted,
@@ -260,6 +262,7 @@ impl From<StateError> for Failure {
                 failure.detail(PUMICE, "BatchOutcome", &outcome)
             }
             StateError::PolicyUnknown { name } => failure.with("policy", &*name),
+            StateError::ProfileUnknown(unknown) => failure.with("profile", &unknown.profile),
             StateError::Limit { limit, value, .. } => {
                 let failure = failure.with("limit", limit).with("value", value.to_string());
                 if PASSING.contains(&limit) {

@@ -6,6 +6,7 @@ use super::batch::BatchOutcome;
 use super::policies::Refusal;
 use crate::engine::Revision;
 use crate::engine::model::Problem;
+use crate::engine::policy::UnknownProfileError;
 
 /// Why a request on state failed as a whole.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -78,6 +79,9 @@ pub enum StateError {
         /// The name.
         name: Arc<str>,
     },
+    /// The policy has no such profile.
+    #[error("{0}")]
+    ProfileUnknown(UnknownProfileError),
     /// The batch contradicts itself.
     #[error("{}: {}", problem.field, problem.message)]
     BatchInvalid {
@@ -112,6 +116,7 @@ impl StateError {
             Self::Aborted { .. } => "SESSION_BUSY",
             Self::ResyncNeeded { .. } => "RESYNC_NEEDED",
             Self::PolicyUnknown { .. } => "POLICY_UNKNOWN",
+            Self::ProfileUnknown(_) => "PROFILE_UNKNOWN",
             Self::ChangeRefused { problem, .. } | Self::BatchInvalid { problem } => problem.reason,
             Self::Limit { .. } => "LIMIT_EXCEEDED",
             Self::ShuttingDown => "SHUTTING_DOWN",
@@ -131,6 +136,7 @@ impl StateError {
             | Self::SessionUnknown { .. }
             | Self::ResyncNeeded { .. }
             | Self::PolicyUnknown { .. }
+            | Self::ProfileUnknown(_)
             | Self::BatchInvalid { .. }
             | Self::Limit { .. }
             | Self::ShuttingDown => None,

@@ -25,6 +25,8 @@ pub enum SessionGround {
     World {
         /// Policy name.
         policy: Arc<str>,
+        /// Profile of it; empty: the only one.
+        profile: Arc<str>,
     },
     /// A cluster and a policy of its own.
     Inline {
@@ -402,10 +404,10 @@ impl State {
                 };
                 self.sessions.open(*view, policy, revision, lease)?
             }
-            SessionGround::World { policy: name } => {
+            SessionGround::World { policy: name, profile } => {
                 let policy = world.policies.get(&name).ok_or(StateError::PolicyUnknown { name })?;
-                self.sessions
-                    .open(world.view.clone(), Arc::clone(policy), world.revision, lease)?
+                let policy = policy.of_profile(&profile).map_err(StateError::ProfileUnknown)?;
+                self.sessions.open(world.view.clone(), policy, world.revision, lease)?
             }
         };
         Ok(Opened { outcome, ..opened })

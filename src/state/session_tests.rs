@@ -48,6 +48,7 @@ fn question(lease: Option<Duration>) -> OpenSession {
     OpenSession {
         ground: SessionGround::World {
             policy: "default".into(),
+            profile: Arc::default(),
         },
         batch: None,
         lease,

@@ -7,6 +7,7 @@ mod hostile;
 mod openb;
 mod policies;
 mod process;
+mod profiles;
 mod publishing;
 mod rebuild;
 mod rebuild_view;

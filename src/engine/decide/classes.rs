@@ -5,10 +5,10 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::question::{Answered, Items, Question, QuestionTask};
-use crate::engine::model::{Amounts, Problem, TaskClass, Texts};
+use crate::engine::model::{Amounts, Problem, TaskClass, TaskRecord, Texts};
 
 /// What plugins of these families read of a task: equal, and the answer is equal.
-type Key<'q> = (&'q Amounts, &'q Texts);
+type Key<'q> = (&'q Amounts, &'q Texts, [Option<&'q Amounts>; 2]);
 
 /// Answers every task, asking `judge` once per class. `judge` answers with what was overlooked in the class. `None`: it
 /// was told to stop; that is looked at before each class.
@@ -39,8 +39,13 @@ pub(super) fn answer<T>(
     let tasks = question.tasks.iter();
     tasks
         .map(|item| match item {
-            Ok(item) => answer_one(item, (&item.task.requests, &item.task.annotations)),
+            Ok(item) => answer_one(item, key(&item.task)),
             Err(problem) => Some(Err(problem.clone())),
         })
         .collect()
+}
+
+fn key(task: &TaskRecord) -> Key<'_> {
+    let counted = [task.nonzero_requests.as_deref(), task.counted_requests.as_deref()];
+    (&task.requests, &task.annotations, counted)
 }

@@ -9,7 +9,7 @@ use super::question::{Items, ScorePart, ScoreQuestion, ScoreSheet};
 use super::reduce::add_scores;
 use super::stages::{Asked, Score};
 use super::top::{Ranked, Top};
-use crate::engine::model::{CHUNK, Mask, Problem, Slot, TaskClass, View};
+use crate::engine::model::{CHUNK, Mask, Problem, ProblemKind, Slot, TaskClass, View};
 use crate::engine::plugin::{MAX_PARTS, Scores};
 use crate::engine::policy::Policy;
 
@@ -60,6 +60,7 @@ fn sheet(
         verdict = Some(filter);
     }
     let parts = narrowed.as_deref().unwrap_or(&candidates.parts);
+    scorers.check(view, parts)?;
     let mut sheet = if let Some(limit) = question.limit {
         best(view, parts, limit, scorers)
     } else {
@@ -189,6 +190,33 @@ impl<'a> Scorers<'a> {
         scorers.flat_map(|scorer| scorer.warnings()).collect()
     }
 
+    /// Refuses the class if a plugin leaves its range on a node that is asked about, as kube-scheduler refuses the pod.
+    fn check(&self, view: &View, parts: &[Part<'_>]) -> Result<(), Problem> {
+        for score in &self.scores {
+            let Some((scorer, (low, high))) = score.scorer.as_ref().and_then(|scorer| Some((scorer, scorer.range()?)))
+            else {
+                continue;
+            };
+            let mut outside: Vec<(&str, f64)> = Vec::new();
+            let mut columns = [[0.0; CHUNK]; MAX_PARTS];
+            let columns = columns.get_mut(..scorer.parts().len()).unwrap_or_default();
+            for part in parts {
+                scorer.score(part.chunk, columns);
+                let sum = |offset: usize| -> f64 { columns.iter().filter_map(|column| column.get(offset)).sum() };
+                let beyond = part.among.iter().map(|offset| (offset, sum(offset)));
+                let beyond = beyond.filter(|(_, score)| !(low..=high).contains(score));
+                outside.extend(beyond.filter_map(|(offset, score)| {
+                    let node = view.node(part.slot(offset))?;
+                    Some((&*node.record.name, score))
+                }));
+            }
+            if !outside.is_empty() {
+                return Err(out_of_range(score.plugin, (low, high), outside));
+            }
+        }
+        Ok(())
+    }
+
     /// Scores one chunk: the sum over plugins. `show` gets each plugin's parts and sum.
     fn each(&self, part: &Part<'_>, scratch: &mut Scratch, mut show: impl FnMut(usize, &[Scores], &Scores)) {
         let Scratch { columns, whole, totals } = scratch;
@@ -203,8 +231,13 @@ impl<'a> Scorers<'a> {
             for column in columns.iter() {
                 add_scores(whole, column);
             }
-            add_scores(totals, whole);
             show(number, columns, whole);
+            if score.weight.to_bits() != 1.0_f64.to_bits() {
+                for own in whole.iter_mut() {
+                    *own *= score.weight;
+                }
+            }
+            add_scores(totals, whole);
         }
     }
 
@@ -254,4 +287,22 @@ fn extend(rows: &mut Vec<f64>, scores: &Scores, among: &Mask) {
     } else {
         rows.extend(among.iter().filter_map(|offset| scores.get(offset).copied()));
     }
+}
+
+/// The first so many nodes are named.
+const NAMED: usize = 10;
+
+fn out_of_range(plugin: &str, (low, high): (f64, f64), mut outside: Vec<(&str, f64)>) -> Problem {
+    outside.sort_unstable_by(|a, b| a.0.cmp(b.0));
+    let named: Vec<String> = outside
+        .iter()
+        .take(NAMED)
+        .map(|(node, score)| format!("{score} on `{node}`"))
+        .collect();
+    let more = match outside.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and more on {more} other nodes"),
+    };
+    let message = format!("scores of `{plugin}` leave {low} to {high}: {}{more}", named.join(", "));
+    Problem::new(ProblemKind::Refused, "SCORE_OUT_OF_RANGE", "", message)
 }

@@ -19,6 +19,8 @@ pub(super) enum Asked<'p> {
 /// A plugin's scorer; `None`: 0 on every node.
 pub(super) struct Score<'a> {
     pub(super) plugin: &'a Arc<str>,
+    /// What its scores are multiplied with in totals.
+    pub(super) weight: f64,
     pub(super) scorer: Option<Box<dyn Scorer + 'a>>,
 }
 
@@ -83,18 +85,24 @@ impl<'p> Asked<'p> {
     where
         'p: 'a,
     {
-        let score = |name: &'p Arc<str>, plugin: Option<&'p Arc<dyn Plugin>>| {
+        let score = |name: &'p Arc<str>, plugin: Option<&'p Arc<dyn Plugin>>, weight: i32| {
             let scorer = plugin.map(|plugin| plugin.scorer(class, view)).transpose()?.flatten();
-            Ok(Score { plugin: name, scorer })
+            Ok(Score {
+                plugin: name,
+                weight: f64::from(weight),
+                scorer,
+            })
         };
         match self {
             Self::Tiers(policy) => {
                 let hooks = policy.scorers().iter();
-                hooks.map(|hook| score(&hook.name, Some(&hook.plugin))).collect()
+                hooks
+                    .map(|hook| score(&hook.name, Some(&hook.plugin), hook.weight))
+                    .collect()
             }
             Self::Each(each) => each
                 .iter()
-                .map(|named| score(&named.name, named.score.as_ref()))
+                .map(|named| score(&named.name, named.score.as_ref(), named.weight))
                 .collect(),
         }
     }

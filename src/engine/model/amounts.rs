@@ -22,6 +22,11 @@ impl ResourceId {
         usize::from(self.0)
     }
 
+    /// The id of a place in the table.
+    pub(crate) fn from_index(index: u16) -> Self {
+        Self(index)
+    }
+
     /// True if Kubernetes counts the resource in the unit of the engine: cpu, memory and pods. All others it counts in
     /// whole units.
     pub fn counts_alike(self) -> bool {

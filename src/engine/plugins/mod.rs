@@ -5,12 +5,20 @@ mod binpack;
 pub mod capacity_card;
 mod effective;
 mod names;
+mod node_resources_fit_plus;
 mod resource_strategy_fit;
+mod scarce_resource_avoidance;
+mod strict;
 
 use super::plugin::PluginDef;
 
 /// Every plugin that is served. The order of rows means nothing: order and weights come from the policy.
-pub const REGISTRY: &[PluginDef] = &[binpack::DEF, resource_strategy_fit::DEF];
+pub const REGISTRY: &[PluginDef] = &[
+    binpack::DEF,
+    node_resources_fit_plus::DEF,
+    resource_strategy_fit::DEF,
+    scarce_resource_avoidance::DEF,
+];
 
 /// The plugin of a name.
 pub fn find(name: &str) -> Option<&'static PluginDef> {

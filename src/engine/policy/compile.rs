@@ -1,11 +1,13 @@
 //! A policy, compiled: plugins ready to be asked, in the order of the tiers. It never changes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use super::args::Arguments;
 use super::emit;
 use super::findings::Report;
+use super::kube;
 use super::load::{LoadOptions, load};
 use super::spec::{Compatibility, PluginSpec, Spec, Switch};
 use super::yaml::Limits;
@@ -19,6 +21,8 @@ pub struct Hook {
     pub name: Arc<str>,
     /// Who answers.
     pub plugin: Arc<dyn Plugin>,
+    /// What its scores are multiplied with in totals; 1 in the tiers of Volcano.
+    pub weight: i32,
 }
 
 /// A plugin of the policy by name: who answers for it, whatever its switches say.
@@ -32,10 +36,54 @@ pub struct Registered {
     pub filter: Option<Arc<dyn Plugin>>,
     /// Who scores.
     pub score: Option<Arc<dyn Plugin>>,
+    /// See [`Hook::weight`].
+    pub weight: i32,
+}
+
+/// There is no such profile, or none was named where there are several.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct UnknownProfileError {
+    /// The name that was given; empty: none.
+    pub profile: String,
+    /// Names that there are.
+    pub known: Vec<Arc<str>>,
+}
+
+impl fmt::Display for UnknownProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { profile, known } = self;
+        match known.as_slice() {
+            [] => write!(f, "the policy has no profiles, and so none named `{profile}`"),
+            _ if profile.is_empty() => write!(f, "the policy has several profiles; name one of: {}", known.join(", ")),
+            _ => write!(f, "the policy has no profile `{profile}`; it has: {}", known.join(", ")),
+        }
+    }
+}
+
+/// A plugin of a profile.
+#[derive(Clone, Debug)]
+pub(super) struct ProfilePlugin {
+    pub(super) name: Arc<str>,
+    /// Who scores, if it is enabled there.
+    pub(super) score: Option<Arc<dyn Plugin>>,
+    pub(super) weight: i32,
+    pub(super) is_served: bool,
+}
+
+impl ProfilePlugin {
+    /// One that is served and does not score.
+    pub(super) fn silent(name: &str) -> Self {
+        Self {
+            name: Arc::from(name),
+            score: None,
+            weight: 1,
+            is_served: true,
+        }
+    }
 }
 
 /// A policy in force.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Policy {
     compatibility: Compatibility,
     spec: Spec,
@@ -44,6 +92,8 @@ pub struct Policy {
     registered: BTreeMap<Arc<str>, Registered>,
     filters: Vec<Hook>,
     scorers: Vec<Hook>,
+    /// Of a `KubeSchedulerConfiguration`, by name. If there is only one, this policy is that one itself.
+    profiles: Vec<(Arc<str>, Arc<Policy>)>,
 }
 
 /// How a document is compiled.
@@ -81,6 +131,9 @@ pub fn compile(document: &str, options: &CompileOptions) -> Result<Compiled, Rep
         compatibility: options.compatibility,
         served: &served,
     };
+    if kube::is_one(document, &load_options) {
+        return compile_profiles(document, &load_options, options.strict);
+    }
     let loaded = load(document, &load_options);
     let mut report = loaded.report;
     let policy = loaded.spec.map(|spec| {
@@ -99,16 +152,87 @@ pub fn compile(document: &str, options: &CompileOptions) -> Result<Compiled, Rep
     }
 }
 
+/// The same for a `KubeSchedulerConfiguration`.
+fn compile_profiles(document: &str, options: &LoadOptions<'_>, strict: bool) -> Result<Compiled, Report> {
+    let mut report = Report::default();
+    let compiled = kube::load(document, options, &mut report).map(|spec| {
+        let compatibility = spec.compatibility(options.compatibility);
+        (compatibility, kube::compile(&spec, compatibility, &mut report))
+    });
+    report.finish(strict);
+    match compiled {
+        Some((compatibility, compiled)) if !report.has_faults() => Ok(Compiled {
+            policy: Arc::new(Policy::of_profiles(compatibility, compiled.profiles)),
+            report,
+            loaded_document: compiled.loaded_document,
+            effective_document: compiled.effective_document,
+        }),
+        _ => Err(report),
+    }
+}
+
 impl Policy {
+    /// The policy of one profile.
+    pub(super) fn of_profile(compatibility: Compatibility, plugins: Vec<ProfilePlugin>) -> Self {
+        let mut policy = Self {
+            compatibility,
+            ..Self::default()
+        };
+        for ProfilePlugin {
+            name,
+            score,
+            weight,
+            is_served,
+        } in plugins
+        {
+            policy.scorers.extend(score.iter().map(|plugin| Hook {
+                name: Arc::clone(&name),
+                plugin: Arc::clone(plugin),
+                weight,
+            }));
+            let registered = Registered {
+                name: Arc::clone(&name),
+                is_served,
+                filter: None,
+                score,
+                weight,
+            };
+            policy.registered.insert(name, registered);
+        }
+        policy
+    }
+
+    fn of_profiles(compatibility: Compatibility, profiles: Vec<(Arc<str>, Arc<Self>)>) -> Self {
+        let only = match profiles.as_slice() {
+            [(_, only)] => Self::clone(only),
+            _ => Self::of_profile(compatibility, Vec::new()),
+        };
+        Self { profiles, ..only }
+    }
+
+    /// The policy of a profile; `None`: this one. An empty name means the only one.
+    ///
+    /// # Errors
+    /// There is no such profile, or there are several and none was named.
+    pub fn profile(&self, name: &str) -> Result<Option<&Arc<Self>>, UnknownProfileError> {
+        if name.is_empty() && self.profiles.len() < 2 {
+            return Ok(None);
+        }
+        let found = self.profiles.iter().find(|(own, _)| **own == *name);
+        found
+            .map(|(_, policy)| Some(policy))
+            .ok_or_else(|| UnknownProfileError {
+                profile: name.to_owned(),
+                known: self.profiles.iter().map(|(name, _)| Arc::clone(name)).collect(),
+            })
+    }
+
     /// Compiles a document. With a fault in the report the result is not to be used.
     fn compile(spec: Spec, compatibility: Compatibility, report: &mut Report) -> Self {
         let mut policy = Self {
             compatibility,
             compiled: Vec::with_capacity(spec.tiers.len()),
-            registered: BTreeMap::new(),
-            filters: Vec::new(),
-            scorers: Vec::new(),
-            spec: Spec::default(),
+            ..Self::default()
         };
         for tier in &spec.tiers {
             let tier = tier.iter().map(|plugin| policy.register(plugin, report));
@@ -130,6 +254,7 @@ impl Policy {
             is_served: false,
             filter: None,
             score: None,
+            weight: 1,
         });
         let def = plugins::find(&spec.name)?;
         let none = Arguments::default();
@@ -152,6 +277,7 @@ impl Policy {
             Some(Hook {
                 name: Arc::clone(&registered.name),
                 plugin: Arc::clone(own(registered)?),
+                weight: registered.weight,
             })
         })
         .collect()

@@ -51,6 +51,8 @@ pub mod code {
     pub const DUPLICATE_ACTION: &str = "DUPLICATE_ACTION";
     /// A plugin name that neither Volcano nor this service knows.
     pub const UNKNOWN_PLUGIN: &str = "UNKNOWN_PLUGIN";
+    /// A profile of a `KubeSchedulerConfiguration` that cannot be, or hardly means what it says.
+    pub const PROFILE: &str = "PROFILE";
     /// A tier without plugins.
     pub const EMPTY_TIER: &str = "EMPTY_TIER";
     /// Start of the codes of findings in a plugin's own arguments.
@@ -67,6 +69,14 @@ pub mod code {
     pub const ARGUMENT_LEGACY: &str = "ARGUMENT_LEGACY";
     /// An argument that its plugin cannot use.
     pub const ARGUMENT_INVALID: &str = "ARGUMENT_INVALID";
+    /// A weight that counts nothing, or that may push scores out of their range.
+    pub const ARGUMENT_WEIGHT: &str = "ARGUMENT_WEIGHT";
+    /// A strategy that its plugin does not have.
+    pub const ARGUMENT_STRATEGY: &str = "ARGUMENT_STRATEGY";
+    /// The name of a resource that its plugin never counts.
+    pub const ARGUMENT_RESOURCE: &str = "ARGUMENT_RESOURCE";
+    /// Arguments with which the plugin scores all nodes alike.
+    pub const ARGUMENT_MUTE: &str = "ARGUMENT_MUTE";
 }
 
 /// Volcano's kinds of refusal, in the order in which it notices them.

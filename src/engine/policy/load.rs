@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::args::Arguments;
 use super::check;
-use super::findings::{At, Report, Severity, code, shorten};
+use super::findings::{At, Path, Report, Severity, code, shorten};
 use super::slip;
 use super::spec::{Compatibility, Configuration, PluginSpec, PumiceSection, Spec, Switch};
-use super::yaml::{Decoder, Limits, Mark, NodeId, ReadError, Resolved, Scalar, Shape, Tree, Value};
+use super::yaml::{Decoder, Limits, Mark, Node, NodeId, ReadError, Resolved, Scalar, Shape, Tree, Value};
 
 /// Most characters of a text that a message shows.
 const SHOWN: usize = 40;
@@ -238,7 +238,10 @@ impl<'r> Loader<'r> {
                 "tiers" => spec.tiers = loader.items(decoder, value, Self::tier)?,
                 "configurations" => spec.configurations = loader.items(decoder, value, Self::configuration)?,
                 "metrics" => loader.metrics(decoder, value, &mut spec.metrics)?,
-                "pumice" => spec.pumice = Some(loader.pumice(decoder, value)?),
+                "pumice" => {
+                    let node = decoder.node(value)?;
+                    spec.pumice = Some(pumice(&node, &decoder.path, loader.report));
+                }
                 "data" => return Ok(loader.looks_like(CONFIG_MAP)),
                 "profiles" => return Ok(loader.looks_like(KUBE_CONFIGURATION)),
                 _ => return Ok(false),
@@ -438,42 +441,40 @@ impl<'r> Loader<'r> {
             })
         })
     }
+}
 
-    /// The section that is this service's own; nothing in it is passed over.
-    fn pumice(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<PumiceSection> {
-        let mut section = PumiceSection::default();
-        let node = decoder.node(id)?;
-        let Value::Map(pairs) = &node.value else {
-            if !matches!(node.value, Value::Null) {
-                let message = format!("expected a map, found {}", node.value.kind());
-                self.report
-                    .fault(code::PUMICE_SECTION, &decoder.path.at(node.mark), message);
-            }
-            return Ok(section);
-        };
-        for (key, value) in pairs {
-            let mut path = decoder.path.clone();
-            path.push_value(&key.value);
-            let text = |value: &Value| {
-                if let Value::String(text) = value {
-                    shorten(text, SHOWN)
-                } else {
-                    value.kind().to_owned()
-                }
-            };
-            if text(&key.value) != "compatibility" {
-                let message = format!("unknown key `{}`; known is `compatibility`", text(&key.value));
-                self.report.fault(code::PUMICE_SECTION, &path.at(key.mark), message);
-                continue;
-            }
-            section.compatibility = Compatibility::from_name(&text(&value.value));
-            if section.compatibility.is_none() {
-                let message = format!("expected `upstream` or `corrected`, found {}", text(&value.value));
-                self.report.fault(code::PUMICE_SECTION, &path.at(value.mark), message);
-            }
+/// The section that is this service's own; nothing in it is passed over.
+pub(super) fn pumice(node: &Node, path: &Path, report: &mut Report) -> PumiceSection {
+    let mut section = PumiceSection::default();
+    let Value::Map(pairs) = &node.value else {
+        if !matches!(node.value, Value::Null) {
+            let message = format!("expected a map, found {}", node.value.kind());
+            report.fault(code::PUMICE_SECTION, &path.at(node.mark), message);
         }
-        Ok(section)
+        return section;
+    };
+    for (key, value) in pairs {
+        let mut path = path.clone();
+        path.push_value(&key.value);
+        let text = |value: &Value| {
+            if let Value::String(text) = value {
+                shorten(text, SHOWN)
+            } else {
+                value.kind().to_owned()
+            }
+        };
+        if text(&key.value) != "compatibility" {
+            let message = format!("unknown key `{}`; known is `compatibility`", text(&key.value));
+            report.fault(code::PUMICE_SECTION, &path.at(key.mark), message);
+            continue;
+        }
+        section.compatibility = Compatibility::from_name(&text(&value.value));
+        if section.compatibility.is_none() {
+            let message = format!("expected `upstream` or `corrected`, found {}", text(&value.value));
+            report.fault(code::PUMICE_SECTION, &path.at(value.mark), message);
+        }
     }
+    section
 }
 
 fn kind(resolved: &Resolved) -> &'static str {

@@ -5,6 +5,7 @@ mod check;
 mod compile;
 pub mod emit;
 pub mod findings;
+mod kube;
 pub mod load;
 pub(crate) mod slip;
 pub mod spec;
@@ -13,7 +14,7 @@ mod tests;
 pub mod yaml;
 
 pub use args::{Argument, ArgumentMap, Arguments};
-pub use compile::{CompileOptions, Compiled, Hook, Policy, Registered, compile};
+pub use compile::{CompileOptions, Compiled, Hook, Policy, Registered, UnknownProfileError, compile};
 pub use findings::{At, Finding, Kind, NotServed, Path, Report, Severity, code};
 pub use load::{LoadOptions, Loaded, load};
 pub use spec::{Compatibility, PluginSpec, Spec, Switch, Switches};

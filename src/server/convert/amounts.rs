@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::model::quantity::Quantity;
-use crate::engine::model::resource_name::{AmountError, ResourceKind, amount, format_amount};
+use crate::engine::model::resource_name::{AmountError, ResourceKind, amount, amount_in, format_amount};
 use crate::engine::model::{Amounts, ProblemKind, ResourceId, ResourceTable, TooManyResourcesError, Totals};
 use crate::server::pb;
 
@@ -66,8 +66,10 @@ impl Reader<'_> {
         }
         let mut amounts = Amounts::default();
         for (name, text) in &items {
-            if let Some((id, amount)) = self.amount(field, name, text) {
-                amounts.set(id, amount);
+            match self.amount(field, name, text) {
+                Some((id, Counted::Unit(amount))) => amounts.set(id, amount),
+                Some((id, Counted::Whole(whole))) => amounts.set_whole(id, whole),
+                None => {}
             }
         }
         amounts
@@ -91,7 +93,7 @@ impl Reader<'_> {
         Some(kept.into_iter().collect())
     }
 
-    fn amount(&mut self, field: &'static str, name: &str, text: &str) -> Option<(ResourceId, i64)> {
+    fn amount(&mut self, field: &'static str, name: &str, text: &str) -> Option<(ResourceId, Counted)> {
         let limit = self.declared.limits.name_bytes;
         if name.len() > limit {
             // Names that become known stay in memory for good, and faults repeat them.
@@ -113,8 +115,8 @@ impl Reader<'_> {
                 return None;
             }
         };
-        let amount = match amount(name, &quantity) {
-            Ok(amount) => amount,
+        let counted = match counted(name, &quantity) {
+            Ok(counted) => counted,
             Err(error) => {
                 let reason = match error {
                     AmountError::Negative { .. } => "NEGATIVE_QUANTITY",
@@ -131,15 +133,45 @@ impl Reader<'_> {
                 return None;
             }
         };
-        Some((id, amount))
+        if let Counted::Whole(_) = counted {
+            let message = format!(
+                "`{text}` of `{name}` is more than Volcano's plugins can count; for them it is {}",
+                format_amount(name, i64::MAX.into())
+            );
+            self.warning("QUANTITY_TOO_LARGE", place(), message);
+        }
+        Some((id, counted))
     }
+}
+
+/// An amount that was read.
+#[derive(Clone, Copy)]
+enum Counted {
+    /// In the unit of the engine.
+    Unit(i64),
+    /// In whole units: its thousandths do not fit in 64 bits.
+    Whole(i64),
+}
+
+fn counted(name: &str, quantity: &Quantity) -> Result<Counted, AmountError> {
+    let kind = ResourceKind::of(name);
+    amount(name, quantity).map(Counted::Unit).or_else(|error| {
+        let whole = amount_in(kind.kubernetes_unit(), name, quantity);
+        match (&error, whole) {
+            (AmountError::TooLarge { .. }, Ok(whole)) if kind.unit() != kind.kubernetes_unit() => {
+                Ok(Counted::Whole(whole))
+            }
+            _ => Err(error),
+        }
+    })
 }
 
 /// Amounts as canonical quantities.
 pub(super) fn resource_list(amounts: &Amounts, resources: &ResourceTable) -> pb::ResourceList {
     let items = amounts.iter().map(|(id, amount)| {
         let name = resources.name(id);
-        (name.to_owned(), format_amount(name, amount.into()))
+        let exact = amounts.exact(id).unwrap_or(amount.into());
+        (name.to_owned(), format_amount(name, exact))
     });
     pb::ResourceList { items: items.collect() }
 }

@@ -28,6 +28,8 @@ pub enum Ground {
 pub struct WorldGround {
     /// Policy name.
     pub policy: Arc<str>,
+    /// Profile of it; empty: the only one.
+    pub profile: Arc<str>,
     /// Wait until this revision is visible.
     pub at_least: Option<Revision>,
     /// Wait until these positions are visible.
@@ -54,6 +56,8 @@ pub struct InlineGround {
     pub cluster: pb::Cluster,
     /// Policy document; empty: the built-in one.
     pub document: String,
+    /// Profile of it; empty: the only one.
+    pub profile: String,
     /// Compatibility where the document does not say.
     pub compatibility: String,
 }
@@ -71,7 +75,7 @@ pub fn ground(
         None => Ground::World(world(pb::World::default(), limits)?),
         Some(pb::ground::Ground::World(ground)) => Ground::World(world(ground, limits)?),
         Some(pb::ground::Ground::Session(step)) => Ground::Session(session(step, limits)?),
-        Some(pb::ground::Ground::Inline(ground)) => Ground::Inline(Box::new(inline(ground)?)),
+        Some(pb::ground::Ground::Inline(ground)) => Ground::Inline(Box::new(inline(ground))),
     };
     Ok((ground, node_table))
 }
@@ -84,7 +88,6 @@ fn world(world: pb::World, limits: &EdgeLimits) -> Result<WorldGround, Failure> 
         positions,
         max_wait,
     } = world;
-    no_profile("ground.world.profile", &profile)?;
     if positions.len() > limits.positions {
         let message = format!("ground.world.positions: {} of them", positions.len());
         return Err(Failure::limit(
@@ -96,6 +99,7 @@ fn world(world: pb::World, limits: &EdgeLimits) -> Result<WorldGround, Failure> 
     }
     Ok(WorldGround {
         policy: policy_name(policy),
+        profile: profile.into(),
         at_least: at_least.map(|pb::Revision { epoch, number }| Revision { epoch, number }),
         positions: positions.into_iter().map(position).collect(),
         max_wait: duration("ground.world.max_wait", max_wait)?.unwrap_or_default(),
@@ -124,28 +128,19 @@ pub fn policy_name(name: String) -> Arc<str> {
     }
 }
 
-/// Only a `KubeSchedulerConfiguration` has profiles.
-fn no_profile(field: &str, profile: &str) -> Result<(), Failure> {
-    if profile.is_empty() {
-        return Ok(());
-    }
-    let message = format!("{field}: the policy has no profile `{profile}`");
-    Err(Failure::not_found("PROFILE_UNKNOWN", message).with("profile", profile))
-}
-
-fn inline(inline: pb::Inline) -> Result<InlineGround, Failure> {
+fn inline(inline: pb::Inline) -> InlineGround {
     let pb::Inline {
         cluster,
         policy_document,
         profile,
         compatibility,
     } = inline;
-    no_profile("ground.inline.profile", &profile)?;
-    Ok(InlineGround {
+    InlineGround {
         cluster: cluster.unwrap_or_default(),
         document: policy_document,
+        profile,
         compatibility,
-    })
+    }
 }
 
 /// Reads a step of a session.

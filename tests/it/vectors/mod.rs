@@ -9,6 +9,7 @@ mod cluster;
 mod config;
 mod files;
 mod fit_family;
+mod koordinator;
 mod pods;
 mod policy_wire;
 mod policy_yaml;
@@ -95,11 +96,13 @@ type Check = fn(&mut Bench, &Value) -> Verdict;
 /// Families that are asked. The others are named.
 const FAMILIES: &[(&str, Check)] = &[
     ("binpack", binpack::check),
+    ("noderesourcesfitplus", koordinator::check),
     ("pods", pods::check),
     ("policy-yaml", policy_wire::check),
     ("proportional", fit_family::check),
     ("quantities", quantities::check),
     ("rsf", fit_family::check),
+    ("scarceresourceavoidance", koordinator::check),
     ("sra", fit_family::check),
     ("tiers", tiers::check),
     ("verbs", verbs::check),

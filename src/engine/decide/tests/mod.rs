@@ -3,6 +3,7 @@
 mod cluster;
 mod compatibility;
 mod findings;
+mod koordinator;
 mod plain;
 mod questions;
 mod seeds;

@@ -60,6 +60,30 @@ impl Tree {
         })
     }
 
+    /// Reads the second document of a text; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn read_second(text: &str, limits: &Limits) -> Result<Option<Tree>, ReadError> {
+        let mut parser = Parser {
+            scanner: Scanner::new(text, limits.depth),
+            nodes: Vec::new(),
+            anchors: BTreeMap::new(),
+            tags: Vec::new(),
+            limits: *limits,
+            depth: 0,
+        };
+        parser.document()?;
+        while parser.take_if(&TokenKind::DocumentEnd)?.is_some() {}
+        parser.anchors.clear();
+        parser.tags.clear();
+        let root = parser.document()?;
+        Ok(root.is_some().then_some(Tree {
+            nodes: parser.nodes,
+            root,
+        }))
+    }
+
     pub(crate) fn root(&self) -> Option<NodeId> {
         self.root
     }

@@ -1,0 +1,152 @@
+//! `ScarceResourceAvoidance`: keeps tasks away from nodes with scarce resources that they do not request
+//! (Koordinator a7a1b76b, pkg/scheduler/plugins/scarceresourceavoidance).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::effective::{entry, map};
+use super::strict::{check_name, mismatch, resources};
+use crate::engine::model::resource_name::ResourceKind;
+use crate::engine::model::{CHUNK, Chunk, ResourceId, TaskClass, Vector, View};
+use crate::engine::plugin::{Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
+use crate::engine::policy::{Argument, Arguments, Compatibility, Node, Report, Value, code};
+
+/// Its row in the registry.
+pub(super) const DEF: PluginDef = PluginDef {
+    name: "ScarceResourceAvoidance",
+    families: &["score"],
+    task_annotations: &[],
+    job_annotations: &[],
+    queue_annotations: &[],
+    node_labels: &[],
+    compile,
+};
+
+const MAX_SCORE: u32 = 100;
+
+/// The plugin, compiled.
+#[derive(Debug)]
+struct ScarceResourceAvoidance {
+    scarce: BTreeSet<String>,
+}
+
+fn compile(arguments: &Arguments, _: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
+    let mut scarce = BTreeSet::new();
+    let list = resources(arguments, "ScarceResourceAvoidanceArgs", report);
+    let at = list.as_ref().map_or_else(|| arguments.at(), Argument::at);
+    match list.as_ref().map(Argument::value) {
+        None => {}
+        Some(Value::List(items)) => {
+            for (number, item) in items.iter().enumerate() {
+                let mut at = at.clone();
+                at.mark = item.mark;
+                at.path = format!("{}[{number}]", at.path);
+                let name = match &item.value {
+                    Value::Null => String::new(),
+                    Value::String(name) => name.clone(),
+                    other @ (Value::Bool(_)
+                    | Value::Int(_)
+                    | Value::UInt(_)
+                    | Value::Float(_)
+                    | Value::List(_)
+                    | Value::Map(_)) => {
+                        mismatch(&at, "the name of a resource", other, report);
+                        continue;
+                    }
+                };
+                check_name(&name, &at, report);
+                if !scarce.insert(name.clone()) {
+                    report.warning(code::ARGUMENT_IGNORED, &at, format!("`{name}` is listed twice"));
+                }
+            }
+        }
+        Some(other) => mismatch(&at, "a list of names", other, report),
+    }
+    if scarce.is_empty() && !report.has_faults() {
+        let message = "no resource is scarce: every node scores 100 for every task";
+        report.warning(code::ARGUMENT_MUTE, &at, message);
+    }
+    Arc::new(ScarceResourceAvoidance { scarce })
+}
+
+impl Plugin for ScarceResourceAvoidance {
+    fn hooks(&self) -> Hooks {
+        Hooks {
+            score: true,
+            ..Hooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> Value {
+        let names = self.scarce.iter().map(|name| Node::new(Value::String(name.clone())));
+        map([entry("resources", Value::List(names.collect()))])
+    }
+
+    fn scorer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Scorer + 'a> {
+        let requested = |id: ResourceId| class.requested.iter().any(|requested| requested.id == id);
+        let resources = view.resources();
+        let left = (0..).map(ResourceId::from_index).take(resources.len());
+        let left = left.filter(|&id| !requested(id)).filter_map(|id| {
+            let name = resources.name(id);
+            let kind = ResourceKind::of(name);
+            let counted = kind != ResourceKind::Pods && kind.counted_by_kubernetes();
+            counted.then(|| (id, self.scarce.contains(name)))
+        });
+        Ok(Some(Box::new(ScarceScorer { left: left.collect() })))
+    }
+}
+
+/// The score of a node that would have `left` counted resources which the task does not request, `hit` of them scarce.
+fn node_score(left: u32, hit: u32) -> u32 {
+    if hit == 0 {
+        return MAX_SCORE;
+    }
+    left.saturating_sub(hit) * MAX_SCORE / left.max(1)
+}
+
+struct ScarceScorer {
+    /// Counted resources that the task does not request, and whether they are scarce.
+    left: Vec<(ResourceId, bool)>,
+}
+
+impl Scorer for ScarceScorer {
+    fn parts(&self) -> &[&'static str] {
+        &[""]
+    }
+
+    fn score(&self, chunk: &Chunk, parts: &mut [Scores]) {
+        let (mut left, mut hit) = ([0_u32; CHUNK], [0_u32; CHUNK]);
+        for &(id, scarce) in &self.left {
+            if chunk.lacks(id, Vector::Allocatable) {
+                continue;
+            }
+            let allocatable = chunk.column(id, Vector::Allocatable);
+            for ((left, hit), amount) in left.iter_mut().zip(&mut hit).zip(&allocatable.values) {
+                let has = u32::from(*amount > 0.0);
+                *left += has;
+                *hit += has & u32::from(scarce);
+            }
+        }
+        if let Some(scores) = parts.first_mut() {
+            for (score, (left, hit)) in scores.iter_mut().zip(left.into_iter().zip(hit)) {
+                *score = f64::from(node_score(left, hit));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unrelated_types_dilute_the_penalty() {
+        assert_eq!(node_score(0, 0), 100, "nothing left over");
+        assert_eq!(node_score(3, 0), 100, "nothing scarce left over");
+        assert_eq!(node_score(1, 1), 0);
+        assert_eq!(node_score(2, 1), 50);
+        assert_eq!(node_score(3, 1), 66, "66.7 is cut");
+        assert_eq!(node_score(6, 1), 83);
+        assert_eq!(node_score(4, 4), 0);
+    }
+}

@@ -1,0 +1,286 @@
+//! What a profile enables, as kube-scheduler works it out, and the policy that follows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::args::Arguments;
+use super::super::compile::{Policy, ProfilePlugin};
+use super::super::findings::{NotServed, Report, code, shorten};
+use super::super::slip;
+use super::super::spec::Compatibility;
+use super::{DEFAULT_SCHEDULER, Entry, KubeSpec, MULTI_POINT, PRE_SCORE, Profile, SCORE, SERVED, UPSTREAM, emit};
+use crate::engine::model::{Problem, ProblemKind, TaskClass, View};
+use crate::engine::plugin::{Hooks, Plugin, Prepared, Scorer};
+use crate::engine::plugins;
+use crate::engine::policy::Value;
+
+/// Most characters of a name that a message shows.
+const SHOWN: usize = 60;
+
+/// A compiled document.
+pub(in super::super) struct CompiledProfiles {
+    /// Profiles by name, in order.
+    pub(in super::super) profiles: Vec<(Arc<str>, Arc<Policy>)>,
+    pub(in super::super) loaded_document: String,
+    pub(in super::super) effective_document: String,
+}
+
+/// Compiles a document. With a fault in the report the result is not to be used.
+pub(in super::super) fn compile(
+    spec: &KubeSpec,
+    compatibility: Compatibility,
+    report: &mut Report,
+) -> CompiledProfiles {
+    let mut profiles = Vec::new();
+    let mut effective: Vec<BTreeMap<&str, Value>> = Vec::new();
+    let one_default = Profile::default();
+    let written = if spec.profiles.is_empty() {
+        std::slice::from_ref(&one_default)
+    } else {
+        spec.profiles.as_slice()
+    };
+    for profile in written {
+        let name = scheduler_name(profile, written, report);
+        let compiled = plugins(profile, compatibility, report);
+        let arguments = compiled.iter().filter_map(|(name, plugin)| {
+            let configured = profile.configs.iter().any(|config| config.name == *name);
+            (configured || is_enabled(profile, name)).then(|| (*name, plugin.effective_arguments()))
+        });
+        effective.push(arguments.collect());
+        let policy = Policy::of_profile(compatibility, enabled(profile, compatibility, &compiled, report));
+        profiles.push((name, Arc::new(policy)));
+    }
+    CompiledProfiles {
+        loaded_document: emit::loaded(spec),
+        effective_document: emit::effective(spec, compatibility, &effective),
+        profiles,
+    }
+}
+
+fn scheduler_name(profile: &Profile, all: &[Profile], report: &mut Report) -> Arc<str> {
+    let same = all.iter().filter(|other| other.name == profile.name).count();
+    if profile.name.is_empty() && all.len() == 1 {
+        return Arc::from(DEFAULT_SCHEDULER);
+    }
+    if profile.name.is_empty() {
+        let message = "a profile among several needs a `schedulerName`";
+        report.fault(code::PROFILE, &profile.at, message);
+    } else if same > 1 {
+        let message = format!("`{}` is the name of {same} profiles", shorten(&profile.name, SHOWN));
+        report.fault(code::PROFILE, &profile.at, message);
+    }
+    Arc::from(profile.name.as_str())
+}
+
+/// Compiles the served plugins with their arguments, enabled or not: upstream decodes them all.
+fn plugins(
+    profile: &Profile,
+    compatibility: Compatibility,
+    report: &mut Report,
+) -> Vec<(&'static str, Arc<dyn Plugin>)> {
+    for (number, config) in profile.configs.iter().enumerate() {
+        let before = profile.configs.get(..number).unwrap_or_default();
+        if before.iter().any(|other| other.name == config.name) {
+            let message = format!("the arguments of `{}` stand twice", shorten(&config.name, SHOWN));
+            report.fault(code::DUPLICATE_PLUGIN, &config.at, message);
+        }
+        let known = SERVED.contains(&config.name.as_str()) || UPSTREAM.contains(&config.name.as_str());
+        if !known {
+            let message = format!(
+                "arguments for `{}`, which nobody reads{}",
+                shorten(&config.name, SHOWN),
+                hint(&config.name)
+            );
+            report.warning(code::UNKNOWN_PLUGIN, &config.at, message);
+        }
+    }
+    let compile = |name: &'static str| {
+        let def = plugins::find(name)?;
+        let config = profile.configs.iter().find(|config| config.name == name);
+        let none = Arguments::new(profile.at.mark, super::super::findings::Path::default());
+        let arguments = config.and_then(|config| config.arguments.as_ref());
+        // A plugin that stands nowhere has nothing to be warned of.
+        let mut unheard = Report::default();
+        let heard = config.is_some() || is_enabled(profile, name);
+        let report = if heard { &mut *report } else { &mut unheard };
+        Some((name, (def.compile)(arguments.unwrap_or(&none), compatibility, report)))
+    };
+    SERVED.into_iter().filter_map(compile).collect()
+}
+
+fn hint(name: &str) -> String {
+    let near = slip::nearest(name, &SERVED).or_else(|| slip::nearest(name, &UPSTREAM));
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+fn is_enabled(profile: &Profile, name: &str) -> bool {
+    [SCORE, PRE_SCORE].iter().any(|point| {
+        let enabled = at_point(profile, point);
+        enabled.iter().any(|entry| entry.name == name)
+    })
+}
+
+/// Plugins enabled at an extension point, those of `multiPoint` that are not disabled there included (Kubernetes,
+/// `pkg/scheduler/framework/runtime`, `expandMultiPointPlugins`).
+fn at_point<'p>(profile: &'p Profile, point: &str) -> Vec<&'p Entry> {
+    let own = profile.plugins.get(point);
+    let mut enabled: Vec<&Entry> = own.iter().flat_map(|set| &set.enabled).collect();
+    let disabled = |name: &str| {
+        let mut all = own.iter().flat_map(|set| &set.disabled);
+        all.any(|entry| entry.name == name || entry.name == "*")
+    };
+    let multi = profile.plugins.get(MULTI_POINT);
+    for entry in multi.iter().flat_map(|set| &set.enabled) {
+        let explicit = enabled.iter().any(|own| own.name == entry.name);
+        if !explicit && !disabled(&entry.name) {
+            enabled.push(entry);
+        }
+    }
+    enabled
+}
+
+/// The plugins of a profile that score, and those that are not served here.
+fn enabled(
+    profile: &Profile,
+    compatibility: Compatibility,
+    compiled: &[(&'static str, Arc<dyn Plugin>)],
+    report: &mut Report,
+) -> Vec<ProfilePlugin> {
+    check_sets(profile, report);
+    let (scoring, prepared) = (at_point(profile, SCORE), at_point(profile, PRE_SCORE));
+    let mut enabled: Vec<ProfilePlugin> = Vec::new();
+    for (name, plugin) in compiled {
+        let Some(entry) = scoring.iter().find(|entry| entry.name == *name) else {
+            if is_enabled(profile, name) {
+                enabled.push(ProfilePlugin::silent(name));
+            }
+            continue;
+        };
+        let plugin = if prepared.iter().any(|entry| entry.name == *name) {
+            Arc::clone(plugin)
+        } else {
+            without_pre_score(entry, plugin, compatibility, report)
+        };
+        enabled.push(ProfilePlugin {
+            name: Arc::from(*name),
+            score: Some(plugin),
+            weight: weight(entry, report),
+            is_served: true,
+        });
+    }
+    let others = profile.plugins.values().flat_map(|set| &set.enabled);
+    for entry in others.filter(|entry| !SERVED.contains(&entry.name.as_str())) {
+        if enabled.iter().all(|own| *own.name != *entry.name) {
+            not_served(entry, report);
+            enabled.push(ProfilePlugin {
+                is_served: false,
+                ..ProfilePlugin::silent(&entry.name)
+            });
+        }
+    }
+    enabled
+}
+
+/// 0 counts as 1, upstream.
+fn weight(entry: &Entry, report: &mut Report) -> i32 {
+    match entry.weight {
+        None => 1,
+        Some(0) => {
+            let message = "a `weight` of 0 counts as 1; to switch the plugin off, disable it";
+            report.warning(code::PROFILE, &entry.at, message);
+            1
+        }
+        Some(weight) => {
+            if weight < 0 {
+                let message = "a negative `weight` turns the order of nodes round";
+                report.warning(code::PROFILE, &entry.at, message);
+            }
+            weight
+        }
+    }
+}
+
+/// Faults and oddities of the lists, which upstream notices when it starts.
+fn check_sets(profile: &Profile, report: &mut Report) {
+    for (point, set) in &profile.plugins {
+        for (number, entry) in set.enabled.iter().enumerate() {
+            let name = shorten(&entry.name, SHOWN);
+            let before = set.enabled.get(..number).unwrap_or_default();
+            if before.iter().any(|other| other.name == entry.name) {
+                let message = format!("plugin `{name}` is enabled twice at `{point}`");
+                report.fault(code::DUPLICATE_PLUGIN, &entry.at, message);
+            }
+            let served = SERVED.contains(&entry.name.as_str());
+            if served && ![SCORE, PRE_SCORE, MULTI_POINT].contains(point) {
+                let message = format!("plugin `{name}` has no extension point `{point}`");
+                report.fault(code::PROFILE, &entry.at, message);
+            }
+        }
+    }
+}
+
+fn not_served(entry: &Entry, report: &mut Report) {
+    let name = entry.name.as_str();
+    let known_upstream = UPSTREAM.contains(&name);
+    let near = slip::nearest(name, &SERVED).or_else(|| slip::nearest(name, &UPSTREAM));
+    if !known_upstream {
+        let message = format!(
+            "unknown plugin `{}`; it has no effect{}",
+            shorten(name, SHOWN),
+            hint(name)
+        );
+        report.warning(code::UNKNOWN_PLUGIN, &entry.at, message);
+    }
+    report.not_served.push(NotServed {
+        name: name.to_owned(),
+        at: entry.at.clone(),
+        known_upstream,
+        did_you_mean: near.filter(|_| !known_upstream).map(str::to_owned),
+    });
+}
+
+/// Upstream starts with such a profile, and then fails every pod.
+fn without_pre_score(
+    entry: &Entry,
+    plugin: &Arc<dyn Plugin>,
+    compatibility: Compatibility,
+    report: &mut Report,
+) -> Arc<dyn Plugin> {
+    let message = format!(
+        "plugin `{}` is enabled at `score` but not at `preScore`, and cannot score; enable it at `multiPoint`",
+        entry.name
+    );
+    match compatibility {
+        Compatibility::Corrected => report.fault(code::PROFILE, &entry.at, message),
+        Compatibility::Upstream => report.warning(code::PROFILE, &entry.at, message),
+    }
+    Arc::new(WithoutPreScore {
+        name: entry.name.clone(),
+        plugin: Arc::clone(plugin),
+    })
+}
+
+/// A plugin that was not given the chance to prepare.
+#[derive(Debug)]
+struct WithoutPreScore {
+    name: String,
+    plugin: Arc<dyn Plugin>,
+}
+
+impl Plugin for WithoutPreScore {
+    fn hooks(&self) -> Hooks {
+        self.plugin.hooks()
+    }
+
+    fn effective_arguments(&self) -> Value {
+        self.plugin.effective_arguments()
+    }
+
+    fn scorer<'a>(&'a self, _: &'a TaskClass, _: &'a View) -> Prepared<dyn Scorer + 'a> {
+        let message = format!(
+            "`{}` is enabled at `score` but not at `preScore`, and cannot score",
+            self.name
+        );
+        Err(Problem::new(ProblemKind::Refused, "NO_PRE_SCORE", "", message))
+    }
+}

@@ -1,0 +1,230 @@
+//! Families noderesourcesfitplus and scarceresourceavoidance: Koordinator's plugins over gRPC, out of a
+//! `KubeSchedulerConfiguration` and out of tiers, on nodes given as sums and as the pods that make them.
+
+use std::collections::BTreeMap;
+
+use pumice::derive::{Derivation, Pod, effective, fit_plus};
+use pumice::server::pb;
+use serde_json::{Value, json};
+
+use super::cluster::{self, members};
+use super::question::{self, Asked, NoAnswer, Scores};
+use super::{Bench, Differences, Verdict};
+
+/// Judges one case.
+pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+    let mut differences = Differences::default();
+    let plugin = cluster::text(&case["policy"]["name"]);
+    let task = match task(&case["request"]["task"], "") {
+        Ok(task) => task,
+        Err(fault) => {
+            differences.differ("task", "a pod", &fault);
+            return differences.verdict();
+        }
+    };
+    derived(&mut differences, case);
+    let mut documents = vec![("profile: ", configuration(&plugin, &case["policy"]))];
+    let args = &case["policy"]["args"];
+    if args.is_object() && case["policy"].get("enabled_at").is_none() {
+        let tiers = cluster::plugin_tiers(&plugin, args);
+        documents.push(("tiers: ", cluster::document(&tiers)));
+    }
+    for (how, document) in documents {
+        let ground = cluster::inline(sums(&case["cluster"]), document.clone());
+        compare(bench, &mut differences, case, &plugin, how, ground, &task);
+        let what = format!("{how}pods of their own: ");
+        match pods(&case["cluster"]) {
+            Ok(cluster) => {
+                let ground = cluster::inline(cluster, document);
+                compare(bench, &mut differences, case, &plugin, &what, ground, &task);
+            }
+            Err(fault) => differences.differ(&what, "pods", &fault),
+        }
+    }
+    differences.verdict()
+}
+
+/// The document that the recorder wrote, with our section behind it.
+fn configuration(plugin: &str, policy: &Value) -> String {
+    let enabled = format!("{{enabled: [{{name: {plugin}}}]}}");
+    let points: Vec<String> = match policy.get("enabled_at") {
+        Some(points) => members(points).iter().map(cluster::text).collect(),
+        None => vec!["multiPoint".to_owned()],
+    };
+    let points: Vec<String> = points.iter().map(|point| format!("{point}: {enabled}")).collect();
+    let args = match (policy.get("args"), policy.get("args_text")) {
+        (_, Some(text)) => Some(cluster::text(text)),
+        (Some(args), None) => Some(args.to_string()),
+        (None, None) => None,
+    };
+    let config = args.map_or_else(String::new, |args| {
+        format!("  pluginConfig:\n  - name: {plugin}\n    args: {args}\n")
+    });
+    format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n\
+         - schedulerName: vectors\n  plugins: {{{}}}\n{config}---\npumice: {{compatibility: upstream}}\n",
+        points.join(", ")
+    )
+}
+
+/// A recorded pod as Kubernetes writes it.
+fn pod(pod: &Value) -> Value {
+    let container = |container: &Value| {
+        let mut own = json!({ "name": container["name"], "resources": { "requests": container["requests"] } });
+        if let Some(policy) = container.get("restart_policy") {
+            own["restartPolicy"] = policy.clone();
+        }
+        own
+    };
+    let all = |list: &Value| -> Vec<Value> { members(list).iter().map(container).collect() };
+    let mut spec = json!({
+        "containers": all(&pod["containers"]),
+        "initContainers": all(&pod["init_containers"]),
+    });
+    if let Some(overhead) = pod.get("overhead") {
+        spec["overhead"] = overhead.clone();
+    }
+    if let Some(requests) = pod.get("pod_level_requests") {
+        spec["resources"] = json!({ "requests": requests });
+    }
+    json!({ "metadata": { "name": pod["name"], "namespace": "default" }, "spec": spec })
+}
+
+/// The pod as a task, on a node if one is given.
+fn task(recorded: &Value, node: &str) -> Result<pb::Task, String> {
+    let pod = Pod::read(&pod(recorded)).map_err(|error| error.to_string())?;
+    let task = effective(&pod, Derivation::Kubernetes).map_err(|error| error.to_string())?;
+    let list = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
+    let status = if node.is_empty() {
+        pb::TaskStatus::Pending
+    } else {
+        pb::TaskStatus::Running
+    };
+    Ok(pb::Task {
+        name: format!("default/{}", cluster::text(&recorded["name"])),
+        status: status.into(),
+        node: node.to_owned(),
+        requests: list(task.requests),
+        nonzero_requests: list(task.nonzero_requests),
+        counted_requests: list(task.counted_requests),
+        ..pb::Task::default()
+    })
+}
+
+fn node(node: &Value) -> pb::Node {
+    pb::Node {
+        name: cluster::text(&node["name"]),
+        allocatable: cluster::resources(&node["allocatable"]),
+        ..pb::Node::default()
+    }
+}
+
+/// Nodes with the recorded sums.
+fn sums(recorded: &Value) -> pb::Cluster {
+    let nodes = members(&recorded["nodes"]).iter();
+    pb::Cluster {
+        nodes: nodes
+            .map(|own| pb::Node {
+                unattributed_used: cluster::resources(&own["requested"]),
+                unattributed_nonzero_used: cluster::resources(&own["nonzero_requested"]),
+                ..node(own)
+            })
+            .collect(),
+        ..pb::Cluster::default()
+    }
+}
+
+/// Nodes with their pods.
+fn pods(recorded: &Value) -> Result<pb::Cluster, String> {
+    let mut cluster = pb::Cluster::default();
+    for own in members(&recorded["nodes"]) {
+        cluster.nodes.push(node(own));
+        for pod in members(&own["pods"]) {
+            cluster.tasks.push(task(pod, &cluster::text(&own["name"]))?);
+        }
+    }
+    Ok(cluster)
+}
+
+/// The names that the task requests, and what is counted for each.
+fn derived(differences: &mut Differences, case: &Value) {
+    let expected = &case["expect"]["derived"];
+    if expected.is_null() {
+        return;
+    }
+    let counted = Pod::read(&pod(&case["request"]["task"])).and_then(|pod| fit_plus(&pod));
+    match counted {
+        Ok(counted) => {
+            let names: Vec<&String> = counted.keys().collect();
+            differences.same("requested names", &expected["requested_names"], &json!(names));
+            if let Some(amounts) = expected.get("counted") {
+                differences.same("counted", amounts, &json!(counted));
+            }
+        }
+        Err(error) => differences.differ("derived", expected, &error.to_string()),
+    }
+}
+
+fn compare(
+    bench: &mut Bench,
+    differences: &mut Differences,
+    case: &Value,
+    plugin: &str,
+    how: &str,
+    ground: pb::Ground,
+    task: &pb::Task,
+) {
+    let asked = Asked {
+        ground,
+        task: task.clone(),
+        plugins: Vec::new(),
+    };
+    let named = Asked {
+        plugins: vec![plugin.to_owned()],
+        ..asked.clone()
+    };
+    // Where the reference ends its process, what it would have answered was recorded beside it.
+    let recorded = &case["expect"];
+    let expect = recorded.get("with_pod_overhead_gate_registered").unwrap_or(recorded);
+    for (what, asked) in [(how.to_owned(), &asked), (format!("{how}plugin named: "), &named)] {
+        let got = question::score(bench.wire(), asked);
+        match expect.get("error") {
+            Some(error) => refused(differences, &what, error, &case["cluster"], got),
+            None => scores(differences, &what, plugin, &expect["scores"], got),
+        }
+    }
+}
+
+fn scores(differences: &mut Differences, how: &str, plugin: &str, expected: &Value, got: Result<Scores, NoAnswer>) {
+    let got = match got {
+        Ok(got) => got,
+        Err(fault) => return differences.differ(how, expected, &fault),
+    };
+    differences.same(
+        how,
+        &expected.as_object().map_or(0, serde_json::Map::len),
+        &got.totals.len(),
+    );
+    for (node, score) in expected.as_object().into_iter().flatten() {
+        let score = score.as_i64().map(|score| score as f64);
+        let what = format!("{how}{node}");
+        differences.same(&what, &score, &got.totals.get(node).copied());
+        differences.same(&what, &score, &got.part(plugin, "", node));
+    }
+}
+
+fn refused(differences: &mut Differences, how: &str, error: &Value, recorded: &Value, got: Result<Scores, NoAnswer>) {
+    match (error["stage"].as_str().unwrap_or_default(), got) {
+        ("config_decode" | "config_validate" | "framework_init", Err(NoAnswer::PolicyRefused(_))) => {}
+        ("score" | "prescore", Err(NoAnswer::Other(text))) if text.contains("NO_PRE_SCORE") => {}
+        ("score_range", Err(NoAnswer::Other(text))) if text.contains("SCORE_OUT_OF_RANGE") => {
+            let nodes = members(&recorded["nodes"])
+                .iter()
+                .map(|node| cluster::text(&node["name"]));
+            let named: Vec<String> = nodes.filter(|node| text.contains(&format!("on `{node}`"))).collect();
+            let expected: Vec<String> = members(&error["nodes"]).iter().map(cluster::text).collect();
+            differences.same(&format!("{how}nodes out of range"), &expected, &named);
+        }
+        (stage, got) => differences.differ(how, &format!("refused at {stage}"), &got),
+    }
+}
