@@ -74,6 +74,7 @@ fn a_question_or_session_names_its_profile() {
         source_epoch: 1,
         sequence: 1,
         kind: pb::BatchKind::SnapshotLast.into(),
+        snapshot_part: 1,
         put: Some(cluster()),
         ..pb::Batch::default()
     };
