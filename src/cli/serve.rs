@@ -18,8 +18,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let config = settings.config;
-    telemetry::start_logging(&config.log, config.log_format).map_err(|error| said(&error))?;
-    app::serve(config, told_to_stop()).await.map_err(|error| said(&error))
+    let traces = telemetry::start(&config).map_err(|error| said(&error))?;
+    let served = app::serve(config, told_to_stop()).await;
+    traces.stop().await;
+    served.map_err(|error| said(&error))
 }
 
 /// Completes at the first SIGINT or SIGTERM.

@@ -10,8 +10,10 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use tower::{Layer, Service};
 use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use super::metrics::Metrics;
+use super::traces;
 use crate::server::{limits, timeout};
 
 /// Measures every call that passes.
@@ -58,7 +60,17 @@ where
             timeout: timeout(request.headers()),
             answered: false,
         };
-        let span = tracing::info_span!("call", rpc);
+        let span = tracing::info_span!(
+            "call",
+            rpc,
+            trace_id = Empty,
+            otel.name = %request.uri().path().trim_start_matches('/'),
+            otel.kind = "server",
+            rpc.system = "grpc",
+            code = Empty,
+            otel.status_code = Empty,
+        );
+        traces::join(&span, request.headers());
         let answer = span.in_scope(|| self.inner.call(request));
         let measured = async move {
             let answer = answer.await;
@@ -99,6 +111,11 @@ impl UnderWay {
     fn over(&self, code: Code, reason: &str) {
         let (rpc, code, elapsed) = (self.rpc, word(code), self.start.elapsed());
         self.metrics.called(rpc, code, elapsed.as_secs_f64());
+        let span = tracing::Span::current();
+        span.record("code", code);
+        if code != "OK" {
+            span.record("otel.status_code", "ERROR");
+        }
         let milliseconds = elapsed.as_secs_f64() * 1e3;
         if matches!(code, "INTERNAL" | "UNKNOWN" | "DATA_LOSS") {
             tracing::error!(rpc, code, reason, milliseconds, "call failed");

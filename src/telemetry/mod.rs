@@ -3,13 +3,20 @@
 mod measure;
 mod metrics;
 mod process;
+mod traces;
 
 use std::io::IsTerminal as _;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry};
+
+use crate::config::Config;
 
 pub use measure::{Measure, MeasureLayer};
 pub use metrics::{Metrics, ReloadOutcome};
+pub use traces::Traces;
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -21,21 +28,35 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts logging to the standard error. `filter` is a level such as `info`, or directives such as `pumice=debug`.
+/// Starts logging to the standard error, and traces if there is somebody to send them to. Sending needs the runtime that
+/// this is called on.
 ///
 /// # Errors
-/// The filter cannot be read, or logging was started before.
-pub fn start_logging(filter: &str, format: LogFormat) -> Result<(), LoggingError> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| LoggingError::Filter(error.to_string()))?;
-    let logger = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+/// The filter cannot be read, the collector's address cannot be used, or logging was started before.
+pub fn start(config: &Config) -> Result<Traces, LoggingError> {
+    let filter = EnvFilter::try_new(&config.log).map_err(|error| LoggingError::Filter(error.to_string()))?;
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    let started = match format {
-        LogFormat::Text => logger.try_init(),
-        LogFormat::Json => logger.json().try_init(),
+    let lines: Box<dyn tracing_subscriber::Layer<Registry> + Send + Sync> = match config.log_format {
+        LogFormat::Text => lines.with_filter(filter).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
     };
-    started.map_err(|error| LoggingError::Started(error.to_string()))
+    let (traces, spans) = match &config.otlp_endpoint {
+        None => (Traces::default(), None),
+        Some(endpoint) => {
+            let (traces, tracer) = Traces::to(endpoint, config.trace_ratio).map_err(LoggingError::Collector)?;
+            // Those of the sender itself would be sent, and sent again.
+            let own = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("pumice"));
+            (
+                traces,
+                Some(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(own)),
+            )
+        }
+    };
+    let started = tracing_subscriber::registry().with(lines).with(spans).try_init();
+    started.map_err(|error| LoggingError::Started(error.to_string()))?;
+    Ok(traces)
 }
 
 /// Why logging could not be started.
@@ -44,6 +65,9 @@ pub enum LoggingError {
     /// The filter cannot be read.
     #[error("the log filter cannot be read: {0}")]
     Filter(String),
+    /// The collector's address cannot be used.
+    #[error("traces cannot be sent: {0}")]
+    Collector(String),
     /// Logging was started before.
     #[error("logging cannot be started: {0}")]
     Started(String),
