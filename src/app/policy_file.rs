@@ -103,26 +103,39 @@ impl PolicyFile {
     }
 
     /// Follows the file until the server drains. `taken`: the content that was brought last.
-    async fn follow(&self, mut taken: Arc<str>, hangup: &mut Hangup, state: &State, metrics: &Metrics) {
-        let mut seen: Option<Arc<str>> = None;
+    async fn follow(&self, taken: Arc<str>, hangup: &mut Hangup, state: &State, metrics: &Metrics) {
+        let mut looks = Looks { taken, seen: None };
         loop {
             let by_hangup = tokio::select! {
                 () = hangup.heard() => true,
                 () = pause(self.poll) => false,
             };
-            let Some(content) = self.look().await else {
-                seen = None;
-                continue;
-            };
-            // An operator who asks gets what stands there; nobody else is brought a file that may not be whole yet.
-            let settled = content != taken && seen.as_ref() == Some(&content);
-            seen = Some(Arc::clone(&content));
-            if by_hangup || settled {
-                taken = Arc::clone(&content);
+            if let Some(content) = looks.see(self.look().await, by_hangup) {
                 // What became of it has been told.
                 drop(self.bring(content, by_hangup, state, metrics).await);
             }
         }
+    }
+}
+
+/// What the last looks at a file showed.
+#[derive(Debug)]
+struct Looks {
+    /// Brought last.
+    taken: Arc<str>,
+    /// Seen last; `None`: the file could not be read.
+    seen: Option<Arc<str>>,
+}
+
+impl Looks {
+    /// What to bring after this look. An operator who asks gets what stands there; nobody else is brought a file that may
+    /// not be whole yet.
+    fn see(&mut self, content: Option<Arc<str>>, asked: bool) -> Option<Arc<str>> {
+        let settled = content.is_some() && content == self.seen;
+        self.seen.clone_from(&content);
+        let content = content.filter(|content| asked || (settled && *content != self.taken))?;
+        self.taken = Arc::clone(&content);
+        Some(content)
     }
 }
 
@@ -225,5 +238,34 @@ pub(super) async fn follow(
     tokio::select! {
         () = work => {}
         () = turned(draining) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_still_changes_is_waited_out() {
+        let mut looks = Looks {
+            taken: "old".into(),
+            seen: None,
+        };
+        let shown =
+            |looks: &mut Looks, text: Option<&str>| looks.see(text.map(Arc::from), false).as_deref().map(str::to_owned);
+        for text in [
+            Some("old"),
+            Some("old"),
+            Some("n"),
+            Some("ne"),
+            None,
+            Some("ne"),
+            Some("new"),
+        ] {
+            assert_eq!(shown(&mut looks, text), None, "{text:?}");
+        }
+        assert_eq!(shown(&mut looks, Some("new")), Some("new".to_owned()));
+        assert_eq!(shown(&mut looks, Some("new")), None, "brought once");
+        assert_eq!(looks.see(Some("new".into()), true).as_deref(), Some("new"), "asked for");
     }
 }

@@ -45,12 +45,12 @@ pub fn start(config: &Config) -> Result<Traces, LoggingError> {
     let (traces, spans) = match &config.otlp_endpoint {
         None => (Traces::default(), None),
         Some(endpoint) => {
-            let (traces, tracer) = Traces::to(endpoint, config.trace_ratio).map_err(LoggingError::Collector)?;
+            let (traces, sender) = Traces::to(endpoint, config.trace_ratio).map_err(LoggingError::Collector)?;
             // Those of the sender itself would be sent, and sent again.
             let own = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("pumice"));
             (
                 traces,
-                Some(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(own)),
+                Some(tracing_opentelemetry::layer().with_tracer(sender).with_filter(own)),
             )
         }
     };

@@ -5,6 +5,7 @@ mod command_line;
 mod edge;
 mod hostile;
 mod openb;
+mod operate;
 mod policies;
 mod process;
 mod profiles;

@@ -1,0 +1,248 @@
+//! A server with too much to do: small questions, health and refusals still come, and nothing hangs on for ever.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use pumice::config::Config;
+use pumice::server::pb;
+use pumice::server::pb::decision_service_client::DecisionServiceClient;
+use pumice::server::pb::state_service_client::StateServiceClient;
+use tokio::sync::oneshot;
+use tonic::{Code, Request, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_types::StatusExt as _;
+
+use super::program::Program;
+use super::{cluster, figure, limit_of, question, until};
+use crate::support::Server;
+use crate::support::records::snapshot;
+use crate::support::wire::Wire;
+
+const RUNNING: &str = "pumice_work_running{kind=\"question\"}";
+/// Tasks that keep a worker busy for longer than any test looks, if nobody stops it.
+const ENDLESS: usize = 9_000;
+const NODES: usize = 10_000;
+
+fn loaded(work: usize, queued_work: usize) -> Server {
+    let mut config = Config::on_free_ports();
+    (config.limits.edge.work, config.limits.edge.queued_work) = (work, queued_work);
+    let server = Server::with(config);
+    server.wire.apply_batch(snapshot("a", 1, cluster(NODES))).unwrap();
+    server
+}
+
+/// A small question: one task on a few nodes.
+fn small() -> pb::ScoreRequest {
+    let names = (0..8).map(|number| format!("n{number:05}")).collect();
+    pb::ScoreRequest {
+        candidates: Some(pb::NodeSet {
+            names,
+            ..pb::NodeSet::default()
+        }),
+        ..question(1)
+    }
+}
+
+/// Asks on a thread until it is told to stop or is answered.
+fn asking(wire: &Wire, asked: pb::ScoreRequest) -> (oneshot::Sender<()>, std::thread::JoinHandle<Option<Code>>) {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let wire = wire.clone();
+    let thread = std::thread::spawn(move || {
+        let mut client = DecisionServiceClient::new(wire.channel());
+        wire.wait(async {
+            tokio::select! {
+                answer = client.score(asked) => Some(answer.map_or_else(|status| status.code(), |_| Code::Ok)),
+                _ = stopped => None,
+            }
+        })
+    });
+    (stop, thread)
+}
+
+fn healthy(wire: &Wire) -> bool {
+    let mut client = HealthClient::new(wire.channel());
+    let answer = wire.wait(client.check(HealthCheckRequest::default()));
+    answer.unwrap().into_inner().status == 1
+}
+
+fn told_to_come_again(status: &Status, limit: &str) {
+    assert_eq!(
+        (status.code(), limit_of(status).as_str()),
+        (Code::ResourceExhausted, limit),
+        "{status:?}"
+    );
+    let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    assert!(retry.is_some_and(|delay| !delay.is_zero()), "{status:?}");
+}
+
+#[test]
+fn too_much_large_work_is_refused_and_given_up_with_its_caller() {
+    let server = loaded(1, 0);
+    let (stop, large) = asking(&server.wire, question(ENDLESS));
+    until("the large question runs", || figure(server.http, RUNNING) == 1.0);
+    let refused = server.wire.score(question(ENDLESS)).unwrap_err();
+    told_to_come_again(&refused, "queued_work");
+    assert!(healthy(&server.wire));
+    server.wire.score(small()).unwrap();
+    // Listings and batches have workers of their own.
+    assert_eq!(
+        server
+            .wire
+            .list_nodes(pb::ListNodesRequest::default())
+            .unwrap()
+            .nodes
+            .len(),
+        500
+    );
+    server.wire.apply_batch(snapshot("b", 1, cluster(300))).unwrap();
+
+    stop.send(()).unwrap();
+    assert_eq!(large.join().unwrap(), None);
+    until("the work is given up", || figure(server.http, RUNNING) == 0.0);
+    // The small one is all that was ever judged to the end.
+    assert_eq!(figure(server.http, "pumice_decided_tasks_total{rpc=\"Score\"}"), 1.0);
+    assert_eq!(
+        figure(server.http, "pumice_calls_total{rpc=\"Score\",code=\"CANCELLED\"}"),
+        1.0
+    );
+}
+
+#[test]
+fn a_deadline_ends_the_work() {
+    let server = loaded(1, 0);
+    let mut asked = Request::new(question(ENDLESS));
+    asked.metadata_mut().insert("grpc-timeout", "300m".parse().unwrap());
+    let mut client = DecisionServiceClient::new(server.wire.channel());
+    let late = server.wire.wait(client.score(asked)).unwrap_err();
+    // The client's own clock may be the first to notice.
+    assert!(
+        matches!(late.code(), Code::DeadlineExceeded | Code::Cancelled),
+        "{late:?}"
+    );
+    until("it is counted", || {
+        figure(
+            server.http,
+            "pumice_calls_total{rpc=\"Score\",code=\"DEADLINE_EXCEEDED\"}",
+        ) == 1.0
+    });
+    until("the work is given up", || figure(server.http, RUNNING) == 0.0);
+    assert_eq!(figure(server.http, "pumice_decided_tasks_total{rpc=\"Score\"}"), 0.0);
+}
+
+#[test]
+fn small_questions_are_answered_while_large_ones_run() {
+    let server = loaded(1, 8);
+    let measure = |count: usize| {
+        let mut times: Vec<Duration> = (0..count)
+            .map(|_| {
+                let start = Instant::now();
+                server.wire.score(small()).unwrap();
+                start.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        (times[count / 2], times[count * 99 / 100])
+    };
+    let quiet = measure(300);
+    let large: Vec<_> = (0..3).map(|_| asking(&server.connect(), question(ENDLESS))).collect();
+    until("a large question runs", || figure(server.http, RUNNING) == 1.0);
+    let busy = measure(300);
+    // Every small one came through before any large one.
+    assert!(large.iter().all(|(_, thread)| !thread.is_finished()));
+    println!("small questions, p50 and p99: {quiet:?} alone, {busy:?} beside large ones (debug build, not a bound)");
+    for (stop, thread) in large {
+        drop(stop);
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn calls_and_connections_are_bounded_and_health_still_answers() {
+    let mut config = Config::on_free_ports();
+    (config.limits.edge.calls, config.limits.edge.connections) = (2, 2);
+    let server = Server::with(config);
+    let wire = server.connect();
+    let streams: Vec<_> = (0..2)
+        .map(|_| {
+            let (sender, receiver) = tokio::sync::mpsc::channel::<pb::SyncRequest>(1);
+            let mut client = StateServiceClient::new(wire.channel());
+            let answers = wire.wait(client.sync(tokio_stream::wrappers::ReceiverStream::new(receiver)));
+            (sender, answers.unwrap())
+        })
+        .collect();
+    told_to_come_again(&wire.score(question(1)).unwrap_err(), "calls");
+    assert!(healthy(&wire));
+
+    let mut third = TcpStream::connect(server.grpc).unwrap();
+    let closed = third.read(&mut [0; 64]).map_or(true, |read| read == 0);
+    assert!(closed);
+    assert_eq!(figure(server.http, "pumice_refusals_total{limit=\"connections\"}"), 1.0);
+    drop(streams);
+    until("the calls are over", || wire.score(question(1)).is_ok());
+}
+
+#[test]
+fn half_open_connections_and_readers_that_do_not_read_are_closed() {
+    let mut config = Config::on_free_ports();
+    config.keepalive_timeout = Duration::from_millis(100);
+    config.limits.edge.stalled = Duration::from_millis(100);
+    let server = Server::with(config);
+    // Says nothing: nobody would ever know whether it lives.
+    let mut silent = TcpStream::connect(server.grpc).unwrap();
+    assert!(silent.read(&mut [0; 64]).map_or(true, |read| read == 0));
+
+    // Asks on and on, and takes no answer.
+    let mut deaf = TcpStream::connect(server.http).unwrap();
+    deaf.set_write_timeout(Some(Duration::from_mins(1))).unwrap();
+    let ask = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(64);
+    let error = loop {
+        if let Err(error) = deaf.write_all(&ask) {
+            break error;
+        }
+    };
+    assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "it was left to wait");
+}
+
+fn refused(address: SocketAddr) -> bool {
+    TcpStream::connect(address).is_err()
+}
+
+#[test]
+fn a_stopping_server_says_so_finishes_and_ends() {
+    let mut program = Program::serve(&["--drain-delay-ms", "300"]);
+    let wire = program.connect();
+    wire.apply_batch(snapshot("a", 1, cluster(1_000))).unwrap();
+    let mut client = HealthClient::new(wire.channel());
+    let mut health = wire
+        .wait(client.watch(HealthCheckRequest::default()))
+        .unwrap()
+        .into_inner();
+    assert_eq!(wire.wait(health.message()).unwrap().unwrap().status, 1);
+    let (_stop, under_way) = asking(&wire, question(3_000));
+    until("the question runs", || figure(program.http, RUNNING) == 1.0);
+    program.signal("TERM");
+    assert_eq!(wire.wait(health.message()).unwrap().unwrap().status, 2);
+    drop(health);
+    assert_eq!(under_way.join().unwrap(), Some(Code::Ok));
+    until("nobody is let in", || refused(program.grpc));
+    assert!(program.end().success());
+    let said: Vec<_> = program.log().iter().map(|line| line["message"].clone()).collect();
+    assert!(
+        said.contains(&"draining".into()) && said.contains(&"stopped".into()),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn what_is_not_finished_at_the_deadline_is_cut() {
+    let mut program = Program::serve(&["--drain-deadline-ms", "100"]);
+    let wire = program.connect();
+    wire.apply_batch(snapshot("a", 1, cluster(NODES))).unwrap();
+    let (_stop, under_way) = asking(&wire, question(ENDLESS));
+    until("the question runs", || figure(program.http, RUNNING) == 1.0);
+    program.signal("TERM");
+    assert!(program.end().success());
+    assert!(under_way.join().unwrap().is_some_and(|code| code != Code::Ok));
+}

@@ -1,0 +1,111 @@
+//! What an operator expects: settings, reloads, figures, and a server that stays responsive.
+
+mod load;
+mod program;
+mod reload;
+mod settings;
+mod sockets;
+mod traces;
+mod watching;
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use pumice::server::pb;
+use tonic::Status;
+use tonic_types::StatusExt as _;
+
+use crate::support::records::{imagined, node, nodes};
+
+/// A directory of its own, gone with the test.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("pumice-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until something is so. It is a fault of the server if that never happens, not of a slow machine.
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("never: {what}");
+}
+
+/// Head and body of a page.
+pub(crate) fn fetch(address: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    (head.to_lowercase(), body.to_owned())
+}
+
+/// One figure of the metrics page; 0 if it is not there.
+pub(crate) fn figure(address: SocketAddr, series: &str) -> f64 {
+    let (_, page) = fetch(address, "/metrics");
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+/// The limit that a refusal names.
+pub(crate) fn limit_of(status: &Status) -> String {
+    let info = status.get_details_error_info();
+    info.and_then(|info| info.metadata.get("limit").cloned())
+        .unwrap_or_default()
+}
+
+/// A document that packs, with a comment that makes it another one.
+pub(crate) fn document(comment: &str) -> String {
+    format!("# {comment}\nactions: allocate\ntiers:\n- plugins:\n  - name: binpack\n")
+}
+
+/// A cluster of so many nodes.
+pub(crate) fn cluster(count: usize) -> pb::Cluster {
+    let one = |number| node(&format!("n{number:05}"), &[("cpu", "64"), ("memory", "256Gi")]);
+    nodes((0..count).map(one).collect())
+}
+
+/// A question on so many tasks, no two alike.
+pub(crate) fn question(tasks: usize) -> pb::ScoreRequest {
+    let one = |number: usize| imagined(&[("cpu", &format!("{}m", number + 1)), ("memory", "1Gi")]);
+    pb::ScoreRequest {
+        tasks: (0..tasks).map(one).collect(),
+        limit: Some(1),
+        ..pb::ScoreRequest::default()
+    }
+}
+
+/// Limits as the server tells them.
+pub(crate) fn told(info: &pb::GetServerInfoResponse) -> BTreeMap<String, u64> {
+    let limits = info.limits.iter();
+    limits.map(|limit| (limit.name.clone(), limit.value)).collect()
+}

@@ -1,0 +1,115 @@
+//! The real program as a process of its own, with what it logs.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+
+use super::until;
+use crate::support::wire::Wire;
+
+/// A serving process. It is killed when it is dropped.
+pub(crate) struct Program {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    reader: Option<JoinHandle<()>>,
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+}
+
+/// The program, with nothing of this process's own settings.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PUMICE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+impl Program {
+    /// Serves on free ports with these flags.
+    pub(crate) fn serve(flags: &[&str]) -> Self {
+        let mut child = command()
+            .args([
+                "serve",
+                "--grpc-address",
+                "127.0.0.1:0",
+                "--http-address",
+                "127.0.0.1:0",
+            ])
+            .args(["--log-format", "json"])
+            .args(flags)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (errors, kept) = (child.stderr.take().unwrap(), Arc::clone(&lines));
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(errors).lines() {
+                kept.lock().unwrap().push(line.unwrap());
+            }
+        });
+        let mut program = Self {
+            child,
+            lines,
+            reader: Some(reader),
+            grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http: SocketAddr::from(([127, 0, 0, 1], 0)),
+        };
+        until("it says where it serves", || program.find_addresses());
+        program
+    }
+
+    fn find_addresses(&mut self) -> bool {
+        let line = self.log().into_iter().find(|line| line["message"] == "serving");
+        if let Some(line) = &line {
+            self.grpc = line["grpc"].as_str().unwrap().parse().unwrap();
+            self.http = line["http"].as_str().unwrap().parse().unwrap();
+        }
+        line.is_some()
+    }
+
+    /// What it logged up to now; each line must be one object.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        let lines = self.lines.lock().unwrap();
+        lines
+            .iter()
+            .map(|line| serde_json::from_str(line).expect(line))
+            .collect()
+    }
+
+    pub(crate) fn connect(&self) -> Wire {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build();
+        Wire::connect(Arc::new(runtime.unwrap()), self.grpc)
+    }
+
+    /// Sends it a signal, such as `HUP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.child.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for its end, and for the last line of its log.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        let status = self.child.wait().unwrap();
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        status
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,168 @@
+//! Settings: what wins, what is told, and what is refused.
+
+use std::collections::BTreeMap;
+
+use pumice::config::Config;
+use pumice::server::limits::LIMITS;
+use pumice::server::pb;
+use tonic::{Code, Status};
+
+use super::program::command;
+use super::{Scratch, cluster, limit_of, question, told};
+use crate::support::Server;
+use crate::support::records::{at_least, snapshot};
+
+fn print(file: &std::path::Path, variables: &[(&str, &str)], flags: &[&str]) -> (bool, String, String) {
+    let mut serve = command();
+    serve
+        .args(["serve", "--print-config", "--config"])
+        .arg(file)
+        .args(flags);
+    let output = serve.envs(variables.iter().copied()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+fn lines(text: &str) -> BTreeMap<String, (String, String)> {
+    let line = |line: &str| {
+        let (name, rest) = line.split_once(": ")?;
+        let (value, place) = rest.split_once(" # ")?;
+        Some((name.to_owned(), (value.trim().to_owned(), place.to_owned())))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[test]
+fn a_flag_goes_before_the_environment_and_that_before_the_file() {
+    let scratch = Scratch::new();
+    let file = scratch.file(
+        "settings.yaml",
+        "sessions: 5\ntasks: 6\nwait_ms: 7\nexpect_source: [a, b]\nrequest_bytes: 1Mi\n",
+    );
+    let variables = [("PUMICE_TASKS", "60"), ("PUMICE_WAIT_MS", "70"), ("PUMICE_SOURCES", "")];
+    let (good, printed, errors) = print(&file, &variables, &["--wait-ms", "700"]);
+    assert!(good, "{errors}");
+    let shown = lines(&printed);
+    let path = file.display();
+    for (name, value, place) in [
+        ("sessions", "5", format!("{path}:1:11")),
+        ("tasks", "60", "PUMICE_TASKS".to_owned()),
+        ("wait_ms", "700", "--wait-ms".to_owned()),
+        ("expect_source", "[\"a\", \"b\"]", format!("{path}:4:16")),
+        ("request_bytes", "1048576", format!("{path}:5:16")),
+        ("sources", "64", "default".to_owned()),
+    ] {
+        assert_eq!(shown[name], (value.to_owned(), place), "{name}");
+    }
+
+    let again = scratch.file("again.yaml", &printed);
+    let (good, reprinted, errors) = print(&again, &[], &[]);
+    assert!(good, "{errors}");
+    let values = |text: &str| -> Vec<String> { lines(text).into_values().map(|(value, _)| value).collect() };
+    assert_eq!(values(&reprinted), values(&printed));
+}
+
+#[test]
+fn all_faults_are_told_at_once_with_their_places() {
+    let scratch = Scratch::new();
+    let file = scratch.file("settings.yaml", "sesions: 3\ntasks: many\nlog_format: {}\nsources: 0\n");
+    let (good, _, errors) = print(&file, &[("PUMICE_TRACE_RATIO", "7")], &["--grpc-address", "here"]);
+    assert!(!good);
+    let path = file.display();
+    for fault in [
+        "6 faults in the settings".to_owned(),
+        format!("{path}:1:1: `sesions`: there is no such setting; `sessions` was meant?"),
+        format!("{path}:2:8: `tasks`: `many` is not a whole number"),
+        format!("{path}:3:13: `log_format`: a map is no value"),
+        format!("{path}:4:10: `sources`: `0` is not within 1"),
+        "PUMICE_TRACE_RATIO: `7` is not a number from 0 to 1".to_owned(),
+        "--grpc-address: `here` is not an IP address".to_owned(),
+    ] {
+        assert!(errors.contains(&fault), "{fault}\n{errors}");
+    }
+}
+
+#[test]
+fn every_limit_can_be_set_and_is_told() {
+    let mut config = Config::on_free_ports();
+    for row in LIMITS {
+        let value = (row.get)(&config.limits);
+        (row.set)(&mut config.limits, if value < row.most { value + 1 } else { value - 1 });
+    }
+    let wanted = config.limits.clone();
+    let server = Server::with(config);
+    let info = server.wire.get_server_info(pb::GetServerInfoRequest {}).unwrap();
+    let told = told(&info);
+    for row in LIMITS {
+        assert_eq!(told[row.name], (row.get)(&wanted), "{}", row.name);
+    }
+}
+
+#[test]
+fn a_refusal_names_its_limit() {
+    let mut config = Config::on_free_ports();
+    let edge = &mut config.limits.edge;
+    (edge.tasks, edge.plugins, edge.positions, edge.pairs) = (2, 1, 0, 3);
+    (edge.inline_records, edge.batch_records, edge.request_bytes) = (1, 2, 4_096);
+    (config.limits.state.sessions, config.limits.state.sources) = (0, 1);
+    let server = Server::with(config);
+    let wire = &server.wire;
+    wire.apply_batch(snapshot("a", 1, cluster(2))).unwrap();
+
+    let plugins = pb::ScoreRequest {
+        plugins: vec!["binpack".to_owned(), "drf".to_owned()],
+        ..question(1)
+    };
+    let mut positions = at_least(pb::Revision::default(), 0);
+    if let Some(pb::ground::Ground::World(world)) = &mut positions.ground {
+        world.positions.push(pb::SourcePosition::default());
+    }
+    let positions = pb::ScoreRequest {
+        ground: Some(positions),
+        ..question(1)
+    };
+    let inline = pb::Inline {
+        cluster: Some(cluster(2)),
+        ..pb::Inline::default()
+    };
+    let inline = pb::ScoreRequest {
+        ground: Some(pb::Ground {
+            ground: Some(pb::ground::Ground::Inline(inline)),
+            node_table: None,
+        }),
+        ..question(1)
+    };
+    let refused: [(&str, Status); 9] = [
+        ("tasks", wire.score(question(3)).unwrap_err()),
+        ("pairs", wire.score(question(2)).unwrap_err()),
+        ("plugins", wire.score(plugins).unwrap_err()),
+        ("positions", wire.score(positions).unwrap_err()),
+        ("inline_records", wire.score(inline).unwrap_err()),
+        (
+            "batch_records",
+            wire.apply_batch(snapshot("a", 2, cluster(3))).unwrap_err(),
+        ),
+        (
+            "request_bytes",
+            wire.apply_batch(snapshot("a", 2, cluster(100))).unwrap_err(),
+        ),
+        (
+            "sessions",
+            wire.open_session(pb::OpenSessionRequest::default()).unwrap_err(),
+        ),
+        ("sources", wire.apply_batch(snapshot("b", 1, cluster(1))).unwrap_err()),
+    ];
+    for (limit, status) in refused {
+        assert_eq!(
+            (status.code(), limit_of(&status)),
+            (Code::ResourceExhausted, limit.to_owned()),
+            "{status:?}"
+        );
+        assert!(status.message().contains(limit), "{}", status.message());
+        assert_eq!(
+            super::figure(server.http, &format!("pumice_refusals_total{{limit=\"{limit}\"}}")),
+            1.0,
+            "{limit}"
+        );
+    }
+}

@@ -1,0 +1,54 @@
+//! The Unix socket: served beside the address, replaced when it was left behind, never taken from somebody.
+
+use std::os::unix::net::UnixListener;
+
+use pumice::app;
+use pumice::config::Config;
+use pumice::server::pb;
+use pumice::server::pb::state_service_client::StateServiceClient;
+use tonic::transport::Endpoint;
+
+use super::Scratch;
+use crate::support::Server;
+
+fn config(socket: &std::path::Path) -> Config {
+    Config {
+        grpc_socket: Some(socket.to_owned()),
+        ..Config::on_free_ports()
+    }
+}
+
+#[test]
+fn both_sockets_answer_and_the_file_goes_with_the_server() {
+    let scratch = Scratch::new();
+    let socket = scratch.0.join("pumice.sock");
+    // A killed process leaves its socket behind.
+    drop(UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists());
+    let server = Server::with(config(&socket));
+    let by_socket = server.wire.wait(async {
+        let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
+        let mut client = StateServiceClient::new(endpoint.connect().await.unwrap());
+        client
+            .get_server_info(pb::GetServerInfoRequest {})
+            .await
+            .unwrap()
+            .into_inner()
+    });
+    let by_address = server.wire.get_server_info(pb::GetServerInfoRequest {}).unwrap();
+    assert_eq!(by_socket.revision, by_address.revision);
+
+    let second = server.wire.wait(app::bind(config(&socket))).unwrap_err();
+    assert!(second.to_string().contains("another process listens there"), "{second}");
+    drop(server);
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn what_is_no_socket_is_not_touched() {
+    let scratch = Scratch::new();
+    let file = scratch.file("notes", "mine");
+    let refused = app::bind(config(&file)).await.unwrap_err();
+    assert!(refused.to_string().contains("no socket"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
