@@ -355,3 +355,51 @@ fn set_limit(row: &LimitDef, config: &mut Config, value: &str) -> Result<(), Str
     (row.set)(&mut config.limits, number);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// The page of settings, which a person reads and `PUMICE_BLESS=1` rewrites.
+    fn page() -> String {
+        let mut page = String::from(
+            "# Settings\n\nFlags are `--name-with-dashes`, variables `PUMICE_NAME`, keys of the settings file the name as it stands. \
+             How they go together: [operations.md](operations.md#settings).\n\n| Name | Value | Default | What |\n|---|---|---|---|\n",
+        );
+        for setting in settings() {
+            let default = match setting.name {
+                "work" => "cores − 1".to_owned(),
+                _ => format!("`{}`", setting.show(&Config::default())),
+            };
+            let (name, value, help) = (setting.name, setting.value, setting.help);
+            writeln!(page, "| `{name}` | {value} | {default} | {help} |").unwrap();
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_of_settings_is_true() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
+        if std::env::var_os("PUMICE_BLESS").is_some() {
+            std::fs::write(path, page()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), page());
+    }
+
+    #[test]
+    fn every_default_is_what_its_setting_reads() {
+        let default = Config::default();
+        for setting in settings() {
+            let mut config = Config::default();
+            let shown = setting.show(&default);
+            let values: Vec<String> = match shown.as_str() {
+                "[]" => Vec::new(),
+                shown => vec![shown.trim_matches('"').to_owned()],
+            };
+            setting.set(&mut config, values).unwrap();
+            assert_eq!(config, default, "{}", setting.name);
+        }
+    }
+}
