@@ -14,6 +14,9 @@ const PLUGIN: &str = "binpack";
 
 /// Judges one case.
 pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+    if cluster::has_negative(case) {
+        return Verdict::NotServed("negative amounts".to_owned());
+    }
     let mut differences = Differences::default();
     let expect = &case["expect"];
     let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));

@@ -13,6 +13,17 @@ pub(crate) fn resources(map: &Value) -> Option<pb::ResourceList> {
     })
 }
 
+/// Whether a recorded case holds a negative amount, which the wire does not take.
+pub(crate) fn has_negative(case: &Value) -> bool {
+    let negative = |amounts: &Value| {
+        let mut amounts = amounts.as_object().into_iter().flatten();
+        amounts.any(|(_, amount)| text(amount).trim().starts_with('-'))
+    };
+    let nodes = members(&case["cluster"]["nodes"]).iter();
+    let mut nodes = nodes.flat_map(|node| [&node["allocatable"], &node["used"]]);
+    nodes.any(negative) || negative(&case["request"]["resources"])
+}
+
 /// A string as it stands, anything else as it is written.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)

@@ -13,6 +13,9 @@ const PLUGIN: &str = "resource-strategy-fit";
 
 /// Judges one case.
 pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+    if cluster::has_negative(case) {
+        return Verdict::NotServed("negative amounts".to_owned());
+    }
     let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
     let mut differences = Differences::default();
     let asked = Asked {

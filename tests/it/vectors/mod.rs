@@ -133,6 +133,19 @@ struct Count {
     failed: u32,
 }
 
+/// Judges one case; a check that panics has failed it.
+fn judge(bench: &mut Bench, check: Check, case: &Value) -> Verdict {
+    let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(bench, case)));
+    judged.unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Verdict::Fail {
+            expected: "an answer that can be read".to_owned(),
+            got: format!("a panic: {}", text.unwrap_or_default()),
+        }
+    })
+}
+
 /// Runs one family and prints its line; a failure prints family, case, expected and got.
 fn run_family(bench: &mut Bench, family: &str, cases: &[Value]) -> Count {
     let mut count = Count::default();
@@ -142,7 +155,7 @@ fn run_family(bench: &mut Bench, family: &str, cases: &[Value]) -> Count {
     };
     bench.not_asked.clear();
     for case in cases {
-        match check(bench, case) {
+        match judge(bench, *check, case) {
             Verdict::Pass => count.passed += 1,
             Verdict::Fail { expected, got } => {
                 count.failed += 1;

@@ -14,7 +14,9 @@ pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
     let kind = case["request"]["kind"].as_str().unwrap_or_default();
     let stubs = members(&case["policy"]["stubs"]);
     match kind {
-        "nodeOrder" | "predicate" if !stubs.is_empty() => super::tiers_stubs::check(bench, case),
+        "nodeOrder" | "predicate" if !stubs.is_empty() && case["expect"].get("error").is_none() => {
+            super::tiers_stubs::check(bench, case)
+        }
         "nodeOrder" => node_order(bench, case),
         "predicate" => predicate(bench, case),
         other => Verdict::NotServed(other.to_owned()),

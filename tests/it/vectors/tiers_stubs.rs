@@ -13,6 +13,9 @@ use super::question::{self, Asked};
 use super::tiers::{asked, compare_totals};
 use super::{Bench, Differences, Verdict};
 
+/// Real plugins that score or have predicates, of those that recordings use.
+const SERVED: [&str; 2] = ["resource-strategy-fit", "binpack"];
+
 /// A plugin of the policy, as the reductions see it.
 struct Plugin<'a> {
     name: String,
@@ -26,6 +29,11 @@ impl Plugin<'_> {
     /// Whether it is switched on for a hook.
     fn is_on(&self, switch: &str) -> bool {
         self.entry[switch].as_bool().unwrap_or(true)
+    }
+
+    /// Whether it is a real plugin with scores and predicates, switched on for a hook.
+    fn is_real(&self, switch: &str) -> bool {
+        self.answers.is_none() && self.is_on(switch) && SERVED.contains(&&*self.name)
     }
 
     /// Its answer to a hook; `None`: it has no such hook, or is switched off.
@@ -99,12 +107,13 @@ fn node_order(bench: &Bench, differences: &mut Differences, case: &Value, plugin
     let expect = &case["expect"];
     let real: BTreeMap<&str, BTreeMap<String, f64>> = plugins
         .iter()
-        .filter(|plugin| plugin.answers.is_none() && plugin.is_on(SWITCH))
+        .filter(|plugin| plugin.is_real(SWITCH))
         .map(|plugin| (&*plugin.name, real_scores(bench, case, plugin)))
         .collect();
     let score = |node: &str| {
         let answers = plugins.iter().filter_map(|plugin| match plugin.answers {
             Some(_) => plugin.answer(SWITCH, "nodeOrder").map(|nodes| stub_score(&nodes[node])),
+            None if !plugin.is_real(SWITCH) => None,
             None => real.get(&*plugin.name).map(|scores| Ok(scores[node])),
         });
         reduce::node_order(answers)
@@ -212,7 +221,7 @@ fn predicate(bench: &Bench, differences: &mut Differences, case: &Value, plugins
     let task = cluster::key(&case["request"]["task"]["namespace"], &case["request"]["task"]["name"]);
     let real: BTreeMap<&str, question::Fits> = plugins
         .iter()
-        .filter(|plugin| plugin.answers.is_none() && plugin.is_on(SWITCH))
+        .filter(|plugin| plugin.is_real(SWITCH))
         .map(|plugin| {
             (
                 &*plugin.name,
@@ -228,6 +237,7 @@ fn predicate(bench: &Bench, differences: &mut Differences, case: &Value, plugins
                 asked.borrow_mut().push(plugin.name.clone());
                 Some(stub_refusal(&answer[&name], &task, &name))
             }
+            None if !plugin.is_real(SWITCH) => None,
             None => real.get(&*plugin.name).map(|fits| real_refusal(fits, &task, &name)),
         });
         let refusal = reduce::predicate(answers);
