@@ -1,29 +1,53 @@
-//! Derived state: what a plugin works out from a View and keeps beside it, moved by the events of a cycle.
+//! Derived state: what a plugin works out from a View and keeps beside it, moved by the changes of a cycle.
 
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::cycle::Event;
-use super::model::{Problem, View};
+use super::model::{Problem, TaskRecord, View};
+
+/// What a change did to a task.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskMove<'a> {
+    /// The task before the change.
+    pub before: &'a TaskRecord,
+    /// The task now. Under `compatibility: upstream` a task that is taken off its node still names it here.
+    pub after: &'a TaskRecord,
+    /// The card that it was put on; empty: none said.
+    pub card: &'a str,
+}
+
+/// One thing that happened in a cycle, as plugins are told of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Movement<'a> {
+    /// A task's requests now count: it was given room, or its eviction was undone.
+    Allocate(TaskMove<'a>),
+    /// They count, for room that is being released.
+    Pipeline(TaskMove<'a>),
+    /// They no longer count.
+    Deallocate(TaskMove<'a>),
+    /// A job is enqueued for good.
+    Enqueue(&'a str),
+}
 
 /// What one plugin keeps beside a View. Clones must be cheap: every mark of a cycle is one.
 pub trait Derived: Any + Debug + Send + Sync {
-    /// Follows an event. `view` is the state after the change that caused it.
+    /// Follows a change. `view` is the state after it. Answers which queues' order keys or accounts it moved, besides
+    /// the task's own queue.
     ///
     /// # Errors
-    /// The event cannot be counted: the changes that it belongs to are refused, and this value is thrown away.
-    fn event(&mut self, view: &View, event: &Event) -> Result<(), Problem>;
+    /// It cannot be counted: the changes that it belongs to are refused, and this value is thrown away.
+    fn follow(&mut self, view: &View, movement: &Movement<'_>) -> Result<Vec<Arc<str>>, Problem>;
 
-    /// A copy that events can move on its own.
+    /// A copy that changes can move on its own.
     fn copy(&self) -> Arc<dyn Derived>;
 }
 
-/// The derived state of a policy's plugins, at most one per plugin name. A clone shares everything until an event moves
+/// The derived state of a policy's plugins, at most one per plugin name. A clone shares everything until a change moves
 /// one of the two.
 #[derive(Clone, Debug, Default)]
 pub struct DerivedSet {
-    /// In the order in which events reach them.
+    /// In the order in which changes reach them.
     entries: Vec<(Arc<str>, Arc<dyn Derived>)>,
 }
 
@@ -43,25 +67,32 @@ impl DerivedSet {
         derived.downcast_ref()
     }
 
+    /// True if a plugin keeps some.
+    pub fn contains(&self, plugin: &str) -> bool {
+        self.entries.iter().any(|(name, _)| **name == *plugin)
+    }
+
     /// True if no plugin keeps any.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Tells every plugin of an event.
+    /// Tells every plugin of a change. Answers which queues' order keys or accounts it moved, besides the task's own
+    /// queue; one may stand there twice.
     ///
     /// # Errors
     /// One of them cannot count it. Some may have: the set is to be thrown away.
-    pub fn event(&mut self, view: &View, event: &Event) -> Result<(), Problem> {
+    pub fn follow(&mut self, view: &View, movement: &Movement<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        let mut moved = Vec::new();
         for (_, derived) in &mut self.entries {
             if Arc::get_mut(derived).is_none() {
                 *derived = derived.copy();
             }
             if let Some(own) = Arc::get_mut(derived) {
-                own.event(view, event)?;
+                moved.extend(own.follow(view, movement)?);
             }
         }
-        Ok(())
+        Ok(moved)
     }
 }
 
@@ -74,9 +105,9 @@ mod tests {
     struct Counter(u32);
 
     impl Derived for Counter {
-        fn event(&mut self, _: &View, _: &Event) -> Result<(), Problem> {
+        fn follow(&mut self, _: &View, _: &Movement<'_>) -> Result<Vec<Arc<str>>, Problem> {
             self.0 += 1;
-            Ok(())
+            Ok(Vec::new())
         }
 
         fn copy(&self) -> Arc<dyn Derived> {
@@ -91,7 +122,7 @@ mod tests {
         set.insert("counter".into(), Arc::new(Counter::default()));
         let kept = set.clone();
         for _ in 0..3 {
-            set.event(&view, &Event::Allocate("ns/t".into())).unwrap();
+            set.follow(&view, &Movement::Enqueue("ns/j")).unwrap();
         }
         let count = |set: &DerivedSet| set.get::<Counter>("counter").map(|counter| counter.0);
         assert_eq!((count(&kept), count(&set)), (Some(0), Some(3)));

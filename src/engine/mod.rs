@@ -12,4 +12,4 @@ pub mod plugins;
 pub mod policy;
 mod world;
 
-pub use world::{PolicyInForce, Position, Revision, World};
+pub use world::{Derivations, PolicyInForce, Position, Revision, World};

@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use super::derived::{Derived, DerivedSet};
 use super::model::resource_name::ResourceKind;
-use super::model::{CHUNK, Chunk, Mask, Problem, TaskClass, View};
-use super::policy::{Arguments, Compatibility, Report, Value};
+use super::model::{CHUNK, Chunk, Mask, Problem, TaskClass, TaskRecord, View};
+use super::policy::{Arguments, Compatibility, Report, Switches, Value};
 
 /// Scores of the nodes of one chunk.
 pub type Scores = [f64; CHUNK];
@@ -42,6 +43,59 @@ pub trait Plugin: Debug + Send + Sync {
         let _ = (class, view);
         Ok(None)
     }
+
+    /// What it keeps beside a View; `None`: nothing. `switches` are those of the first entry of its name, which decide for
+    /// all entries.
+    fn derive(&self, view: &View, switches: &Switches) -> Option<Arc<dyn Derived>> {
+        let _ = (view, switches);
+        None
+    }
+
+    /// Order keys of jobs, smaller first; `None`: it has no say in this policy.
+    fn job_keys(&self, derived: &DerivedSet, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let _ = (derived, jobs);
+        None
+    }
+
+    /// Order keys of queues, smaller first; `None`: it has no say in this policy.
+    fn queue_keys(&self, derived: &DerivedSet, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let _ = (derived, queues);
+        None
+    }
+
+    /// For each candidate, whether it may go; `None`: it abstains.
+    ///
+    /// # Errors
+    /// The question cannot be judged.
+    fn victims(&self, question: &VictimQuestion<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        let _ = question;
+        Ok(None)
+    }
+}
+
+/// A key of one job or queue: values compare one by one. Or why there is none.
+pub type OrderKey = Result<Vec<f64>, Problem>;
+
+/// The two ways to take room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VictimKind {
+    /// Within a queue.
+    Preempt,
+    /// Between queues.
+    Reclaim,
+}
+
+/// Who may have to go for a preemptor.
+#[derive(Clone, Copy, Debug)]
+pub struct VictimQuestion<'a> {
+    /// Which way.
+    pub kind: VictimKind,
+    /// What plugins keep beside the state.
+    pub derived: &'a DerivedSet,
+    /// Who needs room.
+    pub preemptor: &'a TaskRecord,
+    /// Who may have to go, in order; one may stand twice.
+    pub candidates: &'a [&'a TaskRecord],
 }
 
 /// A hook made ready for one task class.
@@ -49,11 +103,19 @@ pub type Prepared<H> = Result<Option<Box<H>>, Problem>;
 
 /// Hooks that a plugin registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each hook is there or not, whatever the others are"
+)]
 pub struct Hooks {
     /// Takes part in Filter.
     pub filter: bool,
     /// Takes part in Score.
     pub score: bool,
+    /// Takes part in Order, of jobs or queues.
+    pub order: bool,
+    /// Takes part in `SelectVictims`.
+    pub victims: bool,
 }
 
 /// A plugin's score for one task class.

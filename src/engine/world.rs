@@ -1,8 +1,9 @@
 //! The World: state and policies, published together; what one decision reads.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::derived::DerivedSet;
 use super::model::View;
 use super::policy::{Policy, UnknownProfileError};
 
@@ -73,4 +74,28 @@ pub struct World {
     pub policies: Arc<BTreeMap<Arc<str>, Arc<PolicyInForce>>>,
     /// How far each source came.
     pub positions: Arc<BTreeMap<Arc<str>, Position>>,
+    /// What plugins derived from `view`, as far as it was asked for.
+    pub derived: Derivations,
+}
+
+impl World {
+    /// What the plugins of a policy derive from the state: worked out by the first that asks, which may take long.
+    pub fn derived(&self, policy: &PolicyInForce) -> DerivedSet {
+        let cell = {
+            let mut cells = self.derived.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(cells.entry(Arc::clone(&policy.name)).or_default())
+        };
+        cell.get_or_init(|| policy.policy.derive(&self.view)).clone()
+    }
+}
+
+/// Derived state by the name of the policy.
+#[derive(Debug, Default)]
+pub struct Derivations(Mutex<BTreeMap<Arc<str>, Arc<OnceLock<DerivedSet>>>>);
+
+/// A clone is empty: a World is cloned in order to be changed.
+impl Clone for Derivations {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }

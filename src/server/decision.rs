@@ -10,9 +10,11 @@ use crate::engine::plugins;
 use crate::state::{OpenSession, SessionGround};
 
 use super::Edge;
+use super::convert;
 use super::convert::answer::{self, ScoreShape};
 use super::convert::batch::{SharedNames, batch, outcome, problems};
 use super::convert::ground::{self, Ground};
+use super::convert::nodes::Encoding;
 use super::convert::policy::duration;
 use super::convert::question;
 use super::pb;
@@ -81,15 +83,25 @@ impl DecisionService for Decisions {
         Err(Failure::unserved("Admit").into())
     }
 
-    async fn order(&self, _: Request<pb::OrderRequest>) -> Result<Response<pb::OrderResponse>, Status> {
-        Err(Failure::unserved("Order").into())
+    async fn order(&self, rpc: Request<pb::OrderRequest>) -> Result<Response<pb::OrderResponse>, Status> {
+        let (metadata, _, mut request) = rpc.into_parts();
+        let standing = self.0.stand(request.ground.take(), &metadata).await?;
+        let reply = self
+            .heavily(standing, move |edge, standing| order(edge, standing, request))
+            .await?;
+        Ok(Response::new(reply))
     }
 
     async fn select_victims(
         &self,
-        _: Request<pb::SelectVictimsRequest>,
+        rpc: Request<pb::SelectVictimsRequest>,
     ) -> Result<Response<pb::SelectVictimsResponse>, Status> {
-        Err(Failure::unserved("SelectVictims").into())
+        let (metadata, _, mut request) = rpc.into_parts();
+        let standing = self.0.stand(request.ground.take(), &metadata).await?;
+        let reply = self
+            .heavily(standing, move |edge, standing| select_victims(edge, standing, request))
+            .await?;
+        Ok(Response::new(reply))
     }
 
     async fn commit_session(
@@ -122,6 +134,17 @@ impl Decisions {
             Some(applied) => failure.stamped_through(applied),
             None => failure,
         })
+    }
+
+    /// Answers a question on a blocking thread: derived state may have to be worked out first.
+    async fn heavily<T: Send + 'static>(
+        &self,
+        standing: Standing,
+        answer: impl FnOnce(&Edge, &Standing) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let edge = Arc::clone(&self.0);
+        let answer = move |_: &Stop| answer(&edge, &standing).map_err(|failure| standing.fail(&edge, failure));
+        self.0.work.questions.pass(answer).await
     }
 
     async fn open(&self, rpc: Request<pb::OpenSessionRequest>) -> Result<pb::OpenSessionResponse, Failure> {
@@ -238,6 +261,29 @@ fn filter(
     Ok(pb::FilterResponse {
         stamp: Some(standing.stamp(edge, call.encoding)),
         answer: Some(answer),
+    })
+}
+
+fn order(edge: &Edge, standing: &Standing, request: pb::OrderRequest) -> Result<pb::OrderResponse, Failure> {
+    let question = convert::order::question(request, &edge.declared.limits)?;
+    let view = standing.view();
+    let answer = decide::order(view, &standing.policy.policy, &standing.derived(), &question)?;
+    Ok(pb::OrderResponse {
+        stamp: Some(standing.stamp(edge, Encoding::Names)),
+        answer: Some(convert::order::answer(answer, view.resources())),
+    })
+}
+
+fn select_victims(
+    edge: &Edge,
+    standing: &Standing,
+    request: pb::SelectVictimsRequest,
+) -> Result<pb::SelectVictimsResponse, Failure> {
+    let question = convert::victims::question(request, standing.view(), &edge.declared)?;
+    let items = decide::victims(&standing.cycle(), &standing.policy.policy, &question)?;
+    Ok(pb::SelectVictimsResponse {
+        stamp: Some(standing.stamp(edge, Encoding::Names)),
+        answer: Some(convert::victims::answer(&items)),
     })
 }
 

@@ -36,6 +36,14 @@ pub struct EdgeLimits {
     pub slot_pairs: usize,
     /// Plugins that one question names.
     pub plugins: usize,
+    /// Names of queues or of jobs in one question of Order.
+    pub order_names: usize,
+    /// Groups of one question of `SelectVictims`.
+    pub victim_groups: usize,
+    /// Candidates of all groups of one question.
+    pub victim_candidates: usize,
+    /// Assumptions of one group.
+    pub victim_assumptions: usize,
     /// Refused nodes shown per rejection.
     pub samples: usize,
     /// Source positions that one question waits for.
@@ -76,6 +84,10 @@ impl Default for EdgeLimits {
             named_pairs: 2_000_000,
             slot_pairs: 8_000_000,
             plugins: 64,
+            order_names: 100_000,
+            victim_groups: 10_000,
+            victim_candidates: 100_000,
+            victim_assumptions: 1_000,
             samples: 1_000,
             positions: 64,
             page_records: 5_000,
@@ -189,6 +201,12 @@ pub static LIMITS: &[LimitDef] = &[
         edge.named_pairs,
         1..=COUNT,
         "Task-node pairs in an answer that names nodes"
+    ),
+    count!(
+        "order_names",
+        edge.order_names,
+        1..=COUNT,
+        "Names of queues or of jobs in one question of Order"
     ),
     count!(
         "page_records",
@@ -345,6 +363,24 @@ pub static LIMITS: &[LimitDef] = &[
         "How long an ended session answers with its recorded outcome"
     ),
     count!("tombstones", state.tombstones, 0..=COUNT, "Ended sessions remembered"),
+    count!(
+        "victim_assumptions",
+        edge.victim_assumptions,
+        1..=COUNT,
+        "Assumptions of one group of SelectVictims"
+    ),
+    count!(
+        "victim_candidates",
+        edge.victim_candidates,
+        1..=COUNT,
+        "Candidates of all groups of one question of SelectVictims"
+    ),
+    count!(
+        "victim_groups",
+        edge.victim_groups,
+        1..=COUNT,
+        "Groups of one question of SelectVictims"
+    ),
     time!("wait_ms", state.wait, "Longest wait for a revision"),
     count!(
         "work",

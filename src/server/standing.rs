@@ -6,7 +6,8 @@ use std::time::Duration;
 use prost::Message;
 use tonic::metadata::MetadataMap;
 
-use crate::engine::cycle::Outcome;
+use crate::engine::cycle::{Cycle, Outcome};
+use crate::engine::derived::DerivedSet;
 use crate::engine::model::{Problem, View};
 use crate::engine::policy::{self, CompileOptions};
 use crate::engine::{PolicyInForce, Revision, World};
@@ -56,6 +57,25 @@ impl Standing {
             Held::World(world) => &world.view,
             Held::Session(step) => &step.view,
             Held::Inline(view) => view,
+        }
+    }
+
+    /// What plugins derive from the state. Takes long if that is not there yet.
+    pub(super) fn derived(&self) -> DerivedSet {
+        match &self.held {
+            Held::World(world) => world.derived(&self.policy),
+            Held::Session(step) => step.cycle.derived().clone(),
+            Held::Inline(view) => self.policy.policy.derive(view),
+        }
+    }
+
+    /// The state as a cycle, with what plugins derive from it. Takes long if that is not there yet.
+    pub(super) fn cycle(&self) -> Cycle {
+        match &self.held {
+            Held::Session(step) => step.cycle.clone(),
+            Held::World(_) | Held::Inline(_) => {
+                Cycle::new(self.view().clone(), self.policy.policy.compatibility(), self.derived())
+            }
         }
     }
 

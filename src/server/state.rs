@@ -102,6 +102,7 @@ impl StateService for StateRpc {
         let list = move || {
             let (queues, next_page_token) = listing::queues(
                 standing.view(),
+                &standing.derived(),
                 &Wanted::read(names, page, edge.declared.limits.page_records),
             );
             Ok(pb::ListQueuesResponse {
@@ -121,6 +122,7 @@ impl StateService for StateRpc {
         let list = move || {
             let (jobs, next_page_token) = listing::jobs(
                 standing.view(),
+                &standing.derived(),
                 &Wanted::read(names, page, edge.declared.limits.page_records),
             );
             Ok(pb::ListJobsResponse {

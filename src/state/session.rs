@@ -14,7 +14,9 @@ use super::clock::Clock;
 use super::error::StateError;
 use super::limits::Limits;
 use super::sources::limit;
+use super::worlds;
 use crate::engine::cycle::{Change, Cycle, Outcome};
+use crate::engine::derived::DerivedSet;
 use crate::engine::model::View;
 use crate::engine::{PolicyInForce, Revision};
 
@@ -80,6 +82,8 @@ pub struct Stepped {
     pub outcome: Outcome,
     /// Some changes had been applied before: what they did is not in `outcome`, and may never have reached the caller.
     pub repeated: bool,
+    /// The cycle as it stands, for what is only taken to have happened.
+    pub cycle: Cycle,
     _busy: Busy,
 }
 
@@ -155,7 +159,7 @@ impl Sessions {
 
     fn open(
         &self,
-        view: View,
+        (view, derived): (View, DerivedSet),
         policy: Arc<PolicyInForce>,
         revision: Revision,
         lease: Option<Duration>,
@@ -176,7 +180,7 @@ impl Sessions {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let name: Arc<str> = format!("{:08x}.{number:x}", self.prefix >> 32).into();
         let now = self.clock.monotonic();
-        let cycle = Cycle::new(view, policy.policy.compatibility(), policy.policy.keeps_shares());
+        let cycle = Cycle::new(view, policy.policy.compatibility(), derived);
         let session = Session {
             name: Arc::clone(&name),
             policy: Arc::clone(&policy),
@@ -305,6 +309,7 @@ impl Sessions {
             applied_through: inner.applied,
             outcome,
             repeated,
+            cycle: inner.cycle.clone(),
             _busy: busy,
         })
     }
@@ -402,12 +407,22 @@ impl State {
                     number: 0,
                     ..world.revision
                 };
-                self.sessions.open(*view, policy, revision, lease)?
+                let own = Arc::clone(&policy);
+                let derived = worlds::derive(&policy, {
+                    let view = view.clone();
+                    move || own.policy.derive(&view)
+                });
+                self.sessions.open((*view, derived.await?), policy, revision, lease)?
             }
             SessionGround::World { policy: name, profile } => {
                 let policy = world.policies.get(&name).ok_or(StateError::PolicyUnknown { name })?;
                 let policy = policy.of_profile(&profile).map_err(StateError::ProfileUnknown)?;
-                self.sessions.open(world.view.clone(), policy, world.revision, lease)?
+                let derived = worlds::derive(&policy, {
+                    let (world, policy) = (Arc::clone(&world), Arc::clone(&policy));
+                    move || world.derived(&policy)
+                });
+                let state = (world.view.clone(), derived.await?);
+                self.sessions.open(state, policy, world.revision, lease)?
             }
         };
         Ok(Opened { outcome, ..opened })

@@ -11,8 +11,9 @@ use tokio::sync::watch;
 
 use super::error::StateError;
 use super::index::NodeTable;
+use crate::engine::derived::DerivedSet;
 use crate::engine::model::View;
-use crate::engine::{Position, Revision, World};
+use crate::engine::{Derivations, PolicyInForce, Position, Revision, World};
 
 /// How often the reclaiming thread looks whether readers have let go.
 const RECLAIM_EVERY: Duration = Duration::from_millis(20);
@@ -38,6 +39,7 @@ impl Worlds {
             view,
             policies: Arc::new(BTreeMap::new()),
             positions: Arc::default(),
+            derived: Derivations::default(),
         };
         let (retired, queue) = mpsc::channel();
         // Without the thread, Worlds are dropped by whoever holds them last: slower, not wrong.
@@ -129,4 +131,17 @@ fn reclaim(queue: &mpsc::Receiver<Arc<World>>) {
             }
         }
     }
+}
+
+/// Derives on a blocking thread, if there is anything to derive.
+pub(super) async fn derive(
+    policy: &PolicyInForce,
+    work: impl FnOnce() -> DerivedSet + Send + 'static,
+) -> Result<DerivedSet, StateError> {
+    if !policy.policy.derives() {
+        return Ok(DerivedSet::default());
+    }
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| StateError::ShuttingDown)
 }

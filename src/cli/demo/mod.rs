@@ -1,5 +1,6 @@
 //! `pumice demo`: a server of its own, small clusters, real calls, and answers that are checked.
 
+mod fairness;
 mod openb;
 mod reload;
 mod scenes;
@@ -50,6 +51,7 @@ async fn play(connection: Connection, args: DemoArgs) -> Result<(), Failure> {
     scenes::best_practice(&mut stage).await?;
     scenes::proportional(&mut stage).await?;
     reload::run(&mut stage).await?;
+    fairness::figures(&mut stage).await?;
     match args.openb {
         Some(folder) => openb::run(&mut stage, &folder).await?,
         None => output::line("\nWith PUMICE_OPENB=DIR the demo also places the 8,152 tasks of a real GPU cluster.")?,

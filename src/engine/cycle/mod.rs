@@ -20,6 +20,7 @@ mod upstream;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::derived::{DerivedSet, Movement, TaskMove};
 use super::model::{JobPhase, JobRecord, Kind, Problem, ProblemKind, Slot, Table, TaskRecord, TaskStatus, View};
 use super::policy::Compatibility;
 use upstream::Upstream;
@@ -76,6 +77,35 @@ impl Change {
             Self::RollbackTo(_) => "rollback_to",
         }
     }
+
+    /// The task that it is about, if it is about one.
+    fn task(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Allocate(Placement { task, .. })
+            | Self::Pipeline(Placement { task, .. })
+            | Self::Evict(task)
+            | Self::Unallocate(task)
+            | Self::Unpipeline(task)
+            | Self::Unevict(task)
+            | Self::BindFailed(task) => Some(task),
+            Self::JobEnqueued(_) | Self::Savepoint(_) | Self::RollbackTo(_) => None,
+        }
+    }
+
+    /// The card of a placement; empty: none said.
+    fn card(&self) -> &str {
+        match self {
+            Self::Allocate(to) | Self::Pipeline(to) => &to.card,
+            Self::Evict(_)
+            | Self::Unallocate(_)
+            | Self::Unpipeline(_)
+            | Self::Unevict(_)
+            | Self::BindFailed(_)
+            | Self::JobEnqueued(_)
+            | Self::Savepoint(_)
+            | Self::RollbackTo(_) => "",
+        }
+    }
 }
 
 /// What plugins that keep shares are told: a task's requests now count, or no longer.
@@ -107,8 +137,18 @@ struct State {
     /// Status before its eviction, of each task evicted in this cycle.
     evicted: Table<TaskStatus>,
     upstream: Option<Upstream>,
+    /// What plugins keep beside the View.
+    derived: DerivedSet,
     /// What changed since the mark before, so that marks do not each hold all that ever changed.
     touched: Arc<Touched>,
+}
+
+/// What happened to a task's requests.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Allocate,
+    Pipeline,
+    Deallocate,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -125,17 +165,18 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// Begins a cycle on a View. `shares`: a plugin that keeps shares (drf) stands in the policy; under `upstream` the
-    /// reference then panics, and changes are refused, where more is taken away than was ever counted.
-    pub fn new(view: View, compatibility: Compatibility, shares: bool) -> Self {
+    /// Begins a cycle on a View, and what plugins derived from it. Under `upstream` the reference panics, and changes
+    /// are refused, where drf would have to take away more than was ever counted.
+    pub fn new(view: View, compatibility: Compatibility, derived: DerivedSet) -> Self {
         let upstream = match compatibility {
-            Compatibility::Upstream => Some(Upstream::new(view.clone(), shares)),
+            Compatibility::Upstream => Some(Upstream::new(view.clone())),
             Compatibility::Corrected => None,
         };
         let state = State {
             view,
             evicted: Table::default(),
             upstream,
+            derived,
             touched: Arc::default(),
         };
         Self {
@@ -152,6 +193,11 @@ impl Cycle {
     /// The state as it stands.
     pub fn view(&self) -> &View {
         &self.state.view
+    }
+
+    /// What plugins keep beside it.
+    pub fn derived(&self) -> &DerivedSet {
+        &self.state.derived
     }
 
     /// A node's own copies of its tasks, by name: only in a cycle under `upstream` they can differ from the tasks.
@@ -225,17 +271,15 @@ impl Cycle {
                 Ok(())
             }
             Change::RollbackTo(name) => self.roll_back(name, field, outcome),
-            Change::JobEnqueued(job) => {
-                self.state.enqueue(job, field, outcome);
-                Ok(())
-            }
-            Change::Allocate(Placement { task, .. })
-            | Change::Pipeline(Placement { task, .. })
-            | Change::Evict(task)
-            | Change::Unallocate(task)
-            | Change::Unpipeline(task)
-            | Change::Unevict(task)
-            | Change::BindFailed(task) => {
+            Change::JobEnqueued(job) => self.state.enqueue(job, field, outcome),
+            Change::Allocate(_)
+            | Change::Pipeline(_)
+            | Change::Evict(_)
+            | Change::Unallocate(_)
+            | Change::Unpipeline(_)
+            | Change::Unevict(_)
+            | Change::BindFailed(_) => {
+                let task = change.task().map_or("", |task| task);
                 if self.state.view.tasks().contains(task) {
                     return self.state.on_task(change, field, outcome);
                 }
@@ -276,27 +320,65 @@ impl State {
             self.upstream = Some(upstream);
             return done;
         }
-        if let Err(misfit) = self.corrected(change, outcome) {
-            let message = format!("{misfit}; nothing was done");
-            outcome
-                .warnings
-                .push(problem(ProblemKind::Refused, "CHANGE_DOES_NOT_FIT", field, message));
+        let Some(task) = change.task() else { return Ok(()) };
+        let Some(before) = self.view.tasks().get(task).cloned() else {
+            return Ok(());
+        };
+        match self.corrected(change, outcome) {
+            Ok(step) => self
+                .moved(step, &before.record, change.card(), outcome)
+                .map_err(|problem| problem.within(field)),
+            Err(misfit) => {
+                let message = format!("{misfit}; nothing was done");
+                outcome
+                    .warnings
+                    .push(problem(ProblemKind::Refused, "CHANGE_DOES_NOT_FIT", field, message));
+                Ok(())
+            }
         }
+    }
+
+    /// Tells plugins, and the outcome, of what happened to a task.
+    fn moved(&mut self, step: Step, before: &TaskRecord, card: &str, outcome: &mut Outcome) -> Result<(), Problem> {
+        let task = Arc::clone(&before.name);
+        outcome.events.push(match step {
+            Step::Allocate | Step::Pipeline => Event::Allocate(task),
+            Step::Deallocate => Event::Deallocate(task),
+        });
+        if self.derived.is_empty() {
+            return Ok(());
+        }
+        let Some(stored) = self.view.tasks().get(&before.name) else {
+            return Ok(());
+        };
+        let after = &stored.record;
+        let moved = TaskMove { before, after, card };
+        let movement = match step {
+            Step::Allocate => Movement::Allocate(moved),
+            Step::Pipeline => Movement::Pipeline(moved),
+            Step::Deallocate => Movement::Deallocate(moved),
+        };
+        let moved = self.derived.follow(&self.view, &movement)?;
+        self.touch_queues(moved, outcome);
         Ok(())
     }
 
+    fn touch_queues(&mut self, queues: Vec<Arc<str>>, outcome: &mut Outcome) {
+        Arc::make_mut(&mut self.touched).queues.extend(queues.iter().cloned());
+        outcome.queues.extend(queues);
+    }
+
     /// One change under `corrected`; the error says why it does not fit.
-    fn corrected(&mut self, change: &Change, outcome: &mut Outcome) -> Result<(), String> {
+    fn corrected(&mut self, change: &Change, outcome: &mut Outcome) -> Result<Step, String> {
         use TaskStatus::{Allocated, Binding, Bound, Pipelined, Releasing, Running};
         match change {
-            Change::Allocate(to) => self.place(to, Allocated, outcome),
-            Change::Pipeline(to) => self.place(to, Pipelined, outcome),
+            Change::Allocate(to) => self.place(to, Allocated, outcome).map(|()| Step::Allocate),
+            Change::Pipeline(to) => self.place(to, Pipelined, outcome).map(|()| Step::Pipeline),
             Change::Evict(task) => {
                 let before = self.expect(task, &[Allocated, Binding, Bound, Running])?;
                 self.evicted.insert(Arc::clone(task), before);
                 self.set(task, Releasing, None, outcome);
-                outcome.events.push(Event::Deallocate(Arc::clone(task)));
-                Ok(())
+                Ok(Step::Deallocate)
             }
             Change::Unevict(task) => {
                 self.expect(task, &[Releasing])?;
@@ -304,13 +386,14 @@ impl State {
                     return Err(format!("task `{task}` was not evicted in this session"));
                 };
                 self.set(task, before, None, outcome);
-                outcome.events.push(Event::Allocate(Arc::clone(task)));
-                Ok(())
+                Ok(Step::Allocate)
             }
             Change::Unallocate(task) => self.withdraw(task, &[Allocated], outcome),
             Change::BindFailed(task) => self.withdraw(task, &[Allocated, Binding], outcome),
             Change::Unpipeline(task) => self.withdraw(task, &[Pipelined], outcome),
-            Change::JobEnqueued(_) | Change::Savepoint(_) | Change::RollbackTo(_) => Ok(()),
+            Change::JobEnqueued(_) | Change::Savepoint(_) | Change::RollbackTo(_) => {
+                Err(format!("`{}` is no change of a task", change.word()))
+            }
         }
     }
 
@@ -320,15 +403,13 @@ impl State {
             return Err(format!("there is no node `{}`", to.node));
         }
         self.set(&to.task, status, Some(&to.node), outcome);
-        outcome.events.push(Event::Allocate(Arc::clone(&to.task)));
         Ok(())
     }
 
-    fn withdraw(&mut self, task: &Arc<str>, from: &[TaskStatus], outcome: &mut Outcome) -> Result<(), String> {
+    fn withdraw(&mut self, task: &Arc<str>, from: &[TaskStatus], outcome: &mut Outcome) -> Result<Step, String> {
         self.expect(task, from)?;
         self.set(task, TaskStatus::Pending, Some(&Arc::default()), outcome);
-        outcome.events.push(Event::Deallocate(Arc::clone(task)));
-        Ok(())
+        Ok(Step::Deallocate)
     }
 
     /// The task's status, which must be one of these.
@@ -378,13 +459,13 @@ impl State {
         }
     }
 
-    fn enqueue(&mut self, job: &str, field: &str, outcome: &mut Outcome) {
+    fn enqueue(&mut self, job: &str, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
         let Some(stored) = self.view.jobs().get(job).cloned() else {
             let message = format!("there is no job `{job}`; nothing was done");
             outcome
                 .warnings
                 .push(problem(ProblemKind::NotFound, "UNKNOWN_JOB", field, message));
-            return;
+            return Ok(());
         };
         if !matches!(stored.record.phase, JobPhase::Pending | JobPhase::Unspecified) {
             let message = format!(
@@ -394,7 +475,7 @@ impl State {
             outcome
                 .warnings
                 .push(problem(ProblemKind::Refused, "CHANGE_DOES_NOT_FIT", field, message));
-            return;
+            return Ok(());
         }
         self.touch(&[], job, outcome);
         self.view.put_job(
@@ -407,6 +488,9 @@ impl State {
         if stored.invalid.is_some() {
             self.view.set_invalid(Kind::Job, job, stored.invalid.clone());
         }
+        let moved = self.derived.follow(&self.view, &Movement::Enqueue(job));
+        self.touch_queues(moved.map_err(|problem| problem.within(field))?, outcome);
+        Ok(())
     }
 }
 

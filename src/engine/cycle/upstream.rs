@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Change, Event, Outcome, Placement, Problem, ProblemKind, State, problem};
-use crate::engine::model::{Amounts, NodeEntry, ResourceId, Table, TaskRecord, TaskStatus, UpstreamNode, Vector, View};
+use super::{Change, Outcome, Placement, Problem, ProblemKind, State, Step, problem};
+use crate::engine::model::{
+    Amounts, NodeEntry, ResourceId, Stored, Table, TaskRecord, TaskStatus, UpstreamNode, Vector, View,
+};
 
 /// A task's copies: nodes that hold one, and the status that it has there.
 type Copies = Vec<(Arc<str>, TaskStatus)>;
@@ -19,16 +21,13 @@ pub(super) struct Upstream {
     opened: View,
     /// Of tasks that were touched.
     copies: Table<Arc<Copies>>,
-    /// What events have counted, of jobs that had any; only if a plugin keeps shares.
-    held: Option<Table<Arc<Amounts128>>>,
 }
 
 impl Upstream {
-    pub(super) fn new(opened: View, shares: bool) -> Self {
+    pub(super) fn new(opened: View) -> Self {
         Self {
             opened,
             copies: Table::default(),
-            held: shares.then(Table::default),
         }
     }
 
@@ -86,8 +85,9 @@ impl Upstream {
         status: TaskStatus,
         outcome: &mut Outcome,
     ) -> Result<Option<String>, String> {
+        let before = task_of(state, &to.task);
         let refused = self.join(state, to, status, outcome).err();
-        self.event(state, &to.task, true, outcome)?;
+        tell(state, step(status), before.as_deref(), &to.card, outcome)?;
         if refused.is_some() {
             self.withdraw(state, &to.task, outcome)?;
         }
@@ -106,8 +106,9 @@ impl Upstream {
             set(state, &to.task, status, Some(&to.node));
             return Err(format!("there is no node `{}`", to.node));
         }
+        let before = task_of(state, &to.task);
         self.join(state, to, status, outcome)?;
-        self.event(state, &to.task, true, outcome)
+        tell(state, step(status), before.as_deref(), &to.card, outcome)
     }
 
     fn join(
@@ -135,6 +136,7 @@ impl Upstream {
         status: TaskStatus,
         outcome: &mut Outcome,
     ) -> Result<(), String> {
+        let before = task_of(state, task);
         let copies = self.copies(&state.view, task);
         self.copies.insert(Arc::clone(task), Arc::new(copies));
         set(state, task, status, None);
@@ -146,11 +148,17 @@ impl Upstream {
             self.remove_copy(state, &record, &record.node);
             self.add_copy(state, &record, &record.node)?;
         }
-        self.event(state, task, status == TaskStatus::Running, outcome)
+        let step = if status == TaskStatus::Running {
+            Step::Allocate
+        } else {
+            Step::Deallocate
+        };
+        tell(state, step, before.as_deref(), "", outcome)
     }
 
     /// Unallocate and unpipeline.
     fn withdraw(&mut self, state: &mut State, task: &Arc<str>, outcome: &mut Outcome) -> Result<(), String> {
+        let before = task_of(state, task);
         let copies = self.copies(&state.view, task);
         self.copies.insert(Arc::clone(task), Arc::new(copies));
         set(state, task, TaskStatus::Pending, None);
@@ -159,7 +167,7 @@ impl Upstream {
         };
         state.touch(&[&record.node], &record.job, outcome);
         self.remove_copy(state, &record, &record.node);
-        self.event(state, task, false, outcome)?;
+        tell(state, Step::Deallocate, before.as_deref(), "", outcome)?;
         set(state, task, TaskStatus::Pending, Some(&Arc::default()));
         Ok(())
     }
@@ -187,40 +195,32 @@ impl Upstream {
         change_node(&mut state.view, node, task, status, false);
         self.copies.insert(Arc::clone(&task.name), Arc::new(copies));
     }
+}
 
-    fn event(&mut self, state: &State, task: &Arc<str>, allocate: bool, outcome: &mut Outcome) -> Result<(), String> {
-        let event = if allocate { Event::Allocate } else { Event::Deallocate };
-        outcome.events.push(event(Arc::clone(task)));
-        let Some(held) = &mut self.held else { return Ok(()) };
-        let Some(stored) = state.view.tasks().get(task) else {
-            return Ok(());
-        };
-        let (job, requests) = (&stored.record.job, &stored.record.requests);
-        if !state.view.jobs().contains(job) {
-            return Ok(());
-        }
-        let mut own = held.get(job).cloned().unwrap_or_else(|| {
-            let opened = self.opened.job_allocated(job);
-            Arc::new(opened.map(|totals| totals.iter().collect()).unwrap_or_default())
-        });
-        let counted = Arc::make_mut(&mut own);
-        if allocate {
-            add(counted, requests);
-        } else {
-            let short = requests
-                .iter()
-                .find(|(id, amount)| i128::from(*amount) > counted.get(id).copied().unwrap_or(0));
-            if let Some((id, _)) = short {
-                let resource = state.view.resources().name(id);
-                return Err(format!(
-                    "job `{job}` would give back more {resource} than was counted for it; the reference panics here"
-                ));
-            }
-            subtract(counted, requests);
-        }
-        held.insert(Arc::clone(job), own);
-        Ok(())
+fn task_of(state: &State, task: &str) -> Option<Arc<Stored<TaskRecord>>> {
+    state.view.tasks().get(task).cloned()
+}
+
+fn step(status: TaskStatus) -> Step {
+    if status == TaskStatus::Pipelined {
+        Step::Pipeline
+    } else {
+        Step::Allocate
     }
+}
+
+/// Events fire whatever the task's status was. An error is a panic of the reference.
+fn tell(
+    state: &mut State,
+    step: Step,
+    before: Option<&Stored<TaskRecord>>,
+    card: &str,
+    outcome: &mut Outcome,
+) -> Result<(), String> {
+    let Some(before) = before else { return Ok(()) };
+    state
+        .moved(step, &before.record, card, outcome)
+        .map_err(|problem| problem.message)
 }
 
 /// Status, and a node if there is one, of the task alone; its job follows.
@@ -237,11 +237,11 @@ fn set(state: &mut State, task: &str, status: TaskStatus, node: Option<&Arc<str>
     state.view.set_task(record);
 }
 
-type Step = fn(&mut Amounts128, &Amounts);
+type Sum = fn(&mut Amounts128, &Amounts);
 
 /// Puts a task on the node as one of this status, or takes it away.
 fn change_node(view: &mut View, node: &str, task: &TaskRecord, status: TaskStatus, joins: bool) {
-    let (forward, back): (Step, Step) = if joins { (add, subtract) } else { (subtract, add) };
+    let (forward, back): (Sum, Sum) = if joins { (add, subtract) } else { (subtract, add) };
     let requests = &task.requests;
     view.change_node(node, |entry| {
         let mut own = entry.upstream.take().unwrap_or_else(|| Arc::new(vectors(entry)));

@@ -3,8 +3,11 @@
 mod candidates;
 mod classes;
 mod filter;
+mod order;
 mod question;
 pub mod reduce;
+pub mod reduce_order;
+pub mod reduce_victims;
 mod rejections;
 mod room;
 mod score;
@@ -12,11 +15,14 @@ mod stages;
 #[cfg(test)]
 mod tests;
 mod top;
+mod victims;
 
 pub use filter::{filter, filter_until};
+pub use order::{OrderAnswer, OrderQuestion, PluginKeys, Rank, order};
 pub use question::{
     Answered, Detail, FilterVerdict, Items, Question, QuestionTask, Rejection, ResourceFit, ScorePart, ScoreQuestion,
     ScoreSheet,
 };
 pub use room::{NODE_STATE, RESOURCE_FIT};
 pub use score::{score, score_until};
+pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuestion, victims};

@@ -96,7 +96,7 @@ impl<'c> Room<'c> {
             requested: requested.amount,
             allocatable: values(Vector::Allocatable),
             used: values(Vector::Used),
-            idle: there(Vector::Idle).then(|| values(Vector::Idle)),
+            idle: chunk.keeps_idle().then(|| Box::new(chunk.idle(id).values)),
             moving: moving.then(|| [values(Vector::Releasing), values(Vector::Pipelined)]),
         }
     }
@@ -109,8 +109,8 @@ struct Stock<'k> {
     requested: f64,
     allocatable: &'k Values,
     used: &'k Values,
-    /// Instead of allocatable − used.
-    idle: Option<&'k Values>,
+    /// Instead of allocatable − used, where some node keeps an idle vector of its own.
+    idle: Option<Box<Values>>,
     /// Releasing and pipelined, if they are asked for and there are any.
     moving: Option<[&'k Values; 2]>,
 }
@@ -118,7 +118,10 @@ struct Stock<'k> {
 impl Stock<'_> {
     fn available(&self, offset: usize) -> f64 {
         let at = |values: &Values| values.get(offset).copied().unwrap_or(0.0);
-        let idle = self.idle.map_or_else(|| at(self.allocatable) - at(self.used), at);
+        let idle = match &self.idle {
+            Some(own) => at(own),
+            None => at(self.allocatable) - at(self.used),
+        };
         match self.moving {
             Some([releasing, pipelined]) => idle + at(releasing) - at(pipelined),
             None => idle,

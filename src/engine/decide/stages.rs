@@ -33,9 +33,7 @@ impl<'p> Asked<'p> {
         if question.plugins.is_empty() {
             return Ok(Self::Tiers(policy));
         }
-        let named = question.plugins.iter().enumerate();
-        let each = named.map(|(number, name)| registered(policy, number, name));
-        each.collect::<Result<_, _>>().map(Self::Each)
+        named(policy, &question.plugins).map(Self::Each)
     }
 
     /// True if each filter judges every node, whatever the others say.
@@ -106,6 +104,17 @@ impl<'p> Asked<'p> {
                 .collect(),
         }
     }
+}
+
+/// The plugins of these names.
+///
+/// # Errors
+/// The policy does not have one of them, or it is not served.
+pub(super) fn named<'p>(policy: &'p Policy, names: &[Arc<str>]) -> Result<Vec<&'p Registered>, Problem> {
+    let numbered = names.iter().enumerate();
+    numbered
+        .map(|(number, name)| registered(policy, number, name))
+        .collect()
 }
 
 fn registered<'p>(policy: &'p Policy, number: usize, name: &str) -> Result<&'p Registered, Problem> {

@@ -229,6 +229,11 @@ impl Chunk {
         self.column(id, vector).get(offset)
     }
 
+    /// True if some node keeps an idle vector of its own, as in sessions under `compatibility: upstream`.
+    pub fn keeps_idle(&self) -> bool {
+        !self.upstream.is_empty()
+    }
+
     /// allocatable − used over the chunk, with `present` where either is.
     pub fn idle(&self, id: ResourceId) -> Column {
         let (allocatable, used) = (self.column(id, Vector::Allocatable), self.column(id, Vector::Used));

@@ -137,6 +137,7 @@ impl Plugin for Binpack {
         Hooks {
             filter: false,
             score: self.weight != 0,
+            ..Hooks::default()
         }
     }
 

@@ -3,6 +3,7 @@
 mod allocation;
 mod binpack;
 pub mod capacity_card;
+pub mod drf;
 mod effective;
 mod names;
 mod node_resources_fit_plus;
@@ -15,6 +16,7 @@ use super::plugin::PluginDef;
 /// Every plugin that is served. The order of rows means nothing: order and weights come from the policy.
 pub const REGISTRY: &[PluginDef] = &[
     binpack::DEF,
+    drf::DEF,
     node_resources_fit_plus::DEF,
     resource_strategy_fit::DEF,
     scarce_resource_avoidance::DEF,

@@ -11,7 +11,9 @@ use super::kube;
 use super::load::{LoadOptions, load};
 use super::spec::{Compatibility, PluginSpec, Spec, Switch};
 use super::yaml::Limits;
-use crate::engine::plugin::Plugin;
+use crate::engine::derived::DerivedSet;
+use crate::engine::model::View;
+use crate::engine::plugin::{Plugin, VictimKind};
 use crate::engine::plugins;
 
 /// One hook at one place in the tiers.
@@ -36,6 +38,10 @@ pub struct Registered {
     pub filter: Option<Arc<dyn Plugin>>,
     /// Who scores.
     pub score: Option<Arc<dyn Plugin>>,
+    /// Who orders jobs and queues.
+    pub order: Option<Arc<dyn Plugin>>,
+    /// Who says which tasks may have to go.
+    pub victims: Option<Arc<dyn Plugin>>,
     /// See [`Hook::weight`].
     pub weight: i32,
 }
@@ -92,6 +98,10 @@ pub struct Policy {
     registered: BTreeMap<Arc<str>, Registered>,
     filters: Vec<Hook>,
     scorers: Vec<Hook>,
+    job_orders: Vec<Hook>,
+    queue_orders: Vec<Hook>,
+    preempters: Vec<Vec<Hook>>,
+    reclaimers: Vec<Vec<Hook>>,
     /// Of a `KubeSchedulerConfiguration`, by name. If there is only one, this policy is that one itself.
     profiles: Vec<(Arc<str>, Arc<Policy>)>,
 }
@@ -195,6 +205,8 @@ impl Policy {
                 is_served,
                 filter: None,
                 score,
+                order: None,
+                victims: None,
                 weight,
             };
             policy.registered.insert(name, registered);
@@ -241,6 +253,10 @@ impl Policy {
         }
         policy.filters = policy.hooks(&spec, Switch::Predicate, |own| own.filter.as_ref());
         policy.scorers = policy.hooks(&spec, Switch::NodeOrder, |own| own.score.as_ref());
+        policy.job_orders = policy.hooks(&spec, Switch::JobOrder, |own| own.order.as_ref());
+        policy.queue_orders = policy.hooks(&spec, Switch::QueueOrder, |own| own.order.as_ref());
+        policy.preempters = policy.tiers(&spec, Switch::Preemptable, |own| own.victims.as_ref());
+        policy.reclaimers = policy.tiers(&spec, Switch::Reclaimable, |own| own.victims.as_ref());
         policy.spec = spec;
         policy
     }
@@ -254,6 +270,8 @@ impl Policy {
             is_served: false,
             filter: None,
             score: None,
+            order: None,
+            victims: None,
             weight: 1,
         });
         let def = plugins::find(&spec.name)?;
@@ -261,26 +279,38 @@ impl Policy {
         let arguments = spec.arguments.as_ref().unwrap_or(&none);
         let plugin = (def.compile)(arguments, self.compatibility, report);
         registered.is_served = true;
-        if plugin.hooks().filter {
-            registered.filter = Some(Arc::clone(&plugin));
-        }
-        if plugin.hooks().score {
-            registered.score = Some(Arc::clone(&plugin));
+        let hooks = plugin.hooks();
+        let places = [
+            (hooks.filter, &mut registered.filter),
+            (hooks.score, &mut registered.score),
+            (hooks.order, &mut registered.order),
+            (hooks.victims, &mut registered.victims),
+        ];
+        for (_, place) in places.into_iter().filter(|(has, _)| *has) {
+            *place = Some(Arc::clone(&plugin));
         }
         Some(plugin)
     }
 
-    fn hooks(&self, spec: &Spec, switch: Switch, own: impl Fn(&Registered) -> Option<&Arc<dyn Plugin>>) -> Vec<Hook> {
-        let on = spec.plugins().filter(|(_, plugin)| plugin.switches.is_on(switch));
-        on.filter_map(|(_, plugin)| {
+    fn hooks(&self, spec: &Spec, switch: Switch, own: fn(&Registered) -> Option<&Arc<dyn Plugin>>) -> Vec<Hook> {
+        self.tiers(spec, switch, own).into_iter().flatten().collect()
+    }
+
+    /// The hooks that are switched on, tier by tier.
+    fn tiers(&self, spec: &Spec, switch: Switch, own: fn(&Registered) -> Option<&Arc<dyn Plugin>>) -> Vec<Vec<Hook>> {
+        let hook = |plugin: &PluginSpec| {
             let registered = self.registered.get(plugin.name.as_str())?;
             Some(Hook {
                 name: Arc::clone(&registered.name),
                 plugin: Arc::clone(own(registered)?),
                 weight: registered.weight,
             })
-        })
-        .collect()
+        };
+        let tier = |tier: &Vec<PluginSpec>| {
+            let on = tier.iter().filter(|plugin| plugin.switches.is_on(switch));
+            on.filter_map(hook).collect()
+        };
+        spec.tiers.iter().map(tier).collect()
     }
 
     /// Whether it follows the reference to the letter.
@@ -308,10 +338,49 @@ impl Policy {
         self.registered.get(name)
     }
 
-    /// True if a plugin that keeps shares stands in the document, served or not: with `drf` the reference counts events,
-    /// and panics where more is taken away than was ever counted.
-    pub fn keeps_shares(&self) -> bool {
-        self.registered.contains_key("drf")
+    /// Plugins that order jobs, likewise.
+    pub fn job_orders(&self) -> &[Hook] {
+        &self.job_orders
+    }
+
+    /// Plugins that order queues, likewise.
+    pub fn queue_orders(&self) -> &[Hook] {
+        &self.queue_orders
+    }
+
+    /// Plugins that say who may have to go, tier by tier, those that are switched on.
+    pub fn victims(&self, kind: VictimKind) -> &[Vec<Hook>] {
+        match kind {
+            VictimKind::Preempt => &self.preempters,
+            VictimKind::Reclaim => &self.reclaimers,
+        }
+    }
+
+    /// True if a plugin stands in the document that may keep something beside a View.
+    pub fn derives(&self) -> bool {
+        self.registered
+            .values()
+            .any(|own| own.order.is_some() || own.victims.is_some())
+    }
+
+    /// What the plugins keep beside a View, whatever their switches say. Of a name that stands there twice, the first
+    /// entry decides.
+    pub fn derive(&self, view: &View) -> DerivedSet {
+        let mut derived = DerivedSet::default();
+        let entries = self.spec.tiers.iter().flatten().zip(self.compiled.iter().flatten());
+        for (spec, plugin) in entries {
+            let known = self.registered.get(spec.name.as_str());
+            let (Some(plugin), Some(known)) = (plugin, known) else {
+                continue;
+            };
+            if derived.contains(&known.name) {
+                continue;
+            }
+            if let Some(own) = plugin.derive(view, &spec.switches) {
+                derived.insert(Arc::clone(&known.name), own);
+            }
+        }
+        derived
     }
 
     fn effective_document(&self) -> String {

@@ -181,6 +181,14 @@ pub(super) fn answer_amounts(
     amounts: impl Iterator<Item = (ResourceId, i128)>,
     resources: &ResourceTable,
 ) -> Vec<pb::Amount> {
+    answer_floats(amounts.map(|(id, amount)| (id, amount as f64)), resources)
+}
+
+/// The same of amounts that have been computed with.
+pub(super) fn answer_floats(
+    amounts: impl Iterator<Item = (ResourceId, f64)>,
+    resources: &ResourceTable,
+) -> Vec<pb::Amount> {
     let mut amounts: Vec<_> = amounts
         .map(|(id, amount)| {
             let rank = match id {
@@ -191,10 +199,10 @@ pub(super) fn answer_amounts(
             (rank, resources.name(id), amount)
         })
         .collect();
-    amounts.sort_unstable();
-    let amount = |(_, name, amount): (u8, &str, i128)| pb::Amount {
+    amounts.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+    let amount = |(_, name, value): (u8, &str, f64)| pb::Amount {
         resource: name.to_owned(),
-        value: amount as f64,
+        value,
     };
     amounts.into_iter().map(amount).collect()
 }

@@ -153,26 +153,38 @@ pub fn session(step: pb::SessionStep, limits: &EdgeLimits) -> Result<Step, Failu
         after,
         changes,
     } = step;
-    let mut read = Vec::with_capacity(changes.len());
-    for (i, pb::Change { change }) in changes.into_iter().enumerate() {
-        let field = || format!("ground.session.changes[{i}]");
-        let Some(change) = change else {
-            let message = format!("{}: says nothing that this server knows", field());
-            return Err(Failure::invalid("CHANGE_UNKNOWN", message));
-        };
-        let change = self::change(change);
-        if let Some(long) = names(&change).into_iter().find(|name| name.len() > limits.name_bytes) {
-            let (bytes, limit) = (long.len(), limits.name_bytes);
-            let message = format!("{}: {bytes} bytes; limit `name_bytes` is {limit}", field());
-            return Err(Failure::invalid("NAME_TOO_LONG", message));
-        }
-        read.push(change);
-    }
+    let changes = self::changes(changes, limits)
+        .map_err(|(i, reason, message)| Failure::invalid(reason, format!("ground.session.changes[{i}]: {message}")))?;
     Ok(Step {
         session,
         after,
-        changes: read,
+        changes,
     })
+}
+
+/// Reads changes.
+///
+/// # Errors
+/// Number of the first that cannot be read, with the reason and a message.
+pub fn changes(changes: Vec<pb::Change>, limits: &EdgeLimits) -> Result<Vec<Change>, (usize, &'static str, String)> {
+    let read = |(i, pb::Change { change }): (usize, pb::Change)| {
+        let Some(change) = change else {
+            return Err((i, "CHANGE_UNKNOWN", "says nothing that this server knows".to_owned()));
+        };
+        let change = self::change(change);
+        match names(&change).into_iter().find(|name| name.len() > limits.name_bytes) {
+            Some(long) => {
+                let (bytes, limit) = (long.len(), limits.name_bytes);
+                Err((
+                    i,
+                    "NAME_TOO_LONG",
+                    format!("{bytes} bytes; limit `name_bytes` is {limit}"),
+                ))
+            }
+            None => Ok(change),
+        }
+    };
+    changes.into_iter().enumerate().map(read).collect()
 }
 
 fn change(change: pb::change::Change) -> Change {

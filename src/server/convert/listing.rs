@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::engine::derived::DerivedSet;
 use crate::engine::model::{
     Amounts, JobPhase, JobRecord, NodeEntry, NodeRecord, Problem, QueueRecord, QueueState, ResourceId, ResourceTable,
     Slot, Stored, Table, TaskRecord, TaskStatus, Texts, Vector, View,
 };
 use crate::server::pb;
 
+use super::accounts;
 use super::amounts::{answer_amounts, answer_totals, resource_list};
 use super::batch::problems;
 
@@ -87,19 +89,19 @@ pub fn nodes(view: &View, wanted: &Wanted) -> (Vec<pb::NodeStatus>, String) {
 }
 
 /// A page of queues.
-pub fn queues(view: &View, wanted: &Wanted) -> (Vec<pb::QueueStatus>, String) {
+pub fn queues(view: &View, derived: &DerivedSet, wanted: &Wanted) -> (Vec<pb::QueueStatus>, String) {
     let (page, token) = wanted.rows(view.queues());
     let status = |stored: &Arc<Stored<QueueRecord>>| pb::QueueStatus {
         queue: Some(queue(&stored.record, view.resources())),
         source: stored.source.to_string(),
-        accounts: Vec::new(),
+        accounts: accounts::of_queue(&stored.record.name, derived, view.resources()),
         invalid: faults(stored.invalid.as_ref()),
     };
     (page.into_iter().map(status).collect(), token)
 }
 
 /// A page of jobs.
-pub fn jobs(view: &View, wanted: &Wanted) -> (Vec<pb::JobStatus>, String) {
+pub fn jobs(view: &View, derived: &DerivedSet, wanted: &Wanted) -> (Vec<pb::JobStatus>, String) {
     let (page, token) = wanted.rows(view.jobs());
     let allocated = |name: &str| {
         let totals = view.job_allocated(name);
@@ -108,7 +110,7 @@ pub fn jobs(view: &View, wanted: &Wanted) -> (Vec<pb::JobStatus>, String) {
     let status = |stored: &Arc<Stored<JobRecord>>| pb::JobStatus {
         job: Some(job(&stored.record, view.resources())),
         source: stored.source.to_string(),
-        accounts: Vec::new(),
+        accounts: accounts::of_job(&stored.record.name, derived, view.resources()),
         invalid: faults(stored.invalid.as_ref()),
         allocated: allocated(&stored.record.name).unwrap_or_default(),
     };

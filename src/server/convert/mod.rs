@@ -1,5 +1,6 @@
 //! Wire to model and back; nothing else. Every message is taken apart by field, so that a new field breaks the build.
 
+mod accounts;
 pub mod amounts;
 pub mod answer;
 pub mod batch;
@@ -7,10 +8,12 @@ pub mod ground;
 pub mod inline;
 pub mod listing;
 pub mod nodes;
+pub mod order;
 pub mod policy;
 pub mod question;
 pub mod reader;
 mod records;
+pub mod victims;
 
 use crate::engine::{Position, Revision};
 use crate::server::pb;

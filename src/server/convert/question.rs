@@ -154,7 +154,8 @@ fn read(
     Ok((question, Encoding::read(asked.node_encoding)?))
 }
 
-fn plugins(names: Vec<String>, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
+/// Reads the plugins that a question names.
+pub(super) fn plugins(names: Vec<String>, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
     if names.len() > limit {
         let message = format!("plugins: {} names", names.len());
         return Err(Failure::limit("TOO_MANY_PLUGINS", "plugins", limit, &message));
@@ -326,7 +327,7 @@ fn tasks(tasks: Vec<pb::Task>, view: &View, declared: &Declared) -> Result<(Task
 }
 
 /// A task as the question has it.
-fn sent(task: pb::Task, reader: &mut Reader<'_>) -> Result<QuestionTask, Problem> {
+pub(super) fn sent(task: pb::Task, reader: &mut Reader<'_>) -> Result<QuestionTask, Problem> {
     let task = Arc::new(reader.task(task));
     let found = reader.take();
     match found.problems.into_iter().next() {
@@ -339,7 +340,7 @@ fn sent(task: pb::Task, reader: &mut Reader<'_>) -> Result<QuestionTask, Problem
 }
 
 /// The stored task of the question's name.
-fn stored(task: &pb::Task, view: &View) -> Result<QuestionTask, Problem> {
+pub(super) fn stored(task: &pb::Task, view: &View) -> Result<QuestionTask, Problem> {
     let pb::Task { name, uid, .. } = task;
     if name.is_empty() {
         let message = "a task without `requests` stands for a stored one and needs its name; an empty list of requests \

@@ -240,7 +240,7 @@ async fn an_inline_cluster_is_answered_and_leaves_nothing_behind() {
 #[tokio::test]
 async fn rpcs_of_later_work_say_so() {
     let mut server = Running::start().await;
-    let status = server.decisions.order(pb::OrderRequest::default()).await.unwrap_err();
+    let status = server.decisions.place(pb::PlaceRequest::default()).await.unwrap_err();
     assert_eq!(
         (status.code(), reason(&status).as_str()),
         (Code::Unimplemented, "UNSERVED_RPC")

@@ -72,6 +72,11 @@ pub(crate) fn view(cluster: &pb::Cluster) -> View {
         view.put_queue(
             QueueRecord {
                 name: Arc::from(&*queue.name),
+                annotations: queue
+                    .annotations
+                    .iter()
+                    .map(|(name, text)| (Arc::from(name.as_str()), Arc::from(text.as_str())))
+                    .collect(),
                 ..QueueRecord::default()
             },
             &source,

@@ -7,6 +7,7 @@
 mod binpack;
 mod cluster;
 mod config;
+mod drf;
 mod files;
 mod fit_family;
 mod koordinator;
@@ -17,7 +18,9 @@ mod quantities;
 pub(crate) mod question;
 mod statements;
 mod tiers;
+mod tiers_order;
 mod tiers_stubs;
+mod tiers_victims;
 mod verbs;
 mod verbs_wire;
 
@@ -96,6 +99,8 @@ type Check = fn(&mut Bench, &Value) -> Verdict;
 /// Families that are asked. The others are named.
 const FAMILIES: &[(&str, Check)] = &[
     ("binpack", binpack::check),
+    ("drf", drf::check),
+    ("hdrf", drf::check),
     ("noderesourcesfitplus", koordinator::check),
     ("pods", pods::check),
     ("policy-yaml", policy_wire::check),

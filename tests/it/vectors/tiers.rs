@@ -19,7 +19,7 @@ pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
         }
         "nodeOrder" => node_order(bench, case),
         "predicate" => predicate(bench, case),
-        other => Verdict::NotServed(other.to_owned()),
+        _ => super::tiers_order::check(bench, case),
     }
 }
 

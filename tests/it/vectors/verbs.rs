@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pumice::engine::cycle::{Change, Cycle, Event, Outcome, Placement};
-use pumice::engine::model::{Kind, Problem, TaskStatus, Totals, Vector, View};
-use pumice::engine::policy::Compatibility;
+use pumice::engine::model::{Kind, Problem, ResourceId, TaskStatus, Totals, Vector, View};
+use pumice::engine::plugins::drf::{self, Drf};
+use pumice::engine::policy::{self, Compatibility, CompileOptions};
 use serde_json::Value;
 
 use super::cluster::{self, members};
@@ -106,7 +107,13 @@ impl Target for Engine {
 
 fn at_engine(bench: &mut Bench, differences: &mut Differences, case: &Value) {
     let view = engine::view(&cluster::cluster(&case["cluster"]));
-    let cycle = Cycle::new(view, Compatibility::Upstream, true);
+    let document = cluster::document(&case["policy"]["tiers"].to_string());
+    let compiled = match policy::compile(&document, &CompileOptions::default()) {
+        Ok(compiled) => compiled,
+        Err(report) => return differences.differ("policy", "taken", &report.findings),
+    };
+    let derived = compiled.policy.derive(&view);
+    let cycle = Cycle::new(view, Compatibility::Upstream, derived);
     compare_state(differences, "initial", &case["expect"]["initial"], &cycle);
     let mut scheduler = Scheduler::new(
         case,
@@ -244,4 +251,40 @@ fn compare_state(differences: &mut Differences, what: &str, expected: &Value, cy
         );
         debug_assert!(view.source_of(Kind::Job, job).is_some());
     }
+    compare_shares(differences, what, expected, cycle);
+}
+
+/// What drf has counted.
+fn compare_shares(differences: &mut Differences, what: &str, expected: &Value, cycle: &Cycle) {
+    let Some(shares) = cycle.derived().get::<Drf>(drf::NAME) else {
+        return differences.differ(what, "shares", "none");
+    };
+    let named = |amounts: Vec<(ResourceId, i128)>| -> Amounts {
+        let resources = cycle.view().resources();
+        let named = amounts
+            .into_iter()
+            .map(|(id, amount)| (resources.name(id).to_owned(), amount as f64));
+        named.collect()
+    };
+    for (job, account) in expected["jobs"].as_object().into_iter().flatten() {
+        let Some(own) = shares.job(job) else {
+            differences.differ(what, job, "no account");
+            continue;
+        };
+        let counted = recorded_amounts(&account["drfAllocated"]);
+        differences.same(&format!("{what} {job} counted"), &counted, &named(own.held));
+        differences.same_float(&format!("{what} {job} share"), number(&account["share"]), own.share);
+    }
+    if expected["totalAllocated"].is_object() {
+        let counted = recorded_amounts(&expected["totalAllocated"]);
+        differences.same(&format!("{what} counted"), &counted, &named(shares.allocated()));
+        let (expected, got) = (number(&expected["rootShare"]), shares.root_share().unwrap_or(f64::NAN));
+        if (expected - got).abs() > 1e-12 * expected.abs() {
+            differences.differ(&format!("{what} share of the root"), &expected, &got);
+        }
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
 }

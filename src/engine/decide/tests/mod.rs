@@ -11,3 +11,4 @@ mod seeds;
 mod tiers;
 #[cfg(feature = "server")]
 mod vectors;
+mod victims;

@@ -104,6 +104,7 @@ impl Plugin for ResourceStrategyFit {
         Hooks {
             filter: self.proportional.is_some(),
             score: self.strategies.is_active() || self.active_sra().is_some(),
+            ..Hooks::default()
         }
     }
 

@@ -1,0 +1,184 @@
+//! How several plugins' victims become one list, and in which order they go: Volcano's tiers, over answers given as data.
+
+use crate::engine::policy::Compatibility;
+
+/// Victims of several plugins: `None` abstains, a list is a vote. In a tier lists are intersected, in the order of the
+/// first; an empty vote ends the tier, and the next is asked. `None`: nobody goes.
+///
+/// After an intersection that left nobody, the reference takes the next vote of the tier whole, so that a veto is lost;
+/// under `corrected` it ends the tier like an empty vote. Equal entries of two lists multiply.
+pub fn victims<T, V>(tiers: impl IntoIterator<Item = V>, compatibility: Compatibility) -> Option<Vec<T>>
+where
+    T: Clone + PartialEq,
+    V: IntoIterator<Item = Option<Vec<T>>>,
+{
+    tiers.into_iter().find_map(|tier| tier_victims(tier, compatibility))
+}
+
+fn tier_victims<T: Clone + PartialEq>(
+    votes: impl IntoIterator<Item = Option<Vec<T>>>,
+    compatibility: Compatibility,
+) -> Option<Vec<T>> {
+    let mut victims: Option<Vec<T>> = None;
+    for vote in votes.into_iter().flatten() {
+        if vote.is_empty() {
+            return None;
+        }
+        let Some(before) = victims else {
+            victims = Some(vote);
+            continue;
+        };
+        let both = before
+            .into_iter()
+            .flat_map(|victim| {
+                let times = vote.iter().filter(|other| **other == victim).count();
+                std::iter::repeat_n(victim, times)
+            })
+            .collect::<Vec<_>>();
+        if both.is_empty() && compatibility == Compatibility::Corrected {
+            return None;
+        }
+        victims = (!both.is_empty()).then_some(both);
+    }
+    victims
+}
+
+/// Victims that plugins name of their own accord: the union over a tier; the first tier with any decides.
+pub fn victim_tasks<T, V>(tiers: impl IntoIterator<Item = V>) -> Vec<T>
+where
+    T: Clone + PartialEq,
+    V: IntoIterator<Item = Vec<T>>,
+{
+    for tier in tiers {
+        let mut union: Vec<T> = Vec::new();
+        for task in tier.into_iter().flatten() {
+            if !union.contains(&task) {
+                union.push(task);
+            }
+        }
+        if !union.is_empty() {
+            return union;
+        }
+    }
+    Vec::new()
+}
+
+/// How two victims stand to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// They are of one job.
+    SameJob,
+    /// Of two jobs of one queue.
+    SameQueue,
+    /// Of two queues.
+    OtherQueue,
+    /// The left one's job is not there.
+    LeftVanished,
+    /// The right one's job is not there.
+    RightVanished,
+}
+
+/// Does the left victim go before the right one? Of one job: the task that is not first in the order of tasks. Of two
+/// queues: as the order of victims' queues says, jobs are not looked at. Of one queue: the task of the job that comes
+/// later, and between equal jobs as for one job. One whose job is not there goes first.
+pub fn goes_first(
+    relation: Relation,
+    task_less: impl FnOnce() -> bool,
+    job_compare: impl FnOnce() -> i64,
+    victim_queue_less: impl FnOnce() -> bool,
+) -> bool {
+    match relation {
+        Relation::SameJob => !task_less(),
+        Relation::OtherQueue => victim_queue_less(),
+        Relation::SameQueue => match job_compare() {
+            0 => !task_less(),
+            value => value > 0,
+        },
+        Relation::LeftVanished => true,
+        Relation::RightVanished => false,
+    }
+}
+
+/// The order in which a binary heap hands records out that were pushed in this order (Go's container/heap). Between
+/// records of which neither is less it hangs on the heap's own moves, so these are kept.
+pub fn heap_order<T>(records: Vec<T>, less: impl Fn(&T, &T) -> bool) -> Vec<T> {
+    let before = |heap: &[T], left: usize, right: usize| match (heap.get(left), heap.get(right)) {
+        (Some(left), Some(right)) => less(left, right),
+        _ => false,
+    };
+    let mut heap: Vec<T> = Vec::with_capacity(records.len());
+    for record in records {
+        heap.push(record);
+        let mut at = heap.len() - 1;
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if !before(&heap, at, parent) {
+                break;
+            }
+            heap.swap(at, parent);
+            at = parent;
+        }
+    }
+    let mut ordered = Vec::with_capacity(heap.len());
+    while !heap.is_empty() {
+        let last = heap.len() - 1;
+        heap.swap(0, last);
+        let mut at = 0;
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            if left >= last {
+                break;
+            }
+            let child = if right < last && before(&heap, right, left) {
+                right
+            } else {
+                left
+            };
+            if !before(&heap, child, at) {
+                break;
+            }
+            heap.swap(at, child);
+            at = child;
+        }
+        ordered.extend(heap.pop());
+    }
+    ordered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Compatibility::{Corrected, Upstream};
+
+    #[test]
+    fn a_lost_veto_is_lost_under_upstream_only() {
+        let tier = || [vec![Some(vec![1, 2]), Some(vec![3]), Some(vec![3, 4])]];
+        assert_eq!(victims(tier(), Upstream), Some(vec![3, 4]));
+        assert_eq!(victims(tier(), Corrected), None::<Vec<i32>>);
+    }
+
+    #[test]
+    fn an_empty_vote_ends_the_tier_and_the_next_is_asked() {
+        for compatibility in [Upstream, Corrected] {
+            let tiers = [
+                vec![Some(vec![1]), Some(vec![]), Some(vec![1])],
+                vec![None, Some(vec![2])],
+            ];
+            assert_eq!(victims(tiers, compatibility), Some(vec![2]));
+            assert_eq!(victims([vec![None::<Vec<i32>>]], compatibility), None);
+        }
+    }
+
+    #[test]
+    fn duplicates_multiply() {
+        assert_eq!(
+            victims([vec![Some(vec![1, 1]), Some(vec![1, 1])]], Upstream),
+            Some(vec![1; 4])
+        );
+    }
+
+    #[test]
+    fn a_heap_sorts_what_is_ordered() {
+        assert_eq!(heap_order(vec![3, 1, 2, 5, 4], |a, b| a < b), [1, 2, 3, 4, 5]);
+    }
+}

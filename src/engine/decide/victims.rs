@@ -1,0 +1,345 @@
+//! `SelectVictims`: who gives way?
+
+use std::sync::Arc;
+
+use super::reduce_victims;
+use super::stages::named;
+use crate::engine::cycle::{Change, Cycle};
+use crate::engine::derived::{DerivedSet, Movement, TaskMove};
+use crate::engine::model::{Problem, ProblemKind, ResourceId, TaskRecord, Vector, View};
+use crate::engine::plugin::{Plugin, VictimKind, VictimQuestion};
+use crate::engine::policy::{Compatibility, Policy};
+
+/// Question of `SelectVictims`.
+#[derive(Clone, Debug)]
+pub struct VictimsQuestion {
+    /// Which way.
+    pub kind: VictimKind,
+    /// One answer each. A group that could not be read stands as its problem.
+    pub groups: Vec<Result<VictimGroup, Problem>>,
+    /// Ask these plugins only, each for itself; empty: the policy's tiers.
+    pub plugins: Vec<Arc<str>>,
+    /// Only a set from which no victim can be left out.
+    pub irreducible: bool,
+}
+
+/// One preemptor on one node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VictimGroup {
+    /// Who needs room.
+    pub preemptor: TaskRecord,
+    /// Where; empty: anywhere, nothing is fitted.
+    pub node: Arc<str>,
+    /// Who may have to go, in this order; one may stand twice.
+    pub candidates: Vec<TaskRecord>,
+    /// Taken to have happened.
+    pub assumptions: Vec<Change>,
+}
+
+/// Verdict on one group. Numbers are positions among the candidates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VictimVerdict {
+    /// Who goes; with `plugins` nobody.
+    pub victims: Vec<usize>,
+    /// What each plugin that was asked chose.
+    pub votes: Vec<VictimVote>,
+    /// The preemptor fits when so many victims are gone; `None`: never, or no node.
+    pub fits_after: Option<usize>,
+    /// Assumptions that did not fit.
+    pub warnings: Vec<Problem>,
+}
+
+/// One plugin's choice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VictimVote {
+    /// Plugin.
+    pub plugin: Arc<str>,
+    /// Who may go in its opinion; `None`: it abstains.
+    pub victims: Option<Vec<usize>>,
+}
+
+/// Chooses victims for each group, in the state of the cycle and under its assumptions.
+///
+/// # Errors
+/// `plugins` names one that the policy does not have or that is not served here.
+pub fn victims(
+    cycle: &Cycle,
+    policy: &Policy,
+    question: &VictimsQuestion,
+) -> Result<Vec<Result<VictimVerdict, Problem>>, Problem> {
+    let each = named(policy, &question.plugins)?;
+    let each: Vec<Named<'_>> = each
+        .into_iter()
+        .map(|registered| (&registered.name, registered.victims.as_ref()))
+        .collect();
+    let answer = |group: &Result<VictimGroup, Problem>| {
+        let group = group.as_ref().map_err(Clone::clone)?;
+        let asked = Asked {
+            kind: question.kind,
+            policy,
+            group,
+        };
+        if question.plugins.is_empty() {
+            asked.by_tiers(cycle, question.irreducible)
+        } else {
+            asked.by_each(cycle, &each)
+        }
+    };
+    Ok(question.groups.iter().map(answer).collect())
+}
+
+/// A candidate at its position; equal are those of one task.
+#[derive(Clone, Debug)]
+struct Candidate<'a> {
+    position: usize,
+    task: &'a TaskRecord,
+}
+
+impl PartialEq for Candidate<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        if self.task.name.is_empty() {
+            return self.position == other.position;
+        }
+        (&self.task.name, &self.task.uid) == (&other.task.name, &other.task.uid)
+    }
+}
+
+/// A plugin that was named, and who answers for it.
+type Named<'a> = (&'a Arc<str>, Option<&'a Arc<dyn Plugin>>);
+
+struct Asked<'a> {
+    kind: VictimKind,
+    policy: &'a Policy,
+    group: &'a VictimGroup,
+}
+
+impl Asked<'_> {
+    fn by_each(&self, cycle: &Cycle, plugins: &[Named<'_>]) -> Result<VictimVerdict, Problem> {
+        let (cycle, warnings) = self.assume(cycle)?;
+        let candidates = self.candidates();
+        let vote = |(name, plugin): &Named<'_>| {
+            let chosen = match plugin {
+                Some(plugin) => self.ask(&***plugin, cycle.derived(), &self.group.preemptor, &candidates)?,
+                None => None,
+            };
+            Ok(vote(name, chosen.as_deref()))
+        };
+        Ok(VictimVerdict {
+            votes: plugins.iter().map(vote).collect::<Result<_, _>>()?,
+            warnings,
+            ..VictimVerdict::default()
+        })
+    }
+
+    fn by_tiers(&self, cycle: &Cycle, irreducible: bool) -> Result<VictimVerdict, Problem> {
+        let (cycle, warnings) = self.assume(cycle)?;
+        if irreducible && self.group.node.is_empty() {
+            let message =
+                "victims that cannot be left out are those without which the preemptor does not fit: name a node";
+            return Err(Problem::new(ProblemKind::Invalid, "NODE_MISSING", "node", message));
+        }
+        let mut votes = Vec::new();
+        let mut chosen = self.tiers(cycle.derived(), &self.group.preemptor, &self.candidates(), &mut votes)?;
+        let mut fits_after = self.fits_after(cycle.view(), &chosen)?;
+        if irreducible {
+            chosen = match fits_after {
+                Some(needed) => self.irreducible(&cycle, chosen.into_iter().take(needed).collect())?,
+                None => Vec::new(),
+            };
+            fits_after = self.fits_after(cycle.view(), &chosen)?;
+        }
+        Ok(VictimVerdict {
+            victims: chosen.iter().map(|victim| victim.position).collect(),
+            votes,
+            fits_after,
+            warnings,
+        })
+    }
+
+    /// The state in which the assumptions have happened.
+    fn assume(&self, cycle: &Cycle) -> Result<(Cycle, Vec<Problem>), Problem> {
+        let mut cycle = cycle.clone();
+        let applied = cycle.apply(&self.group.assumptions);
+        let outcome = applied.map_err(|problem| {
+            let field = problem.field.replacen("changes[", "assumptions[", 1);
+            Problem { field, ..problem }
+        })?;
+        let relative = |problem: Problem| Problem {
+            field: problem.field.replacen("changes[", "assumptions[", 1),
+            ..problem
+        };
+        Ok((cycle, outcome.warnings.into_iter().map(relative).collect()))
+    }
+
+    /// Candidates that plugins judge. Under `corrected` one that is on its way out, or that holds nothing, is none.
+    fn candidates(&self) -> Vec<Candidate<'_>> {
+        let all = self.group.candidates.iter().enumerate();
+        let all = all.map(|(position, task)| Candidate { position, task });
+        all.filter(|candidate| {
+            self.policy.compatibility() == Compatibility::Upstream || candidate.task.status.is_allocated()
+        })
+        .collect()
+    }
+
+    /// What the tiers make of the candidates; `votes` says who was asked, and what each chose.
+    fn tiers<'c>(
+        &self,
+        derived: &DerivedSet,
+        preemptor: &TaskRecord,
+        candidates: &[Candidate<'c>],
+        votes: &mut Vec<VictimVote>,
+    ) -> Result<Vec<Candidate<'c>>, Problem> {
+        let mut failed = None;
+        let tiers = self.policy.victims(self.kind);
+        let votes = std::cell::RefCell::new(votes);
+        let failure = std::cell::RefCell::new(&mut failed);
+        let tiers = tiers.iter().map(|tier| {
+            tier.iter()
+                .map(|hook| match self.ask(&*hook.plugin, derived, preemptor, candidates) {
+                    Ok(chosen) => {
+                        votes.borrow_mut().push(vote(&hook.name, chosen.as_deref()));
+                        chosen
+                    }
+                    Err(problem) => {
+                        failure.borrow_mut().get_or_insert(problem);
+                        None
+                    }
+                })
+        });
+        let chosen = reduce_victims::victims(tiers, self.policy.compatibility());
+        match failed {
+            Some(problem) => Err(problem),
+            None => Ok(chosen.unwrap_or_default()),
+        }
+    }
+
+    fn ask<'c>(
+        &self,
+        plugin: &dyn Plugin,
+        derived: &DerivedSet,
+        preemptor: &TaskRecord,
+        candidates: &[Candidate<'c>],
+    ) -> Result<Option<Vec<Candidate<'c>>>, Problem> {
+        let tasks: Vec<&TaskRecord> = candidates.iter().map(|candidate| candidate.task).collect();
+        let goes = plugin.victims(&VictimQuestion {
+            kind: self.kind,
+            derived,
+            preemptor,
+            candidates: &tasks,
+        })?;
+        Ok(goes.map(|goes| {
+            let chosen = candidates.iter().zip(goes).filter(|(_, goes)| *goes);
+            chosen.map(|(candidate, _)| candidate.clone()).collect()
+        }))
+    }
+
+    /// After how many victims the preemptor fits on the node: into what is idle, and what is being released already.
+    fn fits_after(&self, view: &View, victims: &[Candidate<'_>]) -> Result<Option<usize>, Problem> {
+        let group = self.group;
+        if group.node.is_empty() {
+            return Ok(None);
+        }
+        let Some(node) = view.node_named(&group.node) else {
+            let message = format!("there is no node `{}`", group.node);
+            return Err(Problem::new(ProblemKind::NotFound, "NODE_NOT_FOUND", "node", message));
+        };
+        let exact = |id, vector| node.exact(id, vector).unwrap_or(0);
+        let idle = |id| match node.upstream {
+            Some(_) => exact(id, Vector::Idle),
+            None => exact(id, Vector::Allocatable) - exact(id, Vector::Used),
+        };
+        let wanted = group.preemptor.requests.iter().filter(|(_, amount)| *amount > 0);
+        let mut missing: Vec<(ResourceId, i128)> = wanted
+            .map(|(id, amount)| {
+                let free = idle(id) + exact(id, Vector::Releasing) - exact(id, Vector::Pipelined);
+                (id, i128::from(amount) - free)
+            })
+            .collect();
+        let fits = |missing: &[(ResourceId, i128)]| missing.iter().all(|(_, amount)| *amount <= 0);
+        if fits(&missing) {
+            return Ok(Some(0));
+        }
+        let mut gone: Vec<&Candidate<'_>> = Vec::new();
+        for (number, victim) in victims.iter().enumerate() {
+            if *victim.task.node == *group.node && victim.task.status.is_allocated() && !gone.contains(&victim) {
+                for (id, amount) in &mut missing {
+                    *amount -= i128::from(victim.task.requests.get(*id).unwrap_or(0));
+                }
+                gone.push(victim);
+            }
+            if fits(&missing) {
+                return Ok(Some(number + 1));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Victims none of which can be left out: without it the preemptor does not fit, and none of them would win the place
+    /// straight back. Candidates that stand later are left out first. Nobody if there is no such set.
+    fn irreducible<'c>(&self, cycle: &Cycle, victims: Vec<Candidate<'c>>) -> Result<Vec<Candidate<'c>>, Problem> {
+        let mut kept = victims;
+        loop {
+            for at in (0..kept.len()).rev() {
+                let without: Vec<_> = kept
+                    .iter()
+                    .enumerate()
+                    .filter(|(other, _)| *other != at)
+                    .map(|(_, victim)| victim.clone())
+                    .collect();
+                if self.fits_after(cycle.view(), &without)?.is_some() {
+                    kept = without;
+                }
+            }
+            let Some(returning) = self.first_to_return(cycle, &kept)? else {
+                return Ok(kept);
+            };
+            kept.remove(returning);
+            if self.fits_after(cycle.view(), &kept)?.is_none() {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    /// The first victim that, once the preemptor has its place, could in turn have the preemptor go.
+    fn first_to_return(&self, cycle: &Cycle, victims: &[Candidate<'_>]) -> Result<Option<usize>, Problem> {
+        let mut derived = cycle.derived().clone();
+        for victim in victims {
+            derived.follow(cycle.view(), &Movement::Deallocate(standing(victim.task)))?;
+        }
+        derived.follow(cycle.view(), &Movement::Pipeline(standing(&self.group.preemptor)))?;
+        let placed = TaskRecord {
+            status: crate::engine::model::TaskStatus::Pipelined,
+            node: Arc::clone(&self.group.node),
+            ..self.group.preemptor.clone()
+        };
+        for (number, victim) in victims.iter().enumerate() {
+            let preemptor = Candidate {
+                position: 0,
+                task: &placed,
+            };
+            if !self
+                .tiers(&derived, victim.task, &[preemptor], &mut Vec::new())?
+                .is_empty()
+            {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A move that changes nothing but what counts.
+fn standing(task: &TaskRecord) -> TaskMove<'_> {
+    TaskMove {
+        before: task,
+        after: task,
+        card: "",
+    }
+}
+
+fn vote(plugin: &Arc<str>, chosen: Option<&[Candidate<'_>]>) -> VictimVote {
+    VictimVote {
+        plugin: Arc::clone(plugin),
+        victims: chosen.map(|chosen| chosen.iter().map(|candidate| candidate.position).collect()),
+    }
+}

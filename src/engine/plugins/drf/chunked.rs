@@ -1,0 +1,39 @@
+//! A list of fixed length whose clones share what neither of them changes.
+
+use std::sync::Arc;
+
+/// Elements that one change copies.
+const CHUNK: usize = 64;
+
+/// The list.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Chunked<T>(Vec<Arc<Vec<T>>>);
+
+impl<T> Default for Chunked<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Clone> Chunked<T> {
+    /// The element at a position.
+    pub(super) fn get(&self, at: usize) -> Option<&T> {
+        self.0.get(at / CHUNK)?.get(at % CHUNK)
+    }
+
+    /// The element at a position, to be changed.
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        Arc::make_mut(self.0.get_mut(at / CHUNK)?).get_mut(at % CHUNK)
+    }
+}
+
+impl<T: Clone> FromIterator<T> for Chunked<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut chunks = Vec::new();
+        let mut items = items.into_iter().peekable();
+        while items.peek().is_some() {
+            chunks.push(Arc::new(items.by_ref().take(CHUNK).collect()));
+        }
+        Self(chunks)
+    }
+}

@@ -1,0 +1,170 @@
+//! Where a queue stands in the hierarchy: its annotations, as the reference reads them and as they are meant.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::go_float;
+use crate::engine::model::{Problem, ProblemKind, QueueRecord, text};
+
+/// Path of a queue: `root/eng/dev`.
+pub const HIERARCHY: &str = "volcano.sh/hierarchy";
+/// Weights along the path: `1/2/8`.
+pub const WEIGHTS: &str = "volcano.sh/hierarchy-weights";
+
+/// Most levels below the root.
+const MAX_DEPTH: usize = 64;
+
+/// A queue's way down from the root, which is left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Path {
+    /// Names of the levels.
+    pub(super) names: Vec<Arc<str>>,
+    /// Their weights. Fewer than names: the reference crashes when it has to create the level.
+    pub(super) weights: Vec<f64>,
+}
+
+/// The path as the reference reads it: the first component means nothing, a weight below 1 or unreadable is 1, and
+/// surplus weights are left out.
+pub(super) fn lenient(queue: &QueueRecord) -> Result<Path, Problem> {
+    let names = names(queue);
+    check_depth(queue, &names)?;
+    let weights = text(&queue.annotations, WEIGHTS).unwrap_or_default();
+    let weights = weights.split('/').skip(1).take(names.len());
+    let weights = weights.map(|weight| {
+        let weight = go_float::parse(weight).unwrap_or(0.0);
+        if weight < 1.0 { 1.0 } else { weight }
+    });
+    Ok(Path {
+        names,
+        weights: weights.collect(),
+    })
+}
+
+/// The path as it is meant: one weight per component, above 0 and finite. A queue without a path, or with the root
+/// for one, stands below the root under its own name with weight 1.
+fn strict(queue: &QueueRecord) -> Result<Path, Problem> {
+    let names = names(queue);
+    check_depth(queue, &names)?;
+    if names.is_empty() {
+        return Ok(Path {
+            names: vec![Arc::clone(&queue.name)],
+            weights: vec![1.0],
+        });
+    }
+    let written = text(&queue.annotations, WEIGHTS).unwrap_or_default();
+    let count = written.split('/').count();
+    if count != names.len() + 1 {
+        let path = text(&queue.annotations, HIERARCHY).unwrap_or_default();
+        let message = format!(
+            "queue `{}` has {count} weights (`{written}`) for the {} components of its path `{path}`",
+            queue.name,
+            names.len() + 1
+        );
+        return Err(problem(queue, WEIGHTS, "HIERARCHY_WEIGHTS_COUNT", message));
+    }
+    let weights = written.split('/').skip(1).map(|weight| match go_float::parse(weight) {
+        Some(weight) if weight > 0.0 && weight.is_finite() => Ok(weight),
+        _ => {
+            let message = format!("weight `{weight}` of queue `{}` is not a number above 0", queue.name);
+            Err(problem(queue, WEIGHTS, "HIERARCHY_WEIGHT_INVALID", message))
+        }
+    });
+    Ok(Path {
+        weights: weights.collect::<Result<_, _>>()?,
+        names,
+    })
+}
+
+fn names(queue: &QueueRecord) -> Vec<Arc<str>> {
+    let path = text(&queue.annotations, HIERARCHY).unwrap_or_default();
+    path.split('/').skip(1).map(Arc::from).collect()
+}
+
+fn check_depth(queue: &QueueRecord, names: &[Arc<str>]) -> Result<(), Problem> {
+    if names.len() <= MAX_DEPTH {
+        return Ok(());
+    }
+    let message = format!(
+        "the path of queue `{}` has {} levels; the limit is {MAX_DEPTH}",
+        queue.name,
+        names.len()
+    );
+    Err(problem(queue, HIERARCHY, "HIERARCHY_TOO_DEEP", message))
+}
+
+/// What is wrong with a queue's annotation.
+pub(super) fn problem(queue: &QueueRecord, annotation: &str, reason: &'static str, message: String) -> Problem {
+    let field = format!("queues[{}].annotations[{annotation}]", queue.name);
+    Problem::new(ProblemKind::Invalid, reason, field, message)
+}
+
+/// What the queues before have said about a node.
+struct Claim<'a> {
+    weight: f64,
+    weighed_by: &'a str,
+    /// A queue whose path ends here.
+    ends: Option<&'a str>,
+    /// A queue whose path goes on below.
+    goes_on: Option<&'a str>,
+}
+
+/// The paths of queues that do not contradict each other. Queues are taken by creation time, then name; one that
+/// contradicts those before it has a problem instead of a path.
+pub(super) fn legal<'a>(queues: impl Iterator<Item = &'a QueueRecord>) -> BTreeMap<Arc<str>, Result<Path, Problem>> {
+    let mut queues: Vec<&QueueRecord> = queues.collect();
+    queues.sort_by(|a, b| (a.creation_time, &a.name).cmp(&(b.creation_time, &b.name)));
+    let mut claims: BTreeMap<String, Claim<'a>> = BTreeMap::new();
+    let claimed = |queue: &'a QueueRecord| {
+        let path = strict(queue).and_then(|path| claim(&mut claims, queue, path));
+        (Arc::clone(&queue.name), path)
+    };
+    queues.into_iter().map(claimed).collect()
+}
+
+fn claim<'a>(claims: &mut BTreeMap<String, Claim<'a>>, queue: &'a QueueRecord, path: Path) -> Result<Path, Problem> {
+    let mut at = String::new();
+    let mut steps = Vec::with_capacity(path.names.len());
+    for (depth, (name, weight)) in path.names.iter().zip(&path.weights).enumerate() {
+        at.push('/');
+        at.push_str(name);
+        let is_last = depth + 1 == path.names.len();
+        if let Some(claim) = claims.get(&at) {
+            check_claim(claim, queue, &at, *weight, is_last)?;
+        }
+        steps.push((at.clone(), *weight, is_last));
+    }
+    for (at, weight, is_last) in steps {
+        let claim = claims.entry(at).or_insert(Claim {
+            weight,
+            weighed_by: &queue.name,
+            ends: None,
+            goes_on: None,
+        });
+        let side = if is_last { &mut claim.ends } else { &mut claim.goes_on };
+        side.get_or_insert(&queue.name);
+    }
+    Ok(path)
+}
+
+fn check_claim(claim: &Claim<'_>, queue: &QueueRecord, at: &str, weight: f64, is_last: bool) -> Result<(), Problem> {
+    if claim.weight.to_bits() != weight.to_bits() {
+        let message = format!(
+            "queue `{}` gives `root{at}` the weight {weight}, queue `{}` gave it {}",
+            queue.name, claim.weighed_by, claim.weight
+        );
+        return Err(problem(queue, WEIGHTS, "HIERARCHY_WEIGHTS_CONFLICT", message));
+    }
+    let (other, message) = if is_last {
+        let Some(other) = claim.goes_on else { return Ok(()) };
+        (other, "ends at")
+    } else {
+        let Some(other) = claim.ends else { return Ok(()) };
+        (other, "goes on below")
+    };
+    let message = format!(
+        "the path of queue `{}` {message} `root{at}`, but that of queue `{other}` does not: a node holds either queues \
+         or jobs",
+        queue.name
+    );
+    Err(problem(queue, HIERARCHY, "HIERARCHY_INNER_AND_LEAF", message))
+}

@@ -1,0 +1,324 @@
+//! What events never change: resources, jobs, and the tree of queues over them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::hierarchy::{self, Path, WEIGHTS};
+use super::share::{Dims, Exact, add, floats};
+use crate::engine::model::{Problem, ProblemKind, QueueRecord, TaskStatus, View};
+use crate::engine::policy::Compatibility;
+
+/// A job.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Job {
+    /// Its name.
+    pub(super) name: Arc<str>,
+    /// Its queue.
+    pub(super) queue: Arc<str>,
+    /// Requests of its tasks, whether they run or wait; under `upstream` finished ones too.
+    pub(super) requested: Exact,
+    /// Where it stands in the tree; without hierarchy nowhere.
+    pub(super) leaf: Result<Option<Place>, Problem>,
+}
+
+/// A place below an inner node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The inner node.
+    pub(super) node: usize,
+    /// Position among its children: jobs by name, then nodes by name.
+    pub(super) at: usize,
+}
+
+/// An inner node. The root is number 0, and parents stand before their children.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Node {
+    /// Path from the root.
+    pub(super) path: String,
+    /// Where it hangs; the root nowhere.
+    pub(super) place: Option<Place>,
+    /// Numbers of its jobs, by name.
+    pub(super) jobs: Vec<usize>,
+    /// Its inner children, by name.
+    pub(super) children: BTreeMap<Arc<str>, usize>,
+    /// Its own weight.
+    pub(super) weight: f64,
+    /// Weights of its children, jobs included.
+    pub(super) weights: Vec<f64>,
+    /// The part of the cluster that it is entitled to.
+    pub(super) deserved: f64,
+}
+
+/// A queue in the tree.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Queue {
+    /// Nodes from below the root on, as far as there are jobs.
+    pub(super) nodes: Vec<usize>,
+    /// Levels of its path below the root.
+    pub(super) depth: usize,
+}
+
+/// The unchanging part.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shape {
+    /// Whose rules.
+    pub(super) compatibility: Compatibility,
+    /// Resources.
+    pub(super) dims: Dims,
+    /// Jobs by name.
+    pub(super) jobs: Vec<Job>,
+    /// Inner nodes; none without hierarchy.
+    pub(super) nodes: Vec<Node>,
+    /// Queues by name; none without hierarchy.
+    pub(super) queues: BTreeMap<Arc<str>, Result<Queue, Problem>>,
+    /// Queues by the first node of their path.
+    pub(super) below: BTreeMap<usize, Vec<Arc<str>>>,
+}
+
+impl Shape {
+    /// Without `hierarchy` there is no tree.
+    pub(super) fn build(view: &View, compatibility: Compatibility, hierarchy: bool) -> Self {
+        let tasks = || view.tasks().iter().map(|(_, stored)| &stored.record);
+        let dims = Dims::of(view, tasks().map(|task| &task.requests));
+        let jobs = view.jobs().iter().map(|(name, stored)| Job {
+            name: Arc::clone(name),
+            queue: Arc::clone(&stored.record.queue),
+            requested: dims.zero(),
+            leaf: Ok(None),
+        });
+        let mut shape = Self {
+            compatibility,
+            jobs: jobs.collect(),
+            dims,
+            nodes: Vec::new(),
+            queues: BTreeMap::new(),
+            below: BTreeMap::new(),
+        };
+        for task in tasks() {
+            let counts = compatibility == Compatibility::Upstream
+                || !matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed);
+            let Some(job) = shape.job_number(&task.job).filter(|_| counts) else {
+                continue;
+            };
+            let (requests, _) = shape.dims.place(&task.requests);
+            if let Some(job) = shape.jobs.get_mut(job) {
+                add(&mut job.requested, &requests);
+            }
+        }
+        if hierarchy {
+            shape.grow(view);
+        }
+        shape
+    }
+
+    /// The number of a job.
+    pub(super) fn job_number(&self, name: &str) -> Option<usize> {
+        self.jobs.binary_search_by(|job| (*job.name).cmp(name)).ok()
+    }
+
+    /// Queues whose keys may have moved with what a job holds: those that share a node with its queue; `everywhere`: all.
+    pub(super) fn moved_queues(&self, job: usize, everywhere: bool) -> Vec<Arc<str>> {
+        if everywhere {
+            return self.below.values().flatten().cloned().collect();
+        }
+        let queue = self
+            .jobs
+            .get(job)
+            .and_then(|job| self.queues.get(&job.queue)?.as_ref().ok());
+        let first = queue.and_then(|queue| queue.nodes.first());
+        first
+            .and_then(|first| self.below.get(first))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    fn grow(&mut self, view: &View) {
+        self.nodes.push(Node {
+            path: "root".to_owned(),
+            weight: 1.0,
+            deserved: 1.0,
+            ..Node::default()
+        });
+        let records: BTreeMap<&str, &QueueRecord> = view
+            .queues()
+            .iter()
+            .map(|(name, stored)| (&**name, &stored.record))
+            .collect();
+        let mut paths: BTreeMap<Arc<str>, Result<Path, Problem>> = match self.compatibility {
+            Compatibility::Upstream => records
+                .values()
+                .map(|queue| (Arc::clone(&queue.name), hierarchy::lenient(queue)))
+                .collect(),
+            Compatibility::Corrected => hierarchy::legal(records.values().copied()),
+        };
+        for number in 0..self.jobs.len() {
+            let Some(queue) = self.jobs.get(number).map(|job| Arc::clone(&job.queue)) else {
+                continue;
+            };
+            let node = match paths.get(&queue) {
+                Some(Ok(path)) => self.node_of(path, records.get(&*queue).copied()),
+                Some(Err(problem)) => Err(problem.clone()),
+                None => Err(unknown_queue(self.jobs.get(number), &queue)),
+            };
+            if let Ok(node) = &node
+                && let Some(node) = self.nodes.get_mut(*node)
+            {
+                node.jobs.push(number);
+            }
+            if let (Err(problem), Some(path)) = (&node, paths.get_mut(&queue)) {
+                *path = Err(problem.clone());
+            }
+            if let Some(job) = self.jobs.get_mut(number) {
+                job.leaf = node.map(|node| Some(Place { node, at: 0 }));
+            }
+        }
+        self.number_places();
+        self.share_out();
+        for (name, path) in paths {
+            let queue = path.map(|path| self.locate(&path));
+            if let Some(first) = queue.as_ref().ok().and_then(|queue| queue.nodes.first()) {
+                self.below.entry(*first).or_default().push(Arc::clone(&name));
+            }
+            self.queues.insert(name, queue);
+        }
+    }
+
+    /// The node of a path, with all above it, made where they are missing.
+    fn node_of(&mut self, path: &Path, queue: Option<&QueueRecord>) -> Result<usize, Problem> {
+        let known = self.locate(path).nodes;
+        if known.len() < path.names.len() && path.weights.len() < path.names.len() {
+            return Err(short_weights(path, queue));
+        }
+        let missing = path.names.iter().zip(&path.weights).skip(known.len());
+        let lowest = known.last().copied().unwrap_or(0);
+        Ok(missing.fold(lowest, |parent, (name, weight)| self.add_node(parent, name, *weight)))
+    }
+
+    fn add_node(&mut self, parent: usize, name: &Arc<str>, weight: f64) -> usize {
+        let number = self.nodes.len();
+        let Some(above) = self.nodes.get_mut(parent) else {
+            return parent;
+        };
+        above.children.insert(Arc::clone(name), number);
+        let path = format!("{}/{name}", above.path);
+        self.nodes.push(Node {
+            path,
+            place: Some(Place { node: parent, at: 0 }),
+            weight,
+            ..Node::default()
+        });
+        number
+    }
+
+    /// Gives every child its position, and every node the weights of its children.
+    fn number_places(&mut self) {
+        for number in 0..self.nodes.len() {
+            let Some(node) = self.nodes.get(number) else { continue };
+            let (jobs, children): (Vec<usize>, Vec<usize>) =
+                (node.jobs.clone(), node.children.values().copied().collect());
+            let mut weights = vec![1.0; jobs.len()];
+            for (at, job) in jobs.iter().enumerate() {
+                if let Some(job) = self.jobs.get_mut(*job) {
+                    job.leaf = Ok(Some(Place { node: number, at }));
+                }
+            }
+            for (at, child) in (jobs.len()..).zip(children) {
+                if let Some(child) = self.nodes.get_mut(child) {
+                    child.place = Some(Place { node: number, at });
+                    weights.push(child.weight);
+                }
+            }
+            if let Some(node) = self.nodes.get_mut(number) {
+                node.weights = weights;
+            }
+        }
+    }
+
+    fn locate(&self, path: &Path) -> Queue {
+        let (mut at, mut nodes) = (0, Vec::new());
+        for name in &path.names {
+            let Some(child) = self.nodes.get(at).and_then(|node| node.children.get(name)) else {
+                break;
+            };
+            nodes.push(*child);
+            at = *child;
+        }
+        Queue {
+            nodes,
+            depth: path.names.len(),
+        }
+    }
+
+    /// What each node is entitled to: what its parent is, shared out by weight, but to none more than the dominant share
+    /// of all that it asks for.
+    fn share_out(&mut self) {
+        let mut asked: Vec<Exact> = self.nodes.iter().map(|_| self.dims.zero()).collect();
+        for (number, node) in self.nodes.iter().enumerate().rev() {
+            let Some(mut own) = asked.get(number).cloned() else {
+                continue;
+            };
+            for job in node.jobs.iter().filter_map(|job| self.jobs.get(*job)) {
+                add(&mut own, &job.requested);
+            }
+            if let Some(above) = node.place.and_then(|place| asked.get_mut(place.node)) {
+                add(above, &own);
+            }
+            if let Some(entry) = asked.get_mut(number) {
+                *entry = own;
+            }
+        }
+        let wanted: Vec<f64> = asked.iter().map(|asked| self.dims.share(&floats(asked))).collect();
+        for number in 0..self.nodes.len() {
+            let Some(node) = self.nodes.get(number) else { continue };
+            let claims = node.children.values().filter_map(|child| {
+                let weight = self.nodes.get(*child)?.weight;
+                Some((*child, weight, wanted.get(*child).copied()?))
+            });
+            for (child, deserved) in water_fill(node.deserved, claims.collect()) {
+                if let Some(child) = self.nodes.get_mut(child) {
+                    child.deserved = deserved;
+                }
+            }
+        }
+    }
+}
+
+/// Shares an amount out among (who, weight, most that it takes).
+fn water_fill(amount: f64, mut claims: Vec<(usize, f64, f64)>) -> Vec<(usize, f64)> {
+    claims.sort_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)).then(a.0.cmp(&b.0)));
+    let sums = claims.iter().rev().scan(0.0, |sum, (_, weight, _)| {
+        *sum += weight;
+        Some(*sum)
+    });
+    let sums: Vec<f64> = sums.collect();
+    let mut left = amount;
+    let share = |((who, weight, most), weights): ((usize, f64, f64), f64)| {
+        let own = (left * (weight / weights)).min(most);
+        left = (left - own).max(0.0);
+        (who, own)
+    };
+    claims.into_iter().zip(sums.into_iter().rev()).map(share).collect()
+}
+
+fn unknown_queue(job: Option<&Job>, queue: &str) -> Problem {
+    let job = job.map_or("", |job| &*job.name);
+    let message = format!("job `{job}` is in queue `{queue}`, which is not there");
+    Problem::new(
+        ProblemKind::NotFound,
+        "UNKNOWN_QUEUE",
+        format!("jobs[{job}].queue"),
+        message,
+    )
+}
+
+fn short_weights(path: &Path, queue: Option<&QueueRecord>) -> Problem {
+    let (needed, given) = (path.names.len() + 1, path.weights.len() + 1);
+    let message = format!("the path has {needed} components and only {given} weights; the reference crashes here");
+    match queue {
+        Some(queue) => {
+            let message = format!("queue `{}`: {message}", queue.name);
+            hierarchy::problem(queue, WEIGHTS, "HIERARCHY_WEIGHTS_COUNT", message)
+        }
+        None => Problem::new(ProblemKind::Invalid, "HIERARCHY_WEIGHTS_COUNT", "", message),
+    }
+}

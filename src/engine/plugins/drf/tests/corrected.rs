@@ -1,0 +1,387 @@
+//! What `compatibility: corrected` promises: the figures of the hierarchy's description, shares by weight, no starving,
+//! clear faults, and victims by entitlement.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::super::{Drf, NAME};
+use super::cluster::{one_node, put_job, put_queue, put_tasks, task};
+use super::properties::Numbers;
+use crate::engine::cycle::{Change, Cycle, Placement};
+use crate::engine::decide::reduce_order::compare_keys_totally;
+use crate::engine::derived::DerivedSet;
+use crate::engine::model::{TaskRecord, TaskStatus, Vector, View};
+use crate::engine::policy::Compatibility;
+
+use Compatibility::Corrected;
+
+const GPU: (i64, i64, i64) = (0, 0, 1_000);
+const CPU: (i64, i64, i64) = (1_000, 0, 0);
+
+fn cycle(view: View) -> Cycle {
+    let mut derived = DerivedSet::default();
+    derived.insert(NAME.into(), Arc::new(Drf::build(&view, Corrected, true)));
+    Cycle::new(view, Corrected, derived)
+}
+
+fn drf(cycle: &Cycle) -> &Drf {
+    cycle.derived().get(NAME).unwrap()
+}
+
+/// A queue of one job of so many waiting tasks.
+fn put_group(view: &mut View, path: &str, weights: &str, requests: (i64, i64, i64), count: usize) {
+    let name = path.replace('/', "-");
+    put_queue(view, &name, path, weights, None);
+    let job = format!("ns/{name}");
+    put_job(view, &job, &name);
+    put_tasks(view, &job, TaskStatus::Pending, requests, count);
+}
+
+/// Serves the queue that is first, one task at a time, until nothing fits; answers how many tasks each job got.
+fn serve(cycle: &mut Cycle) -> BTreeMap<String, usize> {
+    let mut waiting: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+    for (name, stored) in cycle.view().tasks().iter() {
+        if stored.record.status == TaskStatus::Pending {
+            waiting
+                .entry(Arc::clone(&stored.record.job))
+                .or_default()
+                .push(Arc::clone(name));
+        }
+    }
+    while let Some(job) = next(cycle, &waiting) {
+        let tasks = waiting.get_mut(&job).unwrap();
+        let Some(task) = tasks.pop().filter(|task| fits(cycle.view(), task)) else {
+            waiting.remove(&job);
+            continue;
+        };
+        if tasks.is_empty() {
+            waiting.remove(&job);
+        }
+        let node = "n".into();
+        let card = Arc::default();
+        cycle
+            .apply(&[Change::Allocate(Placement { task, node, card })])
+            .unwrap();
+    }
+    let mut got = BTreeMap::new();
+    for (_, stored) in cycle
+        .view()
+        .tasks()
+        .iter()
+        .filter(|(_, stored)| stored.record.status.is_allocated())
+    {
+        *got.entry(stored.record.job.to_string()).or_default() += 1;
+    }
+    got
+}
+
+fn next(cycle: &Cycle, waiting: &BTreeMap<Arc<str>, Vec<Arc<str>>>) -> Option<Arc<str>> {
+    let key = |job: &Arc<str>| {
+        drf(cycle)
+            .queue_key(&cycle.view().jobs().get(job).unwrap().record.queue)
+            .unwrap()
+    };
+    let first = waiting
+        .keys()
+        .min_by(|left, right| compare_keys_totally(&key(left), &key(right)).then_with(|| left.cmp(right)));
+    first.cloned()
+}
+
+fn fits(view: &View, task: &str) -> bool {
+    let node = view.node_named("n").unwrap();
+    let requests = &view.tasks().get(task).unwrap().record.requests;
+    let left = |id| node.exact(id, Vector::Allocatable).unwrap_or(0) - node.exact(id, Vector::Used).unwrap_or(0);
+    requests.iter().all(|(id, amount)| i128::from(amount) <= left(id))
+}
+
+fn got(counts: &BTreeMap<String, usize>, jobs: &[&str]) -> Vec<usize> {
+    jobs.iter()
+        .map(|job| counts.get(&format!("ns/root-{job}")).copied().unwrap_or(0))
+        .collect()
+}
+
+#[test]
+fn complementary_children_do_not_starve_each_other() {
+    let mut view = one_node(10_000, 0, 100, 10_000);
+    put_group(&mut view, "root/n1", "100/50", GPU, 20);
+    put_group(&mut view, "root/n2/n21", "100/50/50", CPU, 20);
+    put_group(&mut view, "root/n2/n22", "100/50/50", GPU, 20);
+    let mut cycle = cycle(view);
+    let counts = serve(&mut cycle);
+    assert_eq!(got(&counts, &["n1", "n2-n21", "n2-n22"]), [5, 10, 5]);
+}
+
+#[test]
+fn a_blocked_child_does_not_hold_its_parent_up() {
+    let mut view = one_node(12_000, 0, 100, 12_000);
+    put_group(&mut view, "root/n1", "1/1", CPU, 20);
+    put_group(&mut view, "root/n2", "1/1", CPU, 20);
+    put_group(&mut view, "root/n3/n31", "1/1/1", CPU, 20);
+    put_group(&mut view, "root/n3/n32", "1/1/1", GPU, 20);
+    put_group(&mut view, "root/n4", "1/1", GPU, 20);
+    let mut cycle = cycle(view);
+    let counts = serve(&mut cycle);
+    assert_eq!(got(&counts, &["n1", "n2", "n3-n31", "n3-n32", "n4"]), [4, 4, 4, 6, 6]);
+}
+
+#[test]
+fn a_change_says_whose_keys_it_moved() {
+    for (cpu, moved) in [
+        (10_000, vec!["root-n2-n21", "root-n2-n22"]),
+        (1_000, vec!["root-n1", "root-n2-n21", "root-n2-n22"]),
+    ] {
+        let mut view = one_node(cpu, 0, 100, 10_000);
+        put_group(&mut view, "root/n1", "1/1", GPU, 2);
+        put_group(&mut view, "root/n2/n21", "1/1/1", CPU, 2);
+        put_group(&mut view, "root/n2/n22", "1/1/1", GPU, 2);
+        let mut cycle = cycle(view);
+        let (task, node, card) = ("ns/root-n2-n21-000".into(), "n".into(), Arc::default());
+        let outcome = cycle
+            .apply(&[Change::Allocate(Placement { task, node, card })])
+            .unwrap();
+        let queues: Vec<&str> = outcome.queues.iter().map(|queue| &**queue).collect();
+        assert_eq!(queues, moved, "of {cpu} milli-cpus one thousand are taken");
+    }
+}
+
+#[test]
+fn a_weight_below_one_stays_what_it_is() {
+    let mut view = one_node(9_000, 0, 100, 0);
+    put_group(&mut view, "root/a", "1/0.5", CPU, 20);
+    put_group(&mut view, "root/b", "1/1", CPU, 20);
+    let mut cycle = cycle(view);
+    let counts = serve(&mut cycle);
+    assert_eq!(got(&counts, &["a", "b"]), [3, 6]);
+}
+
+#[test]
+fn what_contradicts_itself_or_others_is_named() {
+    let mut view = one_node(10_000, 0, 100, 0);
+    let queues = [
+        ("first", "root/sci/dev", "1/2/3", Some(1), None),
+        ("inner", "root/sci", "1/2", Some(2), Some("HIERARCHY_INNER_AND_LEAF")),
+        (
+            "below",
+            "root/sci/dev/x",
+            "1/2/3/1",
+            Some(3),
+            Some("HIERARCHY_INNER_AND_LEAF"),
+        ),
+        (
+            "other",
+            "root/sci/prod",
+            "1/4/3",
+            Some(4),
+            Some("HIERARCHY_WEIGHTS_CONFLICT"),
+        ),
+        ("short", "root/eng/dev", "1/2", Some(5), Some("HIERARCHY_WEIGHTS_COUNT")),
+        ("none", "root/eng", "", Some(5), Some("HIERARCHY_WEIGHTS_COUNT")),
+        ("nan", "root/a", "1/NaN", Some(6), Some("HIERARCHY_WEIGHT_INVALID")),
+        ("zero", "root/b", "1/0", Some(6), Some("HIERARCHY_WEIGHT_INVALID")),
+        ("negative", "root/c", "1/-3", Some(6), Some("HIERARCHY_WEIGHT_INVALID")),
+        ("word", "root/d", "1/abc", Some(6), Some("HIERARCHY_WEIGHT_INVALID")),
+        (
+            "infinite",
+            "root/e",
+            "1/1e400",
+            Some(6),
+            Some("HIERARCHY_WEIGHT_INVALID"),
+        ),
+        ("half", "root/f", "1/0.5", Some(7), None),
+        ("same", "root/sci/dev", "1/2/3", Some(8), None),
+        ("plain", "", "", Some(9), None),
+    ];
+    for (name, path, weights, creation_time, _) in queues {
+        put_queue(&mut view, name, path, weights, creation_time);
+        put_job(&mut view, &format!("ns/{name}"), name);
+        put_tasks(&mut view, &format!("ns/{name}"), TaskStatus::Pending, CPU, 1);
+    }
+    let drf = Drf::build(&view, Corrected, true);
+    for (name, .., fault) in queues {
+        let problem = drf.queue_key(name).err();
+        assert_eq!(problem.as_ref().map(|problem| problem.reason), fault, "{name}");
+        assert_eq!(drf.job_problem(&format!("ns/{name}")), problem.as_ref(), "{name}");
+        if let Some(problem) = problem {
+            let field = format!("queues[{name}].annotations[volcano.sh/hierarchy");
+            assert!(problem.field.starts_with(&field), "{}", problem.field);
+        }
+    }
+}
+
+#[test]
+fn an_order_of_deep_and_shallow_queues_is_total() {
+    let mut view = one_node(10_000, 0, 100, 0);
+    put_queue(&mut view, "x", "root/x", "1/1", Some(2));
+    put_queue(&mut view, "p", "root/y/p", "1/1/1", Some(3));
+    put_queue(&mut view, "q", "root/y/q", "1/1/1", Some(1));
+    for queue in ["x", "p", "q"] {
+        let job = format!("ns/{queue}");
+        put_job(&mut view, &job, queue);
+        put_tasks(&mut view, &job, TaskStatus::Pending, CPU, 3);
+    }
+    put_tasks(&mut view, "ns/q", TaskStatus::Running, CPU, 1);
+    put_tasks(&mut view, "ns/x", TaskStatus::Running, CPU, 1);
+    let drf = Drf::build(&view, Corrected, true);
+    let key = |queue| drf.queue_key(queue).unwrap();
+    assert_eq!(
+        compare_keys_totally(&key("x"), &key("p")),
+        Ordering::Less,
+        "equal so far, and it ends here"
+    );
+    assert_eq!(compare_keys_totally(&key("x"), &key("q")), Ordering::Less);
+    assert_eq!(compare_keys_totally(&key("p"), &key("q")), Ordering::Less);
+}
+
+fn running(view: &mut View, job: &str, queue: &str, requests: (i64, i64, i64), count: usize) -> Vec<TaskRecord> {
+    put_job(view, job, queue);
+    put_tasks(view, job, TaskStatus::Running, requests, count);
+    let tasks = view.tasks().iter().filter(|(_, task)| *task.record.job == *job);
+    tasks.map(|(_, task)| task.record.clone()).collect()
+}
+
+fn count(goes: &[bool]) -> usize {
+    goes.iter().filter(|goes| **goes).count()
+}
+
+#[test]
+fn reclaim_stops_at_what_is_deserved() {
+    let mut view = one_node(10_000, 0, 100, 0);
+    for (queue, weight) in [("a", 1), ("b", 1), ("c", 2)] {
+        put_queue(&mut view, queue, &format!("root/{queue}"), &format!("1/{weight}"), None);
+    }
+    let b = running(&mut view, "ns/b", "b", CPU, 4);
+    let c = running(&mut view, "ns/c", "c", CPU, 6);
+    put_tasks(&mut view, "ns/b", TaskStatus::Pending, CPU, 10);
+    put_tasks(&mut view, "ns/c", TaskStatus::Pending, CPU, 10);
+    put_job(&mut view, "ns/a", "a");
+    put_tasks(&mut view, "ns/a", TaskStatus::Pending, CPU, 1);
+    let preemptor = task(&view, "ns/a-000", "ns/a", TaskStatus::Pending, CPU);
+    let drf = Drf::build(&view, Corrected, true);
+    let candidates: Vec<&TaskRecord> = b.iter().chain(&c).collect();
+    let goes = drf.reclaim(&preemptor, &candidates).unwrap().unwrap();
+    // a deserves a quarter but asks for a tenth only; b deserves 0.3 of the rest, c 0.6. The last task can reclaim.
+    assert_eq!((count(&goes[..4]), count(&goes[4..])), (1, 0), "{goes:?}");
+    let upstream = Drf::build(&view, Compatibility::Upstream, true)
+        .reclaim(&preemptor, &candidates)
+        .unwrap()
+        .unwrap();
+    assert_eq!(count(&upstream), 10, "each is judged alone, and nothing is deserved");
+    let twice = [candidates[0], candidates[0]];
+    assert_eq!(
+        drf.reclaim(&preemptor, &twice).unwrap().unwrap(),
+        [true, false],
+        "a task goes once"
+    );
+}
+
+#[test]
+fn preemption_between_queues_follows_the_hierarchy() {
+    let mut view = one_node(10_000, 0, 100, 0);
+    for queue in ["a", "b"] {
+        put_queue(&mut view, queue, &format!("root/{queue}"), "1/1", None);
+    }
+    let small = running(&mut view, "ns/b-small", "b", CPU, 1);
+    running(&mut view, "ns/b-large", "b", CPU, 6);
+    put_tasks(&mut view, "ns/b-small", TaskStatus::Pending, CPU, 3);
+    let mine = running(&mut view, "ns/a", "a", CPU, 3);
+    put_tasks(&mut view, "ns/a", TaskStatus::Pending, CPU, 2);
+    let preemptor = task(&view, "ns/a-003", "ns/a", TaskStatus::Pending, CPU);
+    let candidates: Vec<&TaskRecord> = small.iter().chain(&mine).collect();
+    let corrected = Drf::build(&view, Corrected, true)
+        .preempt(&preemptor, &candidates)
+        .unwrap();
+    assert_eq!(
+        corrected,
+        [true, false, false, false],
+        "queue a holds less than b, though the job is small"
+    );
+    let upstream = Drf::build(&view, Compatibility::Upstream, true)
+        .preempt(&preemptor, &candidates)
+        .unwrap();
+    assert!(!upstream[0], "jobs only");
+}
+
+#[test]
+fn a_spared_candidate_hides_nobody() {
+    let mut view = one_node(20_000, 0, 100, 0);
+    put_queue(&mut view, "q", "", "", None);
+    let mut theirs = running(&mut view, "ns/them", "q", (5_000, 0, 0), 1);
+    theirs.extend(running(&mut view, "ns/them", "q", CPU, 2).into_iter().skip(1));
+    put_job(&mut view, "ns/me", "q");
+    put_tasks(&mut view, "ns/me", TaskStatus::Pending, (3_000, 0, 0), 1);
+    let preemptor = task(&view, "ns/me-000", "ns/me", TaskStatus::Pending, (3_000, 0, 0));
+    let candidates: Vec<&TaskRecord> = theirs.iter().collect();
+    let ask = |compatibility| {
+        Drf::build(&view, compatibility, false)
+            .preempt(&preemptor, &candidates)
+            .unwrap()
+    };
+    assert_eq!(ask(Corrected), [false, true, true]);
+    assert_eq!(ask(Compatibility::Upstream), [false, false, false]);
+}
+
+/// Part of the cluster that a path is entitled to at least, all siblings asking.
+fn guarantee(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> f64 {
+    (1..=path.len())
+        .map(|depth| {
+            let siblings = weights
+                .iter()
+                .filter(|(other, _)| other.len() == depth && other[..depth - 1] == path[..depth - 1]);
+            weights[&path[..depth]] / siblings.map(|(_, weight)| weight).sum::<f64>()
+        })
+        .product()
+}
+
+/// A group: its path, what a task of it requests, and how many tasks it has.
+type Leaf = (Vec<usize>, (i64, i64, i64), usize);
+
+/// Tasks in the cluster of a property: large enough for a task to be a small part.
+const UNITS: i64 = 240;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Each group gets its part of what its parent has, unless it asks for less; nobody starves.
+    #[test]
+    fn groups_get_what_their_weights_promise(seed in any::<u64>()) {
+        let mut numbers = Numbers::new(seed);
+        let mut view = one_node(UNITS * 1_000, 0, 100_000, UNITS * 1_000);
+        let mut weights: BTreeMap<Vec<usize>, f64> = BTreeMap::new();
+        let mut leaves: Vec<Leaf> = Vec::new();
+        for top in 0..2 + numbers.below(3) {
+            weights.insert(vec![top], numbers.of(&[0.5, 1.0, 2.0]));
+            let below = numbers.below(3);
+            let paths: Vec<Vec<usize>> = if below < 1 { vec![vec![top]] } else { (0..=below).map(|sub| vec![top, sub]).collect() };
+            for path in paths {
+                if path.len() > 1 {
+                    weights.insert(path.clone(), numbers.of(&[1.0, 2.0, 3.0]));
+                }
+                let requests = numbers.of(&[CPU, GPU, (1_000, 0, 1_000)]);
+                let count = numbers.of(&[3, 30, 300]);
+                leaves.push((path, requests, count));
+            }
+        }
+        for (path, requests, count) in &leaves {
+            let (mut names, mut written) = ("root".to_owned(), "1".to_owned());
+            for depth in 1..=path.len() {
+                names = format!("{names}/{}", path[depth - 1]);
+                written = format!("{written}/{}", weights[&path[..depth]]);
+            }
+            put_group(&mut view, &names, &written, *requests, *count);
+        }
+        let mut cycle = cycle(view);
+        let counts = serve(&mut cycle);
+        for (path, requests, count) in &leaves {
+            let name = path.iter().fold(String::new(), |name, part| name + "-" + &part.to_string());
+            let own = counts.get(&format!("ns/root{name}")).copied().unwrap_or(0);
+            let promised = guarantee(path, &weights) * UNITS as f64;
+            prop_assert!(
+                own == *count || own as f64 >= promised - 4.0,
+                "{path:?} of {leaves:?} {weights:?} asked for {count} × {requests:?}, got {own}, was promised {promised}"
+            );
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of shares, trees and victims.
+
+mod cluster;
+mod corrected;
+mod plain;
+mod properties;

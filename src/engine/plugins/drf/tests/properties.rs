@@ -1,0 +1,167 @@
+//! The fast tree against the plain one, bit for bit, over random trees and changes.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::super::{Drf, NAME};
+use super::cluster::{one_node, put_job, put_queue, put_tasks};
+use super::plain::{self, Line};
+use crate::engine::cycle::{Change, Cycle, Placement};
+use crate::engine::derived::DerivedSet;
+use crate::engine::model::{TaskStatus, View};
+use crate::engine::policy::Compatibility;
+
+/// Numbers that hang on a seed only.
+pub(super) struct Numbers(u64);
+
+impl Numbers {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    /// A number below `end`.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+
+    pub(super) fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+/// Weight of a level, the same for every queue that goes through it.
+fn weight(path: &str) -> &'static str {
+    let sum: usize = path.bytes().map(usize::from).sum();
+    ["0.5", "1", "2", "3.5", "10"][sum % 5]
+}
+
+/// A cluster in which resources run out, with queues at several levels, also several of one path.
+fn cluster(numbers: &mut Numbers) -> View {
+    let mut view = one_node(8_000, 10 << 30, 40, 4_000);
+    let queues = 1 + numbers.below(6);
+    for number in 0..queues {
+        let (mut path, mut weights) = ("root".to_owned(), "1".to_owned());
+        for _ in 0..numbers.below(3) {
+            path = format!("{path}/{}", numbers.of(&["x", "y"]));
+            weights = format!("{weights}/{}", weight(&path));
+        }
+        path = format!("{path}/q{}", numbers.below(4));
+        weights = format!("{weights}/{}", weight(&path));
+        put_queue(&mut view, &format!("queue{number}"), &path, &weights, Some(1));
+        for job in 0..numbers.below(3) {
+            let job = format!("ns/job{number}-{job}");
+            put_job(&mut view, &job, &format!("queue{number}"));
+            for _ in 0..=numbers.below(2) {
+                let requests = numbers.of(&[
+                    (1_000, 0, 0),
+                    (1_000, 3 << 30, 0),
+                    (500, 0, 1_000),
+                    (0, 1 << 30, 0),
+                    (0, 0, 2_000),
+                ]);
+                put_tasks(&mut view, &job, TaskStatus::Running, requests, numbers.below(2));
+                put_tasks(&mut view, &job, TaskStatus::Pending, requests, numbers.below(4));
+            }
+        }
+    }
+    view
+}
+
+fn change(numbers: &mut Numbers, view: &View, compatibility: Compatibility) -> Option<Change> {
+    let names: Vec<Arc<str>> = view.tasks().iter().map(|(name, _)| Arc::clone(name)).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let task = Arc::clone(&names[numbers.below(names.len())]);
+    let to = Placement {
+        task: Arc::clone(&task),
+        node: "n".into(),
+        card: Arc::default(),
+    };
+    match view.tasks().get(&task).unwrap().record.status {
+        TaskStatus::Pending if compatibility == Compatibility::Corrected && numbers.below(3) == 0 => {
+            Some(Change::Pipeline(to))
+        }
+        TaskStatus::Pending => Some(Change::Allocate(to)),
+        TaskStatus::Allocated if numbers.below(2) == 0 => Some(Change::Unallocate(task)),
+        TaskStatus::Allocated | TaskStatus::Running => Some(Change::Evict(task)),
+        TaskStatus::Pipelined => Some(Change::Unpipeline(task)),
+        TaskStatus::Releasing => Some(Change::Unevict(task)),
+        TaskStatus::Binding | TaskStatus::Bound | TaskStatus::Succeeded | TaskStatus::Failed | TaskStatus::Unknown => {
+            None
+        }
+    }
+}
+
+fn fast(drf: &Drf) -> Vec<Line> {
+    let lines = drf.tree().into_iter().map(|node| {
+        let mut held = node.held;
+        held.sort_by_key(|(id, _)| *id);
+        (
+            node.path.to_string(),
+            node.job.map(|job| job.to_string()),
+            node.share,
+            node.saturated,
+            held,
+        )
+    });
+    sorted(lines.collect())
+}
+
+fn sorted(mut lines: Vec<Line>) -> Vec<Line> {
+    lines.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    lines
+}
+
+fn follow(seed: u64, compatibility: Compatibility) -> Result<(), TestCaseError> {
+    let mut numbers = Numbers::new(seed);
+    let view = cluster(&mut numbers);
+    let built = Drf::build(&view, compatibility, true);
+    prop_assert!(view.jobs().iter().all(|(job, _)| built.job_problem(job).is_none()));
+    let mut derived = DerivedSet::default();
+    derived.insert(NAME.into(), Arc::new(built));
+    let mut cycle = Cycle::new(view, compatibility, derived);
+    let mut marks = Vec::new();
+    for step in 0..30 {
+        if let Some(change) = change(&mut numbers, cycle.view(), compatibility) {
+            cycle.apply(&[change]).unwrap();
+        }
+        let drf: &Drf = cycle.derived().get(NAME).unwrap();
+        let (expected, got) = (sorted(plain::tree(cycle.view(), compatibility)), fast(drf));
+        prop_assert_eq!(format!("{expected:?}"), format!("{got:?}"), "step {}", step);
+        prop_assert_eq!(
+            drf,
+            &Drf::build(cycle.view(), compatibility, true),
+            "a rebuild at step {}",
+            step
+        );
+        if step % 10 == 0 {
+            let name: Arc<str> = format!("mark{step}").into();
+            cycle.apply(&[Change::Savepoint(Arc::clone(&name))]).unwrap();
+            marks.push((name, fast(cycle.derived().get(NAME).unwrap())));
+        }
+    }
+    for (name, lines) in marks.into_iter().rev() {
+        cycle.apply(&[Change::RollbackTo(name)]).unwrap();
+        prop_assert_eq!(lines, fast(cycle.derived().get(NAME).unwrap()));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn trees_equal_a_plain_recomputation_under_upstream(seed in any::<u64>()) {
+        follow(seed, Compatibility::Upstream)?;
+    }
+
+    #[test]
+    fn trees_equal_a_plain_recomputation_under_corrected(seed in any::<u64>()) {
+        follow(seed, Compatibility::Corrected)?;
+    }
+}
