@@ -233,6 +233,12 @@ pub static LIMITS: &[LimitDef] = &[
         1..=256,
         "Deepest nesting of a policy document"
     ),
+    count!(
+        "policy_history_bytes",
+        state.policy_history_bytes,
+        1..=COUNT,
+        "Bytes of documents kept per policy"
+    ),
     count!("policy_names", state.policy_names, 1..=COUNT, "Names of policies"),
     count!(
         "policy_nodes",
@@ -282,6 +288,7 @@ pub static LIMITS: &[LimitDef] = &[
         1..=COUNT,
         "Batches that wait for the writer"
     ),
+    count!("records", state.records, 1..=COUNT, "Records of all kinds and sources"),
     count!("request_bytes", edge.request_bytes, 1..=MESSAGE, "Largest request"),
     count!(
         "resource_names",
@@ -330,7 +337,7 @@ pub static LIMITS: &[LimitDef] = &[
         "snapshot_records",
         state.snapshot_records,
         1..=COUNT,
-        "Records in one snapshot"
+        "Records in snapshots being sent, of all sources"
     ),
     count!("sources", state.sources, 1..=COUNT, "Sources"),
     time!(

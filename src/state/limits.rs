@@ -11,7 +11,9 @@ pub struct Limits {
     pub resource_names: usize,
     /// Sources.
     pub sources: usize,
-    /// Records in one staged snapshot.
+    /// Records of all kinds, of all sources.
+    pub records: usize,
+    /// Records in snapshots that are being sent, of all sources.
     pub snapshot_records: usize,
     /// Batches waiting for the writer.
     pub queued_writes: usize,
@@ -37,6 +39,9 @@ pub struct Limits {
     pub policy_names: usize,
     /// Versions kept per policy.
     pub policy_versions: usize,
+    /// Bytes of documents kept per policy, earlier versions and what was read from them included. Two versions stay
+    /// whatever they take.
+    pub policy_history_bytes: usize,
     /// Bytes of a policy document.
     pub policy_bytes: usize,
     /// Deepest nesting of a policy document.
@@ -69,6 +74,7 @@ impl Default for Limits {
         Self {
             resource_names: 1_024,
             sources: 64,
+            records: 8_000_000,
             snapshot_records: 4_000_000,
             queued_writes: 256,
             stored_outcomes: 64,
@@ -82,6 +88,7 @@ impl Default for Limits {
             tombstones: 4_096,
             policy_names: 64,
             policy_versions: 64,
+            policy_history_bytes: 16 << 20,
             policy_bytes: 1 << 20,
             policy_depth: 64,
             policy_nodes: 100_000,

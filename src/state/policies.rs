@@ -35,6 +35,13 @@ pub struct PolicyVersion {
     pub accepted: Duration,
 }
 
+impl PolicyVersion {
+    /// Bytes of its documents.
+    fn bytes(&self) -> usize {
+        self.document.len() + self.loaded_document.len() + self.effective_document.len()
+    }
+}
+
 /// A document that was refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
@@ -164,10 +171,15 @@ struct History {
 }
 
 impl History {
-    fn accept(&mut self, version: &Arc<PolicyVersion>, kept: usize) {
+    /// Takes a version in, and lets go of the oldest beyond so many versions or bytes.
+    fn accept(&mut self, version: &Arc<PolicyVersion>, kept: usize, bytes: usize) {
         (self.last, self.refusal) = (version.in_force.version, None);
         self.versions.push_back(Arc::clone(version));
-        while self.versions.len() > kept.max(1) {
+        let beyond = |versions: &VecDeque<Arc<PolicyVersion>>| {
+            let size: usize = versions.iter().map(|version| version.bytes()).sum();
+            versions.len() > kept.max(1) || (size > bytes && versions.len() > 2)
+        };
+        while beyond(&self.versions) {
             self.versions.pop_front();
         }
     }
@@ -178,6 +190,7 @@ impl History {
 pub(super) struct Policies {
     names: usize,
     kept: usize,
+    bytes: usize,
     histories: Mutex<BTreeMap<Arc<str>, History>>,
 }
 
@@ -186,6 +199,7 @@ impl Policies {
         Self {
             names: limits.policy_names,
             kept: limits.policy_versions,
+            bytes: limits.policy_history_bytes,
             histories: Mutex::default(),
         }
     }
@@ -231,7 +245,7 @@ impl Policies {
         let version = install.numbered(if dry_run { 0 } else { next });
         if !dry_run {
             let history = histories.entry(Arc::clone(&name)).or_default();
-            history.accept(&version, self.kept);
+            history.accept(&version, self.kept, self.bytes);
             Arc::make_mut(in_force).insert(name, Arc::clone(&version.in_force));
         }
         Ok(Reloaded {
@@ -342,7 +356,8 @@ impl State {
         } = rollback;
         let active = self.policies.version(&name, 0)?.in_force.version;
         let earlier = match version {
-            0 => self.policies.version(&name, active.saturating_sub(1).max(1))?,
+            0 if active <= 1 => return Err(PolicyError::UnknownVersion { name, version }),
+            0 => self.policies.version(&name, active - 1)?,
             version => self.policies.version(&name, version)?,
         };
         let mut again = PolicyVersion::clone(&earlier);

@@ -11,6 +11,9 @@ use super::limits::Limits;
 use crate::engine::model::{Problem, ProblemKind};
 use crate::engine::{Position, Revision};
 
+/// Silence after which a snapshot that is being sent gives its room to others.
+const ABANDONED_AFTER: Duration = Duration::from_mins(1);
+
 /// How a source stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceStatus {
@@ -86,6 +89,10 @@ impl Sources {
             };
             Ok(Intake::Answer(BatchOutcome { resync, ..outcome }))
         };
+        let elsewhere = match batch.kind {
+            BatchKind::Delta => 0,
+            BatchKind::SnapshotPart | BatchKind::SnapshotLast => staged_elsewhere(&mut sources, &name, now),
+        };
         if !sources.contains_key(&name) {
             // A source is remembered from its first accepted batch on: names alone must not fill the memory.
             let fresh = Source::default();
@@ -125,21 +132,27 @@ impl Sources {
                 ..Source::default()
             };
         }
-        self.take(source, batch, newest)
+        self.take(source, batch, newest, elsewhere)
     }
 
     /// A batch in its place: held back, or to be applied.
-    fn take(&self, source: &mut Source, batch: Batch, newest: Revision) -> Result<Intake, StateError> {
+    fn take(
+        &self,
+        source: &mut Source,
+        batch: Batch,
+        newest: Revision,
+        elsewhere: usize,
+    ) -> Result<Intake, StateError> {
         let name = Arc::clone(&batch.source);
         match batch.kind {
             BatchKind::Delta => Ok(Intake::Apply(Box::new(batch))),
             BatchKind::SnapshotLast => {
-                let whole = self.stage(source, batch)?;
+                let whole = self.stage(source, batch, elsewhere)?;
                 Ok(Intake::Apply(Box::new(whole)))
             }
             BatchKind::SnapshotPart => {
                 let sequence = batch.sequence;
-                let part = self.stage(source, batch)?;
+                let part = self.stage(source, batch, elsewhere)?;
                 source.staged = Some(part);
                 source.sequence = sequence;
                 let outcome = BatchOutcome {
@@ -166,32 +179,56 @@ impl Sources {
     }
 
     /// The staged parts with this one behind them; part 1 begins anew.
-    fn stage(&self, source: &mut Source, mut batch: Batch) -> Result<Batch, StateError> {
+    fn stage(&self, source: &mut Source, mut batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
         let Some(mut staged) = source.staged.take().filter(|_| batch.part > 1) else {
-            return self.bounded(batch);
+            return self.bounded(batch, elsewhere);
         };
         staged.put.append(&mut batch.put);
         staged.refused.append(&mut batch.refused);
         staged.warnings.append(&mut batch.warnings);
         (staged.sequence, staged.kind, staged.part) = (batch.sequence, batch.kind, batch.part);
-        self.bounded(staged)
+        self.bounded(staged, elsewhere)
     }
 
-    fn bounded(&self, batch: Batch) -> Result<Batch, StateError> {
-        let (records, most) = (batch.put.len() + batch.refused.len(), self.limits.snapshot_records);
-        if records > most {
-            return Err(limit(
-                "snapshot_records",
-                most,
-                format!("the snapshot of `{}` holds more records", batch.source),
-            ));
+    fn bounded(&self, batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
+        let most = self.limits.snapshot_records;
+        if records(&batch) + elsewhere > most {
+            let also = if elsewhere > 0 {
+                format!(" beside {elsewhere} of other sources")
+            } else {
+                String::new()
+            };
+            let message = format!("the snapshot of `{}` holds more records{also}", batch.source);
+            return Err(limit("snapshot_records", most, message));
         }
         Ok(batch)
+    }
+
+    /// Records that the state may hold.
+    pub(super) fn records(&self) -> usize {
+        self.limits.records
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, Source>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn records(batch: &Batch) -> usize {
+    batch.put.len() + batch.refused.len()
+}
+
+/// Records staged by other sources. Snapshots that nobody goes on with are thrown away.
+fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, Source>, name: &str, now: Duration) -> usize {
+    let mut staged = 0;
+    for (_, source) in sources.iter_mut().filter(|(other, _)| ***other != *name) {
+        let abandoned = source
+            .heard
+            .is_none_or(|heard| now.saturating_sub(heard) > ABANDONED_AFTER);
+        source.staged.take_if(|_| abandoned);
+        staged += source.staged.as_ref().map_or(0, records);
+    }
+    staged
 }
 
 /// Why a batch cannot be taken at its place, if it cannot.

@@ -285,3 +285,87 @@ async fn waiting_ends_with_the_revision_or_in_time() {
         .unwrap_err();
     assert_eq!(error.reason(), "EPOCH_CHANGED");
 }
+
+fn bounded(limits: Limits) -> (Arc<State>, Arc<HandClock>) {
+    let clock = Arc::new(HandClock::default());
+    let options = StateOptions {
+        limits,
+        ..StateOptions::default()
+    };
+    (State::start(options, Arc::clone(&clock) as _).unwrap(), clock)
+}
+
+#[tokio::test]
+async fn records_are_bounded_and_those_that_are_there_can_change() {
+    let (state, _) = bounded(Limits {
+        records: 2,
+        ..Limits::default()
+    });
+    let whole = vec![node("n1", 1), node("n2", 1), task("a/x", "n1", 1)];
+    let outcome = state.apply(batch(1, BatchKind::SnapshotLast, whole)).await.unwrap();
+    let refused: Vec<_> = outcome
+        .refused
+        .iter()
+        .map(|problem| (problem.reason, &*problem.field))
+        .collect();
+    assert_eq!(refused, [("TOO_MANY_RECORDS", "batch.put[2]")]);
+    let outcome = state
+        .apply(batch(2, BatchKind::Delta, vec![node("n2", 7)]))
+        .await
+        .unwrap();
+    assert_eq!(outcome.refused, []);
+}
+
+#[tokio::test]
+async fn snapshots_share_one_bound_until_they_are_abandoned() {
+    let (state, clock) = bounded(Limits {
+        snapshot_records: 2,
+        ..Limits::default()
+    });
+    let part = |source: &str| Batch {
+        source: source.into(),
+        ..batch(1, BatchKind::SnapshotPart, vec![node(source, 1), task(source, "", 1)])
+    };
+    state.apply(part("one")).await.unwrap();
+    let error = state.apply(part("two")).await.unwrap_err();
+    assert_eq!(error.reason(), "LIMIT_EXCEEDED");
+    clock.turn(61_000);
+    state.apply(part("two")).await.unwrap();
+    let late = Batch {
+        source: "one".into(),
+        part: 2,
+        ..batch(2, BatchKind::SnapshotLast, vec![])
+    };
+    let late = state.apply(late).await.unwrap();
+    assert_eq!(late.resync.map(|resync| resync.reason), Some(ResyncReason::Gap));
+}
+
+#[tokio::test]
+async fn policy_histories_are_bounded_in_bytes() {
+    let (state, _) = bounded(Limits {
+        policy_history_bytes: 1,
+        ..Limits::default()
+    });
+    let name: Arc<str> = "default".into();
+    for version in 1..=4 {
+        let document = format!("actions: allocate # {version}\n");
+        let reload = Reload {
+            name: Arc::clone(&name),
+            document: document.into(),
+            expected_version: None,
+            dry_run: false,
+            strict: false,
+            compatibility: crate::engine::policy::Compatibility::Corrected,
+            origin: Origin::Rpc("test".to_owned()),
+        };
+        state.reload_policy(reload).await.unwrap();
+        let rollback = Rollback {
+            name: Arc::clone(&name),
+            version: 0,
+            expected_version: Some(version),
+            dry_run: true,
+        };
+        assert_eq!(state.rollback_policy(rollback).await.is_ok(), version > 1);
+    }
+    assert_eq!(state.policy_versions(&name).unwrap().len(), 2);
+}

@@ -152,9 +152,12 @@ impl Writer {
         }
         for (record, field) in put {
             let (kind, name) = record.key();
-            match self.next.view.source_of(kind, name).filter(|owner| **owner != source) {
-                Some(owner) => problems.push(foreign(name, owner, &field)),
-                None => self.put(record, &source),
+            match self.next.view.source_of(kind, name) {
+                Some(owner) if *owner != source => problems.push(foreign(name, owner, &field)),
+                None if self.records() >= self.sources.records() => {
+                    problems.push(too_many(self.sources.records(), &field));
+                }
+                Some(_) | None => self.put(record, &source),
             }
         }
         for (kind, name, faults) in refused {
@@ -183,6 +186,12 @@ impl Writer {
             .view
             .source_of(kind, name)
             .is_some_and(|owner| owner == source)
+    }
+
+    /// Records of all kinds; nodes that are gone count until the node table is renewed.
+    fn records(&self) -> usize {
+        let view = &self.next.view;
+        view.slots() as usize + view.queues().len() + view.jobs().len() + view.tasks().len()
     }
 
     fn put(&mut self, record: Put, source: &Arc<str>) {
@@ -278,6 +287,11 @@ fn listed(mut problems: Vec<Problem>) -> Vec<Problem> {
         problems.push(Problem::new(ProblemKind::Exhausted, "MORE_PROBLEMS", "batch", message));
     }
     problems
+}
+
+fn too_many(limit: usize, field: &str) -> Problem {
+    let message = format!("there are as many records as limit `records` allows: {limit}");
+    Problem::new(ProblemKind::Exhausted, "TOO_MANY_RECORDS", field, message)
 }
 
 fn foreign(name: &str, owner: &str, field: &str) -> Problem {
