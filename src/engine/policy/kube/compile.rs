@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::args::Arguments;
 use super::super::compile::{Policy, ProfilePlugin};
-use super::super::findings::{NotServed, Report, code, shorten};
+use super::super::findings::{At, NotServed, Report, code, shorten};
 use super::super::slip;
 use super::super::spec::Compatibility;
 use super::{DEFAULT_SCHEDULER, Entry, KubeSpec, MULTI_POINT, PRE_SCORE, Profile, SCORE, SERVED, UPSTREAM, emit};
@@ -16,6 +16,8 @@ use crate::engine::policy::Value;
 
 /// Most characters of a name that a message shows.
 const SHOWN: usize = 60;
+/// Most profiles, plugins in their lists, and arguments of plugins, all together.
+const MOST_ENTRIES: usize = 1_000;
 
 /// A compiled document.
 pub(in super::super) struct CompiledProfiles {
@@ -34,7 +36,9 @@ pub(in super::super) fn compile(
     let mut profiles = Vec::new();
     let mut effective: Vec<BTreeMap<&str, Value>> = Vec::new();
     let one_default = Profile::default();
-    let written = if spec.profiles.is_empty() {
+    let written = if is_too_long(spec, report) {
+        &[]
+    } else if spec.profiles.is_empty() {
         std::slice::from_ref(&one_default)
     } else {
         spec.profiles.as_slice()
@@ -50,11 +54,29 @@ pub(in super::super) fn compile(
         let policy = Policy::of_profile(compatibility, enabled(profile, compatibility, &compiled, report));
         profiles.push((name, Arc::new(policy)));
     }
+    if profiles.iter().all(|(_, policy)| policy.scorers().is_empty()) {
+        let message = "no profile enables a plugin that is served here: every node scores 0";
+        report.warning(code::PROFILE, &At::default(), message);
+    }
     CompiledProfiles {
         loaded_document: emit::loaded(spec),
         effective_document: emit::effective(spec, compatibility, &effective),
         profiles,
     }
+}
+
+fn is_too_long(spec: &KubeSpec, report: &mut Report) -> bool {
+    let lists = |profile: &Profile| -> usize {
+        let sets = profile.plugins.values();
+        sets.map(|set| set.enabled.len() + set.disabled.len()).sum()
+    };
+    let profiles = spec.profiles.iter();
+    let entries: usize = profiles.map(|profile| 1 + profile.configs.len() + lists(profile)).sum();
+    if entries > MOST_ENTRIES {
+        let message = format!("{entries} profiles, plugins and arguments are more than the limit of {MOST_ENTRIES}");
+        report.fault(code::YAML_LIMIT, &At::default(), message);
+    }
+    entries > MOST_ENTRIES
 }
 
 fn scheduler_name(profile: &Profile, all: &[Profile], report: &mut Report) -> Arc<str> {

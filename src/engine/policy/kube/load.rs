@@ -1,7 +1,7 @@
 //! Reads a `KubeSchedulerConfiguration` as strictly as kube-scheduler does: every fault, with its place.
 
 use super::super::args::Arguments;
-use super::super::findings::{Path, Report, code, shorten};
+use super::super::findings::{Path, Report, Severity, code, shorten};
 use super::super::load::{LoadOptions, pumice};
 use super::super::slip;
 use super::super::yaml::{Decoder, Mark, Node, ReadError, Tree, Value};
@@ -146,7 +146,9 @@ impl<'r> Reader<'r> {
     }
 
     fn unknown(&mut self, key: &str, mark: Mark, path: &Path, known: &[&str]) {
-        let near = slip::nearest(key, known);
+        // Looking for the nearest key takes time, which a flood of unknown keys must not add up.
+        let flooded = self.report.is_full(Severity::Fault);
+        let near = if flooded { None } else { slip::nearest(key, known) };
         let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         let message = format!("unknown key `{}`{hint}", shorten(key, SHOWN));
         self.report.fault(code::WRONG_TYPE, &path.at(mark), message);
