@@ -181,3 +181,26 @@ pub(super) fn read_timeout(text: &str) -> Option<Duration> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tower::{ServiceExt as _, service_fn};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_is_over_at_its_deadline_and_leaves_its_place() {
+        let limits = EdgeLimits {
+            calls: 1,
+            ..EdgeLimits::default()
+        };
+        let never = service_fn(|_: Request<()>| std::future::pending::<Result<Response<Body>, Status>>());
+        let service = AdmissionLayer::new(&limits).layer(never);
+        for _ in 0..2 {
+            let request = Request::get("/pumice.v1.DecisionService/Score").header("grpc-timeout", "5m");
+            let answer = service.clone().oneshot(request.body(()).unwrap()).await.unwrap();
+            let status = Status::from_header_map(answer.headers()).unwrap();
+            assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+        }
+    }
+}
