@@ -98,6 +98,38 @@ fn every_limit_can_be_set_and_is_told() {
     }
 }
 
+fn of_plugins() -> pb::ScoreRequest {
+    pb::ScoreRequest {
+        plugins: vec!["binpack".to_owned(), "drf".to_owned()],
+        ..question(1)
+    }
+}
+
+fn on_positions() -> pb::ScoreRequest {
+    let mut ground = at_least(pb::Revision::default(), 0);
+    if let Some(pb::ground::Ground::World(world)) = &mut ground.ground {
+        world.positions.push(pb::SourcePosition::default());
+    }
+    pb::ScoreRequest {
+        ground: Some(ground),
+        ..question(1)
+    }
+}
+
+fn on_inline() -> pb::ScoreRequest {
+    let inline = pb::Inline {
+        cluster: Some(cluster(2)),
+        ..pb::Inline::default()
+    };
+    pb::ScoreRequest {
+        ground: Some(pb::Ground {
+            ground: Some(pb::ground::Ground::Inline(inline)),
+            node_table: None,
+        }),
+        ..question(1)
+    }
+}
+
 #[test]
 fn a_refusal_names_its_limit() {
     let mut config = Config::on_free_ports();
@@ -109,35 +141,12 @@ fn a_refusal_names_its_limit() {
     let wire = &server.wire;
     wire.apply_batch(snapshot("a", 1, cluster(2))).unwrap();
 
-    let plugins = pb::ScoreRequest {
-        plugins: vec!["binpack".to_owned(), "drf".to_owned()],
-        ..question(1)
-    };
-    let mut positions = at_least(pb::Revision::default(), 0);
-    if let Some(pb::ground::Ground::World(world)) = &mut positions.ground {
-        world.positions.push(pb::SourcePosition::default());
-    }
-    let positions = pb::ScoreRequest {
-        ground: Some(positions),
-        ..question(1)
-    };
-    let inline = pb::Inline {
-        cluster: Some(cluster(2)),
-        ..pb::Inline::default()
-    };
-    let inline = pb::ScoreRequest {
-        ground: Some(pb::Ground {
-            ground: Some(pb::ground::Ground::Inline(inline)),
-            node_table: None,
-        }),
-        ..question(1)
-    };
     let refused: [(&str, Status); 9] = [
         ("tasks", wire.score(question(3)).unwrap_err()),
         ("pairs", wire.score(question(2)).unwrap_err()),
-        ("plugins", wire.score(plugins).unwrap_err()),
-        ("positions", wire.score(positions).unwrap_err()),
-        ("inline_records", wire.score(inline).unwrap_err()),
+        ("plugins", wire.score(of_plugins()).unwrap_err()),
+        ("positions", wire.score(on_positions()).unwrap_err()),
+        ("inline_records", wire.score(on_inline()).unwrap_err()),
         (
             "batch_records",
             wire.apply_batch(snapshot("a", 2, cluster(3))).unwrap_err(),

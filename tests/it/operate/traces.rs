@@ -33,6 +33,11 @@ fn text(attributes: &[KeyValue], key: &str) -> String {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
+}
+
 #[test]
 fn a_call_is_part_of_its_callers_trace() {
     let collector = Collector::default();
@@ -78,7 +83,6 @@ fn a_call_is_part_of_its_callers_trace() {
         .flat_map(|sent| &sent.scope_spans)
         .flat_map(|scope| &scope.spans)
         .collect();
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert!(spans.iter().all(|sent| hex(&sent.trace_id) == trace), "{spans:?}");
     let call = spans
         .iter()
