@@ -37,12 +37,13 @@ impl Process {
             };
             let line = line.unwrap();
             let value: Value = serde_json::from_str(&line).unwrap_or_default();
-            if value["fields"]["message"] == "serving" {
+            if value["message"] == "serving" {
                 break value;
             }
+            assert!(!line.contains("serving"), "a log line of another shape: {line}");
             said.push(line);
         };
-        let address = |name: &str| serving["fields"][name].as_str().unwrap().parse().unwrap();
+        let address = |name: &str| serving[name].as_str().unwrap().parse().unwrap();
         let (grpc, http) = (address("grpc"), address("http"));
         // The rest of the log is read, so that a full pipe does not hold the process up.
         let log = std::thread::spawn(move || lines.for_each(drop));
