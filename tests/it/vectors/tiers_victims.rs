@@ -9,12 +9,12 @@ use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{key, members, text};
-use super::tiers_order::{Case, Plugin};
+use super::tiers_order::{Asked, Plugin};
 
 /// A plugin's vote; nothing: it abstains.
 struct Choice(Option<Vec<String>>);
 
-impl Case<'_> {
+impl Asked<'_> {
     fn candidates(&self) -> Vec<String> {
         members(&self.case["request"]["candidates"]).iter().map(text).collect()
     }
