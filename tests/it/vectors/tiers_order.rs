@@ -14,7 +14,7 @@ use crate::support::wire::Wire;
 
 /// Judges one case.
 pub(crate) fn check(bench: &Bench, case: &Value) -> Verdict {
-    let mut tiers = match Asked::new(bench.wire(), case) {
+    let mut tiers = match Recorded::new(bench.wire(), case) {
         Ok(tiers) => tiers,
         Err(status)
             if case["expect"]["error"]["kind"] == "refused" && status.code() == tonic::Code::InvalidArgument =>
@@ -58,7 +58,7 @@ impl<'a> Plugin<'a> {
 }
 
 /// A case with what real plugins answer.
-pub(super) struct Asked<'a> {
+pub(super) struct Recorded<'a> {
     pub(super) wire: &'a Wire,
     pub(super) case: &'a Value,
     pub(super) ground: pb::Ground,
@@ -69,7 +69,7 @@ pub(super) struct Asked<'a> {
     pub(super) differences: Differences,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Recorded<'a> {
     fn new(wire: &'a Wire, case: &'a Value) -> Result<Self, tonic::Status> {
         let policy = &case["policy"];
         let stub = |name: &str| members(&policy["stubs"]).iter().find(|stub| stub["name"] == name);

@@ -9,12 +9,12 @@ use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{key, members, text};
-use super::tiers_order::{Asked, Plugin};
+use super::tiers_order::{Plugin, Recorded};
 
 /// A plugin's vote; nothing: it abstains.
 struct Choice(Option<Vec<String>>);
 
-impl Asked<'_> {
+impl Recorded<'_> {
     fn candidates(&self) -> Vec<String> {
         members(&self.case["request"]["candidates"]).iter().map(text).collect()
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-/// Elements that one change copies.
+/// Pointers that one change copies, beside the element itself.
 const CHUNK: usize = 64;
 
 /// The list.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Chunked<T>(Vec<Arc<Vec<T>>>);
+pub(super) struct Chunked<T>(Vec<Arc<Vec<Arc<T>>>>);
 
 impl<T> Default for Chunked<T> {
     fn default() -> Self {
@@ -18,12 +18,13 @@ impl<T> Default for Chunked<T> {
 impl<T: Clone> Chunked<T> {
     /// The element at a position.
     pub(super) fn get(&self, at: usize) -> Option<&T> {
-        self.0.get(at / CHUNK)?.get(at % CHUNK)
+        self.0.get(at / CHUNK)?.get(at % CHUNK).map(|item| &**item)
     }
 
     /// The element at a position, to be changed.
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        Arc::make_mut(self.0.get_mut(at / CHUNK)?).get_mut(at % CHUNK)
+        let chunk = Arc::make_mut(self.0.get_mut(at / CHUNK)?);
+        chunk.get_mut(at % CHUNK).map(Arc::make_mut)
     }
 }
 
@@ -32,7 +33,7 @@ impl<T: Clone> FromIterator<T> for Chunked<T> {
         let mut chunks = Vec::new();
         let mut items = items.into_iter().peekable();
         while items.peek().is_some() {
-            chunks.push(Arc::new(items.by_ref().take(CHUNK).collect()));
+            chunks.push(Arc::new(items.by_ref().take(CHUNK).map(Arc::new).collect()));
         }
         Self(chunks)
     }

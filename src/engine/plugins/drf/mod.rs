@@ -47,6 +47,8 @@ pub struct Drf {
     accounts: Chunked<Account>,
     /// What all jobs hold.
     allocated: Exact,
+    /// What the jobs below each inner node hold, as it is.
+    below: Chunked<Exact>,
     tree: Option<Tree>,
 }
 
@@ -81,6 +83,10 @@ impl Drf {
             Tree::new(&shape, rules, leaf)
         });
         Self {
+            below: shape
+                .sum_up(|job| accounts.get(job).map(|account| &account.held))
+                .into_iter()
+                .collect(),
             accounts: accounts.into_iter().collect(),
             shape: Arc::new(shape),
             allocated,
@@ -148,10 +154,25 @@ impl Drf {
             }
             flipped = tree.set_exhausted(&self.shape, &self.shape.dims.exhausted(&self.allocated));
         }
-        if let Some(entry) = self.accounts.get_mut(job) {
-            *entry = account;
-        }
+        self.put_account(job, account);
         flipped
+    }
+
+    /// Sets a job's account; the nodes above it follow.
+    fn put_account(&mut self, job: usize, account: Account) {
+        let mut above = self.place(job);
+        let Some(entry) = self.accounts.get_mut(job) else {
+            return;
+        };
+        let mut more = account.held.clone();
+        subtract(&mut more, &entry.held);
+        *entry = account;
+        while let Some(place) = above {
+            if let Some(held) = self.below.get_mut(place.node) {
+                add(held, &more);
+            }
+            above = self.shape.nodes.get(place.node).and_then(|node| node.place);
+        }
     }
 
     /// Where a job's leaf hangs.

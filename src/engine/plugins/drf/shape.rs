@@ -249,24 +249,31 @@ impl Shape {
         }
     }
 
-    /// What each node is entitled to: what its parent is, shared out by weight, but to none more than the dominant share
-    /// of all that it asks for.
-    fn share_out(&mut self) {
-        let mut asked: Vec<Exact> = self.nodes.iter().map(|_| self.dims.zero()).collect();
+    /// Sums over the jobs below each node.
+    pub(super) fn sum_up<'a>(&self, of_job: impl Fn(usize) -> Option<&'a Exact>) -> Vec<Exact> {
+        let mut sums: Vec<Exact> = self.nodes.iter().map(|_| self.dims.zero()).collect();
         for (number, node) in self.nodes.iter().enumerate().rev() {
-            let Some(mut own) = asked.get(number).cloned() else {
+            let Some(mut own) = sums.get(number).cloned() else {
                 continue;
             };
-            for job in node.jobs.iter().filter_map(|job| self.jobs.get(*job)) {
-                add(&mut own, &job.requested);
-            }
-            if let Some(above) = node.place.and_then(|place| asked.get_mut(place.node)) {
+            node.jobs
+                .iter()
+                .filter_map(|job| of_job(*job))
+                .for_each(|amounts| add(&mut own, amounts));
+            if let Some(above) = node.place.and_then(|place| sums.get_mut(place.node)) {
                 add(above, &own);
             }
-            if let Some(entry) = asked.get_mut(number) {
+            if let Some(entry) = sums.get_mut(number) {
                 *entry = own;
             }
         }
+        sums
+    }
+
+    /// What each node is entitled to: what its parent is, shared out by weight, but to none more than the dominant share
+    /// of all that it asks for.
+    fn share_out(&mut self) {
+        let asked = self.sum_up(|job| self.jobs.get(job).map(|job| &job.requested));
         let wanted: Vec<f64> = asked.iter().map(|asked| self.dims.share(&floats(asked))).collect();
         for number in 0..self.nodes.len() {
             let Some(node) = self.nodes.get(number) else { continue };

@@ -147,6 +147,22 @@ impl Dims {
         share(amounts, &self.divisors)
     }
 
+    /// Position of the resource of which amounts are the largest part; `None`: they are nothing that the cluster has.
+    pub(super) fn largest(&self, amounts: &Exact) -> Option<usize> {
+        let amounts = floats(amounts);
+        let most = self.share(&amounts);
+        let at = amounts
+            .iter()
+            .zip(&self.divisors)
+            .position(|(amount, divisor)| amount / divisor == most);
+        at.filter(|_| most > 0.0)
+    }
+
+    /// The part of one resource that amounts are.
+    pub(super) fn part(&self, amounts: &Exact, at: usize) -> Option<f64> {
+        Some(*amounts.get(at)? as f64 / self.divisors.get(at)?)
+    }
+
     /// The dominant share of exact amounts.
     pub(super) fn exact_share(&self, amounts: &Exact) -> f64 {
         self.share(&floats(amounts))

@@ -36,7 +36,7 @@ impl Drf {
             Compatibility::Upstream => self.preempt_upstream(job, preemptor, candidates),
             Compatibility::Corrected => {
                 let asking = self.asking(job, preemptor)?;
-                let judge = |trial: &Trial, candidate: usize| self.preempts(trial, job, candidate);
+                let judge = |trial: &Trial, other: usize, _: &TaskRecord| self.preempts(trial, job, other);
                 Ok(asking.judge_each(candidates, judge))
             }
         }
@@ -46,8 +46,9 @@ impl Drf {
     ///
     /// Under `upstream` a candidate goes if the preemptor's queue still comes before the candidate's once the two
     /// changed places; each is judged alone. Under `corrected` a candidate goes if, from where the two paths part, the
-    /// preemptor's queue and all above it stay within what they deserve and the candidate's keep what they deserve,
-    /// all earlier victims gone.
+    /// preemptor's queue and all above it stay within what they deserve, and the candidate's keep what they deserve, all
+    /// earlier victims gone. What counts is what they hold, as it is, of the resource of which the task is the largest
+    /// part: rescaled shares would shield a node whose children hold unequal amounts.
     ///
     /// # Errors
     /// As [`Self::preempt`].
@@ -62,7 +63,10 @@ impl Drf {
             Compatibility::Upstream => self.reclaim_upstream(job, preemptor, candidates).map(Some),
             Compatibility::Corrected => {
                 let asking = self.asking(job, preemptor)?;
-                let judge = |trial: &Trial, candidate: usize| self.reclaims(trial, job, candidate);
+                let wanted = self.largest(preemptor);
+                let judge = |trial: &Trial, other: usize, candidate: &TaskRecord| {
+                    self.reclaims(trial, (job, wanted), (other, self.largest(candidate)))
+                };
                 Ok(Some(asking.judge_each(candidates, judge)))
             }
         }
@@ -186,9 +190,7 @@ impl Drf {
             };
             tree.set_leaf(&self.shape, place, asking);
         }
-        if let Some(entry) = moved.accounts.get_mut(job) {
-            *entry = account;
-        }
+        moved.put_account(job, account);
         Ok(Trial { moved })
     }
 
@@ -207,32 +209,35 @@ impl Drf {
         stays_behind(share(job), share(candidate))
     }
 
-    /// The rule of reclaim under `corrected`, with the candidate gone.
-    fn reclaims(&self, trial: &Trial, job: usize, candidate: usize) -> bool {
-        let (Ok(Some(own)), Ok(Some(other))) = (self.queue_of(job), self.queue_of(candidate)) else {
+    /// The resource of which a task's requests are the largest part.
+    fn largest(&self, task: &TaskRecord) -> Option<usize> {
+        self.shape.dims.largest(&self.shape.dims.place(&task.requests).0)
+    }
+
+    /// The rule of reclaim under `corrected`, with the candidate gone. Jobs come with the resource that counts.
+    fn reclaims(
+        &self,
+        trial: &Trial,
+        (job, wanted): (usize, Option<usize>),
+        (other, given): (usize, Option<usize>),
+    ) -> bool {
+        let (Ok(Some(own)), Ok(Some(other))) = (self.queue_of(job), self.queue_of(other)) else {
             return false;
         };
-        let common = own
-            .nodes
-            .iter()
-            .zip(&other.nodes)
-            .take_while(|(own, other)| own == other)
-            .count();
+        let both = own.nodes.iter().zip(&other.nodes);
+        let common = both.take_while(|(own, other)| own == other).count();
         let (Some(own), Some(other)) = (own.nodes.get(common..), other.nodes.get(common..)) else {
             return false;
         };
-        let has = |number: usize| {
-            let node = self.shape.nodes.get(number)?;
-            let (_, share) = trial.moved.tree.as_ref()?.rank(node.place?)?;
-            Some((share, node.deserved))
+        let has = |number: usize, resource: Option<usize>| {
+            let part = self.shape.dims.part(trial.moved.below.get(number)?, resource?)?;
+            Some((part, self.shape.nodes.get(number)?.deserved))
         };
-        let within = own
-            .iter()
-            .all(|node| has(*node).is_some_and(|(share, deserved)| share <= deserved * (1.0 + DESERVED_DELTA)));
-        let keeps = other
-            .iter()
-            .all(|node| has(*node).is_some_and(|(share, deserved)| share >= deserved * (1.0 - DESERVED_DELTA)));
-        !own.is_empty() && !other.is_empty() && within && keeps
+        let within =
+            |node: &usize| has(*node, wanted).is_none_or(|(part, deserved)| part <= deserved * (1.0 + DESERVED_DELTA));
+        let keeps =
+            |node: &usize| has(*node, given).is_some_and(|(part, deserved)| part >= deserved * (1.0 - DESERVED_DELTA));
+        !own.is_empty() && !other.is_empty() && own.iter().all(within) && other.iter().all(keeps)
     }
 }
 
@@ -244,7 +249,11 @@ struct Trial {
 impl Trial {
     /// Judges candidates in order; those that go are gone when the next is judged. One that its job does not hold, or of
     /// which nothing is left since it stood here before, is spared.
-    fn judge_each(mut self, candidates: &[&TaskRecord], judge: impl Fn(&Self, usize) -> bool) -> Vec<bool> {
+    fn judge_each(
+        mut self,
+        candidates: &[&TaskRecord],
+        judge: impl Fn(&Self, usize, &TaskRecord) -> bool,
+    ) -> Vec<bool> {
         let mut gone: Vec<&str> = Vec::new();
         let judged = candidates.iter().map(|candidate| {
             let named = !candidate.name.is_empty();
@@ -257,7 +266,7 @@ impl Trial {
             let Some(trial) = self.without(candidate) else {
                 return false;
             };
-            let goes = judge(&trial, job);
+            let goes = judge(&trial, job, candidate);
             if goes {
                 self = trial;
                 if named {

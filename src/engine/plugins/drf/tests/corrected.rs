@@ -335,6 +335,34 @@ fn guarantee(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> f64 {
         .product()
 }
 
+/// A random tree of one or two levels: weights by path, and the paths of its queues.
+fn tree(numbers: &mut Numbers) -> (BTreeMap<Vec<usize>, f64>, Vec<Vec<usize>>) {
+    let (mut weights, mut paths) = (BTreeMap::new(), Vec::new());
+    for top in 0..2 + numbers.below(3) {
+        weights.insert(vec![top], numbers.of(&[0.5, 1.0, 2.0]));
+        let below = numbers.below(3);
+        if below == 0 {
+            paths.push(vec![top]);
+            continue;
+        }
+        for sub in 0..=below {
+            weights.insert(vec![top, sub], numbers.of(&[1.0, 2.0, 3.0]));
+            paths.push(vec![top, sub]);
+        }
+    }
+    (weights, paths)
+}
+
+/// A path and its weights as annotations say them.
+fn written(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> (String, String) {
+    let (mut names, mut written) = ("root".to_owned(), "1".to_owned());
+    for depth in 1..=path.len() {
+        names = format!("{names}/{}", path[depth - 1]);
+        written = format!("{written}/{}", weights[&path[..depth]]);
+    }
+    (names, written)
+}
+
 /// A group: its path, what a task of it requests, and how many tasks it has.
 type Leaf = (Vec<usize>, (i64, i64, i64), usize);
 
@@ -349,28 +377,14 @@ proptest! {
     fn groups_get_what_their_weights_promise(seed in any::<u64>()) {
         let mut numbers = Numbers::new(seed);
         let mut view = one_node(UNITS * 1_000, 0, 100_000, UNITS * 1_000);
-        let mut weights: BTreeMap<Vec<usize>, f64> = BTreeMap::new();
+        let (weights, paths) = tree(&mut numbers);
         let mut leaves: Vec<Leaf> = Vec::new();
-        for top in 0..2 + numbers.below(3) {
-            weights.insert(vec![top], numbers.of(&[0.5, 1.0, 2.0]));
-            let below = numbers.below(3);
-            let paths: Vec<Vec<usize>> = if below < 1 { vec![vec![top]] } else { (0..=below).map(|sub| vec![top, sub]).collect() };
-            for path in paths {
-                if path.len() > 1 {
-                    weights.insert(path.clone(), numbers.of(&[1.0, 2.0, 3.0]));
-                }
-                let requests = numbers.of(&[CPU, GPU, (1_000, 0, 1_000)]);
-                let count = numbers.of(&[3, 30, 300]);
-                leaves.push((path, requests, count));
-            }
-        }
-        for (path, requests, count) in &leaves {
-            let (mut names, mut written) = ("root".to_owned(), "1".to_owned());
-            for depth in 1..=path.len() {
-                names = format!("{names}/{}", path[depth - 1]);
-                written = format!("{written}/{}", weights[&path[..depth]]);
-            }
-            put_group(&mut view, &names, &written, *requests, *count);
+        for path in paths {
+            let requests = numbers.of(&[CPU, GPU, (1_000, 0, 1_000)]);
+            let count = numbers.of(&[3, 30, 300]);
+            let (names, written) = written(&path, &weights);
+            put_group(&mut view, &names, &written, requests, count);
+            leaves.push((path, requests, count));
         }
         let mut cycle = cycle(view);
         let counts = serve(&mut cycle);
@@ -384,4 +398,60 @@ proptest! {
             );
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// In a full cluster of equal tasks, reclaiming as long as anybody may ends with everybody near what they deserve,
+    /// whatever they held before, and it does end.
+    #[test]
+    fn reclaim_brings_everybody_what_they_deserve(seed in any::<u64>()) {
+        const TASKS: usize = 24;
+        let mut numbers = Numbers::new(seed);
+        let mut view = one_node(i64::try_from(TASKS).unwrap() * 1_000, 0, 100_000, 0);
+        let (weights, paths) = tree(&mut numbers);
+        let mut jobs = Vec::new();
+        for path in &paths {
+            let (names, written) = written(path, &weights);
+            put_group(&mut view, &names, &written, CPU, 2 * TASKS);
+            jobs.push(format!("ns/{}", names.replace('/', "-")));
+        }
+        for _ in 0..TASKS {
+            let job = numbers.below(jobs.len());
+            put_tasks(&mut view, &jobs[job], TaskStatus::Running, CPU, 1);
+        }
+        let mut cycle = cycle(view);
+        let mut rounds = 0;
+        while let Some((taken, given)) = jobs.iter().find_map(|job| reclaimed(&cycle, job)) {
+            let (node, card) = ("n".into(), Arc::default());
+            cycle.apply(&[Change::Evict(taken), Change::Allocate(Placement { task: given, node, card })]).unwrap();
+            rounds += 1;
+            prop_assert!(rounds <= TASKS, "{weights:?} go round in circles");
+        }
+        for (path, job) in paths.iter().zip(&jobs) {
+            let own = held(&cycle, job).len();
+            let promised = guarantee(path, &weights) * TASKS as f64;
+            prop_assert!(own as f64 >= promised - 4.0, "{path:?} of {weights:?} holds {own}, deserves {promised}");
+        }
+    }
+}
+
+fn held(cycle: &Cycle, job: &str) -> Vec<Arc<str>> {
+    let tasks = cycle.view().tasks().iter();
+    let own = tasks.filter(|(_, task)| *task.record.job == *job && task.record.status.is_allocated());
+    own.map(|(name, _)| Arc::clone(name)).collect()
+}
+
+/// A task that a waiting one of this job may have, and that one.
+fn reclaimed(cycle: &Cycle, job: &str) -> Option<(Arc<str>, Arc<str>)> {
+    let view = cycle.view();
+    let all = || view.tasks().iter().map(|(_, task)| &task.record);
+    let waiting = all().find(|task| *task.job == *job && task.status == TaskStatus::Pending)?;
+    let candidates: Vec<&TaskRecord> = all()
+        .filter(|task| *task.job != *job && task.status.is_allocated())
+        .collect();
+    let goes = drf(cycle).reclaim(waiting, &candidates).unwrap().unwrap();
+    let taken = candidates.iter().zip(goes).find(|(_, goes)| *goes)?.0;
+    Some((Arc::clone(&taken.name), Arc::clone(&waiting.name)))
 }
