@@ -104,11 +104,12 @@ fn the_server_tells_what_it_is() {
         plugins.is_sorted() && plugins.contains(&"binpack") && plugins.contains(&"resource-strategy-fit"),
         "{plugins:?}"
     );
-    assert!(
-        info.plugins
-            .iter()
-            .all(|plugin| plugin.families.contains(&"score".to_owned()))
-    );
+    let families = |name: &str| {
+        let plugin = info.plugins.iter().find(|plugin| plugin.name == name);
+        plugin.map(|plugin| plugin.families.clone()).unwrap_or_default()
+    };
+    assert_eq!(families("resource-strategy-fit"), ["filter", "score"]);
+    assert_eq!(families("drf"), ["order", "victims"]);
     assert!(info.limits.iter().all(|limit| limit.value > 0) && info.limits.len() > 10);
     assert_eq!(info.sources, []);
 }
@@ -124,11 +125,6 @@ fn rpcs_of_later_work_say_so() {
     let later = [
         ("Place", code(wire.place(pb::PlaceRequest::default()))),
         ("Admit", code(wire.admit(pb::AdmitRequest::default()))),
-        ("Order", code(wire.order(pb::OrderRequest::default()))),
-        (
-            "SelectVictims",
-            code(wire.select_victims(pb::SelectVictimsRequest::default())),
-        ),
         (
             "CommitSession",
             code(wire.commit_session(pb::CommitSessionRequest::default())),
