@@ -1,4 +1,9 @@
 //! What an event costs in a tree of queues, and what an order of queues costs.
+#![expect(
+    clippy::expect_used,
+    clippy::too_many_lines,
+    reason = "a bench that cannot ask has nothing to measure"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;

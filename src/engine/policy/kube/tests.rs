@@ -264,7 +264,8 @@ fn floods_are_refused_quickly_and_idle_documents_are_pointed_out() {
     let many = "{name: X}, ".repeat(2_000);
     let findings = read(&profile(&format!("plugins: {{multiPoint: {{enabled: [{many}]}}}}"))).unwrap_err();
     assert_eq!(findings[0].code, code::YAML_LIMIT);
-    let unknown: String = (0..20_000).map(|n| format!("parallelismm{n}: 1\n")).collect();
+    let unknown: Vec<String> = (0..20_000).map(|n| format!("parallelismm{n}: 1\n")).collect();
+    let unknown = unknown.concat();
     assert!(read(&format!("{HEAD}{unknown}")).is_err());
     let idle = read(HEAD).unwrap();
     assert_eq!(idle.report.findings[0].code, code::PROFILE);
