@@ -80,7 +80,7 @@ impl Default for Limits {
             stored_outcomes: 64,
             sessions: 256,
             session_changes: 1_000_000,
-            session_savepoints: 4_096,
+            session_savepoints: 256,
             session_lease: Duration::from_secs(30),
             session_lease_max: Duration::from_mins(5),
             session_age: Duration::from_mins(10),
