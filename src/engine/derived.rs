@@ -67,6 +67,16 @@ impl DerivedSet {
         derived.downcast_ref()
     }
 
+    /// Changes a plugin's derived state, if it keeps one and it is a `T`.
+    pub fn change<T: Derived, R>(&mut self, plugin: &str, change: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let (_, derived) = self.entries.iter_mut().find(|(name, _)| **name == *plugin)?;
+        if Arc::get_mut(derived).is_none() {
+            *derived = derived.copy();
+        }
+        let own: &mut dyn Any = Arc::get_mut(derived)?;
+        own.downcast_mut().map(change)
+    }
+
     /// True if a plugin keeps some.
     pub fn contains(&self, plugin: &str) -> bool {
         self.entries.iter().any(|(name, _)| **name == *plugin)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::derived::{Derived, DerivedSet};
 use super::model::resource_name::ResourceKind;
-use super::model::{CHUNK, Chunk, Mask, Problem, TaskClass, TaskRecord, View};
+use super::model::{CHUNK, Chunk, JobRecord, Mask, Problem, TaskClass, TaskRecord, View};
 use super::policy::{Arguments, Compatibility, Report, Switches, Value};
 
 /// Scores of the nodes of one chunk.
@@ -63,6 +63,45 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
+    /// Says whether a job may be enqueued, and with `keep` keeps back what a permitted one needs; `None`: it abstains.
+    ///
+    /// # Errors
+    /// The job cannot be judged.
+    fn admit_job(
+        &self,
+        derived: &mut DerivedSet,
+        view: &View,
+        job: &JobRecord,
+        keep: bool,
+    ) -> Result<Option<Opinion>, Problem> {
+        let _ = (derived, view, job, keep);
+        Ok(None)
+    }
+
+    /// Says whether a task of a queue may be allocated; `None`: it abstains.
+    ///
+    /// # Errors
+    /// The task cannot be judged.
+    fn admit_task(
+        &self,
+        derived: &DerivedSet,
+        view: &View,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> Result<Option<Opinion>, Problem> {
+        let _ = (derived, view, queue, task);
+        Ok(None)
+    }
+
+    /// Ends what was kept back for jobs that were not enqueued.
+    ///
+    /// # Errors
+    /// It cannot be taken back.
+    fn end_tentative(&self, derived: &mut DerivedSet) -> Result<(), Problem> {
+        let _ = derived;
+        Ok(())
+    }
+
     /// For each candidate, whether it may go; `None`: it abstains.
     ///
     /// # Errors
@@ -71,6 +110,17 @@ pub trait Plugin: Debug + Send + Sync {
         let _ = question;
         Ok(None)
     }
+}
+
+/// What one plugin says to a job or a task that asks to be admitted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Opinion {
+    /// Why not, with figures; empty: permitted.
+    pub reasons: Vec<(Reason, Vec<Figure>)>,
+    /// For a task: the cards that would do, best first, and how many such tasks its queue still admits on each.
+    pub cards: Vec<(Arc<str>, u64)>,
+    /// For a task: how many of its like its queue still admits; `None`: without limit.
+    pub headroom: Option<u64>,
 }
 
 /// A key of one job or queue: values compare one by one. Or why there is none.
@@ -116,6 +166,8 @@ pub struct Hooks {
     pub order: bool,
     /// Takes part in `SelectVictims`.
     pub victims: bool,
+    /// Takes part in Admit.
+    pub admit: bool,
 }
 
 /// A plugin's score for one task class.
@@ -218,7 +270,7 @@ pub struct PluginDef {
     pub job_annotations: &'static [&'static str],
     /// Annotations of queues that it reads.
     pub queue_annotations: &'static [&'static str],
-    /// Labels of nodes that it reads; a trailing `*` means any that begins so.
+    /// Labels of nodes that it reads; a trailing `*` means any that begins so, a leading one any that ends so.
     pub node_labels: &'static [&'static str],
     /// Compiles its arguments. Faults go to the report; with a fault among them the result is not used.
     pub compile: fn(&Arguments, Compatibility, &mut Report) -> Arc<dyn Plugin>,

@@ -6,11 +6,14 @@ use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
 use crate::engine::decide::{self, Question};
-use crate::engine::plugins;
+use crate::engine::derived::DerivedSet;
+use crate::engine::model::View;
+use crate::engine::{PolicyInForce, plugins};
 use crate::state::{OpenSession, SessionGround};
 
 use super::Edge;
 use super::convert;
+use super::convert::admit::{self, AdmitCall, Mode};
 use super::convert::answer::{self, ScoreShape};
 use super::convert::batch::{SharedNames, batch, outcome, problems};
 use super::convert::ground::{self, Ground};
@@ -79,8 +82,8 @@ impl DecisionService for Decisions {
         Err(Failure::unserved("Place").into())
     }
 
-    async fn admit(&self, _: Request<pb::AdmitRequest>) -> Result<Response<pb::AdmitResponse>, Status> {
-        Err(Failure::unserved("Admit").into())
+    async fn admit(&self, rpc: Request<pb::AdmitRequest>) -> Result<Response<pb::AdmitResponse>, Status> {
+        Ok(Response::new(self.admissions(rpc).await?))
     }
 
     async fn order(&self, rpc: Request<pb::OrderRequest>) -> Result<Response<pb::OrderResponse>, Status> {
@@ -145,6 +148,35 @@ impl Decisions {
         let edge = Arc::clone(&self.0);
         let answer = move |_: &Stop| answer(&edge, &standing).map_err(|failure| standing.fail(&edge, failure));
         self.0.work.questions.pass(answer).await
+    }
+
+    async fn admissions(&self, rpc: Request<pb::AdmitRequest>) -> Result<pb::AdmitResponse, Failure> {
+        let (metadata, _, mut request) = rpc.into_parts();
+        let ground = request.ground.take();
+        let call = AdmitCall::read(request, &self.0.declared.limits)?;
+        if call.mode == Mode::Check {
+            let standing = self.0.stand(ground, &metadata).await?;
+            return self
+                .heavily(standing, move |edge, standing| check(edge, standing, call))
+                .await;
+        }
+        let (ground, _) = ground::ground(ground, &self.0.declared.limits)?;
+        let Ground::Session(step) = ground else {
+            let message = "mode: TENTATIVE counts in a session, and the question stands on none";
+            return Err(Failure::invalid("TENTATIVE_WITHOUT_SESSION", message));
+        };
+        let edge = Arc::clone(&self.0);
+        let ask = move |view: &View, policy: &PolicyInForce, derived: &mut DerivedSet| {
+            let question = call.question(view, &edge.declared);
+            let items = decide::admit(view, &policy.policy, derived, &question)?;
+            Ok(admit::answer(&items))
+        };
+        let (standing, answer) = self.0.ask_session(step, ask).await?;
+        Ok(pb::AdmitResponse {
+            stamp: Some(standing.stamp(&self.0, Encoding::Names)),
+            answer: Some(pb::AdmitAnswer::clone(&answer)),
+            durability: pb::Durability::Unspecified.into(),
+        })
     }
 
     async fn open(&self, rpc: Request<pb::OpenSessionRequest>) -> Result<pb::OpenSessionResponse, Failure> {
@@ -261,6 +293,17 @@ fn filter(
     Ok(pb::FilterResponse {
         stamp: Some(standing.stamp(edge, call.encoding)),
         answer: Some(answer),
+    })
+}
+
+fn check(edge: &Edge, standing: &Standing, call: AdmitCall) -> Result<pb::AdmitResponse, Failure> {
+    let question = call.question(standing.view(), &edge.declared);
+    let mut derived = standing.derived();
+    let items = decide::admit(standing.view(), &standing.policy.policy, &mut derived, &question)?;
+    Ok(pb::AdmitResponse {
+        stamp: Some(standing.stamp(edge, Encoding::Names)),
+        answer: Some(admit::answer(&items)),
+        durability: pb::Durability::Unspecified.into(),
     })
 }
 

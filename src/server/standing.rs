@@ -1,5 +1,6 @@
 //! From the ground that a question names to the state and the policy that it is answered from.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use super::convert::nodes::{Encoding, Nodes, Writer};
 use super::convert::{self, inline};
 use super::pb;
 use super::status::Failure;
+use super::work::Stop;
 
 /// Name of a policy that came with a question.
 const INLINE: &str = "inline";
@@ -199,6 +201,34 @@ fn effects(step: &Stepped, encoding: Encoding) -> pb::SessionEffects {
 }
 
 impl Edge {
+    /// Answers a question that changes its session: one more change, numbered after those that ride along.
+    pub(super) async fn ask_session<T: Any + Send + Sync>(
+        self: &Arc<Self>,
+        step: Step,
+        question: impl FnOnce(&View, &PolicyInForce, &mut DerivedSet) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<(Standing, Arc<T>), Failure> {
+        let edge = Arc::clone(self);
+        let name = step.session.clone();
+        let asked = move |_: &Stop| -> Result<(Stepped, Arc<T>), Failure> {
+            let Step {
+                session,
+                after,
+                changes,
+            } = step;
+            Ok(edge.state.ask(&session, after, &changes, question)?)
+        };
+        let answered = self.work.questions.pass(asked).await;
+        let (stepped, answer) = answered.map_err(|failure| self.say_how_far(&name, failure))?;
+        let standing = Standing {
+            policy: Arc::clone(&stepped.policy),
+            revision: stepped.revision,
+            held: Held::Session(Box::new(stepped)),
+            table: None,
+            warnings: Vec::new(),
+        };
+        Ok((standing, answer))
+    }
+
     /// Finds, waits for or builds what a question stands on. A failure says how far the session came, if it is about one.
     pub(super) async fn stand(
         self: &Arc<Self>,

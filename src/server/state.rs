@@ -80,6 +80,7 @@ impl StateService for StateRpc {
         let list = move || {
             let (nodes, next_page_token) = listing::nodes(
                 standing.view(),
+                &standing.derived(),
                 &Wanted::read(names, page, edge.declared.limits.page_records),
             );
             Ok(pb::ListNodesResponse {

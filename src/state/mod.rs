@@ -1,5 +1,6 @@
 //! Memory that changes: one writer applies everything, Worlds are published whole, readers never wait.
 
+mod asking;
 mod batch;
 mod clock;
 mod error;

@@ -1,8 +1,9 @@
 //! Sessions: private Views that one scheduler changes, with leases and a memory of how they ended.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -87,18 +88,23 @@ pub struct Stepped {
     _busy: Busy,
 }
 
+/// An answer to a question that changed the session, for whoever asks again.
+pub(super) type Recorded = Arc<dyn Any + Send + Sync>;
+
 #[derive(Debug)]
-struct Inner {
-    cycle: Cycle,
-    applied: u64,
+pub(super) struct Inner {
+    /// The answer to the last change, if that was a question.
+    pub(super) recorded: Option<Recorded>,
+    pub(super) cycle: Cycle,
+    pub(super) applied: u64,
 }
 
 #[derive(Debug)]
-struct Session {
+pub(super) struct Session {
     name: Arc<str>,
-    policy: Arc<PolicyInForce>,
+    pub(super) policy: Arc<PolicyInForce>,
     revision: Revision,
-    inner: ArcSwap<Inner>,
+    pub(super) inner: ArcSwap<Inner>,
     changing: Mutex<()>,
     opened: Duration,
     lease: Duration,
@@ -107,9 +113,37 @@ struct Session {
     under_way: AtomicU32,
 }
 
+impl Session {
+    /// One mutating question at a time.
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, ()>, StateError> {
+        match self.changing.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(StateError::Aborted {
+                applied: self.inner.load().applied,
+            }),
+        }
+    }
+}
+
+impl Stepped {
+    pub(super) fn at(inner: &Inner, busy: Busy, outcome: Outcome, repeated: bool) -> Self {
+        Self {
+            view: inner.cycle.view().clone(),
+            policy: Arc::clone(&busy.0.policy),
+            revision: busy.0.revision,
+            applied_through: inner.applied,
+            outcome,
+            repeated,
+            cycle: inner.cycle.clone(),
+            _busy: busy,
+        }
+    }
+}
+
 /// Counts a question under way; at its end the lease starts anew.
 #[derive(Debug)]
-struct Busy(Arc<Session>, Arc<dyn Clock>);
+pub(super) struct Busy(pub(super) Arc<Session>, Arc<dyn Clock>);
 
 impl Busy {
     fn new(session: Arc<Session>, clock: Arc<dyn Clock>) -> Self {
@@ -137,7 +171,7 @@ struct Tombstone {
 /// All sessions.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    limits: Limits,
+    pub(super) limits: Limits,
     clock: Arc<dyn Clock>,
     prefix: u64,
     next: AtomicU64,
@@ -185,7 +219,11 @@ impl Sessions {
             name: Arc::clone(&name),
             policy: Arc::clone(&policy),
             revision,
-            inner: ArcSwap::from_pointee(Inner { cycle, applied: 0 }),
+            inner: ArcSwap::from_pointee(Inner {
+                recorded: None,
+                cycle,
+                applied: 0,
+            }),
             changing: Mutex::new(()),
             opened: now,
             lease,
@@ -204,7 +242,7 @@ impl Sessions {
     }
 
     /// The session, if it has not ended.
-    fn find(&self, name: &str) -> Result<Busy, StateError> {
+    pub(super) fn find(&self, name: &str) -> Result<Busy, StateError> {
         let found = self
             .open
             .get(name)
@@ -302,16 +340,7 @@ impl Sessions {
         } else {
             self.change(&busy.0, after, changes, (&mut outcome, &mut repeated))?
         };
-        Ok(Stepped {
-            view: inner.cycle.view().clone(),
-            policy: Arc::clone(&busy.0.policy),
-            revision: busy.0.revision,
-            applied_through: inner.applied,
-            outcome,
-            repeated,
-            cycle: inner.cycle.clone(),
-            _busy: busy,
-        })
+        Ok(Stepped::at(&inner, busy, outcome, repeated))
     }
 
     fn change(
@@ -321,15 +350,7 @@ impl Sessions {
         changes: &[Change],
         (outcome, repeated): (&mut Outcome, &mut bool),
     ) -> Result<Arc<Inner>, StateError> {
-        let _changing = match session.changing.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return Err(StateError::Aborted {
-                    applied: session.inner.load().applied,
-                });
-            }
-        };
+        let _changing = session.lock()?;
         let inner = session.inner.load_full();
         let (applied, last) = (inner.applied, after.saturating_add(changes.len() as u64));
         if after > applied {
@@ -338,16 +359,40 @@ impl Sessions {
         if last < applied {
             return Err(StateError::SequenceMismatch { applied, wanted: last });
         }
-        if last > self.limits.session_changes {
-            let message = format!("session `{}` would have {last} changes", session.name);
-            return Err(StateError::Limit {
-                limit: "session_changes",
-                value: self.limits.session_changes,
-                message,
-            });
+        self.check_changes(session, last)?;
+        let cycle;
+        (cycle, *outcome, *repeated) = self.cycle_after(session, &inner, after, changes)?;
+        let next = Arc::new(Inner {
+            recorded: None,
+            cycle,
+            applied: last,
+        });
+        session.inner.store(Arc::clone(&next));
+        Ok(next)
+    }
+
+    pub(super) fn check_changes(&self, session: &Session, last: u64) -> Result<(), StateError> {
+        if last <= self.limits.session_changes {
+            return Ok(());
         }
-        let skip = usize::try_from(applied - after).unwrap_or(usize::MAX);
-        *repeated = skip > 0;
+        let message = format!("session `{}` would have {last} changes", session.name);
+        Err(StateError::Limit {
+            limit: "session_changes",
+            value: self.limits.session_changes,
+            message,
+        })
+    }
+
+    /// The cycle after those changes that are new, what they did, and whether some were not new.
+    pub(super) fn cycle_after(
+        &self,
+        session: &Session,
+        inner: &Inner,
+        after: u64,
+        changes: &[Change],
+    ) -> Result<(Cycle, Outcome, bool), StateError> {
+        let applied = inner.applied;
+        let skip = usize::try_from(applied.saturating_sub(after)).unwrap_or(usize::MAX);
         let new = changes.get(skip..).unwrap_or_default();
         // Those that the changes take back on their way are not counted off: nothing may grow beyond the bound meanwhile.
         let more = new
@@ -360,12 +405,10 @@ impl Sessions {
             return Err(limit("session_savepoints", self.limits.session_savepoints, message));
         }
         let mut cycle = inner.cycle.clone();
-        *outcome = cycle
+        let outcome = cycle
             .apply(new)
             .map_err(|problem| StateError::ChangeRefused { problem, applied })?;
-        let next = Arc::new(Inner { cycle, applied: last });
-        session.inner.store(Arc::clone(&next));
-        Ok(next)
+        Ok((cycle, outcome, skip > 0))
     }
 
     fn close(&self, name: &str) -> Result<u64, StateError> {

@@ -1,6 +1,7 @@
 //! All integration tests, in one crate.
 #![cfg(test)]
 
+mod capacity_card;
 mod command_line;
 mod edge;
 mod hostile;

@@ -200,6 +200,17 @@ impl Cycle {
         &self.state.derived
     }
 
+    /// Asks what changes what plugins keep beside the View; after an error everything is as it was.
+    ///
+    /// # Errors
+    /// The question's own.
+    pub fn ask<T, E>(&mut self, question: impl FnOnce(&View, &mut DerivedSet) -> Result<T, E>) -> Result<T, E> {
+        let mut derived = self.state.derived.clone();
+        let answer = question(&self.state.view, &mut derived)?;
+        self.state.derived = derived;
+        Ok(answer)
+    }
+
     /// A node's own copies of its tasks, by name: only in a cycle under `upstream` they can differ from the tasks.
     pub fn node_tasks(&self, node: &str) -> Vec<(Arc<str>, TaskStatus)> {
         let tasks = self.state.view.tasks().iter();

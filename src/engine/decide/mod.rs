@@ -1,5 +1,6 @@
 //! Decisions: each is a total function of a View, a policy and a question.
 
+mod admit;
 mod candidates;
 mod classes;
 mod filter;
@@ -17,6 +18,7 @@ mod tests;
 mod top;
 mod victims;
 
+pub use admit::{Admission, AdmitQuestion, Subject, admit};
 pub use filter::{filter, filter_until};
 pub use order::{OrderAnswer, OrderQuestion, PluginKeys, Rank, order};
 pub use question::{

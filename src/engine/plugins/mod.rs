@@ -16,6 +16,7 @@ use super::plugin::PluginDef;
 /// Every plugin that is served. The order of rows means nothing: order and weights come from the policy.
 pub const REGISTRY: &[PluginDef] = &[
     binpack::DEF,
+    capacity_card::DEF,
     drf::DEF,
     node_resources_fit_plus::DEF,
     resource_strategy_fit::DEF,

@@ -42,6 +42,8 @@ pub struct Registered {
     pub order: Option<Arc<dyn Plugin>>,
     /// Who says which tasks may have to go.
     pub victims: Option<Arc<dyn Plugin>>,
+    /// Who says which jobs and tasks are admitted.
+    pub admit: Option<Arc<dyn Plugin>>,
     /// See [`Hook::weight`].
     pub weight: i32,
 }
@@ -104,6 +106,8 @@ pub struct Policy {
     reclaimers: Vec<Vec<Hook>>,
     /// Of a `KubeSchedulerConfiguration`, by name. If there is only one, this policy is that one itself.
     profiles: Vec<(Arc<str>, Arc<Policy>)>,
+    enqueuers: Vec<Vec<Hook>>,
+    allocators: Vec<Vec<Hook>>,
 }
 
 /// How a document is compiled.
@@ -207,6 +211,7 @@ impl Policy {
                 score,
                 order: None,
                 victims: None,
+                admit: None,
                 weight,
             };
             policy.registered.insert(name, registered);
@@ -257,6 +262,8 @@ impl Policy {
         policy.queue_orders = policy.hooks(&spec, Switch::QueueOrder, |own| own.order.as_ref());
         policy.preempters = policy.tiers(&spec, Switch::Preemptable, |own| own.victims.as_ref());
         policy.reclaimers = policy.tiers(&spec, Switch::Reclaimable, |own| own.victims.as_ref());
+        policy.enqueuers = policy.tiers(&spec, Switch::JobEnqueued, |own| own.admit.as_ref());
+        policy.allocators = policy.tiers(&spec, Switch::Allocatable, |own| own.admit.as_ref());
         policy.spec = spec;
         policy
     }
@@ -273,6 +280,7 @@ impl Policy {
             order: None,
             victims: None,
             weight: 1,
+            admit: None,
         });
         let def = plugins::find(&spec.name)?;
         let none = Arguments::default();
@@ -285,6 +293,7 @@ impl Policy {
             (hooks.score, &mut registered.score),
             (hooks.order, &mut registered.order),
             (hooks.victims, &mut registered.victims),
+            (hooks.admit, &mut registered.admit),
         ];
         for (_, place) in places.into_iter().filter(|(has, _)| *has) {
             *place = Some(Arc::clone(&plugin));
@@ -356,11 +365,21 @@ impl Policy {
         }
     }
 
+    /// Plugins that vote on jobs, likewise.
+    pub fn enqueuers(&self) -> &[Vec<Hook>] {
+        &self.enqueuers
+    }
+
+    /// Plugins that check tasks, likewise.
+    pub fn allocators(&self) -> &[Vec<Hook>] {
+        &self.allocators
+    }
+
     /// True if a plugin stands in the document that may keep something beside a View.
     pub fn derives(&self) -> bool {
         self.registered
             .values()
-            .any(|own| own.order.is_some() || own.victims.is_some())
+            .any(|own| own.order.is_some() || own.victims.is_some() || own.admit.is_some())
     }
 
     /// What the plugins keep beside a View, whatever their switches say. Of a name that stands there twice, the first

@@ -117,7 +117,8 @@ fn rejection(rejection: &Rejection, writer: Writer<'_>, detail: Detail) -> pb::R
     }
 }
 
-fn reason(reason: &Reason) -> pb::Reason {
+/// A reason without its figures.
+pub(super) fn reason(reason: &Reason) -> pb::Reason {
     let Reason {
         plugin,
         code,
@@ -139,7 +140,8 @@ fn reason(reason: &Reason) -> pb::Reason {
     }
 }
 
-fn figure(figure: &Figure) -> pb::Figure {
+/// A figure.
+pub(super) fn figure(figure: &Figure) -> pb::Figure {
     let Figure { name, value, unit } = figure;
     pb::Figure {
         name: name.clone(),

@@ -69,8 +69,8 @@ pub fn page_size(size: u32, most: usize) -> usize {
 }
 
 /// A page of nodes.
-pub fn nodes(view: &View, wanted: &Wanted) -> (Vec<pb::NodeStatus>, String) {
-    let status = |(slot, entry): (Slot, &Arc<NodeEntry>)| node_status(slot, entry, view.resources());
+pub fn nodes(view: &View, derived: &DerivedSet, wanted: &Wanted) -> (Vec<pb::NodeStatus>, String) {
+    let status = |(slot, entry): (Slot, &Arc<NodeEntry>)| node_status(slot, entry, view.resources(), derived);
     if wanted.names.is_empty() {
         let by_name: BTreeMap<&str, (Slot, &Arc<NodeEntry>)> = view
             .nodes()
@@ -110,7 +110,7 @@ pub fn jobs(view: &View, derived: &DerivedSet, wanted: &Wanted) -> (Vec<pb::JobS
     let status = |stored: &Arc<Stored<JobRecord>>| pb::JobStatus {
         job: Some(job(&stored.record, view.resources())),
         source: stored.source.to_string(),
-        accounts: accounts::of_job(&stored.record.name, derived, view.resources()),
+        accounts: accounts::of_job(view, &stored.record, derived),
         invalid: faults(stored.invalid.as_ref()),
         allocated: allocated(&stored.record.name).unwrap_or_default(),
     };
@@ -133,7 +133,7 @@ fn faults(invalid: Option<&Arc<[Problem]>>) -> Vec<pb::Problem> {
     invalid.map(|found| problems(found)).unwrap_or_default()
 }
 
-fn node_status(slot: Slot, entry: &NodeEntry, resources: &ResourceTable) -> pb::NodeStatus {
+fn node_status(slot: Slot, entry: &NodeEntry, resources: &ResourceTable, derived: &DerivedSet) -> pb::NodeStatus {
     let ids: BTreeSet<ResourceId> = entry.resources().collect();
     let vector = |vector: Vector| {
         let amounts = ids.iter().filter_map(|id| Some((*id, entry.exact(*id, vector)?)));
@@ -145,7 +145,7 @@ fn node_status(slot: Slot, entry: &NodeEntry, resources: &ResourceTable) -> pb::
         used: vector(Vector::Used),
         releasing: vector(Vector::Releasing),
         pipelined: vector(Vector::Pipelined),
-        cards: Vec::new(),
+        cards: accounts::cards(&entry.record.name, resources, derived),
         invalid: faults(entry.invalid.as_ref()),
         slot,
     }

@@ -313,17 +313,22 @@ fn tasks(tasks: Vec<pb::Task>, view: &View, declared: &Declared) -> Result<(Task
     };
     let mut read = Vec::with_capacity(tasks.len());
     for task in tasks {
-        let task = if task.requests.is_some() {
-            sent(task, &mut reader)
-        } else {
-            stored(&task, view)
-        };
+        let task = self::task(task, view, &mut reader);
         read.push(task.map(|QuestionTask { task, warnings }| QuestionTask {
             task: share(task),
             warnings,
         }));
     }
     Ok((read, names.into_table()))
+}
+
+/// A task of a question: as it is sent, or the stored one. Fields of problems are relative to the task.
+pub(super) fn task(task: pb::Task, view: &View, reader: &mut Reader<'_>) -> Result<QuestionTask, Problem> {
+    if task.requests.is_some() {
+        sent(task, reader)
+    } else {
+        stored(&task, view)
+    }
 }
 
 /// A task as the question has it.

@@ -36,16 +36,19 @@ impl Declared {
     }
 }
 
-/// Names; a trailing `*` means any that begins so.
+/// Names; a trailing `*` means any that begins so, a leading one any that ends so.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patterns(Vec<&'static str>);
 
 impl Patterns {
     fn hold(&self, name: &str) -> bool {
-        self.0.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == *pattern,
-        })
+        self.0
+            .iter()
+            .any(|pattern| match (pattern.strip_suffix('*'), pattern.strip_prefix('*')) {
+                (Some(prefix), _) => name.starts_with(prefix),
+                (None, Some(suffix)) => name.ends_with(suffix),
+                (None, None) => name == *pattern,
+            })
     }
 }
 

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the lines are the report of `make vectors`")]
 
 mod binpack;
+mod capacity_card;
 mod cluster;
 mod config;
 mod drf;
@@ -99,6 +100,18 @@ type Check = fn(&mut Bench, &Value) -> Verdict;
 /// Families that are asked. The others are named.
 const FAMILIES: &[(&str, Check)] = &[
     ("binpack", binpack::check),
+    ("capacity-card-allocatable", capacity_card::check),
+    ("capacity-card-annotations", capacity_card::check),
+    ("capacity-card-check-scalar", capacity_card::check),
+    ("capacity-card-config", capacity_card::check),
+    ("capacity-card-cycle", capacity_card::check),
+    ("capacity-card-discovery", capacity_card::check),
+    ("capacity-card-enqueue", capacity_card::check),
+    ("capacity-card-events", capacity_card::check),
+    ("capacity-card-node-order", capacity_card::check),
+    ("capacity-card-queue-attrs", capacity_card::check),
+    ("capacity-card-queue-order", capacity_card::check),
+    ("capacity-card-task-request", capacity_card::check),
     ("drf", drf::check),
     ("hdrf", drf::check),
     ("noderesourcesfitplus", koordinator::check),

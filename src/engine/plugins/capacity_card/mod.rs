@@ -18,12 +18,10 @@ mod need;
 mod node_order;
 mod number;
 mod order;
+mod plugin;
 pub mod refusal;
 mod request;
 mod state;
-#[cfg(test)]
-#[cfg(feature = "server")]
-mod tests;
 mod votes;
 
 pub use account::{Account, Share};
@@ -37,8 +35,9 @@ pub use job::JobView;
 pub use limits::{Limits, Quota};
 pub use need::{Context, Demand, Need};
 pub use node_order::node_order;
+pub(super) use plugin::DEF;
 pub use request::{Pod, RequestError, task_request};
-pub use state::{CapacityState, Move};
+pub use state::{CapacityState, JobFigures, Move};
 pub use votes::Verdict;
 
 /// Its name in a policy.

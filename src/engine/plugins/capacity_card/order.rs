@@ -1,7 +1,7 @@
 //! The order of queues: larger priority first, then smaller share.
 
 use super::state::CapacityState;
-use crate::engine::model::{Problem, ProblemKind, View};
+use crate::engine::model::{Problem, ProblemKind};
 use crate::engine::policy::Compatibility;
 
 impl CapacityState {
@@ -9,8 +9,8 @@ impl CapacityState {
     ///
     /// # Errors
     /// The queue is not there.
-    pub fn order_key(&self, view: &View, queue: &str) -> Result<[f64; 2], Problem> {
-        let Some(stored) = view.queues().get(queue) else {
+    pub fn order_key(&self, queue: &str) -> Result<[f64; 2], Problem> {
+        let Some(stored) = self.opened.queues().get(queue) else {
             return Err(super::state::unknown(
                 "UNKNOWN_QUEUE",
                 format!("there is no queue `{queue}`"),
@@ -25,9 +25,14 @@ impl CapacityState {
     /// # Errors
     /// A queue is not there; or, under `upstream`, the reference panics: of two queues of equal priority one has no
     /// jobs.
-    pub fn compare(&self, view: &View, left: &str, right: &str) -> Result<i64, Problem> {
-        let ([_, left_share], [_, right_share]) = (self.order_key(view, left)?, self.order_key(view, right)?);
-        let priority = |queue| view.queues().get(queue).map_or(0, |stored| stored.record.priority);
+    pub fn compare(&self, left: &str, right: &str) -> Result<i64, Problem> {
+        let ([_, left_share], [_, right_share]) = (self.order_key(left)?, self.order_key(right)?);
+        let priority = |queue| {
+            self.opened
+                .queues()
+                .get(queue)
+                .map_or(0, |stored| stored.record.priority)
+        };
         if priority(left) != priority(right) {
             return Ok(i64::from(priority(right)) - i64::from(priority(left)));
         }

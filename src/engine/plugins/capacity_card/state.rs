@@ -7,7 +7,7 @@ use super::account::Account;
 use super::cards::Cards;
 use super::config::Config;
 use super::counts::Counts;
-use super::entry::JobEntry;
+use super::entry::{Contribution, JobEntry};
 use super::job::JobView;
 use super::limits::{Limits, Quota};
 use super::need::Need;
@@ -37,6 +37,21 @@ pub struct CapacityState {
     pub(super) held: Table<Option<Arc<Counts>>>,
     /// Under `corrected`: jobs whose permits end with the next vote, unless they are kept.
     pub(super) tentative: Arc<BTreeSet<Arc<str>>>,
+}
+
+/// A job in figures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobFigures {
+    /// Cards that it asks for.
+    pub card_request: Counts,
+    /// What its tasks hold.
+    pub allocated: Counts,
+    /// The least that it needs.
+    pub min_resources: Counts,
+    /// What its queue keeps back for it.
+    pub inqueue: Counts,
+    /// What it holds beyond the least.
+    pub elastic: Counts,
 }
 
 /// What happened to a task.
@@ -196,6 +211,35 @@ impl CapacityState {
     /// The figures of a job as they stand.
     pub fn job_view_now(&self, view: &View, job: &JobRecord) -> JobView {
         self.job_view(view, job, self.config.unlimited)
+    }
+
+    /// A job as listings show it.
+    pub fn job_figures(&self, view: &View, job: &JobRecord) -> JobFigures {
+        match self.compatibility {
+            Compatibility::Upstream => {
+                let figures = self.job_view_now(view, job);
+                JobFigures {
+                    inqueue: figures.inqueue(job),
+                    card_request: figures.card_request,
+                    allocated: figures.allocated,
+                    min_resources: figures.min_resources,
+                    elastic: figures.elastic,
+                }
+            }
+            Compatibility::Corrected => {
+                let entry = self.entry(view, job);
+                let Contribution { inqueue, elastic } = entry.contribution();
+                let mut card_request = Counts::clone(&entry.min);
+                (card_request.cpu, card_request.memory) = (0, 0);
+                JobFigures {
+                    card_request,
+                    allocated: entry.allocated.clone(),
+                    min_resources: Counts::clone(&entry.min),
+                    inqueue,
+                    elastic,
+                }
+            }
+        }
     }
 
     /// The tasks of a job.

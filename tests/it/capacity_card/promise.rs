@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::case::view;
-use crate::engine::plugins::capacity_card::{CapacityState, Config};
-use crate::engine::policy::Compatibility;
+use pumice::engine::plugins::capacity_card::{CapacityState, Config};
+use pumice::engine::policy::Compatibility;
 
 const CARDS: [&str; 3] = ["A", "B", "C"];
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::case::{counts, texts};
-use crate::engine::model::{JobRecord, Problem, ProblemKind, TaskRecord, View, text};
-use crate::engine::plugins::capacity_card::refusal::{Asker, QUEUE_NOT_OPEN};
-use crate::engine::plugins::capacity_card::{
+use pumice::engine::model::{JobRecord, Problem, ProblemKind, TaskRecord, View, text};
+use pumice::engine::plugins::capacity_card::refusal::{Asker, QUEUE_NOT_OPEN};
+use pumice::engine::plugins::capacity_card::{
     CapacityState, Counts, Move, Verdict, annotations, check_card, node_order,
 };
-use crate::engine::policy::Compatibility;
+use pumice::engine::policy::Compatibility;
 
 /// Names of tasks here are `namespace/job/task`, so that they differ; in messages they are `namespace/task`.
 fn short(name: &str) -> String {
@@ -41,7 +41,7 @@ fn events(verdict: &Verdict, object: &str, long: &str) -> Json {
     json!(events)
 }
 
-pub(super) fn run(step: &Json, view: &View, state: &mut CapacityState) -> Result<Json, Problem> {
+pub(super) fn run(step: &Json, view: &View, state: &mut CapacityState, weight: f64) -> Result<Json, Problem> {
     match step["op"].as_str().unwrap() {
         "enqueue" => enqueue(job(view, &step["job"]), view, state),
         "allocatable" => {
@@ -69,11 +69,11 @@ pub(super) fn run(step: &Json, view: &View, state: &mut CapacityState) -> Result
         "node_order" => {
             let name = text(&task(view, &step["task"]).annotations, annotations::NAME).unwrap_or_default();
             let node = state.cards().on_node(step["node"].as_str().unwrap());
-            Ok(json!({"score": node_order(name, node, state.config.weight)}))
+            Ok(json!({"score": node_order(name, node, weight)}))
         }
         "queue_order" => {
             let (left, right) = (step["left"].as_str().unwrap(), step["right"].as_str().unwrap());
-            let compare = state.compare(view, left, right)?;
+            let compare = state.compare(left, right)?;
             let first = if compare == 0 { left < right } else { compare < 0 };
             Ok(json!({"compare": compare, "session_left_first": first}))
         }

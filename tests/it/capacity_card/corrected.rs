@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::case::view;
-use crate::engine::model::{JobRecord, TaskRecord, View};
-use crate::engine::plugins::capacity_card::refusal::{
+use pumice::engine::model::{JobRecord, TaskRecord, View};
+use pumice::engine::plugins::capacity_card::refusal::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED,
 };
-use crate::engine::plugins::capacity_card::{CapacityState, Config, Move, Verdict};
-use crate::engine::policy::Compatibility;
+use pumice::engine::plugins::capacity_card::{CapacityState, Config, Move, Verdict};
+use pumice::engine::policy::Compatibility;
 
 /// A small world to ask.
 struct World {
@@ -363,7 +363,7 @@ fn s15_and_s16_nothing_panics() {
     let mut asked = world.open();
     asked.follow("j/t0", Move::Deallocate);
     assert_eq!(asked.held("A"), 0);
-    assert_eq!(asked.state.compare(&asked.view, "empty", "q"), Ok(0));
+    assert_eq!(asked.state.compare("empty", "q"), Ok(0));
 }
 
 #[test]

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::steps;
-use crate::engine::model::quantity::Quantity;
-use crate::engine::model::resource_name::amount;
-use crate::engine::model::{
+use pumice::engine::model::quantity::Quantity;
+use pumice::engine::model::resource_name::amount;
+use pumice::engine::model::{
     Amounts, JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, ResourceId, ResourceTable, Slot, Table,
     TaskRecord, TaskStatus, Texts, View,
 };
-use crate::engine::plugins::capacity_card::{CapacityState, Config, Counts, metrics};
-use crate::engine::policy::{Arguments, Compatibility, Mark, Node, Path, Report, Value};
+use pumice::engine::plugins::capacity_card::{CapacityState, Config, Counts, metrics};
+use pumice::engine::policy::{Arguments, Compatibility, Mark, Node, Path, Report, Value};
 
 pub(super) fn texts(map: &Json) -> Texts {
     let entries = map.as_object().into_iter().flatten();
@@ -137,7 +137,7 @@ fn task(resources: &mut ResourceTable, job: &JobRecord, task: &Json) -> TaskReco
 }
 
 /// The cluster of a case.
-pub(super) fn view(cluster: &Json) -> View {
+pub(crate) fn view(cluster: &Json) -> View {
     let mut resources = ResourceTable::default();
     let list = |field: &str| cluster[field].as_array().cloned().unwrap_or_default();
     let source = Arc::from("test");
@@ -203,7 +203,7 @@ pub(super) fn config(policy: &Json) -> Config {
 }
 
 /// Compares a case with what was recorded.
-pub(super) fn run(case: &Json) -> Result<(), String> {
+pub(crate) fn run(case: &Json) -> Result<(), String> {
     let expect = &case["expect"];
     let Some(any) = expect["any_of"].as_array() else {
         return run_against(case, expect);
@@ -226,7 +226,7 @@ fn run_against(case: &Json, expect: &Json) -> Result<(), String> {
         .zip(expect["steps"].as_array().into_iter().flatten())
         .enumerate()
     {
-        let got = steps::run(step, &view, &mut state);
+        let got = steps::run(step, &view, &mut state, config.weight);
         let fault = |got: &dyn std::fmt::Display| Err(format!("step {number} {step}: expected {expected}, got {got}"));
         match (expected.get("panic"), got) {
             (Some(_), Err(_)) => return Ok(()),
@@ -267,7 +267,7 @@ pub(super) fn counts(counts: &Counts) -> Json {
 
 fn discovery(view: &View, state: &CapacityState) -> Json {
     let cards = state.cards();
-    let node = |(name, node): (&Arc<str>, &crate::engine::plugins::capacity_card::NodeCards)| {
+    let node = |(name, node): (&Arc<str>, &pumice::engine::plugins::capacity_card::NodeCards)| {
         let own: BTreeMap<&str, Json> = node
             .cards
             .iter()
@@ -349,7 +349,7 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 /// Equal, a missing card being one of which there is nothing.
-fn same(expected: &Json, got: &Json) -> bool {
+pub(crate) fn same(expected: &Json, got: &Json) -> bool {
     match (expected, got) {
         (Json::Object(a), Json::Object(b)) => a.keys().chain(b.keys()).all(|key| match (a.get(key), b.get(key)) {
             (Some(a), Some(b)) => same(a, b),

@@ -1,0 +1,218 @@
+//! Admit: may this job be enqueued, may this task be allocated?
+
+use std::sync::Arc;
+
+use super::reduce_order::permits;
+use super::stages::named;
+use crate::engine::derived::DerivedSet;
+use crate::engine::model::{JobRecord, Problem, ProblemKind, TaskRecord, View};
+use crate::engine::plugin::{Figure, Opinion, Plugin, Reason, Resolution};
+use crate::engine::policy::{Hook, Policy};
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Subject {
+    /// A job, to be enqueued.
+    Job(Arc<JobRecord>),
+    /// A task, to be allocated.
+    Task(Arc<TaskRecord>),
+}
+
+/// Question of Admit.
+#[derive(Clone, Debug)]
+pub struct AdmitQuestion {
+    /// Judged in this order, each seeing the permits before it. An item that could not be read stands as its problem.
+    pub items: Vec<Result<Subject, Problem>>,
+    /// Ask these plugins only, each for itself; empty: the policy's tiers.
+    pub plugins: Vec<Arc<str>>,
+}
+
+/// Verdict on a job or a task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Admission {
+    /// It is admitted.
+    pub permitted: bool,
+    /// Why not, with figures, in the order plugin, code, resource.
+    pub reasons: Vec<(Reason, Vec<Figure>)>,
+    /// With plugins asked for: each one's vote, 1, 0 or −1.
+    pub votes: Vec<(Arc<str>, i64)>,
+    /// For a task: the cards that would do, best first, and how many such tasks its queue still admits on each.
+    pub cards: Vec<(Arc<str>, u64)>,
+    /// For a task: how many of its like its queue still admits; `None`: without limit.
+    pub headroom: Option<u64>,
+}
+
+/// Stands in reasons that no plugin gives.
+const STATE: &str = "queue-state";
+/// The queue's newest record was refused.
+const QUEUE_INVALID: &str = "QueueInvalid";
+
+/// Judges jobs and tasks. What permitted jobs need is kept back in `derived`; who only checks throws it away.
+///
+/// In the policy's tiers a vote against a job refuses it, a tier with a vote for it permits it without asking later
+/// ones, and without any vote it is permitted; a task must pass every plugin. With `plugins` each one's vote is given,
+/// too, and all count.
+///
+/// # Errors
+/// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
+pub fn admit(
+    view: &View,
+    policy: &Policy,
+    derived: &mut DerivedSet,
+    question: &AdmitQuestion,
+) -> Result<Vec<Result<Admission, Problem>>, Problem> {
+    let asked = if question.plugins.is_empty() {
+        Asked::Tiers(policy)
+    } else {
+        let each = named(policy, &question.plugins)?.into_iter();
+        Asked::Each(each.map(|plugin| (&plugin.name, plugin.admit.as_ref())).collect())
+    };
+    for plugin in asked.all() {
+        plugin.end_tentative(derived)?;
+    }
+    let judge = |item: &Result<Subject, Problem>| match item {
+        Err(problem) => Err(problem.clone()),
+        Ok(Subject::Job(job)) => asked.job(view, derived, job),
+        Ok(Subject::Task(task)) => asked.task(view, derived, task),
+    };
+    Ok(question.items.iter().map(judge).collect())
+}
+
+enum Asked<'p> {
+    Tiers(&'p Policy),
+    Each(Vec<(&'p Arc<str>, Option<&'p Arc<dyn Plugin>>)>),
+}
+
+impl<'p> Asked<'p> {
+    /// Every plugin once.
+    fn all(&self) -> Vec<&'p Arc<dyn Plugin>> {
+        match self {
+            Self::Each(each) => each.iter().filter_map(|(_, plugin)| *plugin).collect(),
+            Self::Tiers(policy) => {
+                let hooks = policy.enqueuers().iter().chain(policy.allocators()).flatten();
+                let mut all: Vec<&Hook> = Vec::new();
+                for hook in hooks {
+                    if all.iter().all(|known| known.name != hook.name) {
+                        all.push(hook);
+                    }
+                }
+                all.into_iter().map(|hook| &hook.plugin).collect()
+            }
+        }
+    }
+
+    fn job(&self, view: &View, derived: &mut DerivedSet, job: &JobRecord) -> Result<Admission, Problem> {
+        let mut admission = Admission::default();
+        refuse_invalid(view, &job.queue, &mut admission)?;
+        let closed = !admission.reasons.is_empty();
+        let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut Admission| {
+            let opinion = plugin.admit_job(derived, view, job, !closed)?;
+            Ok::<i64, Problem>(take(opinion, admission))
+        };
+        let permitted = match self {
+            Self::Tiers(policy) => {
+                let mut tiers = Vec::new();
+                for tier in policy.enqueuers() {
+                    let votes: Result<Vec<i64>, Problem> =
+                        tier.iter().map(|hook| ask(&hook.plugin, &mut admission)).collect();
+                    tiers.push(votes?);
+                    if !permits(tiers.clone()) || tiers.last().is_some_and(|votes| votes.contains(&1)) {
+                        break;
+                    }
+                }
+                permits(tiers)
+            }
+            Self::Each(each) => vote_each(each, &mut admission, &mut ask)?,
+        };
+        Ok(finish(admission, permitted && !closed))
+    }
+
+    fn task(&self, view: &View, derived: &DerivedSet, task: &TaskRecord) -> Result<Admission, Problem> {
+        let Some(job) = view.jobs().get(&task.job) else {
+            let message = format!("task `{}` has no job that is there: `{}`", task.name, task.job);
+            return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", "job", message));
+        };
+        let queue = &job.record.queue;
+        let mut admission = Admission::default();
+        refuse_invalid(view, queue, &mut admission)?;
+        let closed = !admission.reasons.is_empty();
+        let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut Admission| {
+            let opinion = plugin.admit_task(derived, view, queue, task)?;
+            Ok::<i64, Problem>(take(opinion, admission))
+        };
+        let permitted = match self {
+            Self::Tiers(policy) => {
+                let mut permitted = true;
+                for hook in policy.allocators().iter().flatten() {
+                    permitted &= ask(&hook.plugin, &mut admission)? >= 0;
+                }
+                permitted
+            }
+            Self::Each(each) => vote_each(each, &mut admission, &mut ask)?,
+        };
+        Ok(finish(admission, permitted && !closed))
+    }
+}
+
+type Ask<'a> = dyn FnMut(&Arc<dyn Plugin>, &mut Admission) -> Result<i64, Problem> + 'a;
+
+fn vote_each(
+    each: &[(&Arc<str>, Option<&Arc<dyn Plugin>>)],
+    admission: &mut Admission,
+    ask: &mut Ask<'_>,
+) -> Result<bool, Problem> {
+    let mut permitted = true;
+    for (name, plugin) in each {
+        let vote = plugin.map_or(Ok(0), |plugin| ask(plugin, admission))?;
+        permitted &= vote >= 0;
+        admission.votes.push((Arc::clone(name), vote));
+    }
+    Ok(permitted)
+}
+
+/// Takes an opinion in; its vote.
+fn take(opinion: Option<Opinion>, admission: &mut Admission) -> i64 {
+    let Some(opinion) = opinion else { return 0 };
+    let vote = if opinion.reasons.is_empty() { 1 } else { -1 };
+    admission.reasons.extend(opinion.reasons);
+    admission.cards.extend(opinion.cards);
+    admission.headroom = match (admission.headroom, opinion.headroom) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    vote
+}
+
+fn finish(mut admission: Admission, permitted: bool) -> Admission {
+    admission.permitted = permitted;
+    admission
+        .reasons
+        .sort_by(|(a, _), (b, _)| (&a.plugin, a.code, &a.resource).cmp(&(&b.plugin, b.code, &b.resource)));
+    if !permitted {
+        admission.cards.clear();
+        admission.headroom = admission.headroom.map(|_| 0);
+    }
+    admission
+}
+
+/// Nothing new is admitted to a queue whose newest record was refused.
+fn refuse_invalid(view: &View, queue: &str, admission: &mut Admission) -> Result<(), Problem> {
+    let Some(stored) = view.queues().get(queue) else {
+        let message = format!("there is no queue `{queue}`");
+        return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "queue", message));
+    };
+    if let Some(fault) = stored.invalid.as_ref().and_then(|faults| faults.first()) {
+        let reason = Reason {
+            plugin: Arc::from(STATE),
+            code: QUEUE_INVALID,
+            message: format!(
+                "the newest record of queue <{queue}> was refused: {}: {}",
+                fault.field, fault.message
+            ),
+            resolution: Resolution::Unresolvable,
+            resource: Arc::default(),
+        };
+        admission.reasons.push((reason, Vec::new()));
+    }
+    Ok(())
+}

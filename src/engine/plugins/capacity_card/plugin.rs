@@ -1,0 +1,216 @@
+//! `capacity-card` as it stands in a policy.
+
+use std::sync::Arc;
+
+use super::super::effective::map;
+use super::annotations::{NAME, OR, QUOTA, REQUEST, choice};
+use super::config::Config;
+use super::discovery::NodeCards;
+use super::node_order::node_order;
+use super::state::{CapacityState, Move};
+use super::votes::Verdict;
+use crate::engine::derived::{Derived, DerivedSet, Movement, TaskMove};
+use crate::engine::model::{
+    Amounts, CHUNK, Chunk, JobRecord, Problem, ProblemKind, ResourceTable, TaskClass, TaskRecord, Texts, View, text,
+};
+use crate::engine::plugin::{Hooks, Opinion, OrderKey, Plugin, PluginDef, Prepared, Scorer, Scores};
+use crate::engine::policy::{Arguments, Compatibility, Report, Switches, Value};
+
+/// Its row in the registry.
+pub(in super::super) const DEF: PluginDef = PluginDef {
+    name: super::PLUGIN,
+    families: &["admit", "order", "score"],
+    task_annotations: &[NAME],
+    job_annotations: &[REQUEST],
+    queue_annotations: &[QUOTA],
+    node_labels: &["*.product", "*.count", "*.memory", "*.replicas"],
+    compile,
+};
+
+/// The plugin, compiled.
+#[derive(Debug)]
+struct CapacityCard {
+    config: Config,
+    compatibility: Compatibility,
+}
+
+fn compile(arguments: &Arguments, compatibility: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
+    Arc::new(CapacityCard {
+        config: Config::read(arguments, report),
+        compatibility,
+    })
+}
+
+impl Plugin for CapacityCard {
+    fn hooks(&self) -> Hooks {
+        Hooks {
+            score: true,
+            order: true,
+            admit: true,
+            ..Hooks::default()
+        }
+    }
+
+    fn effective_arguments(&self) -> Value {
+        map(self.config.entries())
+    }
+
+    fn scorer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Scorer + 'a> {
+        let Some(name) = text(&class.annotations, NAME).filter(|name| name.contains(OR)) else {
+            return Ok(None);
+        };
+        let name = match self.compatibility {
+            Compatibility::Upstream => Arc::from(name),
+            Compatibility::Corrected => choice(name),
+        };
+        Ok(Some(Box::new(CardScorer {
+            name,
+            weight: self.config.weight,
+            compatibility: self.compatibility,
+            resources: view.resources(),
+        })))
+    }
+
+    fn derive(&self, view: &View, _: &Switches) -> Option<Arc<dyn Derived>> {
+        Some(Arc::new(CapacityState::of(view, self.config, self.compatibility)))
+    }
+
+    fn queue_keys(&self, derived: &DerivedSet, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let state: &CapacityState = derived.get(super::PLUGIN)?;
+        Some(
+            queues
+                .iter()
+                .map(|queue| state.order_key(queue).map(Vec::from))
+                .collect(),
+        )
+    }
+
+    fn admit_job(
+        &self,
+        derived: &mut DerivedSet,
+        view: &View,
+        job: &JobRecord,
+        keep: bool,
+    ) -> Result<Option<Opinion>, Problem> {
+        let verdict = {
+            let Some(state) = derived.get::<CapacityState>(super::PLUGIN) else {
+                return Err(not_derived());
+            };
+            state.vote_job(view, job)?
+        };
+        if keep && verdict.permitted() {
+            derived
+                .change(super::PLUGIN, |state: &mut CapacityState| {
+                    state.reserve(view, job, &verdict)
+                })
+                .unwrap_or_else(|| Err(not_derived()))?;
+        }
+        Ok(Some(opinion(verdict)))
+    }
+
+    fn admit_task(
+        &self,
+        derived: &DerivedSet,
+        view: &View,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> Result<Option<Opinion>, Problem> {
+        match derived.get::<CapacityState>(super::PLUGIN) {
+            Some(state) => state.vote_task(view, queue, task).map(|verdict| Some(opinion(verdict))),
+            None => Err(not_derived()),
+        }
+    }
+
+    fn end_tentative(&self, derived: &mut DerivedSet) -> Result<(), Problem> {
+        derived
+            .change(super::PLUGIN, CapacityState::end_tentative)
+            .unwrap_or_else(|| Err(not_derived()))
+    }
+}
+
+fn not_derived() -> Problem {
+    let message = "there is no state of `capacity-card` for this question";
+    Problem::new(ProblemKind::Unserved, "NOT_DERIVED", "", message)
+}
+
+fn opinion(verdict: Verdict) -> Opinion {
+    Opinion {
+        reasons: verdict
+            .refusals
+            .into_iter()
+            .map(|refusal| (refusal.reason, refusal.figures))
+            .collect(),
+        cards: verdict.cards,
+        headroom: verdict.headroom,
+    }
+}
+
+impl Derived for CapacityState {
+    fn follow(&mut self, view: &View, movement: &Movement<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        let node = |moved: &TaskMove<'_>| Arc::clone(&moved.after.node);
+        match movement {
+            Movement::Allocate(moved) => {
+                let step = Move::Allocate {
+                    node: &node(moved),
+                    card: moved.card,
+                };
+                CapacityState::follow(self, view, moved.after, step)?;
+            }
+            Movement::Pipeline(moved) => {
+                let step = Move::Pipeline {
+                    node: &node(moved),
+                    card: moved.card,
+                };
+                CapacityState::follow(self, view, moved.after, step)?;
+            }
+            Movement::Deallocate(moved) => {
+                CapacityState::follow(self, view, moved.before, Move::Deallocate)?;
+            }
+            Movement::Enqueue(job) => self.keep(job),
+        }
+        Ok(Vec::new())
+    }
+
+    fn copy(&self) -> Arc<dyn Derived> {
+        Arc::new(self.clone())
+    }
+}
+
+/// Scores nodes by the first acceptable card that they have.
+struct CardScorer<'a> {
+    name: Arc<str>,
+    weight: f64,
+    compatibility: Compatibility,
+    resources: &'a ResourceTable,
+}
+
+impl Scorer for CardScorer<'_> {
+    fn parts(&self) -> &[&'static str] {
+        &[""]
+    }
+
+    fn score(&self, chunk: &Chunk, parts: &mut [Scores]) {
+        let Some(scores) = parts.first_mut() else { return };
+        *scores = [0.0; CHUNK];
+        // Nodes of one pool have the same labels and the same amounts: each kind is looked into once.
+        let mut kinds: Vec<(&Texts, &Amounts, f64)> = Vec::new();
+        for offset in chunk.live().iter() {
+            let (Some(entry), Some(score)) = (chunk.entry(offset), scores.get_mut(offset)) else {
+                continue;
+            };
+            let record = &entry.record;
+            let known = kinds
+                .iter()
+                .find(|(labels, allocatable, _)| **labels == record.labels && **allocatable == record.allocatable);
+            *score = match known {
+                Some((_, _, score)) => *score,
+                None => {
+                    let cards = NodeCards::of(record, self.resources, self.compatibility);
+                    let own = node_order(&self.name, Some(&cards), self.weight);
+                    kinds.push((&record.labels, &record.allocatable, own));
+                    own
+                }
+            };
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Question and answer of Admit.
+
+use std::sync::Arc;
+
+use crate::engine::decide::{Admission, AdmitQuestion, Subject};
+use crate::engine::model::{JobRecord, Problem, ProblemKind, View};
+use crate::engine::plugin::{Figure, Reason};
+use crate::server::limits::EdgeLimits;
+use crate::server::pb;
+use crate::server::status::Failure;
+
+use super::amounts::QuestionNames;
+use super::answer;
+use super::batch::problem;
+use super::question::{plugins, task};
+use super::reader::{Declared, Reader};
+
+/// What a permit is to mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing is written.
+    Check,
+    /// It counts in the session.
+    Tentative,
+}
+
+/// A question of Admit, before its items are read: that takes the state that they stand on.
+#[derive(Debug)]
+pub struct AdmitCall {
+    /// What a permit is to mean.
+    pub mode: Mode,
+    items: Vec<pb::AdmitSubject>,
+    plugins: Vec<Arc<str>>,
+}
+
+impl AdmitCall {
+    /// Reads the question; its ground has been taken out before.
+    ///
+    /// # Errors
+    /// Something that belongs to no item is wrong, or is not served.
+    pub fn read(request: pb::AdmitRequest, limits: &EdgeLimits) -> Result<Self, Failure> {
+        let pb::AdmitRequest {
+            ground: _,
+            mode,
+            items,
+            plugins: names,
+            lease: _,
+        } = request;
+        let mode = match pb::AdmitMode::try_from(mode) {
+            Ok(pb::AdmitMode::Unspecified | pb::AdmitMode::Check) => Mode::Check,
+            Ok(pb::AdmitMode::Tentative) => Mode::Tentative,
+            Ok(pb::AdmitMode::Confirm) => return Err(Failure::unserved("Admit with mode CONFIRM")),
+            Err(_) => {
+                let message = format!("mode: {mode} is no value of this field");
+                return Err(Failure::invalid("INVALID_ENUM", message));
+            }
+        };
+        if items.len() > limits.tasks {
+            let message = format!("items: {} jobs and tasks", items.len());
+            return Err(Failure::limit("TOO_MANY_ITEMS", "tasks", limits.tasks, &message));
+        }
+        Ok(Self {
+            mode,
+            items,
+            plugins: plugins(names, limits.plugins)?,
+        })
+    }
+
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Reads the items. Fields of problems are relative to the question.
+    pub fn question(self, view: &View, declared: &Declared) -> AdmitQuestion {
+        let mut names = QuestionNames::new(view.resources(), declared.limits.question_resources);
+        let mut reader = Reader::new(&mut names, declared);
+        let mode = self.mode;
+        let items = self.items.into_iter().enumerate();
+        let items = items
+            .map(|(number, item)| {
+                let place = format!("items[{number}]");
+                subject(item, mode, view, &mut reader).map_err(|problem| problem.within(&place))
+            })
+            .collect();
+        AdmitQuestion {
+            items,
+            plugins: self.plugins,
+        }
+    }
+}
+
+fn subject(item: pb::AdmitSubject, mode: Mode, view: &View, reader: &mut Reader<'_>) -> Result<Subject, Problem> {
+    let invalid = |reason, field: &str, message: &str| Problem::new(ProblemKind::Invalid, reason, field, message);
+    match item.subject {
+        None => Err(invalid("SUBJECT_MISSING", "", "neither a job nor a task is given")),
+        Some(pb::admit_subject::Subject::Job(asked)) => job(asked, view, reader).map_err(|found| found.within("job")),
+        Some(pb::admit_subject::Subject::Task(_)) if mode != Mode::Check => Err(invalid(
+            "CHECK_ONLY",
+            "task",
+            "tasks are asked about with mode CHECK only",
+        )),
+        Some(pb::admit_subject::Subject::Task(asked)) => {
+            let asked = task(asked, view, reader).map_err(|found| found.within("task"))?;
+            Ok(Subject::Task(asked.task))
+        }
+    }
+}
+
+fn job(job: pb::Job, view: &View, reader: &mut Reader<'_>) -> Result<Subject, Problem> {
+    let only = pb::Job {
+        name: job.name.clone(),
+        uid: job.uid.clone(),
+        ..pb::Job::default()
+    };
+    if job != only {
+        let record = reader.job(job);
+        return match reader.take().problems.into_iter().next() {
+            Some(problem) => Err(problem),
+            None => Ok(Subject::Job(Arc::new(record))),
+        };
+    }
+    let missing =
+        |reason, field: &str, message: String| Err(Problem::new(ProblemKind::NotFound, reason, field, message));
+    let Some(stored) = view.jobs().get(&job.name) else {
+        let message = format!("there is no job `{}`, and nothing else says what it would be", job.name);
+        return missing("JOB_NOT_FOUND", "name", message);
+    };
+    let record: &JobRecord = &stored.record;
+    if !job.uid.is_empty() && !record.uid.is_empty() && *job.uid != *record.uid {
+        let message = format!(
+            "the job `{}` that is there is another incarnation, `{}`",
+            job.name, record.uid
+        );
+        return missing("UID_MISMATCH", "uid", message);
+    }
+    Ok(Subject::Job(Arc::new(record.clone())))
+}
+
+/// The answer of Admit.
+pub fn answer(items: &[Result<Admission, Problem>]) -> pb::AdmitAnswer {
+    let item = |(number, item): (usize, &Result<Admission, Problem>)| match item {
+        Ok(admission) => admitted(admission),
+        Err(found) => pb::Admission {
+            problem: Some(problem(&placed(found, number))),
+            ..pb::Admission::default()
+        },
+    };
+    pb::AdmitAnswer {
+        items: items.iter().enumerate().map(item).collect(),
+    }
+}
+
+/// Problems of the engine do not know their item yet.
+fn placed(found: &Problem, number: usize) -> Problem {
+    let place = format!("items[{number}]");
+    if found.field.starts_with(&place) {
+        return found.clone();
+    }
+    found.clone().within(&place)
+}
+
+fn admitted(admission: &Admission) -> pb::Admission {
+    let Admission {
+        permitted,
+        reasons,
+        votes,
+        cards,
+        headroom,
+    } = admission;
+    let reason = |(reason, figures): &(Reason, Vec<Figure>)| pb::Reason {
+        figures: figures.iter().map(answer::figure).collect(),
+        ..answer::reason(reason)
+    };
+    pb::Admission {
+        problem: None,
+        permitted: *permitted,
+        reasons: reasons.iter().map(reason).collect(),
+        votes: votes
+            .iter()
+            .map(|(plugin, vote)| pb::Vote {
+                plugin: plugin.to_string(),
+                vote: i32::try_from(*vote).unwrap_or(0),
+            })
+            .collect(),
+        cards: cards
+            .iter()
+            .map(|(card, headroom)| pb::CardChoice {
+                card: card.to_string(),
+                headroom: *headroom,
+            })
+            .collect(),
+        headroom: *headroom,
+        reserved: Vec::new(),
+    }
+}
