@@ -78,9 +78,12 @@ pub fn admit(
     Ok(question.items.iter().map(judge).collect())
 }
 
+/// A plugin asked for by name, and who answers for it.
+type Named<'p> = (&'p Arc<str>, Option<&'p Arc<dyn Plugin>>);
+
 enum Asked<'p> {
     Tiers(&'p Policy),
-    Each(Vec<(&'p Arc<str>, Option<&'p Arc<dyn Plugin>>)>),
+    Each(Vec<Named<'p>>),
 }
 
 impl<'p> Asked<'p> {
@@ -156,11 +159,7 @@ impl<'p> Asked<'p> {
 
 type Ask<'a> = dyn FnMut(&Arc<dyn Plugin>, &mut Admission) -> Result<i64, Problem> + 'a;
 
-fn vote_each(
-    each: &[(&Arc<str>, Option<&Arc<dyn Plugin>>)],
-    admission: &mut Admission,
-    ask: &mut Ask<'_>,
-) -> Result<bool, Problem> {
+fn vote_each(each: &[Named<'_>], admission: &mut Admission, ask: &mut Ask<'_>) -> Result<bool, Problem> {
     let mut permitted = true;
     for (name, plugin) in each {
         let vote = plugin.map_or(Ok(0), |plugin| ask(plugin, admission))?;

@@ -67,7 +67,7 @@ impl AdmitCall {
     }
 
     /// Number of items.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.items.len()
     }
 

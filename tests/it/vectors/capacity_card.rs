@@ -48,6 +48,43 @@ fn texts(map: &Value) -> BTreeMap<String, String> {
     entries.map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
+fn number(value: &Value) -> i32 {
+    i32::try_from(value.as_i64().unwrap_or(0)).unwrap()
+}
+
+/// An enum's value on the wire, from the recorded word.
+fn word(kind: &str, value: &Value) -> String {
+    format!("{kind}_{}", value.as_str().unwrap_or_default().to_uppercase())
+}
+
+fn queue(queue: &Value) -> pb::Queue {
+    let state = pb::QueueState::from_str_name(&word("QUEUE_STATE", &queue["state"]));
+    pb::Queue {
+        name: text(&queue["name"]),
+        annotations: texts(&queue["annotations"]),
+        priority: number(&queue["priority"]),
+        state: state.unwrap_or_default().into(),
+        parent: queue["parent"].as_str().unwrap_or_default().to_owned(),
+        capability: resources(&queue["capability"]),
+        deserved: resources(&queue["deserved"]),
+        guarantee: resources(&queue["guarantee"]),
+        ..pb::Queue::default()
+    }
+}
+
+fn job(job: &Value) -> pb::Job {
+    let phase = pb::JobPhase::from_str_name(&word("JOB_PHASE", &job["phase"]));
+    pb::Job {
+        name: text(&job["uid"]),
+        queue: text(&job["queue"]),
+        annotations: texts(&job["annotations"]),
+        phase: phase.unwrap_or_default().into(),
+        min_member: number(&job["min_member"]),
+        min_resources: resources(&job["min_resources"]),
+        ..pb::Job::default()
+    }
+}
+
 fn records(case: &Value) -> pb::Cluster {
     let view = case::view(&case["cluster"]);
     let list = |amounts: &pumice::engine::model::Amounts| pb::ResourceList {
@@ -61,8 +98,6 @@ fn records(case: &Value) -> pb::Cluster {
             .collect(),
     };
     let cluster = &case["cluster"];
-    let number = |value: &Value| i32::try_from(value.as_i64().unwrap_or(0)).unwrap();
-    let word = |kind: &str, value: &Value| format!("{kind}_{}", value.as_str().unwrap_or_default().to_uppercase());
     pb::Cluster {
         nodes: members(&cluster["nodes"])
             .iter()
@@ -73,36 +108,8 @@ fn records(case: &Value) -> pb::Cluster {
                 ..pb::Node::default()
             })
             .collect(),
-        queues: members(&cluster["queues"])
-            .iter()
-            .map(|queue| pb::Queue {
-                name: text(&queue["name"]),
-                annotations: texts(&queue["annotations"]),
-                priority: number(&queue["priority"]),
-                state: pb::QueueState::from_str_name(&word("QUEUE_STATE", &queue["state"]))
-                    .unwrap_or_default()
-                    .into(),
-                parent: queue["parent"].as_str().unwrap_or_default().to_owned(),
-                capability: resources(&queue["capability"]),
-                deserved: resources(&queue["deserved"]),
-                guarantee: resources(&queue["guarantee"]),
-                ..pb::Queue::default()
-            })
-            .collect(),
-        jobs: members(&cluster["jobs"])
-            .iter()
-            .map(|job| pb::Job {
-                name: text(&job["uid"]),
-                queue: text(&job["queue"]),
-                annotations: texts(&job["annotations"]),
-                phase: pb::JobPhase::from_str_name(&word("JOB_PHASE", &job["phase"]))
-                    .unwrap_or_default()
-                    .into(),
-                min_member: number(&job["min_member"]),
-                min_resources: resources(&job["min_resources"]),
-                ..pb::Job::default()
-            })
-            .collect(),
+        queues: members(&cluster["queues"]).iter().map(queue).collect(),
+        jobs: members(&cluster["jobs"]).iter().map(job).collect(),
         tasks: members(&cluster["jobs"])
             .iter()
             .flat_map(|job| members(&job["tasks"]).iter().map(move |task| (job, task)))

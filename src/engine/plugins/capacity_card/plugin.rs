@@ -202,14 +202,13 @@ impl Scorer for CardScorer<'_> {
             let known = kinds
                 .iter()
                 .find(|(labels, allocatable, _)| **labels == record.labels && **allocatable == record.allocatable);
-            *score = match known {
-                Some((_, _, score)) => *score,
-                None => {
-                    let cards = NodeCards::of(record, self.resources, self.compatibility);
-                    let own = node_order(&self.name, Some(&cards), self.weight);
-                    kinds.push((&record.labels, &record.allocatable, own));
-                    own
-                }
+            *score = if let Some((_, _, score)) = known {
+                *score
+            } else {
+                let cards = NodeCards::of(record, self.resources, self.compatibility);
+                let own = node_order(&self.name, Some(&cards), self.weight);
+                kinds.push((&record.labels, &record.allocatable, own));
+                own
             };
         }
     }
