@@ -122,9 +122,13 @@ fn code<T>(reply: Result<T, Status>) -> Code {
 fn rpcs_of_later_work_say_so() {
     let server = Server::start();
     let wire = &server.wire;
+    let confirm = pb::AdmitRequest {
+        mode: pb::AdmitMode::Confirm.into(),
+        ..Default::default()
+    };
     let later = [
         ("Place", code(wire.place(pb::PlaceRequest::default()))),
-        ("Admit", code(wire.admit(pb::AdmitRequest::default()))),
+        ("Admit, CONFIRM", code(wire.admit(confirm))),
         (
             "CommitSession",
             code(wire.commit_session(pb::CommitSessionRequest::default())),
