@@ -372,7 +372,8 @@ const UNITS: i64 = 240;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Each group gets its part of what its parent has, unless it asks for less; nobody starves.
+    /// The group guarantee: each gets its part of what its parent has, unless it asks for less. With it comes the sharing
+    /// incentive, no less than a static partition by weight would hold; and nobody starves.
     #[test]
     fn groups_get_what_their_weights_promise(seed in any::<u64>()) {
         let mut numbers = Numbers::new(seed);
@@ -392,6 +393,7 @@ proptest! {
             let name = path.iter().fold(String::new(), |name, part| name + "-" + &part.to_string());
             let own = counts.get(&format!("ns/root{name}")).copied().unwrap_or(0);
             let promised = guarantee(path, &weights) * UNITS as f64;
+            prop_assert!(own > 0, "{path:?} of {leaves:?} {weights:?} starves");
             prop_assert!(
                 own == *count || own as f64 >= promised - 4.0,
                 "{path:?} of {leaves:?} {weights:?} asked for {count} × {requests:?}, got {own}, was promised {promised}"
