@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::State;
 use super::error::StateError;
-use super::session::{Inner, Recorded, Sessions, Stepped};
+use super::session::Stepped;
+use super::sessions::{Inner, Recorded, Sessions};
 use crate::engine::PolicyInForce;
 use crate::engine::cycle::{Change, Outcome};
 use crate::engine::derived::DerivedSet;

@@ -10,6 +10,7 @@ mod names;
 mod origin;
 mod policies;
 mod session;
+mod sessions;
 mod sources;
 mod worlds;
 mod writer;
@@ -34,7 +35,7 @@ pub use session::{OpenSession, Opened, SessionGround, Stepped};
 pub use sources::SourceStatus;
 
 use policies::Policies;
-use session::Sessions;
+use sessions::Sessions;
 use worlds::Worlds;
 use writer::{Command, Writer};
 
@@ -98,7 +99,7 @@ impl State {
             sessions,
             commands,
         });
-        session::sweep_while_alive(&state)?;
+        sessions::sweep_while_alive(&state)?;
         Ok(state)
     }
 

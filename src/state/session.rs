@@ -1,23 +1,15 @@
-//! Sessions: private Views that one scheduler changes, with leases and a memory of how they ended.
+//! Sessions as schedulers see them: opened, stepped through, closed.
 
-use std::any::Any;
-use std::fmt::Debug;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
-
-use arc_swap::ArcSwap;
-use dashmap::DashMap;
 
 use super::State;
 use super::batch::{Batch, BatchOutcome};
-use super::clock::Clock;
 use super::error::StateError;
-use super::limits::Limits;
+use super::sessions::{Busy, Inner, Session, Sessions};
 use super::sources::limit;
 use super::worlds;
 use crate::engine::cycle::{Change, Cycle, Outcome};
-use crate::engine::derived::DerivedSet;
 use crate::engine::model::View;
 use crate::engine::{PolicyInForce, Revision};
 
@@ -88,44 +80,6 @@ pub struct Stepped {
     _busy: Busy,
 }
 
-/// An answer to a question that changed the session, for whoever asks again.
-pub(super) type Recorded = Arc<dyn Any + Send + Sync>;
-
-#[derive(Debug)]
-pub(super) struct Inner {
-    /// The answer to the last change, if that was a question.
-    pub(super) recorded: Option<Recorded>,
-    pub(super) cycle: Cycle,
-    pub(super) applied: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct Session {
-    name: Arc<str>,
-    pub(super) policy: Arc<PolicyInForce>,
-    revision: Revision,
-    pub(super) inner: ArcSwap<Inner>,
-    changing: Mutex<()>,
-    opened: Duration,
-    lease: Duration,
-    /// Milliseconds of the monotonic clock.
-    renewed: AtomicU64,
-    under_way: AtomicU32,
-}
-
-impl Session {
-    /// One mutating question at a time.
-    pub(super) fn lock(&self) -> Result<MutexGuard<'_, ()>, StateError> {
-        match self.changing.try_lock() {
-            Ok(guard) => Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(StateError::Aborted {
-                applied: self.inner.load().applied,
-            }),
-        }
-    }
-}
-
 impl Stepped {
     pub(super) fn at(inner: &Inner, busy: Busy, outcome: Outcome, repeated: bool) -> Self {
         Self {
@@ -140,190 +94,7 @@ impl Stepped {
         }
     }
 }
-
-/// Counts a question under way; at its end the lease starts anew.
-#[derive(Debug)]
-pub(super) struct Busy(pub(super) Arc<Session>, Arc<dyn Clock>);
-
-impl Busy {
-    fn new(session: Arc<Session>, clock: Arc<dyn Clock>) -> Self {
-        session.under_way.fetch_add(1, Ordering::AcqRel);
-        Self(session, clock)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.renewed.store(millis(self.1.monotonic()), Ordering::Release);
-        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// How a session ended.
-#[derive(Debug)]
-struct Tombstone {
-    ended: Duration,
-    closed: bool,
-    why: &'static str,
-    applied: u64,
-}
-
-/// All sessions.
-#[derive(Debug)]
-pub(super) struct Sessions {
-    pub(super) limits: Limits,
-    clock: Arc<dyn Clock>,
-    prefix: u64,
-    next: AtomicU64,
-    open: DashMap<Arc<str>, Arc<Session>>,
-    ended: DashMap<Arc<str>, Tombstone>,
-}
-
 impl Sessions {
-    pub(super) fn new(limits: Limits, clock: Arc<dyn Clock>, prefix: u64) -> Self {
-        Self {
-            limits,
-            clock,
-            prefix,
-            next: AtomicU64::new(1),
-            open: DashMap::new(),
-            ended: DashMap::new(),
-        }
-    }
-
-    fn open(
-        &self,
-        (view, derived): (View, DerivedSet),
-        policy: Arc<PolicyInForce>,
-        revision: Revision,
-        lease: Option<Duration>,
-    ) -> Result<Opened, StateError> {
-        if self.open.len() >= self.limits.sessions {
-            self.sweep();
-        }
-        if self.open.len() >= self.limits.sessions {
-            return Err(limit(
-                "sessions",
-                self.limits.sessions,
-                "so many sessions are open".to_owned(),
-            ));
-        }
-        let lease = lease
-            .unwrap_or(self.limits.session_lease)
-            .min(self.limits.session_lease_max);
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let name: Arc<str> = format!("{:08x}.{number:x}", self.prefix >> 32).into();
-        let now = self.clock.monotonic();
-        let cycle = Cycle::new(view, policy.policy.compatibility(), derived);
-        let session = Session {
-            name: Arc::clone(&name),
-            policy: Arc::clone(&policy),
-            revision,
-            inner: ArcSwap::from_pointee(Inner {
-                recorded: None,
-                cycle,
-                applied: 0,
-            }),
-            changing: Mutex::new(()),
-            opened: now,
-            lease,
-            renewed: AtomicU64::new(millis(now)),
-            under_way: AtomicU32::new(0),
-        };
-        self.open.insert(Arc::clone(&name), Arc::new(session));
-        Ok(Opened {
-            session: name,
-            revision,
-            policy,
-            outcome: None,
-            lease,
-            max_age: self.limits.session_age,
-        })
-    }
-
-    /// The session, if it has not ended.
-    pub(super) fn find(&self, name: &str) -> Result<Busy, StateError> {
-        let found = self
-            .open
-            .get(name)
-            .map(|session| Busy::new(Arc::clone(&session), Arc::clone(&self.clock)));
-        let Some(busy) = found else {
-            return Err(match self.ended.get(name) {
-                Some(ended) => StateError::SessionExpired {
-                    session: name.into(),
-                    why: ended.why,
-                },
-                None => StateError::SessionUnknown { session: name.into() },
-            });
-        };
-        // The question that asks does not keep a session alive whose time was over before it came.
-        if let Some(why) = self.over(&busy.0, 1) {
-            self.end(&busy.0, false, why);
-            return Err(StateError::SessionExpired {
-                session: name.into(),
-                why,
-            });
-        }
-        Ok(busy)
-    }
-
-    /// Why a session is over, if it is; `own` questions under way do not count.
-    fn over(&self, session: &Session, own: u32) -> Option<&'static str> {
-        let now = self.clock.monotonic();
-        if now.saturating_sub(session.opened) > self.limits.session_age {
-            return Some("it reached its maximum age");
-        }
-        let silent = millis(now).saturating_sub(session.renewed.load(Ordering::Acquire));
-        let idle = session.under_way.load(Ordering::Acquire) <= own;
-        (idle && u128::from(silent) > session.lease.as_millis()).then_some("its lease ended")
-    }
-
-    fn end(&self, session: &Session, closed: bool, why: &'static str) -> u64 {
-        let applied = session.inner.load().applied;
-        self.ended.insert(
-            Arc::clone(&session.name),
-            Tombstone {
-                ended: self.clock.monotonic(),
-                closed,
-                why,
-                applied,
-            },
-        );
-        self.open.remove(&session.name);
-        applied
-    }
-
-    /// Ends sessions whose time is over, and forgets those that ended long ago.
-    pub(super) fn sweep(&self) {
-        let over: Vec<(Arc<Session>, &'static str)> = self
-            .open
-            .iter()
-            .filter_map(|session| self.over(&session, 0).map(|why| (Arc::clone(&session), why)))
-            .collect();
-        for (session, why) in over {
-            self.end(&session, false, why);
-        }
-        let now = self.clock.monotonic();
-        self.ended
-            .retain(|_, ended| now.saturating_sub(ended.ended) <= self.limits.tombstone_age);
-        let surplus = self.ended.len().saturating_sub(self.limits.tombstones);
-        if surplus > 0 {
-            let mut oldest: Vec<(Duration, Arc<str>)> = self
-                .ended
-                .iter()
-                .map(|ended| (ended.ended, Arc::clone(ended.key())))
-                .collect();
-            oldest.sort_unstable();
-            for (_, name) in oldest.iter().take(surplus) {
-                self.ended.remove(name);
-            }
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.open.len()
-    }
-
     /// Applies changes that are new, all or none, and shows the session as it then stands.
     fn step(&self, name: &str, after: u64, changes: &[Change]) -> Result<Stepped, StateError> {
         let busy = self.find(name)?;
@@ -410,21 +181,6 @@ impl Sessions {
             .map_err(|problem| StateError::ChangeRefused { problem, applied })?;
         Ok((cycle, outcome, skip > 0))
     }
-
-    fn close(&self, name: &str) -> Result<u64, StateError> {
-        if let Some(ended) = self.ended.get(name) {
-            return if ended.closed {
-                Ok(ended.applied)
-            } else {
-                Err(StateError::SessionExpired {
-                    session: name.into(),
-                    why: ended.why,
-                })
-            };
-        }
-        let busy = self.find(name)?;
-        Ok(self.end(&busy.0, true, "it was closed"))
-    }
 }
 
 impl State {
@@ -507,27 +263,4 @@ impl State {
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
-}
-
-/// How often leases are looked at.
-const SWEEP_EVERY: Duration = Duration::from_millis(500);
-
-/// Ends sessions in time, on a thread of its own, as long as the state is there.
-pub(super) fn sweep_while_alive(state: &Arc<State>) -> std::io::Result<()> {
-    let state = Arc::downgrade(state);
-    let sweep = move || {
-        while let Some(state) = state.upgrade() {
-            state.sessions.sweep();
-            drop(state);
-            std::thread::sleep(SWEEP_EVERY);
-        }
-    };
-    std::thread::Builder::new()
-        .name("pumice-sweeper".to_owned())
-        .spawn(sweep)
-        .map(drop)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -15,6 +15,8 @@
 //! Under `compatibility: corrected` a change that does not fit is a no-op with a warning. Under `upstream` it does what
 //! the reference does (`upstream.rs`), and where the reference panics the changes are refused.
 
+mod change;
+mod corrected;
 mod upstream;
 
 use std::collections::BTreeSet;
@@ -25,110 +27,7 @@ use super::model::{JobPhase, JobRecord, Kind, Problem, ProblemKind, Slot, Table,
 use super::policy::Compatibility;
 use upstream::Upstream;
 
-/// A task put on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// Task.
-    pub task: Arc<str>,
-    /// Node.
-    pub node: Arc<str>,
-    /// The card that it uses there; empty: none said.
-    pub card: Arc<str>,
-}
-
-/// One thing that happened in a scheduler's cycle.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A task was given idle room.
-    Allocate(Placement),
-    /// A task was promised room that is being released.
-    Pipeline(Placement),
-    /// A task was told to go.
-    Evict(Arc<str>),
-    /// Undoes Allocate.
-    Unallocate(Arc<str>),
-    /// Undoes Pipeline.
-    Unpipeline(Arc<str>),
-    /// Undoes Evict.
-    Unevict(Arc<str>),
-    /// The bind of an allocated task failed.
-    BindFailed(Arc<str>),
-    /// A job is enqueued for good.
-    JobEnqueued(Arc<str>),
-    /// A mark to return to.
-    Savepoint(Arc<str>),
-    /// Undo everything after this mark.
-    RollbackTo(Arc<str>),
-}
-
-impl Change {
-    /// The change's name on the wire.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Allocate(_) => "allocate",
-            Self::Pipeline(_) => "pipeline",
-            Self::Evict(_) => "evict",
-            Self::Unallocate(_) => "unallocate",
-            Self::Unpipeline(_) => "unpipeline",
-            Self::Unevict(_) => "unevict",
-            Self::BindFailed(_) => "bind_failed",
-            Self::JobEnqueued(_) => "job_enqueued",
-            Self::Savepoint(_) => "savepoint",
-            Self::RollbackTo(_) => "rollback_to",
-        }
-    }
-
-    /// The task that it is about, if it is about one.
-    fn task(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Allocate(Placement { task, .. })
-            | Self::Pipeline(Placement { task, .. })
-            | Self::Evict(task)
-            | Self::Unallocate(task)
-            | Self::Unpipeline(task)
-            | Self::Unevict(task)
-            | Self::BindFailed(task) => Some(task),
-            Self::JobEnqueued(_) | Self::Savepoint(_) | Self::RollbackTo(_) => None,
-        }
-    }
-
-    /// The card of a placement; empty: none said.
-    fn card(&self) -> &str {
-        match self {
-            Self::Allocate(to) | Self::Pipeline(to) => &to.card,
-            Self::Evict(_)
-            | Self::Unallocate(_)
-            | Self::Unpipeline(_)
-            | Self::Unevict(_)
-            | Self::BindFailed(_)
-            | Self::JobEnqueued(_)
-            | Self::Savepoint(_)
-            | Self::RollbackTo(_) => "",
-        }
-    }
-}
-
-/// What plugins that keep shares are told: a task's requests now count, or no longer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// They count.
-    Allocate(Arc<str>),
-    /// They no longer count.
-    Deallocate(Arc<str>),
-}
-
-/// What changes did.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
-    /// Nodes whose vectors changed.
-    pub nodes: BTreeSet<Slot>,
-    /// Queues whose accounts changed.
-    pub queues: BTreeSet<Arc<str>>,
-    /// Changes that did not fit, and what became of them.
-    pub warnings: Vec<Problem>,
-    /// Events for shares, in order.
-    pub events: Vec<Event>,
-}
+pub use change::{Change, Event, Outcome, Placement};
 
 /// State that a mark brings back.
 #[derive(Clone, Debug)]
@@ -377,85 +276,6 @@ impl State {
     fn touch_queues(&mut self, queues: Vec<Arc<str>>, outcome: &mut Outcome) {
         Arc::make_mut(&mut self.touched).queues.extend(queues.iter().cloned());
         outcome.queues.extend(queues);
-    }
-
-    /// One change under `corrected`; the error says why it does not fit.
-    fn corrected(&mut self, change: &Change, outcome: &mut Outcome) -> Result<Step, String> {
-        use TaskStatus::{Allocated, Binding, Bound, Pipelined, Releasing, Running};
-        match change {
-            Change::Allocate(to) => self.place(to, Allocated, outcome).map(|()| Step::Allocate),
-            Change::Pipeline(to) => self.place(to, Pipelined, outcome).map(|()| Step::Pipeline),
-            Change::Evict(task) => {
-                let before = self.expect(task, &[Allocated, Binding, Bound, Running])?;
-                self.evicted.insert(Arc::clone(task), before);
-                self.set(task, Releasing, None, outcome);
-                Ok(Step::Deallocate)
-            }
-            Change::Unevict(task) => {
-                self.expect(task, &[Releasing])?;
-                let Some(before) = self.evicted.remove(task) else {
-                    return Err(format!("task `{task}` was not evicted in this session"));
-                };
-                self.set(task, before, None, outcome);
-                Ok(Step::Allocate)
-            }
-            Change::Unallocate(task) => self.withdraw(task, &[Allocated], outcome),
-            Change::BindFailed(task) => self.withdraw(task, &[Allocated, Binding], outcome),
-            Change::Unpipeline(task) => self.withdraw(task, &[Pipelined], outcome),
-            Change::JobEnqueued(_) | Change::Savepoint(_) | Change::RollbackTo(_) => {
-                Err(format!("`{}` is no change of a task", change.word()))
-            }
-        }
-    }
-
-    fn place(&mut self, to: &Placement, status: TaskStatus, outcome: &mut Outcome) -> Result<(), String> {
-        self.expect(&to.task, &[TaskStatus::Pending])?;
-        if self.view.slot_of(&to.node).is_none() {
-            return Err(format!("there is no node `{}`", to.node));
-        }
-        self.set(&to.task, status, Some(&to.node), outcome);
-        Ok(())
-    }
-
-    fn withdraw(&mut self, task: &Arc<str>, from: &[TaskStatus], outcome: &mut Outcome) -> Result<Step, String> {
-        self.expect(task, from)?;
-        self.set(task, TaskStatus::Pending, Some(&Arc::default()), outcome);
-        Ok(Step::Deallocate)
-    }
-
-    /// The task's status, which must be one of these.
-    fn expect(&self, task: &str, fitting: &[TaskStatus]) -> Result<TaskStatus, String> {
-        let status = self
-            .view
-            .tasks()
-            .get(task)
-            .map_or(TaskStatus::Unknown, |stored| stored.record.status);
-        if fitting.contains(&status) {
-            return Ok(status);
-        }
-        let fitting: Vec<String> = fitting.iter().map(|status| format!("{status:?}")).collect();
-        Err(format!("task `{task}` is {status:?}, not {}", fitting.join(" or ")))
-    }
-
-    /// Gives a task a status, and a node if there is one; nodes and job follow.
-    fn set(&mut self, task: &str, status: TaskStatus, node: Option<&Arc<str>>, outcome: &mut Outcome) {
-        let Some(stored) = self.view.tasks().get(task).cloned() else {
-            return;
-        };
-        let before = Arc::clone(&stored.record.node);
-        let node = node.map_or_else(|| Arc::clone(&before), Arc::clone);
-        self.touch(&[&before, &node], &stored.record.job, outcome);
-        self.view.put_task(
-            TaskRecord {
-                status,
-                node,
-                ..stored.record.clone()
-            },
-            &stored.source,
-        );
-        if stored.invalid.is_some() {
-            self.view.set_invalid(Kind::Task, task, stored.invalid.clone());
-        }
     }
 
     fn touch(&mut self, nodes: &[&str], job: &str, outcome: &mut Outcome) {
