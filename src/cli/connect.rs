@@ -30,22 +30,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to a server; an address without a scheme is taken as `http://`.
+    /// Connects to a server; an address without a scheme is taken as `http://`, `unix:/path` is a Unix socket.
     pub(super) async fn open(server: &str) -> Result<Self, Failure> {
-        let url = if server.contains("://") {
-            server.to_owned()
-        } else {
-            format!("http://{server}")
-        };
-        let unreachable = |error| Failure::Unreachable {
-            server: url.clone(),
-            error,
-        };
-        let channel = Endpoint::from_shared(url.clone())
-            .map_err(unreachable)?
+        let url = url(server)?;
+        let endpoint = Endpoint::from_shared(url.clone())
+            .map_err(|error| Failure::Usage(format!("error: `{server}` is no address of a server ({error})")))?;
+        let channel = endpoint
             .connect()
             .await
-            .map_err(unreachable)?;
+            .map_err(|error| Failure::Unreachable { server: url, error })?;
         Ok(Connection::over(Carrier::new(
             channel.map_err(|error| Status::from_error(error.into())),
         )))
@@ -58,5 +51,35 @@ impl Connection {
             policies: PolicyServiceClient::new(carrier.clone()).max_decoding_message_size(REPLY_BYTES),
             state: StateServiceClient::new(carrier).max_decoding_message_size(REPLY_BYTES),
         }
+    }
+}
+
+/// The address with its scheme.
+fn url(server: &str) -> Result<String, Failure> {
+    if server.starts_with("https:") {
+        return Err(Failure::Usage(format!(
+            "error: {server}: Pumice speaks plain text only, TLS is not served; put a proxy that ends TLS beside the \
+             server, and name the proxy's plain side"
+        )));
+    }
+    if server.contains("://") || server.starts_with("unix:") {
+        Ok(server.to_owned())
+    } else {
+        Ok(format!("http://{server}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_may_leave_the_scheme_out_and_tls_is_refused() {
+        assert_eq!(url("lab:7461").unwrap(), "http://lab:7461");
+        assert_eq!(url("http://lab:7461").unwrap(), "http://lab:7461");
+        assert_eq!(url("unix:/run/pumice.sock").unwrap(), "unix:/run/pumice.sock");
+        let refused = url("https://lab:7461").unwrap_err();
+        assert_eq!(refused.exit_code(), 2);
+        assert!(refused.to_string().contains("TLS is not served"), "{refused}");
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct QuestionArgs {
     policy: String,
     /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
     #[arg(long, value_name = "NAME")]
-    profile: Option<String>,
+    policy_profile: Option<String>,
 }
 
 impl QuestionArgs {
@@ -56,7 +56,7 @@ impl QuestionArgs {
     pub(super) fn ground(&self) -> pb::Ground {
         let world = pb::World {
             policy: self.policy.clone(),
-            profile: self.profile.clone().unwrap_or_default(),
+            profile: self.policy_profile.clone().unwrap_or_default(),
             ..pb::World::default()
         };
         pb::Ground {

@@ -1,9 +1,9 @@
-//! Why a command ended with exit code 1, in words for standard error.
+//! Why a command did not end well: in words for standard error, and as an exit code for scripts.
 
 use std::fmt;
 
 use prost::Message;
-use tonic::Status;
+use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::output;
@@ -22,6 +22,8 @@ pub(super) enum Failure {
         /// What happened.
         error: tonic::transport::Error,
     },
+    /// The command line, or a file that belongs to it, is wrong.
+    Usage(String),
     /// Something else, said in full.
     Said(String),
 }
@@ -29,6 +31,16 @@ pub(super) enum Failure {
 impl Failure {
     pub(super) fn said(message: impl Into<String>) -> Self {
         Failure::Said(message.into())
+    }
+
+    /// The exit code: 1 refused, failed or not true; 2 wrong usage; 3 no server answers.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::Unreachable { .. } => 3,
+            Failure::Refused(status) if status.code() == Code::Unavailable => 3,
+            Failure::Refused(_) | Failure::Said(_) => 1,
+        }
     }
 
     /// A file that cannot be read.
@@ -48,7 +60,7 @@ impl fmt::Display for Failure {
                     "hint: start one with `pumice serve`, or name one with --server or PUMICE_SERVER"
                 )
             }
-            Failure::Said(message) => f.write_str(message),
+            Failure::Usage(message) | Failure::Said(message) => f.write_str(message),
         }
     }
 }

@@ -1,15 +1,18 @@
 //! The command line: thin clients of the service, tables for people, exit codes for scripts.
 //!
-//! Exit codes: 0 done; 1 refused, failed or not true; 2 the command line itself is wrong.
+//! Exit codes: 0 done; 1 refused, failed or not true; 2 the command line itself is wrong; 3 no server answers.
 
+mod completions;
 mod connect;
 mod decide;
 mod demo;
 mod failure;
 mod filter;
+mod man;
 mod output;
 mod policy;
 mod policy_check;
+mod profile;
 mod score;
 mod serve;
 mod state;
@@ -17,19 +20,50 @@ mod state_load;
 mod state_show;
 mod task;
 
-use std::io::Write as _;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use failure::Failure;
+
+/// What the exit codes mean, at the end of every help text and man page.
+const EXIT_CODES: &str = "Exit codes:
+  0  done; the answer is yes
+  1  refused, failed, or not true: the answer says why
+  2  the command line or the file of profiles is wrong
+  3  no server answers there, or it is shutting down";
 
 /// Scheduling-policy decisions over gRPC: where a task may run, and where it should.
 #[derive(Debug, Parser)]
 #[command(name = "pumice", version, max_term_width = 110)]
 struct Cli {
+    #[command(flatten)]
+    profile: profile::ProfileArgs,
+    /// Colour what is written for people
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        help_heading = "Options of every command"
+    )]
+    color: Colour,
     #[command(subcommand)]
     command: Command,
+}
+
+/// When there is colour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Colour {
+    /// On a terminal, unless the variable `NO_COLOR` is set
+    #[default]
+    Auto,
+    /// In files and pipes, too
+    Always,
+    /// Not at all
+    Never,
 }
 
 #[derive(Debug, Subcommand)]
@@ -48,6 +82,10 @@ enum Command {
     Filter(filter::FilterArgs),
     /// Ask where a task should run
     Score(score::ScoreArgs),
+    /// Write the completions of a shell
+    Completions(completions::CompletionsArgs),
+    /// Write the manual, a page for each command
+    Man(man::ManArgs),
 }
 
 /// How an answer is printed.
@@ -71,17 +109,50 @@ struct Client {
     output: Format,
 }
 
+/// A variable of the environment that belongs to no flag; an empty one says nothing.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The whole command line.
+fn command_line() -> clap::Command {
+    fn with_exit_codes(command: clap::Command) -> clap::Command {
+        command.after_help(EXIT_CODES).mut_subcommands(with_exit_codes)
+    }
+    with_exit_codes(Cli::command())
+}
+
+/// Reads the process's command line; what is wrong with it ends the process with code 2. A profile's values are
+/// defaults, so that they are known only once the profile is: then the line is read again.
+fn parse() -> Result<Cli, Failure> {
+    let read = |command: clap::Command| {
+        let matches = command.get_matches();
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    };
+    let cli = read(command_line());
+    output::colour(cli.color, variable("NO_COLOR").is_some());
+    match &cli.command {
+        Command::Serve(_) | Command::Demo(_) | Command::Completions(_) | Command::Man(_) => Ok(cli),
+        _ => match cli.profile.find()? {
+            Some(profile) => Ok(read(profile.into_defaults(command_line()))),
+            None => Ok(cli),
+        },
+    }
+}
+
 /// Parses the process's command line, runs it, and says how it went.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return report(&Failure::from(error)),
-    };
-    match runtime.block_on(run(cli.command)) {
+    let ended = parse().and_then(|cli| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(run(cli.command))
+    });
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => report(&failure),
+        Err(failure) => {
+            output::failure(&failure);
+            ExitCode::from(failure.exit_code())
+        }
     }
 }
 
@@ -93,21 +164,15 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::State(command) => state::run(command).await,
         Command::Filter(args) => filter::run(args).await,
         Command::Score(args) => score::run(args).await,
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     }
-}
-
-fn report(failure: &Failure) -> ExitCode {
-    // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{failure}");
-    ExitCode::FAILURE
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        super::command_line().debug_assert();
     }
 }

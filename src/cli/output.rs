@@ -1,13 +1,68 @@
 //! What a person reads: lines, tables, numbers with units; and protobuf JSON for programs.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::OnceLock;
 
 use comfy_table::{ContentArrangement, presets};
+use indicatif::{ProgressBar, ProgressStyle};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 
-use super::Failure;
+use super::{Colour, Failure};
 use crate::server::pb;
+
+/// Whether standard output and standard error are coloured; unset: not.
+static COLOURED: OnceLock<[bool; 2]> = OnceLock::new();
+
+/// Decides, once, where there is colour.
+pub(super) fn colour(when: Colour, refused: bool) {
+    let terminals = [io::stdout().is_terminal(), io::stderr().is_terminal()];
+    // A second word would change nothing: the first one was the person's.
+    let _ = COLOURED.set(terminals.map(|terminal| coloured(when, refused, terminal)));
+}
+
+fn coloured(when: Colour, refused: bool, terminal: bool) -> bool {
+    match when {
+        Colour::Auto => terminal && !refused,
+        Colour::Always => true,
+        Colour::Never => false,
+    }
+}
+
+/// True if standard output is coloured.
+pub(super) fn colours() -> bool {
+    COLOURED.get().is_some_and(|[out, _]| *out)
+}
+
+/// A text in a style, such as `1;31`, if there is colour.
+fn styled(style: &str, text: &str, coloured: bool) -> String {
+    if coloured {
+        format!("\u{1b}[{style}m{text}\u{1b}[0m")
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Says on standard error why a command failed.
+pub(super) fn failure(failure: &Failure) {
+    note(&failure.to_string());
+}
+
+/// Lines as a terminal shows them: the word that they begin with stands out.
+fn marked(text: &str, coloured: bool) -> String {
+    let line = |line: &str| {
+        let word = line.split_once(": ").map(|(word, _)| word);
+        let style = match word {
+            Some("error") => "1;31",
+            Some("refused" | "warning") => "33",
+            Some("hint" | "note") => "36",
+            _ => return line.to_owned(),
+        };
+        let (word, rest) = line.split_once(':').unwrap_or((line, ""));
+        format!("{}:{rest}", styled(style, word, coloured))
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
 
 /// Writes a line to standard output.
 pub(super) fn line(text: &str) -> Result<(), Failure> {
@@ -25,7 +80,19 @@ pub(super) fn write(text: &str) -> Result<(), Failure> {
 
 /// Writes a line to standard error, where nothing depends on it being read.
 pub(super) fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let coloured = COLOURED.get().is_some_and(|[_, err]| *err);
+    let _ = writeln!(io::stderr(), "{}", marked(text, coloured));
+}
+
+/// A bar on standard error for work of so many steps; on a terminal only.
+pub(super) fn progress(steps: u64, what: &'static str) -> ProgressBar {
+    if steps < 2 || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    // A template that does not parse leaves the plain bar.
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(steps).with_style(style).with_message(what)
 }
 
 /// Rows under a head.
@@ -50,7 +117,10 @@ impl Table {
 
 /// Writes a table to standard output.
 pub(super) fn table(table: &Table) -> Result<(), Failure> {
-    let lines: Vec<String> = table.0.lines().map(|line| line.trim_end().to_owned()).collect();
+    let mut lines: Vec<String> = table.0.lines().map(|line| line.trim_end().to_owned()).collect();
+    if let Some(head) = lines.first_mut() {
+        *head = styled("1", head, colours());
+    }
     line(&lines.join("\n"))
 }
 
@@ -170,6 +240,29 @@ mod tests {
         assert_eq!(bytes(68_719_476_736.0), "64Gi");
         assert_eq!(bytes(8e9), "7.45Gi");
         assert_eq!(bytes(1_688_849_860_263_936.0), "1.5Pi");
+    }
+
+    #[test]
+    fn colour_is_for_terminals_and_can_be_refused() {
+        assert!(coloured(Colour::Auto, false, true));
+        assert!(!coloured(Colour::Auto, false, false), "a pipe or file");
+        assert!(!coloured(Colour::Auto, true, true), "NO_COLOR");
+        assert!(
+            coloured(Colour::Always, true, false),
+            "a flag goes before the environment"
+        );
+        assert!(!coloured(Colour::Never, false, true));
+    }
+
+    #[test]
+    fn the_first_word_of_a_line_stands_out() {
+        let text = "refused: node a\nerror: 1 record refused: b";
+        assert_eq!(marked(text, false), text);
+        assert_eq!(
+            marked(text, true),
+            "\u{1b}[33mrefused\u{1b}[0m: node a\n\u{1b}[1;31merror\u{1b}[0m: 1 record refused: b"
+        );
+        assert_eq!(marked("default:3: a", true), "default:3: a");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `pumice state load`: files as one snapshot of a source, sent in parts.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -130,7 +130,7 @@ pub(super) async fn send(connection: &mut Connection, source: &str, cluster: pb:
     let mut requests = Some(tokio_stream::wrappers::ReceiverStream::new(receiver));
     let mut replies = None;
     let mut outcome = pb::BatchOutcome::default();
-    let progress = std::io::stderr().is_terminal() && parts.len() > 1;
+    let progress = output::progress(u64::try_from(parts.len()).unwrap_or(u64::MAX), "sending");
     for (number, part) in (1..).zip(&parts) {
         let last = usize::try_from(number).is_ok_and(|number| number == parts.len());
         let kind = if last {
@@ -168,10 +168,9 @@ pub(super) async fn send(connection: &mut Connection, source: &str, cluster: pb:
                 resync.message, resync.reason
             )));
         }
-        if progress {
-            output::note(&format!("part {number} of {} taken", parts.len()));
-        }
+        progress.inc(1);
     }
+    progress.finish_and_clear();
     let refused = outcome.refused.iter().map(|problem| named(&parts, problem)).collect();
     Ok(Loaded { outcome, refused })
 }

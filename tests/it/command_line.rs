@@ -143,7 +143,7 @@ fn exit_codes_tell_refusal_from_misuse() {
         Some(2)
     );
     let unreachable = pumice(None, &["score", "--cpu", "1"]);
-    assert_eq!(unreachable.status.code(), Some(1));
+    assert_eq!(unreachable.status.code(), Some(3));
     assert!(err(&unreachable).contains("pumice serve"), "{}", err(&unreachable));
     let server = Server::start();
     let output = pumice(Some(&server), &["filter", "--cpu", "4x"]);

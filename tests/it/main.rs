@@ -18,4 +18,5 @@ mod session_model;
 mod sources;
 mod storm;
 mod support;
+mod tools;
 mod vectors;

@@ -1,0 +1,21 @@
+//! `pumice completions`: what a shell needs to complete command lines.
+
+use clap::Args;
+use clap_complete::Shell;
+
+use super::{Failure, command_line, output};
+
+/// Arguments of `pumice completions`.
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArgs {
+    /// The shell. For bash: `source <(pumice completions bash)`; to keep it, write it where the shell looks for such files
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Runs it.
+pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command_line(), "pumice", &mut script);
+    output::write(&String::from_utf8_lossy(&script))
+}

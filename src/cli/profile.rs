@@ -1,0 +1,245 @@
+//! Named servers: a small file of the person who types, and how its values go together with flags and environment.
+//!
+//! A profile's values become the defaults of the command line, so that a flag goes before the environment, the
+//! environment before the profile, and the profile before the default that the help shows.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command};
+
+use super::{Failure, variable};
+use crate::engine::policy::{Limits, Mark, Node, Value, slip, yaml};
+
+/// Largest file, in bytes.
+const FILE_BYTES: usize = 1 << 20;
+/// What a profile can say.
+const KEYS: [&str; 4] = ["server", "metrics", "policy", "output"];
+
+/// Which profile is meant, and where profiles are looked for.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub(super) struct ProfileArgs {
+    /// Take server, metrics, policy and output from this profile where no flag or variable says them
+    #[arg(
+        id = "client_profile",
+        long = "profile",
+        global = true,
+        value_name = "NAME",
+        env = "PUMICE_PROFILE"
+    )]
+    profile: Option<String>,
+    /// File of profiles [default: pumice/config.yaml in $XDG_CONFIG_HOME, else in ~/.config]
+    #[arg(long, global = true, value_name = "FILE", env = "PUMICE_CLIENT_CONFIG")]
+    client_config: Option<OsString>,
+}
+
+/// The values of one profile, by key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Profile(BTreeMap<&'static str, String>);
+
+/// What a file of profiles says.
+#[derive(Debug, Default)]
+struct Profiles {
+    default: Option<String>,
+    named: BTreeMap<String, Profile>,
+}
+
+impl ProfileArgs {
+    /// The profile in force; none if none is named and the file, if there is one, has no default.
+    pub(super) fn find(&self) -> Result<Option<Profile>, Failure> {
+        let named = self.profile.as_deref().filter(|name| !name.is_empty());
+        let given = self.client_config.as_deref().filter(|path| !path.is_empty());
+        let Some(path) = given.map(PathBuf::from).or_else(usual_file) else {
+            return match named {
+                Some(name) => Err(usage(&format!(
+                    "there is no profile `{name}`: no file of profiles was found"
+                ))),
+                None => Ok(None),
+            };
+        };
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if named.is_none() && given.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            Err(error) => return Err(usage(&format!("{}: {error}", path.display()))),
+        };
+        let mut profiles = read(&text).map_err(|fault| fault.at(&path))?;
+        let Some(name) = named.map(str::to_owned).or(profiles.default) else {
+            return Ok(None);
+        };
+        if let Some(profile) = profiles.named.remove(&name) {
+            return Ok(Some(profile));
+        }
+        let names: Vec<&str> = profiles.named.keys().map(String::as_str).collect();
+        Err(usage(&format!(
+            "{}: there is no profile `{name}`; there are: {}",
+            path.display(),
+            names.join(", ")
+        )))
+    }
+}
+
+/// Where the file is when nobody says.
+fn usual_file() -> Option<PathBuf> {
+    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".config"));
+    let folder = variable("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)?;
+    Some(folder.join("pumice").join("config.yaml"))
+}
+
+impl Profile {
+    /// The command line with the profile's values as defaults.
+    pub(super) fn into_defaults(self, command: Command) -> Command {
+        let command = command.mut_args(|arg| {
+            let key = match arg.get_id().as_str() {
+                // `pumice policy` names the policy that it works on by itself.
+                "name" if arg.get_long() == Some("name") => "policy",
+                id => id,
+            };
+            let possible = arg.get_possible_values();
+            match self.0.get(key) {
+                // A command with other ways to print keeps its own default.
+                Some(value) if possible.is_empty() || possible.iter().any(|one| one.matches(value, false)) => {
+                    arg.default_value(value.clone())
+                }
+                _ => arg,
+            }
+        });
+        command.mut_subcommands(|command| match command.get_name() {
+            "serve" | "demo" | "completions" | "man" => command,
+            _ => self.clone().into_defaults(command),
+        })
+    }
+}
+
+/// What is wrong with a file of profiles, and where.
+#[derive(Debug, PartialEq, Eq)]
+struct Fault {
+    mark: Mark,
+    message: String,
+}
+
+impl Fault {
+    fn new(mark: Mark, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { mark, message }
+    }
+
+    fn at(&self, path: &Path) -> Failure {
+        let Mark { line, column } = self.mark;
+        usage(&format!("{}:{line}:{column}: {}", path.display(), self.message))
+    }
+}
+
+fn usage(message: &str) -> Failure {
+    Failure::Usage(format!("error: {message}"))
+}
+
+fn read(text: &str) -> Result<Profiles, Fault> {
+    let limits = Limits {
+        bytes: FILE_BYTES,
+        ..Limits::default()
+    };
+    let root = yaml::read(text, &limits).map_err(|error| Fault::new(error.mark, error.message))?;
+    let mut profiles = Profiles::default();
+    for (key, node) in map(&root, "a file of profiles")? {
+        match name_of(key)?.as_str() {
+            "default" => profiles.default = Some(text_of(node)?),
+            "profiles" => {
+                for (key, node) in map(node, "`profiles`")? {
+                    let name = name_of(key)?;
+                    let profile = profile(node, &name)?;
+                    profiles.named.insert(name, profile);
+                }
+            }
+            other => return Err(no_such_key(key.mark, other, &["default", "profiles"])),
+        }
+    }
+    Ok(profiles)
+}
+
+fn profile(node: &Node, name: &str) -> Result<Profile, Fault> {
+    let mut values = BTreeMap::new();
+    for (key, node) in map(node, &format!("profile `{name}`"))? {
+        let written = name_of(key)?;
+        let Some(known) = KEYS.into_iter().find(|known| *known == written) else {
+            return Err(no_such_key(key.mark, &written, &KEYS));
+        };
+        let value = text_of(node)?;
+        if known == "output" && !matches!(value.as_str(), "table" | "json") {
+            return Err(Fault::new(
+                node.mark,
+                format!("`output` is `table` or `json`, not `{value}`"),
+            ));
+        }
+        values.insert(known, value);
+    }
+    Ok(Profile(values))
+}
+
+fn no_such_key(mark: Mark, written: &str, known: &[&str]) -> Fault {
+    let meant = slip::nearest(written, known).map(|near| format!("; `{near}` was meant?"));
+    Fault::new(
+        mark,
+        format!("there is no key `{written}` here{}", meant.unwrap_or_default()),
+    )
+}
+
+fn map<'n>(node: &'n Node, what: &str) -> Result<&'n [(Node, Node)], Fault> {
+    match &node.value {
+        Value::Map(entries) => Ok(entries),
+        Value::Null => Ok(&[]),
+        other => Err(Fault::new(node.mark, format!("{what} is a map, not {}", other.kind()))),
+    }
+}
+
+fn name_of(key: &Node) -> Result<String, Fault> {
+    match &key.value {
+        Value::Int(number) => Ok(number.to_string()),
+        Value::String(text) => Ok(text.clone()),
+        other => Err(Fault::new(key.mark, format!("{} is no name", other.kind()))),
+    }
+}
+
+fn text_of(node: &Node) -> Result<String, Fault> {
+    match &node.value {
+        Value::String(text) if !text.is_empty() => Ok(text.clone()),
+        Value::String(_) => Err(Fault::new(node.mark, "it is empty")),
+        other => Err(Fault::new(node.mark, format!("{} is no text", other.kind()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_read() {
+        let profiles = read("default: lab\nprofiles:\n  lab: {server: 'lab:7461', output: json}\n  none:\n").unwrap();
+        assert_eq!(profiles.default.as_deref(), Some("lab"));
+        let lab = Profile(BTreeMap::from([
+            ("server", "lab:7461".to_owned()),
+            ("output", "json".to_owned()),
+        ]));
+        assert_eq!(profiles.named.get("lab"), Some(&lab));
+        assert_eq!(profiles.named.get("none"), Some(&Profile::default()));
+    }
+
+    #[test]
+    fn faults_have_a_place_and_a_hint() {
+        for (text, line, said) in [
+            ("profiles:\n  lab: {servr: x}\n", 2, "`server` was meant?"),
+            ("profiles:\n  lab: {output: yml}\n", 2, "`output` is `table` or `json`"),
+            ("profiles: 7\n", 1, "`profiles` is a map, not an integer"),
+            ("- lab\n", 1, "a file of profiles is a map, not a list"),
+            ("defaults: lab\n", 1, "`default` was meant?"),
+            ("default: ''\n", 1, "it is empty"),
+        ] {
+            let fault = read(text).unwrap_err();
+            assert_eq!(fault.mark.line, line, "{text}");
+            assert!(fault.message.contains(said), "{text}: {}", fault.message);
+        }
+    }
+}

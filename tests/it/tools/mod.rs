@@ -1,0 +1,56 @@
+//! The command line as a tool: exit codes, profiles, colour, completions and manual; load generator and live view.
+
+mod line;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// `pumice` with an environment that says nothing, and no file of profiles.
+fn pumice(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+    command.args(arguments).env("XDG_CONFIG_HOME", "/nowhere");
+    for variable in [
+        "PUMICE_SERVER",
+        "PUMICE_PROFILE",
+        "PUMICE_CLIENT_CONFIG",
+        "PUMICE_METRICS",
+        "NO_COLOR",
+    ] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A folder of one test, gone when it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("pumice-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left in a temporary folder hurts nobody.
+        let _: Result<(), _> = std::fs::remove_dir_all(&self.0);
+    }
+}
