@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::derived::{Derived, DerivedSet};
 use super::model::resource_name::ResourceKind;
-use super::model::{CHUNK, Chunk, JobRecord, Mask, Problem, TaskClass, TaskRecord, View};
+use super::model::{CHUNK, Chunk, JobRecord, Mask, NamedAmounts, Problem, TaskClass, TaskRecord, View};
 use super::policy::{Arguments, Compatibility, Report, Switches, Value};
 
 /// Scores of the nodes of one chunk.
@@ -121,6 +121,8 @@ pub struct Opinion {
     pub cards: Vec<(Arc<str>, u64)>,
     /// For a task: how many of its like its queue still admits; `None`: without limit.
     pub headroom: Option<u64>,
+    /// For a job: what it is promised once it is admitted, by name.
+    pub reserve: NamedAmounts,
 }
 
 /// A key of one job or queue: values compare one by one. Or why there is none.

@@ -93,6 +93,14 @@ impl World {
 #[derive(Debug, Default)]
 pub struct Derivations(Mutex<BTreeMap<Arc<str>, Arc<OnceLock<DerivedSet>>>>);
 
+impl Derivations {
+    /// Takes in what is known to be derived under a policy, so that nobody works it out again.
+    pub fn seed(&self, policy: &Arc<str>, derived: DerivedSet) {
+        let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cells.insert(Arc::clone(policy), Arc::new(OnceLock::from(derived)));
+    }
+}
+
 /// A clone is empty: a World is cloned in order to be changed.
 impl Clone for Derivations {
     fn clone(&self) -> Self {

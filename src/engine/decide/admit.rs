@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::reduce_order::permits;
 use super::stages::named;
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{JobRecord, Problem, ProblemKind, TaskRecord, View};
+use crate::engine::model::{JobRecord, NamedAmounts, Problem, ProblemKind, TaskRecord, View};
 use crate::engine::plugin::{Figure, Opinion, Plugin, Reason, Resolution};
 use crate::engine::policy::{Hook, Policy};
 
@@ -40,6 +40,8 @@ pub struct Admission {
     pub cards: Vec<(Arc<str>, u64)>,
     /// For a task: how many of its like its queue still admits; `None`: without limit.
     pub headroom: Option<u64>,
+    /// For a permitted job: what it is promised, by name.
+    pub reserve: NamedAmounts,
 }
 
 /// Stands in reasons that no plugin gives.
@@ -61,32 +63,60 @@ pub fn admit(
     derived: &mut DerivedSet,
     question: &AdmitQuestion,
 ) -> Result<Vec<Result<Admission, Problem>>, Problem> {
-    let asked = if question.plugins.is_empty() {
-        Asked::Tiers(policy)
-    } else {
-        let each = named(policy, &question.plugins)?.into_iter();
-        Asked::Each(each.map(|plugin| (&plugin.name, plugin.admit.as_ref())).collect())
-    };
+    let asked = Asked::of(policy, &question.plugins)?;
     for plugin in asked.all() {
         plugin.end_tentative(derived)?;
     }
     let judge = |item: &Result<Subject, Problem>| match item {
         Err(problem) => Err(problem.clone()),
-        Ok(Subject::Job(job)) => asked.job(view, derived, job),
+        Ok(Subject::Job(job)) => asked.job(view, derived, job, true),
         Ok(Subject::Task(task)) => asked.task(view, derived, task),
     };
     Ok(question.items.iter().map(judge).collect())
 }
 
+/// Who judges jobs for a ledger that keeps the permits itself.
+#[derive(Debug)]
+pub struct JobJudge<'p>(Asked<'p>);
+
+impl<'p> JobJudge<'p> {
+    /// The policy's tiers, or these plugins of it, each for itself.
+    ///
+    /// # Errors
+    /// `plugins` names one that the policy does not have or that is not served here.
+    pub fn new(policy: &'p Policy, plugins: &[Arc<str>]) -> Result<Self, Problem> {
+        Asked::of(policy, plugins).map(Self)
+    }
+
+    /// Judges one job. Nothing is kept back: a permit says what is to be promised.
+    ///
+    /// # Errors
+    /// The job cannot be judged.
+    pub fn job(&self, view: &View, derived: &mut DerivedSet, job: &JobRecord) -> Result<Admission, Problem> {
+        self.0.job(view, derived, job, false)
+    }
+}
+
 /// A plugin asked for by name, and who answers for it.
 type Named<'p> = (&'p Arc<str>, Option<&'p Arc<dyn Plugin>>);
 
+#[derive(Debug)]
 enum Asked<'p> {
     Tiers(&'p Policy),
     Each(Vec<Named<'p>>),
 }
 
 impl<'p> Asked<'p> {
+    fn of(policy: &'p Policy, plugins: &[Arc<str>]) -> Result<Self, Problem> {
+        if plugins.is_empty() {
+            return Ok(Self::Tiers(policy));
+        }
+        let each = named(policy, plugins)?.into_iter();
+        Ok(Self::Each(
+            each.map(|plugin| (&plugin.name, plugin.admit.as_ref())).collect(),
+        ))
+    }
+
     /// Every plugin once.
     fn all(&self) -> Vec<&'p Arc<dyn Plugin>> {
         match self {
@@ -104,12 +134,12 @@ impl<'p> Asked<'p> {
         }
     }
 
-    fn job(&self, view: &View, derived: &mut DerivedSet, job: &JobRecord) -> Result<Admission, Problem> {
+    fn job(&self, view: &View, derived: &mut DerivedSet, job: &JobRecord, keep: bool) -> Result<Admission, Problem> {
         let mut admission = Admission::default();
         refuse_invalid(view, &job.queue, &mut admission)?;
         let closed = !admission.reasons.is_empty();
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut Admission| {
-            let opinion = plugin.admit_job(derived, view, job, !closed)?;
+            let opinion = plugin.admit_job(derived, view, job, keep && !closed)?;
             Ok::<i64, Problem>(take(opinion, admission))
         };
         let permitted = match self {
@@ -175,6 +205,9 @@ fn take(opinion: Option<Opinion>, admission: &mut Admission) -> i64 {
     let vote = if opinion.reasons.is_empty() { 1 } else { -1 };
     admission.reasons.extend(opinion.reasons);
     admission.cards.extend(opinion.cards);
+    if !opinion.reserve.is_empty() {
+        admission.reserve = opinion.reserve;
+    }
     admission.headroom = match (admission.headroom, opinion.headroom) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

@@ -18,7 +18,7 @@ mod tests;
 mod top;
 mod victims;
 
-pub use admit::{Admission, AdmitQuestion, Subject, admit};
+pub use admit::{Admission, AdmitQuestion, JobJudge, Subject, admit};
 pub use filter::{filter, filter_until};
 pub use order::{OrderAnswer, OrderQuestion, PluginKeys, Rank, order};
 pub use question::{

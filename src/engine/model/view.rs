@@ -8,6 +8,7 @@ use super::chunk::{CHUNK, Chunk};
 use super::node::{NodeEntry, Usage};
 use super::problem::Problem;
 use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
+use super::reservation::Reservation;
 use super::table::Table;
 
 /// Position of a node in the node table: chunk `slot / 256`, offset `slot % 256`.
@@ -81,6 +82,8 @@ pub struct View {
     tasks: Table<Arc<Stored<TaskRecord>>>,
     /// Requests of each job's tasks in Allocated, Binding, Bound and Running, whether or not the job is there.
     allocated: Table<Arc<Totals>>,
+    /// By job, whether or not it is there.
+    reservations: Table<Arc<Reservation>>,
 }
 
 impl View {
@@ -98,6 +101,7 @@ impl View {
             jobs: Table::default(),
             tasks: Table::default(),
             allocated: Table::default(),
+            reservations: Table::default(),
         }
     }
 
@@ -306,6 +310,21 @@ impl View {
     /// Puts a job in the place of the one of its name.
     pub fn put_job(&mut self, record: JobRecord, source: &Arc<str>) {
         self.jobs.insert(Arc::clone(&record.name), stored(record, source));
+    }
+
+    /// What the admission ledger holds, by job; the job may not be there.
+    pub fn reservations(&self) -> &Table<Arc<Reservation>> {
+        &self.reservations
+    }
+
+    /// Puts a reservation in the place of the one of its job.
+    pub fn put_reservation(&mut self, row: Arc<Reservation>) {
+        self.reservations.insert(Arc::clone(&row.job), row);
+    }
+
+    /// Takes a reservation away.
+    pub fn remove_reservation(&mut self, job: &str) -> Option<Arc<Reservation>> {
+        self.reservations.remove(job)
     }
 
     /// Takes a job away.

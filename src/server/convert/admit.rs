@@ -167,6 +167,7 @@ fn admitted(admission: &Admission) -> pb::Admission {
         votes,
         cards,
         headroom,
+        reserve: _,
     } = admission;
     let reason = |(reason, figures): &(Reason, Vec<Figure>)| pb::Reason {
         figures: figures.iter().map(answer::figure).collect(),

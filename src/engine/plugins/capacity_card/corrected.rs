@@ -179,6 +179,7 @@ impl CapacityState {
         let mut entry = JobEntry::of(self.context(view), job, self.tasks(view, &job.name));
         if let Some(kept) = kept.filter(|kept| kept.queue == job.queue) {
             entry.allocated = kept.allocated.clone();
+            entry.reserved.clone_from(&kept.reserved);
         }
         Arc::new(entry)
     }
@@ -187,22 +188,17 @@ impl CapacityState {
     pub(super) fn corrected_job(&self, view: &View, job: &JobRecord) -> Result<Verdict, Problem> {
         let mut account = Account::clone(&*self.account_of(&job.queue)?);
         let entry = self.entry(view, job);
-        if let Some(own) = self
-            .jobs
-            .get(&job.name)
-            .filter(|own| own.admitted && own.queue == job.queue)
-        {
-            let own = Contribution {
-                inqueue: own.split().inqueue,
-                elastic: Counts::default(),
-            };
-            account.take(&own);
-        }
+        let held_here = self.without_own(view, job, &mut account);
         let mut refusals = closed(&job.queue, &account);
         if let Some(fault) = &entry.fault {
             refusals.push(refusal::request_failed(&job.queue, fault));
         }
-        let reserve = entry.split().inqueue;
+        // What it holds in another queue, or held as another incarnation, is no part of what it asks for here.
+        let reserve = if held_here {
+            entry.split().inqueue
+        } else {
+            Counts::clone(&entry.min)
+        };
         if account.limits.configured {
             let mut books = Books::of(&job.queue, &account);
             refusals.extend(books.plain(&reserve));
@@ -215,6 +211,7 @@ impl CapacityState {
         Ok(Verdict {
             refusals,
             reserve,
+            least: Arc::clone(&entry.min),
             ..Verdict::default()
         })
     }

@@ -101,6 +101,15 @@ impl Counts {
         left
     }
 
+    /// No amount is less than another's.
+    pub fn raise_to(&mut self, other: &Self) {
+        self.cpu = self.cpu.max(other.cpu);
+        self.memory = self.memory.max(other.memory);
+        for (name, amount) in other.cards() {
+            self.set_card(name, amount.max(self.card_or_zero(name)));
+        }
+    }
+
     /// Negative amounts become 0.
     pub fn raise_to_zero(&mut self) {
         self.cpu = self.cpu.max(0);

@@ -26,6 +26,8 @@ pub struct JobEntry {
     pub allocated: Counts,
     /// Its queue keeps back what it does not hold yet.
     pub admitted: bool,
+    /// What a confirmed reservation promises it, whatever its phase.
+    pub reserved: Option<Arc<Counts>>,
 }
 
 /// What a job adds to its queue's account.
@@ -56,52 +58,58 @@ impl JobEntry {
             fault,
             allocated,
             admitted: matches!(job.phase, JobPhase::Inqueue | JobPhase::Running | JobPhase::Unknown),
+            reserved: None,
         }
     }
 
     /// What it would still keep back, and what it holds beyond its least.
     pub fn split(&self) -> Contribution {
-        let (mut left, mut beyond) = (Counts::clone(&self.min), self.allocated.clone());
-        let cpu = left.cpu.min(beyond.cpu).max(0);
-        let memory = left.memory.min(beyond.memory).max(0);
-        for counts in [&mut left, &mut beyond] {
-            counts.cpu -= cpu;
-            counts.memory -= memory;
-        }
-        // Single cards first: what a choice can use is what they leave.
-        for choices in [false, true] {
-            for (name, wanted) in self.min.cards().filter(|(name, _)| name.contains(OR) == choices) {
-                let mut wanted = wanted;
-                for card in name.split(OR) {
-                    let Some((card, held)) = beyond.cards().find(|(held, _)| ***held == *card) else {
-                        continue;
-                    };
-                    let (card, used) = (Arc::clone(card), held.min(wanted).max(0));
-                    beyond.add_card(&card, -used);
-                    wanted -= used;
-                }
-                left.set_card(name, wanted);
-            }
-        }
-        left.forget_zeros();
-        beyond.forget_zeros();
-        Contribution {
-            inqueue: left,
-            elastic: beyond,
-        }
+        split(&self.min, &self.allocated)
     }
 
     /// What it adds to its queue's account now.
     pub fn contribution(&self) -> Contribution {
-        let split = self.split();
-        Contribution {
-            inqueue: if self.admitted {
-                split.inqueue
-            } else {
-                Counts::default()
-            },
-            elastic: split.elastic,
+        let mut own = self.split();
+        if !self.admitted {
+            own.inqueue = Counts::default();
         }
+        if let Some(reserved) = &self.reserved {
+            // One promise, told by two: by its phase and by the ledger.
+            own.inqueue.raise_to(&split(reserved, &self.allocated).inqueue);
+        }
+        own
+    }
+}
+
+/// What of a promise is not held yet, and what is held beyond it.
+fn split(promised: &Counts, allocated: &Counts) -> Contribution {
+    let (mut left, mut beyond) = (promised.clone(), allocated.clone());
+    let cpu = left.cpu.min(beyond.cpu).max(0);
+    let memory = left.memory.min(beyond.memory).max(0);
+    for counts in [&mut left, &mut beyond] {
+        counts.cpu -= cpu;
+        counts.memory -= memory;
+    }
+    // Single cards first: what a choice can use is what they leave.
+    for choices in [false, true] {
+        for (name, wanted) in promised.cards().filter(|(name, _)| name.contains(OR) == choices) {
+            let mut wanted = wanted;
+            for card in name.split(OR) {
+                let Some((card, held)) = beyond.cards().find(|(held, _)| ***held == *card) else {
+                    continue;
+                };
+                let (card, used) = (Arc::clone(card), held.min(wanted).max(0));
+                beyond.add_card(&card, -used);
+                wanted -= used;
+            }
+            left.set_card(name, wanted);
+        }
+    }
+    left.forget_zeros();
+    beyond.forget_zeros();
+    Contribution {
+        inqueue: left,
+        elastic: beyond,
     }
 }
 

@@ -21,6 +21,7 @@ mod order;
 mod plugin;
 pub mod refusal;
 mod request;
+mod reserved;
 mod state;
 mod votes;
 

@@ -7,6 +7,7 @@ use super::annotations::{NAME, OR, QUOTA, REQUEST, choice};
 use super::config::Config;
 use super::discovery::NodeCards;
 use super::node_order::node_order;
+use super::reserved;
 use super::state::{CapacityState, Move};
 use super::votes::Verdict;
 use crate::engine::derived::{Derived, DerivedSet, Movement, TaskMove};
@@ -142,6 +143,7 @@ fn opinion(verdict: Verdict) -> Opinion {
             .collect(),
         cards: verdict.cards,
         headroom: verdict.headroom,
+        reserve: reserved::named(&verdict.least),
     }
 }
 
@@ -167,6 +169,7 @@ impl Derived for CapacityState {
                 CapacityState::follow(self, view, moved.before, Move::Deallocate)?;
             }
             Movement::Enqueue(job) => self.keep(job),
+            Movement::Reserve(job) => return Ok(self.set_row(view, job)),
         }
         Ok(Vec::new())
     }

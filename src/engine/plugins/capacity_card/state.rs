@@ -12,6 +12,7 @@ use super::job::JobView;
 use super::limits::{Limits, Quota};
 use super::need::Need;
 use super::request::{Pod, RequestError, task_request};
+use super::reserved;
 use crate::engine::model::{JobRecord, Problem, ProblemKind, QueueRecord, Table, TaskRecord, TaskStatus, View};
 use crate::engine::policy::Compatibility;
 
@@ -35,6 +36,9 @@ pub struct CapacityState {
     pub(super) jobs: Table<Arc<JobEntry>>,
     /// Under `corrected`: what tasks that moved in this cycle hold; `None`: nothing.
     pub(super) held: Table<Option<Arc<Counts>>>,
+    /// Reservations of jobs that are not there, or whose records say another queue or incarnation; and, under
+    /// `upstream`, of jobs that the reference does not count yet.
+    pub(super) rows: Table<Arc<JobEntry>>,
     /// Under `corrected`: jobs whose permits end with the next vote, unless they are kept.
     pub(super) tentative: Arc<BTreeSet<Arc<str>>>,
 }
@@ -89,6 +93,7 @@ impl CapacityState {
             pods: Table::default(),
             jobs: Table::default(),
             held: Table::default(),
+            rows: Table::default(),
             tentative: Arc::default(),
         };
         state.guarantee(view);
@@ -96,6 +101,7 @@ impl CapacityState {
             Compatibility::Upstream => state.open_upstream(view),
             Compatibility::Corrected => state.open_corrected(view),
         }
+        state.open_rows(view);
         state
     }
 
@@ -117,7 +123,8 @@ impl CapacityState {
             let Some((account, request)) = accounts.get_mut(&job.record.queue) else {
                 continue;
             };
-            let entry = JobEntry::of(self.context(view), &job.record, self.tasks(view, name));
+            let mut entry = JobEntry::of(self.context(view), &job.record, self.tasks(view, name));
+            entry.reserved = reserved::of_job(view, &job.record);
             account.jobs += 1;
             account.allocated.add(&entry.allocated);
             account.add(&entry.contribution());

@@ -17,6 +17,8 @@ pub struct Verdict {
     pub refusals: Vec<Refusal>,
     /// What a permitted job keeps back in its queue.
     pub reserve: Counts,
+    /// Of a job: the least that it needs, whether it holds some of that already or not.
+    pub least: Arc<Counts>,
     /// Of a permitted task: the cards that would do, best first, and how many tasks of its kind on each.
     pub cards: Vec<(Arc<str>, u64)>,
     /// The same by demand: a node must have one card of each.
@@ -62,8 +64,10 @@ impl CapacityState {
         if let Some(refusal) = first_refusal(&job.queue, min, &total, &account, Asker::Job) {
             return Ok(Verdict::refused(refusal));
         }
+        let reserve = figures.without_gated(min.clone());
         Ok(Verdict {
-            reserve: figures.without_gated(min.clone()),
+            least: Arc::new(reserve.clone()),
+            reserve,
             ..Verdict::default()
         })
     }

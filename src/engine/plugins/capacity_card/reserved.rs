@@ -1,0 +1,134 @@
+//! What the admission ledger promises to jobs, in the accounts of their queues: counted once, whoever tells of it.
+
+use std::sync::Arc;
+
+use super::account::Account;
+use super::counts::Counts;
+use super::entry::JobEntry;
+use super::state::CapacityState;
+use crate::engine::model::{JobPhase, JobRecord, NamedAmounts, Reservation, View};
+use crate::engine::policy::Compatibility;
+
+const CPU: &str = "cpu";
+const MEMORY: &str = "memory";
+
+/// Counts by name: cpu and memory first, whether or not there is any, then cards.
+pub(super) fn named(counts: &Counts) -> NamedAmounts {
+    let plain = [(Arc::from(CPU), counts.cpu), (Arc::from(MEMORY), counts.memory)];
+    let cards = counts.cards().map(|(name, amount)| (Arc::clone(name), amount));
+    plain.into_iter().chain(cards).collect()
+}
+
+/// The counts of a reservation. A card may be named like a resource: those stand first.
+fn counts(row: &Reservation) -> Counts {
+    let mut counts = Counts::default();
+    for (place, (name, amount)) in row.amounts.iter().enumerate() {
+        match (place, &**name) {
+            (0, CPU) => counts.cpu = *amount,
+            (1, MEMORY) => counts.memory = *amount,
+            _ => counts.add_card(name, *amount),
+        }
+    }
+    counts
+}
+
+/// True if the row is about the job that is there, in its queue.
+fn meets(row: &Reservation, job: &JobRecord) -> bool {
+    row.queue == job.queue && row.is_of(&job.uid)
+}
+
+/// What a job that is there was promised.
+pub(super) fn of_job(view: &View, job: &JobRecord) -> Option<Arc<Counts>> {
+    let row = view.reservations().get(&job.name)?;
+    meets(row, job).then(|| Arc::new(counts(row)))
+}
+
+impl CapacityState {
+    /// Takes in the rows that no job's own figures hold.
+    pub(super) fn open_rows(&mut self, view: &View) {
+        for (_, row) in view.reservations().iter() {
+            self.add_row(view, row);
+        }
+    }
+
+    /// Follows the row of a job, as the View has it now. The queues whose accounts moved.
+    pub(super) fn set_row(&mut self, view: &View, job: &Arc<str>) -> Vec<Arc<str>> {
+        let mut moved = Vec::new();
+        if let Some(old) = self.rows.remove(job)
+            && let Some(account) = self.accounts.get(&old.queue)
+        {
+            let mut account = Account::clone(account);
+            self.book(&mut account, &old, false);
+            self.accounts.insert(Arc::clone(&old.queue), Arc::new(account));
+            moved.push(Arc::clone(&old.queue));
+        }
+        let record = view.jobs().get(job).map(|stored| &stored.record);
+        if let (Some(record), Some(entry)) = (record, self.jobs.get(job)) {
+            let reserved = of_job(view, record);
+            if entry.reserved != reserved {
+                let entry = JobEntry::clone(entry);
+                let queue = Arc::clone(&entry.queue);
+                // Its queue is there, or it would have no entry.
+                if self.replace(job, JobEntry { reserved, ..entry }).is_ok() {
+                    moved.push(queue);
+                }
+            }
+        }
+        if let Some(row) = view.reservations().get(job) {
+            moved.extend(self.add_row(view, row));
+        }
+        moved
+    }
+
+    /// Books a row by itself, if nothing else stands for it.
+    fn add_row(&mut self, view: &View, row: &Reservation) -> Option<Arc<str>> {
+        let job = view.jobs().get(&row.job).map(|stored| &stored.record);
+        let counted = match (self.compatibility, job) {
+            (_, None) => false,
+            (Compatibility::Corrected, Some(job)) => meets(row, job) && self.jobs.contains(&row.job),
+            (Compatibility::Upstream, Some(job)) => {
+                meets(row, job) && !matches!(job.phase, JobPhase::Pending | JobPhase::Unspecified)
+            }
+        };
+        if counted {
+            return None;
+        }
+        // A queue that is not there has no account; its rows come in with it.
+        let mut account = Account::clone(&*self.account_of(&row.queue).ok()?);
+        let entry = JobEntry {
+            queue: Arc::clone(&row.queue),
+            min: Arc::new(counts(row)),
+            admitted: true,
+            ..JobEntry::default()
+        };
+        self.book(&mut account, &entry, true);
+        self.accounts.insert(Arc::clone(&row.queue), Arc::new(account));
+        self.rows.insert(Arc::clone(&row.job), Arc::new(entry));
+        Some(Arc::clone(&row.queue))
+    }
+
+    fn book(&self, account: &mut Account, entry: &JobEntry, add: bool) {
+        match (self.compatibility, add) {
+            (Compatibility::Corrected, true) => account.add(&entry.contribution()),
+            (Compatibility::Corrected, false) => account.take(&entry.contribution()),
+            (Compatibility::Upstream, true) => account.inqueue.add(&entry.min),
+            (Compatibility::Upstream, false) => account.inqueue.subtract(&entry.min),
+        }
+    }
+
+    /// Takes what is kept back for a job out of its queue's account, for a vote on it. True if the job's own figures
+    /// say what it holds there.
+    pub(super) fn without_own(&self, view: &View, job: &JobRecord, account: &mut Account) -> bool {
+        let stored = view.jobs().get(&job.name).map(|stored| &stored.record);
+        let same =
+            stored.is_none_or(|stored| crate::engine::model::reservation::same_incarnation(&stored.uid, &job.uid));
+        let own = self.jobs.get(&job.name).filter(|own| same && own.queue == job.queue);
+        let row = self.rows.get(&job.name).filter(|row| row.queue == job.queue);
+        for entry in own.into_iter().chain(row) {
+            let mut contribution = entry.contribution();
+            contribution.elastic = Counts::default();
+            account.take(&contribution);
+        }
+        own.is_some()
+    }
+}
