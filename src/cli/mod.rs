@@ -6,6 +6,7 @@ mod completions;
 mod connect;
 mod decide;
 mod demo;
+mod explain;
 mod failure;
 mod filter;
 mod man;
@@ -78,6 +79,8 @@ enum Command {
     /// Load a cluster, and show what the server knows
     #[command(subcommand)]
     State(state::StateCommand),
+    /// Say why a job or a task waits, with numbers
+    Explain(explain::ExplainArgs),
     /// Ask where a task may run
     Filter(filter::FilterArgs),
     /// Ask where a task should run
@@ -162,6 +165,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args).await,
         Command::Policy(command) => policy::run(command).await,
         Command::State(command) => state::run(command).await,
+        Command::Explain(args) => explain::run(args).await,
         Command::Filter(args) => filter::run(args).await,
         Command::Score(args) => score::run(args).await,
         Command::Completions(args) => completions::run(&args),

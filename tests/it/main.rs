@@ -19,4 +19,5 @@ mod sources;
 mod storm;
 mod support;
 mod tools;
+mod understand;
 mod vectors;

@@ -1,0 +1,280 @@
+//! Asks the server: listings and questions on one pinned state, so that all figures of an explanation belong together.
+
+use std::collections::BTreeMap;
+
+use tonic::Code;
+
+use crate::cli::Failure;
+use crate::cli::connect::Connection;
+use crate::server::pb;
+
+/// Records per page of a listing; a server may give fewer.
+const PAGE: u32 = 5_000;
+/// Refused nodes that are shown with their figures, per reason.
+const SAMPLES: u32 = 1_000;
+
+/// A server and the state that it is asked on.
+#[derive(Debug)]
+pub(super) struct Asker {
+    connection: Connection,
+    world: pb::World,
+    session: Option<String>,
+    /// Changes made in the session.
+    after: u64,
+    /// Changes that ride on the next question.
+    changes: Vec<pb::Change>,
+    pub(super) stamp: pb::Stamp,
+    filters: Vec<String>,
+    admitters: Vec<String>,
+}
+
+/// All records that the server knows.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) nodes: Vec<pb::NodeStatus>,
+    pub(super) queues: BTreeMap<String, pb::QueueStatus>,
+    pub(super) jobs: BTreeMap<String, pb::JobStatus>,
+    pub(super) tasks: BTreeMap<String, pb::StoredTask>,
+}
+
+/// Reads all pages of a listing.
+macro_rules! list {
+    ($asker:expr, $call:ident, $request:ident, $records:ident) => {{
+        let mut all = Vec::new();
+        let mut token = String::new();
+        loop {
+            let request = pb::$request {
+                ground: Some($asker.ground()),
+                page: Some(pb::Page { size: PAGE, token }),
+                ..pb::$request::default()
+            };
+            let page = $asker.connection.state.$call(request).await?.into_inner();
+            all.extend(page.$records);
+            token = page.next_page_token;
+            if token.is_empty() {
+                break all;
+            }
+        }
+    }};
+}
+
+impl Asker {
+    /// Pins the newest state under a policy. A server that has no session left is asked without one.
+    pub(super) async fn open(mut connection: Connection, world: pb::World) -> Result<Self, Failure> {
+        let info = connection
+            .state
+            .get_server_info(pb::GetServerInfoRequest {})
+            .await?
+            .into_inner();
+        let of_family = |family: &str| {
+            let plugins = info.plugins.iter();
+            let plugins = plugins.filter(|plugin| plugin.families.iter().any(|own| own == family));
+            plugins.map(|plugin| plugin.name.clone()).collect()
+        };
+        let (filters, admitters) = (of_family("filter"), of_family("admit"));
+        let ground = pb::ground::Ground::World(world.clone());
+        let request = pb::OpenSessionRequest {
+            ground: Some(pb::Ground {
+                ground: Some(ground),
+                ..pb::Ground::default()
+            }),
+            ..pb::OpenSessionRequest::default()
+        };
+        let (session, stamp) = match connection.decisions.open_session(request).await {
+            Ok(reply) => {
+                let reply = reply.into_inner();
+                (Some(reply.session), reply.stamp.unwrap_or_default())
+            }
+            Err(status) if status.code() == Code::ResourceExhausted => (None, pb::Stamp::default()),
+            Err(status) => return Err(status.into()),
+        };
+        Ok(Asker {
+            connection,
+            world,
+            session,
+            after: 0,
+            changes: Vec::new(),
+            stamp,
+            filters,
+            admitters,
+        })
+    }
+
+    /// Ends the session. One that cannot be ended now ends by its lease.
+    pub(super) async fn close(&mut self) {
+        if let Some(session) = self.session.take() {
+            let request = pb::CloseSessionRequest { session };
+            drop(self.connection.decisions.close_session(request).await);
+        }
+    }
+
+    /// Something can be tried out.
+    pub(super) fn can_try(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Lets changes ride on the next question.
+    pub(super) fn change(&mut self, changes: impl IntoIterator<Item = pb::change::Change>) {
+        let changes = changes.into_iter().map(|change| pb::Change { change: Some(change) });
+        self.changes.extend(changes);
+    }
+
+    fn ground(&mut self) -> pb::Ground {
+        let ground = match &self.session {
+            Some(session) => {
+                let changes = std::mem::take(&mut self.changes);
+                let after = self.after;
+                self.after = after.saturating_add(changes.len() as u64);
+                pb::ground::Ground::Session(pb::SessionStep {
+                    session: session.clone(),
+                    after,
+                    changes,
+                })
+            }
+            None => pb::ground::Ground::World(self.world.clone()),
+        };
+        pb::Ground {
+            ground: Some(ground),
+            ..pb::Ground::default()
+        }
+    }
+
+    /// All records.
+    pub(super) async fn known(&mut self) -> Result<Known, Failure> {
+        let nodes = list!(self, list_nodes, ListNodesRequest, nodes);
+        let queues = list!(self, list_queues, ListQueuesRequest, queues);
+        let jobs = list!(self, list_jobs, ListJobsRequest, jobs);
+        let tasks = list!(self, list_tasks, ListTasksRequest, tasks);
+        let queue = |status: pb::QueueStatus| Some((status.queue.as_ref()?.name.clone(), status));
+        let job = |status: pb::JobStatus| Some((status.job.as_ref()?.name.clone(), status));
+        let task = |stored: pb::StoredTask| Some((stored.task.as_ref()?.name.clone(), stored));
+        Ok(Known {
+            nodes,
+            queues: queues.into_iter().filter_map(queue).collect(),
+            jobs: jobs.into_iter().filter_map(job).collect(),
+            tasks: tasks.into_iter().filter_map(task).collect(),
+        })
+    }
+
+    /// Filter's verdict on one task in the policy's tiers.
+    pub(super) async fn filter(
+        &mut self,
+        task: &pb::Task,
+        fit: pb::ResourceFit,
+        detail: pb::FilterDetail,
+    ) -> Result<pb::FilterItem, Failure> {
+        let request = pb::FilterRequest {
+            ground: Some(self.ground()),
+            tasks: vec![task.clone()],
+            resource_fit: fit.into(),
+            samples: Some(SAMPLES),
+            detail: detail.into(),
+            ..pb::FilterRequest::default()
+        };
+        let reply = self.connection.decisions.filter(request).await?.into_inner();
+        first(reply.answer.unwrap_or_default().items, "Filter")
+    }
+
+    /// Of each filtering plugin of the policy, asked alone: how many nodes it refuses.
+    pub(super) async fn filters_alone(&mut self, task: &pb::Task) -> Result<Vec<(String, u64)>, Failure> {
+        let mut alone = Vec::new();
+        for plugin in self.filters.clone() {
+            let request = pb::FilterRequest {
+                ground: Some(self.ground()),
+                tasks: vec![task.clone()],
+                plugins: vec![plugin.clone()],
+                resource_fit: pb::ResourceFit::None.into(),
+                detail: pb::FilterDetail::Counts.into(),
+                ..pb::FilterRequest::default()
+            };
+            match self.connection.decisions.filter(request).await {
+                Ok(reply) => {
+                    let item = first(reply.into_inner().answer.unwrap_or_default().items, "Filter")?;
+                    let refused = item.rejections.iter().map(|one| u64::from(one.count)).sum();
+                    alone.push((plugin, refused));
+                }
+                Err(status) if not_in_policy(&status) => {}
+                Err(status) => return Err(status.into()),
+            }
+        }
+        Ok(alone)
+    }
+
+    /// The best nodes for one task, with the parts of their scores and why the others are refused.
+    pub(super) async fn score(
+        &mut self,
+        task: &pb::Task,
+        fit: pb::ResourceFit,
+        limit: u32,
+    ) -> Result<pb::ScoreItem, Failure> {
+        let request = pb::ScoreRequest {
+            ground: Some(self.ground()),
+            tasks: vec![task.clone()],
+            resource_fit: fit.into(),
+            with_filter: true,
+            with_parts: true,
+            limit: Some(limit),
+            samples: Some(1),
+            filter_detail: pb::FilterDetail::Samples.into(),
+            ..pb::ScoreRequest::default()
+        };
+        let reply = self.connection.decisions.score(request).await?.into_inner();
+        first(reply.answer.unwrap_or_default().items, "Score")
+    }
+
+    /// Admit's verdicts, each seeing the permits before it; nothing is kept.
+    pub(super) async fn admit(
+        &mut self,
+        items: Vec<pb::admit_subject::Subject>,
+        plugins: Vec<String>,
+    ) -> Result<Vec<pb::Admission>, Failure> {
+        let subject = |subject| pb::AdmitSubject {
+            subject: Some(subject),
+            ..pb::AdmitSubject::default()
+        };
+        let request = pb::AdmitRequest {
+            ground: Some(self.ground()),
+            mode: pb::AdmitMode::Check.into(),
+            items: items.into_iter().map(subject).collect(),
+            plugins,
+            ..pb::AdmitRequest::default()
+        };
+        let reply = self.connection.decisions.admit(request).await?.into_inner();
+        Ok(reply.answer.unwrap_or_default().items)
+    }
+
+    /// Of each admitting plugin of the policy, asked alone, its vote.
+    pub(super) async fn votes(&mut self, subject: &pb::admit_subject::Subject) -> Result<Vec<pb::Vote>, Failure> {
+        let mut votes = Vec::new();
+        for plugin in self.admitters.clone() {
+            match self.admit(vec![subject.clone()], vec![plugin]).await {
+                Ok(items) => votes.extend(items.into_iter().flat_map(|item| item.votes)),
+                Err(Failure::Refused(status)) if not_in_policy(&status) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(votes)
+    }
+
+    /// Queues and these jobs, first served first.
+    pub(super) async fn order(&mut self, jobs: Vec<String>) -> Result<pb::OrderAnswer, Failure> {
+        let request = pb::OrderRequest {
+            ground: Some(self.ground()),
+            queues: Some(pb::NameSet::default()),
+            jobs: (!jobs.is_empty()).then_some(pb::NameSet { names: jobs }),
+            ..pb::OrderRequest::default()
+        };
+        let reply = self.connection.decisions.order(request).await?.into_inner();
+        Ok(reply.answer.unwrap_or_default())
+    }
+}
+
+/// A plugin that is served here and does not stand in the policy is not asked.
+fn not_in_policy(status: &tonic::Status) -> bool {
+    matches!(status.code(), Code::NotFound | Code::Unimplemented)
+}
+
+fn first<T>(items: Vec<T>, what: &str) -> Result<T, Failure> {
+    let first = items.into_iter().next();
+    first.ok_or_else(|| Failure::said(format!("error: the server answered nothing to {what}")))
+}

@@ -1,0 +1,328 @@
+//! Asks everything that an explanation needs, and puts it together.
+
+use std::collections::BTreeMap;
+
+use super::ask::{Asker, Known};
+use super::classes::{self, Kind};
+use super::focus::{self, Focus, Wanted};
+use super::report::{AccountRow, Gang, Ground, Holder, Key, Order, Queue, Report};
+use super::rooms::{self, Rooms};
+use super::trial::{self, Waiting};
+use super::verdict;
+use crate::cli::Failure;
+use crate::engine::plugin::Figure;
+use crate::server::pb;
+
+/// Kinds of tasks of one job that are judged.
+const KINDS: usize = 8;
+/// Names that are listed.
+const NAMED: usize = 10;
+
+/// Explains. `top`: best nodes that are shown.
+pub(super) async fn report(asker: &mut Asker, wanted: Wanted, top: u32) -> Result<Report, Failure> {
+    let known = asker.known().await?;
+    let focus = focus::find(&known, wanted)?;
+    let mut report = Report {
+        subject: focus.subject.clone(),
+        ground: ground(asker, &known),
+        invalid: focus.invalid.clone(),
+        ..Report::default()
+    };
+    report
+        .invalid
+        .extend(focus::invalid_nodes(&known.nodes).into_iter().take(NAMED));
+    report.queue = known.queues.get(&focus.subject.queue).map(queue);
+    let waits = !focus.waiting.is_empty() || (focus.subject.tasks == 0 && focus.subject.phase == "pending");
+    if waits {
+        judge(asker, &known, &focus, top, &mut report).await?;
+    }
+    report.verdict = verdict::of(&report, &focus);
+    Ok(report)
+}
+
+async fn judge(asker: &mut Asker, known: &Known, focus: &Focus, top: u32, report: &mut Report) -> Result<(), Failure> {
+    let has_queue = report.queue.is_some();
+    if let Some(job) = focus.job.as_ref().filter(|_| has_queue) {
+        let asked = if focus.job_stored {
+            pb::Job {
+                name: job.name.clone(),
+                ..pb::Job::default()
+            }
+        } else {
+            job.clone()
+        };
+        if focus.subject.phase == "pending" {
+            let subject = pb::admit_subject::Subject::Job(asked);
+            report.admission = Some(classes::admission(asker, subject).await?);
+        }
+    }
+    let kinds = classes::kinds(&focus.waiting, focus.tasks_stored);
+    if kinds.len() > KINDS {
+        report.notes.push(format!(
+            "only the first {KINDS} of {} kinds of its tasks are judged",
+            kinds.len()
+        ));
+    }
+    let in_queue = has_queue && focus.job_stored;
+    for kind in kinds.iter().take(KINDS) {
+        let class = classes::class(asker, kind, &known.nodes, top, in_queue).await?;
+        report.classes.push(class);
+    }
+    let waiting = focus::waiting_jobs(known);
+    let ahead = if in_queue {
+        let (order, ahead) = order(asker, known, focus, &waiting).await?;
+        report.order = Some(order);
+        ahead
+    } else {
+        Vec::new()
+    };
+    if let Some(queue) = report.queue.as_mut() {
+        queue.holders = holders(known, &queue.name, report.admission.as_ref(), &report.classes);
+    }
+    report.gang = gang(asker, known, focus, &kinds, &ahead, report).await;
+    Ok(())
+}
+
+fn ground(asker: &Asker, known: &Known) -> Ground {
+    let stamp = &asker.stamp;
+    Ground {
+        revision: stamp.revision.map_or(0, |revision| revision.number),
+        policy: stamp.policy.clone(),
+        policy_version: stamp.policy_version,
+        policy_hash: stamp.policy_hash.clone(),
+        nodes: known.nodes.len() as u64,
+    }
+}
+
+/// An amount in the unit of people.
+fn shown(amount: &pb::Amount) -> Figure {
+    Figure::of_resource("", &amount.resource, amount.value)
+}
+
+/// The unit of an account's row: what is neither cpu nor memory is counted in cards.
+fn unit(resource: &str) -> &'static str {
+    match resource {
+        "cpu" => "cores",
+        "memory" => "bytes",
+        "pods" => "",
+        _ => "cards",
+    }
+}
+
+fn queue(status: &pb::QueueStatus) -> Queue {
+    let record = status.queue.clone().unwrap_or_default();
+    let state = record.state().as_str_name();
+    let state = match state.trim_start_matches("QUEUE_STATE_") {
+        "UNSPECIFIED" => "open".to_owned(),
+        state => state.to_lowercase(),
+    };
+    let kept = status.accounts.iter().find(|account| !account.capability.is_empty());
+    let account = kept.or(status.accounts.first());
+    Queue {
+        name: record.name,
+        state,
+        account: account.map(rows).unwrap_or_default(),
+        share: account.map(|account| account.share),
+        holders: Vec::new(),
+    }
+}
+
+fn rows(account: &pb::Account) -> Vec<AccountRow> {
+    let mut rows: BTreeMap<&str, AccountRow> = BTreeMap::new();
+    let mut put = |amounts: &'_ [pb::Amount], set: fn(&mut AccountRow, f64)| {
+        for amount in amounts {
+            let Some(own) = [
+                &account.allocated,
+                &account.request,
+                &account.inqueue,
+                &account.capability,
+            ]
+            .into_iter()
+            .chain([&account.elastic, &account.deserved])
+            .flatten()
+            .find(|own| own.resource == amount.resource) else {
+                continue;
+            };
+            let row = rows.entry(&own.resource).or_insert_with(|| AccountRow {
+                resource: own.resource.clone(),
+                unit: unit(&own.resource),
+                ..AccountRow::default()
+            });
+            set(row, shown(amount).value);
+        }
+    };
+    put(&account.allocated, |row, value| row.allocated = value);
+    put(&account.inqueue, |row, value| row.inqueue = value);
+    put(&account.elastic, |row, value| row.elastic = value);
+    put(&account.deserved, |row, value| row.deserved = Some(value));
+    put(&account.capability, |row, value| row.capability = Some(value));
+    rows.into_values().collect()
+}
+
+/// The jobs of a queue that hold most of what is short.
+fn holders(
+    known: &Known,
+    queue: &str,
+    admission: Option<&super::report::Admission>,
+    classes: &[super::report::Class],
+) -> Vec<Holder> {
+    let refused = admission
+        .into_iter()
+        .chain(classes.iter().filter_map(|class| class.admission.as_ref()));
+    let short = refused
+        .flat_map(|admission| &admission.reasons)
+        .find(|reason| !reason.resource.is_empty());
+    let Some(short) = short else { return Vec::new() };
+    let held = |status: &pb::JobStatus| {
+        let job = status.job.as_ref().filter(|job| job.queue == queue)?;
+        let account = status.accounts.iter().find(|account| account.plugin == short.plugin)?;
+        let amount = account
+            .allocated
+            .iter()
+            .find(|amount| amount.resource == short.resource)?;
+        let held = shown(amount).value;
+        (held > 0.0).then(|| Holder {
+            job: job.name.clone(),
+            resource: short.resource.clone(),
+            held,
+            unit: unit(&short.resource),
+        })
+    };
+    let mut holders: Vec<Holder> = known.jobs.values().filter_map(held).collect();
+    holders.sort_by(|a, b| b.held.total_cmp(&a.held));
+    holders.truncate(3);
+    holders
+}
+
+/// Its place, and the jobs before it, first served first.
+async fn order(
+    asker: &mut Asker,
+    known: &Known,
+    focus: &Focus,
+    waiting: &BTreeMap<String, Waiting>,
+) -> Result<(Order, Vec<Waiting>), Failure> {
+    let job = focus.job.as_ref().map(|job| job.name.clone()).unwrap_or_default();
+    let mut names: Vec<String> = waiting.keys().cloned().collect();
+    if !names.contains(&job) {
+        names.push(job.clone());
+    }
+    let answer = asker.order(names).await?;
+    let queue_of = |name: &str| {
+        let record = known.jobs.get(name).and_then(|status| status.job.as_ref());
+        record.map(|record| record.queue.as_str()).unwrap_or_default()
+    };
+    let own = focus.subject.queue.as_str();
+    let place = |ranks: &[pb::Rank], name: &str| {
+        let place = ranks
+            .iter()
+            .position(|rank| rank.name == name && rank.problem.is_none());
+        place.map_or(0, |place| place as u64 + 1)
+    };
+    let queue_place = place(&answer.queues, own);
+    let before = usize::try_from(queue_place.saturating_sub(1)).unwrap_or(0);
+    let has_jobs = |queue: &str| waiting.keys().any(|job| queue_of(job) == queue);
+    let queues_ahead: Vec<String> = answer
+        .queues
+        .iter()
+        .take(before)
+        .map(|rank| rank.name.clone())
+        .filter(|queue| has_jobs(queue))
+        .collect();
+    let of_queue = |queue: &str| -> Vec<&pb::Rank> {
+        answer
+            .jobs
+            .iter()
+            .filter(|rank| queue_of(&rank.name) == queue)
+            .collect()
+    };
+    let in_queue = of_queue(own);
+    let job_place = in_queue
+        .iter()
+        .position(|rank| rank.name == job && rank.problem.is_none());
+    let jobs_ahead: Vec<&pb::Rank> = in_queue.iter().take(job_place.unwrap_or(0)).copied().collect();
+    let keys_of = |rank: Option<&&pb::Rank>| rank.map(|rank| rank.keys.clone()).unwrap_or_default();
+    let own_keys = keys_of(in_queue.iter().find(|rank| rank.name == job));
+    let first_keys = keys_of(in_queue.first());
+    let key = |(own, first): (pb::OrderKey, pb::OrderKey)| Key {
+        plugin: own.plugin,
+        own: own.values,
+        first: first.values,
+    };
+    let before_in_queues = queues_ahead.iter().flat_map(|queue| of_queue(queue));
+    let ahead = before_in_queues.chain(jobs_ahead.iter().copied());
+    let ahead = ahead.filter_map(|rank| waiting.get(&rank.name).cloned()).collect();
+    let order = Order {
+        queue_place,
+        queues: answer.queues.len() as u64,
+        queues_ahead,
+        job_place: job_place.map_or(0, |place| place as u64 + 1),
+        jobs: in_queue.len() as u64,
+        jobs_ahead: jobs_ahead.iter().take(NAMED).map(|rank| rank.name.clone()).collect(),
+        jobs_ahead_count: jobs_ahead.len() as u64,
+        keys: own_keys.into_iter().zip(first_keys).map(key).collect(),
+    };
+    Ok((order, ahead))
+}
+
+/// Whether enough tasks find a place together: tried in the session, or counted where that cannot be.
+async fn gang(
+    asker: &mut Asker,
+    known: &Known,
+    focus: &Focus,
+    kinds: &[Kind],
+    ahead: &[Waiting],
+    report: &mut Report,
+) -> Option<Gang> {
+    let subject = &focus.subject;
+    let tasks: Vec<pb::Task> = focus.waiting.iter().filter(|task| !task.gated).cloned().collect();
+    if tasks.is_empty() || report.classes.iter().any(|class| class.problem.is_some()) {
+        return None;
+    }
+    let needed = if subject.job.is_empty() && subject.kind != "job" {
+        1
+    } else {
+        subject.min_member.max(1)
+    };
+    let held = subject
+        .placed
+        .saturating_add(subject.pipelined)
+        .saturating_add(subject.succeeded);
+    let in_queue = report.queue.is_some() && focus.job_stored;
+    let own = Waiting {
+        job: if in_queue {
+            focus.job.as_ref().map(|job| job.name.clone()).unwrap_or_default()
+        } else {
+            String::new()
+        },
+        to_be_admitted: subject.phase == "pending" && in_queue,
+        needed: usize::try_from(needed.saturating_sub(held).max(1)).unwrap_or(usize::MAX),
+        tasks,
+    };
+    if focus.tasks_stored && asker.can_try() {
+        match trial::gang(asker, &own, ahead, (needed, held)).await {
+            Ok(gang) => return Some(gang),
+            Err(failure) => report
+                .notes
+                .push(format!("its placement could not be tried: {failure}")),
+        }
+    }
+    let rooms = Rooms::of(&known.nodes, false);
+    let mut placeable: u64 = 0;
+    for (kind, class) in kinds.iter().zip(&report.classes) {
+        let requests = kind.tasks.first().map(rooms::requests).unwrap_or_default();
+        let room = rooms.holds(&class.fit_names, &requests);
+        let headroom = class.admission.as_ref().and_then(|admission| admission.headroom);
+        let most = room
+            .min(headroom.unwrap_or(u64::MAX))
+            .min(class.count.saturating_sub(class.gated));
+        placeable = placeable.saturating_add(most);
+    }
+    Some(Gang {
+        needed,
+        held,
+        placeable,
+        tried: own.tasks.len() as u64,
+        method: "counted",
+        ..Gang::default()
+    })
+}

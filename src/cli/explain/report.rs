@@ -1,0 +1,358 @@
+//! What was found out about a job or a task: the object that `-o json` prints. Fields are added to it, never renamed.
+
+use serde::Serialize;
+
+/// The whole explanation.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// The answer in one sentence, and its kind.
+    pub(super) verdict: Verdict,
+    /// What was asked about.
+    pub(super) subject: Subject,
+    /// The state and the policy that all of it was read from.
+    pub(super) ground: Ground,
+    /// Its queue, if there is one of that name.
+    pub(super) queue: Option<Queue>,
+    /// Whether the job may be enqueued.
+    pub(super) admission: Option<Admission>,
+    /// Its place among those that wait.
+    pub(super) order: Option<Order>,
+    /// Its waiting tasks, equal ones together.
+    pub(super) classes: Vec<Class>,
+    /// Whether enough of its tasks find a place together.
+    pub(super) gang: Option<Gang>,
+    /// Records that take part and whose newest version was refused.
+    pub(super) invalid: Vec<Invalid>,
+    /// What limits this explanation, in sentences.
+    pub(super) notes: Vec<String>,
+}
+
+/// The kinds of answers, in the order in which they are looked for: the first that applies is the verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(super) enum Code {
+    /// It ended.
+    Completed,
+    /// Nothing of it waits.
+    Running,
+    /// The newest record of the job or the task was refused.
+    RecordInvalid,
+    /// There is no queue of its queue's name.
+    QueueUnknown,
+    /// The newest record of its queue was refused.
+    QueueInvalid,
+    /// Its queue takes no jobs.
+    QueueClosed,
+    /// No task of it is known, or fewer than it needs.
+    TooFewTasks,
+    /// Its tasks have scheduling gates.
+    Gated,
+    /// What it asks for cannot be judged.
+    RequestInvalid,
+    /// Its queue's quota.
+    Quota,
+    /// No node takes one of its tasks.
+    NoNode,
+    /// Nodes will take it when what is being released is gone.
+    Releasing,
+    /// Some of its tasks find a node, but not as many as must start together.
+    Gang,
+    /// Others are before it, and take what it needs.
+    Behind,
+    /// Nothing that is known here keeps it.
+    #[default]
+    Placeable,
+}
+
+/// The answer in one sentence.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Verdict {
+    pub(super) code: Code,
+    /// Something of it waits.
+    pub(super) waits: bool,
+    pub(super) sentence: String,
+    /// What would change it, most useful first.
+    pub(super) hints: Vec<String>,
+}
+
+/// What was asked about.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Subject {
+    /// `job`, `task` or `tasks`.
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    /// Of a task: its job.
+    pub(super) job: String,
+    pub(super) queue: String,
+    /// Of the job, in lower case; empty: there is no job.
+    pub(super) phase: String,
+    /// Tasks that must start together.
+    pub(super) min_member: u64,
+    /// Tasks of the job.
+    pub(super) tasks: u64,
+    /// Those that wait for a node.
+    pub(super) pending: u64,
+    /// Of these, with a scheduling gate.
+    pub(super) gated: u64,
+    /// Those that have a node.
+    pub(super) placed: u64,
+    /// Those that wait for room that is being released on a node.
+    pub(super) pipelined: u64,
+    /// Those that ended, or are being deleted.
+    pub(super) finished: u64,
+    /// Of these, well.
+    pub(super) succeeded: u64,
+    /// Nodes of those that have one, at most ten.
+    pub(super) nodes: Vec<String>,
+}
+
+/// What all figures were read from.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Ground {
+    pub(super) revision: u64,
+    pub(super) policy: String,
+    pub(super) policy_version: u64,
+    pub(super) policy_hash: String,
+    /// Nodes known.
+    pub(super) nodes: u64,
+}
+
+/// A queue.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Queue {
+    pub(super) name: String,
+    pub(super) state: String,
+    /// One row per resource, of the plugin that keeps an account; empty: none does.
+    pub(super) account: Vec<AccountRow>,
+    /// Highest of allocated / deserved, or its share under drf.
+    pub(super) share: Option<f64>,
+    /// Jobs of it that hold most of the first resource that is short, largest first, at most three.
+    pub(super) holders: Vec<Holder>,
+}
+
+/// One resource of a queue's account, in `unit`.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AccountRow {
+    pub(super) resource: String,
+    pub(super) unit: &'static str,
+    pub(super) allocated: f64,
+    /// Admitted and not yet held.
+    pub(super) inqueue: f64,
+    /// Above the least that running jobs need.
+    pub(super) elastic: f64,
+    pub(super) deserved: Option<f64>,
+    /// Absent: without limit.
+    pub(super) capability: Option<f64>,
+}
+
+/// A job that holds something.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Holder {
+    pub(super) job: String,
+    pub(super) resource: String,
+    pub(super) held: f64,
+    pub(super) unit: &'static str,
+}
+
+/// A verdict of Admit.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Admission {
+    pub(super) permitted: bool,
+    /// What could not be judged.
+    pub(super) problem: Option<String>,
+    pub(super) votes: Vec<Vote>,
+    pub(super) reasons: Vec<Reason>,
+    /// Of a task: how many of its like are still admitted. Absent: no limit.
+    pub(super) headroom: Option<u64>,
+    /// Of a task: the cards that would do, best first.
+    pub(super) cards: Vec<String>,
+}
+
+/// A plugin's vote: 1, 0 or −1.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Vote {
+    pub(super) plugin: String,
+    pub(super) vote: i32,
+}
+
+/// Why something was refused.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Reason {
+    pub(super) plugin: String,
+    pub(super) code: String,
+    pub(super) message: String,
+    pub(super) resource: String,
+    /// Evictions may help.
+    pub(super) eviction_may_help: bool,
+    pub(super) figures: Vec<Figure>,
+}
+
+/// A figure of a reason.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Figure {
+    pub(super) name: String,
+    pub(super) value: f64,
+    pub(super) unit: String,
+}
+
+/// The place among those that wait.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Order {
+    /// From 1; 0: it has none.
+    pub(super) queue_place: u64,
+    pub(super) queues: u64,
+    /// Queues before its own in which jobs wait.
+    pub(super) queues_ahead: Vec<String>,
+    /// From 1, among the waiting jobs of its queue; 0: it has none.
+    pub(super) job_place: u64,
+    pub(super) jobs: u64,
+    /// Waiting jobs of its queue before it, first served first, at most ten.
+    pub(super) jobs_ahead: Vec<String>,
+    pub(super) jobs_ahead_count: u64,
+    /// By which plugins, with the job's own keys and those of the first in the queue.
+    pub(super) keys: Vec<Key>,
+}
+
+/// An order key.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Key {
+    pub(super) plugin: String,
+    pub(super) own: Vec<f64>,
+    pub(super) first: Vec<f64>,
+}
+
+/// Waiting tasks that are equal but for their names.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Class {
+    /// At most ten of them.
+    pub(super) tasks: Vec<String>,
+    pub(super) count: u64,
+    pub(super) gated: u64,
+    /// Resource to quantity, as written in the record.
+    pub(super) requests: Vec<(String, String)>,
+    /// What could not be judged.
+    pub(super) problem: Option<String>,
+    pub(super) nodes: u64,
+    /// Nodes that take one now.
+    pub(super) fit_now: u64,
+    /// Nodes that take one now or when what is being released is gone.
+    pub(super) fit_later: u64,
+    /// The nodes that take one now, by name.
+    #[serde(skip)]
+    pub(super) fit_names: Vec<String>,
+    /// Why the other nodes do not, most nodes first.
+    pub(super) refusals: Vec<Refusal>,
+    /// Each plugin asked alone, whatever the others say: nodes that it refuses.
+    pub(super) alone: Vec<Alone>,
+    /// Nodes nearest to fitting, nearest first, at most three.
+    pub(super) nearest: Vec<Near>,
+    /// Nodes that take one, best first.
+    pub(super) best: Vec<Scored>,
+    /// Whether one may be allocated in its queue.
+    pub(super) admission: Option<Admission>,
+}
+
+/// Nodes refused for one reason.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Refusal {
+    pub(super) count: u64,
+    /// The reason, with the figures of `node`.
+    pub(super) reason: Reason,
+    /// The refused node that is nearest, or the first by name.
+    pub(super) node: String,
+}
+
+/// Nodes that one plugin refuses.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Alone {
+    pub(super) plugin: String,
+    pub(super) refused: u64,
+}
+
+/// A node that does not take the task, and what it lacks.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Near {
+    pub(super) node: String,
+    pub(super) short: Vec<Short>,
+}
+
+/// A resource of which a node has too little.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Short {
+    pub(super) resource: String,
+    pub(super) unit: &'static str,
+    pub(super) needed: f64,
+    pub(super) idle: f64,
+    /// Of the empty node.
+    pub(super) allocatable: f64,
+}
+
+/// A node that takes the task, with its score.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Scored {
+    pub(super) node: String,
+    pub(super) score: f64,
+    pub(super) parts: Vec<Part>,
+}
+
+/// One plugin's part of a score.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Part {
+    /// `plugin` or `plugin/part`.
+    pub(super) name: String,
+    pub(super) score: f64,
+}
+
+/// Whether enough tasks find a place together.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Gang {
+    /// Tasks that must start together.
+    pub(super) needed: u64,
+    /// Of these, placed already or ended well.
+    pub(super) held: u64,
+    /// Waiting tasks that find a place one after the other, as many as were tried.
+    pub(super) placeable: u64,
+    /// Waiting tasks that were tried.
+    pub(super) tried: u64,
+    /// `placed in a session` or `counted`: an upper bound.
+    pub(super) method: &'static str,
+    /// What kept the next task: a quota or the nodes.
+    pub(super) blocked_by: Option<String>,
+    /// The same after those before it were placed: absent: nobody is before it, or it was not tried.
+    pub(super) after_those_ahead: Option<After>,
+}
+
+/// How many find a place once those before it are served.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct After {
+    /// Jobs that were placed before it.
+    pub(super) jobs_placed: u64,
+    /// Jobs before it that find no place themselves.
+    pub(super) jobs_passed_over: u64,
+    pub(super) placeable: u64,
+    /// The job would still be admitted.
+    pub(super) permitted: bool,
+    pub(super) blocked_by: Option<String>,
+}
+
+/// A record whose newest version was refused.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Invalid {
+    /// Such as `node n-1`.
+    pub(super) record: String,
+    pub(super) faults: Vec<String>,
+}

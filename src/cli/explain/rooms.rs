@@ -1,0 +1,142 @@
+//! How much room each node has, to find the nodes that are nearest to taking a task.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use super::report::{Near, Short};
+use crate::engine::model::MIN_AMOUNT;
+use crate::engine::model::quantity::Quantity;
+use crate::engine::model::resource_name::amount;
+use crate::engine::plugin::Figure;
+use crate::server::pb;
+
+/// Nodes that are named as the nearest.
+const NEAREST: usize = 3;
+
+/// Amounts by resource, in the engine's units.
+pub(super) type Amounts = BTreeMap<String, f64>;
+
+/// A node's room.
+#[derive(Debug)]
+struct Room {
+    node: String,
+    allocatable: Amounts,
+    idle: Amounts,
+    /// Ready, schedulable and valid.
+    open: bool,
+}
+
+/// The room of all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Rooms(Vec<Room>);
+
+impl Rooms {
+    /// Room now, or once what is being released is gone.
+    pub(super) fn of(nodes: &[pb::NodeStatus], future: bool) -> Self {
+        Rooms(nodes.iter().filter_map(|status| room(status, future)).collect())
+    }
+
+    /// The node among these with most of a resource idle, and how much that is.
+    pub(super) fn roomiest(&self, among: &[String], resource: &str) -> Option<(&str, f64)> {
+        let rooms = self.0.iter().filter(|room| among.binary_search(&room.node).is_ok());
+        let idle = rooms.map(|room| (room.node.as_str(), of(&room.idle, resource)));
+        // The first by name of several that have as much.
+        idle.reduce(|best, next| if next.1 > best.1 { next } else { best })
+    }
+
+    /// The open nodes that lack something, nearest first: the fewest resources, then the least part of the request.
+    pub(super) fn nearest(&self, requests: &Amounts) -> Vec<Near> {
+        let lacking = self.0.iter().filter(|room| room.open).map(|room| lack(room, requests));
+        let mut near: Vec<(usize, f64, Near)> = lacking.filter(|(lacks, ..)| *lacks > 0).collect();
+        near.sort_by(|a, b| {
+            let parts = a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal);
+            a.0.cmp(&b.0).then(parts).then_with(|| a.2.node.cmp(&b.2.node))
+        });
+        near.into_iter().take(NEAREST).map(|(.., near)| near).collect()
+    }
+
+    /// How many tasks of such a request these nodes hold, by their room alone.
+    pub(super) fn holds(&self, among: &[String], requests: &Amounts) -> u64 {
+        let rooms = self.0.iter().filter(|room| among.binary_search(&room.node).is_ok());
+        let copies = rooms.map(|room| {
+            let per = requests.iter().filter(|(_, needed)| **needed > 0.0);
+            let per = per.map(|(name, needed)| ((of(&room.idle, name) + MIN_AMOUNT) / needed).floor());
+            let copies = per.fold(f64::INFINITY, f64::min).max(0.0);
+            // Saturates: a task that asks for nothing fits without end.
+            if copies.is_finite() {
+                copies as u64
+            } else {
+                u64::from(u32::MAX)
+            }
+        });
+        copies.fold(0, u64::saturating_add)
+    }
+}
+
+/// What a task requests, with the place that every pod takes.
+pub(super) fn requests(task: &pb::Task) -> Amounts {
+    let mut requests = parsed(task.requests.as_ref());
+    *requests.entry("pods".to_owned()).or_default() += 1.0;
+    requests
+}
+
+fn room(status: &pb::NodeStatus, future: bool) -> Option<Room> {
+    let node = status.node.as_ref()?;
+    let mut allocatable = parsed(node.allocatable.as_ref());
+    for (name, more) in parsed(node.oversubscription.as_ref()) {
+        *allocatable.entry(name).or_default() += more;
+    }
+    let mut idle = allocatable.clone();
+    let mut add = |amounts: &[pb::Amount], sign: f64| {
+        for amount in amounts {
+            *idle.entry(amount.resource.clone()).or_default() += sign * amount.value;
+        }
+    };
+    add(&status.used, -1.0);
+    if future {
+        add(&status.releasing, 1.0);
+        add(&status.pipelined, -1.0);
+    }
+    Some(Room {
+        node: node.name.clone(),
+        allocatable,
+        idle,
+        open: node.ready.unwrap_or(true) && !node.unschedulable && status.invalid.is_empty(),
+    })
+}
+
+fn lack(room: &Room, requests: &Amounts) -> (usize, f64, Near) {
+    let mut worst: f64 = 0.0;
+    let mut short = Vec::new();
+    for (name, needed) in requests {
+        let idle = of(&room.idle, name);
+        if needed - idle < MIN_AMOUNT {
+            continue;
+        }
+        worst = worst.max((needed - idle) / needed);
+        let figure = |amount| Figure::of_resource("", name, amount);
+        short.push(Short {
+            resource: name.clone(),
+            unit: figure(0.0).unit,
+            needed: figure(*needed).value,
+            idle: figure(idle).value,
+            allocatable: figure(of(&room.allocatable, name)).value,
+        });
+    }
+    let node = room.node.clone();
+    (short.len(), worst, Near { node, short })
+}
+
+fn of(amounts: &Amounts, name: &str) -> f64 {
+    amounts.get(name).copied().unwrap_or(0.0)
+}
+
+fn parsed(list: Option<&pb::ResourceList>) -> Amounts {
+    let items = list.into_iter().flat_map(|list| &list.items);
+    let read = |(name, text): (&String, &String)| {
+        let quantity = Quantity::parse(text).ok()?;
+        // Records that the server listed hold nothing that it could not read.
+        Some((name.clone(), amount(name, &quantity).ok()? as f64))
+    };
+    items.filter_map(read).collect()
+}
