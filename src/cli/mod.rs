@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done; 1 refused, failed or not true; 2 the command line itself is wrong; 3 no server answers.
 
+mod bench;
 mod completions;
 mod connect;
 mod decide;
@@ -15,6 +16,7 @@ mod policy;
 mod policy_check;
 mod profile;
 mod score;
+mod scrape;
 mod serve;
 mod state;
 mod state_load;
@@ -85,6 +87,8 @@ enum Command {
     Filter(filter::FilterArgs),
     /// Ask where a task should run
     Score(score::ScoreArgs),
+    /// Put load on a running server and measure what its callers feel; changes nothing there
+    Bench(bench::BenchArgs),
     /// Write the completions of a shell
     Completions(completions::CompletionsArgs),
     /// Write the manual, a page for each command
@@ -168,6 +172,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(args).await,
         Command::Filter(args) => filter::run(args).await,
         Command::Score(args) => score::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

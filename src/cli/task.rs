@@ -56,7 +56,8 @@ impl TaskArgs {
     }
 }
 
-fn pods(file: &Path, counting: Counting) -> Result<Vec<pb::Task>, Failure> {
+/// The pods of a file, as tasks.
+pub(super) fn pods(file: &Path, counting: Counting) -> Result<Vec<pb::Task>, Failure> {
     let mut import = Import::new(counting);
     import.read(&file.display().to_string(), &state_load::text(file)?)?;
     if let Some(refused) = import.refused().first() {

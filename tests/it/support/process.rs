@@ -57,8 +57,22 @@ impl Process {
 
     /// Asks it to stop.
     pub(crate) fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    /// Holds it up, as a machine that does not give it any time would.
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
     /// Waits until it has ended.

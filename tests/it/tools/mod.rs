@@ -1,5 +1,6 @@
 //! The command line as a tool: exit codes, profiles, colour, completions and manual; load generator and live view.
 
+mod bench;
 mod line;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,276 @@
+//! The load itself: callers, the two kinds of loop, and the figures that the server gives of itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::pace::Pace;
+use super::questions::Questions;
+use super::tally::{Cause, Tally};
+use crate::cli::Failure;
+use crate::cli::connect::Connection;
+use crate::cli::scrape::Page;
+
+/// How much is asked, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    /// Calls per second; none: a closed loop.
+    pub(super) rate: Option<f64>,
+    pub(super) callers: usize,
+    pub(super) warm_up: Duration,
+    /// Time measured, unless a count is given.
+    pub(super) duration: Duration,
+    /// Calls measured.
+    pub(super) count: Option<u64>,
+    /// Time that each call gets.
+    pub(super) timeout: Duration,
+}
+
+/// What was measured, and for how long.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) tally: Tally,
+    pub(super) elapsed: Duration,
+    pub(super) server: Result<ServerCost, String>,
+    /// Ended by a signal.
+    pub(super) interrupted: bool,
+}
+
+/// What the server says that the calls cost it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ServerCost {
+    /// Processor time per call, in seconds.
+    pub(super) per_call: f64,
+    /// Per task judged, if any was.
+    pub(super) per_task: Option<f64>,
+}
+
+/// What all callers share.
+#[derive(Debug)]
+struct Shared {
+    questions: Questions,
+    load: Load,
+    /// When what is measured begins.
+    begin: Instant,
+    pace: Option<Pace>,
+    /// Calls of a closed loop that were begun after the warm-up.
+    begun: AtomicU64,
+    stopped: AtomicBool,
+    progress: ProgressBar,
+}
+
+impl Load {
+    /// True if a bar should count calls instead of milliseconds.
+    fn calls(&self) -> Option<u64> {
+        match (self.rate, self.count) {
+            (_, Some(count)) => Some(count),
+            (Some(rate), None) => Some(calls(rate, self.duration)),
+            (None, None) => None,
+        }
+    }
+
+    /// Puts the load on a server.
+    pub(super) async fn run(
+        self,
+        questions: Questions,
+        connections: &[Connection],
+        metrics: &str,
+    ) -> Result<Measured, Failure> {
+        let start = Instant::now();
+        let begin = start + self.warm_up;
+        let warm = self.rate.map_or(0, |rate| calls(rate, self.warm_up));
+        let pace = self
+            .rate
+            .map(|rate| Pace::new(start, rate, warm.saturating_add(self.calls().unwrap_or_default())));
+        let shared = Arc::new(Shared {
+            questions,
+            load: self,
+            begin,
+            pace,
+            begun: 0.into(),
+            stopped: false.into(),
+            progress: crate::cli::output::progress(self.calls().unwrap_or_else(|| seconds(self.duration)), "asking"),
+        });
+        let mut callers = JoinSet::new();
+        for connection in connections.iter().cycle().take(self.callers).cloned() {
+            let shared = Arc::clone(&shared);
+            callers.spawn(async move {
+                match &shared.pace {
+                    Some(pace) => shared.open(pace, warm, connection).await,
+                    None => shared.closed(connection).await,
+                }
+            });
+        }
+        let pacing = Arc::clone(&shared);
+        let pacing = tokio::task::spawn_blocking(move || {
+            if let Some(pace) = &pacing.pace {
+                pace.run(self.callers);
+            }
+        });
+        let before = before(begin, metrics.to_owned());
+        let before = tokio::spawn(before);
+        let mut tally = Tally::new()?;
+        let interrupted = shared.gather(callers, &mut tally).await?;
+        shared.progress.finish_and_clear();
+        // The thread is done when the callers are.
+        let _ = pacing.await;
+        let answered = tally.all()?.count();
+        let server = match before.await {
+            Ok(before) => cost(before, Page::fetch(metrics).await, answered),
+            Err(error) => Err(error.to_string()),
+        };
+        let ended = tally.ended.unwrap_or(begin);
+        Ok(Measured {
+            elapsed: ended.saturating_duration_since(begin),
+            tally,
+            server,
+            interrupted,
+        })
+    }
+}
+
+/// Calls of a rate in a time, at least one.
+fn calls(rate: f64, time: Duration) -> u64 {
+    let calls = (rate * time.as_secs_f64()).ceil();
+    Duration::try_from_secs_f64(calls).map_or(u64::MAX, |calls| calls.as_secs())
+}
+
+/// Whole seconds, for a bar.
+fn seconds(time: Duration) -> u64 {
+    time.as_secs().max(1)
+}
+
+/// The server's figures when the measuring begins.
+async fn before(begin: Instant, metrics: String) -> Result<Page, String> {
+    tokio::time::sleep_until(begin).await;
+    Page::fetch(&metrics).await
+}
+
+fn cost(before: Result<Page, String>, after: Result<Page, String>, answered: u64) -> Result<ServerCost, String> {
+    let (before, after) = (before?, after?);
+    let grown = |name: &str| Some(after.sum(name)? - before.sum(name).unwrap_or_default());
+    let cpu = grown("process_cpu_seconds_total").ok_or("the server does not tell its processor time")?;
+    let calls = grown("pumice_calls_total").unwrap_or_default();
+    // The page was asked for a moment after the first calls.
+    if answered == 0 || calls < answered as f64 * 0.9 {
+        return Err("the figures are of another server; name the right one with --metrics".to_owned());
+    }
+    let tasks = grown("pumice_decided_tasks_total").filter(|tasks| *tasks > 0.0);
+    Ok(ServerCost {
+        per_call: cpu / calls,
+        per_task: tasks.map(|tasks| cpu / tasks),
+    })
+}
+
+impl Shared {
+    /// Waits for all callers; says whether a signal ended the run early.
+    async fn gather(&self, mut callers: JoinSet<Result<Tally, Failure>>, tally: &mut Tally) -> Result<bool, Failure> {
+        let mut interrupted = false;
+        let mut tick = tokio::time::interval(Duration::from_millis(250));
+        let signal = tokio::signal::ctrl_c();
+        tokio::pin!(signal);
+        loop {
+            tokio::select! {
+                ended = callers.join_next() => match ended {
+                    Some(Ok(own)) => tally.add(own?),
+                    Some(Err(error)) => return Err(Failure::said(format!("error: a caller ended badly: {error}"))),
+                    None => return Ok(interrupted),
+                },
+                _ = &mut signal, if !interrupted => {
+                    interrupted = true;
+                    self.stopped.store(true, Ordering::Relaxed);
+                    if let Some(pace) = &self.pace {
+                        pace.stop();
+                    }
+                }
+                _ = tick.tick() => if self.load.calls().is_none() {
+                    self.progress.set_position(Instant::now().saturating_duration_since(self.begin).as_secs());
+                },
+            }
+        }
+    }
+
+    /// A caller of an open loop: it takes calls as they become due. Time counts from then on, so that calls that wait
+    /// for a free caller, because the server keeps all of them waiting, show what they waited.
+    async fn open(&self, pace: &Pace, warm: u64, mut connection: Connection) -> Result<Tally, Failure> {
+        let mut tally = Tally::new()?;
+        while let Some(turn) = pace.turn().await {
+            let begun = Instant::now();
+            if begun > pace.last() + self.load.timeout {
+                // What nobody was free to ask for so long is not asked any more.
+                let cause = Cause {
+                    code: "not begun in time".to_owned(),
+                    reason: String::new(),
+                };
+                tally.call(self.questions.kind(turn.number), [turn.due, begun, begun], Err(cause))?;
+                continue;
+            }
+            let (kind, outcome) = self
+                .questions
+                .ask(&mut connection, turn.number, self.load.timeout)
+                .await;
+            if turn.number >= warm {
+                tally.call(kind, [turn.due, begun, Instant::now()], outcome)?;
+                self.progress.inc(1);
+            }
+        }
+        Ok(tally)
+    }
+
+    /// A caller of a closed loop: it asks again as soon as it has its answer.
+    async fn closed(&self, mut connection: Connection) -> Result<Tally, Failure> {
+        let mut tally = Tally::new()?;
+        let mut number: u64 = 0;
+        while !self.stopped.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            let measured = begun >= self.begin;
+            if measured {
+                let before = self.begun.fetch_add(1, Ordering::Relaxed);
+                let over = begun >= self.begin + self.load.duration;
+                if self.load.count.map_or(over, |count| before >= count) {
+                    break;
+                }
+            }
+            let (kind, outcome) = self.questions.ask(&mut connection, number, self.load.timeout).await;
+            number = number.wrapping_add(1);
+            if measured {
+                tally.call(kind, [begun, begun, Instant::now()], outcome)?;
+                if self.load.count.is_some() {
+                    self.progress.inc(1);
+                }
+            }
+        }
+        Ok(tally)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_is_what_was_spent_between_two_looks() {
+        let page = |cpu: f64, calls: f64, tasks: f64| {
+            Ok(Page::read(&format!(
+                "process_cpu_seconds_total {cpu}\npumice_calls_total{{rpc=\"Filter\",code=\"OK\"}} {calls}\n\
+                 pumice_decided_tasks_total{{rpc=\"Filter\"}} {tasks}\n"
+            )))
+        };
+        let between = |answered| cost(page(1.0, 100.0, 400.0), page(1.5, 200.0, 800.0), answered);
+        let own = between(100).unwrap();
+        assert!((own.per_call - 0.005).abs() < 1e-12);
+        assert!((own.per_task.unwrap() - 0.001_25).abs() < 1e-12);
+        assert!(between(1000).unwrap_err().contains("another server"));
+    }
+
+    #[test]
+    fn a_rate_and_a_time_are_a_number_of_calls() {
+        assert_eq!(calls(100.0, Duration::from_millis(2500)), 250);
+        assert_eq!(calls(0.5, Duration::from_secs(1)), 1);
+        assert_eq!(calls(f64::MAX, Duration::from_secs(10)), u64::MAX);
+    }
+}

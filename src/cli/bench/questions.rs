@@ -1,0 +1,303 @@
+//! What is asked: questions made once, about the server's own nodes, and how one is put.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tonic::{Request, Status};
+use tonic_types::StatusExt as _;
+
+use super::tally::Cause;
+use crate::cli::connect::Connection;
+use crate::cli::{Failure, output};
+use crate::engine::model::quantity::Quantity;
+use crate::engine::model::resource_name::amount;
+use crate::server::pb;
+
+/// Nodes that sizes of tasks are taken from.
+const SAMPLE: u32 = 1000;
+/// Nodes that a question of Score names.
+const BEST: u32 = 10;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum Kind {
+    /// Filter about no task: what a call costs by itself
+    Empty,
+    /// Where may tasks run, on all nodes
+    Filter,
+    /// Where should they run: the best ten of the nodes that pass Filter
+    Score,
+    /// Who is next, of all queues and jobs
+    Order,
+    /// Filter and Score by turns, every tenth question Order
+    #[default]
+    Mixed,
+}
+
+impl Kind {
+    /// Its name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Empty => "empty",
+            Kind::Filter => "filter",
+            Kind::Score => "score",
+            Kind::Order => "order",
+            Kind::Mixed => "mixed",
+        }
+    }
+
+    /// Does it ask about tasks?
+    pub(super) fn has_tasks(self) -> bool {
+        !matches!(self, Kind::Empty | Kind::Order)
+    }
+
+    /// What call number so-and-so asks.
+    fn of(self, number: u64) -> Kind {
+        match (self, number % 10, number % 2) {
+            (Kind::Mixed, 9, _) => Kind::Order,
+            (Kind::Mixed, _, 0) => Kind::Filter,
+            (Kind::Mixed, _, _) => Kind::Score,
+            (kind, _, _) => kind,
+        }
+    }
+}
+
+/// Questions, made once and asked in turn.
+#[derive(Debug)]
+pub(super) struct Questions {
+    kind: Kind,
+    filters: Vec<pb::FilterRequest>,
+    scores: Vec<pb::ScoreRequest>,
+    order: pb::OrderRequest,
+}
+
+impl Questions {
+    /// Questions about so many of these tasks each, beginning at each task in turn.
+    pub(super) fn new(kind: Kind, ground: &pb::Ground, tasks: &[pb::Task], per_question: usize) -> Self {
+        let window = |at: usize| tasks.iter().cycle().skip(at).take(per_question).cloned().collect();
+        let filter = |tasks: Vec<pb::Task>| pb::FilterRequest {
+            ground: Some(ground.clone()),
+            tasks,
+            node_encoding: pb::NodeEncoding::Slots.into(),
+            samples: Some(0),
+            ..pb::FilterRequest::default()
+        };
+        let score = |tasks: Vec<pb::Task>| pb::ScoreRequest {
+            ground: Some(ground.clone()),
+            tasks,
+            node_encoding: pb::NodeEncoding::Slots.into(),
+            with_filter: true,
+            limit: Some(BEST),
+            samples: Some(0),
+            filter_detail: pb::FilterDetail::Counts.into(),
+            ..pb::ScoreRequest::default()
+        };
+        let windows = || (0..tasks.len()).map(window);
+        let filters = if kind == Kind::Empty {
+            vec![filter(Vec::new())]
+        } else {
+            windows().map(filter).collect()
+        };
+        Questions {
+            kind,
+            filters,
+            scores: windows().map(score).collect(),
+            order: pb::OrderRequest {
+                ground: Some(ground.clone()),
+                queues: Some(pb::NameSet::default()),
+                jobs: Some(pb::NameSet::default()),
+                ..pb::OrderRequest::default()
+            },
+        }
+    }
+
+    /// What the question of a number asks.
+    pub(super) fn kind(&self, number: u64) -> Kind {
+        self.kind.of(number)
+    }
+
+    /// Puts the question of a number, and reads the answer to its end; says what was asked and what became of it.
+    pub(super) async fn ask(
+        &self,
+        connection: &mut Connection,
+        number: u64,
+        timeout: Duration,
+    ) -> (Kind, Result<(), Cause>) {
+        let kind = self.kind.of(number);
+        let answer = tokio::time::timeout(timeout, self.put(connection, kind, number, timeout));
+        let outcome = match answer.await {
+            Ok(Ok(None)) => Ok(()),
+            Ok(Ok(Some(problem))) => Err(Cause {
+                code: "problem of an item".to_owned(),
+                reason: problem.reason,
+            }),
+            Ok(Err(status)) => Err(Cause {
+                code: format!("{:?}", status.code()),
+                reason: status
+                    .get_details_error_info()
+                    .map(|info| info.reason)
+                    .unwrap_or_default(),
+            }),
+            Err(_) => Err(Cause {
+                code: "DeadlineExceeded".to_owned(),
+                reason: String::new(),
+            }),
+        };
+        (kind, outcome)
+    }
+
+    async fn put(
+        &self,
+        connection: &mut Connection,
+        kind: Kind,
+        number: u64,
+        timeout: Duration,
+    ) -> Result<Option<pb::Problem>, Status> {
+        let decisions = &mut connection.decisions;
+        match kind {
+            Kind::Score => {
+                let request = request(turn(&self.scores, number), timeout);
+                let answer = decisions.score(request).await?.into_inner().answer.unwrap_or_default();
+                Ok(answer.items.into_iter().find_map(|item| item.problem))
+            }
+            Kind::Order => {
+                let answer = decisions
+                    .order(request(self.order.clone(), timeout))
+                    .await?
+                    .into_inner();
+                let answer = answer.answer.unwrap_or_default();
+                let mut ranks = answer.queues.into_iter().chain(answer.jobs);
+                Ok(ranks.find_map(|rank| rank.problem))
+            }
+            Kind::Empty | Kind::Filter | Kind::Mixed => {
+                let request = request(turn(&self.filters, number), timeout);
+                let answer = decisions.filter(request).await?.into_inner().answer.unwrap_or_default();
+                Ok(answer.items.into_iter().find_map(|item| item.problem))
+            }
+        }
+    }
+}
+
+/// The question whose turn it is.
+fn turn<Q: Clone + Default>(questions: &[Q], number: u64) -> Q {
+    let count = u64::try_from(questions.len()).unwrap_or(u64::MAX).max(1);
+    let at = usize::try_from(number % count).unwrap_or_default();
+    questions.get(at).cloned().unwrap_or_default()
+}
+
+fn request<Q>(question: Q, timeout: Duration) -> Request<Q> {
+    let mut request = Request::new(question);
+    // The server gives work up whose caller has gone.
+    request.set_timeout(timeout);
+    request
+}
+
+/// Tasks of different sizes, cut from the sizes of the server's nodes; always the same ones for the same nodes.
+pub(super) async fn tasks(connection: &mut Connection, classes: usize) -> Result<Vec<pb::Task>, Failure> {
+    let request = pb::ListNodesRequest {
+        page: Some(pb::Page {
+            size: SAMPLE,
+            ..pb::Page::default()
+        }),
+        ..pb::ListNodesRequest::default()
+    };
+    let nodes = connection.state.list_nodes(request).await?.into_inner().nodes;
+    let nodes: Vec<pb::Node> = nodes.into_iter().filter_map(|status| status.node).collect();
+    if nodes.is_empty() {
+        return Err(Failure::said(
+            "error: the server knows no node to ask about\nhint: load a cluster with `pumice state load`, or ask \
+             --question empty",
+        ));
+    }
+    // A step without a common divisor with most numbers visits the nodes in a mixed order.
+    let picks = (0..classes).filter_map(|at| Some((at, nodes.get(at.wrapping_mul(7919) % nodes.len())?)));
+    Ok(picks.map(|(at, node)| task(at, node)).collect())
+}
+
+/// A part of a node: 1/64 to 1/8 of its cpu and memory; every fourth task asks for a device.
+fn task(at: usize, node: &pb::Node) -> pb::Task {
+    let allocatable = node.allocatable.clone().unwrap_or_default().items;
+    let of = |name: &str| {
+        let quantity = Quantity::parse(allocatable.get(name)?).ok()?;
+        amount(name, &quantity).ok()
+    };
+    let part = [64, 32, 16, 8].get(at % 4).copied().unwrap_or(64);
+    let mut items = BTreeMap::new();
+    if let Some(cpu) = of("cpu") {
+        items.insert("cpu".to_owned(), format!("{}m", (cpu / part).max(1)));
+    }
+    if let Some(memory) = of("memory") {
+        items.insert("memory".to_owned(), (memory / part).max(1).to_string());
+    }
+    let device = allocatable
+        .keys()
+        .find(|name| name.contains('/') && of(name).is_some_and(|amount| amount > 0));
+    if let Some(device) = device.filter(|_| at % 4 == 3) {
+        items.insert(device.clone(), "1".to_owned());
+    }
+    pb::Task {
+        requests: Some(pb::ResourceList { items }),
+        ..pb::Task::default()
+    }
+}
+
+/// What the questions are about, in a few words.
+pub(super) fn about(kind: Kind, per_question: usize, nodes: u32) -> String {
+    let nodes = output::count(usize::try_from(nodes).unwrap_or(usize::MAX), "node");
+    if kind.has_tasks() {
+        format!("{} each, {nodes}", output::count(per_question, "task"))
+    } else {
+        nodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mixed_questions_come_by_turns() {
+        let kinds: Vec<&str> = (0..10).map(|number| Kind::Mixed.of(number).name()).collect();
+        let turns = [
+            "filter", "score", "filter", "score", "filter", "score", "filter", "score", "filter", "order",
+        ];
+        assert_eq!(kinds, turns);
+        assert_eq!(Kind::Score.of(9), Kind::Score);
+    }
+
+    #[test]
+    fn tasks_are_parts_of_nodes() {
+        let amounts = [
+            ("cpu", "64"),
+            ("memory", "64Gi"),
+            ("nvidia.com/gpu", "8"),
+            ("pods", "110"),
+        ];
+        let items = amounts.map(|(name, amount)| (name.to_owned(), amount.to_owned()));
+        let node = pb::Node {
+            allocatable: Some(pb::ResourceList { items: items.into() }),
+            ..pb::Node::default()
+        };
+        let items = |at| task(at, &node).requests.unwrap().items;
+        assert_eq!(items(0).get("cpu").map(String::as_str), Some("1000m"));
+        assert_eq!(items(0).get("memory").map(String::as_str), Some("1073741824"));
+        assert!(!items(0).contains_key("nvidia.com/gpu"));
+        assert_eq!(items(3).get("nvidia.com/gpu").map(String::as_str), Some("1"));
+    }
+
+    #[test]
+    fn questions_take_tasks_in_turn() {
+        let task = |name: &str| pb::Task {
+            name: name.to_owned(),
+            ..pb::Task::default()
+        };
+        let tasks = [task("a"), task("b"), task("c")];
+        let questions = Questions::new(Kind::Filter, &pb::Ground::default(), &tasks, 2);
+        let names = |number| {
+            let tasks = turn(&questions.filters, number).tasks;
+            tasks.into_iter().map(|task| task.name).collect::<String>()
+        };
+        assert_eq!([names(0), names(2), names(4)], ["ab", "ca", "bc"]);
+    }
+}

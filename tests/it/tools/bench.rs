@@ -1,0 +1,191 @@
+//! The load generator: what it reports is what a caller would have felt, stalls included.
+
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{err, out, pumice};
+use crate::support::Server;
+use crate::support::process::Process;
+use crate::support::server::page;
+
+const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
+
+/// How long the server is held up.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Calls of Filter that the server has answered.
+fn answered(process: &Process) -> u64 {
+    let (_, text) = page(process.http, "/metrics");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("pumice_calls_total{rpc=\"Filter\",code=\"OK\"} "));
+    line.map_or(0, |count| count.parse().unwrap())
+}
+
+/// The report of a load during which the server stalls once.
+fn stalled(arguments: &[&str]) -> Value {
+    let process = Process::start(&[]);
+    let mut command = pumice(&[
+        "bench",
+        "--question",
+        "empty",
+        "--concurrency",
+        "1",
+        "--warm-up",
+        "0s",
+        "-o",
+        "json",
+    ]);
+    command
+        .args(["--duration", "3s", "--server", &process.grpc.to_string()])
+        .args(arguments);
+    command.args(["--metrics", &format!("http://{}/metrics", process.http)]);
+    let bench = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while answered(&process) < 30 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    process.pause();
+    std::thread::sleep(STALL);
+    process.resume();
+    read(&bench.wait_with_output().unwrap())
+}
+
+fn read(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", err(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn figure(report: &Value, latencies: &str, name: &str) -> f64 {
+    report[latencies][name]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{latencies}.{name}: {report}"))
+}
+
+#[test]
+fn an_open_loop_shows_a_stall_to_everybody_who_would_have_met_it() {
+    let report = stalled(&["--rate", "100"]);
+    assert_eq!(report["loop"], "open");
+    assert_eq!(report["answered"], 300, "{report}");
+    // A third of the calls was due while the server stood still: on average they waited half of that.
+    assert!(figure(&report, "latency_seconds", "p90") > 0.3, "{report}");
+    assert!(figure(&report, "latency_seconds", "max") > 0.8, "{report}");
+    assert!(
+        figure(&report, "begun_late_seconds", "p90") > 0.3,
+        "one caller: they waited for it: {report}"
+    );
+}
+
+#[test]
+fn a_closed_loop_hides_a_stall_and_its_correction_shows_it() {
+    let report = stalled(&[]);
+    assert_eq!(report["loop"], "closed");
+    assert!(figure(&report, "latency_seconds", "max") > 0.8, "{report}");
+    let (hidden, shown) = (
+        figure(&report, "latency_seconds", "p99"),
+        figure(&report, "corrected_latency_seconds", "p99"),
+    );
+    assert!(shown > 0.5 && shown > hidden, "{report}");
+}
+
+#[test]
+fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
+    let server = Server::start();
+    let address = server.grpc.to_string();
+    let metrics = format!("http://{}/metrics", server.http);
+    let to = ["--server", &address, "--metrics", &metrics];
+    assert!(
+        pumice(&["state", "load", DUMP, "--server", &address])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let info = || server.wire.get_server_info(Default::default()).unwrap();
+    let before = info();
+    let mut command = pumice(&[
+        "bench",
+        "--count",
+        "40",
+        "--warm-up",
+        "0s",
+        "--tasks",
+        "3",
+        "--concurrency",
+        "2",
+    ]);
+    let report = read(
+        &command
+            .args(["--connections", "2", "-o", "json"])
+            .args(to)
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(report["answered"], 40, "{report}");
+    assert_eq!(report["nodes"], 4);
+    for (question, calls) in [("filter", 20), ("score", 16), ("order", 4)] {
+        assert_eq!(report["questions"][question]["calls"], calls, "{report}");
+    }
+    let file = pumice(&[
+        "bench",
+        "--question",
+        "score",
+        "--count",
+        "5",
+        "--warm-up",
+        "0s",
+        "-f",
+        DUMP,
+    ])
+    .args(to)
+    .output();
+    let file = file.unwrap();
+    assert!(
+        out(&file).contains("5 answered, 0 failed"),
+        "{}{}",
+        out(&file),
+        err(&file)
+    );
+    assert!(out(&file).contains("closed loop: "), "{}", out(&file));
+    assert!(out(&file).contains("\n corrected "), "{}", out(&file));
+    assert_eq!(info().revision, before.revision);
+    assert_eq!(info().sources.len(), before.sources.len());
+}
+
+#[test]
+fn failures_are_counted_by_code_and_fail_the_command() {
+    let server = Server::start();
+    let address = server.grpc.to_string();
+    let run = |arguments: &[&str]| {
+        pumice(&["bench", "--server", &address])
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let output = run(&[
+        "--question",
+        "order",
+        "--count",
+        "7",
+        "--warm-up",
+        "0s",
+        "--policy",
+        "gone",
+        "-o",
+        "json",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("7 of 7 calls failed"), "{}", err(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        report["failures"],
+        serde_json::json!([{ "code": "NotFound", "reason": "POLICY_UNKNOWN", "calls": 7 }])
+    );
+    let nothing = run(&["--question", "filter", "--count", "1"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(err(&nothing).contains("pumice state load"), "{}", err(&nothing));
+    for wrong in [["--rate", "0"], ["--duration", "10"], ["--concurrency", "0"]] {
+        assert_eq!(run(&wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
