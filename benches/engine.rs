@@ -1,113 +1,17 @@
 //! What decisions cost in the engine: one task class over all nodes, on one thread.
 //!
 //! Throughput counts nodes, so that the time of one node can be read off: 100 Melem/s are 10 ns per node.
-#![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
-use std::sync::Arc;
+mod ground;
+
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pumice::engine::decide::{self, Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
-use pumice::engine::model::{Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, View};
-use pumice::engine::policy::{CompileOptions, Policy, compile};
+use pumice::engine::decide::{self, ScoreQuestion};
+
+use ground::{cluster, policy, question};
 
 const SIZES: [u32; 3] = [1_000, 10_000, 100_000];
-
-/// Both parts of the score, and the filter: cpu spreads, memory too, devices are packed and kept free.
-const POLICY: &str = "
-actions: allocate
-tiers:
-- plugins:
-  - name: resource-strategy-fit
-    arguments:
-      resourceStrategyFitWeight: 10
-      resources:
-        cpu: {type: LeastAllocated, weight: 1}
-        memory: {type: LeastAllocated, weight: 1}
-        nvidia.com/gpu*: {type: MostAllocated, weight: 2}
-        pods: {type: MostAllocated, weight: 1}
-      sra: {enable: true, resources: 'nvidia.com/gpu, nvidia.com/nic', weight: 10}
-      proportional:
-        enable: true
-        resources: nvidia.com/nic
-        resourceProportion: {nvidia.com/nic.cpu: 2, nvidia.com/nic.memory: 2}
-";
-
-fn policy() -> Arc<Policy> {
-    compile(POLICY, &CompileOptions::default())
-        .expect("a good policy")
-        .policy
-}
-
-const GPU: &str = "nvidia.com/gpu";
-const NIC: &str = "nvidia.com/nic";
-const GIB: i64 = 1 << 30;
-
-fn cluster(nodes: u32) -> View {
-    let mut resources = ResourceTable::default();
-    let [gpu, nic] = [GPU, NIC].map(|name| resources.intern(name, 64).expect("room for two names"));
-    let (mut index, mut records) = (Table::<Slot>::default(), Vec::new());
-    for slot in 0..nodes {
-        let name: Arc<str> = format!("node-{slot:06}").into();
-        index.insert(Arc::clone(&name), slot);
-        // Every number differs a little from its neighbours.
-        let some = i64::from(slot.wrapping_mul(2_654_435_761) >> 20);
-        let amounts = |part: i64| {
-            Amounts::from_iter([
-                (ResourceId::CPU, 64_000 * part / 4096),
-                (ResourceId::MEMORY, 256 * GIB / 4096 * part),
-                (ResourceId::PODS, 110 * part / 4096),
-                (gpu, 8_000 * part / 4096),
-                (nic, 2_000 * part / 4096),
-            ])
-        };
-        records.push(NodeRecord {
-            name,
-            allocatable: amounts(4096),
-            unattributed_used: Some(amounts(some)),
-            ..NodeRecord::default()
-        });
-    }
-    let mut view = View::new(Arc::new(index), 1);
-    view.set_resources(Arc::new(resources));
-    for record in records {
-        view.put_node(Arc::new(record), &Arc::from("bench"));
-    }
-    view.refresh_ranks();
-    view
-}
-
-/// One task of four resources.
-fn question(view: &View) -> ScoreQuestion {
-    let gpu = view.resources().get(GPU).expect("known");
-    let requests = Amounts::from_iter([
-        (ResourceId::CPU, 4_000),
-        (ResourceId::MEMORY, 16 * GIB),
-        (ResourceId::PODS, 1),
-        (gpu, 1_000),
-    ]);
-    let task = Arc::new(TaskRecord {
-        requests,
-        ..TaskRecord::default()
-    });
-    ScoreQuestion {
-        question: Question {
-            tasks: vec![Ok(QuestionTask {
-                task,
-                warnings: Vec::new(),
-            })],
-            resources: Arc::clone(view.resources()),
-            candidates: None,
-            plugins: Vec::new(),
-            resource_fit: ResourceFit::FutureIdle,
-            samples: 3,
-            detail: Detail::Counts,
-        },
-        with_filter: false,
-        limit: None,
-        with_parts: false,
-    }
-}
 
 fn one_class(criterion: &mut Criterion) {
     let policy = policy();

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(not(feature = "portable"))]
+use multiversion::multiversion;
 use smallvec::SmallVec;
 
 use super::question::ResourceFit;
@@ -135,10 +137,7 @@ impl Stock<'_> {
             *worst = if excess > *worst { excess } else { *worst };
         };
         if self.idle.is_none() && self.moving.is_none() {
-            // As below, with room for the compiler to do several nodes at once.
-            for (worst, (allocatable, used)) in worst.iter_mut().zip(self.allocatable.iter().zip(self.used)) {
-                excess(worst, allocatable - used);
-            }
+            raise(self.requested, self.allocatable, self.used, worst);
         } else {
             for (offset, worst) in worst.iter_mut().enumerate() {
                 excess(worst, self.available(offset));
@@ -157,6 +156,23 @@ impl Stock<'_> {
     }
 }
 
+/// As [`Stock::raise`] where idle is allocatable − used: several nodes at once.
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn raise(requested: f64, allocatable: &Values, used: &Values, worst: &mut Values) {
+    for (worst, (allocatable, used)) in worst.iter_mut().zip(allocatable.iter().zip(used)) {
+        let excess = requested - (allocatable - used);
+        *worst = if excess > *worst { excess } else { *worst };
+    }
+}
+
+/// Where something is short.
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn short(worst: &Values, refused: &mut [bool; CHUNK]) {
+    for (refused, &excess) in refused.iter_mut().zip(worst) {
+        *refused = excess >= MIN_AMOUNT;
+    }
+}
+
 /// Volcano's comparison: enough is more than requested, or nearer to it than the tolerance.
 fn is_short(excess: f64) -> bool {
     excess >= MIN_AMOUNT
@@ -169,7 +185,9 @@ impl Filterer for Room<'_> {
         for stock in &stocks {
             stock.raise(&mut worst);
         }
-        let refused = Mask::from_bools(&worst.map(is_short)).and(among);
+        let mut refused = [false; CHUNK];
+        short(&worst, &mut refused);
+        let refused = Mask::from_bools(&refused).and(among);
         for offset in refused.iter() {
             let hopeless = stocks.iter().position(|stock| stock.is_hopeless(offset));
             let number = match hopeless {

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+#[cfg(not(feature = "portable"))]
+use multiversion::multiversion;
+
 use super::candidates::{Candidates, Part};
 use super::classes;
 use super::filter::judge;
 use super::question::{Items, ScorePart, ScoreQuestion, ScoreSheet};
-use super::reduce::add_scores;
 use super::stages::{Asked, Score};
 use super::top::{Ranked, Top};
 use crate::engine::model::{CHUNK, Mask, Problem, ProblemKind, Slot, TaskClass, View};
@@ -110,12 +112,16 @@ fn best(view: &View, parts: &[Part<'_>], limit: usize, scorers: &Scorers<'_>) ->
 
 /// Places whose total may still be among the best.
 fn contenders(totals: &Scores, top: &Top) -> Mask {
-    let threshold = top.threshold();
     let mut hopeful = [false; CHUNK];
+    reaching(totals, top.threshold(), &mut hopeful);
+    Mask::from_bools(&hopeful)
+}
+
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn reaching(totals: &Scores, threshold: f64, hopeful: &mut [bool; CHUNK]) {
     for (hopeful, total) in hopeful.iter_mut().zip(totals) {
         *hopeful = (*total >= threshold) | total.is_nan();
     }
-    Mask::from_bools(&hopeful)
 }
 
 /// The same sheet, its row `i` being the old row `indexes[i]`.
@@ -227,17 +233,8 @@ impl<'a> Scorers<'a> {
             if let Some(scorer) = &score.scorer {
                 scorer.score(part.chunk, columns);
             }
-            whole.fill(0.0);
-            for column in columns.iter() {
-                add_scores(whole, column);
-            }
+            sum_parts(columns, score.weight, whole, totals);
             show(number, columns, whole);
-            if score.weight.to_bits() != 1.0_f64.to_bits() {
-                for own in whole.iter_mut() {
-                    *own *= score.weight;
-                }
-            }
-            add_scores(totals, whole);
         }
     }
 
@@ -276,6 +273,36 @@ impl<'a> Scorers<'a> {
             totals: Vec::with_capacity(count),
             parts: self.shown.iter().filter_map(column).collect(),
             filter: None,
+        }
+    }
+}
+
+/// Sums up a plugin's parts, from 0, and adds its sum times its weight to the totals. Multiplying by 1 changes no bit.
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn sum_parts(parts: &[Scores], weight: f64, whole: &mut Scores, totals: &mut Scores) {
+    let places = whole.iter_mut().zip(totals.iter_mut());
+    match parts {
+        [one] => {
+            for ((whole, total), one) in places.zip(one) {
+                *whole = 0.0 + one;
+                *total += *whole * weight;
+            }
+        }
+        [one, two] => {
+            for ((whole, total), (one, two)) in places.zip(one.iter().zip(two)) {
+                *whole = 0.0 + one + two;
+                *total += *whole * weight;
+            }
+        }
+        _ => {
+            whole.fill(0.0);
+            for part in parts {
+                whole.iter_mut().zip(part).for_each(|(whole, part)| *whole += part);
+            }
+            totals
+                .iter_mut()
+                .zip(whole)
+                .for_each(|(total, whole)| *total += *whole * weight);
         }
     }
 }

@@ -2,102 +2,16 @@
 
 use std::sync::Arc;
 
+#[cfg(not(feature = "portable"))]
+use multiversion::multiversion;
+
 use super::amounts::ResourceId;
+use super::mask::Mask;
 use super::node::NodeEntry;
 use super::whole::{Exact, WHOLES, Whole, Wholes, beside, read};
 
 /// Nodes in a chunk.
 pub const CHUNK: usize = 256;
-
-/// A set of nodes of one chunk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mask([u64; 4]);
-
-impl Mask {
-    /// No node.
-    pub const NONE: Self = Self([0; 4]);
-    /// Every place of the chunk.
-    pub const ALL: Self = Self([u64::MAX; 4]);
-
-    /// The nodes whose entry is true.
-    pub fn from_bools(members: &[bool; CHUNK]) -> Self {
-        // Multiplying gathers the lowest bits of eight bytes in the highest byte, the first byte's bit lowest.
-        const GATHER: u64 = 0x0102_0408_1020_4080;
-        let mut mask = Self::NONE;
-        let (words, _) = members.as_chunks::<64>();
-        for (word, members) in mask.0.iter_mut().zip(words) {
-            let (groups, _) = members.as_chunks::<8>();
-            *word = groups.iter().rev().fold(0, |word, group| {
-                let bytes = u64::from_le_bytes(group.map(u8::from));
-                word << 8 | bytes.wrapping_mul(GATHER) >> 56
-            });
-        }
-        mask
-    }
-
-    /// The set as bits: bit `i` of word `w` is the node at `64 w + i`.
-    pub fn words(&self) -> [u64; 4] {
-        self.0
-    }
-
-    /// True if the node at `offset` is in the set.
-    pub fn get(&self, offset: usize) -> bool {
-        self.0
-            .get(offset / 64)
-            .is_some_and(|word| word >> (offset % 64) & 1 == 1)
-    }
-
-    /// Puts the node at `offset` in or takes it out.
-    pub fn set(&mut self, offset: usize, member: bool) {
-        if let Some(word) = self.0.get_mut(offset / 64) {
-            let bit = 1 << (offset % 64);
-            *word = if member { *word | bit } else { *word & !bit };
-        }
-    }
-
-    /// The nodes in both sets.
-    #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
-        let mut both = *self;
-        both.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= b);
-        both
-    }
-
-    /// The nodes in either set.
-    #[must_use]
-    pub fn or(&self, other: &Self) -> Self {
-        union(self, other)
-    }
-
-    /// The nodes of this set that are not in the other.
-    #[must_use]
-    pub fn and_not(&self, other: &Self) -> Self {
-        let mut rest = *self;
-        rest.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= !b);
-        rest
-    }
-
-    /// Number of nodes.
-    pub fn count(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
-    }
-
-    /// True if there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0 == [0; 4]
-    }
-
-    /// Offsets of the nodes, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
-        self.0.into_iter().enumerate().flat_map(|(i, mut word)| {
-            std::iter::from_fn(move || {
-                let bit = word.trailing_zeros();
-                word &= word.wrapping_sub(1);
-                (bit < 64).then(|| i * 64 + bit as usize)
-            })
-        })
-    }
-}
 
 /// One vector of one resource over a chunk. Absent values are 0.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,6 +62,8 @@ const VECTORS: usize = 5;
 pub(crate) struct ResourceColumns {
     id: ResourceId,
     vectors: [Option<Arc<Column>>; VECTORS],
+    /// Where more than nothing is allocatable.
+    offered: Mask,
     /// What the floats do not tell of Kubernetes' integers.
     wholes: [Option<Arc<Exact>>; WHOLES],
 }
@@ -157,6 +73,7 @@ impl ResourceColumns {
         Self {
             id,
             vectors: [const { None }; VECTORS],
+            offered: Mask::NONE,
             wholes: [const { None }; WHOLES],
         }
     }
@@ -215,6 +132,11 @@ impl Chunk {
         self.stored(id, vector).is_none()
     }
 
+    /// Where more than nothing of a resource is allocatable.
+    pub fn offered(&self, id: ResourceId) -> Mask {
+        self.columns_at(id).map_or(Mask::NONE, |columns| columns.offered)
+    }
+
     /// A vector of a resource over the chunk as Kubernetes counts it. What does not fit in 64 bits is cut off by `narrow`.
     pub fn wholes(&self, id: ResourceId, whole: Whole, narrow: fn(i128) -> i64) -> Wholes {
         let floats = match whole {
@@ -237,11 +159,11 @@ impl Chunk {
     /// allocatable − used over the chunk, with `present` where either is.
     pub fn idle(&self, id: ResourceId) -> Column {
         let (allocatable, used) = (self.column(id, Vector::Allocatable), self.column(id, Vector::Used));
-        let mut idle = allocatable.clone();
-        for (idle, used) in idle.values.iter_mut().zip(&used.values) {
-            *idle -= used;
-        }
-        idle.present = union(&allocatable.present, &used.present);
+        let mut idle = Column {
+            present: allocatable.present.or(&used.present),
+            ..Column::EMPTY
+        };
+        subtract(&allocatable.values, &used.values, &mut idle.values);
         let own = self.column(id, Vector::Idle);
         for offset in self.upstream.iter() {
             idle.present.set(offset, own.present.get(offset));
@@ -263,7 +185,7 @@ impl Chunk {
         {
             *value = *value + releasing - pipelined;
         }
-        future.present = union(&future.present, &union(&releasing.present, &pipelined.present));
+        future.present = future.present.or(&releasing.present).or(&pipelined.present);
         future
     }
 
@@ -273,8 +195,12 @@ impl Chunk {
     }
 
     fn stored(&self, id: ResourceId, vector: Vector) -> Option<&Column> {
+        self.columns_at(id)?.vectors.get(vector as usize)?.as_deref()
+    }
+
+    fn columns_at(&self, id: ResourceId) -> Option<&ResourceColumns> {
         let at = self.columns.binary_search_by_key(&id, |columns| columns.id).ok()?;
-        self.columns.get(at)?.vectors.get(vector as usize)?.as_deref()
+        self.columns.get(at)
     }
 
     #[cfg(test)]
@@ -285,8 +211,7 @@ impl Chunk {
     }
 
     fn exact(&self, id: ResourceId, whole: Whole) -> Option<&Exact> {
-        let at = self.columns.binary_search_by_key(&id, |columns| columns.id).ok()?;
-        self.columns.get(at)?.wholes.get(whole as usize)?.as_deref()
+        self.columns_at(id)?.wholes.get(whole as usize)?.as_deref()
     }
 
     /// Puts a node in, changes it, or takes it out; columns follow.
@@ -350,6 +275,9 @@ impl Chunk {
         let Some(columns) = self.columns_of(id) else {
             return;
         };
+        if vector == Vector::Allocatable {
+            columns.offered.set(offset, value.is_some_and(|value| value > 0.0));
+        }
         let Some(slot) = columns.vectors.get_mut(vector as usize) else {
             return;
         };
@@ -397,27 +325,9 @@ impl Chunk {
     }
 }
 
-fn union(a: &Mask, b: &Mask) -> Mask {
-    let mut either = *a;
-    either.0.iter_mut().zip(b.0).for_each(|(a, b)| *a |= b);
-    either
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_hold_what_is_put_in() {
-        let members: [bool; CHUNK] = std::array::from_fn(|i| i % 7 == 0 || i > 250);
-        let mask = Mask::from_bools(&members);
-        let mut one_by_one = Mask::NONE;
-        for (offset, member) in members.into_iter().enumerate() {
-            assert_eq!(mask.get(offset), member, "{offset}");
-            one_by_one.set(offset, member);
-        }
-        assert_eq!(mask, one_by_one);
-        assert!(mask.iter().eq((0..CHUNK).filter(|&i| members[i])));
-        assert_eq!(Mask::ALL.and_not(&mask).or(&mask), Mask::ALL);
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn subtract(from: &[f64; CHUNK], less: &[f64; CHUNK], rest: &mut [f64; CHUNK]) {
+    for (rest, (from, less)) in rest.iter_mut().zip(from.iter().zip(less)) {
+        *rest = from - less;
     }
 }

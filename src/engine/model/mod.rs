@@ -3,6 +3,7 @@
 mod amounts;
 mod chunk;
 mod class;
+mod mask;
 mod node;
 mod problem;
 pub mod quantity;
@@ -18,8 +19,9 @@ mod whole;
 mod tests;
 
 pub use amounts::{Amounts, ResourceId, ResourceTable, TooManyResourcesError, Total, Totals};
-pub use chunk::{CHUNK, Chunk, Column, Mask, Vector};
+pub use chunk::{CHUNK, Chunk, Column, Vector};
 pub use class::{MIN_AMOUNT, Requested, TaskClass};
+pub use mask::Mask;
 pub use node::{NodeEntry, UpstreamNode, Usage};
 pub use problem::{Problem, ProblemKind};
 pub use records::{JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskRecord, TaskStatus, Texts, text};

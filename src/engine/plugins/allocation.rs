@@ -1,6 +1,9 @@
 //! The kernel that `binpack` and `resource-strategy-fit` share: a weighted mean of how full, or how free, nodes become.
 
-use crate::engine::model::{CHUNK, Chunk, Column, ResourceId, Vector};
+#[cfg(not(feature = "portable"))]
+use multiversion::multiversion;
+
+use crate::engine::model::{CHUNK, Chunk, ResourceId, Vector};
 use crate::engine::plugin::Scores;
 
 /// The highest score that one plugin of weight 1 gives.
@@ -66,8 +69,8 @@ impl Mean {
             if chunk.lacks(term.id, Vector::Allocatable) {
                 continue;
             }
-            let allocatable = chunk.column(term.id, Vector::Allocatable);
-            let used = chunk.column(term.id, Vector::Used);
+            let allocatable = &chunk.column(term.id, Vector::Allocatable).values;
+            let used = &chunk.column(term.id, Vector::Used).values;
             match term.strategy {
                 Strategy::Most => add_most(term, allocatable, used, scores, &mut over),
                 Strategy::Least => add_least(term, allocatable, used, scores, &mut over),
@@ -79,15 +82,22 @@ impl Mean {
         } else {
             1.0
         };
-        for (score, over) in scores.iter_mut().zip(&over) {
-            let mean = *score / divisor * self.factor;
-            *score = if *over == 0.0 { mean } else { 0.0 };
-        }
+        finish(scores, &over, divisor, self.factor);
     }
 }
 
-fn add_most(term: &Term, allocatable: &Column, used: &Column, scores: &mut Scores, over: &mut Scores) {
-    let columns = allocatable.values.iter().zip(&used.values);
+/// The mean, and 0 where something requested does not fit.
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn finish(scores: &mut Scores, over: &Scores, divisor: f64, factor: f64) {
+    for (score, over) in scores.iter_mut().zip(over) {
+        let mean = *score / divisor * factor;
+        *score = if *over == 0.0 { mean } else { 0.0 };
+    }
+}
+
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn add_most(term: &Term, allocatable: &Scores, used: &Scores, scores: &mut Scores, over: &mut Scores) {
+    let columns = allocatable.iter().zip(used);
     for ((score, over), (&capacity, &used)) in scores.iter_mut().zip(over).zip(columns) {
         let finally = term.requested + used;
         let part = finally * term.weight / capacity;
@@ -100,8 +110,9 @@ fn add_most(term: &Term, allocatable: &Column, used: &Column, scores: &mut Score
     }
 }
 
-fn add_least(term: &Term, allocatable: &Column, used: &Column, scores: &mut Scores, over: &mut Scores) {
-    let columns = allocatable.values.iter().zip(&used.values);
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn add_least(term: &Term, allocatable: &Scores, used: &Scores, scores: &mut Scores, over: &mut Scores) {
+    let columns = allocatable.iter().zip(used);
     for ((score, over), (&capacity, &used)) in scores.iter_mut().zip(over).zip(columns) {
         let finally = term.requested + used;
         let part = (capacity - finally) * term.weight / capacity;

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+#[cfg(not(feature = "portable"))]
+use multiversion::multiversion;
+
 use super::NAME;
 use super::arguments::Reading;
 use crate::engine::model::{CHUNK, Chunk, Column, Mask, ResourceId, ResourceTable, TaskClass};
@@ -128,13 +131,21 @@ fn memory_reserve(devices: f64, ratio: f64) -> f64 {
 
 impl ProportionalFilter {
     fn short(&self, cpu: &Column, memory: &Column, devices: &Column, ratios: Ratios) -> Mask {
-        let mut short = [false; CHUNK];
-        let columns = cpu.values.iter().zip(&memory.values).zip(&devices.values);
-        for (short, ((&cpu, &memory), &devices)) in short.iter_mut().zip(columns) {
-            *short = (cpu - self.cpu < devices * ratios.cpu)
-                | (memory - self.memory < memory_reserve(devices, ratios.memory));
-        }
-        Mask::from_bools(&short)
+        let mut refused = [false; CHUNK];
+        let idle = [&cpu.values, &memory.values, &devices.values];
+        short([self.cpu, self.memory], idle, ratios, &mut refused);
+        Mask::from_bools(&refused)
+    }
+}
+
+/// Where the task (cpu, memory) would take what idle devices keep, out of idle cpu, memory and devices.
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn short(task: [f64; 2], idle: [&[f64; CHUNK]; 3], ratios: Ratios, refused: &mut [bool; CHUNK]) {
+    let [cpu, memory, devices] = idle;
+    for (refused, ((&cpu, &memory), &devices)) in refused.iter_mut().zip(cpu.iter().zip(memory).zip(devices)) {
+        let [task_cpu, task_memory] = task;
+        *refused =
+            (cpu - task_cpu < devices * ratios.cpu) | (memory - task_memory < memory_reserve(devices, ratios.memory));
     }
 }
 

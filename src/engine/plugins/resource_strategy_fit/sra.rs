@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use super::arguments::Reading;
-use crate::engine::model::{CHUNK, Chunk, ResourceId, ResourceTable, TaskClass, Vector};
+use crate::engine::model::{Chunk, Mask, ResourceId, ResourceTable, TaskClass};
 use crate::engine::plugin::Scores;
 use crate::engine::plugins::effective::{entry, map};
 use crate::engine::plugins::names::{check_list, check_sizes, comma_list};
 use crate::engine::policy::{ArgumentMap, At, Value, code};
-
-/// Up to so many scarce resources a table is used: one entry per set of them.
-const MAX_TABLED: usize = 8;
 
 const FIELDS: [&str; 4] = ["enable", "resources", "weight", "resourceWeight"];
 
@@ -107,17 +106,14 @@ impl Sra {
     /// Ready for a task class.
     pub(super) fn kernel(&self, class: &TaskClass, resources: &ResourceTable) -> SraKernel {
         let scarce = self.weights.iter();
-        let mut kernel = SraKernel {
+        SraKernel {
             requested: class.by_volcano().map(|requested| requested.id).collect(),
             scarce: scarce
                 .filter_map(|(name, weight)| Some((resources.get(name)?, *weight)))
                 .collect(),
             sum: self.sum(),
             factor: 100_i64.wrapping_mul(self.weight) as f64,
-            table: None,
-        };
-        kernel.table = kernel.tabled();
-        kernel
+        }
     }
 }
 
@@ -129,8 +125,6 @@ pub(super) struct SraKernel {
     scarce: Vec<(ResourceId, i64)>,
     sum: i64,
     factor: f64,
-    /// The score for every set of scarce resources, if they are few.
-    table: Option<Box<[f64; 1 << MAX_TABLED]>>,
 }
 
 impl SraKernel {
@@ -138,19 +132,33 @@ impl SraKernel {
     /// the node has, idle or not.
     pub(super) fn score(&self, chunk: &Chunk, scores: &mut Scores) {
         scores.fill(0.0);
-        if self.requested.iter().any(|&id| chunk.lacks(id, Vector::Allocatable)) {
-            return;
+        let offered = self.requested.iter().map(|&id| chunk.offered(id));
+        let asked = offered.fold(Mask::ALL, |all, one| all.and(&one));
+        for (nodes, there) in self.groups(&asked, chunk) {
+            put(self.one(there), &nodes, scores);
         }
-        match &self.table {
-            Some(table) => self.score_by_table(table, chunk, scores),
-            None => self.score_by_sum(chunk, scores),
-        }
-        for &id in &self.requested {
-            let allocatable = &chunk.column(id, Vector::Allocatable).values;
-            for (score, &allocatable) in scores.iter_mut().zip(allocatable) {
-                *score = if allocatable == 0.0 { 0.0 } else { *score };
+    }
+
+    /// The nodes by the weights of the scarce resources that they have: at most one group per node, and in practice few.
+    fn groups(&self, asked: &Mask, chunk: &Chunk) -> SmallVec<[(Mask, i64); 8]> {
+        let mut groups: SmallVec<[(Mask, i64); 8]> = SmallVec::from_iter([(*asked, 0)]);
+        for &(id, weight) in &self.scarce {
+            let offered = chunk.offered(id);
+            for group in 0..groups.len() {
+                let Some((nodes, there)) = groups.get_mut(group) else {
+                    continue;
+                };
+                let (with, without) = (nodes.and(&offered), nodes.and_not(&offered));
+                let there_with = there.wrapping_add(weight);
+                if without.is_empty() {
+                    *there = there_with;
+                } else if !with.is_empty() {
+                    *nodes = without;
+                    groups.push((with, there_with));
+                }
             }
         }
+        groups
     }
 
     /// The score where scarce resources of this weight are there: 1 − there / all, in the reference's order.
@@ -162,50 +170,13 @@ impl SraKernel {
         };
         part * self.factor
     }
+}
 
-    fn tabled(&self) -> Option<Box<[f64; 1 << MAX_TABLED]>> {
-        if self.scarce.len() > MAX_TABLED {
-            return None;
-        }
-        // Entry `set` is for the scarce resources whose bits are in `set`.
-        let mut there = vec![0_i64];
-        for &(_, weight) in &self.scarce {
-            let with = there.clone().into_iter().map(|sum| sum.wrapping_add(weight));
-            there.extend(with);
-        }
-        let mut table = Box::new([0.0; 1 << MAX_TABLED]);
-        for (score, there) in table.iter_mut().zip(there) {
-            *score = self.one(there);
-        }
-        Some(table)
-    }
-
-    /// Few scarce resources: looked up by the set of them that a node has.
-    fn score_by_table(&self, table: &[f64; 1 << MAX_TABLED], chunk: &Chunk, scores: &mut Scores) {
-        let mut sets = [0_u8; CHUNK];
-        for (bit, &(id, _)) in self.scarce.iter().enumerate() {
-            let member = 1_u8 << bit;
-            let allocatable = &chunk.column(id, Vector::Allocatable).values;
-            for (set, &allocatable) in sets.iter_mut().zip(allocatable) {
-                *set |= if allocatable > 0.0 { member } else { 0 };
-            }
-        }
-        for (score, set) in scores.iter_mut().zip(sets) {
-            *score = table.get(usize::from(set)).copied().unwrap_or_default();
-        }
-    }
-
-    /// Many scarce resources: their weights added up per node.
-    fn score_by_sum(&self, chunk: &Chunk, scores: &mut Scores) {
-        let mut there = [0_i64; CHUNK];
-        for &(id, weight) in &self.scarce {
-            let allocatable = &chunk.column(id, Vector::Allocatable).values;
-            for (there, &allocatable) in there.iter_mut().zip(allocatable) {
-                *there = there.wrapping_add(if allocatable > 0.0 { weight } else { 0 });
-            }
-        }
-        for (score, &there) in scores.iter_mut().zip(&there) {
-            *score = self.one(there);
-        }
+/// Gives these nodes the score.
+fn put(score: f64, nodes: &Mask, scores: &mut Scores) {
+    if *nodes == Mask::ALL {
+        scores.fill(score);
+    } else {
+        nodes.choose(score, scores);
     }
 }

@@ -1,0 +1,162 @@
+//! Sets of the nodes of one chunk.
+
+#[cfg(not(feature = "portable"))]
+use multiversion::multiversion;
+
+use super::chunk::CHUNK;
+
+/// A set of nodes of one chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mask([u64; 4]);
+
+impl Mask {
+    /// No node.
+    pub const NONE: Self = Self([0; 4]);
+    /// Every place of the chunk.
+    pub const ALL: Self = Self([u64::MAX; 4]);
+
+    /// The nodes whose entry is true.
+    pub fn from_bools(members: &[bool; CHUNK]) -> Self {
+        // Multiplying gathers the lowest bits of eight bytes in the highest byte, the first byte's bit lowest.
+        const GATHER: u64 = 0x0102_0408_1020_4080;
+        let mut mask = Self::NONE;
+        let (words, _) = members.as_chunks::<64>();
+        for (word, members) in mask.0.iter_mut().zip(words) {
+            let (groups, _) = members.as_chunks::<8>();
+            *word = groups.iter().rev().fold(0, |word, group| {
+                let bytes = u64::from_le_bytes(group.map(u8::from));
+                word << 8 | bytes.wrapping_mul(GATHER) >> 56
+            });
+        }
+        mask
+    }
+
+    /// The set as bits: bit `i` of word `w` is the node at `64 w + i`.
+    pub fn words(&self) -> [u64; 4] {
+        self.0
+    }
+
+    /// True if the node at `offset` is in the set.
+    pub fn get(&self, offset: usize) -> bool {
+        self.0
+            .get(offset / 64)
+            .is_some_and(|word| word >> (offset % 64) & 1 == 1)
+    }
+
+    /// Puts the node at `offset` in or takes it out.
+    pub fn set(&mut self, offset: usize, member: bool) {
+        if let Some(word) = self.0.get_mut(offset / 64) {
+            let bit = 1 << (offset % 64);
+            *word = if member { *word | bit } else { *word & !bit };
+        }
+    }
+
+    /// The nodes in both sets.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let mut both = *self;
+        both.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= b);
+        both
+    }
+
+    /// The nodes in either set.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        let mut either = *self;
+        either.0.iter_mut().zip(other.0).for_each(|(a, b)| *a |= b);
+        either
+    }
+
+    /// The nodes of this set that are not in the other.
+    #[must_use]
+    pub fn and_not(&self, other: &Self) -> Self {
+        let mut rest = *self;
+        rest.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= !b);
+        rest
+    }
+
+    /// Number of nodes.
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
+    /// Offsets of the nodes, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        self.0.into_iter().enumerate().flat_map(|(i, mut word)| {
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros();
+                word &= word.wrapping_sub(1);
+                (bit < 64).then(|| i * 64 + bit as usize)
+            })
+        })
+    }
+
+    /// Writes `value` at the nodes of the set.
+    pub fn choose(&self, value: f64, values: &mut [f64; CHUNK]) {
+        let (blocks, _) = values.as_chunks_mut::<64>();
+        for (word, block) in self.0.into_iter().zip(blocks) {
+            match word.count_ones() {
+                0 => {}
+                64 => block.fill(value),
+                // So few that one by one is cheaper.
+                1..16 => {
+                    let mut left = word;
+                    while left != 0 {
+                        if let Some(place) = block.get_mut(left.trailing_zeros() as usize) {
+                            *place = value;
+                        }
+                        left &= left - 1;
+                    }
+                }
+                _ => choose(word, value, block),
+            }
+        }
+    }
+}
+
+#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
+fn choose(word: u64, value: f64, block: &mut [f64; 64]) {
+    for (bit, place) in block.iter_mut().enumerate() {
+        *place = if word >> bit & 1 == 1 { value } else { *place };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_hold_what_is_put_in() {
+        let members: [bool; CHUNK] = std::array::from_fn(|i| i % 7 == 0 || i > 250);
+        let mask = Mask::from_bools(&members);
+        let mut one_by_one = Mask::NONE;
+        for (offset, member) in members.into_iter().enumerate() {
+            assert_eq!(mask.get(offset), member, "{offset}");
+            one_by_one.set(offset, member);
+        }
+        assert_eq!(mask, one_by_one);
+        assert!(mask.iter().eq((0..CHUNK).filter(|&i| members[i])));
+        assert_eq!(Mask::ALL.and_not(&mask).or(&mask), Mask::ALL);
+    }
+
+    #[test]
+    fn values_are_written_at_the_nodes_of_the_set() {
+        for keep in [1, 2, 3, 5, 64, 100, 300] {
+            let members: [bool; CHUNK] = std::array::from_fn(|i| i % keep == 0 || (64..128).contains(&i));
+            let mut values: [f64; CHUNK] = std::array::from_fn(|i| i as f64);
+            Mask::from_bools(&members).choose(-1.0, &mut values);
+            for (offset, member) in members.into_iter().enumerate() {
+                assert_eq!(
+                    values[offset],
+                    if member { -1.0 } else { offset as f64 },
+                    "{keep} {offset}"
+                );
+            }
+        }
+    }
+}
