@@ -8,7 +8,7 @@ BUF_VERSION := 1.75.0
 BUF_HOME := .cache/buf
 BUF := $(BUF_HOME)/node_modules/.bin/buf
 
-.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc release dist ci rust clean
+.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc release dist clients-python ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ release: rust ## Build target/release/pumice
 
 dist: rust ## Build target/dist/pumice: optimised across crates, stripped
 	$(CARGO) build --locked --profile dist
+
+clients-python: rust ## Check the Python client with a real server
+	$(CARGO) build --locked --quiet
+	@clients/python/check.sh
 
 ci: ## All of it, as a build machine does
 	@.ci/run

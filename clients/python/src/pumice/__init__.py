@@ -1,0 +1,36 @@
+"""Client of Pumice, the scheduling-policy decision service."""
+
+from pumice import aio, derive, errors, kube, table, v1
+from pumice._flow import Options
+from pumice.aio import AsyncClient, AsyncFeed, AsyncSession
+from pumice.build import amounts, duration, inline, node, resources, task, world
+from pumice.client import Client, Feed, Session, connect
+from pumice.errors import PumiceError, raise_for_problems
+from pumice.quantity import Quantity
+
+__all__ = [
+    "AsyncClient",
+    "AsyncFeed",
+    "AsyncSession",
+    "Client",
+    "Feed",
+    "Options",
+    "PumiceError",
+    "Quantity",
+    "Session",
+    "aio",
+    "amounts",
+    "connect",
+    "derive",
+    "duration",
+    "errors",
+    "inline",
+    "kube",
+    "node",
+    "raise_for_problems",
+    "resources",
+    "table",
+    "task",
+    "v1",
+    "world",
+]

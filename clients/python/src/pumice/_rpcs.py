@@ -1,0 +1,52 @@
+"""The calls of the protocol, and which of them may be asked twice."""
+
+from __future__ import annotations
+
+from pumice import v1
+from pumice._flow import Rpc
+
+
+def _reload_repeatable(request: v1.ReloadPolicyRequest) -> bool:
+    """A reload is repeated only if it changes nothing: another editor's may have come between."""
+    return request.dry_run
+
+
+def _rollback_repeatable(request: v1.RollbackPolicyRequest) -> bool:
+    """Twice "the version before" is not the version before."""
+    return request.dry_run
+
+
+def _never(_request: object) -> bool:
+    """Opened twice, a session stays that nobody closes."""
+    return False
+
+
+FILTER = Rpc("DecisionService/Filter", v1.FilterRequest, v1.FilterResponse)
+SCORE = Rpc("DecisionService/Score", v1.ScoreRequest, v1.ScoreResponse)
+PLACE = Rpc("DecisionService/Place", v1.PlaceRequest, v1.PlaceResponse)
+ADMIT = Rpc("DecisionService/Admit", v1.AdmitRequest, v1.AdmitResponse)
+ORDER = Rpc("DecisionService/Order", v1.OrderRequest, v1.OrderResponse)
+SELECT_VICTIMS = Rpc("DecisionService/SelectVictims", v1.SelectVictimsRequest, v1.SelectVictimsResponse)
+OPEN_SESSION = Rpc("DecisionService/OpenSession", v1.OpenSessionRequest, v1.OpenSessionResponse, _never)
+CLOSE_SESSION = Rpc("DecisionService/CloseSession", v1.CloseSessionRequest, v1.CloseSessionResponse)
+COMMIT_SESSION = Rpc("DecisionService/CommitSession", v1.CommitSessionRequest, v1.CommitSessionResponse)
+
+APPLY = Rpc("StateService/Apply", v1.ApplyRequest, v1.ApplyResponse)
+SYNC = Rpc("StateService/Sync", v1.SyncRequest, v1.SyncResponse, _never)
+GET_NODE_TABLE = Rpc("StateService/GetNodeTable", v1.GetNodeTableRequest, v1.GetNodeTableResponse)
+GET_SERVER_INFO = Rpc("StateService/GetServerInfo", v1.GetServerInfoRequest, v1.GetServerInfoResponse)
+LIST_NODES = Rpc("StateService/ListNodes", v1.ListNodesRequest, v1.ListNodesResponse)
+LIST_QUEUES = Rpc("StateService/ListQueues", v1.ListQueuesRequest, v1.ListQueuesResponse)
+LIST_JOBS = Rpc("StateService/ListJobs", v1.ListJobsRequest, v1.ListJobsResponse)
+LIST_TASKS = Rpc("StateService/ListTasks", v1.ListTasksRequest, v1.ListTasksResponse)
+LIST_RESERVATIONS = Rpc("StateService/ListReservations", v1.ListReservationsRequest, v1.ListReservationsResponse)
+RELEASE_RESERVATION = Rpc(
+    "StateService/ReleaseReservation", v1.ReleaseReservationRequest, v1.ReleaseReservationResponse
+)
+
+RELOAD_POLICY = Rpc("PolicyService/ReloadPolicy", v1.ReloadPolicyRequest, v1.ReloadPolicyResponse, _reload_repeatable)
+ROLLBACK_POLICY = Rpc(
+    "PolicyService/RollbackPolicy", v1.RollbackPolicyRequest, v1.RollbackPolicyResponse, _rollback_repeatable
+)
+GET_POLICY = Rpc("PolicyService/GetPolicy", v1.GetPolicyRequest, v1.GetPolicyResponse)
+LIST_POLICIES = Rpc("PolicyService/ListPolicies", v1.ListPoliciesRequest, v1.ListPoliciesResponse)

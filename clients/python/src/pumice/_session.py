@@ -1,0 +1,252 @@
+"""A session's numbered changes, and a source's numbered batches: flows that both clients run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from pumice import _rpcs as rpcs
+from pumice import errors, v1
+from pumice._flow import Flow, Options, Rpc, call
+from pumice.table import NodeTable
+
+R = TypeVar("R")
+
+
+class ChangeLog:
+    """Changes that the service has not confirmed yet, after `applied` that it has."""
+
+    def __init__(self) -> None:
+        """No change yet."""
+        self.applied = 0
+        self.pending: list[v1.Change] = []
+
+    def settle(self, applied_through: int, sent: int) -> None:
+        """Forgets what the service has applied, of the first `sent` changes."""
+        done = min(applied_through - self.applied, sent)
+        if done >= 0:
+            del self.pending[:done]
+            self.applied = max(applied_through, self.applied)
+
+
+class SessionFlow:
+    """The changes of a session and the question that is still without an answer."""
+
+    def __init__(self, options: Options, opened: v1.OpenSessionResponse) -> None:
+        """A session that was opened."""
+        self.options = options
+        self.opened = opened
+        self.log = ChangeLog()
+        self.effects = v1.SessionEffects()
+        self.table = NodeTable()
+        self._unanswered: tuple[Rpc[Any, Any], Any, int] | None = None
+
+    def record(self, **change: Any) -> None:
+        """Notes one change; it rides on the next question."""
+        self.log.pending.append(v1.Change(**change))
+
+    def ask(self, rpc: Rpc[..., R], request: Any) -> Flow[R]:
+        """Asks a question; the changes since the last one go first."""
+        if request.ground.WhichOneof("ground") is not None:
+            raise ValueError("the session is the ground of its questions")
+        yield from self._settle()
+        sent = self._step(request.ground.session)
+        if _changes_the_session(request):
+            self._unanswered = (rpc, request, sent)
+        response = yield from self._send(rpc, request, sent)
+        return response
+
+    def flush(self) -> Flow[v1.SessionEffects]:
+        """Sends the changes that wait, with an empty question."""
+        yield from self.ask(rpcs.ORDER, v1.OrderRequest())
+        return self.effects
+
+    def commit(self, jobs: list[str]) -> Flow[v1.CommitSessionResponse]:
+        """Ends the session; its placements are kept where they still hold."""
+        yield from self._settle()
+        request = v1.CommitSessionRequest(jobs=jobs)
+        self._step(request.session)
+        response = yield from call(self.options, rpcs.COMMIT_SESSION, request)
+        return response
+
+    def close(self) -> Flow[v1.CloseSessionResponse]:
+        """Ends the session; what it did is forgotten."""
+        request = v1.CloseSessionRequest(session=self.opened.session)
+        response = yield from call(self.options, rpcs.CLOSE_SESSION, request)
+        return response
+
+    def _settle(self) -> Flow[None]:
+        """Asks again what went without an answer: until then nobody knows which number comes next."""
+        if self._unanswered is not None:
+            rpc, request, sent = self._unanswered
+            try:
+                yield from self._send(rpc, request, sent)
+            except errors.PumiceError as error:
+                if not error.decided:
+                    raise
+
+    def _step(self, step: v1.SessionStep) -> int:
+        step.session = self.opened.session
+        step.after = self.log.applied
+        step.changes.extend(self.log.pending)
+        return len(step.changes)
+
+    def _send(self, rpc: Rpc[..., R], request: Any, sent: int) -> Flow[R]:
+        try:
+            response = yield from call(self.options, rpc, request)
+        except errors.PumiceError as error:
+            if error.stamp is not None and error.stamp.HasField("effects"):
+                self._take(error.stamp.effects, sent)
+            if error.decided:
+                self._unanswered = None
+            raise
+        self._unanswered = None
+        answered: Any = response
+        self._take(answered.stamp.effects, sent)
+        return response
+
+    def _take(self, effects: v1.SessionEffects, sent: int) -> None:
+        self.effects = effects
+        self.log.settle(effects.applied_through, sent)
+
+
+def _changes_the_session(request: object) -> bool:
+    if isinstance(request, v1.AdmitRequest):
+        return request.mode == v1.ADMIT_MODE_TENTATIVE
+    return isinstance(request, v1.PlaceRequest) and request.effect == v1.PLACE_EFFECT_SESSION
+
+
+class FeedFlow:
+    """A source's batches: numbered, sent again where that does no harm, and begun anew where one was lost."""
+
+    def __init__(
+        self,
+        options: Options,
+        source: str,
+        source_epoch: int | None,
+        full: Callable[[], v1.Cluster] | None,
+        part_records: int,
+    ) -> None:
+        """`full` gives the whole cluster when the service asks for it."""
+        if part_records < 1:
+            raise ValueError("a part has at least one record")
+        self.options = options
+        self.source = source
+        self.source_epoch = time.time_ns() if source_epoch is None else source_epoch
+        self.sequence = 0
+        self.in_step = False
+        self._full = full
+        self._part_records = part_records
+
+    def snapshot(self, cluster: v1.Cluster) -> Flow[v1.BatchOutcome]:
+        """Replaces all records of the source, at once."""
+        outcome = v1.BatchOutcome()
+        parts = list(_parts(cluster, self._part_records))
+        for number, part in enumerate(parts, start=1):
+            last = number == len(parts)
+            kind = v1.BATCH_KIND_SNAPSHOT_LAST if last else v1.BATCH_KIND_SNAPSHOT_PART
+            outcome = yield from self._apply(self._batch(kind=kind, put=part, snapshot_part=number))
+            if outcome.HasField("resync"):
+                raise errors.ResyncError(f"{outcome.resync.reason}: {outcome.resync.message}")
+        self.in_step = True
+        return outcome
+
+    def delta(self, put: v1.Cluster | None, remove: v1.Removals | None) -> Flow[v1.BatchOutcome]:
+        """Sends changes; after a loss, the whole cluster instead."""
+        if self.in_step:
+            batch = self._batch(kind=v1.BATCH_KIND_DELTA, put=put, remove=remove)
+            outcome = yield from self._apply(batch)
+            if not outcome.HasField("resync"):
+                self.in_step = True
+                return outcome
+        outcome = yield from self._everything()
+        return outcome
+
+    def open_session(
+        self, ground: v1.Ground | None, put: v1.Cluster | None, remove: v1.Removals | None, lease: Any
+    ) -> Flow[v1.OpenSessionResponse]:
+        """Opens a session that stands on these changes."""
+        request = v1.OpenSessionRequest(ground=ground, lease=lease)
+        if not self.in_step:
+            yield from self._everything()
+        elif put is not None or remove is not None:
+            request.batch.CopyFrom(self._batch(kind=v1.BATCH_KIND_DELTA, put=put, remove=remove))
+        self.in_step = False
+        try:
+            response = yield from call(self.options, rpcs.OPEN_SESSION, request)
+        except errors.PreconditionError as error:
+            if error.reason != "RESYNC_NEEDED":
+                raise
+            self._refuse_fenced(error.outcome)
+            yield from self._everything()
+            request.ClearField("batch")
+            response = yield from call(self.options, rpcs.OPEN_SESSION, request)
+        self.in_step = True
+        return response
+
+    def _everything(self) -> Flow[v1.BatchOutcome]:
+        if self._full is None:
+            raise errors.ResyncError(f"source `{self.source}` is out of step: a snapshot is due")
+        outcome = yield from self.snapshot(self._full())
+        return outcome
+
+    def _batch(self, **fields: Any) -> v1.Batch:
+        self.sequence += 1
+        return v1.Batch(source=self.source, source_epoch=self.source_epoch, sequence=self.sequence, **fields)
+
+    def _apply(self, batch: v1.Batch) -> Flow[v1.BatchOutcome]:
+        # Until the answer is here, nobody knows whether the batch arrived.
+        self.in_step = False
+        response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=batch))
+        self._refuse_fenced(response.outcome)
+        return response.outcome
+
+    def _refuse_fenced(self, outcome: v1.BatchOutcome | None) -> None:
+        if outcome is not None and outcome.resync.reason == "FENCED":
+            raise errors.FencedError(outcome.resync.message)
+
+
+def _parts(cluster: v1.Cluster, most: int) -> Iterator[v1.Cluster]:
+    """The cluster in parts of at most so many records; an empty one is one empty part."""
+    part, room = v1.Cluster(), most
+    for kind in ("nodes", "queues", "jobs", "tasks"):
+        records = getattr(cluster, kind)
+        for at in range(len(records)):
+            if room == 0:
+                yield part
+                part, room = v1.Cluster(), most
+            getattr(part, kind).append(records[at])
+            room -= 1
+    yield part
+
+
+def node_table(
+    options: Options, table: NodeTable, version: v1.NodeTableVersion | None, session: str
+) -> Flow[NodeTable]:
+    """Reads the slots that `table` lacks."""
+    while version is None or not table.covers(version):
+        from_slot = 0 if version is None else table.next_slot(version)
+        request = v1.GetNodeTableRequest(session=session, from_slot=from_slot)
+        response = yield from call(options, rpcs.GET_NODE_TABLE, request)
+        if version is not None and (response.table.epoch, response.table.generation) != (
+            version.epoch,
+            version.generation,
+        ):
+            raise ValueError("the node table has changed since the answer: ask again")
+        table.add(response, from_slot)
+        if not response.names:
+            break
+        version = response.table
+    return table
+
+
+def every(options: Options, rpc: Rpc[Any, Any], request: Any, field: str) -> Flow[list[Any]]:
+    """All pages of a listing."""
+    records: list[Any] = []
+    while True:
+        response = yield from call(options, rpc, request)
+        records.extend(getattr(response, field))
+        if not response.next_page_token:
+            return records
+        request.page.token = response.next_page_token

@@ -1,0 +1,86 @@
+"""Short ways to say what questions and records are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from google.protobuf.duration_pb2 import Duration
+
+from pumice import v1
+from pumice.quantity import Quantity
+
+__all__ = ["amounts", "duration", "inline", "node", "resources", "task", "world"]
+
+Amount = str | int | Quantity
+
+
+def resources(
+    amounts: Mapping[str, Amount] | None = None, *, cpu: Amount | None = None, memory: Amount | None = None
+) -> v1.ResourceList:
+    """Amounts by resource name: `resources({"nvidia.com/gpu": 1}, cpu="500m", memory="4Gi")`."""
+    named = {"cpu": cpu, "memory": memory}
+    all_of_them = {**(amounts or {}), **{name: amount for name, amount in named.items() if amount is not None}}
+    return v1.ResourceList(items={name: str(amount) for name, amount in all_of_them.items()})
+
+
+def task(  # noqa: PLR0913 - each is a field of its own
+    name: str = "",
+    *,
+    cpu: Amount | None = None,
+    memory: Amount | None = None,
+    requests: Mapping[str, Amount] | None = None,
+    job: str = "",
+    node: str = "",
+    status: v1.TaskStatus.ValueType = v1.TASK_STATUS_UNSPECIFIED,
+) -> v1.Task:
+    """A task; with a name and without amounts it stands for the stored one of that name."""
+    asked = cpu is not None or memory is not None or requests is not None
+    effective = resources(requests, cpu=cpu, memory=memory) if asked else None
+    return v1.Task(name=name, job=job, node=node, status=status, requests=effective)
+
+
+def node(
+    name: str,
+    allocatable: Mapping[str, Amount] | None = None,
+    *,
+    cpu: Amount | None = None,
+    memory: Amount | None = None,
+    pods: Amount = 110,
+) -> v1.Node:
+    """A node with what pods may use on it."""
+    amounts = resources({"pods": pods, **(allocatable or {})}, cpu=cpu, memory=memory)
+    return v1.Node(name=name, allocatable=amounts)
+
+
+def duration(seconds: float) -> Duration:
+    """A span of time."""
+    span = Duration()
+    span.FromNanoseconds(round(seconds * 1e9))
+    return span
+
+
+def world(
+    policy: str = "",
+    *,
+    profile: str = "",
+    at_least: v1.Revision | None = None,
+    positions: Iterable[v1.SourcePosition] = (),
+    max_wait: float | None = None,
+) -> v1.Ground:
+    """The newest state under a policy; with `at_least` and `max_wait` (seconds) not before a revision."""
+    wait = None if max_wait is None else duration(max_wait)
+    return v1.Ground(
+        world=v1.World(policy=policy, profile=profile, at_least=at_least, positions=positions, max_wait=wait)
+    )
+
+
+def inline(cluster: v1.Cluster, policy_document: str = "", *, profile: str = "", compatibility: str = "") -> v1.Ground:
+    """A cluster and policy that come with the question and leave nothing behind."""
+    return v1.Ground(
+        inline=v1.Inline(cluster=cluster, policy_document=policy_document, profile=profile, compatibility=compatibility)
+    )
+
+
+def amounts(listed: Iterable[v1.Amount]) -> dict[str, float]:
+    """The amounts of an answer by name: milli-cores, bytes, pods, else thousandths."""
+    return {amount.resource: amount.value for amount in listed}

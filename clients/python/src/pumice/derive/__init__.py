@@ -1,0 +1,104 @@
+"""Pods to effective amounts, as each scheduler counts them: five derivations exist, and they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pumice.derive.card import CardAmounts, MissingCardError, card
+from pumice.derive.fit_plus import fit_plus
+from pumice.derive.kubernetes import KubernetesAmounts, Release, kubernetes
+from pumice.derive.pod import Pod, PodError, RawNumber, read_json
+from pumice.derive.volcano import Amounts, VolcanoTask, standing, volcano
+from pumice.resource import Kind, amount_in, format_in, kind_of, too_large
+
+__all__ = [
+    "CardAmounts",
+    "EffectiveTask",
+    "KubernetesAmounts",
+    "MissingCardError",
+    "Pod",
+    "PodError",
+    "RawNumber",
+    "Release",
+    "VolcanoTask",
+    "card",
+    "derivation_of",
+    "effective",
+    "fit_plus",
+    "kubernetes",
+    "read_json",
+    "volcano",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveTask:
+    """A pod as a task on the wire; amounts are quantity texts, exact in the unit that the scheduler counts in."""
+
+    requests: dict[str, str]
+    limits: dict[str, str]
+    nonzero_requests: dict[str, str]
+    counted_requests: dict[str, str]
+    status: str
+    node: str
+    nominated_node: str
+    priority: int
+    gated: bool
+
+
+def derivation_of(pod: Pod) -> str:
+    """`kubernetes` for the default scheduler and Koordinator's, `volcano` for any other that the pod names."""
+    name = pod.scheduler_name
+    return "kubernetes" if name in ("", "default-scheduler") or name.startswith("koord") else "volcano"
+
+
+def effective(pod: Pod, derivation: str = "auto") -> EffectiveTask:
+    """The pod as a task, counted as `derivation` says: `kubernetes`, `volcano` or `auto` (by its scheduler)."""
+    if derivation == "auto":
+        derivation = derivation_of(pod)
+    amounts = kubernetes(pod)
+    if derivation == "kubernetes":
+        requests = {name: _counted(name, number) for name, number in amounts.counted.items()}
+        limits = _kubernetes_limits(amounts)
+        priority = pod.priority or 0
+    elif derivation == "volcano":
+        task = volcano(pod)
+        requests, limits, priority = _volcano_texts(task.requests), _volcano_texts(task.limit), task.priority
+    else:
+        raise ValueError(f"unknown derivation `{derivation}`; known: auto, kubernetes, volcano")
+    nonzero = {"cpu": amounts.nonzero_cpu_milli, "memory": amounts.nonzero_memory}
+    return EffectiveTask(
+        requests=requests,
+        limits=limits,
+        nonzero_requests={name: _counted(name, number) for name, number in nonzero.items()},
+        counted_requests={name: _counted(name, number) for name, number in fit_plus(pod).items()},
+        status=standing(pod),
+        node=pod.node,
+        nominated_node=pod.status.nominated_node,
+        priority=priority,
+        gated=pod.gated,
+    )
+
+
+def _counted(name: str, number: int) -> str:
+    return format_in(kind_of(name).kubernetes_unit, name, number)
+
+
+def _kubernetes_limits(amounts: KubernetesAmounts) -> dict[str, str]:
+    limits = {}
+    for name, quantity in amounts.limits.items():
+        kind = kind_of(name)
+        if kind.counted_by_kubernetes and kind is not Kind.PODS:
+            limits[name] = _counted(name, amount_in(kind.kubernetes_unit, name, quantity))
+    return limits
+
+
+def _volcano_texts(amounts: Amounts) -> dict[str, str]:
+    texts = {}
+    for name, number in amounts.items():
+        unit = kind_of(name).unit
+        text = format_in(unit, name, number.exact)
+        if number.exact >= 2**63:
+            raise too_large(unit, name, text)
+        texts[name] = text
+    return texts

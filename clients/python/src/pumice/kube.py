@@ -1,0 +1,222 @@
+"""Kubernetes and Volcano objects as records: nodes, pods, queues, pod groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from pumice import v1
+from pumice.derive import Pod, PodError, RawNumber, effective
+from pumice.derive.pod import At
+from pumice.resource import AmountError
+
+__all__ = ["Loaded", "ObjectError", "cluster", "node", "objects", "pod", "pod_group", "queue"]
+
+# Names the pod group of a pod; the first that is there and not empty counts.
+_GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+# Added to a node's cpu in milli-cores, and to its memory in bytes (Volcano ed72c7c81, node_info.go).
+_OVERSUBSCRIBED_CPU = "volcano.sh/oversubscription-cpu"
+_OVERSUBSCRIBED_MEMORY = "volcano.sh/oversubscription-memory"
+_NUMBER = re.compile(r"[0-9.]+", re.ASCII)
+
+
+class ObjectError(ValueError):
+    """An object that is no record; the message begins with the field."""
+
+
+def node(manifest: object) -> v1.Node:
+    """A v1 Node: labels, allocatable, the Ready condition, unschedulable, Volcano's oversubscription."""
+    root = _root(manifest)
+    metadata = root.at("metadata")
+    return v1.Node(
+        name=_name(root),
+        uid=metadata.at("uid").string(),
+        labels=metadata.at("labels").strings(),
+        allocatable=_amounts(root.at("status").at("allocatable")),
+        oversubscription=_oversubscription(metadata.at("annotations")),
+        ready=_ready(root.at("status").at("conditions")),
+        unschedulable=root.at("spec").at("unschedulable").boolean() or False,
+    )
+
+
+def pod(manifest: object, derivation: str = "auto") -> v1.Task:
+    """A v1 Pod, counted as `derivation` says: `kubernetes`, `volcano`, or `auto` by the scheduler that it names."""
+    root = _root(manifest)
+    name = _namespaced(root)
+    read = Pod.read(manifest)
+    task = effective(read, derivation)
+    # A pod without a phase was never seen by an API server: it waits like any new pod.
+    status = f"TASK_STATUS_{task.status.upper()}" if read.status.phase else "TASK_STATUS_UNSPECIFIED"
+    group = next((read.annotations[key] for key in _GROUP_ANNOTATIONS if read.annotations.get(key)), "")
+    return v1.Task(
+        name=name,
+        uid=root.at("metadata").at("uid").string(),
+        job=f"{name.partition('/')[0]}/{group}" if group else "",
+        priority=task.priority,
+        status=v1.TaskStatus.Value(status),
+        node=task.node,
+        gated=task.gated,
+        nominated_node=task.nominated_node,
+        annotations=read.annotations,
+        requests=v1.ResourceList(items=task.requests),
+        limits=v1.ResourceList(items=task.limits) if task.limits else None,
+        nonzero_requests=v1.ResourceList(items=task.nonzero_requests),
+        counted_requests=v1.ResourceList(items=task.counted_requests),
+        creation_time=_time(root),
+    )
+
+
+def queue(manifest: object) -> v1.Queue:
+    """A Volcano Queue."""
+    root = _root(manifest)
+    metadata, spec = root.at("metadata"), root.at("spec")
+    return v1.Queue(
+        name=_name(root),
+        uid=metadata.at("uid").string(),
+        creation_time=_time(root),
+        annotations=metadata.at("annotations").strings(),
+        weight=spec.at("weight").int32(),
+        priority=spec.at("priority").int32() or 0,
+        state=v1.QueueState.Value(_word(root, "QUEUE_STATE", "state", v1.QueueState.keys())),
+        parent=spec.at("parent").string(),
+        reclaimable=spec.at("reclaimable").boolean(),
+        capability=_amounts(spec.at("capability")),
+        deserved=_amounts(spec.at("deserved")),
+        guarantee=_amounts(spec.at("guarantee").at("resource")),
+    )
+
+
+def pod_group(manifest: object) -> v1.Job:
+    """A Volcano PodGroup. Its priority class is not read: it names the class only."""
+    root = _root(manifest)
+    metadata, spec = root.at("metadata"), root.at("spec")
+    return v1.Job(
+        name=_namespaced(root),
+        uid=metadata.at("uid").string(),
+        queue=spec.at("queue").string() or "default",
+        creation_time=_time(root),
+        phase=v1.JobPhase.Value(_word(root, "JOB_PHASE", "phase", v1.JobPhase.keys())),
+        min_member=spec.at("minMember").int32() or 0,
+        min_resources=_amounts(spec.at("minResources")),
+        annotations=metadata.at("annotations").strings(),
+    )
+
+
+@dataclass
+class Loaded:
+    """Objects as records; `refused` says of each that is none why, `left_out` counts the kinds that are not read."""
+
+    cluster: v1.Cluster = field(default_factory=v1.Cluster)
+    refused: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+
+def cluster(manifests: Iterable[object], derivation: str = "auto") -> Loaded:
+    """Objects, lists of objects too (`kubectl get … -o json`), as records."""
+    loaded = Loaded()
+    kinds: dict[str, tuple[Any, Callable[[object], Any]]] = {
+        "Node": (loaded.cluster.nodes, node),
+        "Pod": (loaded.cluster.tasks, lambda manifest: pod(manifest, derivation)),
+        "Queue": (loaded.cluster.queues, queue),
+        "PodGroup": (loaded.cluster.jobs, pod_group),
+    }
+    for manifest in objects(manifests):
+        kind = str(manifest.get("kind", ""))
+        if kind not in kinds:
+            loaded.left_out[kind] = loaded.left_out.get(kind, 0) + 1
+            continue
+        records, read = kinds[kind]
+        try:
+            records.append(read(manifest))
+        except (ObjectError, PodError, AmountError) as error:
+            metadata = manifest.get("metadata")
+            name = metadata.get("name", "?") if isinstance(metadata, dict) else "?"
+            loaded.refused.append(f"{kind} {name}: {error}")
+    return loaded
+
+
+def objects(manifests: Iterable[object]) -> Iterator[dict[str, Any]]:
+    """Single objects, those of lists one by one."""
+    for manifest in manifests:
+        if not isinstance(manifest, dict):
+            raise ObjectError("not an object")
+        items = manifest.get("items")
+        if str(manifest.get("kind", "")).endswith("List") and isinstance(items, list):
+            yield from objects(items)
+        else:
+            yield manifest
+
+
+def _root(manifest: object) -> At:
+    root = At(manifest)
+    root.mapping()
+    return root
+
+
+def _name(root: At) -> str:
+    name = root.at("metadata").at("name").string()
+    if not name:
+        raise ObjectError("metadata.name: is missing")
+    return name
+
+
+def _namespaced(root: At) -> str:
+    return f"{root.at('metadata').at('namespace').string() or 'default'}/{_name(root)}"
+
+
+def _time(root: At) -> Timestamp | None:
+    place = root.at("metadata").at("creationTimestamp")
+    text = place.string()
+    if not text:
+        return None
+    time = Timestamp()
+    try:
+        time.FromJsonString(text)
+    except ValueError:
+        raise ObjectError(f"{place.path}: `{text}` is no time") from None
+    return time
+
+
+def _word(root: At, prefix: str, name: str, known: Iterable[str]) -> str:
+    place = root.at("status").at(name)
+    text = place.string()
+    word = f"{prefix}_{text.upper() or 'UNSPECIFIED'}"
+    if word not in known or text != text.capitalize() or text == "Unspecified":
+        raise ObjectError(f"{place.path}: `{text}` is unknown")
+    return word
+
+
+def _ready(conditions: At) -> bool | None:
+    found = conditions.each(lambda item: (item.at("type").string(), item.at("status").string()))
+    return next((status == "True" for kind, status in found if kind == "Ready"), None)
+
+
+def _oversubscription(annotations: At) -> v1.ResourceList | None:
+    found = annotations.strings()
+    amounts = {}
+    for name, key, suffix in (("cpu", _OVERSUBSCRIBED_CPU, "m"), ("memory", _OVERSUBSCRIBED_MEMORY, "")):
+        if key in found:
+            if not _NUMBER.fullmatch(found[key]):
+                raise ObjectError(f"{annotations.path}[{key}]: `{found[key]}` is no number")
+            amounts[name] = found[key] + suffix
+    return v1.ResourceList(items=amounts) if amounts else None
+
+
+def _amounts(at: At) -> v1.ResourceList | None:
+    """Amounts as texts, for the service to read: white space is trimmed, a bare number counts by its text."""
+    listed = at.mapping()
+    if listed is None:
+        return None
+    amounts = {}
+    for name, amount in listed.items():
+        if amount is None:
+            amounts[name] = "0"
+        elif isinstance(amount, str | int | float | RawNumber) and not isinstance(amount, bool):
+            amounts[name] = str(amount).strip()
+        else:
+            raise ObjectError(f"{at.path}[{name}]: is no quantity")
+    return v1.ResourceList(items=amounts)
