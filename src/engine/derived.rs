@@ -79,6 +79,11 @@ impl DerivedSet {
         own.downcast_mut().map(change)
     }
 
+    /// Forgets what other plugins keep.
+    pub(super) fn keep_only(&mut self, keep: impl Fn(&str) -> bool) {
+        self.entries.retain(|(name, _)| keep(name));
+    }
+
     /// True if a plugin keeps some.
     pub fn contains(&self, plugin: &str) -> bool {
         self.entries.iter().any(|(name, _)| **name == *plugin)

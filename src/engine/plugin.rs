@@ -93,6 +93,13 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
+    /// The card that a task uses on a node. `admitted`: the cards that admission said would do, best first; empty: it
+    /// said none. `None`: the plugin gives tasks no cards, or the node has none for it.
+    fn card_on(&self, derived: &DerivedSet, task: &TaskRecord, node: &str, admitted: &[Arc<str>]) -> Option<Arc<str>> {
+        let _ = (derived, task, node, admitted);
+        None
+    }
+
     /// Ends what was kept back for jobs that were not enqueued.
     ///
     /// # Errors

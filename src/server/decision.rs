@@ -78,8 +78,8 @@ impl DecisionService for Decisions {
         Ok(Response::new(pb::CloseSessionResponse { applied_through }))
     }
 
-    async fn place(&self, _: Request<pb::PlaceRequest>) -> Result<Response<pb::PlaceResponse>, Status> {
-        Err(Failure::unserved("Place").into())
+    async fn place(&self, rpc: Request<pb::PlaceRequest>) -> Result<Response<pb::PlaceResponse>, Status> {
+        Ok(Response::new(self.placement(rpc).await?))
     }
 
     async fn admit(&self, rpc: Request<pb::AdmitRequest>) -> Result<Response<pb::AdmitResponse>, Status> {
@@ -117,7 +117,7 @@ impl DecisionService for Decisions {
 
 impl Decisions {
     /// Answers a question of so many tasks on these candidates, here or on a blocking thread.
-    async fn answer<T: Send + 'static>(
+    pub(super) async fn answer<T: Send + 'static>(
         &self,
         (tasks, width): (usize, Option<usize>),
         standing: Standing,
@@ -244,7 +244,7 @@ impl Edge {
 }
 
 /// The caller is gone, so nobody reads this.
-fn given_up() -> Failure {
+pub(super) fn given_up() -> Failure {
     Failure::new(
         Code::Cancelled,
         "CANCELLED",
@@ -273,7 +273,7 @@ fn measure(edge: &Edge, standing: &Standing, rpc: &'static str, question: &Quest
 }
 
 /// At most so many nodes are in the set.
-fn width(set: &pb::NodeSet) -> usize {
+pub(super) fn width(set: &pb::NodeSet) -> usize {
     set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
 }
 

@@ -44,6 +44,8 @@ pub struct EdgeLimits {
     pub victim_candidates: usize,
     /// Assumptions of one group.
     pub victim_assumptions: usize,
+    /// Tasks of all groups of one question of Place.
+    pub place_tasks: usize,
     /// Refused nodes shown per rejection.
     pub samples: usize,
     /// Source positions that one question waits for.
@@ -88,6 +90,7 @@ impl Default for EdgeLimits {
             victim_groups: 10_000,
             victim_candidates: 100_000,
             victim_assumptions: 1_000,
+            place_tasks: 1_000_000,
             samples: 1_000,
             positions: 64,
             page_records: 5_000,
@@ -219,6 +222,12 @@ pub static LIMITS: &[LimitDef] = &[
         edge.pairs,
         1..=1_000_000_000_000,
         "Task-node pairs that one question makes the server look at"
+    ),
+    count!(
+        "place_tasks",
+        edge.place_tasks,
+        1..=COUNT,
+        "Tasks of all groups of one question of Place"
     ),
     count!("plugins", edge.plugins, 1..=COUNT, "Plugins that one question names"),
     count!(

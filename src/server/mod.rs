@@ -6,6 +6,7 @@ pub mod convert;
 mod decision;
 pub mod limits;
 pub mod pb;
+mod place;
 mod policy;
 pub mod probe;
 mod standing;

@@ -207,9 +207,7 @@ impl Edge {
         step: Step,
         question: impl FnOnce(&View, &PolicyInForce, &mut DerivedSet) -> Result<T, Problem> + Send + 'static,
     ) -> Result<(Standing, Arc<T>), Failure> {
-        let edge = Arc::clone(self);
-        let name = step.session.clone();
-        let asked = move |_: &Stop| -> Result<(Stepped, Arc<T>), Failure> {
+        let asked = move |edge: &Edge, step: Step, _: &Stop| {
             let Step {
                 session,
                 after,
@@ -217,7 +215,19 @@ impl Edge {
             } = step;
             Ok(edge.state.ask(&session, after, &changes, question)?)
         };
-        let answered = self.work.questions.pass(asked).await;
+        self.change_session(step, asked).await
+    }
+
+    /// Does on a worker what changes a session, and stands on the session as it is then.
+    pub(super) async fn change_session<T: Any + Send + Sync>(
+        self: &Arc<Self>,
+        step: Step,
+        change: impl FnOnce(&Self, Step, &Stop) -> Result<(Stepped, Arc<T>), Failure> + Send + 'static,
+    ) -> Result<(Standing, Arc<T>), Failure> {
+        let edge = Arc::clone(self);
+        let name = step.session.clone();
+        let changed = move |stop: &Stop| change(&edge, step, stop);
+        let answered = self.work.questions.pass(changed).await;
         let (stepped, answer) = answered.map_err(|failure| self.say_how_far(&name, failure))?;
         let standing = Standing {
             policy: Arc::clone(&stepped.policy),

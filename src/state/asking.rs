@@ -8,19 +8,19 @@ use super::error::StateError;
 use super::session::Stepped;
 use super::sessions::{Inner, Recorded, Sessions};
 use crate::engine::PolicyInForce;
-use crate::engine::cycle::{Change, Outcome};
+use crate::engine::cycle::{Change, Cycle, Outcome};
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::{Problem, View};
 
 impl Sessions {
     /// Applies changes and then a question that changes the session itself: one more change, numbered after them.
-    fn ask<T: Any + Send + Sync>(
+    fn ask<T: Any + Send + Sync, E: From<StateError>>(
         &self,
         name: &str,
         after: u64,
         changes: &[Change],
-        question: impl FnOnce(&View, &PolicyInForce, &mut DerivedSet) -> Result<T, Problem>,
-    ) -> Result<(Stepped, Arc<T>), StateError> {
+        question: impl FnOnce(&mut Cycle, &PolicyInForce, &mut Outcome) -> Result<T, E>,
+    ) -> Result<(Stepped, Arc<T>), E> {
         let busy = self.find(name)?;
         let session = Arc::clone(&busy.0);
         let _changing = session.lock()?;
@@ -28,7 +28,7 @@ impl Sessions {
         let applied = inner.applied;
         let last = after.saturating_add(changes.len() as u64).saturating_add(1);
         if after > applied {
-            return Err(StateError::SequenceGap { applied, after });
+            return Err(StateError::SequenceGap { applied, after }.into());
         }
         if last == applied
             && let Some(answer) = inner.recorded.clone().and_then(|answer| answer.downcast::<T>().ok())
@@ -36,14 +36,11 @@ impl Sessions {
             return Ok((Stepped::at(&inner, busy, Outcome::default(), true), answer));
         }
         if last <= applied {
-            return Err(StateError::SequenceMismatch { applied, wanted: last });
+            return Err(StateError::SequenceMismatch { applied, wanted: last }.into());
         }
         self.check_changes(&session, last)?;
-        let (mut cycle, outcome, repeated) = self.cycle_after(&session, &inner, after, changes)?;
-        let answer = cycle
-            .ask(|view, derived| question(view, &session.policy, derived))
-            .map_err(|problem| StateError::ChangeRefused { problem, applied })?;
-        let answer = Arc::new(answer);
+        let (mut cycle, mut outcome, repeated) = self.cycle_after(&session, &inner, after, changes)?;
+        let answer = Arc::new(question(&mut cycle, &session.policy, &mut outcome)?);
         let next = Arc::new(Inner {
             recorded: Some(Arc::clone(&answer) as Recorded),
             cycle,
@@ -67,6 +64,25 @@ impl State {
         changes: &[Change],
         question: impl FnOnce(&View, &PolicyInForce, &mut DerivedSet) -> Result<T, Problem>,
     ) -> Result<(Stepped, Arc<T>), StateError> {
+        let applied = self.applied_through(session).unwrap_or(0);
+        self.sessions.ask(session, after, changes, |cycle, policy, _| {
+            let asked = cycle.ask(|view, derived| question(view, policy, derived));
+            asked.map_err(|problem| StateError::ChangeRefused { problem, applied })
+        })
+    }
+
+    /// The same for a question that changes the cycle itself, and says in the outcome what it did there. After an error
+    /// nothing was applied.
+    ///
+    /// # Errors
+    /// As [`Self::step`], or the question's own.
+    pub fn ask_cycle<T: Any + Send + Sync, E: From<StateError>>(
+        &self,
+        session: &str,
+        after: u64,
+        changes: &[Change],
+        question: impl FnOnce(&mut Cycle, &PolicyInForce, &mut Outcome) -> Result<T, E>,
+    ) -> Result<(Stepped, Arc<T>), E> {
         self.sessions.ask(session, after, changes, question)
     }
 }

@@ -7,6 +7,7 @@ mod edge;
 mod hostile;
 mod openb;
 mod operate;
+mod place;
 mod policies;
 mod process;
 mod profiles;

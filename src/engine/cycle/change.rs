@@ -109,3 +109,19 @@ pub struct Outcome {
     /// Events for shares, in order.
     pub events: Vec<Event>,
 }
+
+impl Outcome {
+    /// Takes in what later changes did.
+    pub fn also(&mut self, later: Self) {
+        let Self {
+            nodes,
+            queues,
+            warnings,
+            events,
+        } = later;
+        self.nodes.extend(nodes);
+        self.queues.extend(queues);
+        self.warnings.extend(warnings);
+        self.events.extend(events);
+    }
+}

@@ -15,6 +15,7 @@
 //! Under `compatibility: corrected` a change that does not fit is a no-op with a warning. Under `upstream` it does what
 //! the reference does (`upstream.rs`), and where the reference panics the changes are refused.
 
+mod assume;
 mod change;
 mod corrected;
 mod upstream;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use super::derived::{DerivedSet, Movement, TaskMove};
 use super::model::{JobPhase, JobRecord, Kind, Problem, ProblemKind, Slot, Table, TaskRecord, TaskStatus, View};
 use super::policy::Compatibility;
+pub(crate) use assume::assume;
 use upstream::Upstream;
 
 pub use change::{Change, Event, Outcome, Placement};

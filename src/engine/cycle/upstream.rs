@@ -241,37 +241,40 @@ type Sum = fn(&mut Amounts128, &Amounts);
 
 /// Puts a task on the node as one of this status, or takes it away.
 fn change_node(view: &mut View, node: &str, task: &TaskRecord, status: TaskStatus, joins: bool) {
+    view.change_node(node, |entry| change_entry(entry, task, status, joins));
+}
+
+/// The same on the node itself.
+pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, joins: bool) {
     let (forward, back): (Sum, Sum) = if joins { (add, subtract) } else { (subtract, add) };
     let requests = &task.requests;
-    view.change_node(node, |entry| {
-        let mut own = entry.upstream.take().unwrap_or_else(|| Arc::new(vectors(entry)));
-        let vectors = Arc::make_mut(&mut own);
-        match (status, joins) {
-            (TaskStatus::Pipelined, _) => {}
-            (_, true) => vectors.surplus.add_task(task),
-            (_, false) => vectors.surplus.subtract_task(task),
+    let mut own = entry.upstream.take().unwrap_or_else(|| Arc::new(vectors(entry)));
+    let vectors = Arc::make_mut(&mut own);
+    match (status, joins) {
+        (TaskStatus::Pipelined, _) => {}
+        (_, true) => vectors.surplus.add_task(task),
+        (_, false) => vectors.surplus.subtract_task(task),
+    }
+    match status {
+        TaskStatus::Pipelined => forward(&mut vectors.pipelined, requests),
+        TaskStatus::Releasing => {
+            back(&mut vectors.idle, requests);
+            forward(&mut vectors.used, requests);
+            forward(&mut vectors.releasing, requests);
         }
-        match status {
-            TaskStatus::Pipelined => forward(&mut vectors.pipelined, requests),
-            TaskStatus::Releasing => {
-                back(&mut vectors.idle, requests);
-                forward(&mut vectors.used, requests);
-                forward(&mut vectors.releasing, requests);
-            }
-            TaskStatus::Pending
-            | TaskStatus::Allocated
-            | TaskStatus::Binding
-            | TaskStatus::Bound
-            | TaskStatus::Running
-            | TaskStatus::Succeeded
-            | TaskStatus::Failed
-            | TaskStatus::Unknown => {
-                back(&mut vectors.idle, requests);
-                forward(&mut vectors.used, requests);
-            }
+        TaskStatus::Pending
+        | TaskStatus::Allocated
+        | TaskStatus::Binding
+        | TaskStatus::Bound
+        | TaskStatus::Running
+        | TaskStatus::Succeeded
+        | TaskStatus::Failed
+        | TaskStatus::Unknown => {
+            back(&mut vectors.idle, requests);
+            forward(&mut vectors.used, requests);
         }
-        entry.upstream = Some(own);
-    });
+    }
+    entry.upstream = Some(own);
 }
 
 /// A node's vectors at the beginning. Idle lacks all scalars where allocatable has none.

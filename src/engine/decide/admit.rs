@@ -97,6 +97,19 @@ impl<'p> JobJudge<'p> {
     }
 }
 
+/// Judges one task by the policy's tiers.
+///
+/// # Errors
+/// It cannot be judged.
+pub(super) fn admit_task(
+    view: &View,
+    policy: &Policy,
+    derived: &DerivedSet,
+    task: &TaskRecord,
+) -> Result<Admission, Problem> {
+    Asked::Tiers(policy).task(view, derived, task)
+}
+
 /// A plugin asked for by name, and who answers for it.
 type Named<'p> = (&'p Arc<str>, Option<&'p Arc<dyn Plugin>>);
 

@@ -5,6 +5,7 @@ mod candidates;
 mod classes;
 mod filter;
 mod order;
+mod place;
 mod question;
 pub mod reduce;
 pub mod reduce_order;
@@ -21,6 +22,7 @@ mod victims;
 pub use admit::{Admission, AdmitQuestion, JobJudge, Subject, admit};
 pub use filter::{filter, filter_until};
 pub use order::{OrderAnswer, OrderQuestion, PluginKeys, Rank, order};
+pub use place::{Blocker, GANG, PlaceGroup, PlaceQuestion, PlacedGroup, Placing, place, place_in, place_until};
 pub use question::{
     Answered, Detail, FilterVerdict, Items, Question, QuestionTask, Rejection, ResourceFit, ScorePart, ScoreQuestion,
     ScoreSheet,

@@ -146,14 +146,19 @@ fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
 }
 
 /// Columns to work in.
-struct Scratch {
+pub(super) struct Scratch {
     columns: [Scores; MAX_PARTS],
     whole: Scores,
     totals: Scores,
 }
 
 impl Scratch {
-    fn new() -> Self {
+    /// The sum over plugins at a place.
+    pub(super) fn total(&self, offset: usize) -> f64 {
+        self.totals.get(offset).copied().unwrap_or(0.0)
+    }
+
+    pub(super) fn new() -> Self {
         Self {
             columns: [[0.0; CHUNK]; MAX_PARTS],
             whole: [0.0; CHUNK],
@@ -163,7 +168,7 @@ impl Scratch {
 }
 
 /// The scorers of a question for one class, and what of them to show.
-struct Scorers<'a> {
+pub(super) struct Scorers<'a> {
     scores: Vec<Score<'a>>,
     /// Columns of the answer: which scorer, and which of its parts; `None`: the whole plugin.
     shown: Vec<(usize, Option<usize>)>,
@@ -191,13 +196,27 @@ impl<'a> Scorers<'a> {
         Ok(Self { scores, shown })
     }
 
+    /// Those of the policy's tiers, for totals alone.
+    pub(super) fn plain<'p: 'a>(asked: &Asked<'p>, view: &'a View, class: &'a TaskClass) -> Result<Self, Problem> {
+        Ok(Self {
+            scores: asked.scorers(view, class)?,
+            shown: Vec::new(),
+        })
+    }
+
+    /// True if a score may leave bounds, which must be checked for every node.
+    pub(super) fn are_bounded(&self) -> bool {
+        let mut scorers = self.scores.iter().filter_map(|score| score.scorer.as_ref());
+        scorers.any(|scorer| scorer.range().is_some())
+    }
+
     fn warnings(&self) -> Vec<Problem> {
         let scorers = self.scores.iter().filter_map(|score| score.scorer.as_ref());
         scorers.flat_map(|scorer| scorer.warnings()).collect()
     }
 
     /// Refuses the class if a plugin leaves its range on a node that is asked about, as kube-scheduler refuses the pod.
-    fn check(&self, view: &View, parts: &[Part<'_>]) -> Result<(), Problem> {
+    pub(super) fn check(&self, view: &View, parts: &[Part<'_>]) -> Result<(), Problem> {
         for score in &self.scores {
             let Some((scorer, (low, high))) = score.scorer.as_ref().and_then(|scorer| Some((scorer, scorer.range()?)))
             else {
@@ -224,7 +243,7 @@ impl<'a> Scorers<'a> {
     }
 
     /// Scores one chunk: the sum over plugins. `show` gets each plugin's parts and sum.
-    fn each(&self, part: &Part<'_>, scratch: &mut Scratch, mut show: impl FnMut(usize, &[Scores], &Scores)) {
+    pub(super) fn each(&self, part: &Part<'_>, scratch: &mut Scratch, mut show: impl FnMut(usize, &[Scores], &Scores)) {
         let Scratch { columns, whole, totals } = scratch;
         totals.fill(0.0);
         for (number, score) in self.scores.iter().enumerate() {

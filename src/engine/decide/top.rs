@@ -20,7 +20,8 @@ impl Ranked {
     }
 }
 
-fn key(total: f64) -> f64 {
+/// What totals compare by: what is no number comes last.
+pub(super) fn key(total: f64) -> f64 {
     if total.is_nan() {
         f64::NEG_INFINITY
     } else {

@@ -250,6 +250,11 @@ impl Totals {
         self.0.get(found).map(|(_, total)| total.sum)
     }
 
+    /// Number of records, each of which has pods.
+    pub fn records(&self) -> u32 {
+        self.0.iter().map(|(_, total)| total.records).max().unwrap_or(0)
+    }
+
     /// All totals, by id.
     pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i128)> + '_ {
         self.0.iter().map(|&(id, total)| (id, total.sum))

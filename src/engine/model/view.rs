@@ -247,6 +247,14 @@ impl View {
         true
     }
 
+    /// Puts a node as it would stand in the place of the one at a slot; tasks do not follow.
+    pub(crate) fn set_node(&mut self, slot: Slot, entry: Arc<NodeEntry>) {
+        let (chunk, offset) = place(slot);
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            Arc::make_mut(chunk).set_entry(offset, Some(entry));
+        }
+    }
+
     /// Takes a node away. What its tasks use is kept until it comes back.
     pub fn remove_node(&mut self, name: &str) -> bool {
         let Some(slot) = self.slot_of(name) else {

@@ -94,7 +94,10 @@ fn subject(item: pb::AdmitSubject, mode: Mode, view: &View, reader: &mut Reader<
     let invalid = |reason, field: &str, message: &str| Problem::new(ProblemKind::Invalid, reason, field, message);
     match item.subject {
         None => Err(invalid("SUBJECT_MISSING", "", "neither a job nor a task is given")),
-        Some(pb::admit_subject::Subject::Job(asked)) => job(asked, view, reader).map_err(|found| found.within("job")),
+        Some(pb::admit_subject::Subject::Job(asked)) => {
+            let asked = job(asked, view, reader).map_err(|found| found.within("job"))?;
+            Ok(Subject::Job(asked))
+        }
         Some(pb::admit_subject::Subject::Task(_)) if mode != Mode::Check => Err(invalid(
             "CHECK_ONLY",
             "task",
@@ -107,7 +110,8 @@ fn subject(item: pb::AdmitSubject, mode: Mode, view: &View, reader: &mut Reader<
     }
 }
 
-fn job(job: pb::Job, view: &View, reader: &mut Reader<'_>) -> Result<Subject, Problem> {
+/// A job of a question: as it is sent, or the stored one. Fields of problems are relative to it.
+pub(super) fn job(job: pb::Job, view: &View, reader: &mut Reader<'_>) -> Result<Arc<JobRecord>, Problem> {
     let only = pb::Job {
         name: job.name.clone(),
         uid: job.uid.clone(),
@@ -117,7 +121,7 @@ fn job(job: pb::Job, view: &View, reader: &mut Reader<'_>) -> Result<Subject, Pr
         let record = reader.job(job);
         return match reader.take().problems.into_iter().next() {
             Some(problem) => Err(problem),
-            None => Ok(Subject::Job(Arc::new(record))),
+            None => Ok(Arc::new(record)),
         };
     }
     let missing =
@@ -134,7 +138,7 @@ fn job(job: pb::Job, view: &View, reader: &mut Reader<'_>) -> Result<Subject, Pr
         );
         return missing("UID_MISMATCH", "uid", message);
     }
-    Ok(Subject::Job(Arc::new(record.clone())))
+    Ok(Arc::new(record.clone()))
 }
 
 /// The answer of Admit.

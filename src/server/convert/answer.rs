@@ -98,7 +98,8 @@ fn filter_item(verdict: &FilterVerdict, writer: Writer<'_>, detail: Detail, with
     }
 }
 
-fn rejection(rejection: &Rejection, writer: Writer<'_>, detail: Detail) -> pb::Rejection {
+/// Nodes refused for one reason.
+pub(super) fn rejection(rejection: &Rejection, writer: Writer<'_>, detail: Detail) -> pb::Rejection {
     let Rejection {
         reason,
         nodes,

@@ -10,6 +10,7 @@ pub mod inline;
 pub mod listing;
 pub mod nodes;
 pub mod order;
+pub mod place;
 pub mod policy;
 pub mod question;
 pub mod reader;

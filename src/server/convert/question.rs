@@ -242,7 +242,7 @@ fn check_size(
 }
 
 /// A task whose name says nothing: tasks that differ in name only are one.
-struct Nameless(Arc<TaskRecord>);
+pub(super) struct Nameless(pub(super) Arc<TaskRecord>);
 
 impl Nameless {
     fn key(&self) -> impl Ord + '_ {

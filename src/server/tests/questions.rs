@@ -240,7 +240,8 @@ async fn an_inline_cluster_is_answered_and_leaves_nothing_behind() {
 #[tokio::test]
 async fn rpcs_of_later_work_say_so() {
     let mut server = Running::start().await;
-    let status = server.decisions.place(pb::PlaceRequest::default()).await.unwrap_err();
+    let commit = server.decisions.commit_session(pb::CommitSessionRequest::default());
+    let status = commit.await.unwrap_err();
     assert_eq!(
         (status.code(), reason(&status).as_str()),
         (Code::Unimplemented, "UNSERVED_RPC")

@@ -1,12 +1,14 @@
 //! Clusters, tasks and documents of the wire for the engine itself, by its public functions alone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pumice::engine::decide::{Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
 use pumice::engine::model::quantity::Quantity;
 use pumice::engine::model::resource_name::{ResourceKind, amount};
 use pumice::engine::model::{
-    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, View,
+    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, Texts,
+    View,
 };
 use pumice::server::pb;
 
@@ -54,6 +56,9 @@ pub(crate) fn view(cluster: &pb::Cluster) -> View {
         .iter()
         .map(|node| NodeRecord {
             name: Arc::from(&*node.name),
+            labels: texts(&node.labels),
+            ready: node.ready,
+            unschedulable: node.unschedulable,
             allocatable: amounts(&mut table, node.allocatable.as_ref()),
             unattributed_used: node
                 .unattributed_used
@@ -63,24 +68,24 @@ pub(crate) fn view(cluster: &pb::Cluster) -> View {
         })
         .collect();
     let tasks: Vec<TaskRecord> = cluster.tasks.iter().map(|task| self::task(&mut table, task)).collect();
+    let mut list = |list: &Option<pb::ResourceList>| list.as_ref().map(|list| amounts(&mut table, Some(list)));
+    let queues: Vec<QueueRecord> = cluster
+        .queues
+        .iter()
+        .map(|queue| QueueRecord {
+            name: Arc::from(&*queue.name),
+            annotations: texts(&queue.annotations),
+            capability: list(&queue.capability),
+            ..QueueRecord::default()
+        })
+        .collect();
     view.set_resources(Arc::new(table));
     for node in nodes {
         view.put_node(Arc::new(node), &source);
     }
     view.refresh_ranks();
-    for queue in &cluster.queues {
-        view.put_queue(
-            QueueRecord {
-                name: Arc::from(&*queue.name),
-                annotations: queue
-                    .annotations
-                    .iter()
-                    .map(|(name, text)| (Arc::from(name.as_str()), Arc::from(text.as_str())))
-                    .collect(),
-                ..QueueRecord::default()
-            },
-            &source,
-        );
+    for queue in queues {
+        view.put_queue(queue, &source);
     }
     for job in &cluster.jobs {
         let queue = Arc::from(&*job.queue);
@@ -88,6 +93,7 @@ pub(crate) fn view(cluster: &pb::Cluster) -> View {
             JobRecord {
                 name: Arc::from(&*job.name),
                 queue,
+                min_member: job.min_member,
                 ..JobRecord::default()
             },
             &source,
@@ -99,7 +105,15 @@ pub(crate) fn view(cluster: &pb::Cluster) -> View {
     view
 }
 
-fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
+/// Names and texts as the engine keeps them.
+fn texts(map: &BTreeMap<String, String>) -> Texts {
+    map.iter()
+        .map(|(name, text)| (Arc::from(name.as_str()), Arc::from(text.as_str())))
+        .collect()
+}
+
+/// A task, its pod counted.
+pub(crate) fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
     let mut requests = amounts(table, task.requests.as_ref());
     requests.set(ResourceId::PODS, 1 + requests.get(ResourceId::PODS).unwrap_or(0));
     TaskRecord {
@@ -107,6 +121,7 @@ fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
         job: Arc::from(&*task.job),
         status: status(task),
         node: Arc::from(&*task.node),
+        annotations: texts(&task.annotations),
         requests,
         ..TaskRecord::default()
     }

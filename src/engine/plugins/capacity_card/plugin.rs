@@ -122,6 +122,17 @@ impl Plugin for CapacityCard {
         }
     }
 
+    fn card_on(&self, derived: &DerivedSet, task: &TaskRecord, node: &str, admitted: &[Arc<str>]) -> Option<Arc<str>> {
+        let state = derived.get::<CapacityState>(super::PLUGIN)?;
+        let on_node = state.cards().on_node(node)?;
+        let has = |card: &str| on_node.cards.get_key_value(card).map(|(card, _)| Arc::clone(card));
+        if !admitted.is_empty() {
+            return admitted.iter().find_map(|card| has(card));
+        }
+        let name = text(&task.annotations, NAME)?;
+        name.split(OR).find_map(has)
+    }
+
     fn end_tentative(&self, derived: &mut DerivedSet) -> Result<(), Problem> {
         derived
             .change(super::PLUGIN, CapacityState::end_tentative)

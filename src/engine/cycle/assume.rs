@@ -1,0 +1,13 @@
+//! A node after one more task, as a change would leave it.
+
+use super::upstream;
+use crate::engine::model::{NodeEntry, TaskRecord};
+use crate::engine::policy::Compatibility;
+
+/// Counts a task on a node as Allocate or Pipeline would (its status says which), without the rest of the state.
+pub(crate) fn assume(entry: &mut NodeEntry, task: &TaskRecord, compatibility: Compatibility) {
+    match compatibility {
+        Compatibility::Corrected => entry.usage.add(task),
+        Compatibility::Upstream => upstream::change_entry(entry, task, task.status, true),
+    }
+}

@@ -1,0 +1,165 @@
+//! One group: idle room first, then room that is being released, as far as it goes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::admission::{Gate, Next};
+use super::run::{Ended, Run};
+use super::{Blocker, PlaceGroup, PlaceQuestion, PlacedGroup, too_large};
+use crate::engine::decide::admit::Admission;
+use crate::engine::decide::candidates::Candidates;
+use crate::engine::decide::filter::judge;
+use crate::engine::decide::question::{Detail, Question, ResourceFit};
+use crate::engine::decide::room::node_state_reason;
+use crate::engine::decide::stages::Asked;
+use crate::engine::derived::DerivedSet;
+use crate::engine::model::{Problem, Slot, TaskClass, TaskStatus, View};
+use crate::engine::plugin::{Figure, Reason};
+use crate::engine::policy::Policy;
+
+/// The state as the groups before have left it.
+pub(super) struct Desk<'q> {
+    pub(super) view: View,
+    pub(super) derived: DerivedSet,
+    pub(super) policy: &'q Policy,
+    pub(super) question: &'q PlaceQuestion,
+    pub(super) stop: &'q dyn Fn() -> bool,
+}
+
+impl<'q> Desk<'q> {
+    /// Places a group as far as it goes; `None`: told to stop.
+    pub(super) fn place(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
+        let class = TaskClass::of(&group.task, &self.question.resources);
+        let mut gate = Gate::new(self.policy, number, group);
+        let mut placed = PlacedGroup {
+            warnings: group.warnings.clone(),
+            ..PlacedGroup::default()
+        };
+        let slots = self.slots();
+        let mut status = TaskStatus::Allocated;
+        while gate.given < group.count {
+            if (self.stop)() {
+                return Ok(None);
+            }
+            if let Next::Refused(admission) = gate.next(&self.view, &self.derived)? {
+                placed.blockers = refused(admission);
+                break;
+            }
+            match self.run(&class, &mut gate, group, slots.as_deref(), status, &mut placed)? {
+                Ended::Stopped => return Ok(None),
+                Ended::Full | Ended::Anew => {}
+                Ended::Dry if status == TaskStatus::Allocated && !self.question.idle_only => {
+                    status = TaskStatus::Pipelined;
+                }
+                Ended::Dry => {
+                    placed.blockers = self.blockers(&class, slots.as_deref())?;
+                    break;
+                }
+            }
+        }
+        if placed.cards.iter().all(|card| card.is_empty()) {
+            placed.cards.clear();
+        }
+        Ok(Some(placed))
+    }
+
+    /// Places tasks of a group in one gradient, until it has no node left or something must be looked at anew.
+    fn run(
+        &mut self,
+        class: &TaskClass,
+        gate: &mut Gate<'_>,
+        group: &PlaceGroup,
+        slots: Option<&[Slot]>,
+        status: TaskStatus,
+        placed: &mut PlacedGroup,
+    ) -> Result<Ended, Problem> {
+        let question = self.filter_question();
+        let run = Run::new(&self.view, self.policy, class, &question, (&group.task, status))?;
+        let candidates = Candidates::of(&self.view, slots);
+        if run.looks_at_all() {
+            let pairs = (group.count as u64).saturating_mul(candidates.len() as u64);
+            if pairs > self.question.pairs {
+                return Err(too_large(group.count, candidates.len(), self.question.pairs));
+            }
+        }
+        let (derived, view) = (&mut self.derived, &self.view);
+        let mut put = |slot: Slot, gate: &mut Gate<'_>| -> Result<bool, Problem> {
+            let name = view.node(slot).map(|entry| Arc::clone(&entry.record.name));
+            let card = gate.put(view, derived, &name.unwrap_or_default(), status)?;
+            let nodes = if status == TaskStatus::Pipelined {
+                &mut placed.pipelined
+            } else {
+                &mut placed.allocated
+            };
+            nodes.push(slot);
+            placed.cards.push(card.unwrap_or_default());
+            if gate.given == group.count {
+                return Ok(false);
+            }
+            Ok(matches!(gate.next(view, derived)?, Next::Go))
+        };
+        let (ended, changed) = run.go(&candidates, group.count, gate, self.stop, &mut put)?;
+        drop(run);
+        for (slot, entry) in changed {
+            self.view.set_node(slot, entry);
+        }
+        Ok(ended)
+    }
+
+    fn slots(&self) -> Option<Vec<Slot>> {
+        let question = self.question;
+        if question.exclusions.is_empty() {
+            return question.candidates.clone();
+        }
+        let excluded: BTreeSet<Slot> = question.exclusions.iter().copied().collect();
+        let left = |slots: &mut dyn Iterator<Item = Slot>| slots.filter(|slot| !excluded.contains(slot)).collect();
+        Some(match &question.candidates {
+            Some(slots) => left(&mut slots.iter().copied()),
+            None => left(&mut self.view.nodes().map(|(slot, _)| slot)),
+        })
+    }
+
+    fn filter_question(&self) -> Question {
+        Question {
+            tasks: Vec::new(),
+            resources: Arc::clone(&self.question.resources),
+            candidates: None,
+            plugins: Vec::new(),
+            resource_fit: ResourceFit::FutureIdle,
+            samples: self.question.samples,
+            detail: Detail::Samples,
+        }
+    }
+
+    /// Why every node refuses the next task.
+    fn blockers(&self, class: &TaskClass, slots: Option<&[Slot]>) -> Result<Vec<Blocker>, Problem> {
+        let mut question = self.filter_question();
+        let asked = Asked::of(self.policy, &question)?;
+        let mut candidates = Candidates::of(&self.view, slots);
+        let mut rejections = Vec::new();
+        if self.question.idle_only {
+            question.resource_fit = ResourceFit::Idle;
+            let (verdict, _) = judge(&self.view, &asked, &question, &candidates, class)?;
+            // What is idle there may be promised already.
+            candidates = Candidates::at(&self.view, verdict.fit);
+            rejections = verdict.rejections;
+            question.resource_fit = ResourceFit::FutureIdle;
+        }
+        let (verdict, _) = judge(&self.view, &asked, &question, &candidates, class)?;
+        rejections.extend(verdict.rejections);
+        if rejections.is_empty() {
+            let reason = node_state_reason("NoCandidates", "there is no node to choose from");
+            return Ok(vec![Blocker::plain(reason, Vec::new())]);
+        }
+        let blocker = |rejection| Blocker {
+            rejection,
+            figures: Vec::new(),
+        };
+        Ok(rejections.into_iter().map(blocker).collect())
+    }
+}
+
+fn refused(admission: Admission) -> Vec<Blocker> {
+    let blocker = |(reason, figures): (Reason, Vec<Figure>)| Blocker::plain(reason, figures);
+    admission.reasons.into_iter().map(blocker).collect()
+}

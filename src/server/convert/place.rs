@@ -1,0 +1,393 @@
+//! Question and answer of Place.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::engine::decide::{Blocker, Detail, PlaceGroup, PlaceQuestion, PlacedGroup, Placing};
+use crate::engine::model::{JobRecord, Problem, ProblemKind, Slot, TaskRecord, TaskStatus, View};
+use crate::server::limits::EdgeLimits;
+use crate::server::pb;
+use crate::server::status::Failure;
+
+use super::admit;
+use super::amounts::QuestionNames;
+use super::answer;
+use super::batch::{problem, problems};
+use super::nodes::{Encoding, Nodes, Writer};
+use super::question::{self, Nameless, SAMPLES};
+use super::reader::{Declared, Reader};
+
+/// A question of Place, before what depends on the state is read.
+#[derive(Debug)]
+pub struct PlaceCall {
+    /// The placement becomes the session's next change.
+    pub in_session: bool,
+    /// How the answer names nodes.
+    pub encoding: Encoding,
+    /// Tasks of all groups.
+    pub tasks: usize,
+    /// The question.
+    request: pb::PlaceRequest,
+}
+
+fn size(group: &pb::TaskGroup) -> usize {
+    match group.count {
+        Some(count) => group.names.len().max(count as usize),
+        None => group.names.len().max(1),
+    }
+}
+
+impl PlaceCall {
+    /// Reads the question; its ground has been taken out before.
+    ///
+    /// # Errors
+    /// Something that belongs to no group is wrong.
+    pub fn read(request: pb::PlaceRequest, limits: &EdgeLimits) -> Result<Self, Failure> {
+        let in_session = match pb::PlaceEffect::try_from(request.effect) {
+            Ok(pb::PlaceEffect::Unspecified | pb::PlaceEffect::Preview) => false,
+            Ok(pb::PlaceEffect::Session) => true,
+            Err(_) => {
+                let message = format!("effect: {} is no value of this field", request.effect);
+                return Err(Failure::invalid("INVALID_ENUM", message));
+            }
+        };
+        if request.groups.is_empty() {
+            return Err(Failure::invalid("GROUPS_MISSING", "groups: there is nothing to place"));
+        }
+        let groups = request.groups.len();
+        if groups > limits.tasks {
+            let message = format!("groups: {groups} of them");
+            return Err(Failure::limit("TOO_MANY_GROUPS", "tasks", limits.tasks, &message));
+        }
+        let tasks = request.groups.iter().map(size).fold(0, usize::saturating_add);
+        let encoding = Encoding::read(request.node_encoding)?;
+        let (shown, name) = match encoding {
+            Encoding::Names => (limits.named_pairs, "named_pairs"),
+            Encoding::Slots => (limits.slot_pairs, "slot_pairs"),
+        };
+        for (limit, name) in [(limits.place_tasks, "place_tasks"), (shown, name)] {
+            if tasks > limit {
+                let message = format!("groups: {tasks} tasks to place in one call");
+                return Err(Failure::limit("QUESTION_TOO_LARGE", name, limit, &message));
+            }
+        }
+        Ok(Self {
+            in_session,
+            encoding,
+            tasks,
+            request,
+        })
+    }
+
+    /// Reads the rest. Fields of groups' problems are relative to the question.
+    ///
+    /// # Errors
+    /// Something that belongs to no group is wrong.
+    pub fn question(
+        self,
+        nodes: Nodes<'_>,
+        table: Option<&pb::NodeTableVersion>,
+        declared: &Declared,
+    ) -> Result<PlaceQuestion, Failure> {
+        let pb::PlaceRequest {
+            ground: _,
+            job,
+            groups,
+            min_available,
+            effect: _,
+            candidates,
+            exclusions,
+            idle_only,
+            node_encoding: _,
+            samples,
+        } = self.request;
+        nodes.check_table(table)?;
+        let limits = &declared.limits;
+        let read = |field, set: Option<pb::NodeSet>| set.map(|set| nodes.read(field, set, table)).transpose();
+        let (candidates, exclusions) = (read("candidates", candidates)?, read("exclusions", exclusions)?);
+        check_width(groups.len(), candidates.as_deref(), nodes.view, limits)?;
+        let mut names = QuestionNames::new(nodes.view.resources(), limits.question_resources);
+        let mut reader = Reader::new(&mut names, declared);
+        let job = job
+            .map(|job| admit::job(job, nodes.view, &mut reader))
+            .transpose()
+            .map_err(|found| found.within("job"))?;
+        let stored = |job: &Arc<JobRecord>| {
+            nodes
+                .view
+                .jobs()
+                .get(&job.name)
+                .is_some_and(|known| known.record == **job)
+        };
+        let imagined = job.clone().filter(|job| !stored(job));
+        if self.in_session
+            && let Some(job) = &imagined
+        {
+            let message = format!(
+                "job: with effect SESSION `{}` must be as it is stored: give its name only",
+                job.name
+            );
+            return Err(Failure::invalid("JOB_NOT_STORED", message));
+        }
+        let mut sheet = Sheet {
+            view: nodes.view,
+            in_session: self.in_session,
+            job: job.as_ref().map(|job| Arc::clone(&job.name)),
+            seen: BTreeSet::new(),
+        };
+        let groups = groups.into_iter().enumerate().map(|(number, group)| {
+            let read = sheet.group(group, &mut reader);
+            read.map_err(|problem| problem.within(&format!("groups[{number}]")))
+        });
+        Ok(PlaceQuestion {
+            groups: groups.collect(),
+            job: imagined,
+            resources: names.into_table(),
+            min_available: min_available.map(|count| count as usize),
+            candidates,
+            exclusions: exclusions.unwrap_or_default(),
+            idle_only,
+            samples: (samples.unwrap_or(SAMPLES) as usize).min(limits.samples),
+            pairs: limits.pairs as u64,
+        })
+    }
+}
+
+fn check_width(groups: usize, candidates: Option<&[Slot]>, view: &View, limits: &EdgeLimits) -> Result<(), Failure> {
+    let width = candidates.map_or(view.slots() as usize, <[Slot]>::len);
+    if groups.saturating_mul(width) > limits.pairs {
+        let message = format!("{groups} groups on {width} nodes are too much for one call");
+        return Err(Failure::limit("QUESTION_TOO_LARGE", "pairs", limits.pairs, &message));
+    }
+    Ok(())
+}
+
+/// Groups of one job, read one after the other.
+struct Sheet<'a> {
+    view: &'a View,
+    in_session: bool,
+    /// The job of all tasks; `None`: none was said or seen yet.
+    job: Option<Arc<str>>,
+    /// Stored tasks that some group is about.
+    seen: BTreeSet<Arc<str>>,
+}
+
+fn invalid(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Problem {
+    Problem::new(ProblemKind::Invalid, reason, field, message)
+}
+
+impl Sheet<'_> {
+    /// Fields of problems are relative to the group.
+    fn group(&mut self, group: pb::TaskGroup, reader: &mut Reader<'_>) -> Result<PlaceGroup, Problem> {
+        let pb::TaskGroup { task, count, names } = group;
+        let given = task.filter(|task| !names.is_empty() || *task != pb::Task::default());
+        let given = given.map(|task| question::task(task, self.view, reader));
+        let given = given.transpose().map_err(|problem| problem.within("task"))?;
+        let (sample, warnings) = given.map_or((None, Vec::new()), |given| (Some(given.task), given.warnings));
+        let warnings = warnings.into_iter().map(|warning| warning.within("task")).collect();
+        if names.is_empty() {
+            if self.in_session {
+                return Err(invalid(
+                    "NAMES_MISSING",
+                    "names",
+                    "effect SESSION is about stored tasks: name them",
+                ));
+            }
+            let Some(sample) = sample else {
+                return Err(invalid(
+                    "TASK_MISSING",
+                    "task",
+                    "a group needs a task, or names of stored ones",
+                ));
+            };
+            let mut task = TaskRecord {
+                status: TaskStatus::Pending,
+                node: Arc::default(),
+                ..TaskRecord::clone(&sample)
+            };
+            self.belong(&mut task)?;
+            return Ok(PlaceGroup {
+                task: Arc::new(task),
+                count: count.unwrap_or(1) as usize,
+                names: Vec::new(),
+                warnings,
+            });
+        }
+        if let Some(count) = count.filter(|count| *count as usize != names.len()) {
+            let message = format!("{count}, and there are {} names", names.len());
+            return Err(invalid("COUNT_MISMATCH", "count", message));
+        }
+        let (task, names) = self.stored(names)?;
+        if let Some(sample) = sample
+            && !same(&sample, &task, false)
+        {
+            let message = format!("it is another one than `{}`, as that is stored", task.name);
+            return Err(invalid("TASK_MISMATCH", "task", message));
+        }
+        Ok(PlaceGroup {
+            task,
+            count: names.len(),
+            names,
+            warnings,
+        })
+    }
+
+    /// Puts a task into the job of the question.
+    fn belong(&mut self, task: &mut TaskRecord) -> Result<(), Problem> {
+        match &self.job {
+            Some(job) if task.job.is_empty() => task.job = Arc::clone(job),
+            Some(job) if *job != task.job => {
+                let message = format!("the task is of job `{}`, the question about `{job}`", task.job);
+                return Err(invalid("JOB_MISMATCH", "task.job", message));
+            }
+            Some(_) => {}
+            None if task.job.is_empty() => {}
+            None => self.job = Some(Arc::clone(&task.job)),
+        }
+        Ok(())
+    }
+
+    /// The stored tasks of these names: the first, and how they are called.
+    fn stored(&mut self, names: Vec<String>) -> Result<(Arc<TaskRecord>, Vec<Arc<str>>), Problem> {
+        let mut first: Option<Arc<TaskRecord>> = None;
+        let mut found = Vec::with_capacity(names.len());
+        for (at, name) in names.into_iter().enumerate() {
+            let at = || format!("names[{at}]");
+            let Some(stored) = self.view.tasks().get(&name) else {
+                let message = format!("there is no task `{name}`");
+                return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", at(), message));
+            };
+            let task = &stored.record;
+            let refuse = |reason, message: String| Err(Problem::new(ProblemKind::Refused, reason, at(), message));
+            if task.status != TaskStatus::Pending {
+                return refuse("TASK_NOT_PENDING", format!("task `{name}` is {:?}", task.status));
+            }
+            if task.gated {
+                return refuse("TASK_GATED", format!("task `{name}` has a scheduling gate"));
+            }
+            if let Some(first) = &first
+                && !same(first, task, true)
+            {
+                let message = format!(
+                    "task `{name}` differs from `{}`: put it into a group of its own",
+                    first.name
+                );
+                return refuse("TASKS_DIFFER", message);
+            }
+            if let Some(job) = self.job.as_ref().filter(|job| **job != task.job) {
+                let message = format!("task `{name}` is of job `{}`, the question about `{job}`", task.job);
+                return refuse("JOB_MISMATCH", message);
+            }
+            if !self.seen.insert(Arc::clone(&task.name)) {
+                return refuse("DUPLICATE_TASK", format!("task `{name}` stands there twice"));
+            }
+            found.push(Arc::clone(&task.name));
+            if first.is_none() {
+                if !task.job.is_empty() {
+                    self.job = Some(Arc::clone(&task.job));
+                }
+                first = Some(Arc::new(task.clone()));
+            }
+        }
+        let first = first.ok_or_else(|| invalid("NAMES_MISSING", "names", "no task is named"))?;
+        Ok((first, found))
+    }
+}
+
+/// True if two tasks are equal in what decisions read; with `all`, also in whose they are and how they stand.
+fn same(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
+    let plain = |task: &TaskRecord| {
+        let mut task = TaskRecord {
+            creation_time: None,
+            ..task.clone()
+        };
+        if !all {
+            let TaskRecord {
+                job,
+                priority,
+                status,
+                node,
+                gated,
+                nominated_node,
+                ..
+            } = TaskRecord::default();
+            (task.job, task.priority, task.status) = (job, priority, status);
+            (task.node, task.gated, task.nominated_node) = (node, gated, nominated_node);
+        }
+        Nameless(Arc::new(task))
+    };
+    plain(one) == plain(other)
+}
+
+/// The answer of Place.
+pub fn answer(placing: &Placing, view: &View, encoding: Encoding) -> pb::PlaceAnswer {
+    let Placing {
+        placed,
+        groups,
+        found,
+        needed,
+        blockers,
+    } = placing;
+    let writer = Writer { view, encoding };
+    let groups = groups.iter().enumerate();
+    pb::PlaceAnswer {
+        placed: *placed,
+        groups: groups
+            .map(|(number, group)| self::group(number, group, writer))
+            .collect(),
+        blockers: self::blockers(blockers, writer),
+        found: count(*found),
+        needed: count(*needed),
+    }
+}
+
+fn group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Writer<'_>) -> pb::PlacedGroup {
+    let place = format!("groups[{number}]");
+    let placed = |found: &Problem| {
+        let found = found.clone();
+        // Problems of the engine do not know their group yet.
+        if found.field.starts_with(&place) {
+            found
+        } else {
+            found.within(&place)
+        }
+    };
+    let PlacedGroup {
+        allocated,
+        pipelined,
+        cards,
+        blockers,
+        warnings,
+    } = match group {
+        Ok(group) => group,
+        Err(found) => {
+            return pb::PlacedGroup {
+                problem: Some(problem(&placed(found))),
+                ..pb::PlacedGroup::default()
+            };
+        }
+    };
+    pb::PlacedGroup {
+        problem: None,
+        allocated: Some(writer.list(allocated)),
+        pipelined: Some(writer.list(pipelined)),
+        cards: cards.iter().map(ToString::to_string).collect(),
+        blockers: self::blockers(blockers, writer),
+        warnings: problems(&warnings.iter().map(placed).collect::<Vec<_>>()),
+    }
+}
+
+fn blockers(blockers: &[Blocker], writer: Writer<'_>) -> Vec<pb::Rejection> {
+    let one = |Blocker { rejection, figures }: &Blocker| {
+        let mut written = answer::rejection(rejection, writer, Detail::Samples);
+        if let Some(reason) = &mut written.reason {
+            reason.figures = figures.iter().map(answer::figure).collect();
+        }
+        written
+    };
+    blockers.iter().map(one).collect()
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

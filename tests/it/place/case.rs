@@ -1,0 +1,257 @@
+//! Random clusters, policies and jobs.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use pumice::engine::policy::Compatibility;
+use pumice::server::pb;
+
+use crate::support::records::{amounts, node, standing, task};
+
+const GPU: &str = "nvidia.com/gpu";
+const NIC: &str = "example.com/nic";
+pub(super) const CARD: &str = "volcano.sh/card.name";
+pub(super) const JOB: &str = "ns/job";
+
+/// Policies with every plugin that is served.
+pub(super) const POLICIES: [&str; 9] = [
+    "- name: resource-strategy-fit
+    arguments:
+      resourceStrategyFitWeight: 10
+      resources: {cpu: {type: LeastAllocated, weight: 1}, memory: {type: LeastAllocated, weight: 1}}
+      sra: {enable: true, resources: nvidia.com/gpu, weight: 10}
+      proportional: {enable: true, resources: nvidia.com/gpu, resourceProportion: {nvidia.com/gpu.cpu: 1, nvidia.com/gpu.memory: 1}}",
+    "- name: resource-strategy-fit
+    arguments:
+      resources: {cpu: {type: MostAllocated, weight: 3}, nvidia.com/gpu*: {type: MostAllocated, weight: 5}}
+  - name: drf",
+    "- {name: binpack, arguments: {binpack.cpu: 2, binpack.memory: 1, binpack.resources: nvidia.com/gpu}}",
+    "- name: capacity-card
+  - name: resource-strategy-fit",
+    "- {name: capacity-card, arguments: {cardUnlimitedCpuMemory: true, nodeOrderWeight: 2}}
+  - {name: drf, enableHierarchy: true}
+  - name: binpack",
+    "- {name: NodeResourcesFitPlus, arguments: {resources: {cpu: {type: MostAllocated, weight: 2}, nvidia.com/gpu: {type: LeastAllocated, weight: 1}}}}
+  - {name: ScarceResourceAvoidance, arguments: {resources: [nvidia.com/gpu]}}",
+    "- name: drf",
+    "- {name: capacity-card, enabledAllocatable: false}
+  - {name: binpack}",
+    "- {name: capacity-card, enableNodeOrder: false}
+  - {name: NodeResourcesFitPlus, arguments: {resources: {memory: {type: LeastAllocated, weight: 1}}}}",
+];
+
+pub(super) fn document(policy: usize) -> String {
+    format!(
+        "actions: enqueue, allocate\ntiers:\n- plugins:\n  {}\n",
+        POLICIES[policy]
+    )
+}
+
+/// One group: cpu, memory in Gi, gpus, which cards would do, and how many tasks.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) cpu: u32,
+    pub(super) memory: u32,
+    pub(super) gpu: u32,
+    pub(super) card: &'static str,
+    pub(super) count: usize,
+}
+
+/// A node: cpu, gpus, what is used of both, its card, and its state (0: ready).
+type Node = (u32, u32, u32, u32, usize, u8);
+
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) policy: usize,
+    pub(super) compatibility: Compatibility,
+    nodes: Vec<Node>,
+    /// Tasks on nodes: node, status, cpu, gpus.
+    standing: Vec<(usize, usize, u32, u32)>,
+    pub(super) groups: Vec<Group>,
+    /// Cores of the queue, cards A and B.
+    quota: (u32, u32, u32),
+    min_member: i32,
+    pub(super) min_available: Option<u32>,
+    excluded: Vec<bool>,
+    candidates: Option<Vec<bool>>,
+    pub(super) idle_only: bool,
+}
+
+fn group() -> impl Strategy<Value = Group> {
+    let cards = prop::sample::select(vec!["", "A", "B", "A|B", "B|A", "C|A"]);
+    (0_u32..5, 0_u32..5, 0_u32..3, cards, 0_usize..14).prop_map(|(cpu, memory, gpu, card, count)| Group {
+        cpu,
+        memory,
+        gpu,
+        card: if gpu == 0 { "" } else { card },
+        count,
+    })
+}
+
+pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = Case> {
+    let node = (1_u32..16, 0_u32..5, 0_u32..6, 0_u32..2, 0_usize..3, 0_u8..12);
+    let statuses = 0..STATUSES.len();
+    let state = (
+        prop::collection::vec(node, 1..most_nodes),
+        prop::collection::vec((any::<prop::sample::Index>(), statuses, 0_u32..6, 0_u32..3), 0..12),
+        (4_u32..60, 0_u32..9, 0_u32..9),
+    );
+    let question = (
+        prop::collection::vec(group(), 1..4),
+        0_i32..8,
+        prop::option::weighted(0.5, 0_u32..8),
+        prop::collection::vec(prop::bool::weighted(0.2), most_nodes),
+        prop::option::weighted(0.2, prop::collection::vec(any::<bool>(), most_nodes)),
+        any::<bool>(),
+    );
+    let compatibility = prop::sample::select(vec![Compatibility::Corrected, Compatibility::Upstream]);
+    (0..POLICIES.len(), compatibility, state, question).prop_map(
+        |(policy, compatibility, (nodes, standing, quota), question)| {
+            let (groups, min_member, min_available, excluded, candidates, idle_only) = question;
+            let standing = standing.into_iter();
+            Case {
+                policy,
+                compatibility,
+                standing: standing
+                    .map(|(node, status, cpu, gpu)| (node.index(nodes.len()), status, cpu, gpu))
+                    .collect(),
+                nodes,
+                groups,
+                quota,
+                min_member,
+                min_available,
+                excluded,
+                candidates,
+                idle_only,
+            }
+        },
+    )
+}
+
+const STATUSES: [pb::TaskStatus; 4] = [
+    pb::TaskStatus::Running,
+    pb::TaskStatus::Releasing,
+    pb::TaskStatus::Releasing,
+    pb::TaskStatus::Pipelined,
+];
+
+/// Not in the order of the slots.
+fn name(number: usize) -> String {
+    format!("n{:03}", number * 379 % 1000)
+}
+
+impl Case {
+    /// Names of the tasks of a group.
+    pub(super) fn names(&self, group: usize) -> Vec<String> {
+        (0..self.groups[group].count)
+            .map(|number| format!("ns/g{group}-{number}"))
+            .collect()
+    }
+
+    /// Nodes that may be used.
+    pub(super) fn nodes(&self) -> Vec<String> {
+        let among = |number: &usize| self.candidates.as_ref().is_none_or(|among| among[*number]);
+        (0..self.nodes.len())
+            .filter(|number| among(number) && !self.excluded[*number])
+            .map(name)
+            .collect()
+    }
+
+    pub(super) fn candidates(&self) -> Option<Vec<String>> {
+        let among = self.candidates.as_ref()?;
+        Some(
+            (0..self.nodes.len())
+                .filter(|number| among[*number])
+                .map(name)
+                .collect(),
+        )
+    }
+
+    pub(super) fn exclusions(&self) -> Vec<String> {
+        (0..self.nodes.len())
+            .filter(|number| self.excluded[*number])
+            .map(name)
+            .collect()
+    }
+
+    pub(super) fn cluster(&self) -> pb::Cluster {
+        let nodes = self.nodes.iter().enumerate().map(|(number, own)| {
+            let (cpu, gpu, used, gpus_used, card, state) = own;
+            let mut items = vec![("cpu", cpu.to_string()), ("memory", format!("{}Gi", cpu * 2))];
+            items.push((GPU, gpu.to_string()));
+            items.push((NIC, "1".to_owned()));
+            let items: Vec<_> = items.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
+            let mut node = node(&name(number), if *gpu == 0 { &items[..2] } else { &items[..] });
+            let used = [("cpu", used.to_string()), (GPU, gpus_used.min(gpu).to_string())];
+            let used: Vec<_> = used.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
+            node.unattributed_used = Some(amounts(if *gpu == 0 { &used[..1] } else { &used[..] }));
+            if *card < 2 && *gpu > 0 {
+                let labels = [("product", ["A", "B"][*card]), ("count", "4"), ("memory", "40960")];
+                let labels = labels.map(|(end, text)| (format!("{GPU}.{end}"), text.to_owned()));
+                node.labels = BTreeMap::from(labels);
+            }
+            node.ready = (*state == 1).then_some(false);
+            node.unschedulable = *state == 2;
+            node
+        });
+        let nodes = nodes.collect();
+        let standing = self
+            .standing
+            .iter()
+            .enumerate()
+            .map(|(number, (on, status, cpu, gpu))| {
+                let there = task(
+                    &format!("ns/there-{number}"),
+                    "ns/other",
+                    &[("cpu", &cpu.to_string()), (GPU, &gpu.to_string())],
+                );
+                standing(there, STATUSES[*status], &name(*on))
+            });
+        let mut tasks: Vec<pb::Task> = standing.collect();
+        for (number, group) in self.groups.iter().enumerate() {
+            let pending = self
+                .names(number)
+                .into_iter()
+                .map(|name| pb::Task { name, ..group.task() });
+            tasks.extend(pending);
+        }
+        let (cores, a, b) = self.quota;
+        let queue = pb::Queue {
+            name: "q".to_owned(),
+            annotations: BTreeMap::from([(
+                "volcano.sh/card.quota".to_owned(),
+                format!("{{\"A\": {a}, \"B\": {b}}}"),
+            )]),
+            capability: Some(amounts(&[("cpu", &cores.to_string()), ("memory", "500Gi")])),
+            ..pb::Queue::default()
+        };
+        let job = |name: &str, min_member| pb::Job {
+            name: name.to_owned(),
+            queue: "q".to_owned(),
+            min_member,
+            ..pb::Job::default()
+        };
+        pb::Cluster {
+            nodes,
+            queues: vec![queue],
+            jobs: vec![job(JOB, self.min_member), job("ns/other", 1)],
+            tasks,
+        }
+    }
+}
+
+impl Group {
+    pub(super) fn task(&self) -> pb::Task {
+        let items = [
+            ("cpu", self.cpu.to_string()),
+            ("memory", format!("{}Gi", self.memory)),
+            (GPU, self.gpu.to_string()),
+        ];
+        let items: Vec<_> = items.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
+        let mut task = task("", JOB, if self.gpu == 0 { &items[..2] } else { &items[..] });
+        if !self.card.is_empty() {
+            task.annotations = BTreeMap::from([(CARD.to_owned(), self.card.to_owned())]);
+        }
+        task
+    }
+}

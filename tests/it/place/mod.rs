@@ -1,0 +1,7 @@
+//! Place against a loop that asks task by task.
+
+mod case;
+mod engine;
+mod plain;
+mod refusals;
+mod wire;
