@@ -26,4 +26,6 @@ pub mod server;
 #[cfg(feature = "server")]
 pub mod state;
 #[cfg(feature = "server")]
+pub mod store;
+#[cfg(feature = "server")]
 pub mod telemetry;

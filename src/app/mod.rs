@@ -18,7 +18,7 @@ use tonic::transport::Server;
 use crate::config::Config;
 use crate::server::probe::Probe;
 use crate::server::{AdmissionLayer, BUILT_IN_POLICY, Edge, pb};
-use crate::state::{Origin, PolicyError, State, StateOptions, SystemClock};
+use crate::state::{Origin, PolicyError, StartError, State, StateOptions, SystemClock};
 use crate::telemetry::{MeasureLayer, Metrics};
 
 use listen::{Incoming, Pages, Patience, SocketFile};
@@ -58,9 +58,9 @@ pub enum ServeError {
     /// The policy is not served.
     #[error("{0}")]
     Policy(PolicyError),
-    /// A thread could not be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
+    /// The state could not be started.
+    #[error("{0}")]
+    State(StartError),
     /// The reflection service refuses the descriptors.
     #[error("server reflection: {0}")]
     Reflection(String),
@@ -105,8 +105,10 @@ pub async fn bind(config: Config) -> Result<Bound, ServeError> {
         limits: config.limits.state.clone(),
         epoch: random(),
         expected_sources: config.expected_sources.clone(),
+        #[cfg(debug_assertions)]
+        without_checks: config.without_checks,
     };
-    let state = State::start(options, Arc::new(SystemClock::default())).map_err(ServeError::Thread)?;
+    let state = State::start(options, Arc::new(SystemClock::default())).map_err(ServeError::State)?;
     let metrics = Arc::new(Metrics::new());
     let policy_file = load_policy(&config, &state, &metrics).await?;
     let socket = match &config.grpc_socket {

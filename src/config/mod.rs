@@ -55,6 +55,10 @@ pub struct Config {
     pub otlp_endpoint: Option<String>,
     /// Share of calls without a caller's decision that are traced, from 0 to 1.
     pub trace_ratio: f64,
+    /// Promises whatever is asked for, so that tests of the promise can be seen to fail.
+    #[doc(hidden)]
+    #[cfg(debug_assertions)]
+    pub without_checks: bool,
 }
 
 impl Default for Config {
@@ -77,6 +81,8 @@ impl Default for Config {
             log_format: LogFormat::Text,
             otlp_endpoint: None,
             trace_ratio: 1.0,
+            #[cfg(debug_assertions)]
+            without_checks: false,
         }
     }
 }

@@ -28,6 +28,8 @@ pub enum Movement<'a> {
     Deallocate(TaskMove<'a>),
     /// A job is enqueued for good.
     Enqueue(&'a str),
+    /// A job that was enqueued waits again.
+    Leave(&'a Arc<str>),
     /// The reservation of a job was put, changed or taken away; the View says which.
     Reserve(&'a Arc<str>),
 }

@@ -43,6 +43,8 @@ pub struct PolicyInForce {
     pub version: u64,
     /// SHA-256 of the document, hexadecimal.
     pub hash: Arc<str>,
+    /// Profile of it; empty: all, or the only one.
+    pub profile: Arc<str>,
     /// What it says, compiled.
     pub policy: Arc<Policy>,
 }
@@ -56,6 +58,7 @@ impl PolicyInForce {
         Ok(match self.policy.profile(profile)? {
             None => Arc::clone(self),
             Some(policy) => Arc::new(Self {
+                profile: Arc::from(profile),
                 policy: Arc::clone(policy),
                 ..Self::clone(self)
             }),
@@ -94,6 +97,21 @@ impl World {
 pub struct Derivations(Mutex<BTreeMap<Arc<str>, Arc<OnceLock<DerivedSet>>>>);
 
 impl Derivations {
+    /// True if it has been worked out under a policy.
+    pub fn is_ready(&self, policy: &str) -> bool {
+        let cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cells.get(policy).is_some_and(|cell| cell.get().is_some())
+    }
+
+    /// What has been worked out, by policy.
+    pub fn ready(&self) -> BTreeMap<Arc<str>, DerivedSet> {
+        let cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = cells
+            .iter()
+            .filter_map(|(name, cell)| Some((Arc::clone(name), cell.get()?.clone())));
+        ready.collect()
+    }
+
     /// Takes in what is known to be derived under a policy, so that nobody works it out again.
     pub fn seed(&self, policy: &Arc<str>, derived: DerivedSet) {
         let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -154,6 +154,9 @@ impl Decisions {
         let (metadata, _, mut request) = rpc.into_parts();
         let ground = request.ground.take();
         let call = AdmitCall::read(request, &self.0.declared.limits)?;
+        if call.mode == Mode::Confirm {
+            return self.0.confirm(ground, call, &metadata).await;
+        }
         if call.mode == Mode::Check {
             let standing = self.0.stand(ground, &metadata).await?;
             return self

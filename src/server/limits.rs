@@ -299,6 +299,23 @@ pub static LIMITS: &[LimitDef] = &[
     ),
     count!("records", state.records, 1..=COUNT, "Records of all kinds and sources"),
     count!("request_bytes", edge.request_bytes, 1..=MESSAGE, "Largest request"),
+    time!(
+        "reservation_lease_max_ms",
+        state.reservation_lease_max,
+        "Longest lease that a confirmation can ask for"
+    ),
+    time!(
+        "reservation_lease_ms",
+        state.reservation_lease,
+        "How long an unused reservation lives, unless its caller asked for another time"
+    ),
+    count!(
+        "reservation_tombstones",
+        state.reservation_tombstones,
+        0..=COUNT,
+        "Ended reservations remembered, so that late requests do not revive them"
+    ),
+    count!("reservations", state.reservations, 0..=COUNT, "Reservations of jobs"),
     count!(
         "resource_names",
         state.resource_names,
@@ -348,6 +365,11 @@ pub static LIMITS: &[LimitDef] = &[
         1..=COUNT,
         "Records in snapshots being sent, of all sources"
     ),
+    time!(
+        "source_stale_ms",
+        state.source_stale,
+        "Silence of a source after which leases of its jobs' reservations stand still"
+    ),
     count!("sources", state.sources, 1..=COUNT, "Sources"),
     time!(
         "stalled_ms",
@@ -376,7 +398,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "tombstone_age_ms",
         state.tombstone_age,
-        "How long an ended session answers with its recorded outcome"
+        "How long an ended session answers with its recorded outcome, and an ended reservation is remembered"
     ),
     count!("tombstones", state.tombstones, 0..=COUNT, "Ended sessions remembered"),
     count!(

@@ -2,6 +2,7 @@
 
 mod admission;
 pub mod codec;
+mod confirm;
 pub mod convert;
 mod decision;
 pub mod limits;
@@ -9,6 +10,7 @@ pub mod pb;
 mod place;
 mod policy;
 pub mod probe;
+mod reservations;
 mod standing;
 mod state;
 pub mod status;

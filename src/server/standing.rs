@@ -132,6 +132,7 @@ pub(super) fn stamp(decision_id: String, revision: Revision, policy: &PolicyInFo
         name,
         version,
         hash,
+        profile: _,
         policy: _,
     } = policy;
     pb::Stamp {
@@ -229,14 +230,18 @@ impl Edge {
         let changed = move |stop: &Stop| change(&edge, step, stop);
         let answered = self.work.questions.pass(changed).await;
         let (stepped, answer) = answered.map_err(|failure| self.say_how_far(&name, failure))?;
-        let standing = Standing {
+        Ok((Self::stepped(stepped), answer))
+    }
+
+    /// What an answer about a session stands on.
+    pub(super) fn stepped(stepped: Stepped) -> Standing {
+        Standing {
             policy: Arc::clone(&stepped.policy),
             revision: stepped.revision,
             held: Held::Session(Box::new(stepped)),
             table: None,
             warnings: Vec::new(),
-        };
-        Ok((standing, answer))
+        }
     }
 
     /// Finds, waits for or builds what a question stands on. A failure says how far the session came, if it is about one.
@@ -325,13 +330,7 @@ impl Edge {
             Ok(edge.state.step(&session, after, &changes)?)
         };
         let stepped = if many { self.heavily(step).await? } else { step()? };
-        Ok(Standing {
-            policy: Arc::clone(&stepped.policy),
-            revision: stepped.revision,
-            held: Held::Session(Box::new(stepped)),
-            table: None,
-            warnings: Vec::new(),
-        })
+        Ok(Self::stepped(stepped))
     }
 
     /// Builds the cluster and the policy that came with a question, and says what was overlooked.
@@ -368,6 +367,7 @@ impl Edge {
             name: Arc::from(INLINE),
             version: 0,
             hash: crate::state::hash(document),
+            profile: Arc::default(),
             policy: compiled.policy,
         }))
     }

@@ -156,16 +156,16 @@ impl StateService for StateRpc {
 
     async fn list_reservations(
         &self,
-        _: Request<pb::ListReservationsRequest>,
+        rpc: Request<pb::ListReservationsRequest>,
     ) -> Result<Response<pb::ListReservationsResponse>, Status> {
-        Err(Failure::unserved("ListReservations").into())
+        Ok(Response::new(self.0.list_reservations(rpc.into_inner()).await?))
     }
 
     async fn release_reservation(
         &self,
-        _: Request<pb::ReleaseReservationRequest>,
+        rpc: Request<pb::ReleaseReservationRequest>,
     ) -> Result<Response<pb::ReleaseReservationResponse>, Status> {
-        Err(Failure::unserved("ReleaseReservation").into())
+        Ok(Response::new(self.0.release_reservation(rpc.into_inner()).await?))
     }
 }
 

@@ -234,9 +234,11 @@ impl From<StateError> for Failure {
                 Code::NotFound
             }
             StateError::Aborted { .. } => Code::Aborted,
-            StateError::ChangeRefused { problem, .. } | StateError::BatchInvalid { problem } => code_of(problem.kind),
+            StateError::ChangeRefused { problem, .. }
+            | StateError::BatchInvalid { problem }
+            | StateError::QuestionRefused { problem } => code_of(problem.kind),
             StateError::Limit { .. } => Code::ResourceExhausted,
-            StateError::ShuttingDown => Code::Unavailable,
+            StateError::Store(_) | StateError::ShuttingDown => Code::Unavailable,
         };
         let failure = Self::new(code, error.reason(), error.to_string());
         let failure = match error.applied_through() {
@@ -254,9 +256,9 @@ impl From<StateError> for Failure {
             StateError::SequenceGap { applied, .. } | StateError::SequenceMismatch { applied, .. } => {
                 failure.with("applied_through", applied.to_string())
             }
-            StateError::ChangeRefused { problem, .. } | StateError::BatchInvalid { problem } => {
-                failure.with("field", problem.field)
-            }
+            StateError::ChangeRefused { problem, .. }
+            | StateError::BatchInvalid { problem }
+            | StateError::QuestionRefused { problem } => failure.with("field", problem.field),
             StateError::ResyncNeeded { outcome } => {
                 let outcome = convert::batch::outcome(*outcome);
                 failure.detail(PUMICE, "BatchOutcome", &outcome)
@@ -271,6 +273,7 @@ impl From<StateError> for Failure {
                     failure
                 }
             }
+            StateError::Store(_) => failure.retry_after(RETRY),
             StateError::Aborted { .. } | StateError::ShuttingDown => failure,
         }
     }

@@ -7,6 +7,7 @@ use super::policies::Refusal;
 use crate::engine::Revision;
 use crate::engine::model::Problem;
 use crate::engine::policy::UnknownProfileError;
+use crate::store::StoreError;
 
 /// Why a request on state failed as a whole.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -98,6 +99,15 @@ pub enum StateError {
         /// What would exceed it.
         message: String,
     },
+    /// The question cannot be asked.
+    #[error("{}: {}", problem.field, problem.message)]
+    QuestionRefused {
+        /// Field and fault.
+        problem: Problem,
+    },
+    /// The store failed: nothing was changed.
+    #[error("nothing was written: {0}")]
+    Store(StoreError),
     /// The server is going down.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -117,7 +127,10 @@ impl StateError {
             Self::ResyncNeeded { .. } => "RESYNC_NEEDED",
             Self::PolicyUnknown { .. } => "POLICY_UNKNOWN",
             Self::ProfileUnknown(_) => "PROFILE_UNKNOWN",
-            Self::ChangeRefused { problem, .. } | Self::BatchInvalid { problem } => problem.reason,
+            Self::ChangeRefused { problem, .. }
+            | Self::BatchInvalid { problem }
+            | Self::QuestionRefused { problem } => problem.reason,
+            Self::Store(_) => "STORE_FAILED",
             Self::Limit { .. } => "LIMIT_EXCEEDED",
             Self::ShuttingDown => "SHUTTING_DOWN",
         }
@@ -138,6 +151,8 @@ impl StateError {
             | Self::PolicyUnknown { .. }
             | Self::ProfileUnknown(_)
             | Self::BatchInvalid { .. }
+            | Self::QuestionRefused { .. }
+            | Self::Store(_)
             | Self::Limit { .. }
             | Self::ShuttingDown => None,
         }

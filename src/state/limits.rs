@@ -35,6 +35,16 @@ pub struct Limits {
     pub tombstone_age: Duration,
     /// Ended sessions remembered.
     pub tombstones: usize,
+    /// Reservations of jobs.
+    pub reservations: usize,
+    /// How long a reservation lives that is not used, unless its caller asked for another time.
+    pub reservation_lease: Duration,
+    /// Longest lease that a confirmation can ask for.
+    pub reservation_lease_max: Duration,
+    /// Ended reservations remembered, so that late requests do not revive them.
+    pub reservation_tombstones: usize,
+    /// Silence after which a source counts as stale: leases of its jobs' reservations stand still.
+    pub source_stale: Duration,
     /// Names of policies.
     pub policy_names: usize,
     /// Versions kept per policy.
@@ -86,6 +96,11 @@ impl Default for Limits {
             session_age: Duration::from_mins(10),
             tombstone_age: Duration::from_mins(10),
             tombstones: 4_096,
+            reservations: 1_000_000,
+            reservation_lease: Duration::from_mins(10),
+            reservation_lease_max: Duration::from_hours(24),
+            reservation_tombstones: 100_000,
+            source_stale: Duration::from_mins(1),
             policy_names: 64,
             policy_versions: 64,
             policy_history_bytes: 16 << 20,

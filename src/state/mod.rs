@@ -3,18 +3,25 @@
 mod asking;
 mod batch;
 mod clock;
+mod confirming;
 mod error;
 mod index;
+mod ledger;
 mod limits;
 mod names;
 mod origin;
 mod policies;
+mod reserving;
+mod seam;
 mod session;
 mod sessions;
+mod settle;
 mod sources;
 mod worlds;
 mod writer;
 
+#[cfg(test)]
+mod ledger_tests;
 #[cfg(test)]
 mod session_tests;
 #[cfg(test)]
@@ -26,7 +33,9 @@ use tokio::sync::mpsc::error::TrySendError;
 
 pub use batch::{Batch, BatchKind, BatchOutcome, Put, Resync, ResyncReason};
 pub use clock::{Clock, SystemClock};
+pub use confirming::SessionConfirm;
 pub use error::{PolicyError, StateError};
+pub use ledger::{Confirm, ConfirmItem, Confirmation, Confirmed, Reading, Release, Standing};
 pub use limits::Limits;
 pub use names::ResourceNames;
 pub use origin::Origin;
@@ -34,10 +43,12 @@ pub use policies::{PolicyVersion, Refusal, Reload, Reloaded, Rollback, hash};
 pub use session::{OpenSession, Opened, SessionGround, Stepped};
 pub use sources::SourceStatus;
 
+use crate::store::{Durability, MemoryStore, Store, StoreError};
+use ledger::{Ledger, SharedLeases};
 use policies::Policies;
 use sessions::Sessions;
 use worlds::Worlds;
-use writer::{Command, Writer};
+use writer::{Command, Parts, Writer};
 
 /// What the state is started with.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +59,21 @@ pub struct StateOptions {
     pub epoch: u64,
     /// Sources that have to be synced before the service is ready.
     pub expected_sources: Vec<Arc<str>>,
+    /// Promises whatever is asked for, so that tests of the promise can be seen to fail.
+    #[doc(hidden)]
+    #[cfg(debug_assertions)]
+    pub without_checks: bool,
+}
+
+/// Why the state could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// All shared state, and the way to change it.
@@ -60,35 +86,60 @@ pub struct State {
     sources: Arc<sources::Sources>,
     policies: Arc<Policies>,
     sessions: Sessions,
+    leases: SharedLeases,
+    durability: Durability,
     commands: tokio::sync::mpsc::Sender<Command>,
 }
 
 impl State {
-    /// Starts the writer on a thread of its own, over an empty state without policies. It ends when the last handle on
-    /// the state is dropped.
+    /// Starts the writer on a thread of its own, over an empty state without policies, which is kept in memory only. It
+    /// ends when the last handle on the state is dropped.
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn start(options: StateOptions, clock: Arc<dyn Clock>) -> std::io::Result<Arc<Self>> {
-        let StateOptions {
-            limits,
-            epoch,
-            expected_sources,
-        } = options;
+    pub fn start(options: StateOptions, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StartError> {
+        Self::start_on(options, clock, Box::new(MemoryStore::default()))
+    }
+
+    /// The same over a store, and what is kept there.
+    ///
+    /// # Errors
+    /// No thread could be started, or the store cannot be read.
+    pub fn start_on(
+        options: StateOptions,
+        clock: Arc<dyn Clock>,
+        mut store: Box<dyn Store>,
+    ) -> Result<Arc<Self>, StartError> {
+        let limits = options.limits.clone();
+        let kept = store.load()?;
+        let durability = store.durability();
         let names = Arc::new(ResourceNames::new(limits.resource_names));
-        let worlds = Arc::new(Worlds::new(epoch));
+        let worlds = Arc::new(Worlds::new(options.epoch));
         let sources = Arc::new(sources::Sources::new(
-            expected_sources,
+            options.expected_sources.clone(),
             limits.clone(),
             Arc::clone(&clock),
         ));
         let policies = Arc::new(Policies::new(&limits));
+        let leases = SharedLeases::default();
         let (commands, queue) = tokio::sync::mpsc::channel(limits.queued_writes);
-        let writer = Writer::new(&names, &worlds, &sources, &policies);
+        let parts = Parts {
+            names: Arc::clone(&names),
+            worlds: Arc::clone(&worlds) as _,
+            sources: Arc::clone(&sources),
+            policies: Arc::clone(&policies),
+            clock: Arc::clone(&clock),
+        };
+        let writer = Writer::new(parts, |view| {
+            let ledger = Ledger::open(&limits, store, &kept, &leases, view);
+            #[cfg(debug_assertions)]
+            let ledger = ledger.without_checks(options.without_checks);
+            ledger
+        });
         std::thread::Builder::new()
             .name("pumice-writer".to_owned())
             .spawn(move || writer.run(queue))?;
-        let sessions = Sessions::new(limits.clone(), Arc::clone(&clock), epoch);
+        let sessions = Sessions::new(limits.clone(), Arc::clone(&clock), options.epoch);
         let state = Arc::new(Self {
             limits,
             clock,
@@ -97,6 +148,8 @@ impl State {
             sources,
             policies,
             sessions,
+            leases,
+            durability,
             commands,
         });
         sessions::sweep_while_alive(&state)?;
@@ -147,7 +200,7 @@ impl State {
     /// A limit; or the writer is gone. A gap or a fenced source is an outcome.
     pub async fn apply(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
         let (reply, outcome) = tokio::sync::oneshot::channel();
-        self.send(Command::Apply(Box::new(batch), reply)).await?;
+        self.send(Command::Apply(Box::new(batch), reply.into())).await?;
         outcome.await.map_err(|_| StateError::ShuttingDown)?
     }
 
@@ -157,7 +210,7 @@ impl State {
     /// As [`State::apply`].
     pub async fn apply_now(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
         let (reply, outcome) = tokio::sync::oneshot::channel();
-        match self.commands.try_send(Command::Apply(Box::new(batch), reply)) {
+        match self.commands.try_send(Command::Apply(Box::new(batch), reply.into())) {
             Ok(()) => outcome.await.map_err(|_| StateError::ShuttingDown)?,
             Err(TrySendError::Closed(_)) => Err(StateError::ShuttingDown),
             Err(TrySendError::Full(_)) => {

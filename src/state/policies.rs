@@ -157,6 +157,7 @@ impl Install {
             name,
             version,
             hash,
+            profile: Arc::default(),
             policy,
         });
         Arc::new(PolicyVersion { in_force, ..record })
@@ -415,7 +416,7 @@ impl State {
 
     async fn install(&self, install: Install) -> Result<Reloaded, PolicyError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Install(Box::new(install), reply)).await?;
+        self.send(Command::Install(Box::new(install), reply.into())).await?;
         answer.await.map_err(|_| StateError::ShuttingDown)?
     }
 }
@@ -441,6 +442,7 @@ fn install(
         name: Arc::clone(&name),
         version: 0,
         hash: Arc::clone(&hash),
+        profile: Arc::default(),
         policy: Arc::clone(&policy),
     };
     let version = PolicyVersion {

@@ -311,6 +311,7 @@ async fn sessions_are_bounded() {
     let policy = Arc::new(crate::engine::PolicyInForce {
         name: "inline".into(),
         version: 0,
+        profile: Arc::default(),
         hash: hash(DOCUMENT),
         policy: compiled.policy,
     });

@@ -265,6 +265,7 @@ pub(super) fn sweep_while_alive(state: &Arc<State>) -> std::io::Result<()> {
     let sweep = move || {
         while let Some(state) = state.upgrade() {
             state.sessions.sweep();
+            state.tick();
             drop(state);
             std::thread::sleep(SWEEP_EVERY);
         }

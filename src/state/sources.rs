@@ -1,6 +1,6 @@
 //! Sources: who sends records, how far each came, and the snapshots that are being staged.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -73,6 +73,16 @@ impl Sources {
             synced: source.complete && !source.gap,
         });
         status.collect()
+    }
+
+    /// Sources that are synced and not stale.
+    pub(super) fn heard(&self, now: Duration) -> BTreeSet<Arc<str>> {
+        let stale = |heard: Duration| now.saturating_sub(heard) > self.limits.source_stale;
+        let sources = self.lock();
+        let heard = sources
+            .iter()
+            .filter(|(_, source)| source.complete && !source.gap && source.heard.is_some_and(|heard| !stale(heard)));
+        heard.map(|(name, _)| Arc::clone(name)).collect()
     }
 
     /// Judges a batch by its place in its source's sequence. `newest`: the revision that is visible now.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::error::StateError;
 use super::index::NodeTable;
+use super::seam::Publish;
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::View;
 use crate::engine::{Derivations, PolicyInForce, Position, Revision, World};
@@ -27,6 +28,16 @@ pub(super) struct Worlds {
     newest: ArcSwap<World>,
     published: watch::Sender<u64>,
     retired: mpsc::Sender<Arc<World>>,
+}
+
+impl Publish for Worlds {
+    fn newest(&self) -> Arc<World> {
+        Self::newest(self)
+    }
+
+    fn publish(&self, world: World) {
+        Self::publish(self, world);
+    }
 }
 
 impl Worlds {

@@ -1,18 +1,20 @@
 //! The single writer: applies what is queued, publishes one World for all of it, then answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
-
 use super::batch::{Batch, BatchKind, BatchOutcome, Put};
+use super::clock::Clock;
 use super::error::{PolicyError, StateError};
 use super::index::NodeTable;
+use super::ledger::Ledger;
 use super::names::ResourceNames;
 use super::policies::{Install, Policies, Reloaded};
+use super::seam::{Inbox, Publish, Reply};
+use super::settle::LedgerCommand;
 use super::sources::{Intake, Sources};
-use super::worlds::Worlds;
-use crate::engine::model::{Kind, Problem, ProblemKind, View};
+use crate::engine::derived::DerivedSet;
+use crate::engine::model::{JobRecord, Kind, Problem, ProblemKind, View};
 use crate::engine::{Position, Revision, World};
 
 /// Most commands that share a publication.
@@ -24,8 +26,6 @@ const LISTED: usize = 1_000;
 /// A node table is renewed when fewer than half of so many slots hold a node.
 const COMPACT_FROM: usize = 4_096;
 
-type Reply<T> = oneshot::Sender<T>;
-
 /// What the writer is asked to do.
 #[derive(Debug)]
 pub(super) enum Command {
@@ -33,6 +33,8 @@ pub(super) enum Command {
     Apply(Box<Batch>, Reply<Result<BatchOutcome, StateError>>),
     /// Put a compiled policy in force.
     Install(Box<Install>, Reply<Result<Reloaded, PolicyError>>),
+    /// Something of the admission ledger: after the others of its group, at the state that they make.
+    Ledger(LedgerCommand),
 }
 
 /// An answer that waits for the publication.
@@ -45,48 +47,76 @@ enum Pending {
 #[derive(Debug)]
 pub(super) struct Writer {
     names: Arc<ResourceNames>,
-    worlds: Arc<Worlds>,
-    sources: Arc<Sources>,
+    pub(super) worlds: Arc<dyn Publish>,
+    pub(super) sources: Arc<Sources>,
     policies: Arc<Policies>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) ledger: Ledger,
     nodes: Arc<NodeTable>,
-    next: World,
+    pub(super) next: World,
+    /// By policy: what is known to be derived from the next World.
+    pub(super) derived: BTreeMap<Arc<str>, DerivedSet>,
+    /// The next World is not the newest.
+    pub(super) changed: bool,
+}
+
+/// What the writer works with.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) names: Arc<ResourceNames>,
+    pub(super) worlds: Arc<dyn Publish>,
+    pub(super) sources: Arc<Sources>,
+    pub(super) policies: Arc<Policies>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Writer {
-    pub(super) fn new(
-        names: &Arc<ResourceNames>,
-        worlds: &Arc<Worlds>,
-        sources: &Arc<Sources>,
-        policies: &Arc<Policies>,
-    ) -> Self {
+    /// A writer over a state without records. `ledger` puts what it keeps into the View.
+    pub(super) fn new(parts: Parts, ledger: impl FnOnce(&mut View) -> Ledger) -> Self {
+        let Parts {
+            names,
+            worlds,
+            sources,
+            policies,
+            clock,
+        } = parts;
         let nodes = Arc::new(NodeTable::default());
         let mut next = World::clone(&worlds.newest());
         next.view = View::new(Arc::clone(&nodes) as _, 1);
+        let ledger = ledger(&mut next.view);
         Self {
-            names: Arc::clone(names),
-            worlds: Arc::clone(worlds),
-            sources: Arc::clone(sources),
-            policies: Arc::clone(policies),
+            names,
+            worlds,
+            sources,
+            policies,
+            clock,
+            ledger,
             nodes,
             next,
+            derived: BTreeMap::new(),
+            changed: false,
         }
     }
 
     /// Works until every sender is gone.
-    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Command>) {
-        while let Some(first) = queue.blocking_recv() {
-            let mut pending = Vec::new();
+    pub(super) fn run(mut self, mut queue: impl Inbox) {
+        while let Some(first) = queue.wait() {
+            let (mut pending, mut ledger, mut taken) = (Vec::new(), Vec::new(), 1);
             self.next.revision.number += 1;
-            self.command(first, &mut pending);
-            while pending.len() < GROUP {
-                let Ok(more) = queue.try_recv() else { break };
-                self.command(more, &mut pending);
+            self.command(first, &mut pending, &mut ledger);
+            while taken < GROUP {
+                let Some(more) = queue.take() else { break };
+                self.command(more, &mut pending, &mut ledger);
+                taken += 1;
             }
-            if pending.is_empty() {
+            let settled = self.settle(ledger, self.changed);
+            if std::mem::take(&mut self.changed) {
+                self.publish();
+            } else {
                 self.next.revision.number -= 1;
-                continue;
+                self.derived.clear();
             }
-            self.publish();
+            self.answer_settled(settled);
             for pending in pending {
                 answer(pending);
             }
@@ -100,12 +130,13 @@ impl Writer {
         }
     }
 
-    fn command(&mut self, command: Command, pending: &mut Vec<Pending>) {
+    fn command(&mut self, command: Command, pending: &mut Vec<Pending>, ledger: &mut Vec<LedgerCommand>) {
         match command {
             Command::Apply(batch, reply) => match self.sources.intake(*batch, self.visible()) {
                 Ok(Intake::Apply(batch)) => {
                     let kind = batch.kind;
                     let outcome = self.apply(*batch);
+                    self.changed = true;
                     // Later batches of this group are judged by it.
                     self.sources.applied(kind, &outcome);
                     pending.push(Pending::Applied(Box::new(outcome), reply));
@@ -114,16 +145,18 @@ impl Writer {
                 Ok(Intake::Answer(outcome)) if outcome.revision == self.next.revision => {
                     pending.push(Pending::Applied(Box::new(outcome), reply));
                 }
-                Ok(Intake::Answer(outcome)) => drop(reply.send(Ok(outcome))),
-                Err(error) => drop(reply.send(Err(error))),
+                Ok(Intake::Answer(outcome)) => reply.send(Ok(outcome)),
+                Err(error) => reply.send(Err(error)),
             },
             Command::Install(install, reply) => match self.policies.install(*install, &mut self.next.policies) {
                 // What another command of this group has put in force is not visible yet: its repetition waits, too.
                 Ok(reloaded) if reloaded.published() || !pending.is_empty() => {
+                    self.changed |= reloaded.published();
                     pending.push(Pending::Installed(Box::new(reloaded), reply));
                 }
-                other => drop(reply.send(other)),
+                other => reply.send(other),
             },
+            Command::Ledger(command) => ledger.push(command),
         }
     }
 
@@ -201,18 +234,39 @@ impl Writer {
                 self.next.view.put_node(record, source);
             }
             Put::Queue(record) => self.next.view.put_queue(record, source),
-            Put::Job(record) => self.next.view.put_job(record, source),
+            Put::Job(record) => {
+                let (before, name) = (
+                    self.next.view.jobs().get(&record.name).cloned(),
+                    Arc::clone(&record.name),
+                );
+                self.next.view.put_job(record, source);
+                self.job_moved(&name, before.as_ref().map(|before| &before.record));
+            }
             Put::Task(record) => self.next.view.put_task(record, source),
         }
     }
 
+    /// Tells the ledger: a reservation ends with its job.
+    fn job_moved(&mut self, name: &str, before: Option<&JobRecord>) {
+        let after = self.next.view.jobs().get(name).cloned();
+        let after = after.as_ref().map(|after| &after.record);
+        self.ledger.job_moved(&mut self.next.view, before, after);
+    }
+
     fn remove(&mut self, kind: Kind, name: &str) {
+        let job = match kind {
+            Kind::Job => self.next.view.jobs().get(name).cloned(),
+            Kind::Node | Kind::Queue | Kind::Task => None,
+        };
         match kind {
             Kind::Node => self.next.view.remove_node(name),
             Kind::Queue => self.next.view.remove_queue(name),
             Kind::Job => self.next.view.remove_job(name),
             Kind::Task => self.next.view.remove_task(name),
         };
+        if let Some(job) = job {
+            self.job_moved(name, Some(&job.record));
+        }
     }
 
     /// Removes the source's records that its snapshot neither holds nor holds in a form that could not be read.
@@ -250,11 +304,18 @@ impl Writer {
 
     fn publish(&mut self) {
         let nodes = self.next.view.node_count() as usize;
+        let mut derived = std::mem::take(&mut self.derived);
         if self.nodes.len() > COMPACT_FROM.max(nodes * 2) {
             self.compact();
+            // It names nodes by their slots.
+            derived.clear();
         }
         self.next.view.refresh_ranks();
-        self.worlds.publish(self.next.clone());
+        let next = self.next.clone();
+        for (policy, derived) in derived {
+            next.derived.seed(&policy, derived);
+        }
+        self.worlds.publish(next);
     }
 
     /// Assigns slots anew, without those of nodes that are gone.
@@ -270,10 +331,9 @@ impl Writer {
 }
 
 fn answer(pending: Pending) {
-    // A caller that has gone away does not want its answer any more.
     match pending {
-        Pending::Applied(outcome, reply) => drop(reply.send(Ok(*outcome))),
-        Pending::Installed(reloaded, reply) => drop(reply.send(Ok(*reloaded))),
+        Pending::Applied(outcome, reply) => reply.send(Ok(*outcome)),
+        Pending::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
     }
 }
 

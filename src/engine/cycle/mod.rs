@@ -40,6 +40,8 @@ struct State {
     upstream: Option<Upstream>,
     /// What plugins keep beside the View.
     derived: DerivedSet,
+    /// Jobs that were enqueued for good, in that order, and are not settled yet.
+    enqueued: Arc<Vec<Arc<str>>>,
     /// What changed since the mark before, so that marks do not each hold all that ever changed.
     touched: Arc<Touched>,
 }
@@ -78,6 +80,7 @@ impl Cycle {
             evicted: Table::default(),
             upstream,
             derived,
+            enqueued: Arc::default(),
             touched: Arc::default(),
         };
         Self {
@@ -99,6 +102,25 @@ impl Cycle {
     /// What plugins keep beside it.
     pub fn derived(&self) -> &DerivedSet {
         &self.state.derived
+    }
+
+    /// Jobs that were enqueued for good, in that order, since the last [`Self::settle`].
+    pub fn enqueued(&self) -> &[Arc<str>] {
+        &self.state.enqueued
+    }
+
+    /// Jobs that were enqueued have been confirmed, or refused: those wait again. The queues whose accounts moved.
+    ///
+    /// # Errors
+    /// A plugin cannot count it: the cycle is to be thrown away.
+    pub fn settle(&mut self, confirmed: &[Arc<str>], refused: &[Arc<str>]) -> Result<Outcome, Problem> {
+        let mut outcome = Outcome::default();
+        let settled: BTreeSet<&Arc<str>> = confirmed.iter().chain(refused).collect();
+        Arc::make_mut(&mut self.state.enqueued).retain(|job| !settled.contains(job));
+        for job in refused {
+            self.state.leave(job, &mut outcome)?;
+        }
+        Ok(outcome)
     }
 
     /// Asks what changes what plugins keep beside the View; after an error everything is as it was.
@@ -321,8 +343,27 @@ impl State {
         if stored.invalid.is_some() {
             self.view.set_invalid(Kind::Job, job, stored.invalid.clone());
         }
+        Arc::make_mut(&mut self.enqueued).push(Arc::clone(&stored.record.name));
         let moved = self.derived.follow(&self.view, &Movement::Enqueue(job));
         self.touch_queues(moved.map_err(|problem| problem.within(field))?, outcome);
+        Ok(())
+    }
+
+    /// A job that was enqueued in this cycle waits again.
+    fn leave(&mut self, job: &Arc<str>, outcome: &mut Outcome) -> Result<(), Problem> {
+        let Some(stored) = self.view.jobs().get(job).cloned() else {
+            return Ok(());
+        };
+        if stored.record.phase == JobPhase::Inqueue {
+            self.touch(&[], job, outcome);
+            let record = JobRecord {
+                phase: JobPhase::Pending,
+                ..stored.record.clone()
+            };
+            self.view.put_job(record, &stored.source);
+        }
+        let moved = self.derived.follow(&self.view, &Movement::Leave(job))?;
+        self.touch_queues(moved, outcome);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{JobRecord, ResourceId, ResourceTable, View};
+use crate::engine::model::{JobRecord, Reservation, ResourceId, ResourceTable, View};
 use crate::engine::plugins::capacity_card::{CapacityState, Counts, PLUGIN};
 use crate::engine::plugins::drf::{self, Drf};
 use crate::server::pb;
@@ -79,6 +79,13 @@ fn card_job(state: &CapacityState, view: &View, job: &JobRecord) -> pb::Account 
         min_resources: all(&figures.min_resources),
         ..pb::Account::default()
     }
+}
+
+/// What is still kept back of a reservation; `None`: no plugin says it.
+pub(in crate::server) fn held_of(derived: &DerivedSet, row: &Reservation) -> Option<Vec<pb::Amount>> {
+    let held = derived.get::<CapacityState>(PLUGIN)?.held_of(row);
+    let some = |counts: &Counts| all(counts).into_iter().filter(|amount| amount.value != 0.0).collect();
+    Some(some(&held))
 }
 
 /// Cpu and memory where there is a limit, and cards.

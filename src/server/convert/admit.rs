@@ -1,19 +1,26 @@
 //! Question and answer of Admit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::decide::{Admission, AdmitQuestion, Subject};
-use crate::engine::model::{JobRecord, Problem, ProblemKind, View};
+use crate::engine::model::{JobRecord, NamedAmounts, Problem, ProblemKind, View};
 use crate::engine::plugin::{Figure, Reason};
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::Failure;
+use crate::state::{ConfirmItem, Confirmed};
 
 use super::amounts::QuestionNames;
 use super::answer;
 use super::batch::problem;
+use super::ground::duration;
 use super::question::{plugins, task};
 use super::reader::{Declared, Reader};
+
+/// Longest message of a Kubernetes event.
+const EVENT_BYTES: usize = 1_024;
+const ELLIPSIS: &str = "…";
 
 /// What a permit is to mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +29,8 @@ pub enum Mode {
     Check,
     /// It counts in the session.
     Tentative,
+    /// It is reserved for everybody.
+    Confirm,
 }
 
 /// A question of Admit, before its items are read: that takes the state that they stand on.
@@ -30,7 +39,10 @@ pub struct AdmitCall {
     /// What a permit is to mean.
     pub mode: Mode,
     items: Vec<pb::AdmitSubject>,
-    plugins: Vec<Arc<str>>,
+    /// Ask these plugins only.
+    pub plugins: Vec<Arc<str>>,
+    /// With [`Mode::Confirm`]: how long unused reservations live.
+    pub lease: Option<Duration>,
 }
 
 impl AdmitCall {
@@ -44,12 +56,12 @@ impl AdmitCall {
             mode,
             items,
             plugins: names,
-            lease: _,
+            lease,
         } = request;
         let mode = match pb::AdmitMode::try_from(mode) {
             Ok(pb::AdmitMode::Unspecified | pb::AdmitMode::Check) => Mode::Check,
             Ok(pb::AdmitMode::Tentative) => Mode::Tentative,
-            Ok(pb::AdmitMode::Confirm) => return Err(Failure::unserved("Admit with mode CONFIRM")),
+            Ok(pb::AdmitMode::Confirm) => Mode::Confirm,
             Err(_) => {
                 let message = format!("mode: {mode} is no value of this field");
                 return Err(Failure::invalid("INVALID_ENUM", message));
@@ -63,12 +75,38 @@ impl AdmitCall {
             mode,
             items,
             plugins: plugins(names, limits.plugins)?,
+            lease: duration("lease", lease)?,
         })
     }
 
     /// Number of items.
     pub fn size(&self) -> usize {
         self.items.len()
+    }
+
+    /// Reads the items of a confirmation. Fields of problems are relative to the question.
+    pub fn to_confirm(
+        items: Vec<pb::AdmitSubject>,
+        view: &View,
+        declared: &Declared,
+    ) -> Vec<Result<ConfirmItem, Problem>> {
+        let mut names = QuestionNames::new(view.resources(), declared.limits.question_resources);
+        let mut reader = Reader::new(&mut names, declared);
+        let items = items.into_iter().enumerate();
+        let read = |(number, item): (usize, pb::AdmitSubject)| {
+            let attempt = item.attempt;
+            let read = subject(item, Mode::Confirm, view, &mut reader);
+            match read.map_err(|problem| problem.within(&format!("items[{number}]")))? {
+                Subject::Job(job) => Ok(ConfirmItem { job, attempt }),
+                Subject::Task(_) => Err(check_only().within(&format!("items[{number}]"))),
+            }
+        };
+        items.map(read).collect()
+    }
+
+    /// The items, as they were sent.
+    pub fn take_items(&mut self) -> Vec<pb::AdmitSubject> {
+        std::mem::take(&mut self.items)
     }
 
     /// Reads the items. Fields of problems are relative to the question.
@@ -98,16 +136,17 @@ fn subject(item: pb::AdmitSubject, mode: Mode, view: &View, reader: &mut Reader<
             let asked = job(asked, view, reader).map_err(|found| found.within("job"))?;
             Ok(Subject::Job(asked))
         }
-        Some(pb::admit_subject::Subject::Task(_)) if mode != Mode::Check => Err(invalid(
-            "CHECK_ONLY",
-            "task",
-            "tasks are asked about with mode CHECK only",
-        )),
+        Some(pb::admit_subject::Subject::Task(_)) if mode != Mode::Check => Err(check_only()),
         Some(pb::admit_subject::Subject::Task(asked)) => {
             let asked = task(asked, view, reader).map_err(|found| found.within("task"))?;
             Ok(Subject::Task(asked.task))
         }
     }
+}
+
+fn check_only() -> Problem {
+    let message = "tasks are asked about with mode CHECK only";
+    Problem::new(ProblemKind::Invalid, "CHECK_ONLY", "task", message)
 }
 
 /// A job of a question: as it is sent, or the stored one. Fields of problems are relative to it.
@@ -155,6 +194,54 @@ pub fn answer(items: &[Result<Admission, Problem>]) -> pb::AdmitAnswer {
     }
 }
 
+/// The answer of a confirmation.
+pub fn confirmed(items: &[Result<Confirmed, Problem>]) -> pb::AdmitAnswer {
+    let item = |item: &Result<Confirmed, Problem>| match item {
+        Ok(Confirmed {
+            job,
+            admission,
+            reserved,
+        }) => pb::Admission {
+            job: job.to_string(),
+            reserved: named_amounts(reserved),
+            ..admitted(admission)
+        },
+        Err(found) => pb::Admission {
+            problem: Some(problem(found)),
+            ..pb::Admission::default()
+        },
+    };
+    pb::AdmitAnswer {
+        items: items.iter().map(item).collect(),
+    }
+}
+
+/// What there is of each.
+pub fn named_amounts(amounts: &NamedAmounts) -> Vec<pb::Amount> {
+    let some = amounts.iter().filter(|(_, amount)| *amount != 0);
+    some.map(|(name, amount)| pb::Amount {
+        resource: name.to_string(),
+        value: *amount as f64,
+    })
+    .collect()
+}
+
+/// The event that tells a job's owner why it waits.
+fn event(reasons: &[(Reason, Vec<Figure>)]) -> Option<pb::Event> {
+    let (first, _) = reasons.first()?;
+    let messages: Vec<&str> = reasons.iter().map(|(reason, _)| reason.message.as_str()).collect();
+    let mut message = messages.join("; ");
+    if message.len() > EVENT_BYTES {
+        message.truncate(message.floor_char_boundary(EVENT_BYTES - ELLIPSIS.len()));
+        message.push_str(ELLIPSIS);
+    }
+    Some(pb::Event {
+        r#type: "Warning".to_owned(),
+        reason: first.code.to_owned(),
+        message,
+    })
+}
+
 /// Problems of the engine do not know their item yet.
 fn placed(found: &Problem, number: usize) -> Problem {
     let place = format!("items[{number}]");
@@ -197,5 +284,7 @@ fn admitted(admission: &Admission) -> pb::Admission {
             .collect(),
         headroom: *headroom,
         reserved: Vec::new(),
+        job: String::new(),
+        event: event(reasons),
     }
 }

@@ -36,8 +36,13 @@ impl Wanted {
         }
     }
 
+    /// The name after which it goes on.
+    pub fn after(&self) -> &str {
+        &self.after
+    }
+
     /// Cuts a page out of what comes by name, and says where the next one starts.
-    fn page<'a, T>(&self, sorted: impl Iterator<Item = (&'a str, T)>) -> (Vec<T>, String) {
+    pub fn page<'a, T>(&self, sorted: impl Iterator<Item = (&'a str, T)>) -> (Vec<T>, String) {
         let mut token = String::new();
         let mut page = Vec::new();
         let mut last = "";

@@ -1,6 +1,6 @@
 //! Wire to model and back; nothing else. Every message is taken apart by field, so that a new field breaks the build.
 
-mod accounts;
+pub mod accounts;
 pub mod admit;
 pub mod amounts;
 pub mod answer;

@@ -95,7 +95,8 @@ fn finding(finding: &Finding) -> pb::Finding {
     }
 }
 
-fn time(since_1970: Duration) -> prost_types::Timestamp {
+/// A moment.
+pub fn time(since_1970: Duration) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(since_1970.subsec_nanos()).unwrap_or_default(),

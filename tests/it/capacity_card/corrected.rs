@@ -105,7 +105,7 @@ impl Asked {
         if verdict.permitted() {
             let record = self.job_record(job);
             self.state.reserve(&self.view, &record, &verdict).unwrap();
-            self.state.keep(&record.name);
+            self.state.keep(&record.name).unwrap();
         }
         codes(&verdict)
     }

@@ -82,7 +82,7 @@ impl JobEntry {
 }
 
 /// What of a promise is not held yet, and what is held beyond it.
-fn split(promised: &Counts, allocated: &Counts) -> Contribution {
+pub(super) fn split(promised: &Counts, allocated: &Counts) -> Contribution {
     let (mut left, mut beyond) = (promised.clone(), allocated.clone());
     let cpu = left.cpu.min(beyond.cpu).max(0);
     let memory = left.memory.min(beyond.memory).max(0);

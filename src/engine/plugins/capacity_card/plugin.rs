@@ -179,7 +179,8 @@ impl Derived for CapacityState {
             Movement::Deallocate(moved) => {
                 CapacityState::follow(self, view, moved.before, Move::Deallocate)?;
             }
-            Movement::Enqueue(job) => self.keep(job),
+            Movement::Enqueue(job) => self.keep(job)?,
+            Movement::Leave(job) => self.leave(job)?,
             Movement::Reserve(job) => return Ok(self.set_row(view, job)),
         }
         Ok(Vec::new())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::account::Account;
 use super::counts::Counts;
-use super::entry::JobEntry;
+use super::entry::{JobEntry, split};
 use super::state::CapacityState;
 use crate::engine::model::{JobPhase, JobRecord, NamedAmounts, Reservation, View};
 use crate::engine::policy::Compatibility;
@@ -114,6 +114,15 @@ impl CapacityState {
             (Compatibility::Upstream, true) => account.inqueue.add(&entry.min),
             (Compatibility::Upstream, false) => account.inqueue.subtract(&entry.min),
         }
+    }
+
+    /// What is still kept back of the reservation of a job.
+    pub fn held_of(&self, row: &Reservation) -> Counts {
+        let own = self.jobs.get(&row.job).and_then(|own| {
+            let reserved = own.reserved.as_ref()?;
+            Some(split(reserved, &own.allocated).inqueue)
+        });
+        own.unwrap_or_else(|| counts(row))
     }
 
     /// Takes what is kept back for a job out of its queue's account, for a vote on it. True if the job's own figures

@@ -274,11 +274,15 @@ impl CapacityState {
         task_request(&self.cards, self.config.unlimited, self.pod(task))
     }
 
-    /// The permit of a job stays: it is enqueued.
-    pub fn keep(&mut self, job: &str) {
+    /// The permit of a job stays: it is enqueued. Under `corrected` that counts without a permit, too.
+    ///
+    /// # Errors
+    /// Its queue is not there.
+    pub fn keep(&mut self, job: &str) -> Result<(), Problem> {
         if self.tentative.contains(job) {
             Arc::make_mut(&mut self.tentative).remove(job);
         }
+        self.admit(job, true)
     }
 
     /// Ends permits that were not kept. Under `upstream` they all stay, as in the reference.
@@ -287,15 +291,25 @@ impl CapacityState {
     /// A job's queue is not there.
     pub fn end_tentative(&mut self) -> Result<(), Problem> {
         for job in std::mem::take(&mut self.tentative).iter() {
-            if let Some(entry) = self.jobs.get(job) {
-                let entry = JobEntry {
-                    admitted: false,
-                    ..JobEntry::clone(entry)
-                };
-                self.replace(job, entry)?;
-            }
+            self.leave(job)?;
         }
         Ok(())
+    }
+
+    /// A job is no longer admitted. Under `upstream` what was kept back for it stays, as in the reference.
+    pub(super) fn leave(&mut self, job: &str) -> Result<(), Problem> {
+        self.admit(job, false)
+    }
+
+    fn admit(&mut self, job: &str, admitted: bool) -> Result<(), Problem> {
+        let Some(entry) = self.jobs.get(job).filter(|entry| entry.admitted != admitted) else {
+            return Ok(());
+        };
+        let entry = JobEntry {
+            admitted,
+            ..JobEntry::clone(entry)
+        };
+        self.replace(&Arc::from(job), entry)
     }
 
     /// Follows what happened to a task; the queue whose account moved.

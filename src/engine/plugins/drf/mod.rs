@@ -186,7 +186,7 @@ impl Derived for Drf {
         match movement {
             Movement::Allocate(task) | Movement::Pipeline(task) => self.count(task.after, true),
             Movement::Deallocate(task) => self.count(task.after, false),
-            Movement::Enqueue(_) | Movement::Reserve(_) => Ok(Vec::new()),
+            Movement::Enqueue(_) | Movement::Leave(_) | Movement::Reserve(_) => Ok(Vec::new()),
         }
     }
 

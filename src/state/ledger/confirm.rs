@@ -1,0 +1,163 @@
+//! What a confirmation asks, and what it is answered.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::engine::decide::Admission;
+use crate::engine::model::{JobRecord, NamedAmounts, Problem, Reservation, View};
+use crate::engine::plugin::{Reason, Resolution};
+use crate::engine::{PolicyInForce, Revision};
+use crate::store::{Durability, Tombstone};
+
+/// Stands in reasons that the ledger gives.
+const LEDGER: &str = "admission-ledger";
+/// The reservation was released, or its job has ended.
+const RELEASED: &str = "ReservationReleased";
+
+/// A job that asks to be promised what it needs.
+#[derive(Clone, Debug)]
+pub struct ConfirmItem {
+    /// The job.
+    pub job: Arc<JobRecord>,
+    /// Raised by the caller to ask anew.
+    pub attempt: u64,
+}
+
+/// Reads the items of a confirmation from the newest state.
+pub type Reading = Box<dyn FnOnce(&View) -> Vec<Result<ConfirmItem, Problem>> + Send>;
+
+/// Asks that jobs be promised what they need.
+pub struct Confirm {
+    /// Policy name.
+    pub policy: Arc<str>,
+    /// Profile of it; empty: the only one.
+    pub profile: Arc<str>,
+    /// Ask these plugins only; empty: the policy's tiers.
+    pub plugins: Vec<Arc<str>>,
+    /// How long unused reservations live; `None`: as the limits say.
+    pub lease: Option<Duration>,
+    /// The items, judged in this order, each seeing the permits before it.
+    pub read: Reading,
+}
+
+impl fmt::Debug for Confirm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, profile, .. } = self;
+        let mut shown = f.debug_struct("Confirm");
+        shown.field("policy", policy).field("profile", profile);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// What became of one job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Confirmed {
+    /// The job.
+    pub job: Arc<str>,
+    /// The verdict.
+    pub admission: Admission,
+    /// What it is promised now, also if it was refused.
+    pub reserved: NamedAmounts,
+}
+
+/// What became of a confirmation.
+#[derive(Clone, Debug)]
+pub struct Confirmation {
+    /// One per item.
+    pub items: Vec<Result<Confirmed, Problem>>,
+    /// The state in which the permits are visible.
+    pub revision: Revision,
+    /// The policy that judged.
+    pub policy: Arc<PolicyInForce>,
+    /// Where the permits are kept.
+    pub durability: Durability,
+}
+
+/// Asks that a reservation be taken back.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// The job.
+    pub job: Arc<str>,
+    /// Its incarnation; empty: whichever.
+    pub uid: Arc<str>,
+    /// This attempt and all before it.
+    pub attempt: u64,
+}
+
+/// A reservation as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// The row.
+    pub row: Arc<Reservation>,
+    /// What is left of its lease; `None`: it stands still.
+    pub left: Option<Duration>,
+}
+
+/// What is answered for a row that is there.
+pub(super) fn recorded(row: &Reservation) -> Confirmed {
+    Confirmed {
+        job: Arc::clone(&row.job),
+        admission: Admission {
+            permitted: true,
+            ..Admission::default()
+        },
+        reserved: row.amounts.clone(),
+    }
+}
+
+/// Why nothing is promised to a job whose reservation is over.
+pub(super) fn over(tombstone: &Tombstone) -> Admission {
+    let job = &tombstone.job;
+    let message = if tombstone.job_ended {
+        format!("job `{job}` has ended")
+    } else {
+        let attempt = tombstone.attempt;
+        format!("the reservation of job `{job}` was released; ask anew with an `attempt` above {attempt}")
+    };
+    let reason = Reason {
+        plugin: Arc::from(LEDGER),
+        code: RELEASED,
+        message,
+        resolution: Resolution::Unresolvable,
+        resource: Arc::default(),
+    };
+    Admission {
+        reasons: vec![(reason, Vec::new())],
+        ..Admission::default()
+    }
+}
+
+/// Tells one request of a job from another: its queue, its minimum, and its annotations.
+pub(super) fn content(view: &View, job: &JobRecord) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    let mut text = |text: &str| {
+        hash.update(text.len().to_le_bytes());
+        hash.update(text.as_bytes());
+    };
+    text(&job.queue);
+    text(&job.min_member.to_string());
+    if let Some(amounts) = &job.min_resources {
+        let mut named: Vec<(&str, i64)> = amounts
+            .iter()
+            .map(|(id, amount)| (view.resources().name(id), amount))
+            .collect();
+        named.sort_unstable();
+        for (name, amount) in named {
+            text(name);
+            text(&amount.to_string());
+        }
+    }
+    text("");
+    for (name, value) in job.annotations.iter() {
+        text(name);
+        text(value);
+    }
+    let mut short = [0; 16];
+    for (to, from) in short.iter_mut().zip(hash.finalize()) {
+        *to = from;
+    }
+    short
+}

@@ -1,0 +1,495 @@
+//! The admission ledger, seen from inside: what is promised, to whom, how long, and what a failing store leaves.
+
+use std::sync::Mutex;
+
+use super::tests::{HandClock, batch};
+use super::*;
+use crate::engine::cycle::Change;
+use crate::engine::derived::DerivedSet;
+use crate::engine::model::{Amounts, JobPhase, JobRecord, QueueRecord, ResourceId, TaskRecord, TaskStatus, View};
+use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
+use crate::engine::policy::Compatibility;
+use crate::store::{Kept, Write};
+
+const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
+
+/// A store in memory that fails when it is told to.
+#[derive(Clone, Debug, Default)]
+struct Fallible {
+    inner: MemoryStore,
+    fails: Arc<Mutex<bool>>,
+    writes: Arc<Mutex<usize>>,
+}
+
+impl Store for Fallible {
+    fn durability(&self) -> Durability {
+        Durability::Disk
+    }
+
+    fn load(&mut self) -> Result<Kept, StoreError> {
+        self.inner.load()
+    }
+
+    fn write(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        if *self.fails.lock().unwrap() {
+            return Err(StoreError::Failed {
+                place: "there".to_owned(),
+                message: "full".to_owned(),
+            });
+        }
+        *self.writes.lock().unwrap() += 1;
+        self.inner.write(writes)
+    }
+}
+
+struct House {
+    state: Arc<State>,
+    clock: Arc<HandClock>,
+    store: Fallible,
+}
+
+impl House {
+    /// A server with the policy and a queue `q` that may hold 10 cores.
+    async fn new(limits: Limits, compatibility: Compatibility) -> Self {
+        let house = Self::over(Fallible::default(), limits, compatibility).await;
+        house.apply(1, BatchKind::SnapshotLast, vec![queue("q", 10)]).await;
+        house
+    }
+
+    async fn over(store: Fallible, limits: Limits, compatibility: Compatibility) -> Self {
+        let clock = Arc::new(HandClock::default());
+        let options = StateOptions {
+            limits,
+            epoch: 7,
+            ..StateOptions::default()
+        };
+        let state = State::start_on(options, Arc::clone(&clock) as _, Box::new(store.clone())).unwrap();
+        let reload = Reload {
+            name: "default".into(),
+            document: POLICY.into(),
+            expected_version: None,
+            dry_run: false,
+            strict: false,
+            compatibility,
+            origin: Origin::Rpc("test".to_owned()),
+        };
+        state.reload_policy(reload).await.unwrap();
+        Self { state, clock, store }
+    }
+
+    async fn apply(&self, sequence: u64, kind: BatchKind, put: Vec<Put>) {
+        let outcome = self.state.apply(batch(sequence, kind, put)).await.unwrap();
+        assert!(outcome.resync.is_none() && outcome.refused.is_empty(), "{outcome:?}");
+    }
+
+    async fn remove(&self, sequence: u64, job: &str) {
+        let batch = Batch {
+            remove: vec![(crate::engine::model::Kind::Job, job.into())],
+            ..batch(sequence, BatchKind::Delta, Vec::new())
+        };
+        assert!(self.state.apply(batch).await.unwrap().resync.is_none());
+    }
+
+    async fn try_confirm(&self, items: Vec<(JobRecord, u64)>) -> Result<Confirmation, StateError> {
+        let items = items.into_iter().map(|(job, attempt)| {
+            let job = Arc::new(job);
+            Ok(ConfirmItem { job, attempt })
+        });
+        let items: Vec<_> = items.collect();
+        let confirm = Confirm {
+            policy: "default".into(),
+            profile: Arc::default(),
+            plugins: Vec::new(),
+            lease: None,
+            read: Box::new(move |_| items),
+        };
+        self.state.confirm(confirm).await
+    }
+
+    /// What became of one job: permitted, promised cores, first reason.
+    async fn confirm(&self, job: JobRecord, attempt: u64) -> (bool, i128, &'static str) {
+        let mut done = self.try_confirm(vec![(job, attempt)]).await.unwrap();
+        let one = done.items.pop().unwrap().unwrap();
+        let cores = one.reserved.first().map_or(0, |(_, milli)| milli / 1_000);
+        let reason = one.admission.reasons.first().map_or("", |(reason, _)| reason.code);
+        (one.admission.permitted, cores, reason)
+    }
+
+    async fn release(&self, job: &str, attempt: u64) -> bool {
+        let release = Release {
+            job: job.into(),
+            uid: Arc::default(),
+            attempt,
+        };
+        self.state.release(release).await.unwrap().is_some()
+    }
+
+    /// Allocated and inqueue cores of the queue, and whether a rebuild says the same.
+    fn account(&self) -> (i128, i128) {
+        let world = self.state.world();
+        let policy = world.policies.get("default").unwrap();
+        let own = of_queue(&world.derived(policy));
+        assert_eq!(own, of_queue(&policy.policy.derive(&world.view)));
+        own
+    }
+}
+
+fn of_queue(derived: &DerivedSet) -> (i128, i128) {
+    let state: &CapacityState = derived.get(PLUGIN).unwrap();
+    state.account("q").map_or((0, 0), |account| {
+        (account.allocated.cpu / 1_000, account.inqueue.cpu / 1_000)
+    })
+}
+
+fn cpu(cores: i64) -> Amounts {
+    Amounts::from_iter([(ResourceId::CPU, cores * 1_000)])
+}
+
+fn queue(name: &str, cores: i64) -> Put {
+    Put::Queue(QueueRecord {
+        name: name.into(),
+        capability: Some(cpu(cores)),
+        ..QueueRecord::default()
+    })
+}
+
+fn job(name: &str, uid: &str, cores: i64) -> JobRecord {
+    JobRecord {
+        name: name.into(),
+        uid: uid.into(),
+        queue: "q".into(),
+        min_member: 1,
+        min_resources: Some(cpu(cores)),
+        phase: JobPhase::Pending,
+        ..JobRecord::default()
+    }
+}
+
+fn running(name: &str, job: &str, cores: i64) -> Put {
+    Put::Task(TaskRecord {
+        name: name.into(),
+        job: job.into(),
+        node: "n".into(),
+        status: TaskStatus::Running,
+        requests: cpu(cores),
+        ..TaskRecord::default()
+    })
+}
+
+#[tokio::test]
+async fn permits_are_promised_once_and_seen_by_all() {
+    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    let before = house.state.world().revision.number;
+    let done = house
+        .try_confirm(vec![
+            (job("ns/a", "u", 6), 1),
+            (job("ns/b", "u", 5), 1),
+            (job("ns/c", "u", 4), 1),
+        ])
+        .await
+        .unwrap();
+    let permitted: Vec<bool> = done
+        .items
+        .iter()
+        .flatten()
+        .map(|item| item.admission.permitted)
+        .collect();
+    assert_eq!(permitted, [true, false, true], "each sees the permits before it");
+    assert_eq!((done.revision.number, done.durability), (before + 1, Durability::Disk));
+    assert_eq!(house.account(), (0, 10));
+    // The same content: the recorded outcome, and nothing is published. Another size: instead, if it fits.
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    assert_eq!(house.state.world().revision.number, before + 1);
+    assert_eq!(
+        house.confirm(job("ns/a", "u", 7), 1).await,
+        (false, 6, "InsufficientCPUQuota")
+    );
+    assert_eq!(house.confirm(job("ns/a", "u", 2), 1).await, (true, 2, ""));
+    assert_eq!(house.account(), (0, 6));
+    // An earlier attempt is answered from what is recorded.
+    assert_eq!(house.confirm(job("ns/a", "u", 3), 2).await, (true, 3, ""));
+    assert_eq!(house.confirm(job("ns/a", "u", 9), 1).await, (true, 3, ""));
+    assert_eq!(house.account(), (0, 7));
+}
+
+#[tokio::test]
+async fn a_release_cannot_be_undone_by_a_late_request() {
+    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    assert!(!house.release("ns/a", 0).await, "an attempt before it");
+    assert!(house.release("ns/a", 1).await);
+    assert!(!house.release("ns/a", 1).await);
+    assert_eq!(house.account(), (0, 0));
+    assert_eq!(
+        house.confirm(job("ns/a", "u", 6), 1).await,
+        (false, 0, "ReservationReleased")
+    );
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 2).await, (true, 6, ""));
+    // The next incarnation is another job; it takes the place of the one before.
+    assert_eq!(house.confirm(job("ns/a", "v", 8), 1).await, (true, 8, ""));
+    assert_eq!(house.account(), (0, 8));
+    // A release before the request that it is about.
+    assert!(!house.release("ns/z", 4).await);
+    assert_eq!(house.confirm(job("ns/z", "u", 1), 4).await.2, "ReservationReleased");
+}
+
+#[tokio::test]
+async fn what_a_job_holds_is_handed_over_and_ends_with_it() {
+    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    // The job's own record comes, then its phase, then tasks: in whatever order, nothing is free twice.
+    house
+        .apply(
+            2,
+            BatchKind::Delta,
+            vec![running("ns/a-0", "ns/a", 2), Put::Job(job("ns/a", "u", 6))],
+        )
+        .await;
+    assert_eq!(house.account(), (2, 4));
+    let inqueue = JobRecord {
+        phase: JobPhase::Inqueue,
+        ..job("ns/a", "u", 6)
+    };
+    house.apply(3, BatchKind::Delta, vec![Put::Job(inqueue)]).await;
+    assert_eq!(house.account(), (2, 4), "the phase and the ledger tell of one promise");
+    // Another incarnation of the name, which was never promised anything.
+    house
+        .apply(4, BatchKind::Delta, vec![Put::Job(job("ns/a", "v", 6))])
+        .await;
+    assert_eq!(house.account(), (2, 0));
+    assert!(house.state.world().view.reservations().is_empty());
+    assert_eq!(
+        house.confirm(job("ns/a", "u", 6), 9).await.2,
+        "ReservationReleased",
+        "that job is over"
+    );
+    // Removed, and done.
+    assert_eq!(house.confirm(job("ns/b", "u", 3), 1).await, (true, 3, ""));
+    house
+        .apply(5, BatchKind::Delta, vec![Put::Job(job("ns/b", "u", 3))])
+        .await;
+    house.remove(6, "ns/b").await;
+    assert_eq!(house.confirm(job("ns/c", "u", 3), 1).await, (true, 3, ""));
+    let done = JobRecord {
+        phase: JobPhase::Completed,
+        ..job("ns/c", "u", 3)
+    };
+    house.apply(7, BatchKind::Delta, vec![Put::Job(done)]).await;
+    assert_eq!(house.account(), (2, 0));
+}
+
+#[tokio::test]
+async fn a_lease_ends_by_an_event_and_waits_for_its_source() {
+    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    let lease = Limits::default().reservation_lease;
+    let minutes = |minutes: u64| house.clock.turn(minutes * 60_000);
+    house.state.look_at_leases().await.unwrap();
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    assert_eq!(house.state.lease_left("ns/a"), Some(lease));
+    // The source falls silent: the lease stands still.
+    minutes(60);
+    house.state.look_at_leases().await.unwrap();
+    assert_eq!((house.account(), house.state.lease_left("ns/a")), ((0, 6), None));
+    // It is heard again, and signs of the caller begin the lease anew.
+    for sequence in 2..30 {
+        house.apply(sequence, BatchKind::Delta, Vec::new()).await;
+        house.state.look_at_leases().await.unwrap();
+        if sequence == 8 {
+            assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+            assert_eq!(house.state.lease_left("ns/a"), Some(lease));
+        }
+        let held = house.account().1 == 6;
+        assert_eq!(held, sequence < 18, "{sequence}");
+        minutes(1);
+    }
+    // It may be asked for again: nobody took it back.
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+}
+
+#[tokio::test]
+async fn after_a_restart_promises_stand_and_leases_begin_anew() {
+    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
+    assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
+    assert!(house.release("ns/b", 1).await);
+    let house = House::over(house.store, Limits::default(), Compatibility::Corrected).await;
+    // Without the queue nothing new is promised; what was promised is known.
+    let done = house.try_confirm(vec![(job("ns/c", "u", 1), 1)]).await.unwrap();
+    assert_eq!(done.items[0].as_ref().unwrap_err().reason, "UNKNOWN_QUEUE");
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
+    house.apply(1, BatchKind::SnapshotLast, vec![queue("q", 10)]).await;
+    assert_eq!(house.account(), (0, 6));
+    assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await.2, "ReservationReleased");
+    assert_eq!(
+        house.confirm(job("ns/c", "u", 5), 1).await,
+        (false, 0, "InsufficientCPUQuota")
+    );
+    house.state.look_at_leases().await.unwrap();
+    assert_eq!(
+        house.state.lease_left("ns/a"),
+        Some(Limits::default().reservation_lease)
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_fails_changes_nothing() {
+    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    let before = house.state.world().revision.number;
+    *house.store.fails.lock().unwrap() = true;
+    let error = house.try_confirm(vec![(job("ns/b", "u", 2), 1)]).await.unwrap_err();
+    assert_eq!(
+        (error.reason(), error.to_string().as_str()),
+        ("STORE_FAILED", "nothing was written: there: full")
+    );
+    let release = Release {
+        job: "ns/a".into(),
+        uid: Arc::default(),
+        attempt: 1,
+    };
+    assert!(house.state.release(release).await.is_err());
+    assert_eq!((house.account(), house.state.world().revision.number), ((0, 6), before));
+    // What may have reached the disk after all is set right by the next write.
+    house
+        .store
+        .inner
+        .clone()
+        .write(&[Write::Job {
+            job: "ns/b".into(),
+            row: house.state.world().view.reservations().get("ns/a").cloned(),
+            tombstone: None,
+        }])
+        .unwrap();
+    *house.store.fails.lock().unwrap() = false;
+    assert_eq!(house.confirm(job("ns/c", "u", 4), 1).await, (true, 4, ""));
+    let kept = house.store.inner.clone().load().unwrap();
+    let rows: Vec<&str> = kept.rows.iter().map(|row| &*row.job).collect();
+    assert_eq!(rows, ["ns/a", "ns/c"]);
+}
+
+#[tokio::test]
+async fn rows_and_tombstones_are_bounded() {
+    let limits = Limits {
+        reservations: 2,
+        reservation_tombstones: 1,
+        ..Limits::default()
+    };
+    let house = House::new(limits, Compatibility::Corrected).await;
+    for name in ["ns/a", "ns/b"] {
+        assert_eq!(house.confirm(job(name, "u", 1), 1).await, (true, 1, ""));
+    }
+    let done = house
+        .try_confirm(vec![(job("ns/c", "u", 1), 1), (job("ns/a", "u", 2), 1)])
+        .await
+        .unwrap();
+    let refused = done.items[0].as_ref().unwrap_err();
+    assert_eq!(
+        (refused.reason, refused.field.as_str()),
+        ("TOO_MANY_RESERVATIONS", "items[0].job")
+    );
+    assert!(
+        done.items[1].as_ref().unwrap().admission.permitted,
+        "one in the place of another"
+    );
+    house.clock.turn(1_000);
+    assert!(house.release("ns/a", 1).await);
+    house.clock.turn(1_000);
+    assert!(house.release("ns/b", 1).await);
+    house.state.look_at_leases().await.unwrap();
+    // The older tombstone made room for the newer.
+    assert_eq!(house.confirm(job("ns/a", "u", 1), 1).await, (true, 1, ""));
+    assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await.2, "ReservationReleased");
+    // All age.
+    house.clock.turn(3_600_000);
+    house.state.look_at_leases().await.unwrap();
+    assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
+}
+
+#[tokio::test]
+async fn under_upstream_a_promise_counts_until_the_reference_counts_it() {
+    let house = House::new(Limits::default(), Compatibility::Upstream).await;
+    house
+        .apply(2, BatchKind::Delta, vec![Put::Job(job("ns/a", "u", 6))])
+        .await;
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    assert_eq!(
+        house.confirm(job("ns/b", "u", 5), 1).await,
+        (false, 0, "InsufficientCPUQuota")
+    );
+    assert_eq!(house.account(), (0, 6));
+    let inqueue = JobRecord {
+        phase: JobPhase::Inqueue,
+        ..job("ns/a", "u", 6)
+    };
+    house.apply(3, BatchKind::Delta, vec![Put::Job(inqueue)]).await;
+    assert_eq!(house.account(), (0, 6));
+    assert!(house.release("ns/a", 1).await);
+    assert_eq!(house.account(), (0, 6), "the reference goes by the phase");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_confirms_what_it_kept() {
+    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    let jobs = [("ns/a", 4), ("ns/b", 4), ("ns/c", 1)].map(|(name, cores)| Put::Job(job(name, "u", cores)));
+    house.apply(2, BatchKind::Delta, jobs.to_vec()).await;
+    let open = OpenSession {
+        ground: SessionGround::World {
+            policy: "default".into(),
+            profile: Arc::default(),
+        },
+        batch: None,
+        lease: None,
+    };
+    let session = house.state.open_session(open).await.unwrap().session;
+    // While the session goes on, somebody else takes 4 of the 10 cores.
+    assert_eq!(house.confirm(job("ns/x", "u", 4), 1).await, (true, 4, ""));
+    let enqueue = |job: &str| Change::JobEnqueued(job.into());
+    let confirm = |after, changes: Vec<Change>| {
+        let confirm = SessionConfirm {
+            plugins: Vec::new(),
+            lease: None,
+            read: None,
+        };
+        let (state, session) = (Arc::clone(&house.state), Arc::clone(&session));
+        tokio::task::spawn_blocking(move || state.confirm_session(&session, after, &changes, confirm))
+    };
+    let (stepped, done) = confirm(0, vec![enqueue("ns/b"), enqueue("ns/a")])
+        .await
+        .unwrap()
+        .unwrap();
+    let said: Vec<(&str, bool)> = (done.items.iter().flatten())
+        .map(|item| (&*item.job, item.admission.permitted))
+        .collect();
+    assert_eq!(
+        said,
+        [("ns/b", true), ("ns/a", false)],
+        "in the order in which they were enqueued"
+    );
+    assert_eq!(stepped.applied_through, 3);
+    let phase = |view: &View, job: &str| view.jobs().get(job).unwrap().record.phase;
+    assert_eq!(phase(&stepped.view, "ns/b"), JobPhase::Inqueue);
+    assert_eq!(
+        phase(&stepped.view, "ns/a"),
+        JobPhase::Pending,
+        "it left the session, too"
+    );
+    assert_eq!(of_queue(stepped.cycle.derived()), (0, 4));
+    drop(stepped);
+    assert_eq!(house.account(), (0, 8));
+    // Sent again: the recorded answer.
+    let (again, recorded) = confirm(0, vec![enqueue("ns/b"), enqueue("ns/a")])
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(again.repeated && Arc::ptr_eq(&recorded, &done));
+    drop(again);
+    // The next action confirms what was enqueued since.
+    house.release("ns/x", 1).await;
+    let (_, done) = confirm(3, vec![enqueue("ns/a")]).await.unwrap().unwrap();
+    assert!(done.items.len() == 1 && done.items[0].as_ref().unwrap().admission.permitted);
+    // A store that fails leaves the session as it was.
+    *house.store.fails.lock().unwrap() = true;
+    let error = confirm(5, vec![enqueue("ns/c")]).await.unwrap().map(drop).unwrap_err();
+    assert_eq!(error.reason(), "STORE_FAILED");
+    assert_eq!(house.state.applied_through(&session), Some(5));
+}

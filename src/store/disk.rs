@@ -1,0 +1,215 @@
+//! A store in one file of a directory: an embedded B-tree with transactions, written through to the disk.
+
+use std::fmt::{self, Debug};
+use std::path::Path;
+use std::sync::Arc;
+
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::format;
+use super::{Durability, Kept, Store, StoreError, Write};
+
+/// Its file in the directory.
+pub(super) const FILE: &str = "pumice.redb";
+/// Format of the records.
+const FORMAT: u64 = 1;
+
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const ROWS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("reservations");
+const TOMBSTONES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("tombstones");
+const POLICIES: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("policies");
+const FILES: TableDefinition<'_, &str, &str> = TableDefinition::new("policy_files");
+
+type Opener = Box<dyn FnMut() -> Result<Database, DatabaseError> + Send>;
+
+/// Keeps things in a file. The file is locked as long as it is open.
+pub struct DiskStore {
+    place: String,
+    open: Opener,
+    /// `None`: after a failure, until it can be opened again.
+    database: Option<Database>,
+}
+
+impl Debug for DiskStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskStore")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DiskStore {
+    /// Opens the store of a directory; both are made if they are not there.
+    ///
+    /// # Errors
+    /// Another server has it open, it is of another format, or the directory cannot be written.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        let file = directory.join(FILE);
+        let place = file.display().to_string();
+        std::fs::create_dir_all(directory).map_err(|error| StoreError::Failed {
+            place: directory.display().to_string(),
+            message: error.to_string(),
+        })?;
+        Self::over(place, Box::new(move || Database::create(&file)))
+    }
+
+    /// Opens a store in whatever way `open` does; also after each failure.
+    pub(super) fn over(place: String, open: Opener) -> Result<Self, StoreError> {
+        let mut store = Self {
+            place,
+            open,
+            database: None,
+        };
+        store.database()?;
+        Ok(store)
+    }
+
+    /// The database; after a failure it is opened again, which looks it through.
+    fn database(&mut self) -> Result<&Database, StoreError> {
+        match &mut self.database {
+            Some(database) => Ok(database),
+            closed @ None => Ok(closed.insert(begin(&self.place, &mut self.open)?)),
+        }
+    }
+}
+
+/// Opens the file, makes its tables and checks its format.
+fn begin(place: &str, open: &mut Opener) -> Result<Database, StoreError> {
+    let place = || place.to_owned();
+    let database = open().map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { place: place() },
+        other => failed(&place(), &other.into()),
+    })?;
+    match prepare(&database).map_err(|error| failed(&place(), &error))? {
+        FORMAT => Ok(database),
+        found => Err(StoreError::Format {
+            place: place(),
+            found,
+            known: FORMAT,
+        }),
+    }
+}
+
+fn failed(place: &str, error: &redb::Error) -> StoreError {
+    StoreError::Failed {
+        place: place.to_owned(),
+        message: error.to_string(),
+    }
+}
+
+/// Makes what a new store needs; the format of the store.
+fn prepare(database: &Database) -> Result<u64, redb::Error> {
+    let transaction = database.begin_write()?;
+    let format = {
+        let mut meta = transaction.open_table(META)?;
+        let found = meta.get("format")?.map(|format| format.value());
+        match found {
+            Some(found) if found != FORMAT => return Ok(found),
+            Some(found) => found,
+            None => {
+                meta.insert("format", FORMAT)?;
+                FORMAT
+            }
+        }
+    };
+    transaction.open_table(ROWS)?;
+    transaction.open_table(TOMBSTONES)?;
+    transaction.open_table(POLICIES)?;
+    transaction.open_table(FILES)?;
+    transaction.commit()?;
+    Ok(format)
+}
+
+fn apply(database: &Database, writes: &[Write]) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut rows = transaction.open_table(ROWS)?;
+        let mut tombstones = transaction.open_table(TOMBSTONES)?;
+        let mut policies = transaction.open_table(POLICIES)?;
+        let mut files = transaction.open_table(FILES)?;
+        for write in writes {
+            match write {
+                Write::Job { job, row, tombstone } => {
+                    put(&mut rows, job, row.as_ref().map(|row| format::row(row)))?;
+                    let bytes = tombstone.as_ref().map(|tombstone| format::tombstone(tombstone));
+                    put(&mut tombstones, job, bytes)?;
+                }
+                Write::Policy(policy) => {
+                    let bytes = format::policy(policy);
+                    policies.insert((&*policy.name, policy.version), bytes.as_slice())?;
+                }
+                Write::NoPolicy { name, version } => {
+                    policies.remove((&**name, *version))?;
+                }
+                Write::PolicyFile { name, content } => {
+                    files.insert(&**name, &**content)?;
+                }
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn put(table: &mut redb::Table<'_, &str, &[u8]>, name: &str, bytes: Option<Vec<u8>>) -> Result<(), redb::Error> {
+    match bytes {
+        Some(bytes) => table.insert(name, bytes.as_slice())?,
+        None => table.remove(name)?,
+    };
+    Ok(())
+}
+
+/// Everything; records that cannot be read are told apart from a disk that fails.
+fn read(database: &Database) -> Result<Result<Kept, String>, redb::Error> {
+    let transaction = database.begin_read()?;
+    let mut kept = Kept::default();
+    for entry in transaction.open_table(ROWS)?.iter()? {
+        let (job, bytes) = entry?;
+        match format::read_row(job.value(), bytes.value()) {
+            Ok(row) => kept.rows.push(Arc::new(row)),
+            Err(what) => return Ok(Err(what)),
+        }
+    }
+    for entry in transaction.open_table(TOMBSTONES)?.iter()? {
+        let (job, bytes) = entry?;
+        match format::read_tombstone(job.value(), bytes.value()) {
+            Ok(tombstone) => kept.tombstones.push(Arc::new(tombstone)),
+            Err(what) => return Ok(Err(what)),
+        }
+    }
+    for entry in transaction.open_table(POLICIES)?.iter()? {
+        let (key, bytes) = entry?;
+        let (name, version) = key.value();
+        match format::read_policy(name, version, bytes.value()) {
+            Ok(policy) => kept.policies.push(policy),
+            Err(what) => return Ok(Err(what)),
+        }
+    }
+    for entry in transaction.open_table(FILES)?.iter()? {
+        let (name, content) = entry?;
+        kept.files.push((name.value().into(), content.value().into()));
+    }
+    Ok(Ok(kept))
+}
+
+impl Store for DiskStore {
+    fn durability(&self) -> Durability {
+        Durability::Disk
+    }
+
+    fn load(&mut self) -> Result<Kept, StoreError> {
+        let read = read(self.database()?).map_err(|error| failed(&self.place, &error))?;
+        read.map_err(|what| StoreError::Damaged {
+            place: self.place.clone(),
+            what,
+        })
+    }
+
+    fn write(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        apply(self.database()?, writes).map_err(|error| {
+            // After an error of the disk it has to be opened and looked through again before it can be trusted.
+            self.database = None;
+            failed(&self.place, &error)
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! A store in memory: what it keeps ends with its last handle.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Durability, Kept, Store, StoreError, StoredPolicy, Tombstone, Write};
+use crate::engine::model::Reservation;
+
+#[derive(Debug, Default)]
+struct Content {
+    rows: BTreeMap<Arc<str>, Arc<Reservation>>,
+    tombstones: BTreeMap<Arc<str>, Arc<Tombstone>>,
+    policies: BTreeMap<(Arc<str>, u64), StoredPolicy>,
+    files: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+/// Keeps things in memory. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore(Arc<Mutex<Content>>);
+
+impl Store for MemoryStore {
+    fn durability(&self) -> Durability {
+        Durability::Memory
+    }
+
+    fn load(&mut self) -> Result<Kept, StoreError> {
+        let content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Kept {
+            rows: content.rows.values().cloned().collect(),
+            tombstones: content.tombstones.values().cloned().collect(),
+            policies: content.policies.values().cloned().collect(),
+            files: content.files.clone().into_iter().collect(),
+        })
+    }
+
+    fn write(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        let mut content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for write in writes {
+            content.take(write);
+        }
+        Ok(())
+    }
+}
+
+impl Content {
+    fn take(&mut self, write: &Write) {
+        match write {
+            Write::Job { job, row, tombstone } => {
+                put(&mut self.rows, job, row.as_ref());
+                put(&mut self.tombstones, job, tombstone.as_ref());
+            }
+            Write::Policy(policy) => {
+                self.policies
+                    .insert((Arc::clone(&policy.name), policy.version), policy.clone());
+            }
+            Write::NoPolicy { name, version } => {
+                self.policies.remove(&(Arc::clone(name), *version));
+            }
+            Write::PolicyFile { name, content } => {
+                self.files.insert(Arc::clone(name), Arc::clone(content));
+            }
+        }
+    }
+}
+
+fn put<V>(map: &mut BTreeMap<Arc<str>, Arc<V>>, name: &Arc<str>, value: Option<&Arc<V>>) {
+    match value {
+        Some(value) => {
+            map.insert(Arc::clone(name), Arc::clone(value));
+        }
+        None => {
+            map.remove(name);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What every store must do, run against each backend; and what the one on disk does when the disk does not.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use redb::StorageBackend;
+use redb::backends::InMemoryBackend;
+
+use super::*;
+
+fn row(job: &str, cards: i128) -> Arc<Reservation> {
+    Arc::new(Reservation {
+        job: job.into(),
+        uid: "u1".into(),
+        attempt: 3,
+        queue: "q".into(),
+        amounts: vec![
+            ("cpu".into(), 1_500),
+            ("memory".into(), i128::from(u64::MAX) * 3),
+            ("A|B".into(), cards),
+        ],
+        content: [7; 16],
+        source: "kube".into(),
+        confirmed: Duration::from_millis(1_234_567),
+        lease: Duration::from_secs(60),
+        policy: "default".into(),
+    })
+}
+
+fn tombstone(job: &str, attempt: u64) -> Arc<Tombstone> {
+    Arc::new(Tombstone {
+        job: job.into(),
+        uid: Arc::default(),
+        attempt,
+        job_ended: attempt == 0,
+    })
+}
+
+fn policy(name: &str, version: u64) -> StoredPolicy {
+    StoredPolicy {
+        name: name.into(),
+        version,
+        document: "tiers: []\n".into(),
+        compatibility: "corrected".into(),
+        origin: "rpc".into(),
+        origin_detail: "someone".into(),
+        accepted: Duration::from_millis(5),
+    }
+}
+
+fn job(name: &str, row: Option<Arc<Reservation>>, tombstone: Option<Arc<Tombstone>>) -> Write {
+    let job = name.into();
+    Write::Job { job, row, tombstone }
+}
+
+/// What every backend must do. `open` opens the same store once more; the one before is closed.
+fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
+    let mut store = open();
+    assert_eq!(store.load().unwrap(), Kept::default());
+    store.write(&[]).unwrap();
+    store
+        .write(&[
+            job("ns/b", Some(row("ns/b", 2)), None),
+            job("ns/a", Some(row("ns/a", 1)), Some(tombstone("ns/a", 2))),
+            Write::Policy(policy("p", 10)),
+            Write::Policy(policy("p", 9)),
+            Write::Policy(policy("default", 1)),
+            Write::PolicyFile {
+                name: "default".into(),
+                content: "abc".into(),
+            },
+        ])
+        .unwrap();
+    let expected = Kept {
+        rows: vec![row("ns/a", 1), row("ns/b", 2)],
+        tombstones: vec![tombstone("ns/a", 2)],
+        policies: vec![policy("default", 1), policy("p", 9), policy("p", 10)],
+        files: vec![("default".into(), "abc".into())],
+    };
+    assert_eq!(store.load().unwrap(), expected);
+    drop(store);
+    let mut store = open();
+    assert_eq!(store.load().unwrap(), expected, "it is there after a restart");
+    // Later writes of one go win over earlier ones.
+    store
+        .write(&[
+            job("ns/a", Some(row("ns/a", 5)), None),
+            job("ns/a", None, Some(tombstone("ns/a", 0))),
+            job("ns/c", None, None),
+            job("ns/b", Some(row("ns/b", 9)), None),
+            Write::NoPolicy {
+                name: "p".into(),
+                version: 9,
+            },
+            Write::NoPolicy {
+                name: "p".into(),
+                version: 77,
+            },
+            Write::PolicyFile {
+                name: "default".into(),
+                content: "def".into(),
+            },
+        ])
+        .unwrap();
+    drop(store);
+    let expected = Kept {
+        rows: vec![row("ns/b", 9)],
+        tombstones: vec![tombstone("ns/a", 0)],
+        policies: vec![policy("default", 1), policy("p", 10)],
+        files: vec![("default".into(), "def".into())],
+    };
+    assert_eq!(open().load().unwrap(), expected);
+}
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self(std::env::temp_dir().join(format!("pumice-store-{}-{number}", std::process::id())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+#[test]
+fn memory_conforms() {
+    let store = MemoryStore::default();
+    conforms(|| Box::new(store.clone()));
+}
+
+#[test]
+fn disk_conforms() {
+    let directory = Scratch::new();
+    conforms(|| Box::new(DiskStore::open(&directory.0.join("data")).unwrap()));
+}
+
+#[test]
+fn a_directory_belongs_to_one_server() {
+    let directory = Scratch::new();
+    let _first = DiskStore::open(&directory.0).unwrap();
+    let error = DiskStore::open(&directory.0).unwrap_err();
+    assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+    assert!(error.to_string().ends_with("is in use by another server"), "{error}");
+}
+
+#[test]
+fn another_format_is_refused() {
+    let directory = Scratch::new();
+    drop(DiskStore::open(&directory.0).unwrap());
+    let database = redb::Database::create(directory.0.join(disk::FILE)).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let meta = redb::TableDefinition::<&str, u64>::new("meta");
+    transaction.open_table(meta).unwrap().insert("format", 2).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let error = DiskStore::open(&directory.0).unwrap_err().to_string();
+    assert!(
+        error.ends_with("is of format 2; this program reads format 1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_named() {
+    let directory = Scratch::new();
+    drop(DiskStore::open(&directory.0).unwrap());
+    let database = redb::Database::create(directory.0.join(disk::FILE)).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let rows = redb::TableDefinition::<&str, &[u8]>::new("reservations");
+    let damaged: &[u8] = &[0xff, 0x01];
+    transaction.open_table(rows).unwrap().insert("ns/a", damaged).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let error = DiskStore::open(&directory.0).unwrap().load().unwrap_err().to_string();
+    assert!(error.contains("the reservation of `ns/a`"), "{error}");
+}
+
+#[test]
+fn what_is_no_directory_is_refused() {
+    let directory = Scratch::new();
+    std::fs::create_dir_all(&directory.0).unwrap();
+    let file = directory.0.join("file");
+    std::fs::write(&file, "x").unwrap();
+    assert!(matches!(DiskStore::open(&file), Err(StoreError::Failed { .. })));
+}
+
+/// A disk in memory that can be told to fail.
+#[derive(Debug)]
+struct Faulty {
+    disk: Arc<InMemoryBackend>,
+    fails: Arc<AtomicBool>,
+}
+
+impl Faulty {
+    fn check(&self) -> Result<(), std::io::Error> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(std::io::Error::other("no space left on device"));
+        }
+        Ok(())
+    }
+}
+
+impl StorageBackend for Faulty {
+    fn len(&self) -> Result<u64, std::io::Error> {
+        self.disk.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), std::io::Error> {
+        self.disk.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), std::io::Error> {
+        self.check()?;
+        self.disk.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), std::io::Error> {
+        self.check()?;
+        self.disk.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), std::io::Error> {
+        self.check()?;
+        self.disk.write(offset, data)
+    }
+}
+
+#[test]
+fn after_a_failure_of_the_disk_it_goes_on() {
+    let (disk, fails) = (Arc::new(InMemoryBackend::new()), Arc::new(AtomicBool::new(false)));
+    let open = {
+        let fails = Arc::clone(&fails);
+        move || {
+            let (disk, fails) = (Arc::clone(&disk), Arc::clone(&fails));
+            redb::Builder::new().create_with_backend(Faulty { disk, fails })
+        }
+    };
+    let mut store = DiskStore::over("the disk".to_owned(), Box::new(open)).unwrap();
+    store.write(&[job("ns/a", Some(row("ns/a", 1)), None)]).unwrap();
+    for _ in 0..3 {
+        fails.store(true, Ordering::Relaxed);
+        let error = store.write(&[job("ns/a", Some(row("ns/a", 2)), None)]).unwrap_err();
+        assert!(matches!(error, StoreError::Failed { .. }), "{error}");
+        assert!(error.to_string().starts_with("the disk: "), "{error}");
+        // It stays closed as long as the disk refuses.
+        assert!(store.write(&[]).is_err());
+        fails.store(false, Ordering::Relaxed);
+        store.write(&[job("ns/b", Some(row("ns/b", 3)), None)]).unwrap();
+        assert_eq!(store.load().unwrap().rows, [row("ns/a", 1), row("ns/b", 3)]);
+    }
+}
