@@ -122,24 +122,11 @@ fn code<T>(reply: Result<T, Status>) -> Code {
 fn rpcs_of_later_work_say_so() {
     let server = Server::start();
     let wire = &server.wire;
-    let confirm = pb::AdmitRequest {
-        mode: pb::AdmitMode::Confirm.into(),
-        ..Default::default()
-    };
     let later = [
         ("Place", code(wire.place(pb::PlaceRequest::default()))),
-        ("Admit, CONFIRM", code(wire.admit(confirm))),
         (
             "CommitSession",
             code(wire.commit_session(pb::CommitSessionRequest::default())),
-        ),
-        (
-            "ListReservations",
-            code(wire.list_reservations(pb::ListReservationsRequest::default())),
-        ),
-        (
-            "ReleaseReservation",
-            code(wire.release_reservation(pb::ReleaseReservationRequest::default())),
         ),
     ];
     for (rpc, code) in later {

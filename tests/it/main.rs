@@ -5,6 +5,7 @@ mod capacity_card;
 mod command_line;
 mod edge;
 mod hostile;
+mod ledger;
 mod openb;
 mod operate;
 mod place;

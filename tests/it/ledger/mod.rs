@@ -1,0 +1,53 @@
+//! The admission ledger, through the wire.
+
+mod wire;
+
+use pumice::server::pb;
+
+use crate::support::records::{amounts, job, queue};
+use crate::support::wire::Wire;
+
+/// Puts capacity-card in force.
+pub(crate) fn put_policy(wire: &Wire) {
+    let reload = pb::ReloadPolicyRequest {
+        document: "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n".to_owned(),
+        ..Default::default()
+    };
+    wire.reload_policy(reload).unwrap();
+}
+
+/// A queue that may hold so many cores.
+pub(crate) fn limited(name: &str, cores: u32) -> pb::Queue {
+    pb::Queue {
+        capability: Some(amounts(&[("cpu", &cores.to_string())])),
+        ..queue(name)
+    }
+}
+
+/// A job that needs so many cores.
+pub(crate) fn wants(name: &str, of: &str, cores: u32) -> pb::Job {
+    pb::Job {
+        uid: format!("{name}-uid"),
+        phase: pb::JobPhase::Pending.into(),
+        min_member: 1,
+        min_resources: Some(amounts(&[("cpu", &cores.to_string())])),
+        ..job(name, of)
+    }
+}
+
+/// Asks for a job.
+pub(crate) fn ask(job: pb::Job, attempt: u64) -> pb::AdmitSubject {
+    pb::AdmitSubject {
+        subject: Some(pb::admit_subject::Subject::Job(job)),
+        attempt,
+    }
+}
+
+/// Confirms at the newest state.
+pub(crate) fn confirm(items: Vec<pb::AdmitSubject>) -> pb::AdmitRequest {
+    pb::AdmitRequest {
+        mode: pb::AdmitMode::Confirm.into(),
+        items,
+        ..Default::default()
+    }
+}
