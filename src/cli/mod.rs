@@ -22,6 +22,7 @@ mod state;
 mod state_load;
 mod state_show;
 mod task;
+mod top;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -89,6 +90,8 @@ enum Command {
     Score(score::ScoreArgs),
     /// Put load on a running server and measure what its callers feel; changes nothing there
     Bench(bench::BenchArgs),
+    /// Watch a server: load and latencies, state, queues by share
+    Top(top::TopArgs),
     /// Write the completions of a shell
     Completions(completions::CompletionsArgs),
     /// Write the manual, a page for each command
@@ -173,6 +176,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Filter(args) => filter::run(args).await,
         Command::Score(args) => score::run(args).await,
         Command::Bench(args) => bench::run(args).await,
+        Command::Top(args) => top::run(args).await,
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -183,6 +183,21 @@ pub(super) fn figure(figure: &pb::Figure) -> String {
     }
 }
 
+/// Seconds in the unit that leaves a number people can read.
+pub(super) fn time(seconds: f64) -> String {
+    if seconds >= 10.0 {
+        format!("{seconds:.1} s")
+    } else if seconds >= 1.0 {
+        format!("{seconds:.2} s")
+    } else if seconds >= 0.01 {
+        format!("{:.0} ms", seconds * 1e3)
+    } else if seconds >= 0.001 {
+        format!("{:.2} ms", seconds * 1e3)
+    } else {
+        format!("{:.0} µs", seconds * 1e6)
+    }
+}
+
 /// A number of things, such as `1 warning` and `2 warnings`.
 pub(super) fn count(number: usize, thing: &str) -> String {
     if number == 1 {
@@ -263,6 +278,12 @@ mod tests {
             "\u{1b}[33mrefused\u{1b}[0m: node a\n\u{1b}[1;31merror\u{1b}[0m: 1 record refused: b"
         );
         assert_eq!(marked("default:3: a", true), "default:3: a");
+    }
+
+    #[test]
+    fn times_are_short() {
+        let times = [0.0, 0.000_123, 0.001_234, 0.0567, 1.234, 59.96].map(time);
+        assert_eq!(times, ["0 µs", "123 µs", "1.23 ms", "57 ms", "1.23 s", "60.0 s"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::load::{Load, Measured};
 use super::tally::{Cause, Latencies, PERCENTILES};
-use crate::cli::output::{self, Table};
+use crate::cli::output::{self, Table, time};
 use crate::cli::{Failure, Format};
 
 /// A load, in words and figures.
@@ -171,30 +171,4 @@ fn figures(latencies: &Latencies) -> Value {
     figures.insert("max".to_owned(), json!(latencies.max()));
     figures.insert("calls".to_owned(), json!(latencies.count()));
     Value::Object(figures)
-}
-
-/// Seconds in the unit that leaves a number people can read.
-pub(in crate::cli) fn time(seconds: f64) -> String {
-    if seconds >= 10.0 {
-        format!("{seconds:.1} s")
-    } else if seconds >= 1.0 {
-        format!("{seconds:.2} s")
-    } else if seconds >= 0.01 {
-        format!("{:.0} ms", seconds * 1e3)
-    } else if seconds >= 0.001 {
-        format!("{:.2} ms", seconds * 1e3)
-    } else {
-        format!("{:.0} µs", seconds * 1e6)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_short() {
-        let times = [0.0, 0.000_123, 0.001_234, 0.0567, 1.234, 59.96].map(time);
-        assert_eq!(times, ["0 µs", "123 µs", "1.23 ms", "57 ms", "1.23 s", "60.0 s"]);
-    }
 }

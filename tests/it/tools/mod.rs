@@ -2,6 +2,7 @@
 
 mod bench;
 mod line;
+mod top;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
