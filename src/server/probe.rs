@@ -227,7 +227,8 @@ fn page(checks: &[Check], verbose: bool, good: &str, bad: &str) -> Response {
 }
 
 async fn metrics(Shared(probe): Shared<Probe>) -> Response {
-    match probe.metrics.encode(&probe.state, &probe.work) {
+    let page = tokio::task::spawn_blocking(move || probe.metrics.encode(&probe.state, &probe.work)).await;
+    match page.unwrap_or(Err(std::fmt::Error)) {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "metrics cannot be written");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,6 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
 use super::process::Process;
+use super::queues;
 use crate::server::Work;
 use crate::state::{Origin, PolicyError, Reloaded, State};
 
@@ -257,7 +258,8 @@ impl Metrics {
         self.seconds.get_or_create(&RpcLabel { rpc }).observe(seconds);
     }
 
-    /// All instruments as OpenMetrics text, with the figures of state and process as they are now.
+    /// All instruments as OpenMetrics text, with the figures of state and process as they are now. May take long: accounts
+    /// of queues may have to be worked out.
     ///
     /// # Errors
     /// An instrument cannot be written.
@@ -265,7 +267,9 @@ impl Metrics {
         self.levels.read(state, work);
         self.process.read(self.started.elapsed());
         let mut text = String::new();
-        encode(&mut text, &self.registry)?;
+        encode_registry(&mut text, &self.registry)?;
+        queues::write(&mut text, &state.world())?;
+        encode_eof(&mut text)?;
         Ok(text)
     }
 }

@@ -3,6 +3,7 @@
 mod measure;
 mod metrics;
 mod process;
+mod queues;
 mod traces;
 
 use std::io::IsTerminal as _;

@@ -16,7 +16,7 @@ pub struct Gauge {
     pub queue: Arc<str>,
     /// Label `resource`; empty: the metric has no such label.
     pub resource: Arc<str>,
-    /// Milli-cores, bytes, thousandths of cards, or a share.
+    /// Milli-cores, bytes, thousandths of cards, whole cards, or a share: the name says which.
     pub value: f64,
 }
 
@@ -48,6 +48,12 @@ const REAL_CAPACITY: Names = [
     "volcano_queue_real_capacity_memory_bytes",
     "volcano_queue_real_capacity_scalar_resources",
 ];
+const CARDS: [&str; 4] = [
+    "volcano_queue_card_deserved",
+    "volcano_queue_card_allocated",
+    "volcano_queue_card_request",
+    "volcano_queue_card_capacity",
+];
 const SHARE: &str = "volcano_queue_share";
 
 /// All gauges, by queue.
@@ -70,6 +76,37 @@ pub fn gauges(state: &CapacityState, view: &View) -> Vec<Gauge> {
                 });
             }
             None => without_jobs(&mut gauges, state, &queue.record),
+        }
+    }
+    gauges
+}
+
+/// Whole cards of every queue, under the names of the plugin's design: deserved, held, asked for (held or pending), and
+/// the quota.
+pub fn card_gauges(state: &CapacityState, view: &View) -> Vec<Gauge> {
+    let mut gauges = Vec::new();
+    for (name, queue) in view.queues().iter() {
+        let (own, limits);
+        let (none, request) = (Counts::default(), Arc::default());
+        let (allocated, request) = match state.account(name) {
+            Some(account) => {
+                limits = &*account.limits;
+                (&account.allocated, &account.request)
+            }
+            None => {
+                own = state.limits(&queue.record);
+                limits = &own;
+                (&none, &request)
+            }
+        };
+        let amounts = [&limits.deserved, allocated, request, &limits.capability];
+        for (metric, amounts) in CARDS.into_iter().zip(amounts) {
+            gauges.extend(amounts.cards().map(|(card, milli)| Gauge {
+                name: metric,
+                queue: Arc::clone(name),
+                resource: Arc::clone(card),
+                value: milli as f64 / 1000.0,
+            }));
         }
     }
     gauges
