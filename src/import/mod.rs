@@ -1,7 +1,7 @@
 //! Turns files that people have into records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
-//! Read are Node and Pod (`v1`) and Volcano's Queue and PodGroup (`scheduling.volcano.sh`), alone, in lists of any
-//! kind, or in several documents. What is seen and not used is said in [`Import::notes`], never passed over.
+//! Read are Node and Pod (`v1`), and Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job (`batch.volcano.sh`),
+//! alone, in lists of any kind, or in several documents. What is seen and not used is said in [`Import::notes`], never passed over.
 
 mod fields;
 mod kubernetes;
@@ -9,6 +9,7 @@ mod openb;
 mod pod;
 #[cfg(test)]
 mod tests;
+mod vcjob;
 mod yaml;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,9 @@ use crate::server::pb;
 
 /// The API group of Volcano's queues and pod groups.
 const VOLCANO: &str = "scheduling.volcano.sh";
+
+/// The API group of Volcano's jobs.
+const VOLCANO_BATCH: &str = "batch.volcano.sh";
 
 /// Why a file cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -234,6 +238,7 @@ impl Import {
             ("", "Pod") => self.pod(object),
             (VOLCANO, "Queue") => kubernetes::queue(object).map(|queue| self.put_queue(queue)),
             (VOLCANO, "PodGroup") => self.job(object),
+            (VOLCANO_BATCH, "Job") => self.volcano_job(object),
             _ => {
                 self.note(&format!("{kind} ({version}): this kind is not read"));
                 Ok(())
@@ -256,6 +261,17 @@ impl Import {
             self.note("nodes with taints: taints and tolerations are not read");
         }
         self.put_node(node);
+        Ok(())
+    }
+
+    /// A Job stands for the pod group and the pods that its controller makes of it.
+    fn volcano_job(&mut self, object: &Value) -> Result<(), FieldError> {
+        let (group, pods) = vcjob::split(object)?;
+        self.job(&group)?;
+        for pod in &pods {
+            self.pod(pod)?;
+        }
+        self.note("Jobs of Volcano: read as the pod groups and pods that its controller makes of them");
         Ok(())
     }
 

@@ -1,10 +1,12 @@
 //! `pumice demo`: a server of its own, small clusters, real calls, and answers that are checked.
 
+mod cards;
 mod fairness;
 mod openb;
 mod reload;
 mod scenes;
 mod stage;
+mod trace;
 
 use std::path::PathBuf;
 
@@ -19,7 +21,8 @@ use stage::Stage;
 /// Arguments of `pumice demo`.
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
-    /// Folder with the openb trace (`openb_node_list_all_node.csv`, `openb_pod_list_default.csv`): place all its tasks, too
+    /// Folder with the openb trace (`openb_node_list_all_node.csv`, `openb_pod_list_default.csv` and, for tasks that name
+    /// cards, `openb_pod_list_gpuspec33.csv`): place all its tasks, too
     #[arg(long, value_name = "DIR", env = "PUMICE_OPENB")]
     openb: Option<PathBuf>,
 }
@@ -52,8 +55,13 @@ async fn play(connection: Connection, args: DemoArgs) -> Result<(), Failure> {
     scenes::proportional(&mut stage).await?;
     reload::run(&mut stage).await?;
     fairness::figures(&mut stage).await?;
+    cards::examples(&mut stage).await?;
+    trace::small(&mut stage).await?;
     match args.openb {
-        Some(folder) => openb::run(&mut stage, &folder).await?,
+        Some(folder) => {
+            openb::run(&mut stage, &folder).await?;
+            trace::openb(&mut stage, &folder).await?;
+        }
         None => output::line("\nWith PUMICE_OPENB=DIR the demo also places the 8,152 tasks of a real GPU cluster.")?,
     }
     stage.end()

@@ -38,7 +38,7 @@ impl Placed {
 
 /// Runs it.
 pub(super) async fn run(stage: &mut Stage, folder: &Path) -> Result<(), Failure> {
-    output::line("\n6. openb, a real GPU cluster: tasks in order of creation, none leaving, each to its best node")?;
+    output::line("\n8. openb, a real GPU cluster: tasks in order of creation, none leaving, each to its best node")?;
     let mut import = Import::new(Counting::Auto);
     for file in [NODES, TASKS] {
         import.read(file, &state_load::text(&folder.join(file))?)?;

@@ -1,0 +1,207 @@
+//! Card quotas: jobs from manifests as users write them, admitted and placed task by task in one session.
+
+use std::collections::BTreeMap;
+
+use super::stage::{Stage, allocate, step, world};
+use crate::cli::Failure;
+use crate::cli::output::{self, Table};
+use crate::import::{Counting, Import};
+use crate::server::pb;
+
+const POLICY: &str = include_str!("../../../examples/cards/policy.yaml");
+const CLUSTER: &str = include_str!("../../../examples/cards/cluster.yaml");
+const JOBS: &str = include_str!("../../../examples/cards/jobs.yaml");
+const NAME: &str = "cards";
+const PLUGIN: &str = "capacity-card";
+
+const A100: &str = "NVIDIA-A100-80GB";
+const H100: &str = "NVIDIA-H100-80GB";
+const MPS: &str = "NVIDIA-A100-80GB/mps-80g*1/8";
+
+/// A session, and how far it came.
+pub(super) struct Cycle {
+    session: String,
+    after: u64,
+    changes: Vec<pb::Change>,
+}
+
+impl Cycle {
+    pub(super) async fn open(stage: &mut Stage, policy: &str) -> Result<Self, Failure> {
+        let open = pb::OpenSessionRequest {
+            ground: Some(world(policy)),
+            ..pb::OpenSessionRequest::default()
+        };
+        let opened = stage.connection.decisions.open_session(open).await?.into_inner();
+        Ok(Self {
+            session: opened.session,
+            after: 0,
+            changes: Vec::new(),
+        })
+    }
+
+    /// The ground of the next question, with the changes since the last one.
+    fn ground(&mut self) -> pb::Ground {
+        let changes = std::mem::take(&mut self.changes);
+        let sent = u64::try_from(changes.len()).unwrap_or_default();
+        let ground = step(&self.session, self.after, changes);
+        self.after = self.after.saturating_add(sent);
+        ground
+    }
+
+    /// Asks whether a job may be enqueued, and enqueues it if so. Why not; empty: permitted.
+    pub(super) async fn admit(&mut self, stage: &mut Stage, job: &str) -> Result<Vec<String>, Failure> {
+        let named = pb::Job {
+            name: job.to_owned(),
+            ..pb::Job::default()
+        };
+        let request = pb::AdmitRequest {
+            ground: Some(self.ground()),
+            mode: pb::AdmitMode::Tentative.into(),
+            items: vec![pb::AdmitSubject {
+                subject: Some(pb::admit_subject::Subject::Job(named)),
+                ..pb::AdmitSubject::default()
+            }],
+            ..pb::AdmitRequest::default()
+        };
+        let answer = stage.connection.decisions.admit(request).await?.into_inner().answer;
+        // The question itself changed the session.
+        self.after = self.after.saturating_add(1);
+        let item = answer.unwrap_or_default().items.into_iter().next().unwrap_or_default();
+        if let Some(problem) = &item.problem {
+            return Ok(vec![output::problem(problem)]);
+        }
+        if item.permitted {
+            self.changes.push(pb::Change {
+                change: Some(pb::change::Change::JobEnqueued(job.to_owned())),
+            });
+        }
+        Ok(item.reasons.into_iter().map(|reason| reason.message).collect())
+    }
+
+    /// Puts a task on its best node, if any fits.
+    pub(super) async fn place(&mut self, stage: &mut Stage, task: &str) -> Result<Option<String>, Failure> {
+        let request = pb::ScoreRequest {
+            ground: Some(self.ground()),
+            tasks: vec![pb::Task {
+                name: task.to_owned(),
+                ..pb::Task::default()
+            }],
+            with_filter: true,
+            limit: Some(1),
+            filter_detail: pb::FilterDetail::Counts.into(),
+            ..pb::ScoreRequest::default()
+        };
+        let answer = stage.connection.decisions.score(request).await?.into_inner().answer;
+        let item = answer.unwrap_or_default().items.into_iter().next().unwrap_or_default();
+        if let Some(problem) = &item.problem {
+            return Err(Failure::said(format!("error: {task}: {}", output::problem(problem))));
+        }
+        let node = item.nodes.unwrap_or_default().names.into_iter().next();
+        self.changes.extend(node.iter().map(|node| allocate(task, node)));
+        Ok(node)
+    }
+
+    /// What each queue holds of each card, and may hold: `(queue, card) → (held, quota)`.
+    pub(super) async fn cards(&mut self, stage: &mut Stage) -> Result<Held, Failure> {
+        let request = pb::ListQueuesRequest {
+            ground: Some(self.ground()),
+            ..pb::ListQueuesRequest::default()
+        };
+        let reply = stage.connection.state.list_queues(request).await?.into_inner();
+        let mut held = Held::new();
+        for status in reply.queues {
+            let queue = status.queue.unwrap_or_default().name;
+            for account in status.accounts.iter().filter(|account| account.plugin == PLUGIN) {
+                let cards = account.capability.iter().filter(|amount| !is_plain(&amount.resource));
+                for quota in cards {
+                    let own = account.allocated.iter().find(|own| own.resource == quota.resource);
+                    let held_now = own.map_or(0.0, |own| own.value / 1000.0);
+                    held.insert(
+                        (queue.clone(), quota.resource.clone()),
+                        (held_now, quota.value / 1000.0),
+                    );
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    pub(super) async fn close(self, stage: &mut Stage) -> Result<(), Failure> {
+        let close = pb::CloseSessionRequest { session: self.session };
+        stage.connection.decisions.close_session(close).await?;
+        Ok(())
+    }
+}
+
+/// By queue and card: held, and the quota.
+pub(super) type Held = BTreeMap<(String, String), (f64, f64)>;
+
+fn is_plain(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory")
+}
+
+/// Shows what is held.
+pub(super) fn show(held: &Held) -> Result<(), Failure> {
+    let mut table = Table::new(["QUEUE", "CARD", "HELD", "QUOTA"]);
+    for ((queue, card), (own, quota)) in held {
+        table.row([
+            queue.clone(),
+            card.clone(),
+            output::number(*own),
+            output::number(*quota),
+        ]);
+    }
+    output::table(&table)
+}
+
+/// The three examples of the plugin's design document, and a job that asks for too much.
+pub(super) async fn examples(stage: &mut Stage) -> Result<(), Failure> {
+    output::line("\n6. Card quotas: Jobs, PodGroups and Queues as written in examples/cards")?;
+    let mut import = Import::new(Counting::Auto);
+    import.read("cluster.yaml", CLUSTER)?;
+    import.read("jobs.yaml", JOBS)?;
+    let cluster = import.into_cluster();
+    let mut tasks: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for task in &cluster.tasks {
+        tasks.entry(task.job.clone()).or_default().push(task.name.clone());
+    }
+    stage.load(cluster).await?;
+    stage.push(NAME, POLICY).await?;
+    let mut cycle = Cycle::open(stage, NAME).await?;
+    let mut table = Table::new(["JOB", "ADMITTED", "TASKS BY NODE"]);
+    let mut refused = Vec::new();
+    for job in ["training", "flexible-training", "inference", "too-large"] {
+        let name = format!("default/{job}");
+        let reasons = cycle.admit(stage, &name).await?;
+        let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
+        if reasons.is_empty() {
+            for task in tasks.get(&name).into_iter().flatten() {
+                let node = cycle.place(stage, task).await?.unwrap_or_else(|| "nowhere".to_owned());
+                *nodes.entry(node).or_default() += 1;
+            }
+        }
+        let nodes: Vec<String> = nodes.iter().map(|(node, count)| format!("{node}: {count}")).collect();
+        let admitted = if reasons.is_empty() { "yes" } else { "no" };
+        table.row([job.to_owned(), admitted.to_owned(), nodes.join(", ")]);
+        refused.extend(reasons.into_iter().map(|reason| (job, reason)));
+    }
+    output::table(&table)?;
+    for (job, reason) in &refused {
+        output::line(&format!("  {job}: {reason}"))?;
+    }
+    let held = cycle.cards(stage).await?;
+    show(&held)?;
+    let of = |queue: &str, card: &str| held.get(&(queue.to_owned(), card.to_owned())).map(|(held, _)| *held);
+    let is = |found: Option<f64>, cards: f64| found.is_some_and(|found| (found - cards).abs() < 0.5);
+    stage.check("example 1 and 2: A100 until the quota of 5 is held, then H100", {
+        is(of("team-a", A100), 5.0) && is(of("team-a", H100), 3.0)
+    })?;
+    stage.check("example 3: sixteen pods share four cards", is(of("team-b", MPS), 16.0))?;
+    stage.check("six A100 are refused, with the figures", {
+        refused.len() == 1
+            && refused
+                .iter()
+                .all(|(job, reason)| *job == "too-large" && reason.contains(A100))
+    })?;
+    cycle.close(stage).await
+}

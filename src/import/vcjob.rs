@@ -1,0 +1,69 @@
+//! A Volcano Job as its controller would split it: a pod group and pods.
+
+use serde_json::{Map, Value, json};
+
+use super::fields::{FieldError, get, integer, list, required_text, text};
+
+/// Most pods that a Job is split into.
+const PODS: i64 = 100_000;
+/// Names the pod group of a pod.
+const GROUP: &str = "scheduling.k8s.io/group-name";
+
+/// The pod group, and the pods of all replicas. `minAvailable` that is not said is all of them; a task without a name is
+/// `default` and its place, from 0.
+pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
+    let name = required_text(job, "metadata.name")?;
+    let namespace = text(job, "metadata.namespace")?;
+    let scheduler = text(job, "spec.schedulerName")?;
+    let mut pods = Vec::new();
+    for (place, task) in list(job, "spec.tasks")?.iter().enumerate() {
+        let field = |name: &str| format!("spec.tasks[{place}].{name}");
+        let replicas: i64 = integer(task, "replicas")?.unwrap_or(1).into();
+        let room = PODS - i64::try_from(pods.len()).unwrap_or(PODS);
+        if !(0..=room).contains(&replicas) {
+            let message = format!("{replicas} are none, or more than {PODS} in the Job");
+            return Err(FieldError::new(field("replicas"), message));
+        }
+        let own = match text(task, "name")? {
+            own if own.is_empty() => format!("default{place}"),
+            own => own,
+        };
+        let Some(template) = get(task, "template").filter(|template| template.is_object()) else {
+            return Err(FieldError::new(field("template"), "is missing"));
+        };
+        for number in 0..replicas {
+            pods.push(pod(
+                template,
+                &name,
+                &namespace,
+                &format!("{name}-{own}-{number}"),
+                &scheduler,
+            ));
+        }
+    }
+    let all = i32::try_from(pods.len()).unwrap_or(i32::MAX);
+    let group = json!({
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": get(job, "metadata.annotations"),
+            "creationTimestamp": get(job, "metadata.creationTimestamp"),
+        },
+        "spec": {
+            "queue": text(job, "spec.queue")?,
+            "minMember": integer(job, "spec.minAvailable")?.unwrap_or(all),
+        },
+    });
+    Ok((group, pods))
+}
+
+fn pod(template: &Value, job: &str, namespace: &str, name: &str, scheduler: &str) -> Value {
+    let annotations = get(template, "metadata.annotations").and_then(Value::as_object);
+    let mut annotations: Map<String, Value> = annotations.cloned().unwrap_or_default();
+    annotations.insert(GROUP.to_owned(), json!(job));
+    let mut spec = get(template, "spec").cloned().unwrap_or_default();
+    if let (Some(spec), false) = (spec.as_object_mut(), scheduler.is_empty()) {
+        spec.entry("schedulerName").or_insert_with(|| json!(scheduler));
+    }
+    json!({"metadata": {"name": name, "namespace": namespace, "annotations": annotations}, "spec": spec})
+}
