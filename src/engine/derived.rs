@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::model::{Problem, TaskRecord, View};
+use super::model::{Changes, Problem, TaskRecord, View};
 
 /// What a change did to a task.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,13 @@ pub trait Derived: Any + Debug + Send + Sync {
     /// # Errors
     /// It cannot be counted: the changes that it belongs to are refused, and this value is thrown away.
     fn follow(&mut self, view: &View, movement: &Movement<'_>) -> Result<Vec<Arc<str>>, Problem>;
+
+    /// The same beside a newer View, for what changed since the one that it was worked out from; `None`: it is worked out
+    /// anew. Both ways must give the same, to the last bit.
+    fn carry(&self, changes: &Changes<'_>) -> Option<Arc<dyn Derived>> {
+        let _ = changes;
+        None
+    }
 
     /// A copy that changes can move on its own.
     fn copy(&self) -> Arc<dyn Derived>;
@@ -84,6 +91,12 @@ impl DerivedSet {
     /// Forgets what other plugins keep.
     pub(super) fn keep_only(&mut self, keep: impl Fn(&str) -> bool) {
         self.entries.retain(|(name, _)| keep(name));
+    }
+
+    /// A plugin's derived state beside a newer View, if it keeps some and can carry it there.
+    pub fn carry(&self, plugin: &str, changes: &Changes<'_>) -> Option<Arc<dyn Derived>> {
+        let (_, derived) = self.entries.iter().find(|(name, _)| **name == *plugin)?;
+        derived.carry(changes)
     }
 
     /// True if a plugin keeps some.

@@ -30,8 +30,8 @@ pub trait Plugin: Debug + Send + Sync {
     ///
     /// # Errors
     /// The class carries something that the plugin cannot read, such as a malformed annotation.
-    fn scorer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Scorer + 'a> {
-        let _ = (class, view);
+    fn scorer<'a>(&'a self, class: &'a TaskClass, facts: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
+        let _ = (class, facts);
         Ok(None)
     }
 
@@ -39,8 +39,8 @@ pub trait Plugin: Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`Self::scorer`].
-    fn filterer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Filterer + 'a> {
-        let _ = (class, view);
+    fn filterer<'a>(&'a self, class: &'a TaskClass, facts: Facts<'a>) -> Prepared<dyn Filterer + 'a> {
+        let _ = (class, facts);
         Ok(None)
     }
 
@@ -119,6 +119,15 @@ pub trait Plugin: Debug + Send + Sync {
     }
 }
 
+/// What filters and scores are prepared from, besides the class.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The state.
+    pub view: &'a View,
+    /// What plugins keep beside it; empty unless one of those asked declares [`Hooks::accounts`].
+    pub derived: &'a DerivedSet,
+}
+
 /// What one plugin says to a job or a task that asks to be admitted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Opinion {
@@ -177,6 +186,9 @@ pub struct Hooks {
     pub victims: bool,
     /// Takes part in Admit.
     pub admit: bool,
+    /// Its filter or its score depends on the task's queue and limits, and on what plugins keep beside the state. Who
+    /// declares it makes classes of tasks smaller, and questions wait for what is kept.
+    pub accounts: bool,
 }
 
 /// A plugin's score for one task class.

@@ -1,7 +1,7 @@
 //! The World: state and policies, published together; what one decision reads.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::derived::DerivedSet;
 use super::model::View;
@@ -82,30 +82,71 @@ pub struct World {
 }
 
 impl World {
-    /// What the plugins of a policy derive from the state: worked out by the first that asks, which may take long.
+    /// What the plugins of a policy derive from the state: worked out by the first that asks, from what was known of an
+    /// older World if that is possible. May take long.
     pub fn derived(&self, policy: &PolicyInForce) -> DerivedSet {
         let cell = {
-            let mut cells = self.derived.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cells = self.derived.lock();
             Arc::clone(cells.entry(Arc::clone(&policy.name)).or_default())
         };
-        cell.get_or_init(|| policy.policy.derive(&self.view)).clone()
+        let derive = || {
+            let before = self.derived.before.get(&policy.name);
+            let before = before.filter(|before| Arc::ptr_eq(&before.policy, &policy.policy));
+            let before = before.map(|before| (&before.view, &before.derived));
+            policy.policy.derive_after(&self.view, before)
+        };
+        cell.get_or_init(derive).clone()
     }
 }
 
+/// What was derived from an older World.
+#[derive(Clone, Debug)]
+struct Known {
+    policy: Arc<Policy>,
+    view: View,
+    derived: DerivedSet,
+}
+
+/// By the name of the policy; a cell without a value is being worked out.
+type Cells = BTreeMap<Arc<str>, Arc<OnceLock<DerivedSet>>>;
+
 /// Derived state by the name of the policy.
 #[derive(Debug, Default)]
-pub struct Derivations(Mutex<BTreeMap<Arc<str>, Arc<OnceLock<DerivedSet>>>>);
+pub struct Derivations {
+    cells: Mutex<Cells>,
+    /// What was known last of older Worlds. It holds their Views until something is derived from a newer one.
+    before: BTreeMap<Arc<str>, Arc<Known>>,
+}
 
 impl Derivations {
+    fn lock(&self) -> MutexGuard<'_, Cells> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets what is known of the World before help to work things out.
+    pub fn build_on(&mut self, older: &World) {
+        self.before.clone_from(&older.derived.before);
+        for (name, cell) in &*older.derived.lock() {
+            if let (Some(derived), Some(policy)) = (cell.get(), older.policies.get(name)) {
+                let known = Known {
+                    policy: Arc::clone(&policy.policy),
+                    view: older.view.clone(),
+                    derived: derived.clone(),
+                };
+                self.before.insert(Arc::clone(name), Arc::new(known));
+            }
+        }
+    }
+
     /// True if it has been worked out under a policy.
     pub fn is_ready(&self, policy: &str) -> bool {
-        let cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cells = self.lock();
         cells.get(policy).is_some_and(|cell| cell.get().is_some())
     }
 
     /// What has been worked out, by policy.
     pub fn ready(&self) -> BTreeMap<Arc<str>, DerivedSet> {
-        let cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cells = self.lock();
         let ready = cells
             .iter()
             .filter_map(|(name, cell)| Some((Arc::clone(name), cell.get()?.clone())));
@@ -114,8 +155,8 @@ impl Derivations {
 
     /// Takes in what is known to be derived under a policy, so that nobody works it out again.
     pub fn seed(&self, policy: &Arc<str>, derived: DerivedSet) {
-        let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        cells.insert(Arc::clone(policy), Arc::new(OnceLock::from(derived)));
+        self.lock()
+            .insert(Arc::clone(policy), Arc::new(OnceLock::from(derived)));
     }
 }
 

@@ -124,7 +124,7 @@ impl Decisions {
         answer: impl FnOnce(&Edge, &Standing, &Stop) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let width = width.unwrap_or(standing.view().slots() as usize);
-        let small = tasks <= TASKS_INLINE && tasks.saturating_mul(width) <= PAIRS_INLINE;
+        let small = tasks <= TASKS_INLINE && tasks.saturating_mul(width) <= PAIRS_INLINE && standing.is_derived();
         let edge = Arc::clone(&self.0);
         let applied = standing.applied_through();
         let answer = move |stop: &Stop| answer(&edge, &standing, stop).map_err(|failure| standing.fail(&edge, failure));
@@ -289,7 +289,10 @@ fn filter(
     let call = question::filter(request, standing.nodes(), standing.table(), &edge.declared)?;
     let question = &call.question;
     let start = Instant::now();
-    let items = decide::filter_until(standing.view(), &standing.policy.policy, question, &|| stop.is_set())?;
+    let derived = standing.derived_for(&question.plugins);
+    let items = decide::filter_until(standing.facts(&derived), &standing.policy.policy, question, &|| {
+        stop.is_set()
+    })?;
     let items = items.ok_or_else(given_up)?;
     measure(edge, standing, "Filter", question, start);
     let answer = answer::filter(&items, standing.view(), call.encoding, question.detail);
@@ -342,7 +345,10 @@ fn score(
     let call = question::score(request, standing.nodes(), standing.table(), &edge.declared)?;
     let question = &call.question;
     let start = Instant::now();
-    let items = decide::score_until(standing.view(), &standing.policy.policy, question, &|| stop.is_set())?;
+    let derived = standing.derived_for(&question.question.plugins);
+    let items = decide::score_until(standing.facts(&derived), &standing.policy.policy, question, &|| {
+        stop.is_set()
+    })?;
     let items = items.ok_or_else(given_up)?;
     measure(edge, standing, "Score", &question.question, start);
     let shape = ScoreShape {

@@ -10,6 +10,7 @@ use tonic::metadata::MetadataMap;
 use crate::engine::cycle::{Cycle, Outcome};
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::{Problem, View};
+use crate::engine::plugin::Facts;
 use crate::engine::policy::{self, CompileOptions};
 use crate::engine::{PolicyInForce, Revision, World};
 use crate::state::{StateError, Stepped};
@@ -68,6 +69,32 @@ impl Standing {
             Held::World(world) => world.derived(&self.policy),
             Held::Session(step) => step.cycle.derived().clone(),
             Held::Inline(view) => self.policy.policy.derive(view),
+        }
+    }
+
+    /// The same for a question of Filter or Score that asks these plugins; empty if none of them reads it.
+    pub(super) fn derived_for(&self, plugins: &[Arc<str>]) -> DerivedSet {
+        if self.policy.policy.reads_accounts(plugins) {
+            self.derived()
+        } else {
+            DerivedSet::default()
+        }
+    }
+
+    /// True if nothing has to be worked out for Filter and Score by the policy's tiers.
+    pub(super) fn is_derived(&self) -> bool {
+        match &self.held {
+            Held::Session(_) => true,
+            Held::World(world) => !self.policy.policy.reads_accounts(&[]) || world.derived.is_ready(&self.policy.name),
+            Held::Inline(_) => !self.policy.policy.reads_accounts(&[]),
+        }
+    }
+
+    /// What filters and scores read.
+    pub(super) fn facts<'a>(&'a self, derived: &'a DerivedSet) -> Facts<'a> {
+        Facts {
+            view: self.view(),
+            derived,
         }
     }
 

@@ -72,8 +72,9 @@ impl Worlds {
     }
 
     /// Makes a World the newest. To be called by the writer only.
-    pub(super) fn publish(&self, world: World) {
+    pub(super) fn publish(&self, mut world: World) {
         let number = world.revision.number;
+        world.derived.build_on(&self.newest.load());
         let old = self.newest.swap(Arc::new(world));
         self.published.send_replace(number);
         // A closed channel gives the World back, and it is dropped here.

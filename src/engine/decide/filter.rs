@@ -1,12 +1,16 @@
 //! Filter: where may a task run?
 
+use std::sync::Arc;
+
 use super::candidates::Candidates;
 use super::classes;
 use super::question::{FilterVerdict, Items, Question};
 use super::reduce;
 use super::rejections::Tally;
 use super::stages::Asked;
+use crate::engine::derived::DerivedSet;
 use crate::engine::model::{Mask, Problem, TaskClass, View};
+use crate::engine::plugin::Facts;
 use crate::engine::policy::Policy;
 
 /// Judges the tasks of a question, each class once.
@@ -19,36 +23,52 @@ use crate::engine::policy::Policy;
 /// # Errors
 /// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
 pub fn filter(view: &View, policy: &Policy, question: &Question) -> Result<Items<FilterVerdict>, Problem> {
-    Ok(filter_until(view, policy, question, &|| false)?.unwrap_or_default())
+    let derived = derived_for(view, policy, &question.plugins);
+    let facts = Facts {
+        view,
+        derived: &derived,
+    };
+    Ok(filter_until(facts, policy, question, &|| false)?.unwrap_or_default())
 }
 
-/// As [`filter()`]; `None` as soon as `stop` says so, which is asked before each class.
+/// What plugins keep beside a state, if a question of Filter or Score needs it. Who asks often keeps it instead.
+pub(super) fn derived_for(view: &View, policy: &Policy, plugins: &[Arc<str>]) -> DerivedSet {
+    if policy.reads_accounts(plugins) {
+        policy.derive(view)
+    } else {
+        DerivedSet::default()
+    }
+}
+
+/// As [`filter()`], with what plugins keep beside the state; `None` as soon as `stop` says so, which is asked before each
+/// class.
 ///
 /// # Errors
 /// As [`filter()`].
 pub fn filter_until(
-    view: &View,
+    facts: Facts<'_>,
     policy: &Policy,
     question: &Question,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Items<FilterVerdict>>, Problem> {
     let asked = Asked::of(policy, question)?;
-    let candidates = Candidates::of(view, question.candidates.as_deref());
-    Ok(classes::answer(question, stop, |class| {
-        let (verdict, _) = judge(view, &asked, question, &candidates, class)?;
+    let candidates = Candidates::of(facts.view, question.candidates.as_deref());
+    let accounts = policy.reads_accounts(&question.plugins).then_some(facts.view);
+    Ok(classes::answer(question, accounts, stop, |class| {
+        let (verdict, _) = judge(facts, &asked, question, &candidates, class)?;
         Ok((verdict, Vec::new()))
     }))
 }
 
 /// The verdict on one class, and the nodes that passed, part by part of the candidates.
 pub(super) fn judge(
-    view: &View,
+    facts: Facts<'_>,
     asked: &Asked<'_>,
     question: &Question,
     candidates: &Candidates<'_>,
     class: &TaskClass,
 ) -> Result<(FilterVerdict, Vec<Mask>), Problem> {
-    let mut tally = Tally::new(asked.filterers(view, question, class)?);
+    let mut tally = Tally::new(asked.filterers(facts, question, class)?);
     let mut passed = Vec::with_capacity(candidates.parts.len());
     let mut fit = Vec::with_capacity(candidates.len());
     for part in &candidates.parts {
@@ -63,6 +83,6 @@ pub(super) fn judge(
         part.push_slots(&left, &mut fit);
         passed.push(left);
     }
-    let rejections = tally.rejections(view, &candidates.absent, question);
+    let rejections = tally.rejections(facts.view, &candidates.absent, question);
     Ok((FilterVerdict { fit, rejections }, passed))
 }

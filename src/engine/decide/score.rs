@@ -7,12 +7,12 @@ use multiversion::multiversion;
 
 use super::candidates::{Candidates, Part};
 use super::classes;
-use super::filter::judge;
+use super::filter::{derived_for, judge};
 use super::question::{Items, ScorePart, ScoreQuestion, ScoreSheet};
 use super::stages::{Asked, Score};
 use super::top::{Ranked, Top};
 use crate::engine::model::{CHUNK, Mask, Problem, ProblemKind, Slot, TaskClass, View};
-use crate::engine::plugin::{MAX_PARTS, Scores};
+use crate::engine::plugin::{Facts, MAX_PARTS, Scores};
 use crate::engine::policy::Policy;
 
 /// Scores nodes for the tasks of a question, each class once.
@@ -23,30 +23,37 @@ use crate::engine::policy::Policy;
 /// # Errors
 /// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
 pub fn score(view: &View, policy: &Policy, question: &ScoreQuestion) -> Result<Items<ScoreSheet>, Problem> {
-    Ok(score_until(view, policy, question, &|| false)?.unwrap_or_default())
+    let derived = derived_for(view, policy, &question.question.plugins);
+    let facts = Facts {
+        view,
+        derived: &derived,
+    };
+    Ok(score_until(facts, policy, question, &|| false)?.unwrap_or_default())
 }
 
-/// As [`score()`]; `None` as soon as `stop` says so, which is asked before each class.
+/// As [`score()`], with what plugins keep beside the state; `None` as soon as `stop` says so, which is asked before each
+/// class.
 ///
 /// # Errors
 /// As [`score()`].
 pub fn score_until(
-    view: &View,
+    facts: Facts<'_>,
     policy: &Policy,
     question: &ScoreQuestion,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Items<ScoreSheet>>, Problem> {
     let asked = Asked::of(policy, &question.question)?;
-    let candidates = Candidates::of(view, question.question.candidates.as_deref());
-    Ok(classes::answer(&question.question, stop, |class| {
-        let scorers = Scorers::new(&asked, view, class, question)?;
+    let candidates = Candidates::of(facts.view, question.question.candidates.as_deref());
+    let accounts = policy.reads_accounts(&question.question.plugins).then_some(facts.view);
+    Ok(classes::answer(&question.question, accounts, stop, |class| {
+        let scorers = Scorers::new(&asked, facts, class, question)?;
         let warnings = scorers.warnings();
-        Ok((sheet(view, &asked, question, &candidates, class, &scorers)?, warnings))
+        Ok((sheet(facts, &asked, question, &candidates, class, &scorers)?, warnings))
     }))
 }
 
 fn sheet(
-    view: &View,
+    facts: Facts<'_>,
     asked: &Asked<'_>,
     question: &ScoreQuestion,
     candidates: &Candidates<'_>,
@@ -56,15 +63,15 @@ fn sheet(
     let mut narrowed = None;
     let mut verdict = None;
     if question.with_filter {
-        let (filter, passed) = judge(view, asked, &question.question, candidates, class)?;
+        let (filter, passed) = judge(facts, asked, &question.question, candidates, class)?;
         let parts = candidates.parts.iter().zip(passed);
         narrowed = Some(parts.map(|(part, among)| Part { among, ..*part }).collect::<Vec<_>>());
         verdict = Some(filter);
     }
     let parts = narrowed.as_deref().unwrap_or(&candidates.parts);
-    scorers.check(view, parts)?;
+    scorers.check(facts.view, parts)?;
     let mut sheet = if let Some(limit) = question.limit {
-        best(view, parts, limit, scorers)
+        best(facts.view, parts, limit, scorers)
     } else {
         let sheet = scorers.all(parts);
         match candidates.callers_order(&sheet.nodes) {
@@ -177,11 +184,11 @@ pub(super) struct Scorers<'a> {
 impl<'a> Scorers<'a> {
     fn new<'p: 'a>(
         asked: &Asked<'p>,
-        view: &'a View,
+        facts: Facts<'a>,
         class: &'a TaskClass,
         question: &ScoreQuestion,
     ) -> Result<Self, Problem> {
-        let scores = asked.scorers(view, class)?;
+        let scores = asked.scorers(facts, class)?;
         let mut shown = Vec::new();
         for (number, score) in scores.iter().enumerate() {
             let parts = score.scorer.as_ref().map_or(&[] as &[_], |scorer| scorer.parts());
@@ -197,9 +204,9 @@ impl<'a> Scorers<'a> {
     }
 
     /// Those of the policy's tiers, for totals alone.
-    pub(super) fn plain<'p: 'a>(asked: &Asked<'p>, view: &'a View, class: &'a TaskClass) -> Result<Self, Problem> {
+    pub(super) fn plain<'p: 'a>(asked: &Asked<'p>, facts: Facts<'a>, class: &'a TaskClass) -> Result<Self, Problem> {
         Ok(Self {
-            scores: asked.scorers(view, class)?,
+            scores: asked.scorers(facts, class)?,
             shown: Vec::new(),
         })
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::question::Question;
 use super::room::{NodeState, Room};
-use crate::engine::model::{Problem, ProblemKind, TaskClass, View};
-use crate::engine::plugin::{Filterer, Plugin, Scorer};
+use crate::engine::model::{Problem, ProblemKind, TaskClass};
+use crate::engine::plugin::{Facts, Filterer, Plugin, Scorer};
 use crate::engine::policy::{Policy, Registered};
 
 /// Whom a question asks.
@@ -47,7 +47,7 @@ impl<'p> Asked<'p> {
     /// A plugin cannot read something in the class.
     pub(super) fn filterers<'a>(
         &self,
-        view: &'a View,
+        facts: Facts<'a>,
         question: &Question,
         class: &'a TaskClass,
     ) -> Result<Vec<Box<dyn Filterer + 'a>>, Problem>
@@ -62,7 +62,7 @@ impl<'p> Asked<'p> {
             filterers.push(Box::new(room));
         }
         let mut add = |plugin: &'p Arc<dyn Plugin>| {
-            filterers.extend(plugin.filterer(class, view)?);
+            filterers.extend(plugin.filterer(class, facts)?);
             Ok(())
         };
         match self {
@@ -79,12 +79,12 @@ impl<'p> Asked<'p> {
     ///
     /// # Errors
     /// As [`Self::filterers`].
-    pub(super) fn scorers<'a>(&self, view: &'a View, class: &'a TaskClass) -> Result<Vec<Score<'a>>, Problem>
+    pub(super) fn scorers<'a>(&self, facts: Facts<'a>, class: &'a TaskClass) -> Result<Vec<Score<'a>>, Problem>
     where
         'p: 'a,
     {
         let score = |name: &'p Arc<str>, plugin: Option<&'p Arc<dyn Plugin>>, weight: i32| {
-            let scorer = plugin.map(|plugin| plugin.scorer(class, view)).transpose()?.flatten();
+            let scorer = plugin.map(|plugin| plugin.scorer(class, facts)).transpose()?.flatten();
             Ok(Score {
                 plugin: name,
                 weight: f64::from(weight),

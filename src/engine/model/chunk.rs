@@ -86,6 +86,7 @@ impl ResourceColumns {
 /// 256 consecutive slots of the node table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
+    number: u32,
     columns: Vec<ResourceColumns>,
     entries: Vec<Option<Arc<NodeEntry>>>,
     live: Mask,
@@ -97,6 +98,7 @@ pub struct Chunk {
 impl Default for Chunk {
     fn default() -> Self {
         Self {
+            number: Self::NOWHERE,
             columns: Vec::new(),
             entries: vec![None; CHUNK],
             live: Mask::NONE,
@@ -107,6 +109,22 @@ impl Default for Chunk {
 }
 
 impl Chunk {
+    /// An empty chunk at its place among the chunks of a View.
+    pub(crate) fn at(number: u32) -> Self {
+        Self {
+            number,
+            ..Self::default()
+        }
+    }
+
+    /// Number of a chunk that stands in no View: its places are no slots.
+    pub const NOWHERE: u32 = u32::MAX;
+
+    /// Its place: the first of its slots is 256 times that; or [`Self::NOWHERE`].
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Slots that hold a node.
     pub fn live(&self) -> &Mask {
         &self.live

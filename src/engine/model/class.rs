@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::amounts::{ResourceId, ResourceTable};
+use super::amounts::{Amounts, ResourceId, ResourceTable};
 use super::records::{TaskRecord, Texts, text};
 use super::resource_name::ResourceKind;
 
@@ -29,6 +29,19 @@ pub struct TaskClass {
     pub requested: Vec<Requested>,
     /// Annotations that plugins declare.
     pub annotations: Texts,
+    /// Only if a plugin that is asked declares that it reads it.
+    pub charge: Option<Charge>,
+}
+
+/// Whom a task is charged to, and what for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Charge {
+    /// Queue of its job; empty: it has none that is there.
+    pub queue: Arc<str>,
+    /// All that it requests.
+    pub requests: Amounts,
+    /// Its limits.
+    pub limits: Option<Box<Amounts>>,
 }
 
 impl TaskClass {
@@ -52,6 +65,21 @@ impl TaskClass {
         Self {
             requested,
             annotations: Arc::clone(&task.annotations),
+            charge: None,
+        }
+    }
+
+    /// The same for plugins that read what a task is charged for.
+    #[must_use]
+    pub fn charged(self, task: &TaskRecord, queue: Arc<str>) -> Self {
+        let charge = Charge {
+            queue,
+            requests: task.requests.clone(),
+            limits: task.limits.clone(),
+        };
+        Self {
+            charge: Some(charge),
+            ..self
         }
     }
 

@@ -1,6 +1,7 @@
 //! The words of scheduling: amounts, records, and the columnar View that decisions read.
 
 mod amounts;
+mod changes;
 mod chunk;
 mod class;
 mod mask;
@@ -19,14 +20,15 @@ mod whole;
 mod tests;
 
 pub use amounts::{Amounts, ResourceId, ResourceTable, TooManyResourcesError, Total, Totals};
+pub use changes::{Changed, ChangedNode, Changes};
 pub use chunk::{CHUNK, Chunk, Column, Vector};
-pub use class::{MIN_AMOUNT, Requested, TaskClass};
+pub use class::{Charge, MIN_AMOUNT, Requested, TaskClass};
 pub use mask::Mask;
 pub use node::{NodeEntry, UpstreamNode, Usage};
 pub use problem::{Problem, ProblemKind};
 pub use records::{JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskRecord, TaskStatus, Texts, text};
 pub use reservation::{NamedAmounts, Reservation};
 pub use surplus::Surplus;
-pub use table::Table;
+pub use table::{Difference, Table};
 pub use view::{Kind, NodeIndex, Slot, Stored, View};
 pub use whole::{Whole, Wholes};

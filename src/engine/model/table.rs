@@ -1,5 +1,6 @@
 //! A persistent map from names to values, sorted by name: a clone costs a few pointers, a change copies one leaf.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// Most entries in a leaf, and most leaves in a branch.
@@ -61,6 +62,18 @@ impl<V: Clone> Table<V> {
         leaf.get(at).map(|(_, value)| value)
     }
 
+    /// The value of a name, to be changed; what clones share of the way to it is copied.
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut V> {
+        // Looked up first: a name that is not there must not copy anything.
+        self.get(name)?;
+        let at = last_not_after(&self.branches, first_of_branch, name);
+        let branch = Arc::make_mut(self.branches.get_mut(at)?);
+        let leaf_at = last_not_after(branch, first_of_leaf, name);
+        let leaf = Arc::make_mut(branch.get_mut(leaf_at)?);
+        let found = leaf.binary_search_by(|(entry, _)| (**entry).cmp(name)).ok()?;
+        leaf.get_mut(found).map(|(_, value)| value)
+    }
+
     /// True if the name has a value.
     pub fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
@@ -113,6 +126,36 @@ impl<V: Clone> Table<V> {
         Some(value)
     }
 
+    /// The entries in which a newer table differs, by name: their values here and there. `same` says which values are
+    /// equal; what both tables share is passed over unread.
+    pub fn differences<'a>(&'a self, newer: &'a Self, same: impl Fn(&V, &V) -> bool) -> Vec<Difference<'a, V>> {
+        let (mut old, mut new) = (Cursor::at_start(self), Cursor::at_start(newer));
+        let mut found = Vec::new();
+        loop {
+            if old.skip_shared(&mut new) {
+                continue;
+            }
+            let order = match (old.entry(), new.entry()) {
+                (None, None) => return found,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((before, _)), Some((after, _))) => before.cmp(after),
+            };
+            let before = old.entry().filter(|_| order.is_le());
+            let after = new.entry().filter(|_| order.is_ge());
+            let equal = before.zip(after).is_some_and(|((_, a), (_, b))| same(a, b));
+            if let (Some((name, _)), false) = (before.or(after), equal) {
+                found.push((name, before.map(|(_, value)| value), after.map(|(_, value)| value)));
+            }
+            if order.is_le() {
+                old.step();
+            }
+            if order.is_ge() {
+                new.step();
+            }
+        }
+    }
+
     /// All entries, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &V)> {
         self.after("")
@@ -131,6 +174,73 @@ impl<V: Clone> Table<V> {
             .flat_map(|leaf| leaf.iter())
             .skip_while(move |(entry, _)| !name.is_empty() && **entry <= *name)
             .map(|(entry, value)| (entry, value))
+    }
+}
+
+/// A name, and its values in two tables.
+pub type Difference<'a, V> = (&'a Arc<str>, Option<&'a V>, Option<&'a V>);
+
+/// A place in a table.
+struct Cursor<'a, V> {
+    branches: &'a [Branch<V>],
+    branch: usize,
+    leaf: usize,
+    at: usize,
+}
+
+impl<'a, V> Cursor<'a, V> {
+    fn at_start(table: &'a Table<V>) -> Self {
+        Self {
+            branches: &table.branches,
+            branch: 0,
+            leaf: 0,
+            at: 0,
+        }
+    }
+
+    fn branch(&self) -> Option<&'a Branch<V>> {
+        self.branches.get(self.branch)
+    }
+
+    fn leaf(&self) -> Option<&'a Leaf<V>> {
+        self.branch()?.get(self.leaf)
+    }
+
+    fn entry(&self) -> Option<&'a Entry<V>> {
+        self.leaf()?.get(self.at)
+    }
+
+    fn step(&mut self) {
+        self.at += 1;
+        if self.leaf().is_some_and(|leaf| self.at >= leaf.len()) {
+            self.step_leaf();
+        }
+    }
+
+    fn step_leaf(&mut self) {
+        (self.leaf, self.at) = (self.leaf + 1, 0);
+        if self.branch().is_some_and(|branch| self.leaf >= branch.len()) {
+            (self.branch, self.leaf) = (self.branch + 1, 0);
+        }
+    }
+
+    /// Passes a branch or leaf over that both tables share, if both stand at its start.
+    fn skip_shared(&mut self, other: &mut Self) -> bool {
+        if self.at != 0 || other.at != 0 {
+            return false;
+        }
+        let shared = |a: Option<&Branch<V>>, b: Option<&Branch<V>>| a.zip(b).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+        if self.leaf == 0 && other.leaf == 0 && shared(self.branch(), other.branch()) {
+            self.branch += 1;
+            other.branch += 1;
+            return true;
+        }
+        let shared = self.leaf().zip(other.leaf()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+        if shared {
+            self.step_leaf();
+            other.step_leaf();
+        }
+        shared
     }
 }
 
@@ -174,6 +284,37 @@ mod tests {
                     prop_assert!(table.after(probe).eq(after));
                 }
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn differences_are_what_a_plain_comparison_finds(
+            steps in prop::collection::vec((any::<bool>(), 0u16..2_000), 0..3_000),
+            cut in 0usize..3_000,
+        ) {
+            let (mut table, mut kept) = (Table::default(), Table::default());
+            for (i, (put, key)) in steps.iter().enumerate() {
+                let name: Arc<str> = format!("n{key}").into();
+                if *put {
+                    table.insert(name, i % 3);
+                } else {
+                    table.remove(&name);
+                }
+                if i <= cut {
+                    kept = table.clone();
+                }
+            }
+            let plain = |table: &Table<usize>| -> BTreeMap<Arc<str>, usize> {
+                table.iter().map(|(name, value)| (Arc::clone(name), *value)).collect()
+            };
+            let (old, new) = (plain(&kept), plain(&table));
+            let mut names: Vec<&Arc<str>> = old.keys().chain(new.keys()).collect();
+            names.sort_unstable();
+            names.dedup();
+            let expected = names.into_iter().map(|name| (name, old.get(name), new.get(name)));
+            let expected: Vec<_> = expected.filter(|(_, before, after)| before != after).collect();
+            prop_assert_eq!(kept.differences(&table, |a, b| a == b), expected);
         }
     }
 

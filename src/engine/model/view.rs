@@ -237,8 +237,9 @@ impl View {
             self.ranks = Arc::default();
         }
         let (chunk, offset) = place(slot);
-        if self.chunks.len() <= chunk {
-            self.chunks.resize_with(chunk + 1, Arc::default);
+        for number in self.chunks.len()..=chunk {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            self.chunks.push(Arc::new(Chunk::at(number)));
         }
         if let Some(chunk) = self.chunks.get_mut(chunk) {
             Arc::make_mut(chunk).set_entry(offset, Some(entry));

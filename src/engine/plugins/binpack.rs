@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::allocation::{Mean, Strategy};
 use super::effective::map;
 use super::names::{check_list, check_sizes, comma_list};
-use crate::engine::model::{Chunk, TaskClass, View};
-use crate::engine::plugin::{Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
+use crate::engine::model::{Chunk, TaskClass};
+use crate::engine::plugin::{Facts, Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
 use crate::engine::policy::{Arguments, Compatibility, Report, Value, code};
 
 /// Its row in the registry.
@@ -153,7 +153,7 @@ impl Plugin for Binpack {
         map(entries)
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, _: &'a View) -> Prepared<dyn Scorer + 'a> {
+    fn scorer<'a>(&'a self, class: &'a TaskClass, _: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
         let mut mean = Mean::new(self.weight);
         for requested in class.by_volcano() {
             if let Some(&weight) = self.weights.get(&*requested.name) {

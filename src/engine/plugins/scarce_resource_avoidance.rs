@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::effective::{entry, map};
 use super::strict::{check_name, mismatch, resources};
 use crate::engine::model::resource_name::ResourceKind;
-use crate::engine::model::{CHUNK, Chunk, ResourceId, TaskClass, Vector, View};
-use crate::engine::plugin::{Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
+use crate::engine::model::{CHUNK, Chunk, ResourceId, TaskClass, Vector};
+use crate::engine::plugin::{Facts, Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
 use crate::engine::policy::{Argument, Arguments, Compatibility, Node, Report, Value, code};
 
 /// Its row in the registry.
@@ -82,7 +82,7 @@ impl Plugin for ScarceResourceAvoidance {
         map([entry("resources", Value::List(names.collect()))])
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Scorer + 'a> {
+    fn scorer<'a>(&'a self, class: &'a TaskClass, Facts { view, .. }: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
         let requested = |id: ResourceId| class.requested.iter().any(|requested| requested.id == id);
         let resources = view.resources();
         let left = (0..).map(ResourceId::from_index).take(resources.len());

@@ -12,7 +12,7 @@ use super::load::{LoadOptions, load};
 use super::spec::{Compatibility, PluginSpec, Spec, Switch};
 use super::yaml::Limits;
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::View;
+use crate::engine::model::{Changes, View};
 use crate::engine::plugin::{Plugin, VictimKind};
 use crate::engine::plugins;
 
@@ -375,6 +375,19 @@ impl Policy {
         &self.allocators
     }
 
+    /// True if Filter and Score of these plugins (none: of any that stand in the document) read what is kept beside a
+    /// View.
+    pub fn reads_accounts(&self, plugins: &[Arc<str>]) -> bool {
+        let reads = |own: &Registered| {
+            let mut hooks = own.filter.iter().chain(&own.score);
+            hooks.any(|plugin| plugin.hooks().accounts)
+        };
+        if plugins.is_empty() {
+            return self.registered.values().any(reads);
+        }
+        plugins.iter().filter_map(|name| self.registered(name)).any(reads)
+    }
+
     /// True if a plugin stands in the document that may keep something beside a View.
     pub fn derives(&self) -> bool {
         self.registered
@@ -385,6 +398,12 @@ impl Policy {
     /// What the plugins keep beside a View, whatever their switches say. Of a name that stands there twice, the first
     /// entry decides.
     pub fn derive(&self, view: &View) -> DerivedSet {
+        self.derive_after(view, None)
+    }
+
+    /// The same, and sooner, if it is known what these plugins kept beside an older View. `before` must be as it was
+    /// worked out, moved by no change of a cycle.
+    pub fn derive_after(&self, view: &View, before: Option<(&View, &DerivedSet)>) -> DerivedSet {
         let mut derived = DerivedSet::default();
         let entries = self.spec.tiers.iter().flatten().zip(self.compiled.iter().flatten());
         for (spec, plugin) in entries {
@@ -395,7 +414,8 @@ impl Policy {
             if derived.contains(&known.name) {
                 continue;
             }
-            if let Some(own) = plugin.derive(view, &spec.switches) {
+            let carried = before.and_then(|(old, kept)| kept.carry(&known.name, &Changes { old, new: view }));
+            if let Some(own) = carried.or_else(|| plugin.derive(view, &spec.switches)) {
                 derived.insert(Arc::clone(&known.name), own);
             }
         }

@@ -199,7 +199,7 @@ pub(super) fn config(policy: &Json) -> Config {
     for (key, argument) in policy["arguments"].as_object().unwrap() {
         arguments.set(key.clone(), Mark::START, Node::new(value(argument)));
     }
-    Config::read(&arguments, &mut Report::default())
+    Config::read(&arguments, Compatibility::Upstream, &mut Report::default())
 }
 
 /// Compares a case with what was recorded.

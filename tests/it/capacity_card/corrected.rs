@@ -105,7 +105,7 @@ impl Asked {
         if verdict.permitted() {
             let record = self.job_record(job);
             self.state.reserve(&self.view, &record, &verdict).unwrap();
-            self.state.keep(&record.name).unwrap();
+            self.state.keep(&record.name);
         }
         codes(&verdict)
     }
@@ -137,6 +137,9 @@ fn cards(verdict: &Verdict) -> Vec<(&str, u64)> {
 }
 
 const UNLIMITED: Config = Config {
+    hierarchy: false,
+    mixed: false,
+    order_by_quota: false,
     unlimited: true,
     weight: 1.0,
 };
@@ -421,7 +424,7 @@ fn s20_a_permit_ends_unless_it_is_kept_and_counts_once() {
         asked.state.reserve(&asked.view, &record, &verdict).unwrap();
         assert_eq!(asked.inqueue("A"), 2000);
     }
-    asked.state.end_tentative().unwrap();
+    asked.state.end_tentative();
     assert_eq!(asked.inqueue("A"), 0);
 }
 
@@ -434,6 +437,24 @@ fn s21_what_a_job_holds_is_not_kept_back_for_it_again() {
     assert_eq!((asked.held("A"), asked.inqueue("A")), (2000, 0));
     asked.follow("j/t1", Move::Deallocate);
     assert_eq!((asked.held("A"), asked.inqueue("A")), (1000, 1000));
+}
+
+#[test]
+fn s23_the_limit_is_the_capability_and_the_rest_is_shown_beside_it() {
+    let asked = World::new(r#"{"A": 9}"#).job("j", "Pending", r#"{"A": 9}"#).open();
+    assert!(asked.ask("j").permitted());
+    let limits = &asked.state.account("q").unwrap().limits;
+    assert_eq!(
+        (limits.capability.card("A"), limits.real_capability.card("A")),
+        (Some(9000), Some(9000))
+    );
+    let mut world = World::new(r#"{"A": 1}"#);
+    let other = json!({"name": "other", "annotations": {"volcano.sh/card.quota": r#"{"A": 6}"#}});
+    world.cluster["queues"].as_array_mut().unwrap().push(other);
+    let asked = world.open();
+    let limits = &asked.state.account("q").unwrap().limits;
+    // Eight, less the seven that are guaranteed to both, and its own one.
+    assert_eq!(limits.real_capability.card("A"), Some(2000));
 }
 
 #[test]

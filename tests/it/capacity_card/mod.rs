@@ -1,6 +1,9 @@
 //! `capacity-card` by its public functions: the recordings of the reference, and what is better under `corrected`.
 
+mod beyond;
 pub(crate) mod case;
 mod corrected;
+mod nodes;
 mod promise;
+mod served;
 mod steps;

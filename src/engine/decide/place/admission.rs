@@ -26,10 +26,18 @@ pub(super) struct Gate<'q> {
     number: usize,
     /// Every task is asked about, and plugins are told of each: the verdict may change.
     each: bool,
+    /// Filters read accounts of plugins that nobody asks for admission: each placement may change their verdicts.
+    unheard: bool,
     /// Tasks that found a place.
     pub(super) given: usize,
     /// The cards that would do for the next task.
     cards: Vec<Arc<str>>,
+}
+
+fn unheard(policy: &Policy) -> bool {
+    let mut readers = policy.filters().iter().chain(policy.scorers());
+    let asked = |name: &str| policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
+    readers.any(|hook| hook.plugin.hooks().accounts && !asked(&hook.name))
 }
 
 impl<'q> Gate<'q> {
@@ -38,7 +46,8 @@ impl<'q> Gate<'q> {
             policy,
             group,
             number,
-            each: policy.allocators().iter().any(|tier| !tier.is_empty()),
+            each: policy.reads_accounts(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty()),
+            unheard: unheard(policy),
             given: 0,
             cards: Vec::new(),
         }
@@ -70,7 +79,7 @@ impl<'q> Gate<'q> {
             return Ok(Next::Refused(admission));
         }
         let cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
-        if cards == self.cards {
+        if cards == self.cards && !(self.unheard && self.given > 0) {
             return Ok(Next::Go);
         }
         self.cards = cards;

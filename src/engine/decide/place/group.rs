@@ -8,13 +8,14 @@ use super::run::{Ended, Run};
 use super::{Blocker, PlaceGroup, PlaceQuestion, PlacedGroup, too_large};
 use crate::engine::decide::admit::Admission;
 use crate::engine::decide::candidates::Candidates;
+use crate::engine::decide::classes::class_of;
 use crate::engine::decide::filter::judge;
 use crate::engine::decide::question::{Detail, Question, ResourceFit};
 use crate::engine::decide::room::node_state_reason;
 use crate::engine::decide::stages::Asked;
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::{Problem, Slot, TaskClass, TaskStatus, View};
-use crate::engine::plugin::{Figure, Reason};
+use crate::engine::plugin::{Facts, Figure, Reason};
 use crate::engine::policy::Policy;
 
 /// The state as the groups before have left it.
@@ -29,7 +30,8 @@ pub(super) struct Desk<'q> {
 impl<'q> Desk<'q> {
     /// Places a group as far as it goes; `None`: told to stop.
     pub(super) fn place(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
-        let class = TaskClass::of(&group.task, &self.question.resources);
+        let accounts = self.policy.reads_accounts(&[]);
+        let class = class_of(&group.task, &self.question.resources, accounts.then_some(&self.view));
         let mut gate = Gate::new(self.policy, number, group);
         let mut placed = PlacedGroup {
             warnings: group.warnings.clone(),
@@ -74,7 +76,13 @@ impl<'q> Desk<'q> {
         placed: &mut PlacedGroup,
     ) -> Result<Ended, Problem> {
         let question = self.filter_question();
-        let run = Run::new(&self.view, self.policy, class, &question, (&group.task, status))?;
+        // As it stands now: what follows moves a copy.
+        let derived = self.derived.clone();
+        let facts = Facts {
+            view: &self.view,
+            derived: &derived,
+        };
+        let run = Run::new(facts, self.policy, class, &question, (&group.task, status))?;
         let candidates = Candidates::of(&self.view, slots);
         if run.looks_at_all() {
             let pairs = (group.count as u64).saturating_mul(candidates.len() as u64);
@@ -137,15 +145,19 @@ impl<'q> Desk<'q> {
         let asked = Asked::of(self.policy, &question)?;
         let mut candidates = Candidates::of(&self.view, slots);
         let mut rejections = Vec::new();
+        let facts = Facts {
+            view: &self.view,
+            derived: &self.derived,
+        };
         if self.question.idle_only {
             question.resource_fit = ResourceFit::Idle;
-            let (verdict, _) = judge(&self.view, &asked, &question, &candidates, class)?;
+            let (verdict, _) = judge(facts, &asked, &question, &candidates, class)?;
             // What is idle there may be promised already.
             candidates = Candidates::at(&self.view, verdict.fit);
             rejections = verdict.rejections;
             question.resource_fit = ResourceFit::FutureIdle;
         }
-        let (verdict, _) = judge(&self.view, &asked, &question, &candidates, class)?;
+        let (verdict, _) = judge(facts, &asked, &question, &candidates, class)?;
         rejections.extend(verdict.rejections);
         if rejections.is_empty() {
             let reason = node_state_reason("NoCandidates", "there is no node to choose from");

@@ -128,7 +128,10 @@ pub fn place_until(
         view.put_job(JobRecord::clone(job), &Arc::from(""));
         derived = policy.derive(&view);
     }
-    derived.keep_only(|name| policy.allocators().iter().flatten().any(|hook| *hook.name == *name));
+    derived.keep_only(|name| {
+        let allocates = policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
+        allocates || policy.reads_accounts(&[Arc::from(name)])
+    });
     let needed = needed(&view, question);
     let mut desk = group::Desk {
         view,

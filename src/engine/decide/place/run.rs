@@ -19,7 +19,7 @@ use crate::engine::decide::score::{Scorers, Scratch};
 use crate::engine::decide::stages::Asked;
 use crate::engine::decide::top;
 use crate::engine::model::{CHUNK, Chunk, Mask, NodeEntry, Problem, Slot, TaskClass, TaskRecord, TaskStatus, View};
-use crate::engine::plugin::{Filterer, Verdicts};
+use crate::engine::plugin::{Facts, Filterer, Verdicts};
 use crate::engine::policy::{Compatibility, Policy};
 
 /// How a pass ended.
@@ -67,23 +67,23 @@ struct Contender {
 
 impl<'a> Run<'a> {
     pub(super) fn new(
-        view: &'a View,
+        facts: Facts<'a>,
         policy: &'a Policy,
         class: &'a TaskClass,
         question: &Question,
         (task, status): (&TaskRecord, TaskStatus),
     ) -> Result<Self, Problem> {
         let asked = Asked::of(policy, question)?;
-        let mut filterers = asked.filterers(view, question, class)?;
+        let mut filterers = asked.filterers(facts, question, class)?;
         if status == TaskStatus::Allocated
             && let Some(room) = Room::of(class, ResourceFit::Idle)
         {
             filterers.push(Box::new(room));
         }
         Ok(Self {
-            view,
+            view: facts.view,
             filterers,
-            scorers: Scorers::plain(&asked, view, class)?,
+            scorers: Scorers::plain(&asked, facts, class)?,
             joined: TaskRecord { status, ..task.clone() },
             compatibility: policy.compatibility(),
         })

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::counts::Counts;
 use super::discovery::{NodeCards, whole};
-use crate::engine::model::{Amounts, NodeRecord, ResourceId, ResourceTable, Table, TaskRecord, View};
+use super::kinds::{NodeKinds, set_of};
+use super::need::Asks;
+use crate::engine::model::{Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, View};
 use crate::engine::policy::Compatibility;
 
 /// A node's share of the cluster's cards.
@@ -27,6 +29,7 @@ struct Kind {
 #[derive(Clone, Debug, Default)]
 pub struct Cards {
     nodes: Table<Arc<Member>>,
+    kinds_of_nodes: NodeKinds,
     kinds: BTreeMap<Arc<str>, Kind>,
     /// For each resource that stands for a card, the cards it stands for, sorted.
     by_resource: BTreeMap<ResourceId, Vec<Arc<str>>>,
@@ -37,14 +40,20 @@ impl Cards {
     /// The cards of all nodes of a View.
     pub fn of(view: &View, compatibility: Compatibility) -> Self {
         let mut cards = Self::default();
-        for (_, entry) in view.nodes() {
-            cards.put(&entry.record, view.resources(), compatibility);
+        for (slot, entry) in view.nodes() {
+            cards.put(slot, &entry.record, view.resources(), compatibility);
         }
         cards
     }
 
-    /// Puts a node in the place of the one of its name; true if the resource of any card changed.
-    pub fn put(&mut self, node: &NodeRecord, resources: &ResourceTable, compatibility: Compatibility) -> bool {
+    /// Puts a node, at its slot, in the place of the one of its name; true if the resource of any card changed.
+    pub fn put(
+        &mut self,
+        slot: Slot,
+        node: &NodeRecord,
+        resources: &ResourceTable,
+        compatibility: Compatibility,
+    ) -> bool {
         let amount = |id| node.allocatable.get(id).unwrap_or(0);
         let member = Member {
             found: NodeCards::of(node, resources, compatibility),
@@ -54,7 +63,8 @@ impl Cards {
         if self.nodes.get(&node.name).is_some_and(|old| **old == member) {
             return false;
         }
-        let mut changed = self.remove(&node.name);
+        self.kinds_of_nodes.put(slot, Some(set_of(&member.found)));
+        let mut changed = self.take(&node.name);
         self.total.add(&Counts::new(member.cpu, member.memory));
         for (card, on_node) in &member.found.cards {
             self.total.add_card(card, i128::from(on_node.cards) * 1000);
@@ -73,7 +83,12 @@ impl Cards {
     }
 
     /// Takes a node away; true if the resource of any card changed.
-    pub fn remove(&mut self, node: &str) -> bool {
+    pub fn remove(&mut self, slot: Slot, node: &str) -> bool {
+        self.kinds_of_nodes.put(slot, None);
+        self.take(node)
+    }
+
+    fn take(&mut self, node: &str) -> bool {
         let Some(member) = self.nodes.remove(node) else {
             return false;
         };
@@ -157,6 +172,11 @@ impl Cards {
         self.nodes.iter().map(|(name, member)| (name, &member.found))
     }
 
+    /// Nodes by the kinds of cards that they have.
+    pub(super) fn kinds_of_nodes(&self) -> &NodeKinds {
+        &self.kinds_of_nodes
+    }
+
     /// What all nodes have: cpu, memory and cards.
     pub fn total(&self) -> &Counts {
         &self.total
@@ -165,8 +185,9 @@ impl Cards {
 
 /// Thousandths of cards that a task asks for by a resource: its limit, else its request, rounded up to whole cards;
 /// `None`: it names the resource in neither.
-pub(super) fn asked(task: &TaskRecord, resource: ResourceId) -> Option<i128> {
-    let limit = task.limits.as_ref().and_then(|limits| limits.get(resource));
+pub(super) fn asked<'a>(task: impl Into<Asks<'a>>, resource: ResourceId) -> Option<i128> {
+    let task = task.into();
+    let limit = task.limits.and_then(|limits| limits.get(resource));
     let amount = limit.or_else(|| task.requests.get(resource))?;
     Some(cards_milli(resource, amount))
 }

@@ -24,6 +24,8 @@ pub struct JobEntry {
     pub fault: Option<Arc<CardsError>>,
     /// What its tasks hold.
     pub allocated: Counts,
+    /// What its pending tasks ask for.
+    pub pending: Arc<Counts>,
     /// Its queue keeps back what it does not hold yet.
     pub admitted: bool,
     /// What a confirmed reservation promises it, whatever its phase.
@@ -47,6 +49,10 @@ impl JobEntry {
         for (_, need) in tasks.iter().filter(|(task, _)| counts(task.status)) {
             allocated.add(&need.counts());
         }
+        let mut pending = Counts::default();
+        for (_, need) in tasks.iter().filter(|(task, _)| task.status == TaskStatus::Pending) {
+            pending.add(&need.counts());
+        }
         let declared = annotations::cards(&job.annotations, REQUEST, Compatibility::Corrected);
         let (declared, fault) = match declared {
             Ok(declared) => (declared.unwrap_or_default(), None),
@@ -57,6 +63,7 @@ impl JobEntry {
             min: Arc::new(least(context, job, declared, &tasks)),
             fault,
             allocated,
+            pending: Arc::new(pending),
             admitted: matches!(job.phase, JobPhase::Inqueue | JobPhase::Running | JobPhase::Unknown),
             reserved: None,
         }

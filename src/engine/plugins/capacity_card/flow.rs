@@ -47,6 +47,11 @@ impl<'a> Flow<'a> {
     }
 
     /// The most that finds room.
+    pub(super) fn placed(&self) -> i128 {
+        self.most(self.cards.iter().map(|(_, room)| *room).collect())
+    }
+
+    /// The most that finds room, if the cards have these.
     fn most(&self, mut rooms: Vec<i128>) -> i128 {
         // placed[demand][card]
         let mut placed = vec![vec![0_i128; rooms.len()]; self.demands.len()];

@@ -54,6 +54,8 @@ pub struct Limits {
     pub cpu_limited: bool,
     /// There is a ceiling of memory.
     pub memory_limited: bool,
+    /// A quota of cards is said, even one that cannot be read.
+    pub cards_said: bool,
     /// Any ceiling is said, or a quota of cards.
     pub configured: bool,
     /// Entitlement: what is said, at most the real capability, at least the guarantee.
@@ -90,6 +92,7 @@ impl Limits {
             capability: quota.with(queue.capability.as_ref()),
             cpu_limited: upstream || said(ResourceId::CPU),
             memory_limited: upstream || said(ResourceId::MEMORY),
+            cards_said: quota.cards.has_cards() || quota.fault.is_some(),
             configured: upstream || given || quota.cards.has_cards() || quota.fault.is_some(),
             deserved: clip(&deserved, &real_capability, &guarantee),
             guarantee,

@@ -2,16 +2,20 @@
 
 mod account;
 pub mod annotations;
+mod books;
 mod cards;
+mod carry;
 mod check;
 mod config;
 mod corrected;
 mod counts;
 mod discovery;
 mod entry;
+mod filter;
 mod flow;
 mod job;
 mod json;
+mod kinds;
 mod limits;
 pub mod metrics;
 mod need;
@@ -22,7 +26,10 @@ mod plugin;
 pub mod refusal;
 mod request;
 mod reserved;
+mod scorer;
 mod state;
+#[cfg(test)]
+mod tests;
 mod votes;
 
 pub use account::{Account, Share};
@@ -34,7 +41,7 @@ pub use discovery::{CardOnNode, NodeCards};
 pub use entry::{Contribution, JobEntry};
 pub use job::JobView;
 pub use limits::{Limits, Quota};
-pub use need::{Context, Demand, Need};
+pub use need::{Asks, Context, Demand, Need};
 pub use node_order::node_order;
 pub(super) use plugin::DEF;
 pub use request::{Pod, RequestError, task_request};

@@ -14,7 +14,7 @@ use super::cards::{Cards, asked};
 use super::counts::Counts;
 use super::discovery::NodeCards;
 use super::request::RequestError;
-use crate::engine::model::{ResourceId, ResourceTable, TaskRecord, text};
+use crate::engine::model::{Amounts, ResourceId, ResourceTable, TaskRecord, Texts, text};
 
 /// Acceptable cards, one of which must do, each with its number in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,35 @@ impl Demand {
     }
 }
 
+/// What a task asks for, as far as cards depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asks<'a> {
+    /// Its annotations.
+    pub annotations: &'a Texts,
+    /// Its requests.
+    pub requests: &'a Amounts,
+    /// Its limits.
+    pub limits: Option<&'a Amounts>,
+}
+
+impl<'a> From<&'a TaskRecord> for Asks<'a> {
+    fn from(task: &'a TaskRecord) -> Self {
+        Self {
+            annotations: &task.annotations,
+            requests: &task.requests,
+            limits: task.limits.as_deref(),
+        }
+    }
+}
+
+impl<'a> Asks<'a> {
+    /// Resources that it names anywhere; may repeat.
+    fn resources(self) -> impl Iterator<Item = ResourceId> + use<'a> {
+        let limits = self.limits.into_iter().flat_map(Amounts::iter);
+        self.requests.iter().chain(limits).map(|(id, _)| id)
+    }
+}
+
 /// What a task needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Need {
@@ -72,19 +101,22 @@ pub struct Context<'a> {
 impl Need {
     /// What a task needs, wherever it will run.
     pub fn of(context: Context<'_>, task: &TaskRecord) -> Self {
-        Self::resolve(context, task, None, "")
+        Self::anywhere(context, task.into())
+    }
+
+    /// The same for what is asked for.
+    pub fn anywhere(context: Context<'_>, asks: Asks<'_>) -> Self {
+        Self::resolve(context, asks, None, "")
     }
 
     /// What a task needs on a node. `card`: the one that it was given there; empty: the first that the node has.
     pub fn on_node(context: Context<'_>, task: &TaskRecord, node: &str, card: &str) -> Self {
-        Self::resolve(context, task, context.cards.on_node(node), card)
+        Self::resolve(context, task.into(), context.cards.on_node(node), card)
     }
 
-    fn resolve(context: Context<'_>, task: &TaskRecord, node: Option<&NodeCards>, card: &str) -> Self {
+    fn resolve(context: Context<'_>, task: Asks<'_>, node: Option<&NodeCards>, card: &str) -> Self {
         let mut need = Self::default();
-        let named = text(&task.annotations, NAME)
-            .map(choice)
-            .filter(|name| !name.is_empty());
+        let named = text(task.annotations, NAME).map(choice).filter(|name| !name.is_empty());
         let mut covered: SmallVec<[ResourceId; 2]> = SmallVec::new();
         if let Some(named) = &named {
             let alternatives = resolved(context.cards, task, named, &mut covered);
@@ -106,9 +138,8 @@ impl Need {
     }
 
     /// Cards' resources that are asked for and that no annotation covers.
-    fn add_unnamed(&mut self, cards: &Cards, task: &TaskRecord, node: Option<&NodeCards>, covered: &[ResourceId]) {
-        let limits = task.limits.iter().flat_map(|limits| limits.iter());
-        let mut ids: SmallVec<[ResourceId; 8]> = task.requests.iter().chain(limits).map(|(id, _)| id).collect();
+    fn add_unnamed(&mut self, cards: &Cards, task: Asks<'_>, node: Option<&NodeCards>, covered: &[ResourceId]) {
+        let mut ids: SmallVec<[ResourceId; 8]> = task.resources().collect();
         ids.sort_unstable();
         ids.dedup();
         for id in ids {
@@ -140,7 +171,7 @@ impl Need {
 /// The alternatives of an annotation that some node has and the task asks for.
 fn resolved(
     cards: &Cards,
-    task: &TaskRecord,
+    task: Asks<'_>,
     named: &str,
     covered: &mut SmallVec<[ResourceId; 2]>,
 ) -> Result<Demand, RequestError> {
@@ -170,7 +201,7 @@ fn resolved(
 /// On a node: the card given, else the first that the node has, else what the node has for the resource asked for.
 fn settle(
     demand: Demand,
-    task: &TaskRecord,
+    task: Asks<'_>,
     node: Option<&NodeCards>,
     given: &str,
     covered: &mut SmallVec<[ResourceId; 2]>,
@@ -195,10 +226,9 @@ fn settle(
 }
 
 /// A card that no node has (any more): counted by the only extended resource that the task asks for, if it is the only.
-fn last_resort(resources: &ResourceTable, task: &TaskRecord, named: &str) -> Option<Demand> {
-    let limits = task.limits.iter().flat_map(|limits| limits.iter());
+fn last_resort(resources: &ResourceTable, task: Asks<'_>, named: &str) -> Option<Demand> {
     let extended = |id: &ResourceId| resources.name(*id).contains('/');
-    let mut ids = task.requests.iter().chain(limits).map(|(id, _)| id).filter(extended);
+    let mut ids = task.resources().filter(extended);
     let first = ids.next()?;
     if ids.any(|other| other != first) {
         return None;

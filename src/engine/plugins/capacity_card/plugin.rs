@@ -12,15 +12,16 @@ use super::state::{CapacityState, Move};
 use super::votes::Verdict;
 use crate::engine::derived::{Derived, DerivedSet, Movement, TaskMove};
 use crate::engine::model::{
-    Amounts, CHUNK, Chunk, JobRecord, Problem, ProblemKind, ResourceTable, TaskClass, TaskRecord, Texts, View, text,
+    Amounts, CHUNK, Changes, Chunk, JobRecord, Problem, ProblemKind, ResourceTable, TaskClass, TaskRecord, Texts, View,
+    text,
 };
-use crate::engine::plugin::{Hooks, Opinion, OrderKey, Plugin, PluginDef, Prepared, Scorer, Scores};
+use crate::engine::plugin::{Facts, Filterer, Hooks, Opinion, OrderKey, Plugin, PluginDef, Prepared, Scorer, Scores};
 use crate::engine::policy::{Arguments, Compatibility, Report, Switches, Value};
 
 /// Its row in the registry.
 pub(in super::super) const DEF: PluginDef = PluginDef {
     name: super::PLUGIN,
-    families: &["admit", "order", "score"],
+    families: &["admit", "filter", "order", "score"],
     task_annotations: &[NAME],
     job_annotations: &[REQUEST],
     queue_annotations: &[QUOTA],
@@ -37,7 +38,7 @@ struct CapacityCard {
 
 fn compile(arguments: &Arguments, compatibility: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
     Arc::new(CapacityCard {
-        config: Config::read(arguments, report),
+        config: Config::read(arguments, compatibility, report),
         compatibility,
     })
 }
@@ -45,9 +46,11 @@ fn compile(arguments: &Arguments, compatibility: Compatibility, report: &mut Rep
 impl Plugin for CapacityCard {
     fn hooks(&self) -> Hooks {
         Hooks {
+            filter: self.compatibility == Compatibility::Corrected,
             score: true,
             order: true,
             admit: true,
+            accounts: self.compatibility == Compatibility::Corrected,
             ..Hooks::default()
         }
     }
@@ -56,20 +59,33 @@ impl Plugin for CapacityCard {
         map(self.config.entries())
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Scorer + 'a> {
+    fn filterer<'a>(&'a self, class: &'a TaskClass, facts: Facts<'a>) -> Prepared<dyn Filterer + 'a> {
+        let Some(state) = facts.derived.get::<CapacityState>(super::PLUGIN) else {
+            return Err(not_derived());
+        };
+        let filter = state.node_filter(facts.view, class);
+        Ok(filter.map(|filter| Box::new(filter) as Box<dyn Filterer>))
+    }
+
+    fn scorer<'a>(&'a self, class: &'a TaskClass, facts: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
         let Some(name) = text(&class.annotations, NAME).filter(|name| name.contains(OR)) else {
             return Ok(None);
         };
-        let name = match self.compatibility {
-            Compatibility::Upstream => Arc::from(name),
-            Compatibility::Corrected => choice(name),
+        if self.compatibility == Compatibility::Upstream {
+            return Ok(Some(Box::new(CardScorer {
+                name: Arc::from(name),
+                weight: self.config.weight,
+                compatibility: self.compatibility,
+                resources: facts.view.resources(),
+            })));
+        }
+        let Some(state) = facts.derived.get::<CapacityState>(super::PLUGIN) else {
+            return Err(not_derived());
         };
-        Ok(Some(Box::new(CardScorer {
-            name,
-            weight: self.config.weight,
-            compatibility: self.compatibility,
-            resources: view.resources(),
-        })))
+        let name = choice(name);
+        Ok(name
+            .contains(OR)
+            .then(|| Box::new(state.node_scorer(facts.view, class, &name)) as Box<dyn Scorer>))
     }
 
     fn derive(&self, view: &View, _: &Switches) -> Option<Arc<dyn Derived>> {
@@ -136,7 +152,7 @@ impl Plugin for CapacityCard {
     fn end_tentative(&self, derived: &mut DerivedSet) -> Result<(), Problem> {
         derived
             .change(super::PLUGIN, CapacityState::end_tentative)
-            .unwrap_or_else(|| Err(not_derived()))
+            .ok_or_else(not_derived)
     }
 }
 
@@ -179,11 +195,15 @@ impl Derived for CapacityState {
             Movement::Deallocate(moved) => {
                 CapacityState::follow(self, view, moved.before, Move::Deallocate)?;
             }
-            Movement::Enqueue(job) => self.keep(job)?,
-            Movement::Leave(job) => self.leave(job)?,
+            Movement::Enqueue(job) => self.keep(job),
+            Movement::Leave(job) => self.leave(job),
             Movement::Reserve(job) => return Ok(self.set_row(view, job)),
         }
         Ok(Vec::new())
+    }
+
+    fn carry(&self, changes: &Changes<'_>) -> Option<Arc<dyn Derived>> {
+        Some(Arc::new(self.carried(changes)?))
     }
 
     fn copy(&self) -> Arc<dyn Derived> {

@@ -16,6 +16,10 @@ pub const INSUFFICIENT_CPU: &str = "InsufficientCPUQuota";
 pub const INSUFFICIENT_MEMORY: &str = "InsufficientMemoryQuota";
 /// A card.
 pub const INSUFFICIENT_CARD: &str = "InsufficientScalarQuota";
+/// A node has none of the cards that would do.
+pub const CARD_NOT_ON_NODE: &str = "CardNotOnNode";
+/// The queues above a queue cannot be found out.
+pub const PATH_INVALID: &str = "QueuePathInvalid";
 /// The queue takes nothing now. The reference only logs it.
 pub const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
 
@@ -82,6 +86,18 @@ pub fn not_open(queue: &str) -> Refusal {
 pub fn empty_capability(queue: &str) -> Refusal {
     let message = format!("Queue <{queue}> has no capability and no card quota");
     refusal(EMPTY_CAPABILITY, message, "", Resolution::Unresolvable)
+}
+
+/// The queues above it cannot be found out.
+pub fn path_broken(queue: &str, why: &str) -> Refusal {
+    let message = format!("Queue <{queue}> has no place in the hierarchy: {why}");
+    refusal(PATH_INVALID, message, "", Resolution::Unresolvable)
+}
+
+/// A node has none of the cards that would do.
+pub fn not_on_node(choice: &str) -> Refusal {
+    let message = format!("the node has no card <{choice}>");
+    refusal(CARD_NOT_ON_NODE, message, choice, Resolution::Unresolvable)
 }
 
 /// It cannot be found out what is asked for.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use super::account::Account;
+use smallvec::SmallVec;
+
 use super::counts::Counts;
 use super::entry::{JobEntry, split};
 use super::state::CapacityState;
+use crate::engine::model::reservation::same_incarnation;
 use crate::engine::model::{JobPhase, JobRecord, NamedAmounts, Reservation, View};
 use crate::engine::policy::Compatibility;
 
@@ -54,12 +56,8 @@ impl CapacityState {
     /// Follows the row of a job, as the View has it now. The queues whose accounts moved.
     pub(super) fn set_row(&mut self, view: &View, job: &Arc<str>) -> Vec<Arc<str>> {
         let mut moved = Vec::new();
-        if let Some(old) = self.rows.remove(job)
-            && let Some(account) = self.accounts.get(&old.queue)
-        {
-            let mut account = Account::clone(account);
-            self.book(&mut account, &old, false);
-            self.accounts.insert(Arc::clone(&old.queue), Arc::new(account));
+        if let Some(old) = self.rows.remove(job) {
+            self.book(&old, false);
             moved.push(Arc::clone(&old.queue));
         }
         let record = view.jobs().get(job).map(|stored| &stored.record);
@@ -68,10 +66,8 @@ impl CapacityState {
             if entry.reserved != reserved {
                 let entry = JobEntry::clone(entry);
                 let queue = Arc::clone(&entry.queue);
-                // Its queue is there, or it would have no entry.
-                if self.replace(job, JobEntry { reserved, ..entry }).is_ok() {
-                    moved.push(queue);
-                }
+                self.replace(job, JobEntry { reserved, ..entry });
+                moved.push(queue);
             }
         }
         if let Some(row) = view.reservations().get(job) {
@@ -81,7 +77,7 @@ impl CapacityState {
     }
 
     /// Books a row by itself, if nothing else stands for it.
-    fn add_row(&mut self, view: &View, row: &Reservation) -> Option<Arc<str>> {
+    pub(super) fn add_row(&mut self, view: &View, row: &Reservation) -> Option<Arc<str>> {
         let job = view.jobs().get(&row.job).map(|stored| &stored.record);
         let counted = match (self.compatibility, job) {
             (_, None) => false,
@@ -94,26 +90,30 @@ impl CapacityState {
             return None;
         }
         // A queue that is not there has no account; its rows come in with it.
-        let mut account = Account::clone(&*self.account_of(&row.queue).ok()?);
+        let stored = self.opened.queues().get(&row.queue)?;
+        if !self.accounts.contains(&row.queue) {
+            let account = self.empty_account(&stored.record);
+            self.accounts.insert(Arc::clone(&row.queue), Arc::new(account));
+        }
         let entry = JobEntry {
             queue: Arc::clone(&row.queue),
             min: Arc::new(counts(row)),
             admitted: true,
             ..JobEntry::default()
         };
-        self.book(&mut account, &entry, true);
-        self.accounts.insert(Arc::clone(&row.queue), Arc::new(account));
+        self.book(&entry, true);
         self.rows.insert(Arc::clone(&row.job), Arc::new(entry));
         Some(Arc::clone(&row.queue))
     }
 
-    fn book(&self, account: &mut Account, entry: &JobEntry, add: bool) {
-        match (self.compatibility, add) {
+    pub(super) fn book(&mut self, entry: &JobEntry, add: bool) {
+        let compatibility = self.compatibility;
+        self.shift(&entry.queue, |_, account| match (compatibility, add) {
             (Compatibility::Corrected, true) => account.add(&entry.contribution()),
             (Compatibility::Corrected, false) => account.take(&entry.contribution()),
             (Compatibility::Upstream, true) => account.inqueue.add(&entry.min),
             (Compatibility::Upstream, false) => account.inqueue.subtract(&entry.min),
-        }
+        });
     }
 
     /// What is still kept back of the reservation of a job.
@@ -125,19 +125,14 @@ impl CapacityState {
         own.unwrap_or_else(|| counts(row))
     }
 
-    /// Takes what is kept back for a job out of its queue's account, for a vote on it. True if the job's own figures
-    /// say what it holds there.
-    pub(super) fn without_own(&self, view: &View, job: &JobRecord, account: &mut Account) -> bool {
+    /// What is kept back for a job in its queue already, for a vote on it; and whether the job's own figures say what it
+    /// holds there.
+    pub(super) fn own_of(&self, view: &View, job: &JobRecord) -> (SmallVec<[Counts; 1]>, bool) {
         let stored = view.jobs().get(&job.name).map(|stored| &stored.record);
-        let same =
-            stored.is_none_or(|stored| crate::engine::model::reservation::same_incarnation(&stored.uid, &job.uid));
+        let same = stored.is_none_or(|stored| same_incarnation(&stored.uid, &job.uid));
         let own = self.jobs.get(&job.name).filter(|own| same && own.queue == job.queue);
         let row = self.rows.get(&job.name).filter(|row| row.queue == job.queue);
-        for entry in own.into_iter().chain(row) {
-            let mut contribution = entry.contribution();
-            contribution.elastic = Counts::default();
-            account.take(&contribution);
-        }
-        own.is_some()
+        let kept = own.into_iter().chain(row).map(|entry| entry.contribution().inqueue);
+        (kept.collect(), own.is_some())
     }
 }

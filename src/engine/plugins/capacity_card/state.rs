@@ -10,7 +10,6 @@ use super::counts::Counts;
 use super::entry::{Contribution, JobEntry};
 use super::job::JobView;
 use super::limits::{Limits, Quota};
-use super::need::Need;
 use super::request::{Pod, RequestError, task_request};
 use super::reserved;
 use crate::engine::model::{JobRecord, Problem, ProblemKind, QueueRecord, Table, TaskRecord, TaskStatus, View};
@@ -25,9 +24,9 @@ pub struct CapacityState {
     pub(super) opened: View,
     pub(super) cards: Arc<Cards>,
     /// What all queues together are guaranteed.
-    guaranteed: Arc<Counts>,
+    pub(super) guaranteed: Arc<Counts>,
     /// Tasks by job.
-    tasks_of: Table<Arc<Vec<Arc<str>>>>,
+    pub(super) tasks_of: Table<Arc<Vec<Arc<str>>>>,
     /// By queue.
     pub(super) accounts: Table<Arc<Account>>,
     /// Under `upstream`: the node that the pod of a task names since it was first allocated in this cycle.
@@ -105,7 +104,7 @@ impl CapacityState {
         state
     }
 
-    fn guarantee(&mut self, view: &View) {
+    pub(super) fn guarantee(&mut self, view: &View) {
         let mut guaranteed = Counts::default();
         for (_, queue) in view.queues().iter() {
             let queue = &queue.record;
@@ -114,27 +113,39 @@ impl CapacityState {
         self.guaranteed = Arc::new(guaranteed);
     }
 
-    fn open_corrected(&mut self, view: &View) {
-        let mut accounts: BTreeMap<Arc<str>, (Account, Counts)> = BTreeMap::new();
-        for (name, queue) in view.queues().iter() {
-            accounts.insert(Arc::clone(name), (self.empty_account(&queue.record), Counts::default()));
-        }
+    pub(super) fn open_corrected(&mut self, view: &View) {
         for (name, job) in view.jobs().iter() {
-            let Some((account, request)) = accounts.get_mut(&job.record.queue) else {
-                continue;
-            };
-            let mut entry = JobEntry::of(self.context(view), &job.record, self.tasks(view, name));
-            entry.reserved = reserved::of_job(view, &job.record);
-            account.jobs += 1;
-            account.allocated.add(&entry.allocated);
-            account.add(&entry.contribution());
-            request.add(&entry.allocated);
-            for task in self.tasks(view, name).filter(|task| task.status == TaskStatus::Pending) {
-                request.add(&Need::of(self.context(view), task).counts());
-            }
+            let entry = self.entry_of(view, &job.record);
             self.jobs.insert(Arc::clone(name), Arc::new(entry));
         }
-        self.close_books(accounts);
+        self.sum();
+    }
+
+    /// A job of the View in figures.
+    pub(super) fn entry_of(&self, view: &View, job: &JobRecord) -> JobEntry {
+        let mut entry = JobEntry::of(self.context(view), job, self.tasks(view, &job.name));
+        entry.reserved = reserved::of_job(view, job);
+        entry
+    }
+
+    /// Sums all accounts from the figures of the jobs.
+    pub(super) fn sum(&mut self) {
+        let mut accounts: BTreeMap<Arc<str>, Account> = BTreeMap::new();
+        for (name, queue) in self.opened.queues().iter() {
+            accounts.insert(Arc::clone(name), self.empty_account(&queue.record));
+        }
+        for (_, entry) in self.jobs.iter() {
+            for (level, queue) in self.line(&entry.queue).0.iter().enumerate() {
+                if let Some(account) = accounts.get_mut(queue) {
+                    account.add_job(level, entry);
+                    account.add_request(entry);
+                }
+            }
+        }
+        self.accounts = Table::default();
+        for (queue, account) in accounts {
+            self.accounts.insert(queue, Arc::new(account));
+        }
     }
 
     fn close_books(&mut self, accounts: BTreeMap<Arc<str>, (Account, Counts)>) {
@@ -144,7 +155,7 @@ impl CapacityState {
         }
     }
 
-    fn open_upstream(&mut self, view: &View) {
+    pub(super) fn open_upstream(&mut self, view: &View) {
         let mut accounts: BTreeMap<Arc<str>, (Account, Counts)> = BTreeMap::new();
         for (_, job) in view.jobs().iter() {
             let job = &job.record;
@@ -171,7 +182,7 @@ impl CapacityState {
         Limits::of(queue, &quota, self.cards.total(), &self.guaranteed, self.compatibility)
     }
 
-    fn empty_account(&self, queue: &QueueRecord) -> Account {
+    pub(super) fn empty_account(&self, queue: &QueueRecord) -> Account {
         Account {
             limits: Arc::new(self.limits(queue)),
             ..Account::default()
@@ -275,41 +286,34 @@ impl CapacityState {
     }
 
     /// The permit of a job stays: it is enqueued. Under `corrected` that counts without a permit, too.
-    ///
-    /// # Errors
-    /// Its queue is not there.
-    pub fn keep(&mut self, job: &str) -> Result<(), Problem> {
+    pub fn keep(&mut self, job: &str) {
         if self.tentative.contains(job) {
             Arc::make_mut(&mut self.tentative).remove(job);
         }
-        self.admit(job, true)
+        self.admit(job, true);
     }
 
     /// Ends permits that were not kept. Under `upstream` they all stay, as in the reference.
-    ///
-    /// # Errors
-    /// A job's queue is not there.
-    pub fn end_tentative(&mut self) -> Result<(), Problem> {
+    pub fn end_tentative(&mut self) {
         for job in std::mem::take(&mut self.tentative).iter() {
-            self.leave(job)?;
+            self.leave(job);
         }
-        Ok(())
     }
 
     /// A job is no longer admitted. Under `upstream` what was kept back for it stays, as in the reference.
-    pub(super) fn leave(&mut self, job: &str) -> Result<(), Problem> {
-        self.admit(job, false)
+    pub(super) fn leave(&mut self, job: &str) {
+        self.admit(job, false);
     }
 
-    fn admit(&mut self, job: &str, admitted: bool) -> Result<(), Problem> {
+    fn admit(&mut self, job: &str, admitted: bool) {
         let Some(entry) = self.jobs.get(job).filter(|entry| entry.admitted != admitted) else {
-            return Ok(());
+            return;
         };
         let entry = JobEntry {
             admitted,
             ..JobEntry::clone(entry)
         };
-        self.replace(&Arc::from(job), entry)
+        self.replace(&Arc::from(job), entry);
     }
 
     /// Follows what happened to a task; the queue whose account moved.

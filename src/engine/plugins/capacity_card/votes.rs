@@ -153,7 +153,10 @@ impl CapacityState {
     pub fn reserve(&mut self, view: &View, job: &JobRecord, verdict: &Verdict) -> Result<(), Problem> {
         match self.compatibility {
             Compatibility::Upstream => self.reserve_upstream(&job.queue, &verdict.reserve),
-            Compatibility::Corrected => self.reserve_corrected(view, job),
+            Compatibility::Corrected => {
+                self.reserve_corrected(view, job);
+                Ok(())
+            }
         }
     }
 }

@@ -7,9 +7,9 @@ mod score;
 use std::sync::Arc;
 
 use super::effective::{entry, map};
+use crate::engine::model::TaskClass;
 use crate::engine::model::resource_name::ResourceKind;
-use crate::engine::model::{TaskClass, View};
-use crate::engine::plugin::{Hooks, Plugin, PluginDef, Prepared, Scorer};
+use crate::engine::plugin::{Facts, Hooks, Plugin, PluginDef, Prepared, Scorer};
 use crate::engine::policy::{Arguments, Compatibility, Report, Value};
 use arguments::Weighted;
 use score::{Arithmetic, Mean, Strategy, Term};
@@ -61,7 +61,7 @@ impl Plugin for NodeResourcesFitPlus {
         map([entry("resources", map(resources))])
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, _: &'a View) -> Prepared<dyn Scorer + 'a> {
+    fn scorer<'a>(&'a self, class: &'a TaskClass, _: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
         let terms = class.requested.iter().filter_map(|requested| {
             let kind = ResourceKind::of(&requested.name);
             let resource = self.resources.iter().find(|own| *own.name == *requested.name)?;

@@ -18,8 +18,8 @@ use self::sra::{Sra, SraKernel};
 use self::strategies::Strategies;
 use super::allocation::Mean;
 use super::effective::{entry, map};
-use crate::engine::model::{Chunk, Problem, TaskClass, View};
-use crate::engine::plugin::{Filterer, Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
+use crate::engine::model::{Chunk, Problem, TaskClass};
+use crate::engine::plugin::{Facts, Filterer, Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
 use crate::engine::policy::{ArgumentMap, Arguments, Compatibility, Report, Value};
 
 const NAME: &str = "resource-strategy-fit";
@@ -120,7 +120,7 @@ impl Plugin for ResourceStrategyFit {
         map(entries)
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Scorer + 'a> {
+    fn scorer<'a>(&'a self, class: &'a TaskClass, Facts { view, .. }: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
         let mut warnings = Vec::new();
         let strategies = if self.strategies.is_active() {
             Some(self.strategies.mean(class, &mut warnings)?)
@@ -135,7 +135,7 @@ impl Plugin for ResourceStrategyFit {
         })))
     }
 
-    fn filterer<'a>(&'a self, class: &'a TaskClass, view: &'a View) -> Prepared<dyn Filterer + 'a> {
+    fn filterer<'a>(&'a self, class: &'a TaskClass, Facts { view, .. }: Facts<'a>) -> Prepared<dyn Filterer + 'a> {
         let filter = self
             .proportional
             .as_ref()

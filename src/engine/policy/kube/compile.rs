@@ -9,8 +9,8 @@ use super::super::findings::{At, NotServed, Report, code, shorten};
 use super::super::slip;
 use super::super::spec::Compatibility;
 use super::{DEFAULT_SCHEDULER, Entry, KubeSpec, MULTI_POINT, PRE_SCORE, Profile, SCORE, SERVED, UPSTREAM, emit};
-use crate::engine::model::{Problem, ProblemKind, TaskClass, View};
-use crate::engine::plugin::{Hooks, Plugin, Prepared, Scorer};
+use crate::engine::model::{Problem, ProblemKind, TaskClass};
+use crate::engine::plugin::{Facts, Hooks, Plugin, Prepared, Scorer};
 use crate::engine::plugins;
 use crate::engine::policy::Value;
 
@@ -298,7 +298,7 @@ impl Plugin for WithoutPreScore {
         self.plugin.effective_arguments()
     }
 
-    fn scorer<'a>(&'a self, _: &'a TaskClass, _: &'a View) -> Prepared<dyn Scorer + 'a> {
+    fn scorer<'a>(&'a self, _: &'a TaskClass, _: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
         let message = format!(
             "`{}` is enabled at `score` but not at `preScore`, and cannot score",
             self.name

@@ -1,0 +1,333 @@
+//! What is held and kept back in a queue, and in those above it, as jobs and tasks ask one after the other.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::account::Account;
+use super::annotations::OR;
+use super::counts::Counts;
+use super::flow::Flow;
+use super::limits::Limits;
+use super::need::Demand;
+use super::refusal::{self, Compared, Dimension, Refusal, insufficient};
+use super::state::CapacityState;
+use crate::engine::model::Problem;
+
+/// Most queues between a queue and the root.
+const DEEPEST: usize = 64;
+/// The queue above all; it need not be there.
+const ROOT: &str = "root";
+
+/// A queue on a path.
+#[derive(Clone, Debug)]
+pub(super) struct Level {
+    pub(super) queue: Arc<str>,
+    pub(super) account: Arc<Account>,
+}
+
+/// A queue and, with `cardHierarchy`, those above it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Path {
+    pub(super) levels: SmallVec<[Level; 1]>,
+    /// Why the path does not reach the root.
+    broken: Option<String>,
+}
+
+impl CapacityState {
+    /// Names of a queue and, with `cardHierarchy`, of those above it; and why they do not reach the root.
+    pub(super) fn line(&self, queue: &Arc<str>) -> (SmallVec<[Arc<str>; 1]>, Option<String>) {
+        let mut line: SmallVec<[Arc<str>; 1]> = SmallVec::from_iter([Arc::clone(queue)]);
+        while self.config.hierarchy {
+            let Some(last) = line.last().and_then(|last| self.opened.queues().get(last)) else {
+                break;
+            };
+            let parent = &last.record.parent;
+            if parent.is_empty() || **parent == *last.record.name && **parent == *ROOT {
+                break;
+            }
+            if line.contains(parent) || line.len() > DEEPEST {
+                return (
+                    line,
+                    Some(format!("the path above it does not end: it comes to `{parent}` again")),
+                );
+            }
+            if !self.opened.queues().contains(parent) {
+                let lost = (**parent != *ROOT).then(|| format!("there is no queue `{parent}`, which is above it"));
+                return (line, lost);
+            }
+            line.push(Arc::clone(parent));
+        }
+        (line, None)
+    }
+
+    /// The accounts that count for a queue.
+    ///
+    /// # Errors
+    /// The queue is not there.
+    pub(super) fn path(&self, queue: &str) -> Result<Path, Problem> {
+        let account = self.account_of(queue)?;
+        let queue = Arc::from(queue);
+        if !self.config.hierarchy {
+            let levels = SmallVec::from_iter([Level { queue, account }]);
+            return Ok(Path { levels, broken: None });
+        }
+        let (line, broken) = self.line(&queue);
+        let level = |queue: Arc<str>| {
+            let account = self.account_of(&queue)?;
+            Ok(Level { queue, account })
+        };
+        let levels: Result<_, Problem> = line.into_iter().map(level).collect();
+        Ok(Path {
+            levels: levels?,
+            broken,
+        })
+    }
+}
+
+impl Path {
+    /// Reasons that do not depend on amounts.
+    pub(super) fn closed(&self) -> Vec<Refusal> {
+        let mut refusals = Vec::new();
+        let Some(own) = self.levels.first() else {
+            return refusals;
+        };
+        refusals.extend(self.broken.iter().map(|why| refusal::path_broken(&own.queue, why)));
+        let closed = self.levels.iter().filter(|level| !level.account.limits.is_open());
+        refusals.extend(closed.map(|level| refusal::not_open(&level.queue)));
+        if !self.is_configured() {
+            refusals.push(refusal::empty_capability(&own.queue));
+        }
+        refusals
+    }
+
+    /// True if anything says what the queue may hold.
+    pub(super) fn is_configured(&self) -> bool {
+        self.levels.iter().any(|level| level.account.limits.configured)
+    }
+
+    /// The books of each level. `used`: what counts there.
+    fn books(&self, used: impl Fn(&Account) -> Counts) -> Ledger<'_> {
+        // Cards count where a quota is said; if that is nowhere, the queue itself may hold none.
+        let said = self.levels.iter().any(|level| level.account.limits.cards_said);
+        let levels = self.levels.iter().enumerate();
+        let levels = levels.map(|(number, level)| {
+            let limits = &*level.account.limits;
+            Books {
+                queue: &level.queue,
+                limits,
+                cards: limits.cards_said || (!said && number == 0),
+                used: used(&level.account),
+            }
+        });
+        Ledger(levels.collect())
+    }
+
+    /// What is held, kept back, and not elastic; without what is kept back for the job itself.
+    pub(super) fn for_job(&self, own: &[Counts]) -> Ledger<'_> {
+        self.books(|account| {
+            let mut used = account.allocated.clone();
+            used.add(&account.inqueue);
+            used.subtract(&account.elastic);
+            for own in own {
+                used.subtract(&account.limits.booked(own));
+            }
+            used
+        })
+    }
+
+    /// What is held.
+    pub(super) fn for_task(&self) -> Ledger<'_> {
+        self.books(|account| account.allocated.clone())
+    }
+}
+
+/// The books of one queue.
+struct Books<'a> {
+    queue: &'a str,
+    limits: &'a Limits,
+    /// Its quota of cards counts.
+    cards: bool,
+    /// What counts as used; choices apart.
+    used: Counts,
+}
+
+/// The books of a queue and of those above it.
+pub(super) struct Ledger<'a>(SmallVec<[Books<'a>; 1]>);
+
+impl Books<'_> {
+    fn capability(&self, card: &str) -> i128 {
+        self.limits.capability.card_or_zero(card)
+    }
+
+    fn choices(&self) -> impl Iterator<Item = (&Arc<str>, i128)> {
+        self.used.cards().filter(|(name, _)| name.contains(OR))
+    }
+
+    fn room(&self, card: &str) -> i128 {
+        self.capability(card) - self.used.card_or_zero(card)
+    }
+
+    /// Used of a card, and the least of the choices' bookings that must go there.
+    fn held(&self, card: &str) -> i128 {
+        self.used.card_or_zero(card) + Flow::new(self.choices(), |card| self.room(card)).least_on(card)
+    }
+
+    fn compared(&self, card: &str, requested: i128) -> Compared {
+        Compared {
+            requested,
+            total: self.held(card) + requested,
+            capability: self.capability(card),
+        }
+    }
+
+    /// True if so much finds room on the cards of a choice together, beside what is booked.
+    fn holds_split(&self, choice: &Arc<str>, wanted: i128) -> bool {
+        let room = |card: &str| self.room(card);
+        let before = Flow::new(self.choices(), room).placed();
+        let after = Flow::new(self.choices().chain([(choice, wanted)]), room).placed();
+        after - before == wanted
+    }
+
+    fn note(&self) -> String {
+        match &self.limits.fault {
+            Some(fault) => format!("; the quota counts as empty: {fault}"),
+            None => String::new(),
+        }
+    }
+
+    /// Cpu and memory, where there is a limit.
+    fn plain(&self, wanted: &Counts) -> impl Iterator<Item = Refusal> {
+        let mut total = Counts::new(self.used.cpu, self.used.memory);
+        total.cpu += wanted.cpu;
+        total.memory += wanted.memory;
+        let limited = [self.limits.cpu_limited, self.limits.memory_limited];
+        refusal::plain(wanted, &total, &self.limits.capability)
+            .into_iter()
+            .zip(limited)
+            .filter(|((_, compared), limited)| {
+                *limited && compared.requested > 0 && compared.total > compared.capability
+            })
+            .map(|((dimension, compared), _)| insufficient(self.queue, dimension, compared, ""))
+    }
+
+    /// The figures are those of the alternative that is the least short.
+    fn refuse(&self, choice: &str, compared: &[(&str, Compared)]) -> Refusal {
+        let short = |compared: &Compared| compared.total - compared.capability;
+        let least = compared.iter().min_by_key(|(_, compared)| short(compared));
+        let least = least.map_or(
+            Compared {
+                requested: 0,
+                total: 0,
+                capability: 0,
+            },
+            |(_, compared)| *compared,
+        );
+        let mut note = self.note();
+        if compared.len() > 1 {
+            let cards = |milli: i128| milli as f64 / 1000.0;
+            let each = compared.iter().map(|(card, compared)| {
+                format!("<{card}> {} of {}", cards(compared.total), cards(compared.capability))
+            });
+            note = format!("; with this task or job {}{note}", each.collect::<Vec<_>>().join(", "));
+        }
+        insufficient(self.queue, Dimension::Card(choice), least, &note)
+    }
+
+    /// How many tasks of this cpu and memory there is room for; `None`: without limit.
+    fn headroom(&self, wanted: &Counts) -> Option<u64> {
+        let capability = &self.limits.capability;
+        let one = |limited: bool, wanted: i128, room: i128| (limited && wanted > 0).then(|| times(room, wanted));
+        let cpu = one(self.limits.cpu_limited, wanted.cpu, capability.cpu - self.used.cpu);
+        let memory = one(
+            self.limits.memory_limited,
+            wanted.memory,
+            capability.memory - self.used.memory,
+        );
+        cpu.into_iter().chain(memory).min()
+    }
+}
+
+impl Ledger<'_> {
+    fn of_cards(&self) -> impl Iterator<Item = &Books<'_>> {
+        self.0.iter().filter(|books| books.cards)
+    }
+
+    /// Cpu and memory that are short.
+    pub(super) fn plain(&self, wanted: &Counts) -> Vec<Refusal> {
+        self.0.iter().flat_map(|books| books.plain(wanted)).collect()
+    }
+
+    /// One card, or one of several, for a job; what fits is booked. `mixed`: it may use several of them.
+    pub(super) fn card(&mut self, choice: &Arc<str>, wanted: i128, mixed: bool) -> Vec<Refusal> {
+        let fits = |card: &str| {
+            self.of_cards()
+                .all(|books| books.held(card) + wanted <= books.capability(card))
+        };
+        let split = || mixed && self.of_cards().all(|books| books.holds_split(choice, wanted));
+        if wanted <= 0 || choice.split(OR).any(fits) || (choice.contains(OR) && split()) {
+            for books in &mut self.0 {
+                books.used.add_card(&books.limits.booking(choice), wanted);
+            }
+            return Vec::new();
+        }
+        let refuse = |books: &Books<'_>| {
+            let each = choice.split(OR).map(|card| (card, books.compared(card, wanted)));
+            let each: Vec<(&str, Compared)> = each.collect();
+            let short = each.iter().any(|(_, compared)| compared.total > compared.capability);
+            short.then(|| books.refuse(choice, &each))
+        };
+        self.of_cards().filter_map(refuse).collect()
+    }
+
+    /// What is asked for of one card, against the tightest quota.
+    pub(super) fn tightest(&self, card: &str, requested: i128) -> Option<(&str, Compared, String)> {
+        let compared = |books: &Books<'_>| Compared {
+            requested,
+            total: books.used.card_or_zero(card) + requested,
+            capability: books.capability(card),
+        };
+        let tightest = self.of_cards().min_by_key(|books| books.room(card))?;
+        Some((tightest.queue, compared(tightest), tightest.note()))
+    }
+
+    /// The alternatives that have room for a task, with how many such tasks each has room for.
+    pub(super) fn demand(&self, demand: &Demand) -> Result<Vec<(Arc<str>, u64)>, Vec<Refusal>> {
+        let room = |card: &str| self.of_cards().map(|books| books.room(card)).min().unwrap_or(0);
+        let fitting = demand
+            .alternatives
+            .iter()
+            .map(|(card, wanted)| (card, *wanted, room(card)));
+        let fitting: Vec<(Arc<str>, u64)> = fitting
+            .filter(|(_, wanted, room)| wanted <= room)
+            .map(|(card, wanted, room)| (Arc::clone(card), times(room, wanted)))
+            .collect();
+        if !fitting.is_empty() {
+            return Ok(fitting);
+        }
+        let refuse = |books: &Books<'_>| {
+            let each = demand.alternatives.iter().map(|(card, wanted)| {
+                let compared = Compared {
+                    requested: *wanted,
+                    total: books.used.card_or_zero(card) + wanted,
+                    capability: books.capability(card),
+                };
+                (&**card, compared)
+            });
+            let each: Vec<(&str, Compared)> = each.collect();
+            let short = each.iter().any(|(_, compared)| compared.total > compared.capability);
+            short.then(|| books.refuse(&demand.name(), &each))
+        };
+        Err(self.of_cards().filter_map(refuse).collect())
+    }
+
+    /// How many tasks of this cpu and memory there is room for; `None`: without limit.
+    pub(super) fn headroom(&self, wanted: &Counts) -> Option<u64> {
+        self.0.iter().filter_map(|books| books.headroom(wanted)).min()
+    }
+}
+
+/// How often an amount above 0 fits.
+fn times(room: i128, wanted: i128) -> u64 {
+    u64::try_from(room.max(0) / wanted.max(1)).unwrap_or(u64::MAX)
+}

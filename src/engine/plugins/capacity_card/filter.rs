@@ -1,0 +1,117 @@
+//! Which nodes a task may run on under `compatibility: corrected`: those whose cards its queue may still give it.
+
+use super::books::Ledger;
+use super::counts::Counts;
+use super::kinds::{CardSet, NodeKinds};
+use super::need::{Asks, Need};
+use super::refusal::{self, Dimension, Refusal};
+use super::state::CapacityState;
+use crate::engine::model::{Charge, Chunk, Mask, TaskClass, View};
+use crate::engine::plugin::{Figure, Filterer, Reason, Verdicts};
+
+/// The kind of node passes.
+const PASSES: u16 = u16::MAX;
+
+/// Verdicts on the kinds of nodes.
+#[derive(Debug)]
+pub(super) struct CardFilter<'a> {
+    view: &'a View,
+    kinds: &'a NodeKinds,
+    /// Number of a refusal, by kind.
+    by_kind: Vec<u16>,
+    refusals: Vec<Refusal>,
+}
+
+impl CapacityState {
+    /// What a class asks for, if it asks for cards, or for some that cannot be found out.
+    pub(super) fn cards_needed<'c>(&self, view: &View, class: &'c TaskClass) -> Option<(&'c Charge, Need)> {
+        let charge = class.charge.as_ref()?;
+        let asks = Asks {
+            annotations: &class.annotations,
+            requests: &charge.requests,
+            limits: charge.limits.as_deref(),
+        };
+        let need = Need::anywhere(self.context(view), asks);
+        (need.fault.is_some() || !need.demands.is_empty()).then_some((charge, need))
+    }
+
+    /// The filter for a class; `None`: it asks for no cards, or belongs to no queue that is there.
+    pub(super) fn node_filter<'a>(&'a self, view: &'a View, class: &TaskClass) -> Option<CardFilter<'a>> {
+        let (charge, need) = self.cards_needed(view, class)?;
+        let path = self.path(&charge.queue).ok()?;
+        let ledger = path.is_configured().then(|| path.for_task());
+        let mut refusals: Vec<Refusal> = Vec::new();
+        let kinds = self.cards.kinds_of_nodes();
+        let by_kind = kinds.each(|kind| {
+            let refusal = match &need.fault {
+                Some(fault) => Some(refusal::request_failed(&charge.queue, fault)),
+                None => judge(&need, kind, ledger.as_ref()),
+            };
+            let Some(refusal) = refusal else { return PASSES };
+            let known = refusals.iter().position(|known| *known == refusal);
+            let number = known.unwrap_or(refusals.len());
+            if known.is_none() {
+                refusals.push(refusal);
+            }
+            u16::try_from(number).unwrap_or(PASSES - 1)
+        });
+        Some(CardFilter {
+            view,
+            kinds,
+            by_kind,
+            refusals,
+        })
+    }
+}
+
+/// What stands against a kind of node. Of several acceptable cards that it has, the first is what a task will use there.
+fn judge(need: &Need, kind: &CardSet, ledger: Option<&Ledger<'_>>) -> Option<Refusal> {
+    let mut taken = Counts::default();
+    for demand in &need.demands {
+        let has = |card: &str| kind.iter().any(|(own, _)| **own == *card);
+        let Some((card, wanted)) = demand.alternatives.iter().find(|(card, _)| has(card)) else {
+            return Some(refusal::not_on_node(&demand.name()));
+        };
+        taken.add_card(card, *wanted);
+        let asked = taken.card_or_zero(card);
+        if let Some((queue, compared, note)) = ledger.and_then(|ledger| ledger.tightest(card, asked))
+            && compared.total > compared.capability
+        {
+            return Some(refusal::insufficient(queue, Dimension::Card(card), compared, &note));
+        }
+    }
+    None
+}
+
+impl Filterer for CardFilter<'_> {
+    fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
+        let mut refused = Mask::NONE;
+        if self.refusals.is_empty() {
+            return refused;
+        }
+        let column = self.kinds.column(chunk, self.view);
+        for offset in among.iter() {
+            let kind = column.get(offset).copied().unwrap_or(u32::MAX);
+            let verdict = self.by_kind.get(kind as usize).copied().unwrap_or(PASSES);
+            if verdict != PASSES {
+                refused.set(offset, true);
+                if let Some(place) = verdicts.get_mut(offset) {
+                    *place = verdict;
+                }
+            }
+        }
+        refused
+    }
+
+    fn reason(&self, number: u16) -> Reason {
+        match self.refusals.get(usize::from(number)) {
+            Some(refusal) => refusal.reason.clone(),
+            None => refusal::not_on_node("").reason,
+        }
+    }
+
+    fn figures(&self, _: &Chunk, _: usize, number: u16) -> Vec<Figure> {
+        let refusal = self.refusals.get(usize::from(number));
+        refusal.map_or_else(Vec::new, |refusal| refusal.figures.clone())
+    }
+}

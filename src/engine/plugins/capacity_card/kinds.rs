@@ -1,0 +1,141 @@
+//! Nodes by the kinds of cards that they have: what filters and scores look up per slot.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::discovery::NodeCards;
+use crate::engine::model::{CHUNK, Chunk, ResourceId, Slot, View};
+
+/// The cards of a node with their resources, sorted; how many there are does not matter here.
+pub(super) type CardSet = Vec<(Arc<str>, ResourceId)>;
+
+/// No kind: there is no node at the slot.
+const NONE: u32 = u32::MAX;
+
+/// The kind of every node. A clone costs a pointer per chunk and per kind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodeKinds {
+    /// By number, with the nodes of the kind; one without nodes gives its number away.
+    kinds: Vec<(Arc<CardSet>, u32)>,
+    numbers: BTreeMap<Arc<CardSet>, u32>,
+    /// Numbers by slot, chunk by chunk.
+    columns: Vec<Arc<[u32; CHUNK]>>,
+}
+
+/// The cards of a node.
+pub(super) fn set_of(cards: &NodeCards) -> CardSet {
+    let cards = cards.cards.iter();
+    cards.map(|(name, card)| (Arc::clone(name), card.resource)).collect()
+}
+
+impl NodeKinds {
+    /// Puts a node at a slot, in the place of what stood there; `None` takes it away.
+    pub(super) fn put(&mut self, slot: Slot, cards: Option<CardSet>) {
+        let (chunk, offset) = (slot as usize / CHUNK, slot as usize % CHUNK);
+        let before = self.at(chunk, offset);
+        if let (Some(cards), Some((same, _))) = (&cards, self.kinds.get(before as usize))
+            && **same == *cards
+        {
+            return;
+        }
+        // First, so that its number may be taken.
+        if let Some((set, nodes)) = self.kinds.get_mut(before as usize) {
+            *nodes = nodes.saturating_sub(1);
+            if *nodes == 0 {
+                self.numbers.remove(set);
+            }
+        }
+        let after = cards.map_or(NONE, |cards| self.number(cards));
+        if before == after {
+            return;
+        }
+        while self.columns.len() <= chunk {
+            self.columns.push(Arc::new([NONE; CHUNK]));
+        }
+        let column = self.columns.get_mut(chunk).map(Arc::make_mut);
+        if let Some(place) = column.and_then(|column| column.get_mut(offset)) {
+            *place = after;
+        }
+    }
+
+    /// The number of a kind, with one node more.
+    fn number(&mut self, cards: CardSet) -> u32 {
+        let known = self.numbers.get(&cards).copied();
+        let free = || self.kinds.iter().position(|(_, nodes)| *nodes == 0);
+        let at = match known {
+            Some(number) => number as usize,
+            None => free().unwrap_or(self.kinds.len()),
+        };
+        let number = u32::try_from(at).unwrap_or(NONE);
+        if known.is_none() {
+            let cards = Arc::new(cards);
+            self.numbers.insert(Arc::clone(&cards), number);
+            match self.kinds.get_mut(at) {
+                Some(place) => *place = (cards, 0),
+                None => self.kinds.push((cards, 0)),
+            }
+        }
+        if let Some((_, nodes)) = self.kinds.get_mut(at) {
+            *nodes += 1;
+        }
+        number
+    }
+
+    fn at(&self, chunk: usize, offset: usize) -> u32 {
+        let column = self.columns.get(chunk);
+        column.and_then(|column| column.get(offset)).copied().unwrap_or(NONE)
+    }
+
+    /// Something of every kind, by its number.
+    pub(super) fn each<T>(&self, of: impl FnMut(&CardSet) -> T) -> Vec<T> {
+        let sets = self.kinds.iter().map(|(set, _)| &**set);
+        sets.map(of).collect()
+    }
+
+    /// The numbers of a chunk's nodes. Those of a chunk that stands in no View are looked up one by one.
+    pub(super) fn column(&self, chunk: &Chunk, view: &View) -> Cow<'_, [u32; CHUNK]> {
+        if let Some(column) = self.columns.get(chunk.number() as usize) {
+            return Cow::Borrowed(column);
+        }
+        let mut column = [NONE; CHUNK];
+        for offset in chunk.live().iter() {
+            let slot = chunk.entry(offset).and_then(|entry| view.slot_of(&entry.record.name));
+            if let (Some(slot), Some(place)) = (slot, column.get_mut(offset)) {
+                *place = self.at(slot as usize / CHUNK, slot as usize % CHUNK);
+            }
+        }
+        Cow::Owned(column)
+    }
+
+    /// The cards at a slot.
+    #[cfg(test)]
+    pub(super) fn set_at(&self, slot: Slot) -> Option<&CardSet> {
+        let number = self.at(slot as usize / CHUNK, slot as usize % CHUNK);
+        self.kinds.get(number as usize).map(|(set, _)| &**set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(card: &str) -> CardSet {
+        vec![(Arc::from(card), ResourceId::PODS)]
+    }
+
+    #[test]
+    fn numbers_are_given_away_and_again() {
+        let mut kinds = NodeKinds::default();
+        for (slot, card) in [(0, "A"), (300, "A"), (1, "B"), (0, "B"), (300, "C")] {
+            kinds.put(slot, Some(set(card)));
+        }
+        assert_eq!(kinds.kinds.len(), 2, "{kinds:?}");
+        kinds.put(1, None);
+        let at = |slot| kinds.set_at(slot).cloned();
+        assert_eq!(
+            (at(0), at(300), at(1), at(999)),
+            (Some(set("B")), Some(set("C")), None, None)
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! Which nodes tasks may run on under `corrected`, and how these are scored.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::case::view;
+use pumice::engine::cycle::{Change, Cycle};
+use pumice::engine::decide::{self, Detail, FilterVerdict, Question, QuestionTask, ResourceFit};
+use pumice::engine::model::View;
+use pumice::engine::plugin::{Facts, Resolution};
+use pumice::engine::policy::{CompileOptions, Policy, compile};
+
+const POLICY: &str = "
+actions: allocate
+tiers:
+- plugins:
+  - name: capacity-card
+";
+
+pub(super) fn policy(document: &str) -> Arc<Policy> {
+    compile(document, &CompileOptions::default()).unwrap().policy
+}
+
+/// Nodes `na` and `nb` with eight `A` or `B`, `none` without cards, and a queue `q` with tasks `(card name, status, node)`.
+pub(super) fn cluster(quota: &str, tasks: &[(&str, &str, &str)]) -> View {
+    let node = |name: &str, product: &str| {
+        json!({"name": name, "labels": {"nvidia.com/gpu.product": product},
+            "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}})
+    };
+    let task = |(number, (card, status, node)): (usize, &(&str, &str, &str))| {
+        json!({"name": format!("t{number}"), "annotations": {"volcano.sh/card.name": card}, "status": status,
+            "node": node, "requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}})
+    };
+    let tasks: Vec<Json> = tasks.iter().enumerate().map(task).collect();
+    view(&json!({
+        "nodes": [node("na", "A"), node("nb", "B"),
+            {"name": "none", "labels": {}, "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}}],
+        "queues": [{"name": "q", "annotations": {"volcano.sh/card.quota": quota}}],
+        "jobs": [{"uid": "ns/j", "queue": "q", "phase": "Inqueue", "min_member": 1, "annotations": {}, "tasks": tasks}],
+    }))
+}
+
+pub(super) fn question(view: &View, tasks: &[&str]) -> Question {
+    let task = |name: &&str| {
+        let task = Arc::new(view.tasks().get(name).unwrap().record.clone());
+        Ok(QuestionTask {
+            task,
+            warnings: Vec::new(),
+        })
+    };
+    Question {
+        tasks: tasks.iter().map(task).collect(),
+        resources: Arc::clone(view.resources()),
+        candidates: None,
+        plugins: Vec::new(),
+        resource_fit: ResourceFit::None,
+        samples: 1,
+        detail: Detail::Nodes,
+    }
+}
+
+fn ask(view: &View, task: &str) -> FilterVerdict {
+    let question = question(view, &[task]);
+    let item = decide::filter(view, &policy(POLICY), &question).unwrap().remove(0);
+    FilterVerdict::clone(&item.unwrap().answer)
+}
+
+fn fit<'a>(view: &'a View, verdict: &FilterVerdict) -> Vec<&'a str> {
+    let names = verdict.fit.iter().map(|slot| &*view.node(*slot).unwrap().record.name);
+    names.collect()
+}
+
+#[test]
+fn tasks_run_only_where_their_queue_has_cards_left() {
+    let tasks = [("A|B", "Running", "na"), ("A|B", "Pending", ""), ("B", "Pending", "")];
+    let view = cluster(r#"{"A": 1, "B": 1}"#, &tasks);
+    let verdict = ask(&view, "ns/j/t1");
+    assert_eq!(fit(&view, &verdict), ["nb"]);
+    let said: Vec<(&str, &str)> = verdict
+        .rejections
+        .iter()
+        .map(|rejection| (rejection.reason.code, &*rejection.reason.message))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("CardNotOnNode", "the node has no card <A|B>"),
+            (
+                "InsufficientScalarQuota",
+                "Queue <q> has insufficient <A> quota: requested <1 cards>, total would be <2 cards>, but capability is <1 cards>"
+            ),
+        ]
+    );
+    let short = &verdict.rejections[1];
+    assert_eq!(short.reason.resolution, Resolution::Unschedulable);
+    let figures: Vec<(&str, f64, &str)> = short.samples[0]
+        .1
+        .iter()
+        .map(|figure| (&*figure.name, figure.value, figure.unit))
+        .collect();
+    assert_eq!(
+        figures,
+        [
+            ("requested", 1.0, "cards"),
+            ("total", 2.0, "cards"),
+            ("capability", 1.0, "cards")
+        ]
+    );
+    assert_eq!(fit(&view, &ask(&view, "ns/j/t2")), ["nb"]);
+    // Where nothing is left, nothing fits; a card that is nowhere is said.
+    let view = cluster(
+        r#"{"A": 1}"#,
+        &[("A|B", "Running", "na"), ("A|B", "Pending", ""), ("C", "Pending", "")],
+    );
+    assert_eq!(fit(&view, &ask(&view, "ns/j/t1")), [""; 0]);
+    assert_eq!(
+        ask(&view, "ns/j/t2").rejections[0].reason.code,
+        "GetTaskRequestResourceFailed"
+    );
+}
+
+#[test]
+fn s22_a_preemptor_passes_once_its_victims_give_their_cards_back() {
+    let view = cluster(r#"{"A": 1}"#, &[("A", "Running", "na"), ("A", "Pending", "")]);
+    let policy = policy(POLICY);
+    let mut cycle = Cycle::new(view.clone(), policy.compatibility(), policy.derive(&view));
+    let passes = |cycle: &Cycle| {
+        let (view, derived) = (cycle.view(), cycle.derived());
+        let facts = Facts { view, derived };
+        let items = decide::filter_until(facts, &policy, &question(view, &["ns/j/t1"]), &|| false);
+        items.unwrap().unwrap().remove(0).unwrap().answer.fit.len()
+    };
+    assert_eq!(passes(&cycle), 0);
+    cycle.apply(&[Change::Evict("ns/j/t0".into())]).unwrap();
+    assert_eq!(passes(&cycle), 1);
+    cycle.apply(&[Change::Unevict("ns/j/t0".into())]).unwrap();
+    assert_eq!(passes(&cycle), 0);
+}
+
+#[test]
+fn equal_tasks_of_different_queues_are_judged_apart() {
+    let mut cluster = json!({
+        "nodes": [{"name": "na", "labels": {"nvidia.com/gpu.product": "A"}, "allocatable": {"nvidia.com/gpu": "8"}}],
+        "queues": [], "jobs": [],
+    });
+    for (queue, quota) in [("rich", r#"{"A": 1}"#), ("poor", r#"{"A": 0}"#)] {
+        let task = json!({"name": "t", "annotations": {"volcano.sh/card.name": "A"}, "status": "Pending",
+            "requests": {"nvidia.com/gpu": "1"}});
+        let (queues, jobs) = (
+            json!({"name": queue, "annotations": {"volcano.sh/card.quota": quota}}),
+            task,
+        );
+        cluster["queues"].as_array_mut().unwrap().push(queues);
+        let job = json!({"uid": format!("ns/{queue}"), "queue": queue, "phase": "Inqueue", "tasks": [jobs]});
+        cluster["jobs"].as_array_mut().unwrap().push(job);
+    }
+    let view = view(&cluster);
+    let question = question(&view, &["ns/rich/t", "ns/poor/t"]);
+    let items = decide::filter(&view, &policy(POLICY), &question).unwrap();
+    let fit: Vec<usize> = items
+        .iter()
+        .map(|item| item.as_ref().unwrap().answer.fit.len())
+        .collect();
+    assert_eq!(fit, [1, 0]);
+}
