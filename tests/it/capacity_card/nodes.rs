@@ -6,7 +6,9 @@ use serde_json::{Value as Json, json};
 
 use super::case::view;
 use pumice::engine::cycle::{Change, Cycle};
-use pumice::engine::decide::{self, Detail, FilterVerdict, Question, QuestionTask, ResourceFit};
+use pumice::engine::decide::{
+    self, Detail, FilterVerdict, PlaceGroup, PlaceQuestion, Question, QuestionTask, ResourceFit,
+};
 use pumice::engine::model::View;
 use pumice::engine::plugin::{Facts, Resolution};
 use pumice::engine::policy::{CompileOptions, Policy, compile};
@@ -163,4 +165,41 @@ fn equal_tasks_of_different_queues_are_judged_apart() {
         .map(|item| item.as_ref().unwrap().answer.fit.len())
         .collect();
     assert_eq!(fit, [1, 0]);
+}
+
+#[test]
+fn place_gives_the_cards_that_the_quota_has_left() {
+    let tasks = [("A|B", "Pending", ""); 6];
+    let view = cluster(r#"{"A": 2, "B": 3}"#, &tasks);
+    // With admission, and without: then only the filter keeps the quota.
+    for switch in ["", "\n    enabledAllocatable: false"] {
+        let policy = policy(&format!("{POLICY}{switch}\n"));
+        let names: Vec<Arc<str>> = (0..6).map(|number| format!("ns/j/t{number}").into()).collect();
+        let group = PlaceGroup {
+            task: Arc::new(view.tasks().get(&names[0]).unwrap().record.clone()),
+            count: names.len(),
+            names,
+            warnings: Vec::new(),
+        };
+        let question = PlaceQuestion {
+            job: None,
+            groups: vec![Ok(group)],
+            resources: Arc::clone(view.resources()),
+            min_available: Some(1),
+            candidates: None,
+            exclusions: Vec::new(),
+            idle_only: true,
+            samples: 1,
+            pairs: u64::MAX,
+        };
+        let placing = decide::place(&view, &policy, &policy.derive(&view), &question).unwrap();
+        let group = placing.groups[0].as_ref().unwrap();
+        let nodes: Vec<&str> = group
+            .allocated
+            .iter()
+            .map(|slot| &*view.node(*slot).unwrap().record.name)
+            .collect();
+        assert_eq!(nodes, ["na", "na", "nb", "nb", "nb"], "{switch}");
+        assert!(!group.blockers.is_empty());
+    }
 }
