@@ -14,6 +14,9 @@ pub type Scores = [f64; CHUNK];
 /// Most parts that a plugin's score may have.
 pub const MAX_PARTS: usize = 4;
 
+/// Among the queues whose keys a change moved, this stands for all there are: no queue has it for a name.
+pub const EVERY_QUEUE: &str = "";
+
 /// Why nodes of one chunk were refused: numbers of reasons of the filter that wrote them. Only entries of refused nodes
 /// mean anything.
 pub type Verdicts = [u16; CHUNK];

@@ -1,6 +1,7 @@
 //! From the ground that a question names to the state and the policy that it is answered from.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tonic::metadata::MetadataMap;
 use crate::engine::cycle::{Cycle, Outcome};
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::{Problem, View};
-use crate::engine::plugin::Facts;
+use crate::engine::plugin::{EVERY_QUEUE, Facts};
 use crate::engine::policy::{self, CompileOptions};
 use crate::engine::{PolicyInForce, Revision, World};
 use crate::state::{StateError, Stepped};
@@ -218,7 +219,7 @@ fn effects(step: &Stepped, encoding: Encoding) -> pb::SessionEffects {
         pb::Invalidation {
             scope: scope.into(),
             nodes: (!touched.is_empty()).then(|| writer.set(&touched)),
-            queues: queues.iter().map(ToString::to_string).collect(),
+            queues: moved_queues(step, queues),
         }
     };
     pb::SessionEffects {
@@ -226,6 +227,14 @@ fn effects(step: &Stepped, encoding: Encoding) -> pb::SessionEffects {
         invalidation: Some(invalidation),
         warnings: problems(warnings),
     }
+}
+
+/// Queues whose keys moved, by name.
+fn moved_queues(step: &Stepped, queues: &BTreeSet<Arc<str>>) -> Vec<String> {
+    if queues.contains(EVERY_QUEUE) {
+        return step.view.queues().iter().map(|(name, _)| name.to_string()).collect();
+    }
+    queues.iter().map(ToString::to_string).collect()
 }
 
 impl Edge {

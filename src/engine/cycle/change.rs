@@ -102,7 +102,7 @@ pub enum Event {
 pub struct Outcome {
     /// Nodes whose vectors changed.
     pub nodes: BTreeSet<Slot>,
-    /// Queues whose accounts changed.
+    /// Queues whose accounts changed; [`EVERY_QUEUE`](crate::engine::plugin::EVERY_QUEUE): all of them.
     pub queues: BTreeSet<Arc<str>>,
     /// Changes that did not fit, and what became of them.
     pub warnings: Vec<Problem>,

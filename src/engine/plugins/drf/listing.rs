@@ -71,8 +71,7 @@ impl Drf {
 
     /// The dominant share of the root; `None` without hierarchy.
     pub fn root_share(&self) -> Option<f64> {
-        let root = self.shape.nodes.first()?;
-        self.tree.as_ref()?.node(root).map(|figure| figure.share)
+        self.tree.as_ref()?.node(&self.shape, 0).map(|figure| figure.share)
     }
 
     /// The tree, depth first, children by name; empty without hierarchy.
@@ -99,7 +98,7 @@ impl Drf {
         let node = self.shape.nodes.get(at)?;
         Some(TreeNode {
             weight: node.weight,
-            ..self.tree_node(&node.path, None, &tree.node(node)?, tree.rules().divisors())
+            ..self.tree_node(&node.path, None, &tree.node(&self.shape, at)?, tree.rules().divisors())
         })
     }
 
@@ -108,7 +107,7 @@ impl Drf {
         let (Some(tree), Some(node)) = (&self.tree, self.shape.nodes.get(number)) else {
             return;
         };
-        if let Some(figure) = tree.node(node) {
+        if let Some(figure) = tree.node(&self.shape, number) {
             nodes.push(TreeNode {
                 weight: node.weight,
                 ..self.tree_node(&node.path, None, &figure, tree.rules().divisors())
@@ -128,7 +127,7 @@ impl Drf {
         let (tree, place) = (self.tree.as_ref()?, self.place(number)?);
         let path = &self.shape.nodes.get(place.node)?.path;
         let name = &self.shape.jobs.get(number)?.name;
-        let figure = tree.child(place)?;
+        let figure = tree.job(place)?;
         Some(self.tree_node(path, Some(name), &figure, self.shape.dims.divisors()))
     }
 

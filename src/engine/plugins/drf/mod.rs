@@ -3,9 +3,11 @@
 
 mod bits;
 mod chunked;
+mod columns;
 mod go_float;
 mod hierarchy;
 mod listing;
+mod needs;
 mod order;
 mod plugin;
 mod shape;
@@ -19,9 +21,10 @@ use std::sync::Arc;
 
 use bits::Bits;
 use chunked::Chunked;
+use needs::Need;
 use shape::{Place, Shape};
 use share::{Exact, add, floats, subtract};
-use tree::{Leaf, Need, Rules, Tree};
+use tree::{Leaf, Rules, Tree};
 
 pub use hierarchy::{HIERARCHY, WEIGHTS};
 pub use listing::{JobShare, TreeNode};
@@ -160,18 +163,18 @@ impl Drf {
 
     /// Sets a job's account; the nodes above it follow.
     fn put_account(&mut self, job: usize, account: Account) {
-        let mut above = self.place(job);
+        let mut above = self.place(job).map(|place| place.node);
         let Some(entry) = self.accounts.get_mut(job) else {
             return;
         };
         let mut more = account.held.clone();
         subtract(&mut more, &entry.held);
         *entry = account;
-        while let Some(place) = above {
-            if let Some(held) = self.below.get_mut(place.node) {
+        while let Some(number) = above {
+            if let Some(held) = self.below.get_mut(number) {
                 add(held, &more);
             }
-            above = self.shape.nodes.get(place.node).and_then(|node| node.place);
+            above = self.shape.nodes.get(number).map(|node| node.parent).filter(|_| number > 0);
         }
     }
 

@@ -65,7 +65,7 @@ impl Drf {
 
     fn level(&self, number: usize) -> Level {
         let figure = self.shape.nodes.get(number).and_then(|node| {
-            let (saturated, share) = self.tree.as_ref()?.rank(node.place?)?;
+            let (saturated, share) = self.tree.as_ref()?.rank(number)?;
             Some(Level {
                 saturated,
                 share: share / node.weight,

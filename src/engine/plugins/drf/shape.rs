@@ -1,11 +1,13 @@
 //! What events never change: resources, jobs, and the tree of queues over them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::hierarchy::{self, Path, WEIGHTS};
 use super::share::{Dims, Exact, add, floats};
 use crate::engine::model::{Problem, ProblemKind, QueueRecord, TaskStatus, View};
+use crate::engine::plugin::EVERY_QUEUE;
 use crate::engine::policy::Compatibility;
 
 /// A job.
@@ -21,30 +23,30 @@ pub(super) struct Job {
     pub(super) leaf: Result<Option<Place>, Problem>,
 }
 
-/// A place below an inner node.
+/// A job's place below an inner node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The inner node.
     pub(super) node: usize,
-    /// Position among its children: jobs by name, then nodes by name.
+    /// Position among its jobs.
     pub(super) at: usize,
 }
 
-/// An inner node. The root is number 0, and parents stand before their children.
+/// An inner node. The root is number 0, parents stand before their children, and the children of one parent side by side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Node {
     /// Path from the root.
     pub(super) path: String,
-    /// Where it hangs; the root nowhere.
-    pub(super) place: Option<Place>,
+    /// Where it hangs; the root's own is the root.
+    pub(super) parent: usize,
     /// Numbers of its jobs, by name.
     pub(super) jobs: Vec<usize>,
     /// Its inner children, by name.
     pub(super) children: BTreeMap<Arc<str>, usize>,
+    /// Numbers of its inner children.
+    pub(super) inner: Range<usize>,
     /// Its own weight.
     pub(super) weight: f64,
-    /// Weights of its children, jobs included.
-    pub(super) weights: Vec<f64>,
     /// The part of the cluster that it is entitled to.
     pub(super) deserved: f64,
 }
@@ -69,6 +71,10 @@ pub(super) struct Shape {
     pub(super) jobs: Vec<Job>,
     /// Inner nodes; none without hierarchy.
     pub(super) nodes: Vec<Node>,
+    /// Their weights.
+    pub(super) weights: Vec<f64>,
+    /// Numbers of those that have inner children.
+    pub(super) inner: Vec<usize>,
     /// Queues by name; none without hierarchy.
     pub(super) queues: BTreeMap<Arc<str>, Result<Queue, Problem>>,
     /// Queues by the first node of their path.
@@ -91,6 +97,8 @@ impl Shape {
             jobs: jobs.collect(),
             dims,
             nodes: Vec::new(),
+            weights: Vec::new(),
+            inner: Vec::new(),
             queues: BTreeMap::new(),
             below: BTreeMap::new(),
         };
@@ -119,7 +127,7 @@ impl Shape {
     /// Queues whose keys may have moved with what a job holds: those that share a node with its queue; `everywhere`: all.
     pub(super) fn moved_queues(&self, job: usize, everywhere: bool) -> Vec<Arc<str>> {
         if everywhere {
-            return self.below.values().flatten().cloned().collect();
+            return vec![EVERY_QUEUE.into()];
         }
         let queue = self
             .jobs
@@ -203,34 +211,45 @@ impl Shape {
         let path = format!("{}/{name}", above.path);
         self.nodes.push(Node {
             path,
-            place: Some(Place { node: parent, at: 0 }),
+            parent,
             weight,
             ..Node::default()
         });
         number
     }
 
-    /// Gives every child its position, and every node the weights of its children.
+    /// Numbers nodes level by level, children by name, and gives jobs their positions.
     fn number_places(&mut self) {
-        for number in 0..self.nodes.len() {
-            let Some(node) = self.nodes.get(number) else { continue };
-            let (jobs, children): (Vec<usize>, Vec<usize>) =
-                (node.jobs.clone(), node.children.values().copied().collect());
-            let mut weights = vec![1.0; jobs.len()];
-            for (at, job) in jobs.iter().enumerate() {
+        let (mut order, mut at) = (vec![0], 0);
+        while let Some(node) = order.get(at).and_then(|number| self.nodes.get(*number)) {
+            order.extend(node.children.values());
+            at += 1;
+        }
+        let mut old: Vec<Node> = std::mem::take(&mut self.nodes);
+        let mut next = 1;
+        for (number, from) in order.into_iter().enumerate() {
+            let Some(mut node) = old.get_mut(from).map(std::mem::take) else {
+                continue;
+            };
+            let first = next;
+            for child in node.children.values_mut() {
+                if let Some(child) = old.get_mut(*child) {
+                    child.parent = number;
+                }
+                *child = next;
+                next += 1;
+            }
+            node.inner = first..next;
+            if !node.inner.is_empty() {
+                self.inner.push(number);
+            }
+            for (at, job) in node.jobs.iter().enumerate() {
                 if let Some(job) = self.jobs.get_mut(*job) {
                     job.leaf = Ok(Some(Place { node: number, at }));
                 }
             }
-            for (at, child) in (jobs.len()..).zip(children) {
-                if let Some(child) = self.nodes.get_mut(child) {
-                    child.place = Some(Place { node: number, at });
-                    weights.push(child.weight);
-                }
-            }
-            if let Some(node) = self.nodes.get_mut(number) {
-                node.weights = weights;
-            }
+            self.weights.push(node.weight);
+            self.nodes.push(node);
         }
     }
 
@@ -260,7 +279,7 @@ impl Shape {
                 .iter()
                 .filter_map(|job| of_job(*job))
                 .for_each(|amounts| add(&mut own, amounts));
-            if let Some(above) = node.place.and_then(|place| sums.get_mut(place.node)) {
+            if let Some(above) = sums.get_mut(node.parent).filter(|_| number > 0) {
                 add(above, &own);
             }
             if let Some(entry) = sums.get_mut(number) {

@@ -1,10 +1,12 @@
-//! The tree of shares: rows of children in columns. An event costs its path and the rows on it; a resource that runs
-//! out or comes back, a scan of the leaves.
+//! The tree of shares. An event costs its path and the rows on it; a resource that runs out or comes back, a scan of the
+//! inner nodes.
 
 use smallvec::{SmallVec, smallvec};
 
 use super::bits::Bits;
 use super::chunked::Chunked;
+use super::columns::{Columns, Flip, Outlook};
+use super::needs::{Known, Need, bit};
 use super::shape::{Node, Place, Shape};
 use super::share::{Floats, share};
 use crate::engine::policy::Compatibility;
@@ -20,27 +22,6 @@ pub(super) struct Figure {
     pub(super) held: Floats,
 }
 
-/// When a leaf is saturated.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Need {
-    /// In any case.
-    Met,
-    /// As soon as one of these is exhausted.
-    Any(Bits),
-    /// As soon as one of each is exhausted.
-    All(Vec<Bits>),
-}
-
-impl Need {
-    fn is_saturated(&self, exhausted: &Bits) -> bool {
-        match self {
-            Self::Met => true,
-            Self::Any(resources) => resources.meets(exhausted),
-            Self::All(kinds) => kinds.iter().all(|resources| resources.meets(exhausted)),
-        }
-    }
-}
-
 /// A job as the tree sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Leaf {
@@ -52,15 +33,15 @@ pub(super) struct Leaf {
     pub(super) need: Need,
 }
 
-/// The children of one inner node: jobs by name, then nodes by name.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Row {
+/// The jobs of one inner node, by name.
+#[derive(Clone, Debug, Default)]
+struct Leaves {
     shares: Vec<f64>,
-    saturated: Vec<bool>,
-    /// One stretch per child.
+    /// One stretch per job.
     held: Vec<f64>,
-    /// Of the jobs.
     needs: Vec<Need>,
+    /// The same by number.
+    numbers: Vec<u8>,
 }
 
 /// What the formulas depend on besides the rows.
@@ -94,39 +75,44 @@ impl Rules {
 }
 
 /// The tree.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Tree {
-    rows: Chunked<Row>,
-    root: Figure,
+    /// Jobs by node.
+    leaves: Chunked<Leaves>,
+    /// All nodes but the root, which has no parent that would look at it: it is worked out when somebody asks.
+    nodes: Columns,
+    known: Known,
     rules: Rules,
+}
+
+/// Numbers of needs hang on the order in which they came up.
+impl PartialEq for Tree {
+    fn eq(&self, other: &Self) -> bool {
+        self.leaves == other.leaves && self.nodes == other.nodes && self.rules == other.rules
+    }
 }
 
 impl Tree {
     /// The tree over these leaves, by number of the job.
     pub(super) fn new(shape: &Shape, rules: Rules, leaf: impl Fn(usize) -> Leaf) -> Self {
         let width = shape.dims.len();
-        let row = |node: &Node| {
-            let children = node.weights.len();
-            let mut row = Row {
-                shares: vec![0.0; children],
-                saturated: vec![false; children],
-                held: vec![0.0; children * width],
-                needs: vec![Need::Met; node.jobs.len()],
-            };
+        let mut known = Known::new();
+        let mut leaves = |node: &Node| {
+            let mut leaves = Leaves::of(node.jobs.len(), width);
             for (at, job) in node.jobs.iter().enumerate() {
-                row.set_leaf(at, leaf(*job), &rules.exhausted);
+                leaves.set(at, leaf(*job), &mut known, &rules.exhausted);
             }
-            row
+            leaves
         };
         let mut tree = Self {
-            rows: shape.nodes.iter().map(row).collect(),
-            root: Figure {
-                held: smallvec![0.0; width],
-                ..Figure::default()
-            },
+            leaves: shape.nodes.iter().map(&mut leaves).collect(),
+            nodes: Columns::new(shape.nodes.len(), width),
+            known,
             rules,
         };
-        tree.evaluate_all(shape, &mut vec![true; shape.nodes.len()]);
+        for number in (1..shape.nodes.len()).rev() {
+            tree.work_out(shape, number);
+        }
         tree
     }
 
@@ -135,49 +121,46 @@ impl Tree {
         &self.rules
     }
 
-    /// A child as its parent sees it.
-    pub(super) fn child(&self, place: Place) -> Option<Figure> {
-        let row = self.rows.get(place.node)?;
+    /// A job as its node sees it.
+    pub(super) fn job(&self, place: Place) -> Option<Figure> {
+        let leaves = self.leaves.get(place.node)?;
+        let width = self.nodes.width();
         Some(Figure {
-            share: *row.shares.get(place.at)?,
-            saturated: *row.saturated.get(place.at)?,
-            held: row.held_by(place.at, self.root.held.len())?.into(),
+            share: *leaves.shares.get(place.at)?,
+            saturated: leaves.needs.get(place.at)?.is_saturated(&self.rules.exhausted),
+            held: leaves.held.get(place.at * width..(place.at + 1) * width)?.into(),
         })
     }
 
-    /// Share and saturation of a child.
-    pub(super) fn rank(&self, place: Place) -> Option<(bool, f64)> {
-        let row = self.rows.get(place.node)?;
-        Some((*row.saturated.get(place.at)?, *row.shares.get(place.at)?))
+    /// An inner node.
+    pub(super) fn node(&self, shape: &Shape, number: usize) -> Option<Figure> {
+        if number > 0 {
+            return self.nodes.get(number);
+        }
+        let root = shape.nodes.first()?;
+        if root.jobs.is_empty() && root.inner.is_empty() {
+            // The reference never looks at a tree without jobs.
+            return Some(Figure {
+                held: smallvec![0.0; self.nodes.width()],
+                ..Figure::default()
+            });
+        }
+        self.evaluate(shape, 0, self.known.met())
     }
 
-    /// An inner node.
-    pub(super) fn node(&self, node: &Node) -> Option<Figure> {
-        match node.place {
-            Some(place) => self.child(place),
-            None => Some(self.root.clone()),
-        }
+    /// Saturation and share of an inner node other than the root.
+    pub(super) fn rank(&self, number: usize) -> Option<(bool, f64)> {
+        self.nodes.rank(number)
     }
 
     /// Gives a leaf what it holds and needs now, and brings its path up to date.
     pub(super) fn set_leaf(&mut self, shape: &Shape, place: Place, leaf: Leaf) {
-        if let Some(row) = self.rows.get_mut(place.node) {
-            row.set_leaf(place.at, leaf, &self.rules.exhausted);
+        if let Some(leaves) = self.leaves.get_mut(place.node) {
+            leaves.set(place.at, leaf, &mut self.known, &self.rules.exhausted);
         }
         let mut number = place.node;
-        while let Some(node) = shape.nodes.get(number) {
-            let Some(figure) = self.rows.get(number).map(|row| evaluate(row, node, &self.rules)) else {
-                return;
-            };
-            match node.place {
-                None => self.root = figure,
-                Some(above) if self.put(above, &figure) => {
-                    number = above.node;
-                    continue;
-                }
-                Some(_) => {}
-            }
-            return;
+        while number > 0 && self.work_out(shape, number) {
+            number = shape.nodes.get(number).map_or(0, |node| node.parent);
         }
     }
 
@@ -186,148 +169,201 @@ impl Tree {
         if self.rules.exhausted == *exhausted {
             return false;
         }
+        let (before, divisors) = (self.known.met(), self.rules.divisors.clone());
         self.rules = Rules::of(shape, exhausted.clone());
-        let everywhere = self.rules.compatibility == Compatibility::Corrected;
-        let mut stale = vec![everywhere; shape.nodes.len()];
-        for (number, stale) in stale.iter_mut().enumerate() {
-            let Some(row) = self.rows.get(number) else { continue };
-            let changed = row.leaves_that_change(exhausted);
-            if changed.is_empty() {
-                continue;
-            }
-            *stale = true;
-            let Some(row) = self.rows.get_mut(number) else { continue };
-            for at in changed {
-                if let Some(saturated) = row.saturated.get_mut(at) {
-                    *saturated = !*saturated;
-                }
-            }
-        }
-        self.evaluate_all(shape, &mut stale);
-        true
-    }
-
-    /// Brings the stale nodes up to date, and those above them that change with them.
-    fn evaluate_all(&mut self, shape: &Shape, stale: &mut [bool]) {
-        for (number, node) in shape.nodes.iter().enumerate().rev() {
-            // The reference never looks at a tree without jobs.
-            if stale.get(number) != Some(&true) || node.weights.is_empty() {
-                continue;
-            }
-            let Some(figure) = self.rows.get(number).map(|row| evaluate(row, node, &self.rules)) else {
-                continue;
-            };
-            match node.place {
-                None => self.root = figure,
-                Some(above) => {
-                    if self.put(above, &figure)
-                        && let Some(stale) = stale.get_mut(above.node)
-                    {
-                        *stale = true;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Shows an inner node to its parent; false if the parent sees no difference.
-    fn put(&mut self, place: Place, figure: &Figure) -> bool {
-        let width = self.root.held.len();
-        let same = self.rows.get(place.node).is_some_and(|row| {
-            row.shares.get(place.at) == Some(&figure.share)
-                && row.saturated.get(place.at) == Some(&figure.saturated)
-                && row.held_by(place.at, width) == Some(&figure.held)
+        self.known.judge(exhausted);
+        let open = self.nodes.flip(&Flip {
+            before,
+            now: self.known.met(),
+            divisors: &self.rules.divisors,
+            divides_anew: divisors != self.rules.divisors,
         });
-        if same {
-            return false;
+        for (number, outlook) in open {
+            if let Some(figure) = self.evaluate(shape, number, self.known.met()) {
+                self.nodes.put(number, &figure);
+                self.nodes.look_out(number, &outlook);
+            }
         }
-        if let Some(row) = self.rows.get_mut(place.node) {
-            row.set(place.at, figure.share, figure.saturated, &figure.held);
+        for number in shape.inner.iter().rev().filter(|number| **number > 0) {
+            self.work_out(shape, *number);
         }
         true
+    }
+
+    /// Brings an inner node up to date; false if its parent sees no difference.
+    fn work_out(&mut self, shape: &Shape, number: usize) -> bool {
+        let met = self.known.met();
+        let Some(figure) = self.evaluate(shape, number, met) else {
+            return false;
+        };
+        if shape.nodes.get(number).is_some_and(|node| node.inner.is_empty())
+            && let Some(outlook) = self.outlook(shape, number, met)
+        {
+            self.nodes.look_out(number, &outlook);
+        }
+        self.nodes.put(number, &figure)
+    }
+
+    /// What a node of jobs would hold if all its needs were met, or, if some are, if none were.
+    fn outlook(&self, shape: &Shape, number: usize, met: u64) -> Option<Outlook> {
+        let uses = self.leaves.get(number)?.uses();
+        let always = uses & bit(0);
+        let key = if uses & met == always { uses } else { always };
+        let can_be_told = uses & bit(Known::OTHER) == 0 && uses != always;
+        let other = can_be_told.then(|| self.evaluate(shape, number, key)).flatten();
+        Some(Outlook {
+            uses,
+            other: other.map(|figure| (key, figure.held)),
+        })
+    }
+
+    /// An inner node out of its children, with these needs met. The smallest share among those that are not saturated is
+    /// the measure to which these are rescaled; saturated ones count as they are. Under `corrected` the measure is a share
+    /// per weight (or a heavy child would hold its siblings' entitlement down), and a child without a share may still hold
+    /// what is exhausted.
+    fn evaluate(&self, shape: &Shape, number: usize, met: u64) -> Option<Figure> {
+        let (node, leaves) = (shape.nodes.get(number)?, self.leaves.get(number)?);
+        let saturated = leaves.saturated(met, &self.rules.exhausted);
+        let jobs = Row {
+            shares: &leaves.shares,
+            saturated: &saturated,
+            held: &leaves.held,
+            weights: None,
+        };
+        let mut weights = shape.weights.get(node.inner.clone())?;
+        let spans = self.nodes.spans(node.inner.clone()).map(|span| {
+            let (own, rest) = weights.split_at_checked(span.shares.len()).unwrap_or((weights, &[]));
+            weights = rest;
+            Row {
+                shares: span.shares,
+                saturated: span.saturated,
+                held: span.held,
+                weights: Some(own),
+            }
+        });
+        let rows: SmallVec<[Row<'_>; 4]> = [jobs].into_iter().chain(spans).collect();
+        let mut held: Floats = smallvec![0.0; self.nodes.width()];
+        match self.rules.compatibility {
+            Compatibility::Upstream => {
+                let measure = rows.iter().fold(1.0, |least, row| row.least(least, |share, _| share));
+                for row in &rows {
+                    row.add_to(&mut held, |share, _| measure / share, 0.0);
+                }
+            }
+            Compatibility::Corrected => {
+                let per_weight = |share: f64, weight: f64| share / weight;
+                let measure = rows
+                    .iter()
+                    .fold(f64::INFINITY, |least, row| row.least(least, per_weight));
+                for row in &rows {
+                    row.add_to(&mut held, |share, weight| measure * weight / share, 1.0);
+                }
+            }
+        }
+        Some(Figure {
+            share: share(&held, &self.rules.divisors),
+            saturated: rows.iter().all(|row| row.saturated.iter().all(|saturated| *saturated)),
+            held,
+        })
     }
 }
 
-impl Row {
-    fn held_by(&self, at: usize, width: usize) -> Option<&[f64]> {
-        self.held.get(at * width..(at + 1) * width)
-    }
-
-    fn set(&mut self, at: usize, share: f64, saturated: bool, held: &Floats) {
-        if let Some(entry) = self.shares.get_mut(at) {
-            *entry = share;
-        }
-        if let Some(entry) = self.saturated.get_mut(at) {
-            *entry = saturated;
-        }
-        if let Some(entry) = self.held.get_mut(at * held.len()..(at + 1) * held.len()) {
-            entry.copy_from_slice(held);
+impl Leaves {
+    fn of(jobs: usize, width: usize) -> Self {
+        Self {
+            shares: vec![0.0; jobs],
+            held: vec![0.0; jobs * width],
+            needs: vec![Need::Met; jobs],
+            numbers: vec![0; jobs],
         }
     }
 
-    fn set_leaf(&mut self, at: usize, leaf: Leaf, exhausted: &Bits) {
-        self.set(at, leaf.share, leaf.need.is_saturated(exhausted), &leaf.held);
-        if let Some(entry) = self.needs.get_mut(at) {
-            *entry = leaf.need;
+    fn set(&mut self, at: usize, leaf: Leaf, known: &mut Known, exhausted: &Bits) {
+        let width = leaf.held.len();
+        if let Some(held) = self.held.get_mut(at * width..(at + 1) * width) {
+            held.copy_from_slice(&leaf.held);
+        }
+        if let Some(share) = self.shares.get_mut(at) {
+            *share = leaf.share;
+        }
+        if let (Some(need), Some(number)) = (self.needs.get_mut(at), self.numbers.get_mut(at))
+            && *need != leaf.need
+        {
+            *number = known.number(&leaf.need, exhausted);
+            *need = leaf.need;
         }
     }
 
-    fn leaves_that_change(&self, exhausted: &Bits) -> SmallVec<[usize; 8]> {
-        let leaves = self.needs.iter().zip(&self.saturated).enumerate();
-        leaves
-            .filter(|(_, (need, saturated))| need.is_saturated(exhausted) != **saturated)
-            .map(|(at, _)| at)
+    /// All needs, as bits.
+    fn uses(&self) -> u64 {
+        self.numbers.iter().fold(0, |uses, number| uses | bit(*number))
+    }
+
+    fn saturated(&self, met: u64, exhausted: &Bits) -> SmallVec<[bool; 16]> {
+        let numbered = self.numbers.iter().zip(&self.needs);
+        numbered
+            .map(|(number, need)| {
+                if *number == Known::OTHER {
+                    need.is_saturated(exhausted)
+                } else {
+                    met & bit(*number) != 0
+                }
+            })
             .collect()
     }
 }
 
-/// An inner node out of its children. The smallest share among those that are not saturated is the measure to which
-/// these are rescaled; saturated ones count as they are. Under `corrected` the measure is a share per weight (or a heavy
-/// child would hold its siblings' entitlement down), and a child without a share may still hold what is exhausted.
-fn evaluate(row: &Row, node: &Node, rules: &Rules) -> Figure {
-    let width = rules.divisors.len();
-    let mut figure = Figure {
-        share: 0.0,
-        saturated: row.saturated.iter().all(|saturated| *saturated),
-        held: smallvec![0.0; width],
-    };
-    match rules.compatibility {
-        Compatibility::Upstream => {
-            let measure = least(row, &node.weights, 1.0, |share, _| share);
-            sum(row, &node.weights, &mut figure.held, |share, _| measure / share, 0.0);
-        }
-        Compatibility::Corrected => {
-            let measure = least(row, &node.weights, f64::INFINITY, |share, weight| share / weight);
-            let factor = |share: f64, weight: f64| measure * weight / share;
-            sum(row, &node.weights, &mut figure.held, factor, 1.0);
-        }
+impl PartialEq for Leaves {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.shares, &self.held, &self.needs) == (&other.shares, &other.held, &other.needs)
     }
-    figure.share = share(&figure.held, &rules.divisors);
-    figure
 }
 
-/// The smallest measure of the children that hold something and are not saturated; `most` if it is larger.
-fn least(row: &Row, weights: &[f64], most: f64, measure: impl Fn(f64, f64) -> f64) -> f64 {
-    let children = row.shares.iter().zip(&row.saturated).zip(weights);
-    let counted = children.filter(|((share, saturated), _)| **share != 0.0 && !**saturated);
-    counted.fold(most, |least, ((share, _), weight)| {
-        let own = measure(*share, *weight);
-        if own < least { own } else { least }
-    })
+/// Children of an inner node, side by side.
+#[derive(Debug)]
+struct Row<'a> {
+    shares: &'a [f64],
+    saturated: &'a [bool],
+    held: &'a [f64],
+    /// `None`: 1 each.
+    weights: Option<&'a [f64]>,
 }
 
-/// Adds what the children hold: saturated ones as they are, the others rescaled, those without a share times `empty`.
-fn sum(row: &Row, weights: &[f64], held: &mut Floats, factor: impl Fn(f64, f64) -> f64, empty: f64) {
-    if held.is_empty() {
-        return;
-    }
-    let children = row.shares.iter().zip(&row.saturated).zip(weights);
-    for (((share, saturated), weight), own) in children.zip(row.held.chunks_exact(held.len())) {
-        let factor = match (*share == 0.0, *saturated) {
-            (true, _) => empty,
-            (false, true) => 1.0,
-            (false, false) => factor(*share, *weight),
+impl Row<'_> {
+    /// The smallest measure of the children that hold something and are not saturated; `most` if it is larger.
+    fn least(&self, most: f64, measure: impl Fn(f64, f64) -> f64) -> f64 {
+        let children = self.shares.iter().zip(self.saturated);
+        let smaller = |least: f64, ((share, saturated), weight): ((&f64, &bool), f64)| {
+            if *share == 0.0 || *saturated {
+                return least;
+            }
+            let own = measure(*share, weight);
+            if own < least { own } else { least }
         };
-        held.iter_mut().zip(own).for_each(|(sum, own)| *sum += own * factor);
+        match self.weights {
+            Some(weights) => children.zip(weights.iter().copied()).fold(most, smaller),
+            None => children.zip(std::iter::repeat(1.0)).fold(most, smaller),
+        }
+    }
+
+    /// Adds what the children hold: saturated ones as they are, the others rescaled, those without a share times `empty`.
+    fn add_to(&self, held: &mut Floats, factor: impl Fn(f64, f64) -> f64, empty: f64) {
+        if held.is_empty() {
+            return;
+        }
+        let children = self.shares.iter().zip(self.saturated);
+        let children = children.zip(self.held.chunks_exact(held.len()));
+        let add = |(((share, saturated), own), weight): (((&f64, &bool), &[f64]), f64)| {
+            let factor = match (*share == 0.0, *saturated) {
+                (true, _) => empty,
+                (false, true) => 1.0,
+                (false, false) => factor(*share, weight),
+            };
+            held.iter_mut().zip(own).for_each(|(sum, own)| *sum += own * factor);
+        };
+        match self.weights {
+            Some(weights) => children.zip(weights.iter().copied()).for_each(add),
+            None => children.zip(std::iter::repeat(1.0)).for_each(add),
+        }
     }
 }

@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::bits::Bits;
+use super::needs::Need;
 use super::order::compare;
 use super::shape::Queue;
 use super::share::{Exact, add, subtract};
-use super::tree::{Leaf, Need};
+use super::tree::Leaf;
 use super::{Drf, leaf};
 use crate::engine::model::{Problem, TaskRecord};
 use crate::engine::policy::Compatibility;

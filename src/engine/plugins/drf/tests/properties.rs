@@ -10,6 +10,7 @@ use super::plain::{self, Line};
 use crate::engine::cycle::{Change, Cycle, Placement};
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::{TaskStatus, View};
+use crate::engine::plugin::EVERY_QUEUE;
 use crate::engine::policy::Compatibility;
 
 /// Numbers that hang on a seed only.
@@ -117,18 +118,69 @@ fn sorted(mut lines: Vec<Line>) -> Vec<Line> {
     lines
 }
 
-fn follow(seed: u64, compatibility: Compatibility) -> Result<(), TestCaseError> {
-    let mut numbers = Numbers::new(seed);
-    let view = cluster(&mut numbers);
+/// A full cluster of many queues, deep and shallow, whose jobs wait for one kind of task or for several. So little is
+/// left that almost any change makes a resource run out or brings it back.
+fn full_cluster(numbers: &mut Numbers) -> View {
+    let kinds = [
+        (1_000, 1 << 20, 0),
+        (1_000, 2 << 20, 1_000),
+        (1_000, 0, 500),
+        (0, 1 << 20, 0),
+        (0, 0, 1_000),
+    ];
+    let queues = 12 + numbers.below(12);
+    let (mut jobs, mut held) = (Vec::new(), (0, 0, 0, 0));
+    for number in 0..queues {
+        let above = numbers.of(&["root", "root", "root/x", "root/y", "root/x/z"]);
+        let path = format!("{above}/q{number}");
+        let mut at = String::from("root");
+        let weights = path.split('/').skip(1).map(|name| {
+            at = format!("{at}/{name}");
+            weight(&at)
+        });
+        let weights = weights.fold(String::from("1"), |all, weight| format!("{all}/{weight}"));
+        for job in 0..=numbers.below(3) {
+            let requests = numbers.of(&kinds);
+            let running = numbers.below(3);
+            held.0 += requests.0 * i64::try_from(running).unwrap();
+            held.1 += requests.1 * i64::try_from(running).unwrap();
+            held.2 += i64::try_from(running).unwrap();
+            held.3 += requests.2 * i64::try_from(running).unwrap();
+            let others = (numbers.below(3) == 0).then(|| numbers.of(&kinds));
+            jobs.push((format!("queue{number}"), path.clone(), weights.clone(), job, requests, running, others));
+        }
+    }
+    let spare = |numbers: &mut Numbers| i64::try_from(numbers.below(2)).unwrap();
+    let mut view = one_node(
+        held.0 + 1_000 * spare(numbers),
+        held.1 + (spare(numbers) << 20),
+        held.2 + 1 + spare(numbers),
+        held.3 + 500 * spare(numbers),
+    );
+    for (queue, path, weights, job, requests, running, others) in jobs {
+        put_queue(&mut view, &queue, &path, &weights, Some(1));
+        let job = format!("ns/{queue}-{job}");
+        put_job(&mut view, &job, &queue);
+        put_tasks(&mut view, &job, TaskStatus::Running, requests, running);
+        put_tasks(&mut view, &job, TaskStatus::Pending, requests, 1);
+        if let Some(others) = others {
+            put_tasks(&mut view, &job, TaskStatus::Pending, others, 1);
+        }
+    }
+    view
+}
+
+fn follow(view: View, numbers: &mut Numbers, compatibility: Compatibility) -> Result<usize, TestCaseError> {
     let built = Drf::build(&view, compatibility, true);
     prop_assert!(view.jobs().iter().all(|(job, _)| built.job_problem(job).is_none()));
     let mut derived = DerivedSet::default();
     derived.insert(NAME.into(), Arc::new(built));
     let mut cycle = Cycle::new(view, compatibility, derived);
-    let mut marks = Vec::new();
+    let (mut marks, mut flips) = (Vec::new(), 0);
     for step in 0..30 {
-        if let Some(change) = change(&mut numbers, cycle.view(), compatibility) {
-            cycle.apply(&[change]).unwrap();
+        if let Some(change) = change(numbers, cycle.view(), compatibility) {
+            let outcome = cycle.apply(&[change]).unwrap();
+            flips += usize::from(outcome.queues.contains(EVERY_QUEUE));
         }
         let drf: &Drf = cycle.derived().get(NAME).unwrap();
         let (expected, got) = (sorted(plain::tree(cycle.view(), compatibility)), fast(drf));
@@ -149,7 +201,7 @@ fn follow(seed: u64, compatibility: Compatibility) -> Result<(), TestCaseError> 
         cycle.apply(&[Change::RollbackTo(name)]).unwrap();
         prop_assert_eq!(lines, fast(cycle.derived().get(NAME).unwrap()));
     }
-    Ok(())
+    Ok(flips)
 }
 
 proptest! {
@@ -157,11 +209,31 @@ proptest! {
 
     #[test]
     fn trees_equal_a_plain_recomputation_under_upstream(seed in any::<u64>()) {
-        follow(seed, Compatibility::Upstream)?;
+        let mut numbers = Numbers::new(seed);
+        follow(cluster(&mut numbers), &mut numbers, Compatibility::Upstream)?;
     }
 
     #[test]
     fn trees_equal_a_plain_recomputation_under_corrected(seed in any::<u64>()) {
-        follow(seed, Compatibility::Corrected)?;
+        let mut numbers = Numbers::new(seed);
+        follow(cluster(&mut numbers), &mut numbers, Compatibility::Corrected)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn trees_equal_a_plain_recomputation_when_resources_flip_under_upstream(seed in any::<u64>()) {
+        let mut numbers = Numbers::new(seed);
+        let flips = follow(full_cluster(&mut numbers), &mut numbers, Compatibility::Upstream)?;
+        prop_assert!(flips > 0);
+    }
+
+    #[test]
+    fn trees_equal_a_plain_recomputation_when_resources_flip_under_corrected(seed in any::<u64>()) {
+        let mut numbers = Numbers::new(seed);
+        let flips = follow(full_cluster(&mut numbers), &mut numbers, Compatibility::Corrected)?;
+        prop_assert!(flips > 0);
     }
 }
