@@ -1,12 +1,17 @@
 //! `SelectVictims`: who gives way?
 
+mod irreducible;
+mod room;
+
 use std::sync::Arc;
+
+use room::Room;
 
 use super::reduce_victims;
 use super::stages::named;
 use crate::engine::cycle::{Change, Cycle};
-use crate::engine::derived::{DerivedSet, Movement, TaskMove};
-use crate::engine::model::{Problem, ProblemKind, ResourceId, TaskRecord, Vector, View};
+use crate::engine::derived::DerivedSet;
+use crate::engine::model::{Problem, ProblemKind, TaskRecord, View};
 use crate::engine::plugin::{Plugin, VictimKind, VictimQuestion};
 use crate::engine::policy::{Compatibility, Policy};
 
@@ -95,12 +100,18 @@ struct Candidate<'a> {
     task: &'a TaskRecord,
 }
 
+impl<'a> Candidate<'a> {
+    /// What tells it from others: the incarnation of its task, or for one without a name its position.
+    fn identity(&self) -> (&'a str, &'a str, usize) {
+        let task = self.task;
+        let position = if task.name.is_empty() { self.position } else { 0 };
+        (&task.name, &task.uid, position)
+    }
+}
+
 impl PartialEq for Candidate<'_> {
     fn eq(&self, other: &Self) -> bool {
-        if self.task.name.is_empty() {
-            return self.position == other.position;
-        }
-        (&self.task.name, &self.task.uid) == (&other.task.name, &other.task.uid)
+        self.identity() == other.identity()
     }
 }
 
@@ -142,10 +153,7 @@ impl Asked<'_> {
         let mut chosen = self.tiers(cycle.derived(), &self.group.preemptor, &self.candidates(), &mut votes)?;
         let mut fits_after = self.fits_after(cycle.view(), &chosen)?;
         if irreducible {
-            chosen = match fits_after {
-                Some(needed) => self.irreducible(&cycle, chosen.into_iter().take(needed).collect())?,
-                None => Vec::new(),
-            };
+            chosen = self.irreducible(&cycle, chosen)?;
             fits_after = self.fits_after(cycle.view(), &chosen)?;
         }
         Ok(VictimVerdict {
@@ -235,105 +243,7 @@ impl Asked<'_> {
 
     /// After how many victims the preemptor fits on the node: into what is idle, and what is being released already.
     fn fits_after(&self, view: &View, victims: &[Candidate<'_>]) -> Result<Option<usize>, Problem> {
-        let group = self.group;
-        if group.node.is_empty() {
-            return Ok(None);
-        }
-        let Some(node) = view.node_named(&group.node) else {
-            let message = format!("there is no node `{}`", group.node);
-            return Err(Problem::new(ProblemKind::NotFound, "NODE_NOT_FOUND", "node", message));
-        };
-        let exact = |id, vector| node.exact(id, vector).unwrap_or(0);
-        let idle = |id| match node.upstream {
-            Some(_) => exact(id, Vector::Idle),
-            None => exact(id, Vector::Allocatable) - exact(id, Vector::Used),
-        };
-        let wanted = group.preemptor.requests.iter().filter(|(_, amount)| *amount > 0);
-        let mut missing: Vec<(ResourceId, i128)> = wanted
-            .map(|(id, amount)| {
-                let free = idle(id) + exact(id, Vector::Releasing) - exact(id, Vector::Pipelined);
-                (id, i128::from(amount) - free)
-            })
-            .collect();
-        let fits = |missing: &[(ResourceId, i128)]| missing.iter().all(|(_, amount)| *amount <= 0);
-        if fits(&missing) {
-            return Ok(Some(0));
-        }
-        let mut gone: Vec<&Candidate<'_>> = Vec::new();
-        for (number, victim) in victims.iter().enumerate() {
-            if *victim.task.node == *group.node && victim.task.status.is_allocated() && !gone.contains(&victim) {
-                for (id, amount) in &mut missing {
-                    *amount -= i128::from(victim.task.requests.get(*id).unwrap_or(0));
-                }
-                gone.push(victim);
-            }
-            if fits(&missing) {
-                return Ok(Some(number + 1));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Victims none of which can be left out: without it the preemptor does not fit, and none of them would win the place
-    /// straight back. Candidates that stand later are left out first. Nobody if there is no such set.
-    fn irreducible<'c>(&self, cycle: &Cycle, victims: Vec<Candidate<'c>>) -> Result<Vec<Candidate<'c>>, Problem> {
-        let mut kept = victims;
-        loop {
-            for at in (0..kept.len()).rev() {
-                let without: Vec<_> = kept
-                    .iter()
-                    .enumerate()
-                    .filter(|(other, _)| *other != at)
-                    .map(|(_, victim)| victim.clone())
-                    .collect();
-                if self.fits_after(cycle.view(), &without)?.is_some() {
-                    kept = without;
-                }
-            }
-            let Some(returning) = self.first_to_return(cycle, &kept)? else {
-                return Ok(kept);
-            };
-            kept.remove(returning);
-            if self.fits_after(cycle.view(), &kept)?.is_none() {
-                return Ok(Vec::new());
-            }
-        }
-    }
-
-    /// The first victim that, once the preemptor has its place, could in turn have the preemptor go.
-    fn first_to_return(&self, cycle: &Cycle, victims: &[Candidate<'_>]) -> Result<Option<usize>, Problem> {
-        let mut derived = cycle.derived().clone();
-        for victim in victims {
-            derived.follow(cycle.view(), &Movement::Deallocate(standing(victim.task)))?;
-        }
-        derived.follow(cycle.view(), &Movement::Pipeline(standing(&self.group.preemptor)))?;
-        let placed = TaskRecord {
-            status: crate::engine::model::TaskStatus::Pipelined,
-            node: Arc::clone(&self.group.node),
-            ..self.group.preemptor.clone()
-        };
-        for (number, victim) in victims.iter().enumerate() {
-            let preemptor = Candidate {
-                position: 0,
-                task: &placed,
-            };
-            if !self
-                .tiers(&derived, victim.task, &[preemptor], &mut Vec::new())?
-                .is_empty()
-            {
-                return Ok(Some(number));
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// A move that changes nothing but what counts.
-fn standing(task: &TaskRecord) -> TaskMove<'_> {
-    TaskMove {
-        before: task,
-        after: task,
-        card: "",
+        Ok(Room::of(self.group, view)?.and_then(|mut room| room.filled_after(victims)))
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::cluster::{amounts, policy, view};
-use crate::engine::cycle::{Change, Cycle};
+use crate::engine::cycle::{Change, Cycle, Placement};
 use crate::engine::decide::{self, VictimGroup, VictimVerdict, VictimsQuestion};
 use crate::engine::model::{
     JobRecord, NodeRecord, Problem, QueueRecord, ResourceId, ResourceTable, TaskRecord, TaskStatus, View,
@@ -147,4 +149,174 @@ fn assumptions_count_in_their_group_only() {
     assert_eq!(verdict.warnings[0].field, "assumptions[1].evict");
     let alone = ask(&view, &policy, group(&view, &["ns/big-0"]), false).unwrap();
     assert_eq!(alone.fits_after, None);
+}
+
+/// Ten of each resource, and a queue. Jobs by name: what one task of each holds, and then how many small tasks of one cpu.
+fn jobs(jobs: &[(&str, [(&str, &str); 2], usize)]) -> View {
+    let mut resources = ResourceTable::default();
+    let node = NodeRecord {
+        name: "n".into(),
+        allocatable: amounts(
+            &mut resources,
+            [("cpu", "10"), ("memory", "10Gi"), ("example.com/gpu", "10"), ("pods", "1k")],
+        ),
+        ..NodeRecord::default()
+    };
+    let (mut view, source) = (view(resources, vec![node]), Arc::from("test"));
+    let queue = QueueRecord {
+        name: "q".into(),
+        ..QueueRecord::default()
+    };
+    view.put_queue(queue, &source);
+    for (job, holds, small) in jobs {
+        let record = JobRecord {
+            name: (*job).into(),
+            queue: "q".into(),
+            ..JobRecord::default()
+        };
+        view.put_job(record, &source);
+        let mut resources = ResourceTable::clone(view.resources());
+        let large = TaskRecord {
+            requests: amounts(&mut resources, *holds),
+            ..task(&view, job, 0, "0", TaskStatus::Running)
+        };
+        view.put_task(large, &source);
+        for number in 1..=*small {
+            let small = task(&view, job, number, "1", TaskStatus::Running);
+            view.put_task(small, &source);
+        }
+    }
+    let waiting = task(&view, "ns/new", 9, "1", TaskStatus::Pending);
+    view.put_task(waiting, &source);
+    view
+}
+
+fn wants_back(view: &View, candidates: &[&str]) -> VictimGroup {
+    VictimGroup {
+        preemptor: named(view, &["ns/new-9"]).remove(0),
+        node: "n".into(),
+        candidates: named(view, candidates),
+        assumptions: Vec::new(),
+    }
+}
+
+#[test]
+fn a_victim_that_would_win_its_place_straight_back_is_left_alone() {
+    // The one dominates by its gpus, the other by its memory, and a cpu more or less moves neither share: they would take
+    // the place from each other for ever. The third holds more than both.
+    let view = jobs(&[
+        ("ns/new", [("cpu", "0"), ("example.com/gpu", "5")], 0),
+        ("ns/like", [("cpu", "0"), ("memory", "5Gi")], 3),
+        ("ns/more", [("cpu", "0"), ("memory", "8Gi")], 7),
+    ]);
+    let policy = policy("{name: drf}", Compatibility::Corrected).policy;
+    let ask = |candidates: &[&str], irreducible| ask(&view, &policy, wants_back(&view, candidates), irreducible).unwrap();
+    let all = ask(&["ns/like-1", "ns/like-2", "ns/more-1"], false);
+    assert_eq!((all.victims, all.fits_after), (vec![0, 1, 2], Some(1)), "drf would have them all go");
+    let lasting = ask(&["ns/like-1", "ns/like-2", "ns/more-1"], true);
+    assert_eq!((lasting.victims, lasting.fits_after), (vec![2], Some(1)));
+    let none = ask(&["ns/like-1", "ns/like-2"], true);
+    assert_eq!((none.victims, none.fits_after), (vec![], None), "rather nobody than for nothing");
+}
+
+#[test]
+fn a_job_that_would_return_for_many_gives_as_many_as_it_can_spare() {
+    // Of eight cpus, five are wanted. A job that lost them all would hold less than the new one, and another has to help.
+    let view = jobs(&[
+        ("ns/new", [("cpu", "0"), ("example.com/gpu", "4")], 0),
+        ("ns/some", [("cpu", "0"), ("memory", "4Gi")], 5),
+        ("ns/more", [("cpu", "0"), ("memory", "8Gi")], 5),
+    ]);
+    let policy = policy("{name: drf}", Compatibility::Corrected).policy;
+    let names: Vec<String> = ["some", "more"]
+        .iter()
+        .flat_map(|job| (1..=5).map(move |number| format!("ns/{job}-{number}")))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut group = wants_back(&view, &names);
+    group.preemptor = task(&view, "ns/new", 9, "4", TaskStatus::Pending);
+    let verdict = ask(&view, &policy, group, true).unwrap();
+    assert_eq!(verdict.fits_after, Some(4));
+    assert!(verdict.victims.iter().any(|victim| *victim >= 5), "{verdict:?}");
+}
+
+/// Numbers that hang on a seed only.
+fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed | 1;
+    move |end| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state >> 33).unwrap() % end
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Asked again in other words: without any one of the victims there is no room, and once they are gone and the
+    /// preemptor is there, none of them may have it go.
+    #[test]
+    fn irreducible_victims_are_never_in_vain(seed in any::<u64>()) {
+        let mut below = numbers(seed);
+        let names = ["ns/new", "ns/a", "ns/b", "ns/c"];
+        let (mut left, mut list) = (10, Vec::new());
+        for name in names {
+            let small = below(5).min(left);
+            left -= small;
+            let holds = [("example.com/gpu", ["0", "1", "2"][below(3)]), ("memory", ["0", "1Gi", "2Gi", "4Gi"][below(4)])];
+            list.push((name, holds, small));
+        }
+        let view = jobs(&list);
+        let policy = policy("{name: drf}", Compatibility::Corrected).policy;
+        let candidates: Vec<String> = list[1..]
+            .iter()
+            .flat_map(|(job, _, small)| (1..=*small).map(move |number| format!("{job}-{number}")))
+            .collect();
+        let candidates: Vec<&str> = candidates.iter().map(String::as_str).collect();
+        let wanted = ["1", "2", "3", "4"][below(4)];
+        let group = VictimGroup {
+            preemptor: task(&view, "ns/new", 9, wanted, TaskStatus::Pending),
+            ..wants_back(&view, &candidates)
+        };
+        let verdict = ask(&view, &policy, group.clone(), true).unwrap();
+        prop_assert_eq!(verdict.fits_after.is_some(), !verdict.victims.is_empty());
+        let of = |positions: &[usize]| VictimGroup {
+            candidates: positions.iter().map(|at| group.candidates[*at].clone()).collect(),
+            ..group.clone()
+        };
+        for at in 0..verdict.victims.len() {
+            let mut fewer = verdict.victims.clone();
+            fewer.remove(at);
+            let without = ask(&view, &policy, of(&fewer), false).unwrap();
+            prop_assert_eq!(without.fits_after, None, "{:?} makes room without number {}", &verdict, at);
+        }
+        let mut after = view.clone();
+        let source = Arc::from("test");
+        after.put_task(group.preemptor.clone(), &source);
+        let mut assumptions: Vec<Change> = verdict
+            .victims
+            .iter()
+            .map(|at| Change::Evict(Arc::clone(&group.candidates[*at].name)))
+            .collect();
+        assumptions.push(Change::Pipeline(Placement {
+            task: Arc::clone(&group.preemptor.name),
+            node: "n".into(),
+            card: Arc::default(),
+        }));
+        for at in &verdict.victims {
+            let back = VictimGroup {
+                preemptor: group.candidates[*at].clone(),
+                node: Arc::default(),
+                candidates: vec![TaskRecord {
+                    status: TaskStatus::Allocated,
+                    ..group.preemptor.clone()
+                }],
+                assumptions: assumptions.clone(),
+            };
+            let verdict = ask(&after, &policy, back, false).unwrap();
+            prop_assert_eq!(&verdict.warnings, &Vec::new());
+            prop_assert_eq!(verdict.victims, Vec::<usize>::new(), "number {} would return", at);
+        }
+    }
 }

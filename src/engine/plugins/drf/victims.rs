@@ -1,7 +1,7 @@
 //! Who may have to go: candidates of preemption within a queue, and of reclaim between queues.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::bits::Bits;
 use super::needs::Need;
@@ -181,7 +181,7 @@ impl Drf {
         }
         let mut moved = self.clone();
         let Some(mut account) = self.accounts.get(job).cloned() else {
-            return Ok(Trial { moved });
+            return Ok(Trial { moved, job });
         };
         add(&mut account.held, &self.shape.dims.place(&preemptor.requests).0);
         if let (Some(tree), Some(place)) = (&mut moved.tree, self.place(job)) {
@@ -192,14 +192,11 @@ impl Drf {
             tree.set_leaf(&self.shape, place, asking);
         }
         moved.put_account(job, account);
-        Ok(Trial { moved })
+        Ok(Trial { moved, job })
     }
 
     /// The rule of preemption under `corrected`, with the candidate gone.
     fn preempts(&self, trial: &Trial, job: usize, candidate: usize) -> bool {
-        if job == candidate {
-            return false;
-        }
         let queues = (self.queue_of(job), self.queue_of(candidate));
         if let (Ok(Some(own)), Ok(Some(other))) = queues
             && own.nodes != other.nodes
@@ -245,44 +242,42 @@ impl Drf {
 /// A state in which the preemptor has what it asks for, and victims are gone.
 struct Trial {
     moved: Drf,
+    /// The preemptor's job.
+    job: usize,
 }
 
 impl Trial {
-    /// Judges candidates in order; those that go are gone when the next is judged. One that its job does not hold, or of
-    /// which nothing is left since it stood here before, is spared.
+    /// Judges candidates in order; those that go are gone when the next is judged. Spared are those of the preemptor's own
+    /// job, which would gain nothing, and one that its job does not hold, or of which nothing is left since it stood here
+    /// before.
     fn judge_each(
         mut self,
         candidates: &[&TaskRecord],
         judge: impl Fn(&Self, usize, &TaskRecord) -> bool,
     ) -> Vec<bool> {
-        let mut gone: Vec<&str> = Vec::new();
+        let mut gone: BTreeSet<&str> = BTreeSet::new();
         let judged = candidates.iter().map(|candidate| {
             let named = !candidate.name.is_empty();
-            if named && gone.contains(&&*candidate.name) {
+            if named && gone.contains(&*candidate.name) {
                 return false;
             }
-            let Some(job) = self.moved.shape.job_number(&candidate.job) else {
+            let job = self.moved.shape.job_number(&candidate.job);
+            let Some(job) = job.filter(|job| *job != self.job) else {
                 return false;
             };
-            let Some(trial) = self.without(candidate) else {
+            if self.moved.count(candidate, false).is_err() {
                 return false;
-            };
-            let goes = judge(&trial, job, candidate);
-            if goes {
-                self = trial;
-                if named {
-                    gone.push(&candidate.name);
-                }
+            }
+            let goes = judge(&self, job, candidate);
+            if !goes {
+                // What is counted in integers is put back exactly, and adding never fails.
+                let _ = self.moved.count(candidate, true);
+            } else if named {
+                gone.insert(&candidate.name);
             }
             goes
         });
         judged.collect()
-    }
-
-    fn without(&self, candidate: &TaskRecord) -> Option<Self> {
-        let mut moved = self.moved.clone();
-        moved.count(candidate, false).ok()?;
-        Some(Self { moved })
     }
 }
 

@@ -9,7 +9,7 @@ use super::cluster::{one_node, put_job, put_queue, put_tasks};
 use super::plain::{self, Line};
 use crate::engine::cycle::{Change, Cycle, Placement};
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{TaskStatus, View};
+use crate::engine::model::{TaskRecord, TaskStatus, View};
 use crate::engine::plugin::EVERY_QUEUE;
 use crate::engine::policy::Compatibility;
 
@@ -235,5 +235,46 @@ proptest! {
         let mut numbers = Numbers::new(seed);
         let flips = follow(full_cluster(&mut numbers), &mut numbers, Compatibility::Corrected)?;
         prop_assert!(flips > 0);
+    }
+}
+
+/// Judges each candidate by itself, in the state in which those that go before it are gone.
+fn one_by_one(cycle: &Cycle, preemptor: &TaskRecord, candidates: &[&TaskRecord], reclaim: bool) -> Vec<bool> {
+    let mut cycle = cycle.clone();
+    let judged = candidates.iter().map(|candidate| {
+        let drf: &Drf = cycle.derived().get(NAME).unwrap();
+        let goes = match reclaim {
+            true => drf.reclaim(preemptor, &[candidate]).unwrap().unwrap(),
+            false => drf.preempt(preemptor, &[candidate]).unwrap(),
+        };
+        if goes[0] {
+            cycle.apply(&[Change::Evict(Arc::clone(&candidate.name))]).unwrap();
+        }
+        goes[0]
+    });
+    judged.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn candidates_are_judged_as_if_each_came_alone_after_those_who_went(seed in any::<u64>()) {
+        let mut numbers = Numbers::new(seed);
+        let view = full_cluster(&mut numbers);
+        let all = || view.tasks().iter().map(|(_, stored)| &stored.record);
+        let waiting: Vec<&TaskRecord> = all().filter(|task| task.status == TaskStatus::Pending).collect();
+        let candidates: Vec<&TaskRecord> = all().filter(|task| task.status.is_allocated()).collect();
+        let mut derived = DerivedSet::default();
+        derived.insert(NAME.into(), Arc::new(Drf::build(&view, Compatibility::Corrected, true)));
+        let cycle = Cycle::new(view.clone(), Compatibility::Corrected, derived);
+        let drf: &Drf = cycle.derived().get(NAME).unwrap();
+        for _ in 0..3 {
+            let preemptor = waiting[numbers.below(waiting.len())];
+            let preempted = drf.preempt(preemptor, &candidates).unwrap();
+            prop_assert_eq!(preempted, one_by_one(&cycle, preemptor, &candidates, false));
+            let reclaimed = drf.reclaim(preemptor, &candidates).unwrap().unwrap();
+            prop_assert_eq!(reclaimed, one_by_one(&cycle, preemptor, &candidates, true));
+        }
     }
 }
