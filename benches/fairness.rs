@@ -1,84 +1,131 @@
-//! What an event costs in a tree of queues, and what an order of queues costs.
-#![expect(
-    clippy::expect_used,
-    clippy::too_many_lines,
-    reason = "a bench that cannot ask has nothing to measure"
-)]
+//! What fair order costs: an event in a tree of queues, with and without a resource that runs out by it; an order of queues;
+//! victims; and Koordinator's two plugins.
+#![expect(clippy::expect_used, reason = "a bench that cannot ask has nothing to measure")]
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use pumice::engine::decide::{self, OrderQuestion};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use pumice::engine::cycle::Cycle;
+use pumice::engine::decide::{
+    self, Detail, OrderQuestion, Question, QuestionTask, ResourceFit, ScoreQuestion, VictimGroup, VictimsQuestion,
+};
 use pumice::engine::derived::{DerivedSet, Movement, TaskMove};
 use pumice::engine::model::{
     Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, Texts,
     View,
 };
+use pumice::engine::plugin::VictimKind;
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 
-const POLICY: &str = "
+const HIERARCHY: &str = "
 actions: allocate
 tiers:
 - plugins:
   - {name: drf, enableHierarchy: true}
 ";
 
+const KOORDINATOR: &str = "
+actions: allocate
+tiers:
+- plugins:
+  - name: NodeResourcesFitPlus
+    arguments: {resources: {cpu: {type: LeastAllocated, weight: 1}, nvidia.com/gpu: {type: MostAllocated, weight: 2}}}
+  - {name: ScarceResourceAvoidance, arguments: {resources: [nvidia.com/gpu]}}
+";
+
 const GIB: i64 = 1 << 30;
 const JOBS: u32 = 10;
 
-fn policy() -> Arc<Policy> {
-    compile(POLICY, &CompileOptions::default())
+fn policy(document: &str) -> Arc<Policy> {
+    compile(document, &CompileOptions::default())
         .expect("a good policy")
         .policy
 }
 
-/// So many queues below the root, ten jobs in each; every job holds one task and waits for another. `spare`: milli-cores
-/// that nobody holds.
-fn cluster(queues: u32, spare: i64) -> View {
-    let source: Arc<str> = "bench".into();
+/// What the queues of a cluster are like.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind {
+    /// Their paths begin with this.
+    above: &'static str,
+    /// Weights of that part of the path.
+    weights_above: &'static str,
+    /// Milli-cores that nobody holds.
+    spare: i64,
+    /// Every other job wants gpus, too.
+    mixed: bool,
+}
+
+const FLAT: Kind = Kind {
+    above: "root",
+    weights_above: "1",
+    spare: 1_000_000,
+    mixed: false,
+};
+
+/// So little cpu is left that one more task takes the last of it.
+const SHORT: Kind = Kind { spare: 507, ..FLAT };
+
+fn empty_view() -> (View, ResourceId, Arc<str>) {
     let mut index = Table::<Slot>::default();
     index.insert("node".into(), 0);
     let mut view = View::new(Arc::new(index), 1);
     let mut resources = ResourceTable::default();
     let gpu = resources.intern("nvidia.com/gpu", 64).expect("room for a name");
     view.set_resources(Arc::new(resources));
+    (view, gpu, "bench".into())
+}
+
+fn put_queue(view: &mut View, kind: Kind, queue: u32, source: &Arc<str>) {
+    let weight = 1 + queue % 5;
+    let texts: Texts = [
+        (
+            "volcano.sh/hierarchy".into(),
+            format!("{}/q{queue:05}", kind.above).into(),
+        ),
+        (
+            "volcano.sh/hierarchy-weights".into(),
+            format!("{}/{weight}", kind.weights_above).into(),
+        ),
+    ]
+    .into();
+    let record = QueueRecord {
+        name: format!("queue-{queue:05}").into(),
+        annotations: texts,
+        ..QueueRecord::default()
+    };
+    view.put_queue(record, source);
+}
+
+/// So many queues, ten jobs in each; every job holds one task and waits for another.
+fn cluster(queues: u32, kind: Kind) -> View {
+    let (mut view, gpu, source) = empty_view();
     let mut held = 0;
     for queue in 0..queues {
-        let name: Arc<str> = format!("queue-{queue:05}").into();
-        let weight = 1 + queue % 5;
-        let texts: Texts = [
-            ("volcano.sh/hierarchy".into(), format!("root/q{queue:05}").into()),
-            ("volcano.sh/hierarchy-weights".into(), format!("1/{weight}").into()),
-        ]
-        .into();
-        let record = QueueRecord {
-            name: Arc::clone(&name),
-            annotations: texts,
-            ..QueueRecord::default()
-        };
-        view.put_queue(record, &source);
+        put_queue(&mut view, kind, queue, &source);
         for job in 0..JOBS {
-            let job: Arc<str> = format!("ns/job-{queue:05}-{job}").into();
+            let cpu = i64::from(500 + (queue * 7) % 1_000);
+            let wants_gpu = !kind.mixed || job % 2 == 0;
+            let name: Arc<str> = format!("ns/job-{queue:05}-{job}").into();
             let record = JobRecord {
-                name: Arc::clone(&job),
-                queue: Arc::clone(&name),
+                name: Arc::clone(&name),
+                queue: format!("queue-{queue:05}").into(),
                 ..JobRecord::default()
             };
             view.put_job(record, &source);
-            let cpu = i64::from(500 + (queue * 7) % 1_000);
             for (number, status) in [TaskStatus::Running, TaskStatus::Pending].into_iter().enumerate() {
                 let amounts = [
                     (ResourceId::CPU, cpu),
                     (ResourceId::MEMORY, GIB),
                     (ResourceId::PODS, 1),
-                    (gpu, 100),
+                    (gpu, if wants_gpu { 100 } else { 0 }),
                 ];
                 let record = TaskRecord {
-                    name: format!("{job}-{number}").into(),
-                    job: Arc::clone(&job),
+                    name: format!("{name}-{number}").into(),
+                    job: Arc::clone(&name),
+                    node: if number == 0 { "node" } else { "" }.into(),
                     status,
-                    requests: amounts.into_iter().collect(),
+                    requests: amounts.into_iter().filter(|(_, amount)| *amount > 0).collect(),
                     ..TaskRecord::default()
                 };
                 view.put_task(record, &source);
@@ -87,11 +134,17 @@ fn cluster(queues: u32, spare: i64) -> View {
         }
     }
     let tasks = i64::from(queues * JOBS * 4);
+    // Of mixed queues the gpus run out, not the cpus.
+    let (cpu, gpus) = if kind.mixed {
+        (held + 1_000_000, i64::from(queues * JOBS / 2) * 100 + 100)
+    } else {
+        (held + kind.spare, tasks * 100)
+    };
     let amounts = [
-        (ResourceId::CPU, held + spare),
+        (ResourceId::CPU, cpu),
         (ResourceId::MEMORY, tasks * GIB),
         (ResourceId::PODS, tasks),
-        (gpu, tasks * 100),
+        (gpu, gpus),
     ];
     let node = NodeRecord {
         name: "node".into(),
@@ -102,28 +155,44 @@ fn cluster(queues: u32, spare: i64) -> View {
     view
 }
 
-/// A task comes and goes: two events.
-fn there_and_back(view: &View, derived: &mut DerivedSet, task: &TaskRecord) {
+/// A task comes or goes.
+fn event(view: &View, derived: &mut DerivedSet, task: &TaskRecord, comes: bool) {
     let moved = TaskMove {
         before: task,
         after: task,
         card: "",
     };
-    derived.follow(view, &Movement::Allocate(moved)).expect("room to count");
-    derived
-        .follow(view, &Movement::Deallocate(moved))
-        .expect("it was counted");
+    let movement = if comes {
+        Movement::Allocate(moved)
+    } else {
+        Movement::Deallocate(moved)
+    };
+    derived.follow(view, &movement).expect("it can be counted");
 }
 
+/// A task that comes and goes in turn: one event each time.
 fn events(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("two_events");
+    let mut group = criterion.benchmark_group("one event");
     group
+        .sample_size(30)
         .measurement_time(Duration::from_secs(2))
         .warm_up_time(Duration::from_millis(300));
+    let grouped = Kind {
+        above: "root/all",
+        weights_above: "1/1",
+        ..FLAT
+    };
+    let cases = [
+        ("siblings", FLAT),
+        ("siblings below a group", grouped),
+        ("a resource flips", SHORT),
+        ("a resource flips, below a group", Kind { spare: 507, ..grouped }),
+        ("a resource flips, queues of two kinds of jobs", Kind { mixed: true, ..FLAT }),
+    ];
     for queues in [1_000, 10_000] {
-        for (name, spare) in [("plain", 1_000_000), ("resource_flips", 507)] {
-            let view = cluster(queues, spare);
-            let mut derived = policy().derive(&view);
+        for (name, kind) in cases {
+            let view = cluster(queues, kind);
+            let mut derived = policy(HIERARCHY).derive(&view);
             let task = view
                 .tasks()
                 .get("ns/job-00001-0-1")
@@ -131,7 +200,28 @@ fn events(criterion: &mut Criterion) {
                 .record
                 .clone();
             group.bench_function(BenchmarkId::new(name, queues), |bench| {
-                bench.iter(|| there_and_back(&view, &mut derived, &task));
+                bench.iter_custom(|times| {
+                    let begin = Instant::now();
+                    for time in 0..times {
+                        event(&view, &mut derived, &task, time % 2 == 0);
+                    }
+                    let spent = begin.elapsed();
+                    if times % 2 == 1 {
+                        event(&view, &mut derived, &task, false);
+                    }
+                    spent
+                });
+            });
+            // As the first change of a step: what it shares with the step before has to be copied.
+            group.bench_function(BenchmarkId::new(format!("{name}, first of a step"), queues), |bench| {
+                bench.iter_batched(
+                    || derived.clone(),
+                    |mut step| {
+                        event(&view, &mut step, &task, true);
+                        step
+                    },
+                    criterion::BatchSize::PerIteration,
+                );
             });
         }
     }
@@ -139,17 +229,145 @@ fn events(criterion: &mut Criterion) {
 }
 
 fn orders(criterion: &mut Criterion) {
-    let view = cluster(1_000, 1_000_000);
-    let policy = policy();
+    let view = cluster(1_000, FLAT);
+    let policy = policy(HIERARCHY);
     let derived = policy.derive(&view);
     let question = OrderQuestion {
         queues: Some(Vec::new()),
         ..OrderQuestion::default()
     };
-    criterion.bench_function("order/1000_queues", |bench| {
+    criterion.bench_function("order of 1000 queues", |bench| {
         bench.iter(|| decide::order(&view, &policy, &derived, &question).expect("an order"));
     });
 }
 
-criterion_group!(fairness, events, orders);
+/// A thousand candidates of a thousand jobs in a hundred queues, of whom half make room.
+fn victims(criterion: &mut Criterion) {
+    let mut view = cluster(100, Kind { spare: 0, ..FLAT });
+    let source: Arc<str> = "bench".into();
+    put_queue(&mut view, FLAT, 100, &source);
+    let job = JobRecord {
+        name: "ns/new".into(),
+        queue: "queue-00100".into(),
+        ..JobRecord::default()
+    };
+    view.put_job(job, &source);
+    let preemptor = TaskRecord {
+        name: "ns/new-0".into(),
+        job: "ns/new".into(),
+        status: TaskStatus::Pending,
+        requests: Amounts::from_iter([(ResourceId::CPU, 4_000)]),
+        ..TaskRecord::default()
+    };
+    view.put_task(preemptor.clone(), &source);
+    let tasks = view.tasks().iter().map(|(_, stored)| &stored.record);
+    let group = VictimGroup {
+        preemptor,
+        node: "node".into(),
+        candidates: tasks.filter(|task| task.status.is_allocated()).cloned().collect(),
+        assumptions: Vec::new(),
+    };
+    let policy = policy(HIERARCHY);
+    let cycle = Cycle::new(view.clone(), policy.compatibility(), policy.derive(&view));
+    let mut bench_group = criterion.benchmark_group("1000 candidates");
+    bench_group.sample_size(10).measurement_time(Duration::from_secs(2));
+    for (name, kind, cores, irreducible) in [
+        ("preempt", VictimKind::Preempt, 4, false),
+        ("reclaim", VictimKind::Reclaim, 4, false),
+        ("preempt, irreducible, a few go", VictimKind::Preempt, 4, true),
+        ("preempt, irreducible, hundreds go", VictimKind::Preempt, 200, true),
+    ] {
+        let mut group = group.clone();
+        group.preemptor.requests = Amounts::from_iter([(ResourceId::CPU, cores * 1_000)]);
+        let question = VictimsQuestion {
+            kind,
+            groups: vec![Ok(group)],
+            plugins: Vec::new(),
+            irreducible,
+        };
+        let first = decide::victims(&cycle, &policy, &question).expect("an answer").remove(0);
+        let victims = first.expect("a verdict").victims.len();
+        bench_group.bench_function(BenchmarkId::new(name, format!("{victims} victims")), |bench| {
+            bench.iter(|| decide::victims(&cycle, &policy, &question).expect("an answer"));
+        });
+    }
+    bench_group.finish();
+}
+
+/// Nodes with gpus, half of them held. `odd`: amounts that floats do not tell, so that columns of integers stand beside.
+fn nodes(number: u32, odd: bool) -> View {
+    let mut resources = ResourceTable::default();
+    let gpu = resources.intern("nvidia.com/gpu", 64).expect("room for a name");
+    let mut index = Table::<Slot>::default();
+    let names: Vec<Arc<str>> = (0..number).map(|slot| format!("node-{slot:06}").into()).collect();
+    for (slot, name) in (0..).zip(&names) {
+        index.insert(Arc::clone(name), slot);
+    }
+    let mut view = View::new(Arc::new(index), 1);
+    view.set_resources(Arc::new(resources));
+    for (slot, name) in (0..).zip(&names) {
+        assert!(view.put_node(Arc::new(node(name, gpu, slot, odd)), &Arc::from("bench")));
+    }
+    view.refresh_ranks();
+    view
+}
+
+fn node(name: &Arc<str>, gpu: ResourceId, some: i64, odd: bool) -> NodeRecord {
+    let used = |unit: i64| [(ResourceId::CPU, 300 * (some % 97) + unit), (ResourceId::MEMORY, GIB * (some % 31)), (gpu, 1_000 * (some % 8))];
+    NodeRecord {
+        name: Arc::clone(name),
+        allocatable: Amounts::from_iter([(ResourceId::CPU, 64_000), (ResourceId::MEMORY, 256 * GIB), (gpu, 8_000)]),
+        unattributed_used: Some(Amounts::from_iter(used(0))),
+        // Another sum than the one that is used.
+        unattributed_nonzero_used: odd.then(|| Amounts::from_iter(used(100))),
+        ..NodeRecord::default()
+    }
+}
+
+fn koordinator(criterion: &mut Criterion) {
+    const NODES: u32 = 10_000;
+    let policy = policy(KOORDINATOR);
+    let mut group = criterion.benchmark_group("Koordinator, 10000 nodes");
+    for (name, odd) in [("told by floats", false), ("integers beside", true)] {
+        let mut view = nodes(NODES, odd);
+        let gpu = view.resources().get("nvidia.com/gpu").expect("known");
+        let task = Arc::new(TaskRecord {
+            requests: Amounts::from_iter([(ResourceId::CPU, 4_000), (ResourceId::MEMORY, 16 * GIB), (gpu, 1_000)]),
+            ..TaskRecord::default()
+        });
+        let warnings = Vec::new();
+        let question = ScoreQuestion {
+            question: Question {
+                tasks: vec![Ok(QuestionTask { task, warnings })],
+                resources: Arc::clone(view.resources()),
+                candidates: None,
+                plugins: Vec::new(),
+                resource_fit: ResourceFit::None,
+                samples: 3,
+                detail: Detail::Counts,
+            },
+            with_filter: false,
+            limit: None,
+            with_parts: false,
+        };
+        group.throughput(Throughput::Elements(NODES.into()));
+        group.bench_function(format!("score by both plugins, {name}"), |bench| {
+            bench.iter(|| decide::score(&view, &policy, &question).expect("scores"));
+        });
+        group.throughput(Throughput::Elements(1));
+        let (source, mut some) = (Arc::from("bench"), 0);
+        group.bench_function(format!("one changed node, {name}"), |bench| {
+            bench.iter(|| {
+                some += 1;
+                // The View before stays as it was.
+                let before = view.clone();
+                assert!(view.put_node(Arc::new(node(&"node-005000".into(), gpu, some, odd)), &source));
+                before
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(fairness, events, orders, victims, koordinator);
 criterion_main!(fairness);
