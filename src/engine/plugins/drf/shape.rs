@@ -10,6 +10,9 @@ use crate::engine::model::{Problem, ProblemKind, QueueRecord, TaskStatus, View};
 use crate::engine::plugin::EVERY_QUEUE;
 use crate::engine::policy::Compatibility;
 
+/// Queues that an event names in any case.
+const MOST_NAMED: usize = 256;
+
 /// A job.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Job {
@@ -124,7 +127,8 @@ impl Shape {
         self.jobs.binary_search_by(|job| (*job.name).cmp(name)).ok()
     }
 
-    /// Queues whose keys may have moved with what a job holds: those that share a node with its queue; `everywhere`: all.
+    /// Queues whose keys may have moved with what a job holds: those that share a node with its queue, or all if these are
+    /// many, or `everywhere`.
     pub(super) fn moved_queues(&self, job: usize, everywhere: bool) -> Vec<Arc<str>> {
         if everywhere {
             return vec![EVERY_QUEUE.into()];
@@ -134,10 +138,12 @@ impl Shape {
             .get(job)
             .and_then(|job| self.queues.get(&job.queue)?.as_ref().ok());
         let first = queue.and_then(|queue| queue.nodes.first());
-        first
-            .and_then(|first| self.below.get(first))
-            .cloned()
-            .unwrap_or_default()
+        match first.and_then(|first| self.below.get(first)) {
+            None => Vec::new(),
+            // To name them would cost more than the event.
+            Some(names) if names.len() > MOST_NAMED && names.len() >= self.queues.len() / 4 => vec![EVERY_QUEUE.into()],
+            Some(names) => names.clone(),
+        }
     }
 
     fn grow(&mut self, view: &View) {
