@@ -187,7 +187,10 @@ fn events(criterion: &mut Criterion) {
         ("siblings below a group", grouped),
         ("a resource flips", SHORT),
         ("a resource flips, below a group", Kind { spare: 507, ..grouped }),
-        ("a resource flips, queues of two kinds of jobs", Kind { mixed: true, ..FLAT }),
+        (
+            "a resource flips, queues of two kinds of jobs",
+            Kind { mixed: true, ..FLAT },
+        ),
     ];
     for queues in [1_000, 10_000] {
         for (name, kind) in cases {
@@ -285,7 +288,9 @@ fn victims(criterion: &mut Criterion) {
             plugins: Vec::new(),
             irreducible,
         };
-        let first = decide::victims(&cycle, &policy, &question).expect("an answer").remove(0);
+        let first = decide::victims(&cycle, &policy, &question)
+            .expect("an answer")
+            .remove(0);
         let victims = first.expect("a verdict").victims.len();
         bench_group.bench_function(BenchmarkId::new(name, format!("{victims} victims")), |bench| {
             bench.iter(|| decide::victims(&cycle, &policy, &question).expect("an answer"));
@@ -313,7 +318,13 @@ fn nodes(number: u32, odd: bool) -> View {
 }
 
 fn node(name: &Arc<str>, gpu: ResourceId, some: i64, odd: bool) -> NodeRecord {
-    let used = |unit: i64| [(ResourceId::CPU, 300 * (some % 97) + unit), (ResourceId::MEMORY, GIB * (some % 31)), (gpu, 1_000 * (some % 8))];
+    let used = |unit: i64| {
+        [
+            (ResourceId::CPU, 300 * (some % 97) + unit),
+            (ResourceId::MEMORY, GIB * (some % 31)),
+            (gpu, 1_000 * (some % 8)),
+        ]
+    };
     NodeRecord {
         name: Arc::clone(name),
         allocatable: Amounts::from_iter([(ResourceId::CPU, 64_000), (ResourceId::MEMORY, 256 * GIB), (gpu, 8_000)]),

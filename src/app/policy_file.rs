@@ -171,6 +171,9 @@ pub(super) async fn bring(
             for warning in reloaded.version.report.warnings().take(LOGGED) {
                 tracing::warn!(%warning, "policy");
             }
+            for problem in reloaded.queues.iter().take(LOGGED) {
+                tracing::warn!(problem = problem.message, "policy");
+            }
             let (version, hash) = (reloaded.version.in_force.version, &reloaded.version.in_force.hash);
             tracing::info!(policy = DEFAULT_POLICY, version, %hash, origin = from, unchanged = reloaded.unchanged, "policy in force");
             Ok(())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
+use crate::engine::model::Problem;
 use crate::state::{Origin, PolicyError, PolicyVersion, Reload, Reloaded, Rollback};
 use crate::telemetry::ReloadOutcome;
 
@@ -178,6 +179,7 @@ impl Policies {
             version,
             unchanged,
             difference,
+            queues,
             ..
         } = reloaded;
         if !dry_run {
@@ -188,10 +190,22 @@ impl Policies {
         Ok(Accepted {
             policy: Some(policy(&version, unchanged || !dry_run)),
             unchanged,
-            report: Some(report(&version.report)),
+            report: Some(with_queues(report(&version.report), &queues)),
             difference,
         })
     }
+}
+
+/// The same with what is wrong with the queues that stand there, which is no part of the version.
+fn with_queues(mut report: pb::PolicyReport, queues: &[Problem]) -> pb::PolicyReport {
+    report.findings.extend(queues.iter().map(|problem| pb::Finding {
+        severity: pb::Severity::Warning.into(),
+        code: problem.reason.to_owned(),
+        message: problem.message.clone(),
+        path: problem.field.clone(),
+        ..pb::Finding::default()
+    }));
+    report
 }
 
 fn same(a: &PolicyVersion, b: &PolicyVersion) -> bool {

@@ -10,6 +10,7 @@ mod ledger;
 mod limits;
 mod names;
 mod origin;
+mod places;
 mod policies;
 mod reserving;
 mod seam;

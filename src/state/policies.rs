@@ -14,6 +14,7 @@ use super::origin::Origin;
 use super::sources::limit;
 use super::writer::Command;
 use crate::engine::PolicyInForce;
+use crate::engine::model::Problem;
 use crate::engine::policy::{self, Compatibility, CompileOptions, Compiled, Policy, Report, emit};
 
 /// A version of a policy.
@@ -117,6 +118,8 @@ pub struct Reloaded {
     pub unchanged: bool,
     /// Effective documents, before and after, as a unified diff.
     pub difference: String,
+    /// Queues for which the policy has no place, as they stand now.
+    pub queues: Vec<Problem>,
     dry_run: bool,
 }
 
@@ -239,6 +242,7 @@ impl Policies {
                 version: active,
                 unchanged: true,
                 difference,
+                queues: Vec::new(),
                 dry_run,
             });
         }
@@ -253,6 +257,7 @@ impl Policies {
             version,
             unchanged: false,
             difference,
+            queues: Vec::new(),
             dry_run,
         })
     }

@@ -9,6 +9,7 @@ use super::error::{PolicyError, StateError};
 use super::index::NodeTable;
 use super::ledger::Ledger;
 use super::names::ResourceNames;
+use super::places;
 use super::policies::{Install, Policies, Reloaded};
 use super::seam::{Inbox, Publish, Reply};
 use super::settle::LedgerCommand;
@@ -148,20 +149,28 @@ impl Writer {
                 Ok(Intake::Answer(outcome)) => reply.send(Ok(outcome)),
                 Err(error) => reply.send(Err(error)),
             },
-            Command::Install(install, reply) => match self.policies.install(*install, &mut self.next.policies) {
-                // What another command of this group has put in force is not visible yet: its repetition waits, too.
-                Ok(reloaded) if reloaded.published() || !pending.is_empty() => {
-                    self.changed |= reloaded.published();
-                    pending.push(Pending::Installed(Box::new(reloaded), reply));
+            Command::Install(install, reply) => {
+                let mut installed = self.policies.install(*install, &mut self.next.policies);
+                if let Ok(reloaded) = &mut installed {
+                    let policy = &reloaded.version.in_force.policy;
+                    reloaded.queues = listed(places::under(policy, &self.next.view));
                 }
-                other => reply.send(other),
-            },
+                match installed {
+                    // What another command of this group has put in force is not visible yet: its repetition waits, too.
+                    Ok(reloaded) if reloaded.published() || !pending.is_empty() => {
+                        self.changed |= reloaded.published();
+                        pending.push(Pending::Installed(Box::new(reloaded), reply));
+                    }
+                    other => reply.send(other),
+                }
+            }
             Command::Ledger(command) => ledger.push(command),
         }
     }
 
     /// Applies a batch to the next World.
-    fn apply(&mut self, batch: Batch) -> BatchOutcome {
+    fn apply(&mut self, mut batch: Batch) -> BatchOutcome {
+        let watch = places::judge(&mut batch, &self.next.view, &self.next.policies);
         let Batch {
             source,
             source_epoch,
@@ -171,7 +180,7 @@ impl Writer {
             put,
             refused,
             remove,
-            warnings,
+            mut warnings,
         } = batch;
         self.next.view.set_resources(self.names.snapshot());
         let mut problems = Vec::new();
@@ -199,6 +208,7 @@ impl Writer {
             }
             problems.extend(faults);
         }
+        warnings.extend(places::contradictions(&watch, &self.next.view));
         let position = Position {
             source: Arc::clone(&source),
             source_epoch,

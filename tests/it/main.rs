@@ -4,6 +4,7 @@
 mod capacity_card;
 mod command_line;
 mod edge;
+mod hierarchy;
 mod hostile;
 mod ledger;
 mod openb;

@@ -8,11 +8,12 @@ use crate::engine::model::{
     Amounts, JobPhase, JobRecord, NodeEntry, NodeRecord, Problem, QueueRecord, QueueState, ResourceId, ResourceTable,
     Slot, Stored, Table, TaskRecord, TaskStatus, Texts, Vector, View,
 };
+use crate::engine::plugins::drf::{self, Drf};
 use crate::server::pb;
 
 use super::accounts;
 use super::amounts::{answer_amounts, answer_totals, resource_list};
-use super::batch::problems;
+use super::batch::{problem, problems};
 
 /// Records on a page when nothing is said.
 pub const PAGE: u32 = 500;
@@ -100,7 +101,7 @@ pub fn queues(view: &View, derived: &DerivedSet, wanted: &Wanted) -> (Vec<pb::Qu
         queue: Some(queue(&stored.record, view.resources())),
         source: stored.source.to_string(),
         accounts: accounts::of_queue(&stored.record.name, derived, view.resources()),
-        invalid: faults(stored.invalid.as_ref()),
+        invalid: queue_faults(stored, derived),
     };
     (page.into_iter().map(status).collect(), token)
 }
@@ -132,6 +133,15 @@ pub fn tasks(view: &View, wanted: &Wanted) -> (Vec<pb::StoredTask>, String) {
         invalid: faults(stored.invalid.as_ref()),
     };
     (page.into_iter().map(status).collect(), token)
+}
+
+/// Faults of a newer record, and why the queue has no place in the hierarchy.
+fn queue_faults(stored: &Stored<QueueRecord>, derived: &DerivedSet) -> Vec<pb::Problem> {
+    let drf = derived.get::<Drf>(drf::NAME);
+    let place = drf.and_then(|drf| drf.queue_problem(&stored.record.name));
+    let mut all = faults(stored.invalid.as_ref());
+    all.extend(place.map(problem));
+    all
 }
 
 fn faults(invalid: Option<&Arc<[Problem]>>) -> Vec<pb::Problem> {

@@ -158,7 +158,12 @@ fn jobs(jobs: &[(&str, [(&str, &str); 2], usize)]) -> View {
         name: "n".into(),
         allocatable: amounts(
             &mut resources,
-            [("cpu", "10"), ("memory", "10Gi"), ("example.com/gpu", "10"), ("pods", "1k")],
+            [
+                ("cpu", "10"),
+                ("memory", "10Gi"),
+                ("example.com/gpu", "10"),
+                ("pods", "1k"),
+            ],
         ),
         ..NodeRecord::default()
     };
@@ -210,13 +215,22 @@ fn a_victim_that_would_win_its_place_straight_back_is_left_alone() {
         ("ns/more", [("cpu", "0"), ("memory", "8Gi")], 7),
     ]);
     let policy = policy("{name: drf}", Compatibility::Corrected).policy;
-    let ask = |candidates: &[&str], irreducible| ask(&view, &policy, wants_back(&view, candidates), irreducible).unwrap();
+    let ask =
+        |candidates: &[&str], irreducible| ask(&view, &policy, wants_back(&view, candidates), irreducible).unwrap();
     let all = ask(&["ns/like-1", "ns/like-2", "ns/more-1"], false);
-    assert_eq!((all.victims, all.fits_after), (vec![0, 1, 2], Some(1)), "drf would have them all go");
+    assert_eq!(
+        (all.victims, all.fits_after),
+        (vec![0, 1, 2], Some(1)),
+        "drf would have them all go"
+    );
     let lasting = ask(&["ns/like-1", "ns/like-2", "ns/more-1"], true);
     assert_eq!((lasting.victims, lasting.fits_after), (vec![2], Some(1)));
     let none = ask(&["ns/like-1", "ns/like-2"], true);
-    assert_eq!((none.victims, none.fits_after), (vec![], None), "rather nobody than for nothing");
+    assert_eq!(
+        (none.victims, none.fits_after),
+        (vec![], None),
+        "rather nobody than for nothing"
+    );
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(super) fn lenient(queue: &QueueRecord) -> Result<Path, Problem> {
 
 /// The path as it is meant: one weight per component, above 0 and finite. A queue without a path, or with the root
 /// for one, stands below the root under its own name with weight 1.
-fn strict(queue: &QueueRecord) -> Result<Path, Problem> {
+pub(super) fn strict(queue: &QueueRecord) -> Result<Path, Problem> {
     let names = names(queue);
     check_depth(queue, &names)?;
     if names.is_empty() {

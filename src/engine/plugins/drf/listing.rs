@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Drf;
 use super::share::{Exact, Floats, floats};
 use super::tree::Figure;
-use crate::engine::model::ResourceId;
+use crate::engine::model::{Problem, ResourceId};
 
 /// A job's account.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,6 +72,11 @@ impl Drf {
     /// The dominant share of the root; `None` without hierarchy.
     pub fn root_share(&self) -> Option<f64> {
         self.tree.as_ref()?.node(&self.shape, 0).map(|figure| figure.share)
+    }
+
+    /// Why a queue has no place in the tree; `None`: it has one, or there is no such queue or no tree.
+    pub fn queue_problem(&self, queue: &str) -> Option<&Problem> {
+        self.shape.queues.get(queue)?.as_ref().err()
     }
 
     /// The tree, depth first, children by name; empty without hierarchy.

@@ -4,6 +4,7 @@
 mod bits;
 mod chunked;
 mod columns;
+mod faults;
 mod go_float;
 mod hierarchy;
 mod listing;
@@ -26,6 +27,7 @@ use shape::{Place, Shape};
 use share::{Exact, add, floats, subtract};
 use tree::{Leaf, Rules, Tree};
 
+pub use faults::{checks_places, fault_of, faults};
 pub use hierarchy::{HIERARCHY, WEIGHTS};
 pub use listing::{JobShare, TreeNode};
 pub(super) use plugin::DEF;
@@ -174,7 +176,12 @@ impl Drf {
             if let Some(held) = self.below.get_mut(number) {
                 add(held, &more);
             }
-            above = self.shape.nodes.get(number).map(|node| node.parent).filter(|_| number > 0);
+            above = self
+                .shape
+                .nodes
+                .get(number)
+                .map(|node| node.parent)
+                .filter(|_| number > 0);
         }
     }
 

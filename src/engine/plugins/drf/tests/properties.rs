@@ -147,7 +147,15 @@ fn full_cluster(numbers: &mut Numbers) -> View {
             held.2 += i64::try_from(running).unwrap();
             held.3 += requests.2 * i64::try_from(running).unwrap();
             let others = (numbers.below(3) == 0).then(|| numbers.of(&kinds));
-            jobs.push((format!("queue{number}"), path.clone(), weights.clone(), job, requests, running, others));
+            jobs.push((
+                format!("queue{number}"),
+                path.clone(),
+                weights.clone(),
+                job,
+                requests,
+                running,
+                others,
+            ));
         }
     }
     let spare = |numbers: &mut Numbers| i64::try_from(numbers.below(2)).unwrap();
