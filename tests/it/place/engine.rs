@@ -185,7 +185,7 @@ fn state(cycle: &Cycle) -> String {
 }
 
 /// How many tasks had to find a place, from the case alone.
-fn needed(case: &Case) -> usize {
+pub(super) fn needed(case: &Case) -> usize {
     let all = case.groups.iter().map(|group| group.count).sum();
     let members = usize::try_from(case.cluster().jobs[0].min_member).unwrap();
     match case.min_available {

@@ -1,1 +1,281 @@
+//! What Place refuses, and how it says why.
 
+use pumice::server::pb;
+use tonic::Code;
+
+use crate::support::records::{amounts, imagined, job, node, nodes, queue, snapshot, standing, step, task};
+use crate::support::{Server, reason};
+
+fn started() -> Server {
+    let server = Server::start();
+    let cluster = pb::Cluster {
+        queues: vec![queue("q")],
+        jobs: vec![
+            pb::Job {
+                min_member: 3,
+                ..job("ns/a", "q")
+            },
+            job("ns/b", "q"),
+        ],
+        tasks: vec![
+            task("ns/a-0", "ns/a", &[("cpu", "1")]),
+            task("ns/a-1", "ns/a", &[("cpu", "1")]),
+            task("ns/a-2", "ns/a", &[("cpu", "2")]),
+            task("ns/b-0", "ns/b", &[("cpu", "1")]),
+            pb::Task {
+                gated: true,
+                ..task("ns/a-gated", "ns/a", &[("cpu", "1")])
+            },
+            standing(
+                task("ns/a-there", "ns/a", &[("cpu", "1")]),
+                pb::TaskStatus::Running,
+                "n0",
+            ),
+        ],
+        ..nodes(vec![node("n0", &[("cpu", "4")]), node("n1", &[("cpu", "4")])])
+    };
+    server.wire.apply_batch(snapshot("test", 1, cluster)).unwrap();
+    server
+}
+
+fn named(names: &[&str]) -> pb::TaskGroup {
+    pb::TaskGroup {
+        names: names.iter().map(ToString::to_string).collect(),
+        ..pb::TaskGroup::default()
+    }
+}
+
+fn preview(groups: Vec<pb::TaskGroup>) -> pb::PlaceRequest {
+    pb::PlaceRequest {
+        groups,
+        ..pb::PlaceRequest::default()
+    }
+}
+
+#[test]
+fn faults_of_a_group_name_the_field() {
+    let server = started();
+    let of_job = |groups| pb::PlaceRequest {
+        job: Some(pb::Job {
+            name: "ns/a".to_owned(),
+            ..pb::Job::default()
+        }),
+        ..preview(groups)
+    };
+    let cases = [
+        (named(&["ns/a-0", "ns/none"]), "groups[1].names[1]", "TASK_NOT_FOUND"),
+        (named(&["ns/a-there"]), "groups[1].names[0]", "TASK_NOT_PENDING"),
+        (named(&["ns/a-gated"]), "groups[1].names[0]", "TASK_GATED"),
+        (named(&["ns/a-0", "ns/a-2"]), "groups[1].names[1]", "TASKS_DIFFER"),
+        (named(&["ns/a-0", "ns/a-0"]), "groups[1].names[1]", "DUPLICATE_TASK"),
+        (named(&["ns/b-0"]), "groups[1].names[0]", "JOB_MISMATCH"),
+        (pb::TaskGroup::default(), "groups[1].task", "TASK_MISSING"),
+        (
+            pb::TaskGroup {
+                count: Some(3),
+                ..named(&["ns/a-0"])
+            },
+            "groups[1].count",
+            "COUNT_MISMATCH",
+        ),
+        (
+            pb::TaskGroup {
+                task: Some(imagined(&[("cpu", "2")])),
+                ..named(&["ns/a-0"])
+            },
+            "groups[1].task",
+            "TASK_MISMATCH",
+        ),
+        (
+            pb::TaskGroup {
+                task: Some(imagined(&[("cpu", "much")])),
+                ..pb::TaskGroup::default()
+            },
+            "groups[1].task.requests.items[cpu]",
+            "INVALID_QUANTITY",
+        ),
+        (
+            pb::TaskGroup {
+                task: Some(task("", "ns/b", &[("cpu", "1")])),
+                ..pb::TaskGroup::default()
+            },
+            "groups[1].task.job",
+            "JOB_MISMATCH",
+        ),
+    ];
+    for (group, field, word) in cases {
+        let question = of_job(vec![named(&["ns/a-1"]), group]);
+        let answer = server.wire.place(question).unwrap().answer.unwrap();
+        let problem = answer.groups[1].problem.clone().unwrap_or_default();
+        assert_eq!(
+            (problem.field.as_str(), problem.reason.as_str()),
+            (field, word),
+            "{problem:?}"
+        );
+        assert!(!answer.placed, "{field}");
+        assert_eq!(answer.found, 1, "the other group is tried all the same");
+    }
+}
+
+#[test]
+fn a_question_that_contradicts_itself_is_refused_whole() {
+    let server = started();
+    let wire = &server.wire;
+    let group = || named(&["ns/a-0"]);
+    let cases = [
+        (preview(Vec::new()), Code::InvalidArgument, "GROUPS_MISSING"),
+        (
+            pb::PlaceRequest {
+                effect: pb::PlaceEffect::Session.into(),
+                ..preview(vec![group()])
+            },
+            Code::InvalidArgument,
+            "SESSION_MISSING",
+        ),
+        (
+            preview(vec![pb::TaskGroup {
+                count: Some(2_000_000),
+                task: Some(imagined(&[("cpu", "1")])),
+                ..pb::TaskGroup::default()
+            }]),
+            Code::ResourceExhausted,
+            "QUESTION_TOO_LARGE",
+        ),
+        (
+            pb::PlaceRequest {
+                job: Some(job("ns/none", "")),
+                ..preview(vec![group()])
+            },
+            Code::NotFound,
+            "JOB_NOT_FOUND",
+        ),
+        (
+            pb::PlaceRequest {
+                exclusions: Some(pb::NodeSet {
+                    names: vec!["n9".to_owned()],
+                    ..pb::NodeSet::default()
+                }),
+                ..preview(vec![group()])
+            },
+            Code::NotFound,
+            "NODE_NOT_FOUND",
+        ),
+    ];
+    for (question, code, word) in cases {
+        let status = wire.place(question).unwrap_err();
+        assert_eq!((status.code(), reason(&status).as_str()), (code, word), "{status}");
+    }
+
+    let session = wire.open_session(pb::OpenSessionRequest::default()).unwrap().session;
+    let in_session = |after, groups| pb::PlaceRequest {
+        ground: Some(step(&session, after, Vec::new())),
+        effect: pb::PlaceEffect::Session.into(),
+        ..preview(groups)
+    };
+    let other = pb::PlaceRequest {
+        job: Some(pb::Job {
+            min_member: 7,
+            ..job("ns/a", "q")
+        }),
+        ..in_session(0, vec![group()])
+    };
+    assert_eq!(reason(&wire.place(other).unwrap_err()), "JOB_NOT_STORED");
+    assert_eq!(
+        reason(&wire.place(in_session(3, vec![group()])).unwrap_err()),
+        "SEQUENCE_GAP"
+    );
+    let nameless = pb::TaskGroup {
+        task: Some(imagined(&[("cpu", "1")])),
+        ..pb::TaskGroup::default()
+    };
+    // Nothing was placed, and the number is taken.
+    let answer = wire.place(in_session(0, vec![nameless])).unwrap().answer.unwrap();
+    assert_eq!(answer.groups[0].problem.clone().unwrap().reason, "NAMES_MISSING");
+    let reply = wire.place(in_session(1, vec![group()])).unwrap();
+    assert_eq!(reply.stamp.unwrap().effects.unwrap().applied_through, 2);
+}
+
+#[test]
+fn a_gang_that_does_not_fit_is_told_what_blocks() {
+    let server = started();
+    let wire = &server.wire;
+    let group = |cpu: &str, count| pb::TaskGroup {
+        task: Some(imagined(&[("cpu", cpu)])),
+        count: Some(count),
+        ..pb::TaskGroup::default()
+    };
+    // 7 cores are left, 3 on one node and 4 on the other.
+    let answer = wire.place(preview(vec![group("2", 5)])).unwrap().answer.unwrap();
+    assert_eq!((answer.placed, answer.found, answer.needed), (false, 3, 5));
+    let blocker = &answer.blockers[0];
+    let why = blocker.reason.clone().unwrap();
+    assert_eq!(
+        (why.plugin.as_str(), why.resource.as_str(), blocker.count),
+        ("resource-fit", "cpu", 2)
+    );
+    let figures = |at: usize| -> Vec<f64> { blocker.samples[at].figures.iter().map(|figure| figure.value).collect() };
+    assert_eq!((figures(0), figures(1)), (vec![2.0, 1.0], vec![2.0, 0.0]));
+    assert_eq!(answer.groups[0].blockers, answer.blockers);
+
+    // Three are enough.
+    let enough = pb::PlaceRequest {
+        min_available: Some(3),
+        ..preview(vec![group("2", 5)])
+    };
+    let answer = wire.place(enough).unwrap().answer.unwrap();
+    assert_eq!((answer.placed, answer.found, answer.needed), (true, 3, 3));
+
+    // The job needs three, one of which runs.
+    let question = preview(vec![named(&["ns/a-0", "ns/a-1"]), named(&["ns/a-2"])]);
+    let answer = wire.place(question).unwrap().answer.unwrap();
+    assert_eq!((answer.placed, answer.found, answer.needed), (true, 3, 2));
+    let one = preview(vec![named(&["ns/a-0"])]);
+    let answer = wire.place(one).unwrap().answer.unwrap();
+    assert_eq!((answer.placed, answer.found, answer.needed), (false, 1, 2));
+    let why = answer.blockers[0].reason.clone().unwrap();
+    assert_eq!((why.plugin.as_str(), why.code.as_str()), ("gang", "TooFewTasks"));
+}
+
+#[test]
+fn a_queue_that_is_full_is_named_with_its_figures() {
+    let server = started();
+    let wire = &server.wire;
+    wire.reload_policy(pb::ReloadPolicyRequest {
+        document: "actions: allocate\ntiers:\n- plugins: [{name: capacity-card}]\n".to_owned(),
+        ..pb::ReloadPolicyRequest::default()
+    })
+    .unwrap();
+    let small = pb::Cluster {
+        queues: vec![pb::Queue {
+            capability: Some(amounts(&[("cpu", "3")])),
+            ..queue("small")
+        }],
+        ..pb::Cluster::default()
+    };
+    wire.apply_batch(snapshot("queues", 1, small)).unwrap();
+    let question = pb::PlaceRequest {
+        job: Some(pb::Job {
+            min_member: 2,
+            ..job("ns/new", "small")
+        }),
+        ..preview(vec![pb::TaskGroup {
+            task: Some(imagined(&[("cpu", "1")])),
+            count: Some(4),
+            ..pb::TaskGroup::default()
+        }])
+    };
+    let answer = wire.place(question).unwrap().answer.unwrap();
+    assert_eq!((answer.placed, answer.found, answer.needed), (true, 3, 2));
+    let why = answer.blockers[0].reason.clone().unwrap();
+    assert_eq!(
+        (why.plugin.as_str(), why.code.as_str()),
+        ("capacity-card", "InsufficientCPUQuota")
+    );
+    let figures: Vec<(&str, f64)> = why
+        .figures
+        .iter()
+        .map(|figure| (figure.name.as_str(), figure.value))
+        .collect();
+    assert_eq!(figures, [("requested", 1.0), ("total", 4.0), ("capability", 3.0)]);
+    assert_eq!(answer.blockers[0].count, 0);
+}

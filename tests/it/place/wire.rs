@@ -1,1 +1,220 @@
+//! Place in a session of a real server against a second session that is asked task by task.
 
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+use pumice::engine::policy::Compatibility;
+use pumice::server::pb;
+use pumice::server::pb::change::Change;
+
+use super::case::{Case, JOB, case, document};
+use super::engine::{has, needed};
+use super::plain::{Scheduler, place};
+use crate::support::Server;
+use crate::support::records::{snapshot, step};
+use crate::support::wire::Wire;
+
+/// A session of the server, asked task by task.
+struct Session<'w> {
+    wire: &'w Wire,
+    session: String,
+    after: u64,
+    /// What the next question brings with it.
+    changes: Vec<Change>,
+}
+
+impl Session<'_> {
+    fn ground(&mut self) -> Option<pb::Ground> {
+        let changes = std::mem::take(&mut self.changes);
+        let ground = step(&self.session, self.after, changes.clone());
+        self.after += changes.len() as u64;
+        Some(ground)
+    }
+
+    /// Nodes and tasks as the session sees them.
+    fn state(&mut self) -> (Vec<pb::NodeStatus>, Vec<pb::StoredTask>, Vec<pb::QueueStatus>) {
+        let ground = self.ground();
+        let nodes = self.wire.list_nodes(pb::ListNodesRequest {
+            ground: ground.clone(),
+            ..pb::ListNodesRequest::default()
+        });
+        let ground = Some(step(&self.session, self.after, Vec::new()));
+        let tasks = self.wire.list_tasks(pb::ListTasksRequest {
+            ground: ground.clone(),
+            ..pb::ListTasksRequest::default()
+        });
+        let queues = self.wire.list_queues(pb::ListQueuesRequest {
+            ground,
+            ..pb::ListQueuesRequest::default()
+        });
+        (nodes.unwrap().nodes, tasks.unwrap().tasks, queues.unwrap().queues)
+    }
+}
+
+impl Scheduler for Session<'_> {
+    fn admit(&mut self, task: &pb::Task) -> Option<Vec<String>> {
+        let subject = pb::AdmitSubject {
+            subject: Some(pb::admit_subject::Subject::Task(task.clone())),
+            ..pb::AdmitSubject::default()
+        };
+        let reply = self.wire.admit(pb::AdmitRequest {
+            ground: self.ground(),
+            items: vec![subject],
+            ..pb::AdmitRequest::default()
+        });
+        let item = reply.unwrap().answer.unwrap().items.remove(0);
+        assert_eq!(item.problem, None);
+        item.permitted
+            .then(|| item.cards.into_iter().map(|card| card.card).collect())
+    }
+
+    fn filter(&mut self, task: &pb::Task, fit: pb::ResourceFit) -> Vec<String> {
+        let reply = self.wire.filter(pb::FilterRequest {
+            ground: self.ground(),
+            tasks: vec![task.clone()],
+            resource_fit: fit.into(),
+            ..pb::FilterRequest::default()
+        });
+        let item = reply.unwrap().answer.unwrap().items.remove(0);
+        assert_eq!(item.problem, None);
+        item.fit.unwrap().names
+    }
+
+    fn score(&mut self, task: &pb::Task, nodes: &[String]) -> Vec<(String, f64)> {
+        let reply = self.wire.score(pb::ScoreRequest {
+            ground: self.ground(),
+            tasks: vec![task.clone()],
+            candidates: names(nodes.to_vec()),
+            ..pb::ScoreRequest::default()
+        });
+        let item = reply.unwrap().answer.unwrap().items.remove(0);
+        assert_eq!(item.problem, None);
+        item.nodes.unwrap().names.into_iter().zip(item.totals).collect()
+    }
+
+    fn assume(&mut self, task: &pb::Task, node: &str, pipelined: bool, card: &str) {
+        let to = pb::TaskOnNode {
+            task: task.name.clone(),
+            node: node.to_owned(),
+            card: card.to_owned(),
+        };
+        self.changes.push(if pipelined {
+            Change::Pipeline(to)
+        } else {
+            Change::Allocate(to)
+        });
+    }
+
+    fn undo(&mut self) {
+        let rollback = Change::RollbackTo("begin".to_owned());
+        self.changes.push(rollback);
+    }
+}
+
+fn names(names: Vec<String>) -> Option<pb::NodeSet> {
+    Some(pb::NodeSet {
+        names,
+        ..pb::NodeSet::default()
+    })
+}
+
+fn open(wire: &Wire) -> Session<'_> {
+    let reply = wire.open_session(pb::OpenSessionRequest::default()).unwrap();
+    Session {
+        wire,
+        session: reply.session,
+        after: 0,
+        changes: Vec::new(),
+    }
+}
+
+fn question(case: &Case, ground: pb::Ground) -> pb::PlaceRequest {
+    let groups = (0..case.groups.len()).map(|number| pb::TaskGroup {
+        names: case.names(number),
+        ..pb::TaskGroup::default()
+    });
+    pb::PlaceRequest {
+        ground: Some(ground),
+        job: Some(pb::Job {
+            name: JOB.to_owned(),
+            ..pb::Job::default()
+        }),
+        groups: groups.collect(),
+        min_available: case.min_available,
+        effect: pb::PlaceEffect::Session.into(),
+        candidates: case.candidates().and_then(names),
+        exclusions: names(case.exclusions()),
+        idle_only: case.idle_only,
+        ..pb::PlaceRequest::default()
+    }
+}
+
+fn check(server: &Server, case: &Case, sequence: u64) {
+    let (wire, cluster) = (&server.wire, case.cluster());
+    wire.apply_batch(snapshot("test", sequence, cluster.clone())).unwrap();
+    wire.reload_policy(pb::ReloadPolicyRequest {
+        document: document(case.policy),
+        compatibility: case.compatibility.name().to_owned(),
+        ..pb::ReloadPolicyRequest::default()
+    })
+    .unwrap();
+    let (mut one, mut other) = (open(wire), open(wire));
+
+    other.changes.push(Change::Savepoint("begin".to_owned()));
+    let named = |name| pb::Task {
+        name,
+        ..pb::Task::default()
+    };
+    let groups: Vec<Vec<pb::Task>> = (0..case.groups.len())
+        .map(|number| case.names(number).into_iter().map(named).collect())
+        .collect();
+    let has = |node: &str, card: &str| has(&cluster, node, card);
+    let (placed, expected) = place(&mut other, &groups, &case.nodes(), case.idle_only, needed(case), &has);
+
+    let asked = question(case, step(&one.session, 0, Vec::new()));
+    let reply = wire.place(asked.clone()).unwrap();
+    let answer = reply.answer.unwrap();
+    assert_eq!(answer.placed, placed);
+    for (group, expected) in answer.groups.iter().zip(&expected) {
+        let [allocated, pipelined] = [&group.allocated, &group.pipelined].map(|set| set.clone().unwrap().names);
+        let late = |late| {
+            expected
+                .iter()
+                .filter(move |(_, own, _)| *own == late)
+                .map(|(node, ..)| node.clone())
+        };
+        assert_eq!(allocated, late(false).collect::<Vec<_>>());
+        assert_eq!(pipelined, late(true).collect::<Vec<_>>());
+    }
+    let effects = reply.stamp.unwrap().effects.unwrap();
+    assert_eq!(effects.applied_through, 1);
+    let touched = effects.invalidation.unwrap().nodes.unwrap_or_default().names;
+    let expected = expected
+        .iter()
+        .flatten()
+        .filter(|_| placed)
+        .map(|(node, ..)| node.clone());
+    let expected: std::collections::BTreeSet<String> = expected.collect();
+    assert_eq!(touched, expected.into_iter().collect::<Vec<_>>());
+    // Sent again, it has happened once.
+    assert_eq!(wire.place(asked).unwrap().answer.unwrap(), answer);
+    one.after = 1;
+    assert_eq!(one.state(), other.state());
+}
+
+#[test]
+fn a_session_stands_as_if_it_had_been_asked_task_by_task() {
+    let server = Server::start();
+    let mut runner = TestRunner::deterministic();
+    for sequence in 1..=30 {
+        let mut case = case(8).new_tree(&mut runner).unwrap().current();
+        if sequence % 2 == 0 {
+            case.compatibility = Compatibility::Corrected;
+        }
+        // A group is about somebody.
+        for group in &mut case.groups {
+            group.count = group.count.max(1);
+        }
+        check(&server, &case, sequence);
+    }
+}
