@@ -224,8 +224,8 @@ async fn start() -> Channel {
     let bound = app::bind(Config::on_free_ports()).await.expect("the server starts");
     let address = format!("http://{}", bound.grpc_address());
     tokio::spawn(bound.run(std::future::pending()));
-    let channel = Channel::from_shared(address).expect("an address").connect();
-    let channel = channel.await.expect("a connection");
+    let endpoint = Channel::from_shared(address).expect("an address");
+    let channel = endpoint.connect().await.expect("a connection");
     let batch = pb::Batch {
         source: "bench".to_owned(),
         source_epoch: 1,
