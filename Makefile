@@ -7,8 +7,10 @@ CARGO ?= cargo
 BUF_VERSION := 1.75.0
 BUF_HOME := .cache/buf
 BUF := $(BUF_HOME)/node_modules/.bin/buf
+GRPCURL_VERSION := v1.9.3
+GRPCURL := .cache/go/bin/grpcurl
 
-.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc release dist clients-python ci rust clean
+.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc docs release dist clients-python ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +54,9 @@ pure: rust ## Prove that the engine has no I/O: build it without the service
 doc: rust ## Build the reference, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
+docs: rust $(GRPCURL) ## Run the commands of the pages and compare their answers
+	@$(CARGO) test --locked --quiet --test it -- docs::commands::commands_do_what_the_pages_say --exact --ignored --nocapture
+
 release: rust ## Build target/release/pumice
 	$(CARGO) build --locked --release
 
@@ -78,3 +83,10 @@ $(BUF): Makefile
 	@mkdir -p $(BUF_HOME)
 	@npm install --prefix $(BUF_HOME) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error @bufbuild/buf@$(BUF_VERSION)
 	@touch $(BUF)
+
+# A client of any gRPC server, for the pages' examples; built by Go, whose own checksums guard it.
+$(GRPCURL): Makefile
+	@command -v go >/dev/null || { echo "go is missing: install Go (https://go.dev/dl), which builds grpcurl for the commands of the pages" >&2; exit 1; }
+	@mkdir -p $(@D)
+	@GOBIN=$(CURDIR)/$(@D) GOFLAGS=-mod=mod go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
+	@touch $@

@@ -3,6 +3,7 @@
 
 mod capacity_card;
 mod command_line;
+mod docs;
 mod edge;
 mod hierarchy;
 mod hostile;

@@ -1,0 +1,174 @@
+//! Runs the commands of the pages. A block ` ```sh run ` is run by bash, page by page against a server of the page's own; a
+//! block whose words end with `answer` is what the block before it writes to standard output. There `…` stands for any text,
+//! and for any number of lines where it is alone.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use super::{page, pages, root};
+use crate::support::process::Process;
+use crate::tools::Folder;
+
+/// A block that is run or compared.
+#[derive(Debug)]
+struct Block {
+    line: usize,
+    answer: bool,
+    text: String,
+}
+
+/// The blocks of a page that are run or compared.
+fn blocks(page: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut lines = page.lines().enumerate();
+    while let Some((at, line)) = lines.next() {
+        let Some(info) = line.strip_prefix("```") else { continue };
+        let body: Vec<&str> = lines
+            .by_ref()
+            .map(|(_, line)| line)
+            .take_while(|line| *line != "```")
+            .collect();
+        let answer = info.ends_with(" answer");
+        if info == "sh run" || answer {
+            blocks.push(Block {
+                line: at + 1,
+                answer,
+                text: body.join("\n"),
+            });
+        }
+    }
+    blocks
+}
+
+/// Is this what the page says? How many blanks there are does not count: columns are as wide as what stands in them.
+fn is_as_said(said: &str, written: &str) -> bool {
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said: Vec<String> = said.lines().map(words).collect();
+    let written: Vec<String> = written.lines().map(words).collect();
+    lines_fit(&said, &written)
+}
+
+fn lines_fit(said: &[String], written: &[String]) -> bool {
+    match (said, written) {
+        ([], []) => true,
+        ([first, rest @ ..], _) if first == "…" => {
+            (0..=written.len()).any(|left_out| lines_fit(rest, &written[left_out..]))
+        }
+        ([first, said @ ..], [line, written @ ..]) => line_fits(first, line) && lines_fit(said, written),
+        ([], _) | (_, []) => false,
+    }
+}
+
+/// One line, in which `…` is any text.
+fn line_fits(said: &str, line: &str) -> bool {
+    let Some((head, tail)) = said.split_once('…') else {
+        return said == line;
+    };
+    line.strip_prefix(head).is_some_and(|rest| {
+        rest.char_indices()
+            .map(|(at, _)| at)
+            .chain([rest.len()])
+            .any(|at| line_fits(tail, &rest[at..]))
+    })
+}
+
+/// Runs a page; what went wrong, block by block.
+fn run(name: &str) -> String {
+    let blocks = blocks(&page(name));
+    let mut faults = String::new();
+    if blocks.is_empty() {
+        return faults;
+    }
+    let server = Process::start(&[]);
+    let (grpc, http) = (server.grpc.to_string(), server.http.to_string());
+    let folder = Folder::new(&format!("docs-{}", name.replace('/', "-")));
+    for part in ["docs", "examples", "policies", "proto", "tests"] {
+        std::os::unix::fs::symlink(root().join(part), folder.path().join(part)).unwrap();
+    }
+    let mut written = String::new();
+    for block in blocks {
+        if block.answer {
+            if !is_as_said(&block.text, &written) {
+                writeln!(
+                    faults,
+                    "{name}:{}: the page says:\n{}\nand it is:\n{written}",
+                    block.line, block.text
+                )
+                .unwrap();
+            }
+            continue;
+        }
+        let text = block
+            .text
+            .replace("127.0.0.1:7461", &grpc)
+            .replace("127.0.0.1:7462", &http);
+        let output = Command::new("bash")
+            .args(["--norc", "-euo", "pipefail", "-c", &text])
+            .current_dir(folder.path())
+            .env("PATH", path())
+            .env("PUMICE_SERVER", &grpc)
+            .env("PUMICE_METRICS", format!("http://{http}/metrics"))
+            .env("XDG_CONFIG_HOME", folder.path())
+            .output()
+            .unwrap();
+        let out = String::from_utf8_lossy(&output.stdout);
+        written = out.replace(&grpc, "127.0.0.1:7461").replace(&http, "127.0.0.1:7462");
+        if !output.status.success() {
+            let err = String::from_utf8_lossy(&output.stderr);
+            writeln!(
+                faults,
+                "{name}:{}: {}:\n{}\n{out}{err}",
+                block.line, output.status, block.text
+            )
+            .unwrap();
+        }
+    }
+    faults
+}
+
+/// The program that was built, the tools that `make docs` fetches, and what the machine has.
+fn path() -> std::ffi::OsString {
+    let built = Path::new(env!("CARGO_BIN_EXE_pumice")).parent().unwrap().to_owned();
+    let fetched = root().join(".cache/go/bin");
+    let own = std::env::var_os("PATH").unwrap();
+    std::env::join_paths([built, fetched].into_iter().chain(std::env::split_paths(&own))).unwrap()
+}
+
+#[test]
+#[ignore = "needs grpcurl: make docs"]
+fn commands_do_what_the_pages_say() {
+    let grpcurl = Command::new("grpcurl").arg("-version").env("PATH", path()).output();
+    assert!(
+        grpcurl.is_ok_and(|output| output.status.success()),
+        "grpcurl is missing: run `make docs`"
+    );
+    let mut faults = String::new();
+    for name in pages() {
+        let found = run(&name);
+        println!("{name}: {}", if found.is_empty() { "ok" } else { "FAULTS" });
+        faults.push_str(&found);
+    }
+    assert!(faults.is_empty(), "\n{faults}");
+}
+
+#[test]
+fn what_a_page_says_is_compared() {
+    let page = "a\n```sh run\necho a\necho b\n```\n\n```text answer\na\nb\n```\n```sh\nnot run\n```\n";
+    let found: Vec<_> = blocks(page)
+        .into_iter()
+        .map(|block| (block.line, block.answer, block.text))
+        .collect();
+    assert_eq!(
+        found,
+        [(2, false, "echo a\necho b".to_owned()), (7, true, "a\nb".to_owned())]
+    );
+    for said in ["a\nb\nc\n", "…", "a\n…", "…\nb\n…", "a \nb\n…\nc", "…\nc", "a\n…\nb\nc"] {
+        assert!(is_as_said(said, "a\nb\nc\n"), "{said}");
+    }
+    for said in ["", "a\nb", "b\n…", "…\nb", "a\nc\nb", "…\na…b"] {
+        assert!(!is_as_said(said, "a\nb\nc\n"), "{said}");
+    }
+    assert!(is_as_said("version …, revision …", "version 1, revision 7\n"));
+    assert!(!is_as_said("version …, revision …", "version 1\n"));
+}

@@ -1,0 +1,343 @@
+//! Nothing that the program can say or take is missing from its pages: codes, metrics, calls, commands, keys of policies.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{files, page, root};
+use crate::support::Server;
+use crate::support::records::{imagined, snapshot};
+use pumice::server::pb;
+
+/// Words of that shape that are no codes of answers.
+const NO_CODES: &[&str] = &[
+    // gRPC's own words, which have a table of their own.
+    "ABORTED",
+    "ALREADY_EXISTS",
+    "CANCELLED",
+    "DATA_LOSS",
+    "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "OUT_OF_RANGE",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "UNAUTHENTICATED",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "UNKNOWN",
+    "OK",
+    // The start of some codes.
+    "ARGUMENT_",
+    // Cargo's variables, HTTP, OpenTelemetry, YAML, SI.
+    "CARGO_PKG_VERSION",
+    "CARGO_MANIFEST_DIR",
+    "ERROR",
+    "OUT_DIR",
+    "GET",
+    "NULL",
+    "CPU",
+    "OFF",
+    "TAG",
+    "YAML",
+    "YAML_",
+    "YES",
+    "TRUE",
+    "FALSE",
+];
+
+/// The shipped text of a source file: without comments and without the tests at its end.
+fn shipped(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Source files below a folder, tests left out.
+fn sources(folder: &str) -> Vec<std::path::PathBuf> {
+    let is_test = |path: &std::path::PathBuf| {
+        let path = path.strip_prefix(root()).unwrap().to_str().unwrap();
+        path.contains("tests")
+    };
+    files(folder, "rs").into_iter().filter(|path| !is_test(path)).collect()
+}
+
+/// The texts in quotes, one line at a time.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('"').skip(1).step_by(2))
+}
+
+fn is_code(word: &str) -> bool {
+    word.len() > 2
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word
+            .chars()
+            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        && !NO_CODES.contains(&word)
+}
+
+fn is_reason(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_alphanumeric())
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word.chars().filter(char::is_ascii_uppercase).count() > 1
+        && word.chars().any(|c| c.is_ascii_lowercase())
+}
+
+/// Words in backticks at the start of a page's tables.
+fn told(page: &str) -> BTreeSet<String> {
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let words = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_code_is_in_troubleshooting() {
+    let mut codes = BTreeSet::new();
+    for folder in ["src/engine", "src/state", "src/server"] {
+        for path in sources(folder) {
+            codes.extend(quoted(&shipped(&path)).filter(|word| is_code(word)).map(str::to_owned));
+        }
+    }
+    assert!(codes.len() > 100, "the codes are looked for where they are: {codes:?}");
+    for folder in ["src/engine/decide", "src/state/ledger"] {
+        for path in sources(folder) {
+            codes.extend(
+                quoted(&shipped(&path))
+                    .filter(|word| is_reason(word))
+                    .map(str::to_owned),
+            );
+        }
+    }
+    for file in ["capacity_card/refusal.rs", "resource_strategy_fit/proportional.rs"] {
+        let text = shipped(&root().join("src/engine/plugins").join(file));
+        codes.extend(quoted(&text).filter(|word| is_reason(word)).map(str::to_owned));
+    }
+    let page = page("docs/troubleshooting.md");
+    let missing: Vec<&String> = codes
+        .iter()
+        .filter(|code| !page.contains(&format!("`{code}`")))
+        .collect();
+    assert!(missing.is_empty(), "not in docs/troubleshooting.md: {missing:?}");
+    let gone: Vec<String> = told(&page)
+        .into_iter()
+        .filter(|word| (is_code(word) || is_reason(word)) && !codes.contains(word))
+        .collect();
+    assert!(gone.is_empty(), "in docs/troubleshooting.md and nowhere else: {gone:?}");
+}
+
+#[test]
+fn every_metric_is_in_operations_and_alerts_use_none_that_is_not_there() {
+    let server = Server::start();
+    // What has never been counted is not on the page.
+    server
+        .wire
+        .apply_batch(snapshot("docs", 1, pb::Cluster::default()))
+        .unwrap();
+    let ask = |tasks| pb::FilterRequest {
+        tasks: vec![imagined(&[("cpu", "1")]); tasks],
+        ..Default::default()
+    };
+    server.wire.filter(ask(1)).unwrap();
+    server.wire.filter(ask(20_000)).unwrap_err();
+    let (status, text) = server.page("/metrics");
+    assert_eq!(status, 200);
+    let page = page("docs/operations.md");
+    let described: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    assert!(described.len() > 25, "{described:?}");
+    let named: BTreeSet<&str> = page
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with("pumice_") || word.starts_with("process_"))
+        .map(|word| {
+            word.strip_suffix("_bucket")
+                .or(word.strip_suffix("_total"))
+                .unwrap_or(word)
+        })
+        .collect();
+    let missing: Vec<_> = described.iter().filter(|name| !named.contains(*name)).collect();
+    assert!(missing.is_empty(), "not in docs/operations.md: {missing:?}");
+    let gone: Vec<_> = named.iter().filter(|name| !described.contains(*name)).collect();
+    assert!(gone.is_empty(), "in docs/operations.md and not served: {gone:?}");
+}
+
+#[test]
+fn every_call_has_a_line_that_is_run() {
+    let page = page("docs/rpc.md");
+    let mut calls = 0;
+    for proto in files("proto", "proto") {
+        let text = std::fs::read_to_string(&proto).unwrap();
+        let mut service = "";
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("service ") {
+                service = rest.split(' ').next().unwrap();
+            }
+            let Some(rest) = line.strip_prefix("  rpc ") else {
+                continue;
+            };
+            let call = format!("pumice.v1.{service}/{}", rest.split('(').next().unwrap());
+            assert!(page.contains(&call), "no grpcurl line for {call} in docs/rpc.md");
+            calls += 1;
+        }
+    }
+    assert!(calls > 20, "{calls}");
+}
+
+#[test]
+fn every_command_and_exit_code_is_in_the_page_of_the_command_line() {
+    let folder = crate::tools::Folder::new("commands");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"));
+    let output = command.args(["man", "--dir"]).arg(folder.path()).output().unwrap();
+    assert!(output.status.success());
+    let page = page("docs/cli.md");
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let command = name.trim_end_matches(".1").replace('-', " ");
+        assert!(
+            page.contains(&format!("`{command}")),
+            "`{command}` is not in docs/cli.md"
+        );
+    }
+}
+
+/// The sources of a plugin's arguments and annotations, by the heading of its section.
+const ARGUMENTS: &[(&str, &[&str])] = &[
+    (
+        "resource-strategy-fit",
+        &[
+            "resource_strategy_fit/strategies.rs",
+            "resource_strategy_fit/annotations.rs",
+            "resource_strategy_fit/sra.rs",
+            "resource_strategy_fit/proportional.rs",
+            "resource_strategy_fit/legacy.rs",
+        ],
+    ),
+    ("binpack", &["binpack.rs"]),
+    (
+        "NodeResourcesFitPlus",
+        &["strict.rs", "node_resources_fit_plus/arguments.rs"],
+    ),
+    (
+        "ScarceResourceAvoidance",
+        &["strict.rs", "scarce_resource_avoidance.rs"],
+    ),
+    ("drf", &["drf/hierarchy.rs"]),
+    (
+        "capacity-card",
+        &["capacity_card/config.rs", "capacity_card/annotations.rs"],
+    ),
+];
+
+/// Words in those files that are no keys: names of resources and parts, values, and the key of effective documents.
+const NO_KEYS: &[&str] = &[
+    "a",
+    "a/a",
+    "null",
+    "pods",
+    "portable",
+    "score",
+    "filter",
+    "ephemeral-storage",
+    "pumice.noResources",
+];
+
+fn is_key(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_lowercase())
+        && word
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/' | '_'))
+        && !NO_KEYS.contains(&word)
+}
+
+#[test]
+fn every_key_of_every_plugin_is_in_the_reference_with_all_that_is_to_be_said() {
+    let page = page("docs/policy.md");
+    let section = |plugin: &str| {
+        let start = page
+            .find(&format!("\n## `{plugin}`\n"))
+            .unwrap_or_else(|| panic!("no section of {plugin}"));
+        let rest = &page[start + 4..];
+        rest[..rest.find("\n## ").unwrap_or(rest.len())].to_owned()
+    };
+    let served: BTreeSet<&str> = pumice::engine::plugins::REGISTRY.iter().map(|def| def.name).collect();
+    assert_eq!(served, ARGUMENTS.iter().map(|(plugin, _)| *plugin).collect());
+    for (plugin, sources) in ARGUMENTS {
+        let section = section(plugin);
+        let mut keys = 0;
+        for source in *sources {
+            let text = shipped(&root().join("src/engine/plugins").join(source));
+            for key in quoted(&text).filter(|word| is_key(word)) {
+                assert!(
+                    section.contains(key),
+                    "`{key}` of {plugin} ({source}) is not in docs/policy.md"
+                );
+                keys += 1;
+            }
+        }
+        assert!(keys > 0, "the keys of {plugin} are looked for where they are");
+        let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).collect();
+        assert!(rows.len() > 1, "{plugin} has a table");
+        for row in rows {
+            let row = row.replace("\\|", "/");
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let whole = cells.len() == 5 && cells.iter().all(|cell| !cell.is_empty());
+            assert!(
+                whole,
+                "{plugin}: key, meaning, unit, default and what upstream does: {row}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_page_is_in_the_index() {
+    let index = page("docs/README.md");
+    for path in super::pages() {
+        let name = path.trim_start_matches("docs/");
+        if name != "README.md" {
+            assert!(index.contains(&format!("({name})")), "{name} is not in docs/README.md");
+        }
+    }
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    for path in super::pages() {
+        let text = page(&path);
+        let folder = Path::new(&path).parent().unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.contains("://") {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let there = if file.is_empty() {
+                root().join(&path)
+            } else {
+                root().join(folder).join(file)
+            };
+            assert!(there.exists(), "{path}: {target}");
+            if anchor.is_empty() {
+                continue;
+            }
+            let heads = std::fs::read_to_string(&there).unwrap();
+            let found = heads
+                .lines()
+                .filter(|line| line.starts_with('#'))
+                .any(|line| slug(line) == anchor);
+            assert!(found, "{path}: no heading for {target}");
+        }
+    }
+}
+
+/// The anchor of a heading.
+fn slug(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}

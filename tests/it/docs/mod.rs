@@ -1,0 +1,45 @@
+//! The documents for people: their commands work, and they leave nothing out.
+
+mod commands;
+mod complete;
+
+use std::path::{Path, PathBuf};
+
+/// A page, by its path from the root of the repository.
+fn page(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The README and every page of `docs`, by path from the root.
+fn pages() -> Vec<String> {
+    let mut pages = vec!["README.md".to_owned()];
+    let mut more: Vec<String> = files("docs", "md")
+        .into_iter()
+        .map(|path| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned())
+        .collect();
+    more.sort();
+    pages.append(&mut more);
+    pages
+}
+
+/// All files below a folder with this ending.
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|own| own == ending) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
