@@ -55,7 +55,7 @@ pub(super) struct ExplainArgs {
     policy: String,
     /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
     #[arg(long, value_name = "NAME")]
-    profile: Option<String>,
+    policy_profile: Option<String>,
     #[command(flatten)]
     client: Client,
 }
@@ -70,7 +70,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.client.server).await?;
     let world = pb::World {
         policy: args.policy,
-        profile: args.profile.unwrap_or_default(),
+        profile: args.policy_profile.unwrap_or_default(),
         ..pb::World::default()
     };
     let mut asker = Asker::open(connection, world).await?;
