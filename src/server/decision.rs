@@ -109,9 +109,9 @@ impl DecisionService for Decisions {
 
     async fn commit_session(
         &self,
-        _: Request<pb::CommitSessionRequest>,
+        rpc: Request<pb::CommitSessionRequest>,
     ) -> Result<Response<pb::CommitSessionResponse>, Status> {
-        Err(Failure::unserved("CommitSession").into())
+        Ok(Response::new(self.0.commit_session(rpc.into_inner()).await?))
     }
 }
 

@@ -167,6 +167,17 @@ macro_rules! time {
 /// All limits, by name.
 pub static LIMITS: &[LimitDef] = &[
     count!("answer_bytes", edge.answer_bytes, 1..=MESSAGE, "Largest answer"),
+    time!(
+        "assumption_lease_ms",
+        state.assumption_lease,
+        "How long a committed placement counts that nobody confirms, while its source is heard"
+    ),
+    count!(
+        "assumptions",
+        state.assumptions,
+        0..=COUNT,
+        "Committed placements that nobody has confirmed yet"
+    ),
     count!(
         "batch_records",
         edge.batch_records,
@@ -178,6 +189,18 @@ pub static LIMITS: &[LimitDef] = &[
         edge.calls,
         1..=COUNT,
         "Calls under way or whose answers are not taken yet; health checks do not count"
+    ),
+    count!(
+        "commit_outcomes",
+        state.commit_outcomes,
+        0..=COUNT,
+        "Jobs, tasks and conflicts in the recorded outcomes of all commits"
+    ),
+    count!(
+        "commit_placements",
+        state.commit_placements,
+        1..=COUNT,
+        "Placements, and jobs, in one commit"
     ),
     count!(
         "connection_calls",
@@ -368,7 +391,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "source_stale_ms",
         state.source_stale,
-        "Silence of a source after which leases of its jobs' reservations stand still"
+        "Silence of a source after which leases of its reservations and assumptions stand still"
     ),
     count!("sources", state.sources, 1..=COUNT, "Sources"),
     time!(

@@ -2,6 +2,7 @@
 
 mod admission;
 pub mod codec;
+mod commit;
 mod confirm;
 pub mod convert;
 mod decision;

@@ -167,6 +167,13 @@ impl StateService for StateRpc {
     ) -> Result<Response<pb::ReleaseReservationResponse>, Status> {
         Ok(Response::new(self.0.release_reservation(rpc.into_inner()).await?))
     }
+
+    async fn release_assumptions(
+        &self,
+        rpc: Request<pb::ReleaseAssumptionsRequest>,
+    ) -> Result<Response<pb::ReleaseAssumptionsResponse>, Status> {
+        Ok(Response::new(self.0.release_assumptions(rpc.into_inner()).await?))
+    }
 }
 
 impl StateRpc {

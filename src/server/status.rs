@@ -21,7 +21,7 @@ const VALUE_BYTES: usize = 300;
 /// Most bytes of the list of fields or findings, which stands in the trailers as base64.
 const LIST_BYTES: usize = 3_000;
 /// Limits that are soon below their value again, so that trying again is of use.
-const PASSING: [&str; 2] = ["queued_writes", "sessions"];
+const PASSING: [&str; 3] = ["assumptions", "queued_writes", "sessions"];
 /// When to try again.
 const RETRY: Duration = Duration::from_millis(500);
 const GOOGLE: &str = "type.googleapis.com/google.rpc.";
@@ -74,12 +74,6 @@ impl Failure {
         Self::exhausted(reason, format!("{message} (limit `{name}` is {limit})"))
             .with("limit", name)
             .with("value", limit.to_string())
-    }
-
-    /// An RPC of later work.
-    pub fn unserved(rpc: &'static str) -> Self {
-        let message = format!("{rpc} is not served by this version");
-        Self::new(Code::Unimplemented, "UNSERVED_RPC", message).with("rpc", rpc)
     }
 
     /// A fault of this server; the log says more than the caller is told.
@@ -233,6 +227,9 @@ impl From<StateError> for Failure {
             StateError::SessionUnknown { .. } | StateError::PolicyUnknown { .. } | StateError::ProfileUnknown(_) => {
                 Code::NotFound
             }
+            StateError::SessionInline { .. } | StateError::JobsRepeated | StateError::NothingNamed => {
+                Code::InvalidArgument
+            }
             StateError::Aborted { .. } => Code::Aborted,
             StateError::ChangeRefused { problem, .. }
             | StateError::BatchInvalid { problem }
@@ -274,7 +271,11 @@ impl From<StateError> for Failure {
                 }
             }
             StateError::Store(_) => failure.retry_after(RETRY),
-            StateError::Aborted { .. } | StateError::ShuttingDown => failure,
+            StateError::SessionInline { session } => failure.with("session", &*session),
+            StateError::JobsRepeated
+            | StateError::NothingNamed
+            | StateError::Aborted { .. }
+            | StateError::ShuttingDown => failure,
         }
     }
 }

@@ -60,6 +60,18 @@ pub enum StateError {
         /// Number of the last applied change.
         applied: u64,
     },
+    /// The session stands on a cluster of its own: there is nothing to commit to.
+    #[error("session `{session}` stands on a cluster of its own; only one on shared state can be committed")]
+    SessionInline {
+        /// The session.
+        session: Arc<str>,
+    },
+    /// A commit names a job twice.
+    #[error("jobs: one stands there twice")]
+    JobsRepeated,
+    /// Neither a session nor a task was named.
+    #[error("tasks: name the tasks, or the session whose commit made the assumptions")]
+    NothingNamed,
     /// A change cannot be applied, so none of the call was.
     #[error("{}", problem.message)]
     ChangeRefused {
@@ -124,6 +136,9 @@ impl StateError {
             Self::SequenceGap { .. } => "SEQUENCE_GAP",
             Self::SequenceMismatch { .. } => "SEQUENCE_MISMATCH",
             Self::Aborted { .. } => "SESSION_BUSY",
+            Self::SessionInline { .. } => "SESSION_INLINE",
+            Self::JobsRepeated => "JOBS_REPEATED",
+            Self::NothingNamed => "NOTHING_NAMED",
             Self::ResyncNeeded { .. } => "RESYNC_NEEDED",
             Self::PolicyUnknown { .. } => "POLICY_UNKNOWN",
             Self::ProfileUnknown(_) => "PROFILE_UNKNOWN",
@@ -147,6 +162,9 @@ impl StateError {
             | Self::NotReached { .. }
             | Self::SessionExpired { .. }
             | Self::SessionUnknown { .. }
+            | Self::SessionInline { .. }
+            | Self::JobsRepeated
+            | Self::NothingNamed
             | Self::ResyncNeeded { .. }
             | Self::PolicyUnknown { .. }
             | Self::ProfileUnknown(_)

@@ -29,6 +29,14 @@ pub struct Limits {
     pub session_lease: Duration,
     /// Longest lease that a session can ask for.
     pub session_lease_max: Duration,
+    /// Placements that are assumed at once.
+    pub assumptions: usize,
+    /// How long a placement is assumed that nobody confirms, while its source is heard.
+    pub assumption_lease: Duration,
+    /// Placements, and jobs, in one commit.
+    pub commit_placements: usize,
+    /// Jobs, tasks and conflicts in the outcomes of commits that are remembered.
+    pub commit_outcomes: usize,
     /// Age at which a session ends, whatever happens.
     pub session_age: Duration,
     /// How long an ended session answers with its recorded outcome.
@@ -43,7 +51,7 @@ pub struct Limits {
     pub reservation_lease_max: Duration,
     /// Ended reservations remembered, so that late requests do not revive them.
     pub reservation_tombstones: usize,
-    /// Silence after which a source counts as stale: leases of its jobs' reservations stand still.
+    /// Silence after which a source counts as stale: leases of its jobs' reservations and of its assumed tasks stand still.
     pub source_stale: Duration,
     /// Names of policies.
     pub policy_names: usize,
@@ -93,6 +101,10 @@ impl Default for Limits {
             session_savepoints: 256,
             session_lease: Duration::from_secs(30),
             session_lease_max: Duration::from_mins(5),
+            assumptions: 1_000_000,
+            assumption_lease: Duration::from_mins(5),
+            commit_placements: 50_000,
+            commit_outcomes: 1_000_000,
             session_age: Duration::from_mins(10),
             tombstone_age: Duration::from_mins(10),
             tombstones: 4_096,

@@ -1,8 +1,11 @@
 //! Memory that changes: one writer applies everything, Worlds are published whole, readers never wait.
 
 mod asking;
+mod assumptions;
 mod batch;
 mod clock;
+mod commit;
+mod committing;
 mod confirming;
 mod error;
 mod index;
@@ -22,6 +25,8 @@ mod worlds;
 mod writer;
 
 #[cfg(test)]
+mod commit_tests;
+#[cfg(test)]
 mod ledger_tests;
 #[cfg(test)]
 mod session_tests;
@@ -34,6 +39,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 pub use batch::{Batch, BatchKind, BatchOutcome, Put, Resync, ResyncReason};
 pub use clock::{Clock, SystemClock};
+pub use commit::{COMMIT, Committed, Conflict, JobCommitted};
 pub use confirming::SessionConfirm;
 pub use error::{PolicyError, StateError};
 pub use ledger::{Confirm, ConfirmItem, Confirmation, Confirmed, Reading, Release, Standing};
@@ -137,6 +143,8 @@ impl State {
             let ledger = ledger.without_checks(options.without_checks);
             ledger
         });
+        #[cfg(debug_assertions)]
+        let writer = writer.without_checks(options.without_checks);
         std::thread::Builder::new()
             .name("pumice-writer".to_owned())
             .spawn(move || writer.run(queue))?;

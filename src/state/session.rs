@@ -11,7 +11,7 @@ use super::sources::limit;
 use super::worlds;
 use crate::engine::cycle::{Change, Cycle, Outcome};
 use crate::engine::model::View;
-use crate::engine::{PolicyInForce, Revision};
+use crate::engine::{PolicyInForce, Revision, World};
 
 /// What a session is pinned to.
 #[derive(Clone, Debug)]
@@ -100,18 +100,20 @@ impl Sessions {
         let busy = self.find(name)?;
         let (mut outcome, mut repeated) = (Outcome::default(), false);
         let inner = if changes.is_empty() {
-            let inner = busy.0.inner.load_full();
-            if inner.applied != after {
-                return Err(StateError::SequenceMismatch {
-                    applied: inner.applied,
-                    wanted: after,
-                });
-            }
-            inner
+            at(&busy.0, after)?
         } else {
+            let _changing = busy.0.lock()?;
             self.change(&busy.0, after, changes, (&mut outcome, &mut repeated))?
         };
         Ok(Stepped::at(&inner, busy, outcome, repeated))
+    }
+
+    /// The session after these changes. To be called with its lock held.
+    pub(super) fn advance(&self, session: &Session, after: u64, changes: &[Change]) -> Result<Arc<Inner>, StateError> {
+        if changes.is_empty() {
+            return at(session, after);
+        }
+        self.change(session, after, changes, (&mut Outcome::default(), &mut false))
     }
 
     fn change(
@@ -121,7 +123,6 @@ impl Sessions {
         changes: &[Change],
         (outcome, repeated): (&mut Outcome, &mut bool),
     ) -> Result<Arc<Inner>, StateError> {
-        let _changing = session.lock()?;
         let inner = session.inner.load_full();
         let (applied, last) = (inner.applied, after.saturating_add(changes.len() as u64));
         if after > applied {
@@ -177,10 +178,29 @@ impl Sessions {
         }
         let mut cycle = inner.cycle.clone();
         let outcome = cycle
-            .apply(new)
+            .apply_from(skip.min(changes.len()), new)
             .map_err(|problem| StateError::ChangeRefused { problem, applied })?;
         Ok((cycle, outcome, skip > 0))
     }
+}
+
+/// The policy of this name, and of this profile of it.
+pub(super) fn policy_of(world: &World, name: &Arc<str>, profile: &str) -> Result<Arc<PolicyInForce>, StateError> {
+    let policy = world.policies.get(name);
+    let policy = policy.ok_or_else(|| StateError::PolicyUnknown { name: Arc::clone(name) })?;
+    policy.of_profile(profile).map_err(StateError::ProfileUnknown)
+}
+
+/// The session, if it is exactly there.
+fn at(session: &Session, after: u64) -> Result<Arc<Inner>, StateError> {
+    let inner = session.inner.load_full();
+    if inner.applied == after {
+        return Ok(inner);
+    }
+    Err(StateError::SequenceMismatch {
+        applied: inner.applied,
+        wanted: after,
+    })
 }
 
 impl State {
@@ -190,6 +210,11 @@ impl State {
     /// The batch could not be taken in, there is no such policy, or too many sessions are open.
     pub async fn open_session(&self, open: OpenSession) -> Result<Opened, StateError> {
         let OpenSession { ground, batch, lease } = open;
+        // Refused before anything is applied.
+        if let SessionGround::World { policy, profile } = &ground {
+            policy_of(&self.world(), policy, profile)?;
+        }
+        self.sessions.check_room()?;
         let outcome = match batch {
             Some(batch) => Some(self.apply(batch).await?),
             None => None,
@@ -211,17 +236,18 @@ impl State {
                     let view = view.clone();
                     move || own.policy.derive(&view)
                 });
-                self.sessions.open((*view, derived.await?), policy, revision, lease)?
+                self.sessions
+                    .open((*view, derived.await?), policy, None, revision, lease)?
             }
             SessionGround::World { policy: name, profile } => {
-                let policy = world.policies.get(&name).ok_or(StateError::PolicyUnknown { name })?;
-                let policy = policy.of_profile(&profile).map_err(StateError::ProfileUnknown)?;
+                let policy = policy_of(&world, &name, &profile)?;
                 let derived = worlds::derive(&policy, {
                     let (world, policy) = (Arc::clone(&world), Arc::clone(&policy));
                     move || world.derived(&policy)
                 });
                 let state = (world.view.clone(), derived.await?);
-                self.sessions.open(state, policy, world.revision, lease)?
+                let shared = Some((name, profile));
+                self.sessions.open(state, policy, shared, world.revision, lease)?
             }
         };
         Ok(Opened { outcome, ..opened })

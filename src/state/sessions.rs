@@ -10,6 +10,7 @@ use dashmap::DashMap;
 
 use super::State;
 use super::clock::Clock;
+use super::commit::Committed;
 use super::error::StateError;
 use super::limits::Limits;
 use super::session::Opened;
@@ -34,6 +35,8 @@ pub(super) struct Inner {
 pub(super) struct Session {
     pub(super) name: Arc<str>,
     pub(super) policy: Arc<PolicyInForce>,
+    /// Name and profile of the policy that shared state has; `None`: it stands on a cluster of its own.
+    pub(super) shared: Option<(Arc<str>, Arc<str>)>,
     pub(super) revision: Revision,
     pub(super) inner: ArcSwap<Inner>,
     changing: Mutex<()>,
@@ -81,6 +84,8 @@ pub(super) struct Tombstone {
     ended: Duration,
     closed: bool,
     why: &'static str,
+    /// What became of its commit.
+    outcome: Option<Arc<Committed>>,
     pub(super) applied: u64,
 }
 
@@ -107,13 +112,8 @@ impl Sessions {
         }
     }
 
-    pub(super) fn open(
-        &self,
-        (view, derived): (View, DerivedSet),
-        policy: Arc<PolicyInForce>,
-        revision: Revision,
-        lease: Option<Duration>,
-    ) -> Result<Opened, StateError> {
+    /// Room for one more session.
+    pub(super) fn check_room(&self) -> Result<(), StateError> {
         if self.open.len() >= self.limits.sessions {
             self.sweep();
         }
@@ -124,6 +124,19 @@ impl Sessions {
                 "so many sessions are open".to_owned(),
             ));
         }
+        Ok(())
+    }
+
+    pub(super) fn open(
+        &self,
+        (view, derived): (View, DerivedSet),
+        policy: Arc<PolicyInForce>,
+        shared: Option<(Arc<str>, Arc<str>)>,
+        revision: Revision,
+        lease: Option<Duration>,
+    ) -> Result<Opened, StateError> {
+        self.check_room()?;
+
         let lease = lease
             .unwrap_or(self.limits.session_lease)
             .min(self.limits.session_lease_max);
@@ -134,6 +147,7 @@ impl Sessions {
         let session = Session {
             name: Arc::clone(&name),
             policy: Arc::clone(&policy),
+            shared,
             revision,
             inner: ArcSwap::from_pointee(Inner {
                 recorded: None,
@@ -174,7 +188,7 @@ impl Sessions {
         };
         // The question that asks does not keep a session alive whose time was over before it came.
         if let Some(why) = self.over(&busy.0, 1) {
-            self.end(&busy.0, false, why);
+            self.end(&busy.0, false, why, None);
             return Err(StateError::SessionExpired {
                 session: name.into(),
                 why,
@@ -194,7 +208,7 @@ impl Sessions {
         (idle && u128::from(silent) > session.lease.as_millis()).then_some("its lease ended")
     }
 
-    fn end(&self, session: &Session, closed: bool, why: &'static str) -> u64 {
+    fn end(&self, session: &Session, closed: bool, why: &'static str, outcome: Option<Arc<Committed>>) -> u64 {
         let applied = session.inner.load().applied;
         self.ended.insert(
             Arc::clone(&session.name),
@@ -202,11 +216,22 @@ impl Sessions {
                 ended: self.clock.monotonic(),
                 closed,
                 why,
+                outcome,
                 applied,
             },
         );
         self.open.remove(&session.name);
         applied
+    }
+
+    /// Ends a session that was committed.
+    pub(super) fn end_committed(&self, session: &Session, outcome: Arc<Committed>) {
+        self.end(session, true, "it was committed", Some(outcome));
+    }
+
+    /// What became of a session's commit, if it was committed and is remembered.
+    pub(super) fn committed(&self, name: &str) -> Option<Arc<Committed>> {
+        self.ended.get(name)?.outcome.clone()
     }
 
     /// Ends sessions whose time is over, and forgets those that ended long ago.
@@ -217,11 +242,12 @@ impl Sessions {
             .filter_map(|session| self.over(&session, 0).map(|why| (Arc::clone(&session), why)))
             .collect();
         for (session, why) in over {
-            self.end(&session, false, why);
+            self.end(&session, false, why, None);
         }
         let now = self.clock.monotonic();
         self.ended
             .retain(|_, ended| now.saturating_sub(ended.ended) <= self.limits.tombstone_age);
+        self.forget_outcomes();
         let surplus = self.ended.len().saturating_sub(self.limits.tombstones);
         if surplus > 0 {
             let mut oldest: Vec<(Duration, Arc<str>)> = self
@@ -233,6 +259,26 @@ impl Sessions {
             for (_, name) in oldest.iter().take(surplus) {
                 self.ended.remove(name);
             }
+        }
+    }
+
+    /// Drops the oldest outcomes of commits beyond the bound; that they were committed is still remembered.
+    fn forget_outcomes(&self) {
+        let mut kept: Vec<(Duration, Arc<str>, usize)> = self
+            .ended
+            .iter()
+            .filter_map(|ended| Some((ended.ended, Arc::clone(ended.key()), ended.outcome.as_ref()?.items())))
+            .collect();
+        let mut items: usize = kept.iter().map(|(_, _, items)| items).sum();
+        kept.sort_unstable();
+        for (_, name, own) in kept {
+            if items <= self.limits.commit_outcomes {
+                return;
+            }
+            if let Some(mut ended) = self.ended.get_mut(&name) {
+                ended.outcome = None;
+            }
+            items -= own;
         }
     }
 
@@ -252,7 +298,7 @@ impl Sessions {
             };
         }
         let busy = self.find(name)?;
-        Ok(self.end(&busy.0, true, "it was closed"))
+        Ok(self.end(&busy.0, true, "it was closed", None))
     }
 }
 
@@ -266,6 +312,7 @@ pub(super) fn sweep_while_alive(state: &Arc<State>) -> std::io::Result<()> {
         while let Some(state) = state.upgrade() {
             state.sessions.sweep();
             state.tick();
+            state.let_time_pass();
             drop(state);
             std::thread::sleep(SWEEP_EVERY);
         }

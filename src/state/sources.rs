@@ -214,6 +214,11 @@ impl Sources {
         Ok(batch)
     }
 
+    /// Every bound.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Records that the state may hold.
     pub(super) fn records(&self) -> usize {
         self.limits.records

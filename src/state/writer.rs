@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::batch::{Batch, BatchKind, BatchOutcome, Put};
 use super::clock::Clock;
+use super::committing::{Arbiter, Assuming, Later};
 use super::error::{PolicyError, StateError};
 use super::index::NodeTable;
 use super::ledger::Ledger;
@@ -36,12 +37,15 @@ pub(super) enum Command {
     Install(Box<Install>, Reply<Result<Reloaded, PolicyError>>),
     /// Something of the admission ledger: after the others of its group, at the state that they make.
     Ledger(LedgerCommand),
+    /// Commit, release or let time pass.
+    Assume(Box<Assuming>),
 }
 
 /// An answer that waits for the publication.
 enum Pending {
     Applied(Box<BatchOutcome>, Reply<Result<BatchOutcome, StateError>>),
     Installed(Box<Reloaded>, Reply<Result<Reloaded, PolicyError>>),
+    Assumed(Later),
 }
 
 /// The writer's own state: the World that it will publish next.
@@ -54,6 +58,7 @@ pub(super) struct Writer {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ledger: Ledger,
     nodes: Arc<NodeTable>,
+    arbiter: Arbiter,
     pub(super) next: World,
     /// By policy: what is known to be derived from the next World.
     pub(super) derived: BTreeMap<Arc<str>, DerivedSet>,
@@ -85,6 +90,7 @@ impl Writer {
         let mut next = World::clone(&worlds.newest());
         next.view = View::new(Arc::clone(&nodes) as _, 1);
         let ledger = ledger(&mut next.view);
+        let arbiter = Arbiter::new(sources.limits());
         Self {
             names,
             worlds,
@@ -93,10 +99,18 @@ impl Writer {
             clock,
             ledger,
             nodes,
+            arbiter,
             next,
             derived: BTreeMap::new(),
             changed: false,
         }
+    }
+
+    /// Commits hold whatever they break, so that tests of what they keep can be seen to fail.
+    #[cfg(debug_assertions)]
+    pub(super) fn without_checks(mut self, without: bool) -> Self {
+        self.arbiter.without_checks(without);
+        self
     }
 
     /// Works until every sender is gone.
@@ -165,6 +179,14 @@ impl Writer {
                 }
             }
             Command::Ledger(command) => ledger.push(command),
+            Command::Assume(asked) => {
+                // Until something else has changed, what was derived for the newest World still holds.
+                let newest = (!self.changed).then(|| self.worlds.newest());
+                if let Some(later) = self.arbiter.handle(*asked, &mut self.next, newest.as_deref()) {
+                    self.changed = true;
+                    pending.push(Pending::Assumed(later));
+                }
+            }
         }
     }
 
@@ -252,7 +274,7 @@ impl Writer {
                 self.next.view.put_job(record, source);
                 self.job_moved(&name, before.as_ref().map(|before| &before.record));
             }
-            Put::Task(record) => self.next.view.put_task(record, source),
+            Put::Task(record) => self.arbiter.assumptions.put(record, source, &mut self.next.view),
         }
     }
 
@@ -272,7 +294,10 @@ impl Writer {
             Kind::Node => self.next.view.remove_node(name),
             Kind::Queue => self.next.view.remove_queue(name),
             Kind::Job => self.next.view.remove_job(name),
-            Kind::Task => self.next.view.remove_task(name),
+            Kind::Task => {
+                self.arbiter.assumptions.forget(name);
+                self.next.view.remove_task(name)
+            }
         };
         if let Some(job) = job {
             self.job_moved(name, Some(&job.record));
@@ -344,6 +369,7 @@ fn answer(pending: Pending) {
     match pending {
         Pending::Applied(outcome, reply) => reply.send(Ok(*outcome)),
         Pending::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
+        Pending::Assumed(later) => later(),
     }
 }
 

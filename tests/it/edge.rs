@@ -119,17 +119,12 @@ fn code<T>(reply: Result<T, Status>) -> Code {
 }
 
 #[test]
-fn rpcs_of_later_work_say_so() {
+fn nothing_of_the_protocol_is_left_for_later() {
     let server = Server::start();
     let wire = &server.wire;
-    let later = [
-        ("Place", code(wire.place(pb::PlaceRequest::default()))),
-        (
-            "CommitSession",
-            code(wire.commit_session(pb::CommitSessionRequest::default())),
-        ),
+    let codes = [
+        code(wire.place(pb::PlaceRequest::default())),
+        code(wire.commit_session(pb::CommitSessionRequest::default())),
     ];
-    for (rpc, code) in later {
-        assert_eq!(code, Code::Unimplemented, "{rpc}");
-    }
+    assert!(!codes.contains(&Code::Unimplemented), "{codes:?}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::model::{Problem, Slot};
+use crate::engine::model::{Problem, Slot, TaskStatus};
 
 /// A task put on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,19 @@ pub enum Event {
     Allocate(Arc<str>),
     /// They no longer count.
     Deallocate(Arc<str>),
+}
+
+/// What became of a task in a cycle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Larger for what was moved last; its placement, if it has one.
+    pub order: u64,
+    /// The card of that placement; empty: none said.
+    pub card: Arc<str>,
+    /// Its status before the cycle.
+    pub status: TaskStatus,
+    /// Its node before the cycle; empty: none.
+    pub node: Arc<str>,
 }
 
 /// What changes did.

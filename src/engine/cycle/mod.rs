@@ -29,7 +29,7 @@ use super::policy::Compatibility;
 pub(crate) use assume::assume;
 use upstream::Upstream;
 
-pub use change::{Change, Event, Outcome, Placement};
+pub use change::{Change, Event, Moved, Outcome, Placement};
 
 /// State that a mark brings back.
 #[derive(Clone, Debug)]
@@ -42,6 +42,10 @@ struct State {
     derived: DerivedSet,
     /// Jobs that were enqueued for good, in that order, and are not settled yet.
     enqueued: Arc<Vec<Arc<str>>>,
+    /// Tasks that were moved since the beginning.
+    moved: Table<Arc<Moved>>,
+    /// Number of moves.
+    moves: u64,
     /// What changed since the mark before, so that marks do not each hold all that ever changed.
     touched: Arc<Touched>,
 }
@@ -81,6 +85,8 @@ impl Cycle {
             upstream,
             derived,
             enqueued: Arc::default(),
+            moved: Table::default(),
+            moves: 0,
             touched: Arc::default(),
         };
         Self {
@@ -97,6 +103,11 @@ impl Cycle {
     /// The state as it stands.
     pub fn view(&self) -> &View {
         &self.state.view
+    }
+
+    /// Tasks that were moved, and not taken back by a mark, by name.
+    pub fn moved(&self) -> impl Iterator<Item = (&Arc<str>, &Moved)> {
+        self.state.moved.iter().map(|(task, moved)| (task, &**moved))
     }
 
     /// What plugins keep beside it.
@@ -156,8 +167,17 @@ impl Cycle {
     /// # Errors
     /// One of them cannot be applied; nothing was.
     pub fn apply(&mut self, changes: &[Change]) -> Result<Outcome, Problem> {
+        self.apply_from(0, changes)
+    }
+
+    /// As [`Self::apply`], for changes before which so many stand in the caller's list: problems name them by their place
+    /// in it.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn apply_from(&mut self, before: usize, changes: &[Change]) -> Result<Outcome, Problem> {
         let (mut next, mut outcome) = (self.clone(), Outcome::default());
-        for (number, change) in changes.iter().enumerate() {
+        for (number, change) in (before..).zip(changes) {
             let field = format!("changes[{number}].{}", change.word());
             next.one(change, &field, &mut outcome)?;
         }
@@ -275,6 +295,7 @@ impl State {
     /// Tells plugins, and the outcome, of what happened to a task.
     fn moved(&mut self, step: Step, before: &TaskRecord, card: &str, outcome: &mut Outcome) -> Result<(), Problem> {
         let task = Arc::clone(&before.name);
+        self.remember(before, card);
         outcome.events.push(match step {
             Step::Allocate | Step::Pipeline => Event::Allocate(task),
             Step::Deallocate => Event::Deallocate(task),
@@ -295,6 +316,18 @@ impl State {
         let moved = self.derived.follow(&self.view, &movement)?;
         self.touch_queues(moved, outcome);
         Ok(())
+    }
+
+    fn remember(&mut self, before: &TaskRecord, card: &str) {
+        self.moves += 1;
+        let first = self.moved.get(&before.name);
+        let moved = Moved {
+            order: self.moves,
+            card: Arc::from(card),
+            status: first.map_or(before.status, |first| first.status),
+            node: Arc::clone(first.map_or(&before.node, |first| &first.node)),
+        };
+        self.moved.insert(Arc::clone(&before.name), Arc::new(moved));
     }
 
     fn touch_queues(&mut self, queues: Vec<Arc<str>>, outcome: &mut Outcome) {

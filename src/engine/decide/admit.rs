@@ -101,12 +101,7 @@ impl<'p> JobJudge<'p> {
 ///
 /// # Errors
 /// It cannot be judged.
-pub(super) fn admit_task(
-    view: &View,
-    policy: &Policy,
-    derived: &DerivedSet,
-    task: &TaskRecord,
-) -> Result<Admission, Problem> {
+pub fn admit_task(view: &View, policy: &Policy, derived: &DerivedSet, task: &TaskRecord) -> Result<Admission, Problem> {
     Asked::Tiers(policy).task(view, derived, task)
 }
 

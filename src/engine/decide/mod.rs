@@ -19,7 +19,7 @@ mod tests;
 mod top;
 mod victims;
 
-pub use admit::{Admission, AdmitQuestion, JobJudge, Subject, admit};
+pub use admit::{Admission, AdmitQuestion, JobJudge, Subject, admit, admit_task};
 pub use filter::{filter, filter_until};
 pub use order::{OrderAnswer, OrderQuestion, PluginKeys, Rank, order};
 pub use place::{Blocker, GANG, PlaceGroup, PlaceQuestion, PlacedGroup, Placing, place, place_in, place_until};

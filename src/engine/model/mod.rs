@@ -1,6 +1,7 @@
 //! The words of scheduling: amounts, records, and the columnar View that decisions read.
 
 mod amounts;
+mod assumed;
 mod changes;
 mod chunk;
 mod class;

@@ -194,6 +194,8 @@ pub struct TaskRecord {
     pub nonzero_requests: Option<Box<Amounts>>,
     /// What `NodeResourcesFitPlus` adds for this pod.
     pub counted_requests: Option<Box<Amounts>>,
+    /// The card that a commit put it on; empty: none said. No source tells it.
+    pub card: Arc<str>,
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
 }

@@ -84,6 +84,8 @@ pub struct View {
     allocated: Table<Arc<Totals>>,
     /// By job, whether or not it is there.
     reservations: Table<Arc<Reservation>>,
+    /// Tasks whose node is assumed.
+    pub(super) assumed: Table<()>,
 }
 
 impl View {
@@ -102,6 +104,7 @@ impl View {
             tasks: Table::default(),
             allocated: Table::default(),
             reservations: Table::default(),
+            assumed: Table::default(),
         }
     }
 
@@ -343,6 +346,7 @@ impl View {
 
     /// Puts a task in the place of the one of its name; its node and its job follow.
     pub fn put_task(&mut self, record: TaskRecord, source: &Arc<str>) {
+        self.assumed.remove(&record.name);
         self.account(&record, true);
         if let Some(old) = self.tasks.insert(Arc::clone(&record.name), stored(record, source)) {
             self.account(&old.record, false);
@@ -373,6 +377,7 @@ impl View {
         let Some(old) = self.tasks.remove(name) else {
             return false;
         };
+        self.assumed.remove(name);
         self.account(&old.record, false);
         true
     }

@@ -148,13 +148,21 @@ fn inline(inline: pb::Inline) -> InlineGround {
 /// # Errors
 /// A change that says nothing, or too much.
 pub fn session(step: pb::SessionStep, limits: &EdgeLimits) -> Result<Step, Failure> {
+    session_at("ground.session", step, limits)
+}
+
+/// As [`session`], of a step that stands in this field.
+///
+/// # Errors
+/// As [`session`].
+pub fn session_at(field: &str, step: pb::SessionStep, limits: &EdgeLimits) -> Result<Step, Failure> {
     let pb::SessionStep {
         session,
         after,
         changes,
     } = step;
     let changes = self::changes(changes, limits)
-        .map_err(|(i, reason, message)| Failure::invalid(reason, format!("ground.session.changes[{i}]: {message}")))?;
+        .map_err(|(i, reason, message)| Failure::invalid(reason, format!("{field}.changes[{i}]: {message}")))?;
     Ok(Step {
         session,
         after,

@@ -129,7 +129,8 @@ pub fn tasks(view: &View, wanted: &Wanted) -> (Vec<pb::StoredTask>, String) {
     let status = |stored: &Arc<Stored<TaskRecord>>| pb::StoredTask {
         task: Some(task(&stored.record, view.resources())),
         source: stored.source.to_string(),
-        assumed: false,
+        assumed: view.is_assumed(&stored.record.name),
+        card: stored.record.card.to_string(),
         invalid: faults(stored.invalid.as_ref()),
     };
     (page.into_iter().map(status).collect(), token)
@@ -290,6 +291,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         limits,
         nonzero_requests,
         counted_requests,
+        card: _,
         creation_time,
     } = record;
     let optional = |amounts: &Option<Box<Amounts>>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));

@@ -5,6 +5,7 @@ pub mod admit;
 pub mod amounts;
 pub mod answer;
 pub mod batch;
+pub mod commit;
 pub mod ground;
 pub mod inline;
 pub mod listing;

@@ -260,6 +260,7 @@ impl Nameless {
             limits,
             nonzero_requests,
             counted_requests,
+            card: _,
             creation_time,
         } = &*self.0;
         (

@@ -139,6 +139,7 @@ impl Reader<'_> {
             limits: self.optional("limits", limits).map(Box::new),
             nonzero_requests: self.cpu_and_memory("nonzero_requests", nonzero_requests).map(Box::new),
             counted_requests: counted.map(Box::new),
+            card: std::sync::Arc::default(),
             creation_time: self.seconds("creation_time", creation_time),
         }
     }

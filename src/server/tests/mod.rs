@@ -19,6 +19,7 @@ use super::pb::{self, BatchKind};
 
 mod hostile;
 mod questions;
+mod race;
 mod upkeep;
 
 struct Running {
@@ -26,6 +27,7 @@ struct Running {
     state: StateServiceClient<Channel>,
     policies: PolicyServiceClient<Channel>,
     channel: Channel,
+    grpc: std::net::SocketAddr,
     http: std::net::SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<Result<(), app::ServeError>>,
@@ -33,7 +35,10 @@ struct Running {
 
 impl Running {
     async fn with(config: Config) -> Self {
-        let bound = app::bind(config).await.unwrap();
+        Self::of(app::bind(config).await.unwrap()).await
+    }
+
+    async fn of(bound: app::Bound) -> Self {
         let (grpc, http) = (bound.grpc_address(), bound.http_address());
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(bound.run(async { drop(stopped.await) }));
@@ -47,6 +52,7 @@ impl Running {
             state: StateServiceClient::new(channel.clone()),
             policies: PolicyServiceClient::new(channel.clone()),
             channel,
+            grpc,
             http,
             stop: Some(stop),
             server,

@@ -236,15 +236,3 @@ async fn an_inline_cluster_is_answered_and_leaves_nothing_behind() {
     assert_eq!(nodes.unwrap().into_inner().nodes, []);
     server.stop().await;
 }
-
-#[tokio::test]
-async fn rpcs_of_later_work_say_so() {
-    let mut server = Running::start().await;
-    let commit = server.decisions.commit_session(pb::CommitSessionRequest::default());
-    let status = commit.await.unwrap_err();
-    assert_eq!(
-        (status.code(), reason(&status).as_str()),
-        (Code::Unimplemented, "UNSERVED_RPC")
-    );
-    server.stop().await;
-}

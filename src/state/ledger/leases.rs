@@ -21,7 +21,7 @@ pub(in crate::state) struct Leases {
 
 impl Leases {
     /// A lease begins anew.
-    pub(super) fn start(&mut self, job: &Arc<str>, source: &Arc<str>, lease: Duration) {
+    pub(in crate::state) fn start(&mut self, job: &Arc<str>, source: &Arc<str>, lease: Duration) {
         self.stop(job);
         let now = self.clocks.entry(Arc::clone(source)).or_default();
         let end = now.saturating_add(lease);
@@ -30,14 +30,14 @@ impl Leases {
     }
 
     /// There is nothing to end any more.
-    pub(super) fn stop(&mut self, job: &Arc<str>) {
+    pub(in crate::state) fn stop(&mut self, job: &Arc<str>) {
         if let Some((source, end)) = self.of.remove(job) {
             self.ends.remove(&(source, end, Arc::clone(job)));
         }
     }
 
     /// Lets the time since the last look pass for the sources that are heard.
-    pub(super) fn pass(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) {
+    pub(in crate::state) fn pass(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) {
         let since = now.saturating_sub(self.looked.unwrap_or(now));
         self.looked = Some(now);
         for (source, clock) in &mut self.clocks {
@@ -50,7 +50,7 @@ impl Leases {
     }
 
     /// Jobs whose leases are over.
-    pub(super) fn over(&self) -> Vec<Arc<str>> {
+    pub(in crate::state) fn over(&self) -> Vec<Arc<str>> {
         let mut over = Vec::new();
         for (source, now) in &self.clocks {
             let from = (Arc::clone(source), Duration::ZERO, Arc::default());

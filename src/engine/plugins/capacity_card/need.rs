@@ -109,8 +109,10 @@ impl Need {
         Self::resolve(context, asks, None, "")
     }
 
-    /// What a task needs on a node. `card`: the one that it was given there; empty: the first that the node has.
+    /// What a task needs on a node. `card`: the one that it was given there; empty: the one that its record names, or the
+    /// first that the node has.
     pub fn on_node(context: Context<'_>, task: &TaskRecord, node: &str, card: &str) -> Self {
+        let card = if card.is_empty() { &*task.card } else { card };
         Self::resolve(context, task.into(), context.cards.on_node(node), card)
     }
 

@@ -1,0 +1,37 @@
+//! Assumed placements: tasks that count on a node before their source has told so.
+
+use std::sync::Arc;
+
+use super::records::{TaskRecord, TaskStatus};
+use super::view::{Kind, View};
+
+impl View {
+    /// True if the task's node is assumed, not told.
+    pub fn is_assumed(&self, task: &str) -> bool {
+        self.assumed.contains(task)
+    }
+
+    /// Number of tasks whose node is assumed.
+    pub fn assumed_count(&self) -> usize {
+        self.assumed.len()
+    }
+
+    /// Counts a task as allocated on a node, until its record is put again. Answers the record as it was; `None`: there
+    /// is no such task, and nothing changes.
+    pub fn assume(&mut self, task: &str, node: &Arc<str>, card: &Arc<str>) -> Option<TaskRecord> {
+        let stored = self.tasks().get(task).cloned()?;
+        let record = TaskRecord {
+            status: TaskStatus::Allocated,
+            node: Arc::clone(node),
+            card: Arc::clone(card),
+            ..stored.record.clone()
+        };
+        let name = Arc::clone(&record.name);
+        self.put_task(record, &stored.source);
+        if stored.invalid.is_some() {
+            self.set_invalid(Kind::Task, task, stored.invalid.clone());
+        }
+        self.assumed.insert(name, ());
+        Some(stored.record.clone())
+    }
+}

@@ -1,0 +1,451 @@
+//! Schedulers that race on one small cluster: whatever they commit, nodes, quotas and gangs hold in every state that can be
+//! seen. Without the judgement of commits the same race breaks all three.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::{Running, amounts, node, reload, snapshot, task};
+use crate::app;
+use crate::config::Config;
+use crate::server::pb::decision_service_client::DecisionServiceClient;
+use crate::server::pb::state_service_client::StateServiceClient;
+use crate::server::pb::{self, TaskStatus};
+use tonic::transport::Channel;
+
+const SCHEDULERS: usize = 5;
+const NODES: usize = 4;
+/// Cores of a node; tasks take one each.
+const CORES: usize = 8;
+/// Cores that a queue may hold: together less than there are.
+const QUOTA: usize = 12;
+const JOBS: usize = 24;
+
+fn members(job: usize) -> usize {
+    2 + job % 3
+}
+
+fn queue(job: usize) -> &'static str {
+    // The first ones are of one queue, so that the first round wants more than it may hold.
+    if job < JOBS / 2 { "left" } else { "right" }
+}
+
+fn record(job: usize, number: usize) -> pb::Task {
+    pb::Task {
+        uid: format!("{job}-{number}"),
+        job: format!("race/j{job:02}"),
+        status: TaskStatus::Pending.into(),
+        ..task(&format!("race/j{job:02}-{number}"), &[("cpu", "1")])
+    }
+}
+
+fn cluster() -> pb::Cluster {
+    let capability = || Some(amounts(&[("cpu", &QUOTA.to_string())]));
+    let queues = ["left", "right"].map(|name| pb::Queue {
+        name: name.to_owned(),
+        capability: capability(),
+        ..pb::Queue::default()
+    });
+    let jobs = (0..JOBS).map(|job| pb::Job {
+        name: format!("race/j{job:02}"),
+        queue: queue(job).to_owned(),
+        min_member: i32::try_from(members(job)).unwrap(),
+        ..pb::Job::default()
+    });
+    pb::Cluster {
+        nodes: (0..NODES)
+            .map(|at| node(&format!("n{at}"), &CORES.to_string()))
+            .collect(),
+        queues: queues.into(),
+        jobs: jobs.collect(),
+        tasks: (0..JOBS)
+            .flat_map(|job| (0..members(job)).map(move |number| record(job, number)))
+            .collect(),
+    }
+}
+
+/// Numbers that look random and are the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+/// A connection of its own.
+#[derive(Clone)]
+struct Caller {
+    decisions: DecisionServiceClient<Channel>,
+    state: StateServiceClient<Channel>,
+}
+
+/// What a session sees.
+struct Seen {
+    session: String,
+    used: BTreeMap<String, usize>,
+    tasks: Vec<pb::StoredTask>,
+    queues: Vec<pb::QueueStatus>,
+}
+
+fn on(session: &str) -> Option<pb::Ground> {
+    let step = pb::SessionStep {
+        session: session.to_owned(),
+        ..pb::SessionStep::default()
+    };
+    Some(pb::Ground {
+        ground: Some(pb::ground::Ground::Session(step)),
+        ..pb::Ground::default()
+    })
+}
+
+fn cores(list: &[pb::Amount]) -> f64 {
+    list.iter()
+        .find(|amount| amount.resource == "cpu")
+        .map_or(0.0, |amount| amount.value / 1000.0)
+}
+
+impl Caller {
+    async fn look(&mut self) -> Seen {
+        let opened = self.decisions.open_session(pb::OpenSessionRequest::default()).await;
+        let session = opened.unwrap().into_inner().session;
+        let nodes = pb::ListNodesRequest {
+            ground: on(&session),
+            ..pb::ListNodesRequest::default()
+        };
+        let nodes = self.state.list_nodes(nodes).await.unwrap().into_inner().nodes;
+        let used = nodes.into_iter().map(|status| {
+            let used = cores(&status.used);
+            (status.node.unwrap().name, used as usize)
+        });
+        let used = used.collect();
+        let tasks = pb::ListTasksRequest {
+            ground: on(&session),
+            ..pb::ListTasksRequest::default()
+        };
+        let tasks = self.state.list_tasks(tasks).await.unwrap().into_inner().tasks;
+        let queues = pb::ListQueuesRequest {
+            ground: on(&session),
+            ..pb::ListQueuesRequest::default()
+        };
+        let queues = self.state.list_queues(queues).await.unwrap().into_inner().queues;
+        Seen {
+            session,
+            used,
+            tasks,
+            queues,
+        }
+    }
+
+    async fn commit(&mut self, session: &str, changes: Vec<pb::Change>) -> pb::CommitSessionResponse {
+        let request = pb::CommitSessionRequest {
+            session: Some(pb::SessionStep {
+                session: session.to_owned(),
+                after: 0,
+                changes,
+            }),
+            jobs: Vec::new(),
+        };
+        self.decisions.commit_session(request).await.unwrap().into_inner()
+    }
+}
+
+fn status(stored: &pb::StoredTask) -> TaskStatus {
+    stored.task.as_ref().unwrap().status()
+}
+
+impl Seen {
+    /// What is broken in this one state: of nodes, of queues, of gangs.
+    fn broken(&self) -> BTreeSet<&'static str> {
+        let mut broken = BTreeSet::new();
+        let mut told: BTreeMap<String, usize> = BTreeMap::new();
+        let (mut held, mut ready) = (BTreeMap::new(), BTreeMap::new());
+        for stored in &self.tasks {
+            let task = stored.task.as_ref().unwrap();
+            let job: usize = task.job["race/j".len()..].parse().unwrap();
+            let runs = matches!(task.status(), TaskStatus::Allocated | TaskStatus::Running);
+            if runs {
+                *told.entry(task.node.clone()).or_default() += 1;
+                *held.entry(queue(job)).or_insert(0) += 1;
+            }
+            if runs || task.status() == TaskStatus::Succeeded {
+                *ready.entry(job).or_insert(0) += 1;
+            }
+            assert_eq!(stored.assumed, task.status() == TaskStatus::Allocated);
+        }
+        if self.used.values().any(|used| *used > CORES) {
+            broken.insert("node");
+        }
+        for (name, used) in &self.used {
+            assert_eq!(
+                told.get(name).copied().unwrap_or(0),
+                *used,
+                "usage is what the tasks say"
+            );
+        }
+        for status in &self.queues {
+            let name = &status.queue.as_ref().unwrap().name;
+            let account = &status.accounts[0];
+            let own = held.get(&**name).copied().unwrap_or(0);
+            assert!((cores(&account.allocated) - own as f64).abs() < 1e-9, "accounts, too");
+            if own > QUOTA {
+                broken.insert("queue");
+            }
+        }
+        if ready.iter().any(|(job, ready)| *ready < members(*job)) {
+            broken.insert("gang");
+        }
+        broken
+    }
+
+    /// Pending tasks by job.
+    fn pending(&self) -> BTreeMap<String, Vec<String>> {
+        let mut pending: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for stored in self.tasks.iter().filter(|stored| status(stored) == TaskStatus::Pending) {
+            let task = stored.task.as_ref().unwrap();
+            pending.entry(task.job.clone()).or_default().push(task.name.clone());
+        }
+        pending
+    }
+
+    fn is_over(&self) -> bool {
+        self.tasks.iter().all(|stored| status(stored) == TaskStatus::Succeeded)
+    }
+}
+
+/// Puts whole gangs on the first nodes with room, as the session sees it.
+fn plan(seen: &Seen, gangs: &[Vec<String>], first: usize) -> Vec<pb::Change> {
+    let mut used: Vec<(String, usize)> = seen.used.clone().into_iter().collect();
+    used.rotate_left(first);
+    let mut changes = Vec::new();
+    for gang in gangs {
+        for task in gang {
+            let Some((node, used)) = used.iter_mut().find(|(_, used)| *used < CORES) else {
+                break;
+            };
+            *used += 1;
+            changes.push(pb::Change {
+                change: Some(pb::change::Change::Allocate(pb::TaskOnNode {
+                    task: task.clone(),
+                    node: node.clone(),
+                    card: String::new(),
+                })),
+            });
+        }
+    }
+    changes
+}
+
+struct Race {
+    /// All have seen the empty cluster; all have committed on it; that was looked at.
+    rounds: Barrier,
+    over: AtomicBool,
+    committed: AtomicUsize,
+    conflicts: AtomicUsize,
+}
+
+impl Race {
+    fn count(&self, reply: &pb::CommitSessionResponse) {
+        let conflicts: usize = reply.jobs.iter().map(|job| job.conflicts.len()).sum();
+        self.conflicts.fetch_add(conflicts, Ordering::Relaxed);
+        let committed = reply.jobs.iter().filter(|job| job.committed).count();
+        self.committed.fetch_add(committed, Ordering::Relaxed);
+    }
+}
+
+async fn schedule(mut caller: Caller, number: usize, race: Arc<Race>) {
+    let mut dice = Dice(number as u64 + 1);
+    let seen = caller.look().await;
+    race.rounds.wait().await;
+    // Everybody wants two gangs of its own on the first node, and one forgets most of a third.
+    let mut gangs: Vec<Vec<String>> = seen.pending().into_values().skip(number * 2).take(2).collect();
+    if number == 0 {
+        gangs.push(seen.pending().into_values().nth(SCHEDULERS * 2).unwrap()[..1].to_vec());
+    }
+    let reply = caller.commit(&seen.session, plan(&seen, &gangs, 0)).await;
+    race.count(&reply);
+    race.rounds.wait().await;
+    race.rounds.wait().await;
+    while !race.over.load(Ordering::Relaxed) {
+        let seen = caller.look().await;
+        let mut gangs: Vec<Vec<String>> = seen.pending().into_values().collect();
+        if !gangs.is_empty() {
+            let first = dice.roll(gangs.len());
+            gangs.rotate_left(first);
+        }
+        gangs.truncate(1 + dice.roll(3));
+        let changes = plan(&seen, &gangs, dice.roll(NODES));
+        match dice.roll(5) {
+            // It crashes: nothing of it must count, and its session ends by itself.
+            0 => {}
+            // Its reply is lost, and it asks again.
+            1 => {
+                let first = caller.commit(&seen.session, changes.clone()).await;
+                let again = caller.commit(&seen.session, changes).await;
+                assert_eq!(first.jobs, again.jobs);
+                race.count(&first);
+            }
+            _ => {
+                let reply = caller.commit(&seen.session, changes).await;
+                race.count(&reply);
+            }
+        }
+    }
+}
+
+/// The cluster: binds what was committed, some of it late, tells old news meanwhile, and lets whole jobs end.
+async fn bind(mut caller: Caller, race: Arc<Race>) {
+    let (mut dice, mut sequence) = (Dice(99), 1);
+    let mut bound: BTreeMap<String, pb::Task> = BTreeMap::new();
+    while !race.over.load(Ordering::Relaxed) {
+        let seen = caller.look().await;
+        close(&mut caller, &seen).await;
+        let mut put = Vec::new();
+        for stored in &seen.tasks {
+            let task = stored.task.clone().unwrap();
+            if !stored.assumed {
+                continue;
+            }
+            if dice.roll(2) == 0 {
+                let running = pb::Task {
+                    status: TaskStatus::Running.into(),
+                    ..task
+                };
+                bound.insert(running.name.clone(), running.clone());
+                put.push(running);
+            } else if dice.roll(2) == 0 {
+                put.push(pb::Task {
+                    status: TaskStatus::Pending.into(),
+                    node: String::new(),
+                    ..task
+                });
+            }
+        }
+        for job in (0..JOBS).filter(|_| dice.roll(3) == 0) {
+            let names = (0..members(job)).map(|number| record(job, number).name);
+            let whole: Option<Vec<&pb::Task>> = names.map(|name| bound.get(&name)).collect();
+            put.extend(whole.into_iter().flatten().map(|task| pb::Task {
+                status: TaskStatus::Succeeded.into(),
+                ..task.clone()
+            }));
+        }
+        sequence += 1;
+        let batch = pb::Batch {
+            source: "test".to_owned(),
+            source_epoch: 1,
+            sequence,
+            put: Some(pb::Cluster {
+                tasks: put,
+                ..pb::Cluster::default()
+            }),
+            ..pb::Batch::default()
+        };
+        let applied = caller.state.apply(pb::ApplyRequest { batch: Some(batch) }).await;
+        let outcome = applied.unwrap().into_inner().outcome.unwrap();
+        assert_eq!((outcome.refused.len(), outcome.resync), (0, None));
+    }
+}
+
+async fn close(caller: &mut Caller, seen: &Seen) {
+    let request = pb::CloseSessionRequest {
+        session: seen.session.clone(),
+    };
+    caller.decisions.close_session(request).await.unwrap();
+}
+
+/// Looks at states as fast as it can; what was broken in the first round, and ever.
+async fn watch(mut caller: Caller, race: Arc<Race>) -> (BTreeSet<&'static str>, BTreeSet<&'static str>, usize) {
+    let (mut broken, mut looks) = (BTreeSet::new(), 0);
+    race.rounds.wait().await;
+    race.rounds.wait().await;
+    let seen = caller.look().await;
+    let first = seen.broken();
+    close(&mut caller, &seen).await;
+    if !first.is_empty() {
+        race.over.store(true, Ordering::Relaxed);
+    }
+    race.rounds.wait().await;
+    while !race.over.load(Ordering::Relaxed) {
+        let seen = caller.look().await;
+        broken.extend(seen.broken());
+        looks += 1;
+        if seen.is_over() || !broken.is_empty() {
+            race.over.store(true, Ordering::Relaxed);
+        }
+        close(&mut caller, &seen).await;
+    }
+    (first, broken, looks)
+}
+
+/// Runs it; what was broken in the first round, what later, and the race.
+async fn race(bound: app::Bound) -> (BTreeSet<&'static str>, BTreeSet<&'static str>, Arc<Race>) {
+    let mut server = Running::of(bound).await;
+    let quotas = reload("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n", None);
+    server.policies.reload_policy(quotas).await.unwrap();
+    server.apply(snapshot(cluster())).await;
+    let race = Arc::new(Race {
+        rounds: Barrier::new(SCHEDULERS + 1),
+        over: AtomicBool::new(false),
+        committed: AtomicUsize::new(0),
+        conflicts: AtomicUsize::new(0),
+    });
+    let mut others = JoinSet::new();
+    for number in 0..SCHEDULERS {
+        others.spawn(schedule(server.caller().await, number, Arc::clone(&race)));
+    }
+    others.spawn(bind(server.caller().await, Arc::clone(&race)));
+    let (first, broken, looks) = watch(server.caller().await, Arc::clone(&race)).await;
+    while let Some(done) = others.join_next().await {
+        done.unwrap();
+    }
+    assert!(looks > 0 || !first.is_empty());
+    server.stop().await;
+    (first, broken, race)
+}
+
+impl Running {
+    async fn caller(&self) -> Caller {
+        let channel = Channel::from_shared(format!("http://{}", self.grpc)).unwrap();
+        let channel = channel.connect().await.unwrap();
+        Caller {
+            decisions: DecisionServiceClient::new(channel.clone()),
+            state: StateServiceClient::new(channel),
+        }
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::on_free_ports();
+    // Those that crash leave their sessions behind.
+    config.limits.state.sessions = 10_000;
+    config
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn racing_schedulers_break_nothing() {
+    let (first, later, race) = race(app::bind(config()).await.unwrap()).await;
+    assert_eq!((first, later), (BTreeSet::new(), BTreeSet::new()));
+    assert_eq!(race.committed.load(Ordering::Relaxed), JOBS, "each job once, and whole");
+    assert!(
+        race.conflicts.load(Ordering::Relaxed) > 0,
+        "they did get in each other's way"
+    );
+}
+
+#[cfg(debug_assertions)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_race_sees_what_unjudged_commits_break() {
+    let unjudged = Config {
+        without_checks: true,
+        ..config()
+    };
+    let (first, _, _) = race(app::bind(unjudged).await.unwrap()).await;
+    assert_eq!(first, BTreeSet::from(["gang", "node", "queue"]));
+}
