@@ -4,6 +4,7 @@
 mod capacity_card;
 mod command_line;
 mod docs;
+mod documents;
 mod edge;
 mod hierarchy;
 mod hostile;

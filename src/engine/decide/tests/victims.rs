@@ -138,6 +138,20 @@ fn no_victim_of_an_irreducible_set_can_be_left_out() {
 }
 
 #[test]
+fn a_candidate_that_frees_nothing_is_none() {
+    let view = cluster();
+    let ask = |compatibility| {
+        let mut group = group(&view, &["ns/big-0", "ns/big-1", "ns/big-2"]);
+        group.candidates[0].status = TaskStatus::Releasing;
+        group.candidates[1].status = TaskStatus::Pending;
+        let policy = policy("{name: drf}", compatibility).policy;
+        ask(&view, &policy, group, false).unwrap().victims
+    };
+    assert_eq!(ask(Compatibility::Corrected), [2]);
+    assert_eq!(ask(Compatibility::Upstream), [0, 1, 2]);
+}
+
+#[test]
 fn assumptions_count_in_their_group_only() {
     let (view, policy) = (cluster(), policy("{name: drf}", Compatibility::Corrected).policy);
     let assumed = VictimGroup {
@@ -294,7 +308,7 @@ proptest! {
             ..wants_back(&view, &candidates)
         };
         let verdict = ask(&view, &policy, group.clone(), true).unwrap();
-        prop_assert_eq!(verdict.fits_after.is_some(), !verdict.victims.is_empty());
+        prop_assert_eq!(verdict.fits_after.unwrap_or(0), verdict.victims.len());
         let of = |positions: &[usize]| VictimGroup {
             candidates: positions.iter().map(|at| group.candidates[*at].clone()).collect(),
             ..group.clone()

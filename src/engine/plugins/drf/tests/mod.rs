@@ -3,4 +3,5 @@
 mod cluster;
 mod corrected;
 mod plain;
+mod promises;
 mod properties;
