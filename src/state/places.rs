@@ -20,20 +20,20 @@ pub(super) struct Watch {
 /// Judges the queues of a batch one by one. If a policy in force needs their places, faulty ones are refused, and the last
 /// good records stay; else they are taken with a warning, for such a policy may come.
 pub(super) fn judge(batch: &mut Batch, view: &View, policies: &BTreeMap<Arc<str>, Arc<PolicyInForce>>) -> Watch {
-    let refuses = policies.values().any(|policy| drf::checks_places(&policy.policy));
+    let is_checked = policies.values().any(|policy| drf::checks_places(&policy.policy));
     let is_snapshot = batch.kind == BatchKind::SnapshotLast;
     let removes = |(kind, name): &(Kind, Arc<str>)| *kind == Kind::Queue && view.queues().contains(name);
     let mut watch = Watch {
         fields: BTreeMap::new(),
         is_needed: is_snapshot || batch.remove.iter().any(removes),
     };
-    let (refused, warnings) = (&mut batch.refused, &mut batch.warnings);
-    batch.put.retain(|(put, field)| {
-        let Put::Queue(queue) = put else { return true };
+    let (refusals, warnings) = (&mut batch.refused, &mut batch.warnings);
+    batch.put.retain(|(record, field)| {
+        let Put::Queue(queue) = record else { return true };
         if let Some(fault) = drf::fault_of(queue) {
             let fault = placed(fault, &queue.name, field);
-            if refuses {
-                refused.push((Kind::Queue, Arc::clone(&queue.name), vec![fault]));
+            if is_checked {
+                refusals.push((Kind::Queue, Arc::clone(&queue.name), vec![fault]));
                 return false;
             }
             warnings.push(fault);
@@ -63,11 +63,11 @@ pub(super) fn contradictions(watch: &Watch, view: &View) -> Vec<Problem> {
         stored.is_some_and(|stored| drf::fault_of(&stored.record).is_some())
     };
     let faults = drf::faults(view).into_iter().filter(|(name, _)| !by_itself(name));
-    let placed = faults.map(|(name, fault)| match watch.fields.get(&name) {
+    let of_record = |(name, fault): (Arc<str>, Problem)| match watch.fields.get(&name) {
         Some(field) => placed(fault, &name, field),
         None => fault,
-    });
-    placed.collect()
+    };
+    faults.map(of_record).collect()
 }
 
 /// What a policy will find wrong with the queues that stand there.

@@ -165,8 +165,11 @@ fn assumptions_count_in_their_group_only() {
     assert_eq!(alone.fits_after, None);
 }
 
+/// A job: its name, what a large task of it holds, and how many small ones it has.
+type Sketch<'a> = (&'a str, [(&'a str, &'a str); 2], usize);
+
 /// Ten of each resource, and a queue. Jobs by name: what one task of each holds, and then how many small tasks of one cpu.
-fn jobs(jobs: &[(&str, [(&str, &str); 2], usize)]) -> View {
+fn jobs(jobs: &[Sketch<'_>]) -> View {
     let mut resources = ResourceTable::default();
     let node = NodeRecord {
         name: "n".into(),
@@ -319,7 +322,7 @@ proptest! {
             let without = ask(&view, &policy, of(&fewer), false).unwrap();
             prop_assert_eq!(without.fits_after, None, "{:?} makes room without number {}", &verdict, at);
         }
-        let mut after = view.clone();
+        let mut after = view;
         let source = Arc::from("test");
         after.put_task(group.preemptor.clone(), &source);
         let mut assumptions: Vec<Change> = verdict

@@ -59,13 +59,12 @@ impl Asked<'_> {
         let mut staying = Vec::with_capacity(open.len());
         let mut judged = Judged::default();
         for victim in open {
-            let returns = match judged.get(victim.task) {
-                Some(known) => known,
-                None => {
-                    let returns = !self.returning(cycle, std::slice::from_ref(&victim))?.is_empty();
-                    judged.put(victim.task, returns);
-                    returns
-                }
+            let returns = if let Some(known) = judged.get(victim.task) {
+                known
+            } else {
+                let returns = !self.returning(cycle, std::slice::from_ref(&victim))?.is_empty();
+                judged.put(victim.task, returns);
+                returns
             };
             if !returns {
                 staying.push(victim);

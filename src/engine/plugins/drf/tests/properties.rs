@@ -251,9 +251,10 @@ fn one_by_one(cycle: &Cycle, preemptor: &TaskRecord, candidates: &[&TaskRecord],
     let mut cycle = cycle.clone();
     let judged = candidates.iter().map(|candidate| {
         let drf: &Drf = cycle.derived().get(NAME).unwrap();
-        let goes = match reclaim {
-            true => drf.reclaim(preemptor, &[candidate]).unwrap().unwrap(),
-            false => drf.preempt(preemptor, &[candidate]).unwrap(),
+        let goes = if reclaim {
+            drf.reclaim(preemptor, &[candidate]).unwrap().unwrap()
+        } else {
+            drf.preempt(preemptor, &[candidate]).unwrap()
         };
         if goes[0] {
             cycle.apply(&[Change::Evict(Arc::clone(&candidate.name))]).unwrap();
