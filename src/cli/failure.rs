@@ -24,6 +24,8 @@ pub(super) enum Failure {
     },
     /// The command line, or a file that belongs to it, is wrong.
     Usage(String),
+    /// Two things are not the same, which the answer has told.
+    Differ,
     /// Something else, said in full.
     Said(String),
 }
@@ -39,7 +41,7 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Unreachable { .. } => 3,
             Failure::Refused(status) if status.code() == Code::Unavailable => 3,
-            Failure::Refused(_) | Failure::Said(_) => 1,
+            Failure::Refused(_) | Failure::Said(_) | Failure::Differ => 1,
         }
     }
 
@@ -60,6 +62,7 @@ impl fmt::Display for Failure {
                     "hint: start one with `pumice serve`, or name one with --server or PUMICE_SERVER"
                 )
             }
+            Failure::Differ => Ok(()),
             Failure::Usage(message) | Failure::Said(message) => f.write_str(message),
         }
     }

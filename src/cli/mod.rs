@@ -10,17 +10,26 @@ mod demo;
 mod explain;
 mod failure;
 mod filter;
+mod local;
 mod man;
 mod output;
 mod policy;
+mod policy_change;
 mod policy_check;
+mod policy_diff;
+mod policy_effect;
+mod policy_test;
 mod profile;
+mod records;
+mod schema;
 mod score;
 mod scrape;
 mod serve;
+mod sessions;
 mod state;
 mod state_load;
 mod state_show;
+mod state_watch;
 mod task;
 mod top;
 
@@ -82,6 +91,8 @@ enum Command {
     /// Load a cluster, and show what the server knows
     #[command(subcommand)]
     State(state::StateCommand),
+    /// List the open sessions, or end one
+    Sessions(sessions::SessionsArgs),
     /// Say why a job or a task waits, with numbers
     Explain(explain::ExplainArgs),
     /// Ask where a task may run
@@ -172,6 +183,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args).await,
         Command::Policy(command) => policy::run(command).await,
         Command::State(command) => state::run(command).await,
+        Command::Sessions(args) => sessions::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Filter(args) => filter::run(args).await,
         Command::Score(args) => score::run(args).await,

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::connect::Connection;
 use super::output::{self, Table};
-use super::{Client, Failure, Format, policy_check, state_load};
+use super::{Client, Failure, Format, policy_check, policy_diff, policy_test, state_load};
 use crate::server::pb;
 
 /// What to do with a policy.
@@ -14,6 +14,10 @@ use crate::server::pb;
 pub(super) enum PolicyCommand {
     /// Check a document without a server: all findings, with line and column
     Check(policy_check::CheckArgs),
+    /// Compare two documents or versions as they take effect; exit code 1: they differ
+    Diff(policy_diff::DiffArgs),
+    /// Run files of cases, in this process; exit code 1: some failed
+    Test(policy_test::TestArgs),
     /// Put a document in force; a refused one leaves the old one serving
     Push(PushArgs),
     /// Read the document in force, or an earlier one
@@ -98,11 +102,18 @@ pub(super) struct RollbackArgs {
 pub(super) async fn run(command: PolicyCommand) -> Result<(), Failure> {
     match command {
         PolicyCommand::Check(args) => policy_check::run(&args),
+        PolicyCommand::Diff(args) => same(policy_diff::run(args).await?),
+        PolicyCommand::Test(args) => policy_test::run(args).await,
         PolicyCommand::Push(args) => push(args).await,
         PolicyCommand::Get(args) => get(args).await,
         PolicyCommand::History(args) => history(args).await,
         PolicyCommand::Rollback(args) => rollback(args).await,
     }
+}
+
+/// As `diff` does: what is not the same ends with code 1, and needs no words.
+pub(super) fn same(same: bool) -> Result<(), Failure> {
+    if same { Ok(()) } else { Err(Failure::Differ) }
 }
 
 async fn push(args: PushArgs) -> Result<(), Failure> {

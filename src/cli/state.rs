@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{Failure, state_load, state_show};
+use super::{Failure, policy, state_load, state_show, state_watch};
 
 /// What to do with state.
 #[derive(Debug, Subcommand)]
@@ -11,6 +11,10 @@ pub(super) enum StateCommand {
     Load(state_load::LoadArgs),
     /// Show the server, its nodes, queues, jobs or tasks
     Show(state_show::ShowArgs),
+    /// Follow what changes, as it becomes visible
+    Watch(state_watch::WatchArgs),
+    /// Compare files with what the server knows; exit code 1: they differ
+    Diff(state_watch::DiffArgs),
 }
 
 /// Runs it.
@@ -18,5 +22,7 @@ pub(super) async fn run(command: StateCommand) -> Result<(), Failure> {
     match command {
         StateCommand::Load(args) => state_load::run(args).await,
         StateCommand::Show(args) => state_show::run(args).await,
+        StateCommand::Watch(args) => state_watch::watch(args).await,
+        StateCommand::Diff(args) => policy::same(state_watch::diff(args).await?),
     }
 }

@@ -9,7 +9,7 @@ use crate::engine::decide::{self, Question};
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::View;
 use crate::engine::{PolicyInForce, plugins};
-use crate::state::{OpenSession, SessionGround};
+use crate::state::{OpenSession, SessionGround, SessionStatus};
 
 use super::Edge;
 use super::convert;
@@ -17,6 +17,7 @@ use super::convert::admit::{self, AdmitCall, Mode};
 use super::convert::answer::{self, ScoreShape};
 use super::convert::batch::{SharedNames, batch, outcome, problems};
 use super::convert::ground::{self, Ground};
+use super::convert::listing::page_size;
 use super::convert::nodes::Encoding;
 use super::convert::policy::duration;
 use super::convert::question;
@@ -76,6 +77,23 @@ impl DecisionService for Decisions {
         let closed = self.0.state.close_session(&session);
         let applied_through = closed.map_err(|error| self.0.say_how_far(&session, error.into()))?;
         Ok(Response::new(pb::CloseSessionResponse { applied_through }))
+    }
+
+    async fn list_sessions(
+        &self,
+        rpc: Request<pb::ListSessionsRequest>,
+    ) -> Result<Response<pb::ListSessionsResponse>, Status> {
+        let pb::Page { size, token } = rpc.into_inner().page.unwrap_or_default();
+        let size = page_size(size, self.0.declared.limits.page_records);
+        let all = self.0.state.list_sessions();
+        let mut rest = all.iter().filter(|status| *status.session > *token);
+        let sessions: Vec<_> = rest.by_ref().take(size).map(session_status).collect();
+        let last = sessions.last().map(|last| last.session.clone());
+        let next_page_token = rest.next().and(last).unwrap_or_default();
+        Ok(Response::new(pb::ListSessionsResponse {
+            sessions,
+            next_page_token,
+        }))
     }
 
     async fn place(&self, rpc: Request<pb::PlaceRequest>) -> Result<Response<pb::PlaceResponse>, Status> {
@@ -243,6 +261,34 @@ impl Edge {
         } else {
             self.heavily(read).await
         }
+    }
+}
+
+fn session_status(status: &SessionStatus) -> pb::SessionStatus {
+    let SessionStatus {
+        session,
+        source,
+        age,
+        idle,
+        lease_left,
+        changes,
+        savepoints,
+        questions,
+        policy,
+        revision,
+    } = status;
+    pb::SessionStatus {
+        session: session.to_string(),
+        source: source.as_ref().map(ToString::to_string).unwrap_or_default(),
+        age: Some(duration(*age)),
+        idle: idle.map(duration),
+        lease_left: lease_left.map(duration),
+        changes: *changes,
+        savepoints: u32::try_from(*savepoints).unwrap_or(u32::MAX),
+        questions: *questions,
+        policy: policy.name.to_string(),
+        policy_version: policy.version,
+        revision: Some(convert::revision(*revision)),
     }
 }
 

@@ -215,6 +215,7 @@ impl State {
             policy_of(&self.world(), policy, profile)?;
         }
         self.sessions.check_room()?;
+        let source = batch.as_ref().map(|batch| Arc::clone(&batch.source));
         let outcome = match batch {
             Some(batch) => Some(self.apply(batch).await?),
             None => None,
@@ -237,7 +238,7 @@ impl State {
                     move || own.policy.derive(&view)
                 });
                 self.sessions
-                    .open((*view, derived.await?), policy, None, revision, lease)?
+                    .open((*view, derived.await?), policy, None, revision, (lease, source))?
             }
             SessionGround::World { policy: name, profile } => {
                 let policy = policy_of(&world, &name, &profile)?;
@@ -247,7 +248,8 @@ impl State {
                 });
                 let state = (world.view.clone(), derived.await?);
                 let shared = Some((name, profile));
-                self.sessions.open(state, policy, shared, world.revision, lease)?
+                self.sessions
+                    .open(state, policy, shared, world.revision, (lease, source))?
             }
         };
         Ok(Opened { outcome, ..opened })

@@ -38,13 +38,15 @@ pub(super) struct Session {
     /// Name and profile of the policy that shared state has; `None`: it stands on a cluster of its own.
     pub(super) shared: Option<(Arc<str>, Arc<str>)>,
     pub(super) revision: Revision,
+    /// Owner of the batch that it was opened with.
+    pub(super) source: Option<Arc<str>>,
     pub(super) inner: ArcSwap<Inner>,
     changing: Mutex<()>,
-    opened: Duration,
-    lease: Duration,
+    pub(super) opened: Duration,
+    pub(super) lease: Duration,
     /// Milliseconds of the monotonic clock.
-    renewed: AtomicU64,
-    under_way: AtomicU32,
+    pub(super) renewed: AtomicU64,
+    pub(super) under_way: AtomicU32,
 }
 
 impl Session {
@@ -133,10 +135,9 @@ impl Sessions {
         policy: Arc<PolicyInForce>,
         shared: Option<(Arc<str>, Arc<str>)>,
         revision: Revision,
-        lease: Option<Duration>,
+        (lease, source): (Option<Duration>, Option<Arc<str>>),
     ) -> Result<Opened, StateError> {
         self.check_room()?;
-
         let lease = lease
             .unwrap_or(self.limits.session_lease)
             .min(self.limits.session_lease_max);
@@ -149,6 +150,7 @@ impl Sessions {
             policy: Arc::clone(&policy),
             shared,
             revision,
+            source,
             inner: ArcSwap::from_pointee(Inner {
                 recorded: None,
                 cycle,

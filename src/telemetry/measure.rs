@@ -145,6 +145,7 @@ const RPCS: &[&str] = &[
     "SelectVictims",
     "OpenSession",
     "CloseSession",
+    "ListSessions",
     "CommitSession",
     "Apply",
     "Sync",

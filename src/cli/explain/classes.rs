@@ -15,14 +15,14 @@ const NAMED: usize = 10;
 
 /// Equal tasks.
 #[derive(Debug)]
-pub(super) struct Kind {
-    pub(super) tasks: Vec<pb::Task>,
+pub(in crate::cli) struct Kind {
+    pub(in crate::cli) tasks: Vec<pb::Task>,
     /// The server knows them by their names.
     pub(super) stored: bool,
 }
 
 /// Puts tasks together that differ in name and age only, in the order of their first.
-pub(super) fn kinds(tasks: &[pb::Task], stored: bool) -> Vec<Kind> {
+pub(in crate::cli) fn kinds(tasks: &[pb::Task], stored: bool) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = Vec::new();
     let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     for task in tasks {

@@ -194,6 +194,17 @@ fn holders(
     holders
 }
 
+/// The keys of two jobs of a queue, plugin by plugin.
+fn keys(own: Option<&&pb::Rank>, first: Option<&&pb::Rank>) -> Vec<Key> {
+    let keys = |rank: Option<&&pb::Rank>| rank.map(|rank| rank.keys.clone()).unwrap_or_default();
+    let key = |(own, first): (pb::OrderKey, pb::OrderKey)| Key {
+        plugin: own.plugin,
+        own: own.values,
+        first: first.values,
+    };
+    keys(own).into_iter().zip(keys(first)).map(key).collect()
+}
+
 /// Its place, and the jobs before it, first served first.
 async fn order(
     asker: &mut Asker,
@@ -240,14 +251,6 @@ async fn order(
         .iter()
         .position(|rank| rank.name == job && rank.problem.is_none());
     let jobs_ahead: Vec<&pb::Rank> = in_queue.iter().take(job_place.unwrap_or(0)).copied().collect();
-    let keys_of = |rank: Option<&&pb::Rank>| rank.map(|rank| rank.keys.clone()).unwrap_or_default();
-    let own_keys = keys_of(in_queue.iter().find(|rank| rank.name == job));
-    let first_keys = keys_of(in_queue.first());
-    let key = |(own, first): (pb::OrderKey, pb::OrderKey)| Key {
-        plugin: own.plugin,
-        own: own.values,
-        first: first.values,
-    };
     let before_in_queues = queues_ahead.iter().flat_map(|queue| of_queue(queue));
     let ahead = before_in_queues.chain(jobs_ahead.iter().copied());
     let ahead = ahead.filter_map(|rank| waiting.get(&rank.name).cloned()).collect();
@@ -259,7 +262,7 @@ async fn order(
         jobs: in_queue.len() as u64,
         jobs_ahead: jobs_ahead.iter().take(NAMED).map(|rank| rank.name.clone()).collect(),
         jobs_ahead_count: jobs_ahead.len() as u64,
-        keys: own_keys.into_iter().zip(first_keys).map(key).collect(),
+        keys: keys(in_queue.iter().find(|rank| rank.name == job), in_queue.first()),
     };
     Ok((order, ahead))
 }

@@ -1,7 +1,7 @@
 //! `pumice explain`: why does my job wait?
 
 mod ask;
-mod classes;
+pub(super) mod classes;
 mod focus;
 mod gather;
 mod report;

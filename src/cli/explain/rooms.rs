@@ -62,15 +62,20 @@ impl Rooms {
             let per = requests.iter().filter(|(_, needed)| **needed > 0.0);
             let per = per.map(|(name, needed)| ((of(&room.idle, name) + MIN_AMOUNT) / needed).floor());
             let copies = per.fold(f64::INFINITY, f64::min).max(0.0);
-            // Saturates: a task that asks for nothing fits without end.
-            if copies.is_finite() {
-                copies as u64
-            } else {
-                u64::from(u32::MAX)
-            }
+            // A task that asks for nothing fits without end.
+            whole(copies.min(f64::from(u32::MAX)))
         });
         copies.fold(0, u64::saturating_add)
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "from 0, and no more than 32 bits"
+)]
+fn whole(number: f64) -> u64 {
+    number as u64
 }
 
 /// What a task requests, with the place that every pod takes.

@@ -23,7 +23,7 @@ pub(super) fn show(report: &Report) -> Result<(), Failure> {
         turn(order)?;
     }
     for one in &report.classes {
-        class(report, one)?;
+        class(one)?;
     }
     if let Some(gang) = &report.gang {
         together(gang)?;
@@ -179,7 +179,7 @@ fn turn(order: &Order) -> Result<(), Failure> {
     Ok(())
 }
 
-fn class(report: &Report, class: &Class) -> Result<(), Failure> {
+fn class(class: &Class) -> Result<(), Failure> {
     let first = class.tasks.first().cloned().unwrap_or_default();
     let more = class.count.saturating_sub(1);
     let more = if more > 0 {
@@ -224,6 +224,11 @@ fn class(report: &Report, class: &Class) -> Result<(), Failure> {
             alone.collect::<Vec<_>>().join(", ")
         ))?;
     }
+    near(class)?;
+    best(class)
+}
+
+fn near(class: &Class) -> Result<(), Failure> {
     for near in &class.nearest {
         let short = near.short.iter().map(|short| {
             let missing = words::amount(short.needed - short.idle, short.unit);
@@ -239,8 +244,7 @@ fn class(report: &Report, class: &Class) -> Result<(), Failure> {
             short.collect::<Vec<_>>().join(" and ")
         ))?;
     }
-    let _ = report;
-    best(class)
+    Ok(())
 }
 
 fn refusals(class: &Class) -> Result<(), Failure> {

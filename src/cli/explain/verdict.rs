@@ -6,29 +6,31 @@ use super::words::{self, count, many};
 
 /// The verdict on a complete report.
 pub(super) fn of(report: &Report, focus: &Focus) -> Verdict {
-    let judged = settled(report)
-        .or_else(|| records(report, focus))
+    let found = settled(report)
+        .or_else(|| records(focus))
         .or_else(|| queue(report, focus))
         .or_else(|| quota_of_job(report))
         .or_else(|| tasks(report))
         .or_else(|| room(report))
         .unwrap_or_else(|| turn(report));
-    let (code, sentence, hints) = judged;
+    let (code, sentence, hints) = found;
     let what = format!("{} {}", report.subject.kind, report.subject.name);
     let waits = !matches!(code, Code::Completed | Code::Running);
-    let sentence = match code {
-        Code::Completed | Code::Running | Code::Placeable => sentence,
-        _ if report.subject.placed > 0 => format!(
-            "{what} runs with {}, and {} waits: {sentence}",
-            many(report.subject.placed, "task"),
-            if report.subject.pending == 1 {
-                "one more"
-            } else {
-                "the rest"
-            },
-        ),
-        _ if report.subject.kind == "tasks" => format!("{what} wait: {sentence}"),
-        _ => format!("{what} waits: {sentence}"),
+    let settled = matches!(code, Code::Completed | Code::Running | Code::Placeable);
+    let sentence = if settled {
+        sentence
+    } else if report.subject.placed > 0 {
+        let rest = if report.subject.pending == 1 {
+            "one more"
+        } else {
+            "the rest"
+        };
+        let placed = many(report.subject.placed, "task");
+        format!("{what} runs with {placed}, and {rest} waits: {sentence}")
+    } else if report.subject.kind == "tasks" {
+        format!("{what} wait: {sentence}")
+    } else {
+        format!("{what} waits: {sentence}")
     };
     Verdict {
         code,
@@ -41,8 +43,8 @@ pub(super) fn of(report: &Report, focus: &Focus) -> Verdict {
 /// A kind of answer, its sentence, and what would change it.
 type Judged = (Code, String, Vec<String>);
 
-fn judged(code: Code, sentence: impl Into<String>, hints: impl IntoIterator<Item = String>) -> Option<Judged> {
-    Some((code, sentence.into(), hints.into_iter().collect()))
+fn judged(code: Code, sentence: impl Into<String>, hints: impl IntoIterator<Item = String>) -> Judged {
+    (code, sentence.into(), hints.into_iter().collect())
 }
 
 fn what(report: &Report) -> String {
@@ -55,7 +57,7 @@ fn settled(report: &Report) -> Option<Judged> {
     let what = what(report);
     let ended = subject.tasks > 0 && subject.finished == subject.tasks;
     if subject.kind != "task" && subject.phase == "completed" || ended {
-        return judged(Code::Completed, format!("{what} does not wait: it ended"), []);
+        return Some(judged(Code::Completed, format!("{what} does not wait: it ended"), []));
     }
     if subject.pending > 0 {
         return None;
@@ -63,7 +65,7 @@ fn settled(report: &Report) -> Option<Judged> {
     if subject.pipelined > 0 {
         let nodes = subject.nodes.join(", ");
         let sentence = format!("it is promised room on {nodes}, which other tasks are leaving");
-        return judged(Code::Releasing, sentence, []);
+        return Some(judged(Code::Releasing, sentence, []));
     }
     if subject.placed == 0 {
         return None;
@@ -81,11 +83,15 @@ fn settled(report: &Report) -> Option<Judged> {
             many(subject.placed, "task")
         )
     };
-    judged(Code::Running, sentence.replace("1 task have", "its one task has"), [])
+    Some(judged(
+        Code::Running,
+        sentence.replace("1 task have", "its one task has"),
+        [],
+    ))
 }
 
 /// Records that were refused.
-fn records(report: &Report, focus: &Focus) -> Option<Judged> {
+fn records(focus: &Focus) -> Option<Judged> {
     // Nodes stand in the list for information: one refused node is not why a job waits.
     let own = focus.invalid.iter().find(|one| !one.record.starts_with("queue "))?;
     let fault = own.faults.first().cloned().unwrap_or_default();
@@ -94,8 +100,7 @@ fn records(report: &Report, focus: &Focus) -> Option<Judged> {
         "send {} again with that field mended; until then its last good record counts",
         own.record
     );
-    let _ = report;
-    judged(Code::RecordInvalid, sentence, [hint])
+    Some(judged(Code::RecordInvalid, sentence, [hint]))
 }
 
 /// The queue itself.
@@ -108,25 +113,25 @@ fn queue(report: &Report, focus: &Focus) -> Option<Judged> {
         } else {
             format!("there is no queue {name}")
         };
-        return judged(
+        return Some(judged(
             Code::QueueUnknown,
             sentence,
             [format!("make the queue, or give job {} another", job.name)],
-        );
+        ));
     };
     let own = format!("queue {name}");
     if let Some(invalid) = focus.invalid.iter().find(|one| one.record == own) {
         let fault = invalid.faults.first().cloned().unwrap_or_default();
         let sentence = format!("the newest record of queue {name} was refused, so nothing is admitted to it: {fault}");
-        return judged(
+        return Some(judged(
             Code::QueueInvalid,
             sentence,
             [format!("send queue {name} again with that field mended")],
-        );
+        ));
     }
     if matches!(queue.state.as_str(), "closed" | "closing") {
         let sentence = format!("queue {name} is {}", queue.state);
-        return judged(Code::QueueClosed, sentence, [format!("open queue {name}")]);
+        return Some(judged(Code::QueueClosed, sentence, [format!("open queue {name}")]));
     }
     None
 }
@@ -134,7 +139,11 @@ fn queue(report: &Report, focus: &Focus) -> Option<Judged> {
 fn quota_of_job(report: &Report) -> Option<Judged> {
     let admission = report.admission.as_ref()?;
     if let Some(problem) = &admission.problem {
-        return judged(Code::RequestInvalid, format!("it cannot be judged: {problem}"), []);
+        return Some(judged(
+            Code::RequestInvalid,
+            format!("it cannot be judged: {problem}"),
+            [],
+        ));
     }
     if admission.permitted {
         return None;
@@ -220,11 +229,11 @@ fn tasks(report: &Report) -> Option<Judged> {
             return None;
         }
         let sentence = format!("it starts with {}, and {known}", many(needed, "task"));
-        return judged(
+        return Some(judged(
             Code::TooFewTasks,
             sentence,
             ["whoever makes its pods has not made enough of them".to_owned()],
-        );
+        ));
     }
     let free = subject.pending.saturating_sub(subject.gated);
     let held = subject
@@ -247,10 +256,10 @@ fn tasks(report: &Report) -> Option<Judged> {
         };
         let hint =
             "whoever set spec.schedulingGates has to remove them; no scheduler looks at the pods before".to_owned();
-        return judged(Code::Gated, sentence, [hint]);
+        return Some(judged(Code::Gated, sentence, [hint]));
     }
     let problem = report.classes.iter().find_map(|class| class.problem.as_ref());
-    problem.and_then(|problem| judged(Code::RequestInvalid, format!("it cannot be judged: {problem}"), []))
+    problem.map(|problem| judged(Code::RequestInvalid, format!("it cannot be judged: {problem}"), []))
 }
 
 /// Room in the queue and on the nodes.
@@ -275,7 +284,7 @@ fn room(report: &Report) -> Option<Judged> {
     if let Some(class) = free().find(|class| class.fit_now == 0) {
         let nodes = many(class.fit_later, "node");
         let sentence = format!("no node has room now; {nodes} will, once what is being released there is gone");
-        return judged(Code::Releasing, sentence, []);
+        return Some(judged(Code::Releasing, sentence, []));
     }
     let blocked = match &gang.blocked_by {
         Some(blocked) => format!("; the next finds none ({blocked})"),
@@ -294,7 +303,7 @@ fn room(report: &Report) -> Option<Judged> {
         if gang.placeable == 1 { "finds" } else { "find" },
     );
     let hint = format!("{} fewer in min_member would let it start", count(missing(gang)));
-    judged(Code::Gang, sentence, [hint])
+    Some(judged(Code::Gang, sentence, [hint]))
 }
 
 /// Tasks that have to find a place yet, and find none.

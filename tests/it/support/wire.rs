@@ -51,6 +51,7 @@ impl Wire {
             score(ScoreRequest) -> ScoreResponse,
             open_session(OpenSessionRequest) -> OpenSessionResponse,
             close_session(CloseSessionRequest) -> CloseSessionResponse,
+            list_sessions(ListSessionsRequest) -> ListSessionsResponse,
             commit_session(CommitSessionRequest) -> CommitSessionResponse,
             place(PlaceRequest) -> PlaceResponse,
             admit(AdmitRequest) -> AdmitResponse,

@@ -1,6 +1,9 @@
 //! The commands with which people understand what the service does, run as the real program.
 
 mod explain;
+mod policy_diff;
+mod policy_test;
+mod watching;
 
 use std::process::{Command, Output};
 

@@ -1,0 +1,342 @@
+//! Holds an answer against what is expected.
+
+use std::collections::BTreeMap;
+
+use super::expect::{Admission, Expected, Keys, Order, Victims, Wanted, WantedReason};
+use crate::cli::output;
+use crate::server::pb;
+
+/// What did not come out as expected.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(super) struct Mismatch {
+    pub(super) line: u32,
+    pub(super) what: String,
+    pub(super) expected: String,
+    pub(super) got: String,
+}
+
+/// An answer, whatever was asked.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Filter(pb::FilterItem),
+    Score(pb::ScoreItem),
+    Admit(pb::Admission),
+    Order(pb::OrderAnswer),
+    /// With the names of the candidates.
+    Victims(pb::VictimItem, Vec<String>),
+}
+
+/// Holds an answer against what is expected.
+pub(super) fn check(expected: &[Expected], answer: &Answer) -> Vec<Mismatch> {
+    let problem = answer.problem();
+    if let (Some(problem), Some(first)) = (problem, expected.first())
+        && !expected.iter().any(|one| matches!(one.wanted, Wanted::Problem(_)))
+    {
+        return vec![Mismatch {
+            line: first.line,
+            what: "answer".to_owned(),
+            expected: "one".to_owned(),
+            got: format!("the problem {}", output::problem(problem)),
+        }];
+    }
+    expected.iter().filter_map(|one| one.check(answer)).collect()
+}
+
+impl Answer {
+    fn problem(&self) -> Option<&pb::Problem> {
+        match self {
+            Answer::Filter(item) => item.problem.as_ref(),
+            Answer::Score(item) => item.problem.as_ref(),
+            Answer::Admit(item) => item.problem.as_ref(),
+            Answer::Victims(item, _) => item.problem.as_ref(),
+            Answer::Order(_) => None,
+        }
+    }
+
+    fn filter(&self) -> Option<&pb::FilterItem> {
+        match self {
+            Answer::Filter(item) => Some(item),
+            Answer::Score(item) => item.filter.as_ref(),
+            Answer::Admit(_) | Answer::Order(_) | Answer::Victims(..) => None,
+        }
+    }
+
+    /// Nodes by score, best first, ties by name.
+    fn ranking(&self) -> Vec<(String, f64)> {
+        let Answer::Score(item) = self else { return Vec::new() };
+        let names = item.nodes.iter().flat_map(|set| set.names.clone());
+        let mut ranking: Vec<(String, f64)> = names.zip(item.totals.iter().copied()).collect();
+        ranking.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        ranking
+    }
+
+    fn parts(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
+        let Answer::Score(item) = self else {
+            return BTreeMap::new();
+        };
+        let names = item.nodes.iter().flat_map(|set| &set.names);
+        let parts = |at: usize| {
+            let part = |part: &pb::ScorePart| {
+                let name = if part.part.is_empty() {
+                    part.plugin.clone()
+                } else {
+                    format!("{}/{}", part.plugin, part.part)
+                };
+                Some((name, *part.scores.get(at)?))
+            };
+            item.parts.iter().filter_map(part).collect()
+        };
+        names.enumerate().map(|(at, name)| (name.clone(), parts(at))).collect()
+    }
+
+    fn reasons(&self) -> Vec<(pb::Reason, u64)> {
+        match self {
+            Answer::Admit(item) => item.reasons.iter().map(|reason| (reason.clone(), 1)).collect(),
+            Answer::Filter(_) | Answer::Score(_) | Answer::Order(_) | Answer::Victims(..) => {
+                let rejections = self.filter().into_iter().flat_map(|filter| &filter.rejections);
+                let reason = |one: &pb::Rejection| (one.reason.clone().unwrap_or_default(), one.count.into());
+                rejections.map(reason).collect()
+            }
+        }
+    }
+
+    fn names_at(&self, at: &[u32]) -> Vec<String> {
+        let Answer::Victims(_, candidates) = self else {
+            return Vec::new();
+        };
+        let name = |at: &u32| candidates.get(usize::try_from(*at).ok()?).cloned();
+        at.iter().filter_map(name).collect()
+    }
+}
+
+impl Expected {
+    fn check(&self, answer: &Answer) -> Option<Mismatch> {
+        let (expected, got) = self.compare(answer)?;
+        Some(Mismatch {
+            line: self.line,
+            what: self.key.to_owned(),
+            expected,
+            got,
+        })
+    }
+
+    /// Expected and got, in words, if they differ.
+    fn compare(&self, answer: &Answer) -> Option<(String, String)> {
+        match &self.wanted {
+            Wanted::Problem(wanted) => {
+                let got = answer
+                    .problem()
+                    .map_or_else(|| "none".to_owned(), |problem| problem.reason.clone());
+                differ(wanted, &got)
+            }
+            Wanted::Fit(wanted) => {
+                let mut wanted = wanted.clone();
+                wanted.sort();
+                let got = answer.filter().and_then(|filter| filter.fit.as_ref());
+                differ(
+                    &listed(&wanted),
+                    &listed(got.map(|set| set.names.as_slice()).unwrap_or_default()),
+                )
+            }
+            Wanted::FitCount(wanted) => {
+                let got = answer.filter().map_or(0, |filter| filter.fit_count);
+                differ(&wanted.to_string(), &got.to_string())
+            }
+            Wanted::Reasons(wanted) => compare_reasons(wanted, &answer.reasons()),
+            Wanted::Best(wanted) => compare_best(wanted, &answer.ranking()),
+            Wanted::Ranking(wanted) => {
+                let got: Vec<String> = answer.ranking().into_iter().map(|(name, _)| name).collect();
+                differ(&listed(wanted), &listed(&got))
+            }
+            Wanted::Scores((wanted, tolerance)) => {
+                let got: BTreeMap<String, f64> = answer.ranking().into_iter().collect();
+                compare_numbers(wanted, &got, *tolerance)
+            }
+            Wanted::Parts(wanted, tolerance) => {
+                let got = answer.parts();
+                let empty = BTreeMap::new();
+                wanted.iter().find_map(|(node, wanted)| {
+                    let found = compare_numbers(wanted, got.get(node).unwrap_or(&empty), *tolerance);
+                    found.map(|(wanted, got)| (format!("{node}: {wanted}"), format!("{node}: {got}")))
+                })
+            }
+            Wanted::Admission(wanted) => wanted.compare(answer),
+            Wanted::Order(wanted) => wanted.compare(answer),
+            Wanted::Victims(wanted) => wanted.compare(answer),
+        }
+    }
+}
+
+impl Admission {
+    fn compare(&self, answer: &Answer) -> Option<(String, String)> {
+        let Answer::Admit(item) = answer else { return None };
+        match self {
+            Admission::Permitted(wanted) => {
+                let why = item.reasons.first().map(|reason| format!(": {}", reason.message));
+                differ(&wanted.to_string(), &item.permitted.to_string())
+                    .map(|(wanted, got)| (wanted, format!("{got}{}", why.unwrap_or_default())))
+            }
+            Admission::Headroom(wanted) => differ(&limit(*wanted), &limit(item.headroom)),
+            Admission::Cards(wanted) => {
+                let got: Vec<String> = item.cards.iter().map(|choice| choice.card.clone()).collect();
+                differ(&listed(wanted), &listed(&got))
+            }
+            Admission::Votes(wanted) => {
+                let wanted = wanted
+                    .iter()
+                    .map(|(plugin, vote)| (plugin.clone(), *vote as f64))
+                    .collect();
+                let got = item
+                    .votes
+                    .iter()
+                    .map(|vote| (vote.plugin.clone(), f64::from(vote.vote)));
+                compare_numbers(&wanted, &got.collect(), 0.0)
+            }
+        }
+    }
+}
+
+impl Order {
+    fn compare(&self, answer: &Answer) -> Option<(String, String)> {
+        let Answer::Order(order) = answer else { return None };
+        let names = |ranks: &[pb::Rank]| ranks.iter().map(|rank| rank.name.clone()).collect::<Vec<_>>();
+        match self {
+            Order::Queues(wanted) => differ(&listed(wanted), &listed(&names(&order.queues))),
+            Order::Jobs(wanted) => differ(&listed(wanted), &listed(&names(&order.jobs))),
+            Order::QueueKeys(wanted) => compare_keys(wanted, &order.queues),
+            Order::JobKeys(wanted) => compare_keys(wanted, &order.jobs),
+        }
+    }
+}
+
+impl Victims {
+    fn compare(&self, answer: &Answer) -> Option<(String, String)> {
+        let Answer::Victims(item, _) = answer else { return None };
+        match self {
+            Victims::Chosen(wanted) => differ(&listed(wanted), &listed(&answer.names_at(&item.victims))),
+            Victims::FitsAfter(wanted) => {
+                let shown = |after: Option<u64>| after.map_or_else(|| "never".to_owned(), |after| after.to_string());
+                differ(&shown(*wanted), &shown(item.fits_after.map(u64::from)))
+            }
+            Victims::Choices(wanted) => wanted.iter().find_map(|(plugin, wanted)| {
+                let vote = item.votes.iter().find(|vote| vote.plugin == *plugin);
+                let got = vote.map_or_else(|| "no vote".to_owned(), |vote| listed(&answer.names_at(&vote.victims)));
+                differ(&format!("{plugin}: {}", listed(wanted)), &format!("{plugin}: {got}"))
+            }),
+        }
+    }
+}
+
+fn differ(wanted: &str, got: &str) -> Option<(String, String)> {
+    (wanted != got).then(|| (wanted.to_owned(), got.to_owned()))
+}
+
+fn listed(names: &[String]) -> String {
+    format!("[{}]", names.join(", "))
+}
+
+fn limit(number: Option<u64>) -> String {
+    number.map_or_else(|| "no limit".to_owned(), |number| number.to_string())
+}
+
+fn compare_best(wanted: &str, ranking: &[(String, f64)]) -> Option<(String, String)> {
+    let first = ranking.first();
+    if first.is_some_and(|(name, _)| name == wanted) {
+        return None;
+    }
+    let score = |name: &str| {
+        ranking
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, score)| output::number(*score))
+    };
+    let shown = |name: &str| match score(name) {
+        Some(score) => format!("{name} ({score})"),
+        None => format!("{name} (not among the nodes)"),
+    };
+    let got = first.map_or_else(|| "no node".to_owned(), |(name, _)| shown(name));
+    Some((shown(wanted), got))
+}
+
+/// The named ones only; what is not named is not looked at.
+fn compare_numbers(
+    wanted: &BTreeMap<String, f64>,
+    got: &BTreeMap<String, f64>,
+    tolerance: f64,
+) -> Option<(String, String)> {
+    let off = |(name, wanted): &(&String, &f64)| {
+        let near = got.get(*name).is_some_and(|got| (got - *wanted).abs() <= tolerance);
+        !near
+    };
+    let (name, wanted) = wanted.iter().find(off)?;
+    let got = got.get(name).map_or_else(|| "nothing".to_owned(), ToString::to_string);
+    Some((format!("{name} {wanted}"), format!("{name} {got}")))
+}
+
+fn compare_keys((wanted, tolerance): &Keys, ranks: &[pb::Rank]) -> Option<(String, String)> {
+    for (name, plugins) in wanted {
+        let rank = ranks.iter().find(|rank| rank.name == *name);
+        for (plugin, wanted) in plugins {
+            let key = rank.and_then(|rank| rank.keys.iter().find(|key| key.plugin == *plugin));
+            let got = key.map(|key| key.values.as_slice());
+            let near = got.is_some_and(|got| {
+                got.len() == wanted.len() && got.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= *tolerance)
+            });
+            if !near {
+                let got = got.map_or_else(|| "nothing".to_owned(), |got| format!("{got:?}"));
+                return Some((format!("{name} {plugin} {wanted:?}"), format!("{name} {plugin} {got}")));
+            }
+        }
+    }
+    None
+}
+
+/// Each wanted one must be there, and none that is not wanted.
+fn compare_reasons(wanted: &[WantedReason], got: &[(pb::Reason, u64)]) -> Option<(String, String)> {
+    let mut left: Vec<&(pb::Reason, u64)> = got.iter().collect();
+    let mut missing = Vec::new();
+    for one in wanted {
+        match left.iter().position(|(reason, count)| one.matches(reason, *count)) {
+            Some(at) => drop(left.swap_remove(at)),
+            None => missing.push(one.to_string()),
+        }
+    }
+    if missing.is_empty() && left.is_empty() {
+        return None;
+    }
+    let shown = |reason: &pb::Reason, count: u64| {
+        let resource = if reason.resource.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", reason.resource)
+        };
+        format!("{} {}{resource} ×{count}", reason.plugin, reason.code)
+    };
+    let got: Vec<String> = got.iter().map(|(reason, count)| shown(reason, *count)).collect();
+    let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+    Some((listed(&wanted), listed(&got)))
+}
+
+impl WantedReason {
+    fn matches(&self, reason: &pb::Reason, count: u64) -> bool {
+        let same = |wanted: &Option<String>, got: &str| wanted.as_ref().is_none_or(|wanted| wanted == got);
+        same(&self.plugin, &reason.plugin)
+            && same(&self.code, &reason.code)
+            && same(&self.resource, &reason.resource)
+            && self.count.is_none_or(|wanted| wanted == count)
+    }
+}
+
+impl std::fmt::Display for WantedReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let any = |text: &Option<String>| text.clone().unwrap_or_else(|| "any".to_owned());
+        write!(f, "{} {}", any(&self.plugin), any(&self.code))?;
+        if let Some(resource) = &self.resource {
+            write!(f, " {resource}")?;
+        }
+        match self.count {
+            Some(count) => write!(f, " ×{count}"),
+            None => Ok(()),
+        }
+    }
+}

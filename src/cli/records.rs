@@ -1,0 +1,363 @@
+//! All records that a server knows, and what changed between two looks at them.
+
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage as _, Value};
+use serde::Serialize;
+
+use super::Failure;
+use super::connect::Connection;
+use super::output;
+use super::schema::Schema;
+use crate::server::pb;
+
+/// Records per page; a server may give fewer.
+const PAGE: u32 = 5_000;
+/// How often a listing is begun anew because the state moved on under it.
+const ATTEMPTS: usize = 5;
+/// Kinds of records, in the order in which they are shown.
+pub(super) const KINDS: [&str; 4] = ["node", "queue", "job", "task"];
+
+/// The records of a cluster.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Records {
+    pub(super) cluster: pb::Cluster,
+    /// The owner of each record, by kind and name.
+    pub(super) sources: BTreeMap<(&'static str, String), String>,
+    /// Refused ones, by kind and name.
+    pub(super) invalid: BTreeMap<(&'static str, String), String>,
+    /// State that they were read from; several, if it moved on meanwhile.
+    pub(super) revision: Option<pb::Revision>,
+    /// The state moved on between the pages, again and again.
+    pub(super) torn: bool,
+}
+
+/// Reads all pages of one listing, and says at which revisions.
+macro_rules! pages {
+    ($connection:expr, $ground:expr, $call:ident, $request:ident, $records:ident, $revisions:expr) => {{
+        let mut all = Vec::new();
+        let mut token = String::new();
+        loop {
+            let request = pb::$request {
+                ground: $ground.clone(),
+                page: Some(pb::Page { size: PAGE, token }),
+                ..pb::$request::default()
+            };
+            let page = $connection.state.$call(request).await?.into_inner();
+            $revisions.extend(page.stamp.and_then(|stamp| stamp.revision));
+            all.extend(page.$records);
+            token = page.next_page_token;
+            if token.is_empty() {
+                break all;
+            }
+        }
+    }};
+}
+
+impl Records {
+    /// Reads them all, of one revision if the state holds still for so long.
+    pub(super) async fn read(connection: &mut Connection) -> Result<Self, Failure> {
+        let mut attempt = 1;
+        loop {
+            let records = Self::read_once(connection).await?;
+            if !records.torn || attempt == ATTEMPTS {
+                return Ok(records);
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn read_once(connection: &mut Connection) -> Result<Self, Failure> {
+        let ground: Option<pb::Ground> = None;
+        let mut revisions: Vec<pb::Revision> = Vec::new();
+        let nodes = pages!(connection, ground, list_nodes, ListNodesRequest, nodes, revisions);
+        let queues = pages!(connection, ground, list_queues, ListQueuesRequest, queues, revisions);
+        let jobs = pages!(connection, ground, list_jobs, ListJobsRequest, jobs, revisions);
+        let tasks = pages!(connection, ground, list_tasks, ListTasksRequest, tasks, revisions);
+        let mut records = Records {
+            revision: revisions.first().copied(),
+            torn: revisions.windows(2).any(|pair| pair.first() != pair.last()),
+            ..Records::default()
+        };
+        for status in nodes {
+            let name = status.node.as_ref().map(|node| node.name.clone());
+            records.about(("node", name.unwrap_or_default()), status.source, &status.invalid);
+            records.cluster.nodes.extend(status.node);
+        }
+        for status in queues {
+            let name = status.queue.as_ref().map(|queue| queue.name.clone());
+            records.about(("queue", name.unwrap_or_default()), status.source, &status.invalid);
+            records.cluster.queues.extend(status.queue);
+        }
+        for status in jobs {
+            let name = status.job.as_ref().map(|job| job.name.clone());
+            records.about(("job", name.unwrap_or_default()), status.source, &status.invalid);
+            records.cluster.jobs.extend(status.job);
+        }
+        for stored in tasks {
+            let name = stored.task.as_ref().map(|task| task.name.clone());
+            records.about(("task", name.unwrap_or_default()), stored.source, &stored.invalid);
+            records.cluster.tasks.extend(stored.task);
+        }
+        Ok(records)
+    }
+
+    fn about(&mut self, key: (&'static str, String), source: String, invalid: &[pb::Problem]) {
+        if let Some(fault) = invalid.first() {
+            self.invalid.insert(key.clone(), output::problem(fault));
+        }
+        self.sources.insert(key, source);
+    }
+
+    /// Every record by kind and name, as fields by path.
+    pub(super) fn fields(&self) -> Result<BTreeMap<(usize, String), Fields>, Failure> {
+        let mut all = BTreeMap::new();
+        let cluster = &self.cluster;
+        let schema = Schema::read()?;
+        let [node, queue, job, task] = ["Node", "Queue", "Job", "Task"].map(|name| schema.message(name));
+        let (node, queue, job, task) = (node?, queue?, job?, task?);
+        for one in &cluster.nodes {
+            all.insert((0, one.name.clone()), fields(&node, &one.encode_to_vec())?);
+        }
+        for one in &cluster.queues {
+            all.insert((1, one.name.clone()), fields(&queue, &one.encode_to_vec())?);
+        }
+        for one in &cluster.jobs {
+            all.insert((2, one.name.clone()), fields(&job, &one.encode_to_vec())?);
+        }
+        for one in &cluster.tasks {
+            all.insert((3, one.name.clone()), fields(&task, &one.encode_to_vec())?);
+        }
+        for ((kind, name), fault) in &self.invalid {
+            let place = KINDS.iter().position(|own| own == kind).unwrap_or_default();
+            if let Some(fields) = all.get_mut(&(place, name.clone())) {
+                fields.insert("invalid".to_owned(), fault.clone());
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A record's fields by path, those that are set.
+pub(super) type Fields = BTreeMap<String, String>;
+
+/// What became of one record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Change {
+    /// `added`, `removed` or `changed`.
+    pub(super) change: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    /// Of a changed one: which fields; of the others the main ones.
+    pub(super) fields: Vec<FieldChange>,
+}
+
+/// A field that is not the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct FieldChange {
+    pub(super) field: String,
+    /// Absent: it was not set.
+    pub(super) from: Option<String>,
+    /// Absent: it is not set any more.
+    pub(super) to: Option<String>,
+}
+
+/// What differs from one look to the next, by kind and name.
+pub(super) fn changes(
+    before: &BTreeMap<(usize, String), Fields>,
+    after: &BTreeMap<(usize, String), Fields>,
+) -> Vec<Change> {
+    let mut keys: Vec<&(usize, String)> = before.keys().chain(after.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let none = Fields::new();
+    let change = |key: &(usize, String)| {
+        let (old, new) = (before.get(key), after.get(key));
+        let change = match (old, new) {
+            (None, _) => "added",
+            (_, None) => "removed",
+            (Some(old), Some(new)) if old == new => return None,
+            (Some(_), Some(_)) => "changed",
+        };
+        Some(Change {
+            change,
+            kind: KINDS.get(key.0).copied().unwrap_or_default(),
+            name: key.1.clone(),
+            fields: field_changes(old.unwrap_or(&none), new.unwrap_or(&none)),
+        })
+    };
+    keys.into_iter().filter_map(change).collect()
+}
+
+fn field_changes(before: &Fields, after: &Fields) -> Vec<FieldChange> {
+    let mut keys: Vec<&String> = before.keys().chain(after.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let change = |key: &String| {
+        let (from, to) = (before.get(key), after.get(key));
+        (from != to).then(|| FieldChange {
+            field: key.clone(),
+            from: from.cloned(),
+            to: to.cloned(),
+        })
+    };
+    keys.into_iter().filter_map(change).collect()
+}
+
+impl Change {
+    /// One line for people.
+    pub(super) fn line(&self) -> String {
+        let mark = match self.change {
+            "added" => '+',
+            "removed" => '-',
+            _ => '~',
+        };
+        let told = self
+            .fields
+            .iter()
+            .filter(|one| self.change == "changed" || one.field != "name");
+        let shown = told.map(|one| match (&one.from, &one.to) {
+            (Some(from), Some(to)) => format!("{} {from} → {to}", one.field),
+            (None, Some(to)) if self.change == "added" => format!("{} {to}", one.field),
+            (None, Some(to)) => format!("{} (none) → {to}", one.field),
+            (Some(from), None) if self.change == "removed" => format!("{} {from}", one.field),
+            (Some(from), None) => format!("{} {from} → (none)", one.field),
+            (None, None) => one.field.clone(),
+        });
+        let shown: Vec<String> = shown.collect();
+        let fields = if shown.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", shown.join(", "))
+        };
+        format!("{mark} {} {}{fields}", self.kind, self.name)
+    }
+}
+
+/// The set fields of a message of `pumice.v1`, lists of amounts by resource.
+fn fields(of: &MessageDescriptor, bytes: &[u8]) -> Result<Fields, Failure> {
+    let message = DynamicMessage::decode(of.clone(), bytes);
+    let message = message.map_err(|error| Failure::said(format!("error: {}: {error}", of.name())))?;
+    let mut fields = Fields::new();
+    flatten("", &message, &mut fields);
+    Ok(fields)
+}
+
+fn flatten(path: &str, message: &DynamicMessage, into: &mut Fields) {
+    let mut empty = true;
+    for (field, value) in message.fields() {
+        empty = false;
+        // The items of a list of amounts stand for the list.
+        let path = match (path, field.name()) {
+            ("", name) => name.to_owned(),
+            (path, "items") => path.to_owned(),
+            (path, name) => format!("{path}.{name}"),
+        };
+        put(&path, value, &field.kind(), into);
+    }
+    if empty && !path.is_empty() {
+        into.insert(path.to_owned(), "{}".to_owned());
+    }
+}
+
+fn put(path: &str, value: &Value, kind: &prost_reflect::Kind, into: &mut Fields) {
+    let text = match value {
+        Value::Message(message) if message.descriptor().full_name() == "google.protobuf.Timestamp" => {
+            let seconds = message
+                .get_field_by_name("seconds")
+                .and_then(|seconds| seconds.as_i64());
+            let time = prost_types::Timestamp {
+                seconds: seconds.unwrap_or_default(),
+                nanos: 0,
+            };
+            time.to_string()
+        }
+        Value::Message(message) => return flatten(path, message, into),
+        Value::Map(map) => {
+            let mut entries: Vec<(String, &Value)> = map.iter().map(|(key, value)| (key_text(key), value)).collect();
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+            for (key, value) in entries {
+                into.insert(format!("{path}[{key}]"), plain(value));
+            }
+            return;
+        }
+        Value::EnumNumber(number) => kind
+            .as_enum()
+            .and_then(|kind| Some(kind.get_value(*number)?.name().to_owned()))
+            .map_or_else(|| number.to_string(), |name| short(&name, kind)),
+        Value::Bool(_) | Value::I32(_) | Value::I64(_) | Value::U32(_) | Value::U64(_) | Value::F32(_) => plain(value),
+        Value::F64(_) | Value::String(_) | Value::Bytes(_) | Value::List(_) => plain(value),
+    };
+    into.insert(path.to_owned(), text);
+}
+
+/// `TASK_STATUS_RUNNING` as `running`.
+fn short(name: &str, kind: &prost_reflect::Kind) -> String {
+    let enumeration = kind.as_enum().map(|own| own.name().len()).unwrap_or_default();
+    let words = name.split('_').collect::<Vec<_>>();
+    let mut length = 0;
+    let rest = words.iter().skip_while(|word| {
+        let within = length < enumeration;
+        length += word.len();
+        within
+    });
+    rest.copied().collect::<Vec<_>>().join("_").to_lowercase()
+}
+
+fn key_text(key: &MapKey) -> String {
+    key.as_str().map_or_else(|| format!("{key:?}"), str::to_owned)
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(tasks: Vec<pb::Task>) -> BTreeMap<(usize, String), Fields> {
+        let cluster = pb::Cluster {
+            tasks,
+            ..pb::Cluster::default()
+        };
+        let records = Records {
+            cluster,
+            ..Records::default()
+        };
+        records.fields().unwrap()
+    }
+
+    #[test]
+    fn changes_name_the_fields_by_path() {
+        let task = |name: &str, cpu: &str| pb::Task {
+            name: name.to_owned(),
+            requests: Some(pb::ResourceList {
+                items: [("cpu".to_owned(), cpu.to_owned())].into(),
+            }),
+            ..pb::Task::default()
+        };
+        let running = pb::Task {
+            node: "n-1".to_owned(),
+            status: pb::TaskStatus::Running.into(),
+            ..task("a", "1")
+        };
+        let found = changes(
+            &look(vec![task("a", "1"), task("b", "1")]),
+            &look(vec![running, task("c", "2")]),
+        );
+        let lines: Vec<String> = found.iter().map(Change::line).collect();
+        assert_eq!(
+            lines,
+            [
+                "~ task a: node (none) → n-1, status (none) → running",
+                "- task b: requests[cpu] 1",
+                "+ task c: requests[cpu] 2",
+            ]
+        );
+    }
+}

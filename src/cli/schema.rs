@@ -1,0 +1,24 @@
+//! The protocol's own descriptors: what the fields of a record are called and hold.
+
+use prost_reflect::{DescriptorPool, MessageDescriptor};
+
+use super::Failure;
+use crate::server::pb;
+
+/// The messages of `pumice.v1`.
+#[derive(Debug, Clone)]
+pub(super) struct Schema(DescriptorPool);
+
+impl Schema {
+    pub(super) fn read() -> Result<Self, Failure> {
+        let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET);
+        pool.map(Schema)
+            .map_err(|error| Failure::said(format!("error: the protocol's descriptors: {error}")))
+    }
+
+    /// A message by its name in `pumice.v1`.
+    pub(super) fn message(&self, name: &str) -> Result<MessageDescriptor, Failure> {
+        let found = self.0.get_message_by_name(&format!("pumice.v1.{name}"));
+        found.ok_or_else(|| Failure::said(format!("error: the protocol has no message {name}")))
+    }
+}

@@ -1,0 +1,123 @@
+//! `pumice sessions`: which sessions are open, and how one is ended.
+
+use clap::{Args, Subcommand};
+
+use super::connect::Connection;
+use super::output::{self, Table};
+use super::{Client, Failure, Format};
+use crate::server::pb;
+
+/// Arguments of `pumice sessions`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct SessionsArgs {
+    #[command(subcommand)]
+    command: Option<SessionsCommand>,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// What to do with sessions.
+#[derive(Debug, Subcommand)]
+enum SessionsCommand {
+    /// End a session: its scheduler is answered `SESSION_EXPIRED` from then on
+    Close(CloseArgs),
+}
+
+/// Arguments of `pumice sessions close`.
+#[derive(Debug, Args)]
+struct CloseArgs {
+    /// The session
+    #[arg(value_name = "ID")]
+    session: String,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Runs it.
+pub(super) async fn run(args: SessionsArgs) -> Result<(), Failure> {
+    match args.command {
+        None => list(args.client).await,
+        Some(SessionsCommand::Close(args)) => close(args).await,
+    }
+}
+
+async fn list(client: Client) -> Result<(), Failure> {
+    let mut connection = Connection::open(&client.server).await?;
+    let mut all = pb::ListSessionsResponse::default();
+    loop {
+        let request = pb::ListSessionsRequest {
+            page: Some(pb::Page {
+                token: all.next_page_token.clone(),
+                ..pb::Page::default()
+            }),
+        };
+        let page = connection.decisions.list_sessions(request).await?.into_inner();
+        all.sessions.extend(page.sessions);
+        all.next_page_token = page.next_page_token;
+        if all.next_page_token.is_empty() {
+            break;
+        }
+    }
+    if client.output == Format::Json {
+        return output::json("ListSessionsResponse", &all);
+    }
+    let mut table = Table::new([
+        "SESSION",
+        "SOURCE",
+        "AGE",
+        "IDLE",
+        "LEASE LEFT",
+        "CHANGES",
+        "SAVEPOINTS",
+        "POLICY",
+        "REVISION",
+    ]);
+    for session in &all.sessions {
+        let policy = match session.policy_version {
+            0 => session.policy.clone(),
+            version => format!("{}@{version}", session.policy),
+        };
+        table.row([
+            session.session.clone(),
+            session.source.clone(),
+            seconds(session.age),
+            if session.questions > 0 {
+                format!("{} under way", session.questions)
+            } else {
+                seconds(session.idle)
+            },
+            seconds(session.lease_left),
+            session.changes.to_string(),
+            session.savepoints.to_string(),
+            policy,
+            session
+                .revision
+                .map(|revision| revision.number.to_string())
+                .unwrap_or_default(),
+        ]);
+    }
+    output::table(&table)?;
+    output::line(&output::count(all.sessions.len(), "session"))
+}
+
+fn seconds(time: Option<prost_types::Duration>) -> String {
+    let time = time.unwrap_or_default();
+    format!("{}.{} s", time.seconds, time.nanos / 100_000_000)
+}
+
+async fn close(args: CloseArgs) -> Result<(), Failure> {
+    let mut connection = Connection::open(&args.client.server).await?;
+    let request = pb::CloseSessionRequest {
+        session: args.session.clone(),
+    };
+    let reply = connection.decisions.close_session(request).await?.into_inner();
+    if args.client.output == Format::Json {
+        return output::json("CloseSessionResponse", &reply);
+    }
+    output::line(&format!(
+        "session {}: closed after {}",
+        args.session,
+        output::count(usize::try_from(reply.applied_through).unwrap_or(usize::MAX), "change")
+    ))
+}
