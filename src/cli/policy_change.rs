@@ -10,7 +10,8 @@ use crate::engine::policy::{Limits, Node, Value};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Change {
     /// `added`, `removed`, `changed` or `moved`.
-    change: &'static str,
+    #[serde(rename = "change")]
+    what: &'static str,
     /// Where: `binpack arguments.binpack.weight`.
     path: String,
     /// Absent: it was not there.
@@ -30,7 +31,7 @@ impl Change {
             format!("   [{}]", self.touches.join(", "))
         };
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        match self.change {
+        match self.what {
             "added" => format!("+ {}: {}{touches}", self.path, text(&self.to)),
             "removed" => format!("- {}: {}{touches}", self.path, text(&self.from)),
             _ => format!("~ {}: {} → {}{touches}", self.path, text(&self.from), text(&self.to)),
@@ -75,9 +76,9 @@ struct Found {
 }
 
 impl Found {
-    fn put(&mut self, change: &'static str, path: &str, values: (Option<String>, Option<String>), touches: &[String]) {
+    fn put(&mut self, what: &'static str, path: &str, values: (Option<String>, Option<String>), touches: &[String]) {
         self.changes.push(Change {
-            change,
+            what,
             path: path.to_owned(),
             from: values.0,
             to: values.1,
@@ -209,8 +210,13 @@ fn entries(node: &Node) -> Entries<'_> {
         .iter()
         .filter_map(|(key, value)| match &key.value {
             Value::String(key) => Some((key.as_str(), value)),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_) => None,
-            Value::List(_) | Value::Map(_) => None,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::UInt(_)
+            | Value::Float(_)
+            | Value::List(_)
+            | Value::Map(_) => None,
         })
         .collect()
 }

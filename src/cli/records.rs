@@ -146,7 +146,8 @@ pub(super) type Fields = BTreeMap<String, String>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Change {
     /// `added`, `removed` or `changed`.
-    pub(super) change: &'static str,
+    #[serde(rename = "change")]
+    pub(super) what: &'static str,
     pub(super) kind: &'static str,
     pub(super) name: String,
     /// Of a changed one: which fields; of the others the main ones.
@@ -174,14 +175,14 @@ pub(super) fn changes(
     let none = Fields::new();
     let change = |key: &(usize, String)| {
         let (old, new) = (before.get(key), after.get(key));
-        let change = match (old, new) {
+        let what = match (old, new) {
             (None, _) => "added",
             (_, None) => "removed",
             (Some(old), Some(new)) if old == new => return None,
             (Some(_), Some(_)) => "changed",
         };
         Some(Change {
-            change,
+            what,
             kind: KINDS.get(key.0).copied().unwrap_or_default(),
             name: key.1.clone(),
             fields: field_changes(old.unwrap_or(&none), new.unwrap_or(&none)),
@@ -208,7 +209,7 @@ fn field_changes(before: &Fields, after: &Fields) -> Vec<FieldChange> {
 impl Change {
     /// One line for people.
     pub(super) fn line(&self) -> String {
-        let mark = match self.change {
+        let mark = match self.what {
             "added" => '+',
             "removed" => '-',
             _ => '~',
@@ -216,12 +217,12 @@ impl Change {
         let told = self
             .fields
             .iter()
-            .filter(|one| self.change == "changed" || one.field != "name");
+            .filter(|one| self.what == "changed" || one.field != "name");
         let shown = told.map(|one| match (&one.from, &one.to) {
             (Some(from), Some(to)) => format!("{} {from} → {to}", one.field),
-            (None, Some(to)) if self.change == "added" => format!("{} {to}", one.field),
+            (None, Some(to)) if self.what == "added" => format!("{} {to}", one.field),
             (None, Some(to)) => format!("{} (none) → {to}", one.field),
-            (Some(from), None) if self.change == "removed" => format!("{} {from}", one.field),
+            (Some(from), None) if self.what == "removed" => format!("{} {from}", one.field),
             (Some(from), None) => format!("{} {from} → (none)", one.field),
             (None, None) => one.field.clone(),
         });
@@ -286,8 +287,16 @@ fn put(path: &str, value: &Value, kind: &prost_reflect::Kind, into: &mut Fields)
             .as_enum()
             .and_then(|kind| Some(kind.get_value(*number)?.name().to_owned()))
             .map_or_else(|| number.to_string(), |name| short(&name, kind)),
-        Value::Bool(_) | Value::I32(_) | Value::I64(_) | Value::U32(_) | Value::U64(_) | Value::F32(_) => plain(value),
-        Value::F64(_) | Value::String(_) | Value::Bytes(_) | Value::List(_) => plain(value),
+        Value::Bool(_)
+        | Value::I32(_)
+        | Value::I64(_)
+        | Value::U32(_)
+        | Value::U64(_)
+        | Value::F32(_)
+        | Value::F64(_)
+        | Value::String(_)
+        | Value::Bytes(_)
+        | Value::List(_) => plain(value),
     };
     into.insert(path.to_owned(), text);
 }
@@ -310,10 +319,7 @@ fn key_text(key: &MapKey) -> String {
 }
 
 fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ pub(super) async fn diff(args: DiffArgs) -> Result<bool, Failure> {
         for change in found {
             output::line(&format!(
                 "  {}",
-                if change.change == "changed" {
+                if change.what == "changed" {
                     change.line()
                 } else {
                     named(change)
@@ -159,7 +159,7 @@ pub(super) async fn diff(args: DiffArgs) -> Result<bool, Failure> {
 }
 
 fn of<'c>(changes: &'c [Change], kind: &str) -> Vec<&'c Change> {
-    changes.iter().filter(|change| change.change == kind).collect()
+    changes.iter().filter(|change| change.what == kind).collect()
 }
 
 fn named(change: &Change) -> String {

@@ -68,9 +68,9 @@ pub(super) async fn class(
     let Some(first) = kind.tasks.first() else {
         return Ok(Class::default());
     };
-    let asked = asked(first, kind.stored);
+    let task = asked(first, kind.stored);
     let later = asker
-        .filter(&asked, pb::ResourceFit::FutureIdle, pb::FilterDetail::Nodes)
+        .filter(&task, pb::ResourceFit::FutureIdle, pb::FilterDetail::Nodes)
         .await?;
     let mut class = Class {
         tasks: kind.tasks.iter().take(NAMED).map(|task| task.name.clone()).collect(),
@@ -85,14 +85,14 @@ pub(super) async fn class(
         return Ok(class);
     }
     let now = asker
-        .filter(&asked, pb::ResourceFit::Idle, pb::FilterDetail::Nodes)
+        .filter(&task, pb::ResourceFit::Idle, pb::FilterDetail::Nodes)
         .await?;
     class.fit_now = now.fit_count.into();
     class.fit_names = now.fit.map(|set| set.names).unwrap_or_default();
     class.fit_later = later.fit_count.into();
     let rooms = Rooms::of(nodes, true);
     class.refusals = refusals(&later, &rooms);
-    let alone = asker.filters_alone(&asked).await?.into_iter();
+    let alone = asker.filters_alone(&task).await?.into_iter();
     class.alone = alone.map(|(plugin, refused)| Alone { plugin, refused }).collect();
     if class.fit_later == 0 {
         class.nearest = rooms.nearest(&rooms::requests(first));
@@ -102,10 +102,10 @@ pub(super) async fn class(
         } else {
             pb::ResourceFit::FutureIdle
         };
-        class.best = best(&asker.score(&asked, fit, top).await?);
+        class.best = best(&asker.score(&task, fit, top).await?);
     }
     if in_queue {
-        let subject = pb::admit_subject::Subject::Task(asked);
+        let subject = pb::admit_subject::Subject::Task(task);
         class.admission = Some(admission(asker, subject).await?);
     }
     Ok(class)

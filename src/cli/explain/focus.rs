@@ -77,7 +77,7 @@ pub(super) fn find(known: &Known, wanted: Wanted) -> Result<Focus, Failure> {
             let name = resolve("task", &name, &known.tasks, &known.jobs)?;
             Ok(of_task(known, name))
         }
-        Wanted::File { tasks, jobs } => Ok(of_file(known, tasks, jobs)),
+        Wanted::File { tasks, jobs } => Ok(of_file(known, &tasks, jobs)),
     }
 }
 
@@ -193,7 +193,7 @@ fn of_task(known: &Known, name: String) -> Focus {
     focus
 }
 
-fn of_file(known: &Known, tasks: Vec<pb::Task>, jobs: Vec<pb::Job>) -> Focus {
+fn of_file(known: &Known, tasks: &[pb::Task], jobs: Vec<pb::Job>) -> Focus {
     let of = tasks.first().map(|task| task.job.clone()).unwrap_or_default();
     let stored = known.jobs.get(&of).and_then(|status| status.job.clone());
     let job = stored.clone().or_else(|| jobs.into_iter().find(|job| job.name == of));
@@ -209,7 +209,7 @@ fn of_file(known: &Known, tasks: Vec<pb::Task>, jobs: Vec<pb::Job>) -> Focus {
     }
     focus.job = job;
     focus.subject.job = of;
-    for task in &tasks {
+    for task in tasks {
         // A file may be the dump of a pod that runs: it is asked about as if it waited.
         let waiting = pb::Task {
             status: pb::TaskStatus::Pending.into(),
@@ -218,7 +218,7 @@ fn of_file(known: &Known, tasks: Vec<pb::Task>, jobs: Vec<pb::Job>) -> Focus {
         };
         count(&mut focus, &waiting);
     }
-    let (kind, name) = match tasks.as_slice() {
+    let (kind, name) = match tasks {
         [only] => ("task", only.name.clone()),
         many => (
             "tasks",

@@ -43,7 +43,7 @@ pub(super) async fn report(asker: &mut Asker, wanted: Wanted, top: u32) -> Resul
 async fn judge(asker: &mut Asker, known: &Known, focus: &Focus, top: u32, report: &mut Report) -> Result<(), Failure> {
     let has_queue = report.queue.is_some();
     if let Some(job) = focus.job.as_ref().filter(|_| has_queue) {
-        let asked = if focus.job_stored {
+        let whom = if focus.job_stored {
             pb::Job {
                 name: job.name.clone(),
                 ..pb::Job::default()
@@ -52,7 +52,7 @@ async fn judge(asker: &mut Asker, known: &Known, focus: &Focus, top: u32, report
             job.clone()
         };
         if focus.subject.phase == "pending" {
-            let subject = pb::admit_subject::Subject::Job(asked);
+            let subject = pb::admit_subject::Subject::Job(whom);
             report.admission = Some(classes::admission(asker, subject).await?);
         }
     }

@@ -112,16 +112,16 @@ async fn attempt(asker: &mut Asker, job: &Waiting, left: &mut usize) -> Result<A
             return Ok(tried);
         }
         *left = left.saturating_sub(1);
-        let asked = asked(task, true);
+        let named = asked(task, true);
         if !job.job.is_empty() {
-            let answer = asker.admit(vec![Subject::Task(asked.clone())], Vec::new()).await?;
+            let answer = asker.admit(vec![Subject::Task(named.clone())], Vec::new()).await?;
             let refused = answer.into_iter().find(|one| !one.permitted || one.problem.is_some());
             if let Some(refused) = refused {
                 tried.blocked_by = Some(words::refused(&refused));
                 return Ok(tried);
             }
         }
-        let item = asker.score(&asked, pb::ResourceFit::Idle, 1).await?;
+        let item = asker.score(&named, pb::ResourceFit::Idle, 1).await?;
         let node = item.nodes.as_ref().and_then(|set| set.names.first());
         let Some(node) = node else {
             tried.blocked_by = Some(words::no_node(&item));

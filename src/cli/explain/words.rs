@@ -105,41 +105,33 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
     let reason = &refusal.reason;
     let nodes = count(refusal.count);
     let figure = |at: usize| reason.figures.get(at);
-    match (reason.plugin.as_str(), figure(0), figure(1)) {
-        ("resource-fit", Some(needed), Some(idle)) => {
-            let verb = if refusal.count == 1 { "lacks" } else { "lack" };
-            let best = if refusal.count == 1 { "it" } else { "the best" };
-            let needed = amount(needed.value, &needed.unit);
-            let idle = amount(idle.value, &idle.unit);
-            let node = if refusal.node.is_empty() {
-                String::new()
-            } else {
-                format!(": {}", refusal.node)
-            };
-            let never = if figure(2).is_some() {
-                ", which is too small even when empty"
-            } else {
-                ""
-            };
-            format!(
-                "{nodes} {verb} {} (need {needed}, {best} has {idle} idle{node}{never})",
-                reason.resource
-            )
-        }
-        _ => {
-            let verb = if refusal.count == 1 { "refuses" } else { "refuse" };
-            let figures = reason
-                .figures
-                .iter()
-                .map(|one| format!("{} {}", one.name, amount(one.value, &one.unit)));
-            let figures: Vec<String> = figures.collect();
-            let shown = match (refusal.node.as_str(), figures.is_empty()) {
-                ("", _) | (_, true) => String::new(),
-                (node, false) => format!(" ({node}: {})", figures.join(", ")),
-            };
-            format!("{nodes} {verb}: {}{shown}", reason.message)
-        }
+    if let ("resource-fit", Some(needed), Some(idle)) = (reason.plugin.as_str(), figure(0), figure(1)) {
+        let verb = if refusal.count == 1 { "lacks" } else { "lack" };
+        let best = if refusal.count == 1 { "it" } else { "the best" };
+        let needed = amount(needed.value, &needed.unit);
+        let idle = amount(idle.value, &idle.unit);
+        let node = if refusal.node.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", refusal.node)
+        };
+        let never = if figure(2).is_some() {
+            ", which is too small even when empty"
+        } else {
+            ""
+        };
+        let resource = &reason.resource;
+        return format!("{nodes} {verb} {resource} (need {needed}, {best} has {idle} idle{node}{never})");
     }
+    let verb = if refusal.count == 1 { "refuses" } else { "refuse" };
+    let figures = reason.figures.iter();
+    let figures = figures.map(|one| format!("{} {}", one.name, amount(one.value, &one.unit)));
+    let figures: Vec<String> = figures.collect();
+    let shown = match (refusal.node.as_str(), figures.is_empty()) {
+        ("", _) | (_, true) => String::new(),
+        (node, false) => format!(" ({node}: {})", figures.join(", ")),
+    };
+    format!("{nodes} {verb}: {}{shown}", reason.message)
 }
 
 /// What a task asks for: `cpu 32, memory 4Gi`.

@@ -100,8 +100,8 @@ pub(super) fn read(file: &Path, text: &str) -> Result<Read<Vec<Case>>, Failure> 
 
 impl Reader {
     fn cases(&self, text: &str) -> Read<Vec<Case>> {
-        let node = crate::engine::policy::yaml::read(text, &limits())
-            .map_err(|error| Fault::at(error.mark, error.message.clone()))?;
+        let node =
+            crate::engine::policy::yaml::read(text, &limits()).map_err(|error| Fault::at(error.mark, error.message))?;
         let mut fields = Fields::of(&node, "the file")?;
         let common = self.ground(&mut fields, &Ground::default())?;
         let cases = fields.take("cases");

@@ -218,13 +218,17 @@ fn one(node: &Node, kind: &Kind, what: &str) -> Read<Wire> {
             Ok(Wire::I32(number))
         }
         Kind::String => text(node, what).map(Wire::String),
-        Kind::Float | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Sint64 | Kind::Bytes => cannot(node, what),
-        Kind::Fixed32 | Kind::Fixed64 | Kind::Sfixed32 | Kind::Sfixed64 => cannot(node, what),
+        Kind::Float
+        | Kind::Int64
+        | Kind::Uint32
+        | Kind::Uint64
+        | Kind::Sint64
+        | Kind::Bytes
+        | Kind::Fixed32
+        | Kind::Fixed64
+        | Kind::Sfixed32
+        | Kind::Sfixed64 => Err(Fault::at(node.mark, format!("{what} cannot be written here"))),
     }
-}
-
-fn cannot(node: &Node, what: &str) -> Read<Wire> {
-    Err(Fault::at(node.mark, format!("{what} cannot be written here")))
 }
 
 /// Amounts: a map from resource to quantity; null is an empty list.
@@ -272,16 +276,15 @@ fn word(node: &Node, of: &EnumDescriptor, what: &str) -> Read<Wire> {
     let prefix = common_prefix(names.iter().map(|(name, _)| name.as_str()));
     let short = |name: &str| name.get(prefix..).unwrap_or(name).to_owned();
     let found = names.iter().find(|(name, _)| *name == asked || short(name) == asked);
-    match found {
-        Some((_, number)) => Ok(Wire::EnumNumber(*number)),
-        None => {
-            let known: Vec<String> = names.iter().map(|(name, _)| short(name).to_lowercase()).collect();
-            Err(Fault::at(
-                node.mark,
-                format!("{what} is `{written}`, not one of {}", known.join(", ")),
-            ))
-        }
-    }
+    let Some((_, number)) = found else {
+        let known: Vec<String> = names.iter().map(|(name, _)| short(name).to_lowercase()).collect();
+        let known = known.join(", ");
+        return Err(Fault::at(
+            node.mark,
+            format!("{what} is `{written}`, not one of {known}"),
+        ));
+    };
+    Ok(Wire::EnumNumber(*number))
 }
 
 fn common_prefix<'a>(mut names: impl Iterator<Item = &'a str>) -> usize {
