@@ -10,7 +10,7 @@ BUF := $(BUF_HOME)/node_modules/.bin/buf
 GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 
-.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc docs release dist clients-python ci rust clean
+.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc docs release dist clients-python clients-go ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ dist: rust ## Build target/dist/pumice: optimised across crates, stripped
 clients-python: rust ## Check the Python client with a real server
 	$(CARGO) build --locked --quiet
 	@clients/python/check.sh
+
+clients-go: rust ## Check the Go client with a real server
+	$(CARGO) build --locked --quiet
+	@clients/go/check.sh
 
 ci: ## All of it, as a build machine does
 	@.ci/run

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Checks the Go client: generated code current, format, vet, tests with a real server.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+command -v go >/dev/null || { echo "go is missing: install Go 1.26 or newer (https://go.dev/dl)" >&2; exit 1; }
+
+fresh="$(mktemp -d)"
+trap 'rm -rf "$fresh"' EXIT
+./generate.sh "$fresh"
+diff -ru pumicev1 "$fresh/pumicev1" || { echo "generated code is not current: run clients/go/generate.sh" >&2; exit 1; }
+unformatted="$(gofmt -l .)"
+[ -z "$unformatted" ] || { echo "not formatted: $unformatted" >&2; exit 1; }
+go mod tidy -diff
+go vet ./...
+go test -count=1 ./...
+go test -run '^$' -bench . -benchtime 100x .

@@ -1,0 +1,117 @@
+package derive
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Derivation is whose way of counting makes a task's requests.
+type Derivation int
+
+// The derivations.
+const (
+	// Auto is that of the scheduler which the pod names: the default one and those of Koordinator count as Kubernetes
+	// does, any other as Volcano does.
+	Auto Derivation = iota
+	// AsKubernetes is kube-scheduler's, which Koordinator shares.
+	AsKubernetes
+	// AsVolcano is Volcano's.
+	AsVolcano
+)
+
+// EffectiveTask is a pod as a task on the wire; amounts are quantity texts, exact in the unit that the scheduler counts
+// in.
+type EffectiveTask struct {
+	// Requests and Limits are without the pod itself.
+	Requests, Limits map[string]string
+	// NonzeroRequests are Kubernetes' for cpu and memory.
+	NonzeroRequests map[string]string
+	// CountedRequests is what NodeResourcesFitPlus adds to a node for the pod.
+	CountedRequests map[string]string
+	// Priority: larger first.
+	Priority int32
+}
+
+// Effective is the pod as a task.
+func Effective(pod *corev1.Pod, derivation Derivation) (EffectiveTask, error) {
+	if derivation == Auto {
+		derivation = AsVolcano
+		if name := pod.Spec.SchedulerName; name == "" || name == corev1.DefaultSchedulerName || strings.HasPrefix(name, "koord") {
+			derivation = AsKubernetes
+		}
+	}
+	amounts, err := Kubernetes(pod, V1_36)
+	if err != nil {
+		return EffectiveTask{}, err
+	}
+	fitPlus, err := FitPlus(pod)
+	if err != nil {
+		return EffectiveTask{}, err
+	}
+	task := EffectiveTask{
+		NonzeroRequests: countedTexts(map[string]int64{"cpu": amounts.NonzeroCPUMilli, "memory": amounts.NonzeroMemory}),
+		CountedRequests: countedTexts(fitPlus),
+	}
+	if derivation == AsKubernetes {
+		err = task.asKubernetes(pod, amounts)
+	} else {
+		err = task.asVolcano(pod)
+	}
+	return task, err
+}
+
+func (task *EffectiveTask) asKubernetes(pod *corev1.Pod, amounts KubernetesAmounts) error {
+	task.Requests = countedTexts(amounts.Counted)
+	limits := map[string]int64{}
+	for name, quantity := range amounts.Limits {
+		kind := KindOf(name)
+		if !kind.CountedByKubernetes() || kind == KindPods {
+			continue
+		}
+		amount, err := Amount(kind.KubernetesUnit(), name, quantity)
+		if err != nil {
+			return err
+		}
+		limits[name] = amount
+	}
+	task.Limits = countedTexts(limits)
+	if pod.Spec.Priority != nil {
+		task.Priority = *pod.Spec.Priority
+	}
+	return nil
+}
+
+func (task *EffectiveTask) asVolcano(pod *corev1.Pod) error {
+	derived, err := Volcano(pod)
+	if err != nil {
+		return err
+	}
+	task.Priority = derived.Priority
+	if task.Requests, err = derived.Requests.texts(); err != nil {
+		return err
+	}
+	task.Limits, err = derived.Limit.texts()
+	return err
+}
+
+func countedTexts(amounts map[string]int64) map[string]string {
+	texts := make(map[string]string, len(amounts))
+	for name, amount := range amounts {
+		texts[name] = Format(KindOf(name).KubernetesUnit(), name, amount)
+	}
+	return texts
+}
+
+func (amounts VolcanoAmounts) texts() (map[string]string, error) {
+	texts := make(map[string]string, len(amounts))
+	for name := range amounts {
+		amount, fits := amounts.Exact(name)
+		if !fits {
+			return nil, fmt.Errorf("the sum of `%s`: %w: it does not fit in 64 bits", name, ErrAmount)
+		}
+		texts[name] = Format(KindOf(name).Unit(), name, amount)
+	}
+	return texts, nil
+}

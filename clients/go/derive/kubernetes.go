@@ -1,0 +1,319 @@
+package derive
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// What kube-scheduler assumes of a container without a request.
+const (
+	// DefaultCPUMilli is in thousandths of a core.
+	DefaultCPUMilli int64 = 100
+	// DefaultMemory is in bytes.
+	DefaultMemory int64 = 200 << 20
+)
+
+// Release is the Kubernetes release to follow.
+type Release int
+
+// The releases.
+const (
+	// V1_36 counts the resize of a pod as a whole.
+	V1_36 Release = iota
+	// V1_35 does not.
+	V1_35
+)
+
+// KubernetesAmounts are a pod's amounts in Kubernetes.
+type KubernetesAmounts struct {
+	// Requests and Limits are exact, under all names.
+	Requests, Limits Quantities
+	// Counted is what a node's usage grows by: cpu in thousandths, the rest in whole units; only names that Kubernetes
+	// counts, without pods. A requested 0 is present.
+	Counted map[string]int64
+	// NonzeroCPUMilli and NonzeroMemory have the defaults for containers that do not request them.
+	NonzeroCPUMilli, NonzeroMemory int64
+}
+
+// Kubernetes are the pod's amounts as kube-scheduler counts them: exact sums, rounded once per pod (1.36.1 and 1.35.6).
+func Kubernetes(pod *corev1.Pod, release Release) (KubernetesAmounts, error) {
+	if err := readable(pod); err != nil {
+		return KubernetesAmounts{}, err
+	}
+	requests := requestsOf(pod, release, nil)
+	counted := make(map[string]int64, len(requests))
+	for name, amount := range requests {
+		kind := KindOf(name)
+		if !kind.CountedByKubernetes() || kind == KindPods {
+			continue
+		}
+		number, err := Amount(kind.KubernetesUnit(), name, amount.quantity)
+		if err != nil {
+			return KubernetesAmounts{}, err
+		}
+		counted[name] = number
+	}
+	cpu, memory, err := nonzero(pod, release, requests)
+	if err != nil {
+		return KubernetesAmounts{}, err
+	}
+	limits := limitsOf(pod, release)
+	return KubernetesAmounts{quantities(requests), quantities(limits), counted, cpu, memory}, nil
+}
+
+// readable says whether all amounts of the pod can be counted.
+func readable(pod *corev1.Pod) error {
+	lists := []corev1.ResourceList{pod.Spec.Overhead, pod.Status.AllocatedResources}
+	both := func(resources *corev1.ResourceRequirements) {
+		if resources != nil {
+			lists = append(lists, resources.Requests, resources.Limits)
+		}
+	}
+	both(pod.Spec.Resources)
+	both(pod.Status.Resources)
+	for at := range pod.Spec.Containers {
+		both(&pod.Spec.Containers[at].Resources)
+	}
+	for at := range pod.Spec.InitContainers {
+		both(&pod.Spec.InitContainers[at].Resources)
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for at := range statuses {
+			both(statuses[at].Resources)
+			lists = append(lists, statuses[at].AllocatedResources)
+		}
+	}
+	for _, list := range lists {
+		for name, quantity := range list {
+			if err := countable(string(name), quantity); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// statuses are the lists whose entries stand for a container's own resources, the first that names it.
+type statuses int
+
+const (
+	statusIgnored statuses = iota
+	// Volcano: those of the container's own list.
+	statusOwnList
+	// Kubernetes: either list, init containers first.
+	statusBoth
+)
+
+func sidecar(item *corev1.Container) bool {
+	return item.RestartPolicy != nil && *item.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// statusOf is the status entry of a container that has resources set, or nil.
+func statusOf(pod *corev1.Pod, which statuses, name string, own []corev1.ContainerStatus) *corev1.ContainerStatus {
+	var lists [][]corev1.ContainerStatus
+	switch which {
+	case statusIgnored:
+	case statusOwnList:
+		lists = [][]corev1.ContainerStatus{own}
+	case statusBoth:
+		lists = [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses}
+	}
+	for _, list := range lists {
+		for at := len(list) - 1; at >= 0; at-- {
+			if list[at].Name == name {
+				if list[at].Resources == nil {
+					return nil
+				}
+				return &list[at]
+			}
+		}
+	}
+	return nil
+}
+
+// infeasible says whether the resize that is asked for cannot happen.
+func infeasible(pod *corev1.Pod) bool {
+	at := slices.IndexFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodResizePending
+	})
+	return at >= 0 && pod.Status.Conditions[at].Reason == corev1.PodReasonInfeasible
+}
+
+// effectiveRequests is a request raised by what runs while it is resized; that alone if the resize is infeasible.
+func effectiveRequests(pod *corev1.Pod, spec, actual, allocated corev1.ResourceList) map[string]exact {
+	effective := map[string]exact{}
+	if !infeasible(pod) {
+		raise(effective, exactly(spec))
+	}
+	raise(effective, exactly(actual))
+	raise(effective, exactly(allocated))
+	return effective
+}
+
+// effectiveLimits are limits while a resize is under way; an infeasible one leaves what runs, or nothing.
+func effectiveLimits(pod *corev1.Pod, spec, actual corev1.ResourceList) map[string]exact {
+	effective := map[string]exact{}
+	if infeasible(pod) {
+		if actual == nil {
+			return nil
+		}
+	} else {
+		raise(effective, exactly(spec))
+	}
+	raise(effective, exactly(actual))
+	return effective
+}
+
+func containerRequest(pod *corev1.Pod, which statuses, item *corev1.Container, own []corev1.ContainerStatus) map[string]exact {
+	status := statusOf(pod, which, item.Name, own)
+	if status == nil {
+		return exactly(item.Resources.Requests)
+	}
+	return effectiveRequests(pod, item.Resources.Requests, status.Resources.Requests, status.AllocatedResources)
+}
+
+func containerLimit(pod *corev1.Pod, which statuses, item *corev1.Container, own []corev1.ContainerStatus) map[string]exact {
+	status := statusOf(pod, which, item.Name, own)
+	if status == nil {
+		return exactly(item.Resources.Limits)
+	}
+	if limits := effectiveLimits(pod, item.Resources.Limits, status.Resources.Limits); limits != nil {
+		return limits
+	}
+	return map[string]exact{}
+}
+
+type ofContainer func(*corev1.Pod, statuses, *corev1.Container, []corev1.ContainerStatus) map[string]exact
+
+// each gives the amounts of every container and init container; of the latter only sidecars have a status that counts.
+func each(pod *corev1.Pod, which statuses, amounts ofContainer) ([]map[string]exact, []container[exact]) {
+	containers := make([]map[string]exact, 0, len(pod.Spec.Containers))
+	for at := range pod.Spec.Containers {
+		containers = append(containers, amounts(pod, which, &pod.Spec.Containers[at], pod.Status.ContainerStatuses))
+	}
+	inits := make([]container[exact], 0, len(pod.Spec.InitContainers))
+	for at := range pod.Spec.InitContainers {
+		item, counting := &pod.Spec.InitContainers[at], which
+		if !sidecar(item) {
+			counting = statusIgnored
+		}
+		inits = append(inits, container[exact]{sidecar(item), amounts(pod, counting, item, pod.Status.InitContainerStatuses)})
+	}
+	return containers, inits
+}
+
+// containerRequests are requests over all containers; missing stands in for what a container does not name.
+func containerRequests(pod *corev1.Pod, which statuses, missing map[string]exact) map[string]exact {
+	containers, inits := each(pod, which, containerRequest)
+	fill := func(amounts map[string]exact) {
+		for name, amount := range missing {
+			if _, found := amounts[name]; !found {
+				amounts[name] = amount
+			}
+		}
+	}
+	for _, amounts := range containers {
+		fill(amounts)
+	}
+	for _, init := range inits {
+		fill(init.amounts)
+	}
+	return total(containers, inits)
+}
+
+func containerLimits(pod *corev1.Pod, which statuses) map[string]exact {
+	return total(each(pod, which, containerLimit))
+}
+
+// supported are the entries whose names count at pod level: cpu, memory and huge pages.
+func supported(list corev1.ResourceList) map[string]exact {
+	amounts := map[string]exact{}
+	for name, quantity := range list {
+		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || strings.HasPrefix(string(name), "hugepages-") {
+			amounts[string(name)] = exact{quantity}
+		}
+	}
+	return amounts
+}
+
+func podLevel(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
+	if pod.Spec.Resources == nil {
+		return nil, nil
+	}
+	return pod.Spec.Resources.Requests, pod.Spec.Resources.Limits
+}
+
+// putPodLevel replaces amounts by those that the pod has as a whole; while a resize is under way by the effective ones,
+// which are 0 for a name that the status lacks.
+func putPodLevel(into, spec, effective map[string]exact, resized bool) {
+	for name, amount := range spec {
+		if resized {
+			current, found := effective[name]
+			if !found {
+				current = exact{resource.Quantity{Format: resource.DecimalExponent}}
+			}
+			amount = current
+		}
+		into[name] = amount
+	}
+}
+
+func requestsOf(pod *corev1.Pod, release Release, missing map[string]exact) map[string]exact {
+	amounts := containerRequests(pod, statusBoth, missing)
+	spec, _ := podLevel(pod)
+	resized := release == V1_36 && pod.Status.Resources != nil
+	var effective map[string]exact
+	if resized {
+		effective = effectiveRequests(pod, spec, pod.Status.Resources.Requests, pod.Status.AllocatedResources)
+	}
+	putPodLevel(amounts, supported(spec), effective, resized)
+	add(amounts, exactly(pod.Spec.Overhead))
+	return amounts
+}
+
+func limitsOf(pod *corev1.Pod, release Release) map[string]exact {
+	amounts := containerLimits(pod, statusBoth)
+	_, spec := podLevel(pod)
+	resized := release == V1_36 && pod.Status.Resources != nil
+	var effective map[string]exact
+	if resized {
+		effective = effectiveLimits(pod, spec, pod.Status.Resources.Limits)
+		// Infeasible and without limits in the status: the specified ones stay.
+		resized = effective != nil
+	}
+	putPodLevel(amounts, supported(spec), effective, resized)
+	addOverheadToLimits(amounts, pod)
+	return amounts
+}
+
+// addOverheadToLimits counts overhead towards limits that are present and not 0.
+func addOverheadToLimits(limits map[string]exact, pod *corev1.Pod) {
+	for name, more := range exactly(pod.Spec.Overhead) {
+		if limit, found := limits[name]; found && !limit.quantity.IsZero() {
+			limits[name] = limit.plus(more)
+		}
+	}
+}
+
+func nonzero(pod *corev1.Pod, release Release, requests map[string]exact) (cpu, memory int64, err error) {
+	missing := map[string]exact{
+		"cpu":    {*resource.NewMilliQuantity(DefaultCPUMilli, resource.DecimalSI)},
+		"memory": {*resource.NewQuantity(DefaultMemory, resource.BinarySI)},
+	}
+	if spec, _ := podLevel(pod); len(supported(spec)) > 0 {
+		for name := range missing {
+			if _, found := requests[name]; found {
+				delete(missing, name)
+			}
+		}
+	}
+	filled := requestsOf(pod, release, missing)
+	if cpu, err = Amount(UnitMilli, "cpu", filled["cpu"].quantity); err != nil {
+		return 0, 0, err
+	}
+	memory, err = Amount(UnitWhole, "memory", filled["memory"].quantity)
+	return cpu, memory, err
+}

@@ -1,0 +1,119 @@
+package pumice
+
+import (
+	"errors"
+	"testing"
+
+	"pumice/clients/go/derive"
+	pb "pumice/clients/go/pumicev1"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestAFeedSendsWhatHasChangedAndEverythingAfterALoss(t *testing.T) {
+	address, _ := serve(t)
+	client, ctx := dial(t, address, Options{}), within(t)
+	feed := client.Feed("tests", 0)
+	feed.Put(cluster())
+	flush := func(sequence uint64) {
+		t.Helper()
+		outcome, err := feed.Flush(ctx)
+		if err != nil || outcome.GetPosition().GetSequence() != sequence {
+			t.Fatal(outcome, err)
+		}
+	}
+	flush(1)
+	feed.Put(cluster())
+	if outcome, err := feed.Flush(ctx); outcome != nil || err != nil {
+		t.Fatal("nothing has changed", outcome, err)
+	}
+	feed.Remove(&pb.Removals{Tasks: []string{"default/old", "default/nobody"}})
+	flush(2)
+	tasks := func(wanted int) {
+		t.Helper()
+		listed, err := client.ListTasks(ctx, &pb.ListTasksRequest{})
+		if err != nil || len(listed.GetTasks()) != wanted {
+			t.Fatal(listed, err)
+		}
+	}
+	tasks(2)
+	feed.sequence++
+	feed.Remove(&pb.Removals{Tasks: []string{"default/gang-0"}})
+	flush(5)
+	tasks(1)
+	feed.Resync()
+	flush(6)
+	newer := client.Feed("tests", 0)
+	newer.Put(cluster())
+	if _, err := newer.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	feed.Remove(&pb.Removals{Tasks: []string{"default/gang-1"}})
+	for range 2 {
+		if _, err := feed.Flush(ctx); !errors.Is(err, ErrFenced) {
+			t.Fatal(err)
+		}
+	}
+	tasks(3)
+}
+
+func TestASessionOpensOnWhatHasChanged(t *testing.T) {
+	address, _ := serve(t)
+	client, ctx := dial(t, address, Options{}), within(t)
+	feed := client.Feed("tests", 0)
+	feed.Put(cluster())
+	for number := range 3 {
+		if number == 1 {
+			feed.Put(&pb.Cluster{Nodes: []*pb.Node{{Name: "n4", Allocatable: amounts("cpu", "8", "pods", "9")}}})
+		}
+		if number == 2 {
+			feed.sequence++
+			feed.Put(&pb.Cluster{Nodes: []*pb.Node{{Name: "n5", Allocatable: amounts("cpu", "8", "pods", "9")}}})
+		}
+		session, err := feed.OpenSession(ctx, nil)
+		if err != nil {
+			t.Fatal(number, err)
+		}
+		reply, err := session.Filter(ctx, big())
+		if names := fits(t, reply, err); len(names) != 2+number {
+			t.Fatal(number, names)
+		}
+	}
+}
+
+func TestALargeClusterIsSentInParts(t *testing.T) {
+	whole := cluster()
+	list := parts(whole, 2)
+	if len(list) != 4 || len(list[0].Nodes) != 2 || len(list[1].Nodes) != 1 || len(list[1].Queues) != 1 {
+		t.Fatal(list)
+	}
+	if empty := parts(&pb.Cluster{}, 2); len(empty) != 1 {
+		t.Fatal(empty)
+	}
+}
+
+func TestKubernetesObjectsAreRecords(t *testing.T) {
+	node, err := NodeRecord(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{oversubscribedCPU: "500"}},
+		Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")},
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}},
+		},
+	})
+	if err != nil || node.GetReady() || node.Ready == nil || node.GetOversubscription().GetItems()["cpu"] != "500m" {
+		t.Fatal(node, err)
+	}
+	task, err := TaskRecord(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"scheduling.k8s.io/group-name": "g"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("0.1m")}}}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}, derive.Auto)
+	if err != nil || task.GetName() != "default/p" || task.GetJob() != "default/g" || task.GetStatus() != pb.TaskStatus_TASK_STATUS_PENDING {
+		t.Fatal(task, err)
+	}
+	if task.GetRequests().GetItems()["cpu"] != "1m" || task.GetNonzeroRequests().GetItems()["memory"] != "200Mi" || task.Limits != nil {
+		t.Fatal(task)
+	}
+}

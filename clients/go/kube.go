@@ -1,0 +1,119 @@
+package pumice
+
+import (
+	"errors"
+	"fmt"
+
+	"pumice/clients/go/derive"
+	pb "pumice/clients/go/pumicev1"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// Added to a node's cpu in milli-cores, and to its memory in bytes (Volcano ed72c7c81, node_info.go).
+	oversubscribedCPU    = "volcano.sh/oversubscription-cpu"
+	oversubscribedMemory = "volcano.sh/oversubscription-memory"
+)
+
+// groupAnnotations name the pod group of a pod; the first that is there and not empty counts.
+var groupAnnotations = [...]string{"scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"}
+
+// NodeRecord is a Kubernetes node as a record.
+func NodeRecord(node *corev1.Node) (*pb.Node, error) {
+	if node.Name == "" {
+		return nil, errors.New("metadata.name: is missing")
+	}
+	record := &pb.Node{
+		Name: node.Name, Uid: string(node.UID), Labels: node.Labels,
+		Allocatable: ResourceTexts(node.Status.Allocatable), Unschedulable: node.Spec.Unschedulable,
+	}
+	more := map[string]string{}
+	for _, amount := range []struct{ name, key, suffix string }{{"cpu", oversubscribedCPU, "m"}, {"memory", oversubscribedMemory, ""}} {
+		text, found := node.Annotations[amount.key]
+		if !found {
+			continue
+		}
+		if _, err := derive.ParseQuantity(text + amount.suffix); err != nil {
+			return nil, fmt.Errorf("metadata.annotations[%s]: %w", amount.key, err)
+		}
+		more[amount.name] = text + amount.suffix
+	}
+	if len(more) > 0 {
+		record.Oversubscription = &pb.ResourceList{Items: more}
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			ready := condition.Status == corev1.ConditionTrue
+			record.Ready = &ready
+			break
+		}
+	}
+	return record, nil
+}
+
+// ResourceTexts are amounts as the wire has them; nil stays nil.
+func ResourceTexts(list corev1.ResourceList) *pb.ResourceList {
+	if list == nil {
+		return nil
+	}
+	items := make(map[string]string, len(list))
+	for name, quantity := range list {
+		items[string(name)] = quantity.String()
+	}
+	return &pb.ResourceList{Items: items}
+}
+
+// TaskRecord is a Kubernetes pod as a record, counted as derivation says.
+func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error) {
+	if pod.Name == "" {
+		return nil, errors.New("metadata.name: is missing")
+	}
+	effective, err := derive.Effective(pod, derivation)
+	if err != nil {
+		return nil, fmt.Errorf("spec: %w", err)
+	}
+	namespace := pod.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	record := &pb.Task{
+		Name: namespace + "/" + pod.Name, Uid: string(pod.UID), Priority: effective.Priority, Status: standing(pod),
+		Node: pod.Spec.NodeName, Gated: len(pod.Spec.SchedulingGates) > 0, NominatedNode: pod.Status.NominatedNodeName,
+		Annotations:     pod.Annotations,
+		Requests:        &pb.ResourceList{Items: effective.Requests},
+		NonzeroRequests: &pb.ResourceList{Items: effective.NonzeroRequests},
+		CountedRequests: &pb.ResourceList{Items: effective.CountedRequests},
+	}
+	if len(effective.Limits) > 0 {
+		record.Limits = &pb.ResourceList{Items: effective.Limits}
+	}
+	if !pod.CreationTimestamp.IsZero() {
+		record.CreationTime = timestamppb.New(pod.CreationTimestamp.Time)
+	}
+	for _, key := range groupAnnotations {
+		if group := pod.Annotations[key]; group != "" {
+			record.Job = namespace + "/" + group
+			break
+		}
+	}
+	return record, nil
+}
+
+// standing: a pod without a phase was never seen by an API server, and waits like any new pod.
+func standing(pod *corev1.Pod) pb.TaskStatus {
+	if pod.Status.Phase == "" {
+		return pb.TaskStatus_TASK_STATUS_UNSPECIFIED
+	}
+	return map[string]pb.TaskStatus{
+		"Pending":   pb.TaskStatus_TASK_STATUS_PENDING,
+		"Bound":     pb.TaskStatus_TASK_STATUS_BOUND,
+		"Running":   pb.TaskStatus_TASK_STATUS_RUNNING,
+		"Releasing": pb.TaskStatus_TASK_STATUS_RELEASING,
+		"Succeeded": pb.TaskStatus_TASK_STATUS_SUCCEEDED,
+		"Failed":    pb.TaskStatus_TASK_STATUS_FAILED,
+		"Unknown":   pb.TaskStatus_TASK_STATUS_UNKNOWN,
+	}[derive.Standing(pod)]
+}

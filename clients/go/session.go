@@ -1,0 +1,378 @@
+package pumice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	pb "pumice/clients/go/pumicev1"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// ErrReplayDiffers is what Replay fails with if the new session answers a question otherwise than the lost one did.
+var ErrReplayDiffers = errors.New("the new session answers otherwise than the lost one did")
+
+// Session is one scheduling cycle. Changes are noted, numbered, and ride on the next question; those whose answer was
+// lost ride again, and are applied once. It is safe to use from several goroutines; questions go one after the other.
+//
+// Once the service says that the session has ended, every question fails with that: the caller opens another one, or
+// calls Replay.
+type Session struct {
+	client *Client
+	ground *pb.Ground
+
+	mutex   sync.Mutex
+	opened  *pb.OpenSessionResponse
+	applied uint64
+	pending []*pb.Change
+	// log is everything that was applied, in order: changes, and questions that changed the session.
+	log        []entry
+	unanswered *entry
+	effects    *pb.SessionEffects
+	validity   Validity
+}
+
+// entry is a change, or a question that changed the session with the answer that it had.
+type entry struct {
+	change *pb.Change
+	ask    func(context.Context, *pb.SessionStep) (proto.Message, *pb.Stamp, error)
+	step   *pb.SessionStep
+	answer proto.Message
+}
+
+// OpenSession begins a scheduling cycle: state and policy stay as they are now. Ground is a World, an Inline or nil. It
+// is never asked twice: a session would stay that nobody closes.
+func (client *Client) OpenSession(ctx context.Context, ground *pb.Ground) (*Session, error) {
+	return client.openSession(ctx, ground, nil)
+}
+
+func (client *Client) openSession(ctx context.Context, ground *pb.Ground, batch *pb.Batch) (*Session, error) {
+	request := &pb.OpenSessionRequest{Ground: ground, Batch: batch}
+	opened, err := call(ctx, client, "OpenSession", once, client.decisions.OpenSession, request)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{client: client, ground: ground, opened: opened}, nil
+}
+
+// Opened is the service's reply: its stamp, the lease, what became of the batch.
+func (session *Session) Opened() *pb.OpenSessionResponse {
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	return session.opened
+}
+
+// Effects are what the changes of the last question did.
+func (session *Session) Effects() *pb.SessionEffects {
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	return session.effects
+}
+
+// Validity says which earlier answers of this session no longer hold.
+func (session *Session) Validity() *Validity {
+	return &session.validity
+}
+
+// Note notes changes; they ride on the next question. AllocateOn and its like make them.
+func (session *Session) Note(changes ...*pb.Change) {
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	session.pending = append(session.pending, changes...)
+}
+
+// AllocateOn: a task was given idle room.
+func AllocateOn(task, node string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_Allocate{Allocate: &pb.TaskOnNode{Task: task, Node: node}}}
+}
+
+// PipelineOn: a task was promised room that is being released.
+func PipelineOn(task, node string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_Pipeline{Pipeline: &pb.TaskOnNode{Task: task, Node: node}}}
+}
+
+// Evict: a task was told to go.
+func Evict(task string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_Evict{Evict: task}}
+}
+
+// Unallocate undoes AllocateOn.
+func Unallocate(task string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_Unallocate{Unallocate: task}}
+}
+
+// Unpipeline undoes PipelineOn.
+func Unpipeline(task string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_Unpipeline{Unpipeline: task}}
+}
+
+// Unevict undoes Evict.
+func Unevict(task string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_Unevict{Unevict: task}}
+}
+
+// BindFailed: the bind of an allocated task failed.
+func BindFailed(task string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_BindFailed{BindFailed: task}}
+}
+
+// JobEnqueued: a job that was admitted tentatively is enqueued for good.
+func JobEnqueued(job string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_JobEnqueued{JobEnqueued: job}}
+}
+
+// Savepoint is a mark to return to.
+func Savepoint(name string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_Savepoint{Savepoint: name}}
+}
+
+// RollbackTo undoes everything after a mark.
+func RollbackTo(name string) *pb.Change {
+	return &pb.Change{Change: &pb.Change_RollbackTo{RollbackTo: name}}
+}
+
+// Filter asks where tasks may run. The ground of the request is the session's to set.
+func (session *Session) Filter(ctx context.Context, request *pb.FilterRequest) (Reply[*pb.FilterResponse], error) {
+	return inSession(ctx, session, request, &request.Ground, false, session.client.Filter)
+}
+
+// Score asks where tasks should run.
+func (session *Session) Score(ctx context.Context, request *pb.ScoreRequest) (Reply[*pb.ScoreResponse], error) {
+	return inSession(ctx, session, request, &request.Ground, false, session.client.Score)
+}
+
+// Place places a whole job.
+func (session *Session) Place(ctx context.Context, request *pb.PlaceRequest) (Reply[*pb.PlaceResponse], error) {
+	changes := request.GetEffect() == pb.PlaceEffect_PLACE_EFFECT_SESSION
+	return inSession(ctx, session, request, &request.Ground, changes, session.client.Place)
+}
+
+// Admit asks whether jobs may start and tasks be allocated.
+func (session *Session) Admit(ctx context.Context, request *pb.AdmitRequest) (Reply[*pb.AdmitResponse], error) {
+	changes := request.GetMode() == pb.AdmitMode_ADMIT_MODE_TENTATIVE
+	return inSession(ctx, session, request, &request.Ground, changes, session.client.Admit)
+}
+
+// Order asks who is next.
+func (session *Session) Order(ctx context.Context, request *pb.OrderRequest) (Reply[*pb.OrderResponse], error) {
+	return inSession(ctx, session, request, &request.Ground, false, session.client.Order)
+}
+
+// SelectVictims asks who gives way.
+func (session *Session) SelectVictims(ctx context.Context, request *pb.SelectVictimsRequest) (Reply[*pb.SelectVictimsResponse], error) {
+	return inSession(ctx, session, request, &request.Ground, false, session.client.SelectVictims)
+}
+
+// Flush sends the changes that wait for a question.
+func (session *Session) Flush(ctx context.Context) error {
+	reply, err := session.Order(ctx, &pb.OrderRequest{})
+	if err == nil && reply.Cause != nil {
+		return reply.Cause
+	}
+	return err
+}
+
+// Commit ends the session; placements that still hold are kept.
+func (session *Session) Commit(ctx context.Context, jobs ...string) (*pb.CommitSessionResponse, error) {
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	if err := session.settle(ctx); err != nil {
+		return nil, err
+	}
+	request := &pb.CommitSessionRequest{Session: session.step(), Jobs: jobs}
+	return call(ctx, session.client, "CommitSession", repeatable, session.client.decisions.CommitSession, request)
+}
+
+// Close ends the session; the scheduler binds by itself. A second time it does no harm.
+func (session *Session) Close(ctx context.Context) error {
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	request := &pb.CloseSessionRequest{Session: session.opened.GetSession()}
+	_, err := call(ctx, session.client, "CloseSession", repeatable, session.client.decisions.CloseSession, request)
+	return err
+}
+
+// question is a response with a stamp.
+type question interface {
+	proto.Message
+	GetStamp() *pb.Stamp
+}
+
+// inSession asks a question after the changes that wait.
+func inSession[Q proto.Message, R question](
+	ctx context.Context, session *Session, request Q, ground **pb.Ground, changes bool,
+	ask func(context.Context, Q) (Reply[R], error),
+) (Reply[R], error) {
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	table := (*ground).GetNodeTable()
+	if (*ground).GetGround() != nil {
+		return Reply[R]{}, errors.New("the session is the ground of its questions")
+	}
+	if err := session.settle(ctx); err != nil {
+		var failure *Error
+		if !errors.As(err, &failure) || failure.Decided() {
+			return Reply[R]{}, err
+		}
+		// What was asked before has no answer yet, and until it has, this question cannot be numbered: the service is
+		// away for it, too.
+		*ground = &pb.Ground{Ground: &pb.Ground_Session{Session: session.step()}, NodeTable: table}
+		defer func() { *ground = &pb.Ground{NodeTable: table} }()
+		late, cancel := context.WithDeadline(ctx, time.Unix(0, 0))
+		defer cancel()
+		return ask(late, request)
+	}
+	var reply Reply[R]
+	step := session.step()
+	// The request stays the caller's: it may be asked again.
+	defer func() { *ground = &pb.Ground{NodeTable: table} }()
+	send := func(ctx context.Context, step *pb.SessionStep) (proto.Message, *pb.Stamp, error) {
+		*ground = &pb.Ground{Ground: &pb.Ground_Session{Session: step}, NodeTable: table}
+		var err error
+		reply, err = ask(ctx, request)
+		if err == nil && reply.Cause != nil {
+			return nil, nil, reply.Cause
+		}
+		return reply.Response, reply.Response.GetStamp(), err
+	}
+	if !changes {
+		err := session.send(ctx, &entry{ask: send, step: step})
+		return reply, errorOf(reply, err)
+	}
+	// Asked again after a loss, it is the same question: the caller may have changed its own meanwhile.
+	kept := &entry{step: step, ask: repeatedly(session.client, proto.Clone(request), table)}
+	session.unanswered = kept
+	first := &entry{ask: send, step: step}
+	err := session.send(ctx, first)
+	kept.answer = first.answer
+	session.conclude(kept, err)
+	return reply, errorOf(reply, err)
+}
+
+// errorOf leaves an answer that stands in for the service's without an error.
+func errorOf[R any](reply Reply[R], err error) error {
+	if reply.Cause != nil {
+		return nil
+	}
+	return err
+}
+
+// repeatedly asks one of the two questions that change a session.
+func repeatedly(client *Client, request proto.Message, table *pb.NodeTableVersion) func(context.Context, *pb.SessionStep) (proto.Message, *pb.Stamp, error) {
+	return func(ctx context.Context, step *pb.SessionStep) (proto.Message, *pb.Stamp, error) {
+		ground := &pb.Ground{Ground: &pb.Ground_Session{Session: step}, NodeTable: table}
+		switch request := request.(type) {
+		case *pb.AdmitRequest:
+			request.Ground = ground
+			response, err := call(ctx, client, "Admit", repeatable, client.decisions.Admit, request)
+			return response.GetAnswer(), response.GetStamp(), err
+		case *pb.PlaceRequest:
+			request.Ground = ground
+			response, err := call(ctx, client, "Place", repeatable, client.decisions.Place, request)
+			return response.GetAnswer(), response.GetStamp(), err
+		default:
+			return nil, nil, fmt.Errorf("%T does not change a session", request)
+		}
+	}
+}
+
+// settle asks again what went without an answer: until then nobody knows which number comes next.
+func (session *Session) settle(ctx context.Context) error {
+	if session.unanswered == nil {
+		return nil
+	}
+	kept := session.unanswered
+	err := session.send(ctx, kept)
+	session.conclude(kept, err)
+	var failure *Error
+	if errors.As(err, &failure) && failure.Decided() && !failure.SessionEnded() {
+		return nil
+	}
+	return err
+}
+
+// conclude notes that a question which changes the session has its answer, or never will.
+func (session *Session) conclude(kept *entry, err error) {
+	var failure *Error
+	switch {
+	case err == nil:
+		session.log = append(session.log, *kept)
+		session.unanswered = nil
+	case errors.As(err, &failure) && failure.Decided():
+		session.unanswered = nil
+	}
+}
+
+// step is where the session stands, with the changes that wait.
+func (session *Session) step() *pb.SessionStep {
+	return &pb.SessionStep{Session: session.opened.GetSession(), After: session.applied, Changes: append([]*pb.Change{}, session.pending...)}
+}
+
+func (session *Session) send(ctx context.Context, asked *entry) error {
+	answer, stamp, err := asked.ask(ctx, asked.step)
+	var failure *Error
+	if errors.As(err, &failure) {
+		stamp = failure.Stamp
+	}
+	if effects := stamp.GetEffects(); effects != nil {
+		session.take(effects, len(asked.step.GetChanges()))
+	}
+	switch answer := answer.(type) {
+	case interface{ GetAnswer() *pb.AdmitAnswer }:
+		asked.answer = answer.GetAnswer()
+	case interface{ GetAnswer() *pb.PlaceAnswer }:
+		asked.answer = answer.GetAnswer()
+	default:
+		asked.answer = answer
+	}
+	return err
+}
+
+// take forgets what the service has applied, of the first so many changes that wait.
+func (session *Session) take(effects *pb.SessionEffects, sent int) {
+	session.effects = effects
+	session.validity.Apply(effects.GetInvalidation())
+	if effects.GetAppliedThrough() < session.applied {
+		return
+	}
+	done := int(min(effects.GetAppliedThrough()-session.applied, uint64(min(sent, len(session.pending)))))
+	for _, change := range session.pending[:done] {
+		session.log = append(session.log, entry{change: change})
+	}
+	session.pending = session.pending[done:]
+	session.applied = effects.GetAppliedThrough()
+}
+
+// Replay opens the session anew after the service has lost it, on the newest state, and does there what was done: the
+// changes, and the questions that changed it. If one of those is answered otherwise now, the new session is closed, and
+// the caller starts its cycle again: ErrReplayDiffers.
+func (session *Session) Replay(ctx context.Context) error {
+	session.mutex.Lock()
+	defer session.mutex.Unlock()
+	fresh, err := session.client.openSession(ctx, session.ground, nil)
+	if err != nil {
+		return err
+	}
+	for _, done := range session.log {
+		if done.change != nil {
+			fresh.pending = append(fresh.pending, done.change)
+			continue
+		}
+		again := &entry{ask: done.ask, step: fresh.step()}
+		if err := fresh.send(ctx, again); err != nil {
+			return errors.Join(err, fresh.Close(ctx))
+		}
+		fresh.log = append(fresh.log, entry{ask: done.ask, answer: again.answer})
+		if !proto.Equal(again.answer, done.answer) {
+			return errors.Join(ErrReplayDiffers, fresh.Close(ctx))
+		}
+	}
+	fresh.pending = append(fresh.pending, session.pending...)
+	session.opened, session.applied, session.pending, session.log = fresh.opened, fresh.applied, fresh.pending, fresh.log
+	session.unanswered = nil
+	session.validity.Apply(&pb.Invalidation{Scope: pb.InvalidationScope_INVALIDATION_SCOPE_ALL})
+	return nil
+}

@@ -1,0 +1,148 @@
+package pumice
+
+import (
+	"errors"
+	"testing"
+
+	pb "pumice/clients/go/pumicev1"
+)
+
+func big() *pb.FilterRequest {
+	return &pb.FilterRequest{Tasks: []*pb.Task{{Requests: amounts("cpu", "6")}}}
+}
+
+func fits(t *testing.T, reply Reply[*pb.FilterResponse], err error) []string {
+	t.Helper()
+	if err != nil || reply.Cause != nil {
+		t.Fatal(err, reply.Cause)
+	}
+	return reply.Response.GetAnswer().GetItems()[0].GetFit().GetNames()
+}
+
+func TestChangesCountInTheSessionAndNowhereElse(t *testing.T) {
+	client, ctx := loaded(t, Options{}), within(t)
+	session, err := client.OpenSession(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := session.Validity().Now()
+	session.Note(AllocateOn("default/gang-0", "n2"))
+	reply, err := session.Filter(ctx, big())
+	if names := fits(t, reply, err); len(names) != 1 || names[0] != "n3" {
+		t.Fatal(names)
+	}
+	if session.Validity().Node(mark, "n2") || !session.Validity().Node(mark, "n3") {
+		t.Fatal("n2 is stale, n3 is not")
+	}
+	session.Note(Savepoint("here"), AllocateOn("default/gang-1", "n3"))
+	if err := session.Flush(ctx); err != nil || session.Effects().GetAppliedThrough() != 3 {
+		t.Fatal(err, session.Effects())
+	}
+	session.Note(RollbackTo("here"))
+	reply, err = session.Filter(ctx, big())
+	if names := fits(t, reply, err); len(names) != 1 {
+		t.Fatal(names)
+	}
+	reply, err = client.Filter(ctx, big())
+	if names := fits(t, reply, err); len(names) != 2 {
+		t.Fatal(names)
+	}
+	if err := errors.Join(session.Close(ctx), session.Close(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = session.Filter(ctx, big())
+	var failure *Error
+	if !errors.As(err, &failure) || !failure.SessionEnded() {
+		t.Fatal(err)
+	}
+}
+
+func TestAnswersThatWereLostAreMadeUpFor(t *testing.T) {
+	feeder, ctx := loaded(t, Options{}), within(t)
+	between := newProxy(t, feeder.connection.Target())
+	options := quick(nil)
+	options.Attempts = 1
+	client := dial(t, between.address(), options)
+	session, err := client.OpenSession(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := func(ask func() (By, error)) {
+		t.Helper()
+		between.set(hang)
+		if by, err := ask(); err != nil || by != ByFailingClosed {
+			t.Fatal(by, err)
+		}
+		between.set(refuse)
+		between.set(pass)
+	}
+	session.Note(AllocateOn("default/gang-0", "n2"))
+	away(func() (By, error) {
+		reply, err := session.Filter(ctx, big())
+		return reply.By, err
+	})
+	away(func() (By, error) {
+		subject := &pb.AdmitSubject{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: "default/gang"}}}
+		request := &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_TENTATIVE, Items: []*pb.AdmitSubject{subject}}
+		reply, err := session.Admit(ctx, request)
+		return reply.By, err
+	})
+	session.Note(AllocateOn("default/gang-1", "n3"))
+	for session.Effects().GetAppliedThrough() != 3 {
+		if err := session.Flush(ctx); err != nil && ctx.Err() != nil {
+			t.Fatal(err, session.Effects())
+		}
+	}
+	reply, err := session.Filter(ctx, big())
+	if names := fits(t, reply, err); len(names) != 0 {
+		t.Fatal(names)
+	}
+	if len(session.log) != 3 || session.log[1].change != nil {
+		t.Fatalf("%+v", session.log)
+	}
+}
+
+func TestALostSessionIsReplayed(t *testing.T) {
+	client, ctx := loaded(t, Options{}), within(t)
+	session, err := client.OpenSession(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := &pb.AdmitSubject{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: "default/gang"}}}
+	request := &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_TENTATIVE, Items: []*pb.AdmitSubject{subject}}
+	session.Note(AllocateOn("default/gang-0", "n2"))
+	if _, err := session.Admit(ctx, request); err != nil {
+		t.Fatal(err)
+	}
+	session.Note(AllocateOn("default/gang-1", "n3"))
+	if err := errors.Join(session.Flush(ctx), session.Close(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	lost := session.Opened().GetSession()
+	if err := session.Replay(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if session.Opened().GetSession() == lost {
+		t.Fatal("it is the same session")
+	}
+	reply, err := session.Filter(ctx, big())
+	if names := fits(t, reply, err); len(names) != 0 {
+		t.Fatal(names)
+	}
+	if session.Effects().GetAppliedThrough() != 3 {
+		t.Fatal(session.Effects())
+	}
+}
+
+func TestTheGroundOfASessionIsTheSession(t *testing.T) {
+	client, ctx := loaded(t, Options{}), within(t)
+	session, err := client.OpenSession(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := big()
+	request.Ground = &pb.Ground{Ground: &pb.Ground_World{World: &pb.World{}}}
+	if _, err := session.Filter(ctx, request); err == nil {
+		t.Fatal("another ground was taken")
+	}
+}
