@@ -89,7 +89,8 @@ const (
 	PlaceEffect_PLACE_EFFECT_UNSPECIFIED PlaceEffect = 0
 	// Nothing.
 	PlaceEffect_PLACE_EFFECT_PREVIEW PlaceEffect = 1
-	// Applied to the session, as its next change.
+	// Applied to the session, as its next change; sent again, the recorded answer
+	// comes back. When not placed, the number is taken and nothing else.
 	PlaceEffect_PLACE_EFFECT_SESSION PlaceEffect = 2
 )
 
@@ -1123,11 +1124,14 @@ type PlaceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absent: newest state, policy "default".
 	Ground *Ground `protobuf:"bytes,1,opt,name=ground,proto3" json:"ground,omitempty"`
-	// The job, by name or whole. Absent: the tasks have none.
+	// The job, by name or whole; whole and other than the stored one only with
+	// PREVIEW. Absent: the one that the tasks name.
 	Job *Job `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	// What to place, in this order.
+	// What to place, in this order. Each goes as far as it can; a group that comes
+	// to an end early does not stop those after it.
 	Groups []*TaskGroup `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
-	// Fewer than this: none. Absent: the job's min_member, else all.
+	// Fewer than this: none. Absent: the job's min_member, less the tasks that
+	// hold room already; without a min_member: all.
 	MinAvailable *uint32 `protobuf:"varint,4,opt,name=min_available,json=minAvailable,proto3,oneof" json:"min_available,omitempty"`
 	// What becomes of the placement.
 	Effect PlaceEffect `protobuf:"varint,5,opt,name=effect,proto3,enum=pumice.v1.PlaceEffect" json:"effect,omitempty"`
@@ -1138,7 +1142,9 @@ type PlaceRequest struct {
 	// Use idle room only, promise nothing on releasing room.
 	IdleOnly bool `protobuf:"varint,8,opt,name=idle_only,json=idleOnly,proto3" json:"idle_only,omitempty"`
 	// How the answer names nodes.
-	NodeEncoding  NodeEncoding `protobuf:"varint,9,opt,name=node_encoding,json=nodeEncoding,proto3,enum=pumice.v1.NodeEncoding" json:"node_encoding,omitempty"`
+	NodeEncoding NodeEncoding `protobuf:"varint,9,opt,name=node_encoding,json=nodeEncoding,proto3,enum=pumice.v1.NodeEncoding" json:"node_encoding,omitempty"`
+	// Refused nodes shown per blocker. Absent: 3.
+	Samples       *uint32 `protobuf:"varint,10,opt,name=samples,proto3,oneof" json:"samples,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1236,14 +1242,23 @@ func (x *PlaceRequest) GetNodeEncoding() NodeEncoding {
 	return NodeEncoding_NODE_ENCODING_UNSPECIFIED
 }
 
-// Equal tasks.
+func (x *PlaceRequest) GetSamples() uint32 {
+	if x != nil && x.Samples != nil {
+		return *x.Samples
+	}
+	return 0
+}
+
+// Equal tasks: in requests, limits, annotations and all else but names, uids and
+// times.
 type TaskGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What each asks for.
+	// What each asks for. With `names`: absent, or as these are stored.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// How many. With `names`: absent, or their number.
+	// How many. Absent: 1; with `names`: their number.
 	Count *uint32 `protobuf:"varint,2,opt,name=count,proto3,oneof" json:"count,omitempty"`
-	// The stored tasks that it is about, in order; needed unless PREVIEW.
+	// The stored tasks that it is about, in order: pending, without a gate. Needed
+	// unless PREVIEW.
 	Names         []string `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1362,8 +1377,14 @@ type PlaceAnswer struct {
 	Placed bool `protobuf:"varint,1,opt,name=placed,proto3" json:"placed,omitempty"`
 	// One per group. When not placed: how far it went.
 	Groups []*PlacedGroup `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
-	// What kept the next task from being placed; with no node refused: nothing.
-	Blockers      []*Rejection `protobuf:"bytes,3,rep,name=blockers,proto3" json:"blockers,omitempty"`
+	// Of the first group that came to an end early: what kept its next task from
+	// being placed. A refusal that is not about nodes counts none, and its figures
+	// stand in its reason.
+	Blockers []*Rejection `protobuf:"bytes,3,rep,name=blockers,proto3" json:"blockers,omitempty"`
+	// Tasks that found a place.
+	Found uint32 `protobuf:"varint,4,opt,name=found,proto3" json:"found,omitempty"`
+	// Tasks that had to.
+	Needed        uint32 `protobuf:"varint,5,opt,name=needed,proto3" json:"needed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1419,17 +1440,35 @@ func (x *PlaceAnswer) GetBlockers() []*Rejection {
 	return nil
 }
 
+func (x *PlaceAnswer) GetFound() uint32 {
+	if x != nil {
+		return x.Found
+	}
+	return 0
+}
+
+func (x *PlaceAnswer) GetNeeded() uint32 {
+	if x != nil {
+		return x.Needed
+	}
+	return 0
+}
+
 // Where a group went.
 type PlacedGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why this group was not tried. Absent: it was.
+	// Why this group cannot be placed; then nothing is. Absent: it can.
 	Problem *Problem `protobuf:"bytes,1,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Node of the 1st, 2nd, … task, on idle room; a node may repeat.
 	Allocated *NodeSet `protobuf:"bytes,2,opt,name=allocated,proto3" json:"allocated,omitempty"`
 	// Nodes of the tasks after those, on room being released.
 	Pipelined *NodeSet `protobuf:"bytes,3,opt,name=pipelined,proto3" json:"pipelined,omitempty"`
 	// Card of each task, allocated then pipelined; empty if none uses cards.
-	Cards         []string `protobuf:"bytes,4,rep,name=cards,proto3" json:"cards,omitempty"`
+	Cards []string `protobuf:"bytes,4,rep,name=cards,proto3" json:"cards,omitempty"`
+	// What kept its next task from being placed. Empty: all were.
+	Blockers []*Rejection `protobuf:"bytes,5,rep,name=blockers,proto3" json:"blockers,omitempty"`
+	// What was overlooked in the group, such as a resource that nobody counts.
+	Warnings      []*Problem `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1492,6 +1531,20 @@ func (x *PlacedGroup) GetCards() []string {
 	return nil
 }
 
+func (x *PlacedGroup) GetBlockers() []*Rejection {
+	if x != nil {
+		return x.Blockers
+	}
+	return nil
+}
+
+func (x *PlacedGroup) GetWarnings() []*Problem {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 // Question of Admit.
 type AdmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1500,7 +1553,8 @@ type AdmitRequest struct {
 	Ground *Ground `protobuf:"bytes,1,opt,name=ground,proto3" json:"ground,omitempty"`
 	// What a permit means.
 	Mode AdmitMode `protobuf:"varint,2,opt,name=mode,proto3,enum=pumice.v1.AdmitMode" json:"mode,omitempty"`
-	// Judged in this order, each seeing the permits before it.
+	// Judged in this order, each seeing the permits before it. With CONFIRM in a
+	// session, none: the jobs that JobEnqueued kept there, in that order.
 	Items []*AdmitSubject `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
 	// Ask these plugins only. Empty: the policy's tiers.
 	Plugins []string `protobuf:"bytes,4,rep,name=plugins,proto3" json:"plugins,omitempty"`
@@ -1798,8 +1852,12 @@ type Admission struct {
 	// For a task: how many of its like its queue still admits now, this one
 	// included. Absent: no limit.
 	Headroom *uint64 `protobuf:"varint,6,opt,name=headroom,proto3,oneof" json:"headroom,omitempty"`
-	// With CONFIRM: what the job holds now (also when refused: the old row).
-	Reserved      []*Amount `protobuf:"bytes,7,rep,name=reserved,proto3" json:"reserved,omitempty"`
+	// With CONFIRM: what the job is promised now (also when refused: the old row).
+	Reserved []*Amount `protobuf:"bytes,7,rep,name=reserved,proto3" json:"reserved,omitempty"`
+	// With CONFIRM: the job that it is about.
+	Job string `protobuf:"bytes,8,opt,name=job,proto3" json:"job,omitempty"`
+	// Of a refusal: the event that says it to the job's owner, ready-made.
+	Event         *Event `protobuf:"bytes,9,opt,name=event,proto3" json:"event,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1883,6 +1941,84 @@ func (x *Admission) GetReserved() []*Amount {
 	return nil
 }
 
+func (x *Admission) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Admission) GetEvent() *Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+// The fields of a Kubernetes event.
+type Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "Warning".
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// Code of the first reason.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// All reasons, at most 1,024 bytes.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Event) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Event) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Event) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // A plugin's vote.
 type Vote struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1896,7 +2032,7 @@ type Vote struct {
 
 func (x *Vote) Reset() {
 	*x = Vote{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	mi := &file_pumice_v1_decision_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +2044,7 @@ func (x *Vote) String() string {
 func (*Vote) ProtoMessage() {}
 
 func (x *Vote) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[21]
+	mi := &file_pumice_v1_decision_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +2057,7 @@ func (x *Vote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vote.ProtoReflect.Descriptor instead.
 func (*Vote) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Vote) GetPlugin() string {
@@ -1951,7 +2087,7 @@ type CardChoice struct {
 
 func (x *CardChoice) Reset() {
 	*x = CardChoice{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[22]
+	mi := &file_pumice_v1_decision_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2099,7 @@ func (x *CardChoice) String() string {
 func (*CardChoice) ProtoMessage() {}
 
 func (x *CardChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[22]
+	mi := &file_pumice_v1_decision_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2112,7 @@ func (x *CardChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CardChoice.ProtoReflect.Descriptor instead.
 func (*CardChoice) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CardChoice) GetCard() string {
@@ -2012,7 +2148,7 @@ type OrderRequest struct {
 
 func (x *OrderRequest) Reset() {
 	*x = OrderRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[23]
+	mi := &file_pumice_v1_decision_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2160,7 @@ func (x *OrderRequest) String() string {
 func (*OrderRequest) ProtoMessage() {}
 
 func (x *OrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[23]
+	mi := &file_pumice_v1_decision_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2173,7 @@ func (x *OrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderRequest.ProtoReflect.Descriptor instead.
 func (*OrderRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OrderRequest) GetGround() *Ground {
@@ -2086,7 +2222,7 @@ type NameSet struct {
 
 func (x *NameSet) Reset() {
 	*x = NameSet{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[24]
+	mi := &file_pumice_v1_decision_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2098,7 +2234,7 @@ func (x *NameSet) String() string {
 func (*NameSet) ProtoMessage() {}
 
 func (x *NameSet) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[24]
+	mi := &file_pumice_v1_decision_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2111,7 +2247,7 @@ func (x *NameSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameSet.ProtoReflect.Descriptor instead.
 func (*NameSet) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NameSet) GetNames() []string {
@@ -2134,7 +2270,7 @@ type OrderResponse struct {
 
 func (x *OrderResponse) Reset() {
 	*x = OrderResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[25]
+	mi := &file_pumice_v1_decision_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2282,7 @@ func (x *OrderResponse) String() string {
 func (*OrderResponse) ProtoMessage() {}
 
 func (x *OrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[25]
+	mi := &file_pumice_v1_decision_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2295,7 @@ func (x *OrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderResponse.ProtoReflect.Descriptor instead.
 func (*OrderResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OrderResponse) GetStamp() *Stamp {
@@ -2191,7 +2327,7 @@ type OrderAnswer struct {
 
 func (x *OrderAnswer) Reset() {
 	*x = OrderAnswer{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[26]
+	mi := &file_pumice_v1_decision_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2339,7 @@ func (x *OrderAnswer) String() string {
 func (*OrderAnswer) ProtoMessage() {}
 
 func (x *OrderAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[26]
+	mi := &file_pumice_v1_decision_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2352,7 @@ func (x *OrderAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderAnswer.ProtoReflect.Descriptor instead.
 func (*OrderAnswer) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OrderAnswer) GetQueues() []*Rank {
@@ -2258,7 +2394,7 @@ type Rank struct {
 
 func (x *Rank) Reset() {
 	*x = Rank{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[27]
+	mi := &file_pumice_v1_decision_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2406,7 @@ func (x *Rank) String() string {
 func (*Rank) ProtoMessage() {}
 
 func (x *Rank) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[27]
+	mi := &file_pumice_v1_decision_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2419,7 @@ func (x *Rank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rank.ProtoReflect.Descriptor instead.
 func (*Rank) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Rank) GetName() string {
@@ -2323,7 +2459,7 @@ type OrderKey struct {
 
 func (x *OrderKey) Reset() {
 	*x = OrderKey{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[28]
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2471,7 @@ func (x *OrderKey) String() string {
 func (*OrderKey) ProtoMessage() {}
 
 func (x *OrderKey) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[28]
+	mi := &file_pumice_v1_decision_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2484,7 @@ func (x *OrderKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderKey.ProtoReflect.Descriptor instead.
 func (*OrderKey) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OrderKey) GetPlugin() string {
@@ -2388,7 +2524,7 @@ type TreeNode struct {
 
 func (x *TreeNode) Reset() {
 	*x = TreeNode{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2536,7 @@ func (x *TreeNode) String() string {
 func (*TreeNode) ProtoMessage() {}
 
 func (x *TreeNode) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[29]
+	mi := &file_pumice_v1_decision_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2549,7 @@ func (x *TreeNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeNode.ProtoReflect.Descriptor instead.
 func (*TreeNode) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TreeNode) GetPath() string {
@@ -2476,7 +2612,8 @@ type SelectVictimsRequest struct {
 	Groups []*VictimGroup `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
 	// Ask these plugins only. Empty: the policy's tiers.
 	Plugins []string `protobuf:"bytes,4,rep,name=plugins,proto3" json:"plugins,omitempty"`
-	// Only a set from which no victim can be left out.
+	// Only a set from which no victim can be left out, and none of whom could have
+	// the preemptor go in turn. If none is found, nobody goes.
 	Irreducible   bool `protobuf:"varint,5,opt,name=irreducible,proto3" json:"irreducible,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2484,7 +2621,7 @@ type SelectVictimsRequest struct {
 
 func (x *SelectVictimsRequest) Reset() {
 	*x = SelectVictimsRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2633,7 @@ func (x *SelectVictimsRequest) String() string {
 func (*SelectVictimsRequest) ProtoMessage() {}
 
 func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[30]
+	mi := &file_pumice_v1_decision_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2646,7 @@ func (x *SelectVictimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsRequest.ProtoReflect.Descriptor instead.
 func (*SelectVictimsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SelectVictimsRequest) GetGround() *Ground {
@@ -2564,7 +2701,7 @@ type VictimGroup struct {
 
 func (x *VictimGroup) Reset() {
 	*x = VictimGroup{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2713,7 @@ func (x *VictimGroup) String() string {
 func (*VictimGroup) ProtoMessage() {}
 
 func (x *VictimGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[31]
+	mi := &file_pumice_v1_decision_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2726,7 @@ func (x *VictimGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimGroup.ProtoReflect.Descriptor instead.
 func (*VictimGroup) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *VictimGroup) GetPreemptor() *Task {
@@ -2633,7 +2770,7 @@ type SelectVictimsResponse struct {
 
 func (x *SelectVictimsResponse) Reset() {
 	*x = SelectVictimsResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2782,7 @@ func (x *SelectVictimsResponse) String() string {
 func (*SelectVictimsResponse) ProtoMessage() {}
 
 func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[32]
+	mi := &file_pumice_v1_decision_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2795,7 @@ func (x *SelectVictimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsResponse.ProtoReflect.Descriptor instead.
 func (*SelectVictimsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SelectVictimsResponse) GetStamp() *Stamp {
@@ -2686,7 +2823,7 @@ type SelectVictimsAnswer struct {
 
 func (x *SelectVictimsAnswer) Reset() {
 	*x = SelectVictimsAnswer{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +2835,7 @@ func (x *SelectVictimsAnswer) String() string {
 func (*SelectVictimsAnswer) ProtoMessage() {}
 
 func (x *SelectVictimsAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[33]
+	mi := &file_pumice_v1_decision_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +2848,7 @@ func (x *SelectVictimsAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectVictimsAnswer.ProtoReflect.Descriptor instead.
 func (*SelectVictimsAnswer) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SelectVictimsAnswer) GetItems() []*VictimItem {
@@ -2743,7 +2880,7 @@ type VictimItem struct {
 
 func (x *VictimItem) Reset() {
 	*x = VictimItem{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2892,7 @@ func (x *VictimItem) String() string {
 func (*VictimItem) ProtoMessage() {}
 
 func (x *VictimItem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[34]
+	mi := &file_pumice_v1_decision_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2905,7 @@ func (x *VictimItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimItem.ProtoReflect.Descriptor instead.
 func (*VictimItem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VictimItem) GetProblem() *Problem {
@@ -2821,7 +2958,7 @@ type VictimVote struct {
 
 func (x *VictimVote) Reset() {
 	*x = VictimVote{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +2970,7 @@ func (x *VictimVote) String() string {
 func (*VictimVote) ProtoMessage() {}
 
 func (x *VictimVote) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[35]
+	mi := &file_pumice_v1_decision_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +2983,7 @@ func (x *VictimVote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VictimVote.ProtoReflect.Descriptor instead.
 func (*VictimVote) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *VictimVote) GetPlugin() string {
@@ -2885,7 +3022,7 @@ type OpenSessionRequest struct {
 
 func (x *OpenSessionRequest) Reset() {
 	*x = OpenSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +3034,7 @@ func (x *OpenSessionRequest) String() string {
 func (*OpenSessionRequest) ProtoMessage() {}
 
 func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[36]
+	mi := &file_pumice_v1_decision_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3047,7 @@ func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionRequest.ProtoReflect.Descriptor instead.
 func (*OpenSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OpenSessionRequest) GetGround() *Ground {
@@ -2953,7 +3090,7 @@ type OpenSessionResponse struct {
 
 func (x *OpenSessionResponse) Reset() {
 	*x = OpenSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3102,7 @@ func (x *OpenSessionResponse) String() string {
 func (*OpenSessionResponse) ProtoMessage() {}
 
 func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[37]
+	mi := &file_pumice_v1_decision_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3115,7 @@ func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionResponse.ProtoReflect.Descriptor instead.
 func (*OpenSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{37}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OpenSessionResponse) GetStamp() *Stamp {
@@ -3027,7 +3164,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3176,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[38]
+	mi := &file_pumice_v1_decision_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3189,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{38}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CloseSessionRequest) GetSession() string {
@@ -3073,7 +3210,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3222,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[39]
+	mi := &file_pumice_v1_decision_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3235,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{39}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CloseSessionResponse) GetAppliedThrough() uint64 {
@@ -3122,7 +3259,7 @@ type CommitSessionRequest struct {
 
 func (x *CommitSessionRequest) Reset() {
 	*x = CommitSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3271,7 @@ func (x *CommitSessionRequest) String() string {
 func (*CommitSessionRequest) ProtoMessage() {}
 
 func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[40]
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3284,7 @@ func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionRequest.ProtoReflect.Descriptor instead.
 func (*CommitSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{40}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CommitSessionRequest) GetSession() *SessionStep {
@@ -3179,7 +3316,7 @@ type CommitSessionResponse struct {
 
 func (x *CommitSessionResponse) Reset() {
 	*x = CommitSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3328,7 @@ func (x *CommitSessionResponse) String() string {
 func (*CommitSessionResponse) ProtoMessage() {}
 
 func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3341,7 @@ func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionResponse.ProtoReflect.Descriptor instead.
 func (*CommitSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CommitSessionResponse) GetStamp() *Stamp {
@@ -3243,7 +3380,7 @@ type JobCommit struct {
 
 func (x *JobCommit) Reset() {
 	*x = JobCommit{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3392,7 @@ func (x *JobCommit) String() string {
 func (*JobCommit) ProtoMessage() {}
 
 func (x *JobCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3405,7 @@ func (x *JobCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCommit.ProtoReflect.Descriptor instead.
 func (*JobCommit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *JobCommit) GetJob() string {
@@ -3305,7 +3442,7 @@ type Conflict struct {
 
 func (x *Conflict) Reset() {
 	*x = Conflict{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3454,7 @@ func (x *Conflict) String() string {
 func (*Conflict) ProtoMessage() {}
 
 func (x *Conflict) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3467,7 @@ func (x *Conflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Conflict.ProtoReflect.Descriptor instead.
 func (*Conflict) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Conflict) GetPlacement() *TaskOnNode {
@@ -3422,7 +3559,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\tScorePart\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\tR\x04part\x12\x16\n" +
-	"\x06scores\x18\x03 \x03(\x01R\x06scores\"\xb8\x03\n" +
+	"\x06scores\x18\x03 \x03(\x01R\x06scores\"\xe3\x03\n" +
 	"\fPlaceRequest\x12)\n" +
 	"\x06ground\x18\x01 \x01(\v2\x11.pumice.v1.GroundR\x06ground\x12 \n" +
 	"\x03job\x18\x02 \x01(\v2\x0e.pumice.v1.JobR\x03job\x12,\n" +
@@ -3436,8 +3573,12 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"exclusions\x18\a \x01(\v2\x12.pumice.v1.NodeSetR\n" +
 	"exclusions\x12\x1b\n" +
 	"\tidle_only\x18\b \x01(\bR\bidleOnly\x12<\n" +
-	"\rnode_encoding\x18\t \x01(\x0e2\x17.pumice.v1.NodeEncodingR\fnodeEncodingB\x10\n" +
-	"\x0e_min_available\"k\n" +
+	"\rnode_encoding\x18\t \x01(\x0e2\x17.pumice.v1.NodeEncodingR\fnodeEncoding\x12\x1d\n" +
+	"\asamples\x18\n" +
+	" \x01(\rH\x01R\asamples\x88\x01\x01B\x10\n" +
+	"\x0e_min_availableB\n" +
+	"\n" +
+	"\b_samples\"k\n" +
 	"\tTaskGroup\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.pumice.v1.TaskR\x04task\x12\x19\n" +
 	"\x05count\x18\x02 \x01(\rH\x00R\x05count\x88\x01\x01\x12\x14\n" +
@@ -3445,16 +3586,20 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x06_count\"g\n" +
 	"\rPlaceResponse\x12&\n" +
 	"\x05stamp\x18\x01 \x01(\v2\x10.pumice.v1.StampR\x05stamp\x12.\n" +
-	"\x06answer\x18\x02 \x01(\v2\x16.pumice.v1.PlaceAnswerR\x06answer\"\x87\x01\n" +
+	"\x06answer\x18\x02 \x01(\v2\x16.pumice.v1.PlaceAnswerR\x06answer\"\xb5\x01\n" +
 	"\vPlaceAnswer\x12\x16\n" +
 	"\x06placed\x18\x01 \x01(\bR\x06placed\x12.\n" +
 	"\x06groups\x18\x02 \x03(\v2\x16.pumice.v1.PlacedGroupR\x06groups\x120\n" +
-	"\bblockers\x18\x03 \x03(\v2\x14.pumice.v1.RejectionR\bblockers\"\xb5\x01\n" +
+	"\bblockers\x18\x03 \x03(\v2\x14.pumice.v1.RejectionR\bblockers\x12\x14\n" +
+	"\x05found\x18\x04 \x01(\rR\x05found\x12\x16\n" +
+	"\x06needed\x18\x05 \x01(\rR\x06needed\"\x97\x02\n" +
 	"\vPlacedGroup\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x120\n" +
 	"\tallocated\x18\x02 \x01(\v2\x12.pumice.v1.NodeSetR\tallocated\x120\n" +
 	"\tpipelined\x18\x03 \x01(\v2\x12.pumice.v1.NodeSetR\tpipelined\x12\x14\n" +
-	"\x05cards\x18\x04 \x03(\tR\x05cards\"\xdd\x01\n" +
+	"\x05cards\x18\x04 \x03(\tR\x05cards\x120\n" +
+	"\bblockers\x18\x05 \x03(\v2\x14.pumice.v1.RejectionR\bblockers\x12.\n" +
+	"\bwarnings\x18\x06 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\"\xdd\x01\n" +
 	"\fAdmitRequest\x12)\n" +
 	"\x06ground\x18\x01 \x01(\v2\x11.pumice.v1.GroundR\x06ground\x12(\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x14.pumice.v1.AdmitModeR\x04mode\x12-\n" +
@@ -3473,7 +3618,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"durability\x18\x03 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
 	"durability\"9\n" +
 	"\vAdmitAnswer\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.AdmissionR\x05items\"\xb5\x02\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.AdmissionR\x05items\"\xef\x02\n" +
 	"\tAdmission\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12\x1c\n" +
 	"\tpermitted\x18\x02 \x01(\bR\tpermitted\x12+\n" +
@@ -3481,8 +3626,14 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x05votes\x18\x04 \x03(\v2\x0f.pumice.v1.VoteR\x05votes\x12+\n" +
 	"\x05cards\x18\x05 \x03(\v2\x15.pumice.v1.CardChoiceR\x05cards\x12\x1f\n" +
 	"\bheadroom\x18\x06 \x01(\x04H\x00R\bheadroom\x88\x01\x01\x12-\n" +
-	"\breserved\x18\a \x03(\v2\x11.pumice.v1.AmountR\breservedB\v\n" +
-	"\t_headroom\"2\n" +
+	"\breserved\x18\a \x03(\v2\x11.pumice.v1.AmountR\breserved\x12\x10\n" +
+	"\x03job\x18\b \x01(\tR\x03job\x12&\n" +
+	"\x05event\x18\t \x01(\v2\x10.pumice.v1.EventR\x05eventB\v\n" +
+	"\t_headroom\"M\n" +
+	"\x05Event\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"2\n" +
 	"\x04Vote\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
 	"\x04vote\x18\x02 \x01(\x11R\x04vote\"<\n" +
@@ -3633,7 +3784,7 @@ func file_pumice_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_pumice_v1_decision_proto_goTypes = []any{
 	(ResourceFit)(0),              // 0: pumice.v1.ResourceFit
 	(PlaceEffect)(0),              // 1: pumice.v1.PlaceEffect
@@ -3661,169 +3812,173 @@ var file_pumice_v1_decision_proto_goTypes = []any{
 	(*AdmitResponse)(nil),         // 23: pumice.v1.AdmitResponse
 	(*AdmitAnswer)(nil),           // 24: pumice.v1.AdmitAnswer
 	(*Admission)(nil),             // 25: pumice.v1.Admission
-	(*Vote)(nil),                  // 26: pumice.v1.Vote
-	(*CardChoice)(nil),            // 27: pumice.v1.CardChoice
-	(*OrderRequest)(nil),          // 28: pumice.v1.OrderRequest
-	(*NameSet)(nil),               // 29: pumice.v1.NameSet
-	(*OrderResponse)(nil),         // 30: pumice.v1.OrderResponse
-	(*OrderAnswer)(nil),           // 31: pumice.v1.OrderAnswer
-	(*Rank)(nil),                  // 32: pumice.v1.Rank
-	(*OrderKey)(nil),              // 33: pumice.v1.OrderKey
-	(*TreeNode)(nil),              // 34: pumice.v1.TreeNode
-	(*SelectVictimsRequest)(nil),  // 35: pumice.v1.SelectVictimsRequest
-	(*VictimGroup)(nil),           // 36: pumice.v1.VictimGroup
-	(*SelectVictimsResponse)(nil), // 37: pumice.v1.SelectVictimsResponse
-	(*SelectVictimsAnswer)(nil),   // 38: pumice.v1.SelectVictimsAnswer
-	(*VictimItem)(nil),            // 39: pumice.v1.VictimItem
-	(*VictimVote)(nil),            // 40: pumice.v1.VictimVote
-	(*OpenSessionRequest)(nil),    // 41: pumice.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),   // 42: pumice.v1.OpenSessionResponse
-	(*CloseSessionRequest)(nil),   // 43: pumice.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),  // 44: pumice.v1.CloseSessionResponse
-	(*CommitSessionRequest)(nil),  // 45: pumice.v1.CommitSessionRequest
-	(*CommitSessionResponse)(nil), // 46: pumice.v1.CommitSessionResponse
-	(*JobCommit)(nil),             // 47: pumice.v1.JobCommit
-	(*Conflict)(nil),              // 48: pumice.v1.Conflict
-	(*Ground)(nil),                // 49: pumice.v1.Ground
-	(*Task)(nil),                  // 50: pumice.v1.Task
-	(*NodeSet)(nil),               // 51: pumice.v1.NodeSet
-	(NodeEncoding)(0),             // 52: pumice.v1.NodeEncoding
-	(FilterDetail)(0),             // 53: pumice.v1.FilterDetail
-	(*Stamp)(nil),                 // 54: pumice.v1.Stamp
-	(*Problem)(nil),               // 55: pumice.v1.Problem
-	(*Reason)(nil),                // 56: pumice.v1.Reason
-	(*Figure)(nil),                // 57: pumice.v1.Figure
-	(*Job)(nil),                   // 58: pumice.v1.Job
-	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
-	(*Amount)(nil),                // 60: pumice.v1.Amount
-	(*Change)(nil),                // 61: pumice.v1.Change
-	(*Batch)(nil),                 // 62: pumice.v1.Batch
-	(*BatchOutcome)(nil),          // 63: pumice.v1.BatchOutcome
-	(*SessionStep)(nil),           // 64: pumice.v1.SessionStep
-	(*TaskOnNode)(nil),            // 65: pumice.v1.TaskOnNode
+	(*Event)(nil),                 // 26: pumice.v1.Event
+	(*Vote)(nil),                  // 27: pumice.v1.Vote
+	(*CardChoice)(nil),            // 28: pumice.v1.CardChoice
+	(*OrderRequest)(nil),          // 29: pumice.v1.OrderRequest
+	(*NameSet)(nil),               // 30: pumice.v1.NameSet
+	(*OrderResponse)(nil),         // 31: pumice.v1.OrderResponse
+	(*OrderAnswer)(nil),           // 32: pumice.v1.OrderAnswer
+	(*Rank)(nil),                  // 33: pumice.v1.Rank
+	(*OrderKey)(nil),              // 34: pumice.v1.OrderKey
+	(*TreeNode)(nil),              // 35: pumice.v1.TreeNode
+	(*SelectVictimsRequest)(nil),  // 36: pumice.v1.SelectVictimsRequest
+	(*VictimGroup)(nil),           // 37: pumice.v1.VictimGroup
+	(*SelectVictimsResponse)(nil), // 38: pumice.v1.SelectVictimsResponse
+	(*SelectVictimsAnswer)(nil),   // 39: pumice.v1.SelectVictimsAnswer
+	(*VictimItem)(nil),            // 40: pumice.v1.VictimItem
+	(*VictimVote)(nil),            // 41: pumice.v1.VictimVote
+	(*OpenSessionRequest)(nil),    // 42: pumice.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),   // 43: pumice.v1.OpenSessionResponse
+	(*CloseSessionRequest)(nil),   // 44: pumice.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 45: pumice.v1.CloseSessionResponse
+	(*CommitSessionRequest)(nil),  // 46: pumice.v1.CommitSessionRequest
+	(*CommitSessionResponse)(nil), // 47: pumice.v1.CommitSessionResponse
+	(*JobCommit)(nil),             // 48: pumice.v1.JobCommit
+	(*Conflict)(nil),              // 49: pumice.v1.Conflict
+	(*Ground)(nil),                // 50: pumice.v1.Ground
+	(*Task)(nil),                  // 51: pumice.v1.Task
+	(*NodeSet)(nil),               // 52: pumice.v1.NodeSet
+	(NodeEncoding)(0),             // 53: pumice.v1.NodeEncoding
+	(FilterDetail)(0),             // 54: pumice.v1.FilterDetail
+	(*Stamp)(nil),                 // 55: pumice.v1.Stamp
+	(*Problem)(nil),               // 56: pumice.v1.Problem
+	(*Reason)(nil),                // 57: pumice.v1.Reason
+	(*Figure)(nil),                // 58: pumice.v1.Figure
+	(*Job)(nil),                   // 59: pumice.v1.Job
+	(*durationpb.Duration)(nil),   // 60: google.protobuf.Duration
+	(*Amount)(nil),                // 61: pumice.v1.Amount
+	(*Change)(nil),                // 62: pumice.v1.Change
+	(*Batch)(nil),                 // 63: pumice.v1.Batch
+	(*BatchOutcome)(nil),          // 64: pumice.v1.BatchOutcome
+	(*SessionStep)(nil),           // 65: pumice.v1.SessionStep
+	(*TaskOnNode)(nil),            // 66: pumice.v1.TaskOnNode
 }
 var file_pumice_v1_decision_proto_depIdxs = []int32{
-	49,  // 0: pumice.v1.FilterRequest.ground:type_name -> pumice.v1.Ground
-	50,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
-	51,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
+	50,  // 0: pumice.v1.FilterRequest.ground:type_name -> pumice.v1.Ground
+	51,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
+	52,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 3: pumice.v1.FilterRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	52,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	53,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
-	54,  // 6: pumice.v1.FilterResponse.stamp:type_name -> pumice.v1.Stamp
+	53,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	54,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
+	55,  // 6: pumice.v1.FilterResponse.stamp:type_name -> pumice.v1.Stamp
 	7,   // 7: pumice.v1.FilterResponse.answer:type_name -> pumice.v1.FilterAnswer
 	8,   // 8: pumice.v1.FilterAnswer.items:type_name -> pumice.v1.FilterItem
-	55,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
-	51,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
+	56,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
+	52,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
 	9,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
-	55,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
-	56,  // 13: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
-	51,  // 14: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
+	56,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
+	57,  // 13: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
+	52,  // 14: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
 	10,  // 15: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
-	57,  // 16: pumice.v1.RejectedNode.figures:type_name -> pumice.v1.Figure
-	49,  // 17: pumice.v1.ScoreRequest.ground:type_name -> pumice.v1.Ground
-	50,  // 18: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
-	51,  // 19: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
+	58,  // 16: pumice.v1.RejectedNode.figures:type_name -> pumice.v1.Figure
+	50,  // 17: pumice.v1.ScoreRequest.ground:type_name -> pumice.v1.Ground
+	51,  // 18: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
+	52,  // 19: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 20: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	52,  // 21: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	53,  // 22: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
-	54,  // 23: pumice.v1.ScoreResponse.stamp:type_name -> pumice.v1.Stamp
+	53,  // 21: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	54,  // 22: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
+	55,  // 23: pumice.v1.ScoreResponse.stamp:type_name -> pumice.v1.Stamp
 	13,  // 24: pumice.v1.ScoreResponse.answer:type_name -> pumice.v1.ScoreAnswer
 	14,  // 25: pumice.v1.ScoreAnswer.items:type_name -> pumice.v1.ScoreItem
-	55,  // 26: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
-	51,  // 27: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
+	56,  // 26: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
+	52,  // 27: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
 	15,  // 28: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
 	8,   // 29: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
-	55,  // 30: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
-	49,  // 31: pumice.v1.PlaceRequest.ground:type_name -> pumice.v1.Ground
-	58,  // 32: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
+	56,  // 30: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
+	50,  // 31: pumice.v1.PlaceRequest.ground:type_name -> pumice.v1.Ground
+	59,  // 32: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
 	17,  // 33: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
 	1,   // 34: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
-	51,  // 35: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
-	51,  // 36: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
-	52,  // 37: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	50,  // 38: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
-	54,  // 39: pumice.v1.PlaceResponse.stamp:type_name -> pumice.v1.Stamp
+	52,  // 35: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
+	52,  // 36: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
+	53,  // 37: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	51,  // 38: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
+	55,  // 39: pumice.v1.PlaceResponse.stamp:type_name -> pumice.v1.Stamp
 	19,  // 40: pumice.v1.PlaceResponse.answer:type_name -> pumice.v1.PlaceAnswer
 	20,  // 41: pumice.v1.PlaceAnswer.groups:type_name -> pumice.v1.PlacedGroup
 	9,   // 42: pumice.v1.PlaceAnswer.blockers:type_name -> pumice.v1.Rejection
-	55,  // 43: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
-	51,  // 44: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
-	51,  // 45: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
-	49,  // 46: pumice.v1.AdmitRequest.ground:type_name -> pumice.v1.Ground
-	2,   // 47: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
-	22,  // 48: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
-	59,  // 49: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
-	58,  // 50: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
-	50,  // 51: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
-	54,  // 52: pumice.v1.AdmitResponse.stamp:type_name -> pumice.v1.Stamp
-	24,  // 53: pumice.v1.AdmitResponse.answer:type_name -> pumice.v1.AdmitAnswer
-	3,   // 54: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
-	25,  // 55: pumice.v1.AdmitAnswer.items:type_name -> pumice.v1.Admission
-	55,  // 56: pumice.v1.Admission.problem:type_name -> pumice.v1.Problem
-	56,  // 57: pumice.v1.Admission.reasons:type_name -> pumice.v1.Reason
-	26,  // 58: pumice.v1.Admission.votes:type_name -> pumice.v1.Vote
-	27,  // 59: pumice.v1.Admission.cards:type_name -> pumice.v1.CardChoice
-	60,  // 60: pumice.v1.Admission.reserved:type_name -> pumice.v1.Amount
-	49,  // 61: pumice.v1.OrderRequest.ground:type_name -> pumice.v1.Ground
-	29,  // 62: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
-	29,  // 63: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
-	54,  // 64: pumice.v1.OrderResponse.stamp:type_name -> pumice.v1.Stamp
-	31,  // 65: pumice.v1.OrderResponse.answer:type_name -> pumice.v1.OrderAnswer
-	32,  // 66: pumice.v1.OrderAnswer.queues:type_name -> pumice.v1.Rank
-	32,  // 67: pumice.v1.OrderAnswer.jobs:type_name -> pumice.v1.Rank
-	34,  // 68: pumice.v1.OrderAnswer.tree:type_name -> pumice.v1.TreeNode
-	55,  // 69: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
-	33,  // 70: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
-	60,  // 71: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
-	49,  // 72: pumice.v1.SelectVictimsRequest.ground:type_name -> pumice.v1.Ground
-	4,   // 73: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
-	36,  // 74: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
-	50,  // 75: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
-	50,  // 76: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
-	61,  // 77: pumice.v1.VictimGroup.assumptions:type_name -> pumice.v1.Change
-	54,  // 78: pumice.v1.SelectVictimsResponse.stamp:type_name -> pumice.v1.Stamp
-	38,  // 79: pumice.v1.SelectVictimsResponse.answer:type_name -> pumice.v1.SelectVictimsAnswer
-	39,  // 80: pumice.v1.SelectVictimsAnswer.items:type_name -> pumice.v1.VictimItem
-	55,  // 81: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
-	40,  // 82: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
-	55,  // 83: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
-	49,  // 84: pumice.v1.OpenSessionRequest.ground:type_name -> pumice.v1.Ground
-	62,  // 85: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
-	59,  // 86: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
-	54,  // 87: pumice.v1.OpenSessionResponse.stamp:type_name -> pumice.v1.Stamp
-	63,  // 88: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	59,  // 89: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
-	59,  // 90: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
-	64,  // 91: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionStep
-	54,  // 92: pumice.v1.CommitSessionResponse.stamp:type_name -> pumice.v1.Stamp
-	47,  // 93: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
-	3,   // 94: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
-	48,  // 95: pumice.v1.JobCommit.conflicts:type_name -> pumice.v1.Conflict
-	65,  // 96: pumice.v1.Conflict.placement:type_name -> pumice.v1.TaskOnNode
-	56,  // 97: pumice.v1.Conflict.reason:type_name -> pumice.v1.Reason
-	5,   // 98: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
-	11,  // 99: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
-	16,  // 100: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
-	21,  // 101: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
-	28,  // 102: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
-	35,  // 103: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
-	41,  // 104: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
-	43,  // 105: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
-	45,  // 106: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
-	6,   // 107: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
-	12,  // 108: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
-	18,  // 109: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
-	23,  // 110: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
-	30,  // 111: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
-	37,  // 112: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
-	42,  // 113: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
-	44,  // 114: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
-	46,  // 115: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
-	107, // [107:116] is the sub-list for method output_type
-	98,  // [98:107] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	56,  // 43: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
+	52,  // 44: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
+	52,  // 45: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
+	9,   // 46: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
+	56,  // 47: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
+	50,  // 48: pumice.v1.AdmitRequest.ground:type_name -> pumice.v1.Ground
+	2,   // 49: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
+	22,  // 50: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
+	60,  // 51: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
+	59,  // 52: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
+	51,  // 53: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
+	55,  // 54: pumice.v1.AdmitResponse.stamp:type_name -> pumice.v1.Stamp
+	24,  // 55: pumice.v1.AdmitResponse.answer:type_name -> pumice.v1.AdmitAnswer
+	3,   // 56: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
+	25,  // 57: pumice.v1.AdmitAnswer.items:type_name -> pumice.v1.Admission
+	56,  // 58: pumice.v1.Admission.problem:type_name -> pumice.v1.Problem
+	57,  // 59: pumice.v1.Admission.reasons:type_name -> pumice.v1.Reason
+	27,  // 60: pumice.v1.Admission.votes:type_name -> pumice.v1.Vote
+	28,  // 61: pumice.v1.Admission.cards:type_name -> pumice.v1.CardChoice
+	61,  // 62: pumice.v1.Admission.reserved:type_name -> pumice.v1.Amount
+	26,  // 63: pumice.v1.Admission.event:type_name -> pumice.v1.Event
+	50,  // 64: pumice.v1.OrderRequest.ground:type_name -> pumice.v1.Ground
+	30,  // 65: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
+	30,  // 66: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
+	55,  // 67: pumice.v1.OrderResponse.stamp:type_name -> pumice.v1.Stamp
+	32,  // 68: pumice.v1.OrderResponse.answer:type_name -> pumice.v1.OrderAnswer
+	33,  // 69: pumice.v1.OrderAnswer.queues:type_name -> pumice.v1.Rank
+	33,  // 70: pumice.v1.OrderAnswer.jobs:type_name -> pumice.v1.Rank
+	35,  // 71: pumice.v1.OrderAnswer.tree:type_name -> pumice.v1.TreeNode
+	56,  // 72: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
+	34,  // 73: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
+	61,  // 74: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
+	50,  // 75: pumice.v1.SelectVictimsRequest.ground:type_name -> pumice.v1.Ground
+	4,   // 76: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
+	37,  // 77: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
+	51,  // 78: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
+	51,  // 79: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
+	62,  // 80: pumice.v1.VictimGroup.assumptions:type_name -> pumice.v1.Change
+	55,  // 81: pumice.v1.SelectVictimsResponse.stamp:type_name -> pumice.v1.Stamp
+	39,  // 82: pumice.v1.SelectVictimsResponse.answer:type_name -> pumice.v1.SelectVictimsAnswer
+	40,  // 83: pumice.v1.SelectVictimsAnswer.items:type_name -> pumice.v1.VictimItem
+	56,  // 84: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
+	41,  // 85: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
+	56,  // 86: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
+	50,  // 87: pumice.v1.OpenSessionRequest.ground:type_name -> pumice.v1.Ground
+	63,  // 88: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
+	60,  // 89: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
+	55,  // 90: pumice.v1.OpenSessionResponse.stamp:type_name -> pumice.v1.Stamp
+	64,  // 91: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	60,  // 92: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
+	60,  // 93: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
+	65,  // 94: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionStep
+	55,  // 95: pumice.v1.CommitSessionResponse.stamp:type_name -> pumice.v1.Stamp
+	48,  // 96: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
+	3,   // 97: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
+	49,  // 98: pumice.v1.JobCommit.conflicts:type_name -> pumice.v1.Conflict
+	66,  // 99: pumice.v1.Conflict.placement:type_name -> pumice.v1.TaskOnNode
+	57,  // 100: pumice.v1.Conflict.reason:type_name -> pumice.v1.Reason
+	5,   // 101: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
+	11,  // 102: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
+	16,  // 103: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
+	21,  // 104: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
+	29,  // 105: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
+	36,  // 106: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
+	42,  // 107: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
+	44,  // 108: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
+	46,  // 109: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
+	6,   // 110: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
+	12,  // 111: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
+	18,  // 112: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
+	23,  // 113: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
+	31,  // 114: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
+	38,  // 115: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
+	43,  // 116: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
+	45,  // 117: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
+	47,  // 118: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
+	110, // [110:119] is the sub-list for method output_type
+	101, // [101:110] is the sub-list for method input_type
+	101, // [101:101] is the sub-list for extension type_name
+	101, // [101:101] is the sub-list for extension extendee
+	0,   // [0:101] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_decision_proto_init() }
@@ -3842,14 +3997,14 @@ func file_pumice_v1_decision_proto_init() {
 		(*AdmitSubject_Task)(nil),
 	}
 	file_pumice_v1_decision_proto_msgTypes[20].OneofWrappers = []any{}
-	file_pumice_v1_decision_proto_msgTypes[34].OneofWrappers = []any{}
+	file_pumice_v1_decision_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_decision_proto_rawDesc), len(file_pumice_v1_decision_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

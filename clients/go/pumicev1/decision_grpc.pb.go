@@ -46,7 +46,8 @@ type DecisionServiceClient interface {
 	Filter(ctx context.Context, in *FilterRequest, opts ...grpc.CallOption) (*FilterResponse, error)
 	// Where should they run?
 	Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error)
-	// Places a whole job.
+	// Places a whole job: exactly what asking Filter and Score and assuming the best
+	// node, task by task, would come to.
 	Place(ctx context.Context, in *PlaceRequest, opts ...grpc.CallOption) (*PlaceResponse, error)
 	// May these jobs start, these tasks be allocated?
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
@@ -174,7 +175,8 @@ type DecisionServiceServer interface {
 	Filter(context.Context, *FilterRequest) (*FilterResponse, error)
 	// Where should they run?
 	Score(context.Context, *ScoreRequest) (*ScoreResponse, error)
-	// Places a whole job.
+	// Places a whole job: exactly what asking Filter and Score and assuming the best
+	// node, task by task, would come to.
 	Place(context.Context, *PlaceRequest) (*PlaceResponse, error)
 	// May these jobs start, these tasks be allocated?
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)

@@ -441,7 +441,8 @@ type ReloadPolicyResponse struct {
 	Policy *Policy `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// It already was: nothing changed.
 	Unchanged bool `protobuf:"varint,2,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
-	// Warnings.
+	// Warnings; also of queues that the policy finds no place for, with the field
+	// of the queue as path.
 	Report *PolicyReport `protobuf:"bytes,3,opt,name=report,proto3" json:"report,omitempty"`
 	// Effective documents, before and after, as a unified diff.
 	Difference    string `protobuf:"bytes,4,opt,name=difference,proto3" json:"difference,omitempty"`

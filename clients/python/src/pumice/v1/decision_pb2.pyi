@@ -61,7 +61,9 @@ class _PlaceEffectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlaceEffe
     PLACE_EFFECT_PREVIEW: _PlaceEffect.ValueType  # 1
     """Nothing."""
     PLACE_EFFECT_SESSION: _PlaceEffect.ValueType  # 2
-    """Applied to the session, as its next change."""
+    """Applied to the session, as its next change; sent again, the recorded answer
+    comes back. When not placed, the number is taken and nothing else.
+    """
 
 class PlaceEffect(_PlaceEffect, metaclass=_PlaceEffectEnumTypeWrapper):
     """What becomes of a placement."""
@@ -71,7 +73,9 @@ PLACE_EFFECT_UNSPECIFIED: PlaceEffect.ValueType  # 0
 PLACE_EFFECT_PREVIEW: PlaceEffect.ValueType  # 1
 """Nothing."""
 PLACE_EFFECT_SESSION: PlaceEffect.ValueType  # 2
-"""Applied to the session, as its next change."""
+"""Applied to the session, as its next change; sent again, the recorded answer
+comes back. When not placed, the number is taken and nothing else.
+"""
 Global___PlaceEffect: _TypeAlias = PlaceEffect  # noqa: Y015
 
 class _AdmitMode:
@@ -623,25 +627,34 @@ class PlaceRequest(_message.Message):
     EXCLUSIONS_FIELD_NUMBER: _builtins.int
     IDLE_ONLY_FIELD_NUMBER: _builtins.int
     NODE_ENCODING_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
     min_available: _builtins.int
-    """Fewer than this: none. Absent: the job's min_member, else all."""
+    """Fewer than this: none. Absent: the job's min_member, less the tasks that
+    hold room already; without a min_member: all.
+    """
     effect: Global___PlaceEffect.ValueType
     """What becomes of the placement."""
     idle_only: _builtins.bool
     """Use idle room only, promise nothing on releasing room."""
     node_encoding: _types_pb2.NodeEncoding.ValueType
     """How the answer names nodes."""
+    samples: _builtins.int
+    """Refused nodes shown per blocker. Absent: 3."""
     @_builtins.property
     def ground(self) -> _types_pb2.Ground:
         """Absent: newest state, policy "default"."""
 
     @_builtins.property
     def job(self) -> _types_pb2.Job:
-        """The job, by name or whole. Absent: the tasks have none."""
+        """The job, by name or whole; whole and other than the stored one only with
+        PREVIEW. Absent: the one that the tasks name.
+        """
 
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskGroup]:
-        """What to place, in this order."""
+        """What to place, in this order. Each goes as far as it can; a group that comes
+        to an end early does not stop those after it.
+        """
 
     @_builtins.property
     def candidates(self) -> _types_pb2.NodeSet:
@@ -663,20 +676,28 @@ class PlaceRequest(_message.Message):
         exclusions: _types_pb2.NodeSet | None = ...,
         idle_only: _builtins.bool = ...,
         node_encoding: _types_pb2.NodeEncoding.ValueType = ...,
+        samples: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_available", b"_min_available", "candidates", b"candidates", "exclusions", b"exclusions", "ground", b"ground", "job", b"job", "min_available", b"min_available"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_available", b"_min_available", "_samples", b"_samples", "candidates", b"candidates", "exclusions", b"exclusions", "ground", b"ground", "job", b"job", "min_available", b"min_available", "samples", b"samples"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_available", b"_min_available", "candidates", b"candidates", "effect", b"effect", "exclusions", b"exclusions", "ground", b"ground", "groups", b"groups", "idle_only", b"idle_only", "job", b"job", "min_available", b"min_available", "node_encoding", b"node_encoding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_available", b"_min_available", "_samples", b"_samples", "candidates", b"candidates", "effect", b"effect", "exclusions", b"exclusions", "ground", b"ground", "groups", b"groups", "idle_only", b"idle_only", "job", b"job", "min_available", b"min_available", "node_encoding", b"node_encoding", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_available: _TypeAlias = _typing.Literal["min_available"]  # noqa: Y015
     _WhichOneofArgType__min_available: _TypeAlias = _typing.Literal["_min_available", b"_min_available"]  # noqa: Y015
+    _WhichOneofReturnType__samples: _TypeAlias = _typing.Literal["samples"]  # noqa: Y015
+    _WhichOneofArgType__samples: _TypeAlias = _typing.Literal["_samples", b"_samples"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_available) -> _WhichOneofReturnType__min_available | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__samples) -> _WhichOneofReturnType__samples | None: ...
 
 Global___PlaceRequest: _TypeAlias = PlaceRequest  # noqa: Y015
 
 @_typing.final
 class TaskGroup(_message.Message):
-    """Equal tasks."""
+    """Equal tasks: in requests, limits, annotations and all else but names, uids and
+    times.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -684,14 +705,16 @@ class TaskGroup(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     NAMES_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many. With `names`: absent, or their number."""
+    """How many. Absent: 1; with `names`: their number."""
     @_builtins.property
     def task(self) -> _types_pb2.Task:
-        """What each asks for."""
+        """What each asks for. With `names`: absent, or as these are stored."""
 
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The stored tasks that it is about, in order; needed unless PREVIEW."""
+        """The stored tasks that it is about, in order: pending, without a gate. Needed
+        unless PREVIEW.
+        """
 
     def __init__(
         self,
@@ -749,15 +772,24 @@ class PlaceAnswer(_message.Message):
     PLACED_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     BLOCKERS_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    NEEDED_FIELD_NUMBER: _builtins.int
     placed: _builtins.bool
     """True: at least min_available were placed, and `groups` took effect."""
+    found: _builtins.int
+    """Tasks that found a place."""
+    needed: _builtins.int
+    """Tasks that had to."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacedGroup]:
         """One per group. When not placed: how far it went."""
 
     @_builtins.property
     def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rejection]:
-        """What kept the next task from being placed; with no node refused: nothing."""
+        """Of the first group that came to an end early: what kept its next task from
+        being placed. A refusal that is not about nodes counts none, and its figures
+        stand in its reason.
+        """
 
     def __init__(
         self,
@@ -765,10 +797,12 @@ class PlaceAnswer(_message.Message):
         placed: _builtins.bool = ...,
         groups: _abc.Iterable[Global___PlacedGroup] | None = ...,
         blockers: _abc.Iterable[Global___Rejection] | None = ...,
+        found: _builtins.int = ...,
+        needed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "groups", b"groups", "placed", b"placed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "found", b"found", "groups", b"groups", "needed", b"needed", "placed", b"placed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -784,9 +818,11 @@ class PlacedGroup(_message.Message):
     ALLOCATED_FIELD_NUMBER: _builtins.int
     PIPELINED_FIELD_NUMBER: _builtins.int
     CARDS_FIELD_NUMBER: _builtins.int
+    BLOCKERS_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def problem(self) -> _types_pb2.Problem:
-        """Why this group was not tried. Absent: it was."""
+        """Why this group cannot be placed; then nothing is. Absent: it can."""
 
     @_builtins.property
     def allocated(self) -> _types_pb2.NodeSet:
@@ -800,6 +836,14 @@ class PlacedGroup(_message.Message):
     def cards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Card of each task, allocated then pipelined; empty if none uses cards."""
 
+    @_builtins.property
+    def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rejection]:
+        """What kept its next task from being placed. Empty: all were."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Problem]:
+        """What was overlooked in the group, such as a resource that nobody counts."""
+
     def __init__(
         self,
         *,
@@ -807,10 +851,12 @@ class PlacedGroup(_message.Message):
         allocated: _types_pb2.NodeSet | None = ...,
         pipelined: _types_pb2.NodeSet | None = ...,
         cards: _abc.Iterable[_builtins.str] | None = ...,
+        blockers: _abc.Iterable[Global___Rejection] | None = ...,
+        warnings: _abc.Iterable[_types_pb2.Problem] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "pipelined", b"pipelined", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "cards", b"cards", "pipelined", b"pipelined", "problem", b"problem"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "blockers", b"blockers", "cards", b"cards", "pipelined", b"pipelined", "problem", b"problem", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -837,7 +883,9 @@ class AdmitRequest(_message.Message):
 
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___AdmitSubject]:
-        """Judged in this order, each seeing the permits before it."""
+        """Judged in this order, each seeing the permits before it. With CONFIRM in a
+        session, none: the jobs that JobEnqueued kept there, in that order.
+        """
 
     @_builtins.property
     def plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -973,12 +1021,16 @@ class Admission(_message.Message):
     CARDS_FIELD_NUMBER: _builtins.int
     HEADROOM_FIELD_NUMBER: _builtins.int
     RESERVED_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
     permitted: _builtins.bool
     """The verdict."""
     headroom: _builtins.int
     """For a task: how many of its like its queue still admits now, this one
     included. Absent: no limit.
     """
+    job: _builtins.str
+    """With CONFIRM: the job that it is about."""
     @_builtins.property
     def problem(self) -> _types_pb2.Problem:
         """Why this item has no verdict. Absent: it has one."""
@@ -997,7 +1049,11 @@ class Admission(_message.Message):
 
     @_builtins.property
     def reserved(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Amount]:
-        """With CONFIRM: what the job holds now (also when refused: the old row)."""
+        """With CONFIRM: what the job is promised now (also when refused: the old row)."""
+
+    @_builtins.property
+    def event(self) -> Global___Event:
+        """Of a refusal: the event that says it to the job's owner, ready-made."""
 
     def __init__(
         self,
@@ -1009,16 +1065,48 @@ class Admission(_message.Message):
         cards: _abc.Iterable[Global___CardChoice] | None = ...,
         headroom: _builtins.int | None = ...,
         reserved: _abc.Iterable[_types_pb2.Amount] | None = ...,
+        job: _builtins.str = ...,
+        event: Global___Event | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom", b"_headroom", "headroom", b"headroom", "problem", b"problem"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom", b"_headroom", "event", b"event", "headroom", b"headroom", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom", b"_headroom", "cards", b"cards", "headroom", b"headroom", "permitted", b"permitted", "problem", b"problem", "reasons", b"reasons", "reserved", b"reserved", "votes", b"votes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom", b"_headroom", "cards", b"cards", "event", b"event", "headroom", b"headroom", "job", b"job", "permitted", b"permitted", "problem", b"problem", "reasons", b"reasons", "reserved", b"reserved", "votes", b"votes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__headroom: _TypeAlias = _typing.Literal["headroom"]  # noqa: Y015
     _WhichOneofArgType__headroom: _TypeAlias = _typing.Literal["_headroom", b"_headroom"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__headroom) -> _WhichOneofReturnType__headroom | None: ...
 
 Global___Admission: _TypeAlias = Admission  # noqa: Y015
+
+@_typing.final
+class Event(_message.Message):
+    """The fields of a Kubernetes event."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """"Warning"."""
+    reason: _builtins.str
+    """Code of the first reason."""
+    message: _builtins.str
+    """All reasons, at most 1,024 bytes."""
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Event: _TypeAlias = Event  # noqa: Y015
 
 @_typing.final
 class Vote(_message.Message):
@@ -1341,7 +1429,9 @@ class SelectVictimsRequest(_message.Message):
     kind: Global___VictimKind.ValueType
     """Which of the scheduler's two ways to take room."""
     irreducible: _builtins.bool
-    """Only a set from which no victim can be left out."""
+    """Only a set from which no victim can be left out, and none of whom could have
+    the preemptor go in turn. If none is found, nobody goes.
+    """
     @_builtins.property
     def ground(self) -> _types_pb2.Ground:
         """Absent: newest state, policy "default"."""

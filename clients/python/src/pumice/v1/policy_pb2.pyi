@@ -240,7 +240,9 @@ class ReloadPolicyResponse(_message.Message):
 
     @_builtins.property
     def report(self) -> Global___PolicyReport:
-        """Warnings."""
+        """Warnings; also of queues that the policy finds no place for, with the field
+        of the queue as path.
+        """
 
     def __init__(
         self,
