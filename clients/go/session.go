@@ -152,7 +152,8 @@ func (session *Session) Place(ctx context.Context, request *pb.PlaceRequest) (Re
 
 // Admit asks whether jobs may start and tasks be allocated.
 func (session *Session) Admit(ctx context.Context, request *pb.AdmitRequest) (Reply[*pb.AdmitResponse], error) {
-	changes := request.GetMode() == pb.AdmitMode_ADMIT_MODE_TENTATIVE
+	mode := request.GetMode()
+	changes := mode == pb.AdmitMode_ADMIT_MODE_TENTATIVE || mode == pb.AdmitMode_ADMIT_MODE_CONFIRM
 	return inSession(ctx, session, request, &request.Ground, changes, session.client.Admit)
 }
 

@@ -134,6 +134,33 @@ func TestALostSessionIsReplayed(t *testing.T) {
 	}
 }
 
+func TestQuestionsThatChangeTheSessionAreNumbered(t *testing.T) {
+	client, ctx := loaded(t, Options{}), within(t)
+	session, err := client.OpenSession(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := &pb.AdmitSubject{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: "default/gang"}}}
+	tentative := &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_TENTATIVE, Items: []*pb.AdmitSubject{subject}}
+	if _, err := session.Admit(ctx, tentative); err != nil {
+		t.Fatal(err)
+	}
+	session.Note(JobEnqueued("default/gang"))
+	confirmed, err := session.Admit(ctx, &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_CONFIRM})
+	if err != nil || len(confirmed.Response.GetAnswer().GetItems()) != 1 || !confirmed.Response.GetAnswer().GetItems()[0].GetPermitted() {
+		t.Fatal(confirmed, err)
+	}
+	groups := []*pb.TaskGroup{{Names: []string{"default/gang-0", "default/gang-1"}}}
+	placed, err := session.Place(ctx, &pb.PlaceRequest{Groups: groups, Effect: pb.PlaceEffect_PLACE_EFFECT_SESSION})
+	if err != nil || !placed.Response.GetAnswer().GetPlaced() {
+		t.Fatal(placed, err)
+	}
+	session.Note(Unallocate("default/gang-0"))
+	if err := session.Flush(ctx); err != nil || session.Effects().GetAppliedThrough() != 5 {
+		t.Fatal(err, session.Effects())
+	}
+}
+
 func TestTheGroundOfASessionIsTheSession(t *testing.T) {
 	client, ctx := loaded(t, Options{}), within(t)
 	session, err := client.OpenSession(ctx, nil)

@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 from pumice import _rpcs as rpcs
-from pumice import errors, v1
+from pumice import errors, table, v1
 from pumice._flow import Invoke
 from pumice._session import ChangeLog, SessionFlow
 
@@ -65,13 +65,20 @@ def test_the_ground_of_a_session_is_the_session(loaded: pumice.Client) -> None:
         session.filter(ground=pumice.world(), tasks=[pumice.task(cpu=1)])
 
 
-def test_tentative_permits_are_numbered(loaded: pumice.Client) -> None:
+def test_questions_that_change_the_session_are_numbered(loaded: pumice.Client) -> None:
     with loaded.open_session() as session:
         subject = v1.AdmitSubject(job=v1.Job(name="default/gang"))
         assert session.admit(mode=v1.ADMIT_MODE_TENTATIVE, items=[subject]).answer.items[0].permitted
         session.job_enqueued("default/gang")
+        confirmed = session.admit(mode=v1.ADMIT_MODE_CONFIRM).answer.items
+        assert [(item.job, item.permitted) for item in confirmed] == [("default/gang", True)]
         session.allocate("default/gang-0", "n2")
-        assert session.flush().applied_through == 3
+        assert session.flush().applied_through == 4
+        gang = [v1.TaskGroup(names=["default/gang-1"])]
+        placed = session.place(groups=gang, effect=v1.PLACE_EFFECT_SESSION)
+        assert [row.node for row in table.place_rows(placed.answer)] == ["n3"]
+        session.unallocate("default/gang-0")
+        assert session.flush().applied_through == 6
 
 
 class Away(grpc.RpcError):

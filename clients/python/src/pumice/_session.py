@@ -113,7 +113,7 @@ class SessionFlow:
 
 def _changes_the_session(request: object) -> bool:
     if isinstance(request, v1.AdmitRequest):
-        return request.mode == v1.ADMIT_MODE_TENTATIVE
+        return request.mode in (v1.ADMIT_MODE_TENTATIVE, v1.ADMIT_MODE_CONFIRM)
     return isinstance(request, v1.PlaceRequest) and request.effect == v1.PLACE_EFFECT_SESSION
 
 
