@@ -33,3 +33,14 @@ func TestTwoCommandsToAFirstDecision(t *testing.T) {
 		t.Fatalf("%v: %s", err, said)
 	}
 }
+
+// TestTheExampleOfASchedulerPlacesAGang runs a cycle.
+func TestTheExampleOfASchedulerPlacesAGang(t *testing.T) {
+	client := loaded(t, Options{})
+	run := exec.Command("go", "run", "./examples/scheduler")
+	run.Env = append(os.Environ(), "PUMICE_SERVER="+client.connection.Target())
+	said, err := run.Output()
+	if err != nil || string(said) != "default/gang-0 -> n2\ndefault/gang-1 -> n3\n" {
+		t.Fatalf("%v: %s", err, said)
+	}
+}
