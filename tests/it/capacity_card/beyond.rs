@@ -8,6 +8,7 @@ use super::case::view;
 use super::nodes::{cluster, policy, question};
 use pumice::engine::decide::{self, ScoreQuestion};
 use pumice::engine::model::View;
+use pumice::engine::plugin::{VictimKind, VictimQuestion};
 use pumice::engine::plugins::capacity_card::refusal::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, PATH_INVALID, QUEUE_NOT_OPEN,
 };
@@ -19,6 +20,7 @@ const HIERARCHY: Config = Config {
     mixed: false,
     unlimited: false,
     order_by_quota: false,
+    victims: false,
     weight: 1.0,
 };
 
@@ -199,7 +201,7 @@ fn scores_leave_out_cards_that_the_queue_may_not_give() {
 
 #[test]
 fn switches_have_no_effect_under_upstream_and_stand_in_the_effective_document() {
-    for name in ["cardHierarchy", "mixedCards", "nodeOrderByQuota"] {
+    for name in ["cardHierarchy", "mixedCards", "nodeOrderByQuota", "cardVictims"] {
         let document = |compatibility: &str| {
             format!(
                 "actions: allocate\npumice:\n  compatibility: {compatibility}\ntiers:\n- plugins:\n  - name: capacity-card\n    \
@@ -214,4 +216,82 @@ fn switches_have_no_effect_under_upstream_and_stand_in_the_effective_document() 
         assert!(!upstream.effective_document.contains(name));
         assert_eq!(upstream.report.warnings().count(), 1);
     }
+}
+
+/// Votes on candidates in order, under `cardVictims`; an empty vote: the plugin abstains.
+fn victims(view: &View, kind: VictimKind, preemptor: &str, candidates: &[&str]) -> Vec<bool> {
+    let policy = policy(
+        "actions: preempt\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {cardVictims: true, cardHierarchy: true}\n",
+    );
+    let derived = policy.derive(view);
+    let task = |name: &&str| &view.tasks().get(name).unwrap().record;
+    let plugin = policy.registered("capacity-card").unwrap().victims.clone().unwrap();
+    let votes = plugin.victims(&VictimQuestion {
+        kind,
+        derived: &derived,
+        preemptor: task(&preemptor),
+        candidates: &candidates.iter().map(task).collect::<Vec<_>>(),
+    });
+    votes.unwrap().unwrap_or_default()
+}
+
+#[test]
+fn preemption_over_cards_is_never_in_vain() {
+    let tasks = [
+        ("A", "Pending", ""),
+        ("A", "Running", "na"),
+        ("B", "Running", "nb"),
+        ("", "Running", "none"),
+        ("A", "Running", "na"),
+    ];
+    let candidates = ["ns/j/t1", "ns/j/t2", "ns/j/t3", "ns/j/t4"];
+    let ask = |quota: &str| victims(&cluster(quota, &tasks), VictimKind::Preempt, "ns/j/t0", &candidates);
+    // The quota of A is used up: who holds A may go, nobody else; other nodes have no A at all.
+    assert_eq!(ask(r#"{"A": 2, "B": 8}"#), [true, false, false, true]);
+    // Two are held of none: both would have to go, and still nothing could be given.
+    assert_eq!(ask(r#"{"B": 8}"#), [false; 4]);
+    // One too many is held: two must go, and two can.
+    assert_eq!(ask(r#"{"A": 1, "B": 8}"#), [true, false, false, true]);
+    // There is quota: the room on the node is all that is wanted.
+    assert_eq!(ask(r#"{"A": 3, "B": 8}"#), [true, false, false, true]);
+    // One of them alone frees one, and two are short.
+    let view = cluster(r#"{"A": 1, "B": 8}"#, &tasks);
+    assert_eq!(
+        victims(&view, VictimKind::Preempt, "ns/j/t0", &candidates[..1]),
+        [false]
+    );
+}
+
+#[test]
+fn reclaim_over_cards_leaves_queues_what_they_deserve() {
+    let node = json!({"name": "na", "labels": {"nvidia.com/gpu.product": "A"}, "allocatable": {"nvidia.com/gpu": "8"}});
+    let queue = |name: &str, quota: &str, reclaimable: bool| json!({"name": name, "reclaimable": reclaimable, "annotations": {"volcano.sh/card.quota": quota}});
+    let job = |queue: &str, tasks: &[&str]| {
+        let task = |(number, status): (usize, &&str)| {
+            json!({"name": format!("t{number}"), "annotations": {"volcano.sh/card.name": "A"}, "status": status,
+                "node": if *status == "Running" { "na" } else { "" }, "requests": {"nvidia.com/gpu": "1"}})
+        };
+        let tasks: Vec<Json> = tasks.iter().enumerate().map(task).collect();
+        json!({"uid": format!("ns/{queue}"), "queue": queue, "phase": "Running", "min_member": 1, "annotations": {},
+            "tasks": tasks})
+    };
+    let world = |own: &str| {
+        view(&json!({
+            "nodes": [node],
+            "queues": [queue("own", own, true), queue("over", r#"{"A": 1}"#, true), queue("full", r#"{"A": 2}"#, true)],
+            "jobs": [job("own", &["Pending"]), job("over", &["Running", "Running"]), job("full", &["Running", "Running"])],
+        }))
+    };
+    let candidates = ["ns/full/t0", "ns/over/t0", "ns/over/t1"];
+    let ask = |own: &str| victims(&world(own), VictimKind::Reclaim, "ns/own/t0", &candidates);
+    // One holds two of the one that it deserves: one of these may go.
+    assert_eq!(ask(r#"{"A": 1}"#), [false, true, false]);
+    // Without quota for the task, nothing of others helps it.
+    assert_eq!(ask(r#"{"B": 1}"#), [false; 3]);
+}
+
+#[test]
+fn without_the_switch_the_plugin_has_no_say_in_victims() {
+    let document = "actions: preempt\ntiers:\n- plugins:\n  - name: capacity-card\n";
+    assert!(policy(document).registered("capacity-card").unwrap().victims.is_none());
 }

@@ -140,6 +140,7 @@ const UNLIMITED: Config = Config {
     hierarchy: false,
     mixed: false,
     order_by_quota: false,
+    victims: false,
     unlimited: true,
     weight: 1.0,
 };

@@ -106,18 +106,25 @@ impl Path {
         self.levels.iter().any(|level| level.account.limits.configured)
     }
 
-    /// The books of each level. `used`: what counts there.
-    fn books(&self, used: impl Fn(&Account) -> Counts) -> Ledger<'_> {
+    /// The books of each level. `own`: of a job that asks, what is kept back for it already; `None`: a task asks.
+    fn books(&self, own: Option<&[Counts]>) -> Ledger<'_> {
         // Cards count where a quota is said; if that is nowhere, the queue itself may hold none.
         let said = self.levels.iter().any(|level| level.account.limits.cards_said);
         let levels = self.levels.iter().enumerate();
         let levels = levels.map(|(number, level)| {
             let limits = &*level.account.limits;
+            let mut less = Counts::default();
+            for own in own.unwrap_or_default() {
+                limits.book(&mut less, own, 1);
+            }
             Books {
                 queue: &level.queue,
                 limits,
                 cards: limits.cards_said || (!said && number == 0),
-                used: used(&level.account),
+                account: &level.account,
+                for_job: own.is_some(),
+                less,
+                more: Counts::default(),
             }
         });
         Ledger(levels.collect())
@@ -125,20 +132,12 @@ impl Path {
 
     /// What is held, kept back, and not elastic; without what is kept back for the job itself.
     pub(super) fn for_job(&self, own: &[Counts]) -> Ledger<'_> {
-        self.books(|account| {
-            let mut used = account.allocated.clone();
-            used.add(&account.inqueue);
-            used.subtract(&account.elastic);
-            for own in own {
-                used.subtract(&account.limits.booked(own));
-            }
-            used
-        })
+        self.books(Some(own))
     }
 
     /// What is held.
     pub(super) fn for_task(&self) -> Ledger<'_> {
-        self.books(|account| account.allocated.clone())
+        self.books(None)
     }
 }
 
@@ -148,8 +147,13 @@ struct Books<'a> {
     limits: &'a Limits,
     /// Its quota of cards counts.
     cards: bool,
-    /// What counts as used; choices apart.
-    used: Counts,
+    account: &'a Account,
+    /// What is kept back counts, and what is elastic does not.
+    for_job: bool,
+    /// Does not count.
+    less: Counts,
+    /// Booked since.
+    more: Counts,
 }
 
 /// The books of a queue and of those above it.
@@ -160,17 +164,70 @@ impl Books<'_> {
         self.limits.capability.card_or_zero(card)
     }
 
-    fn choices(&self) -> impl Iterator<Item = (&Arc<str>, i128)> {
-        self.used.cards().filter(|(name, _)| name.contains(OR))
+    /// What counts, with its sign.
+    fn counted(&self) -> impl Iterator<Item = (&Counts, i128)> {
+        let account = self.account;
+        let of_jobs = [
+            (&account.inqueue, 1),
+            (&account.elastic, -1),
+            (&self.less, -1),
+            (&self.more, 1),
+        ];
+        let of_jobs = of_jobs.into_iter().filter(|_| self.for_job);
+        std::iter::once((&account.allocated, 1)).chain(of_jobs)
+    }
+
+    /// Used of a card by name; of choices nothing.
+    fn used(&self, card: &str) -> i128 {
+        let each = self.counted();
+        each.map(|(counts, sign)| counts.card_or_zero(card) * sign).sum()
+    }
+
+    /// Cpu and memory that are used.
+    fn used_plain(&self) -> Counts {
+        let mut used = Counts::default();
+        for (counts, sign) in self.counted() {
+            used.cpu += counts.cpu * sign;
+            used.memory += counts.memory * sign;
+        }
+        used
+    }
+
+    /// What is booked to choices.
+    fn choices(&self) -> Counts {
+        let mut choices = Counts::default();
+        for (counts, sign) in self.counted() {
+            for (name, amount) in counts.cards().filter(|(name, _)| name.contains(OR)) {
+                choices.add_card(name, amount * sign);
+            }
+        }
+        choices
     }
 
     fn room(&self, card: &str) -> i128 {
-        self.capability(card) - self.used.card_or_zero(card)
+        self.capability(card) - self.used(card)
     }
 
     /// Used of a card, and the least of the choices' bookings that must go there.
     fn held(&self, card: &str) -> i128 {
-        self.used.card_or_zero(card) + Flow::new(self.choices(), |card| self.room(card)).least_on(card)
+        let choices = self.choices();
+        self.used(card) + Flow::new(choices.cards(), |card| self.room(card)).least_on(card)
+    }
+
+    /// True if so much more fits on a card.
+    fn fits(&self, card: &str, wanted: i128) -> bool {
+        let room = self.room(card) - wanted;
+        if room < 0 {
+            return false;
+        }
+        // Mostly there is room for all choices that might go there, and nothing has to be weighed.
+        let booked = self.counted().filter(|(_, sign)| *sign > 0);
+        let booked = booked.flat_map(|(counts, _)| counts.cards());
+        let might: i128 = booked
+            .filter(|(name, amount)| *amount > 0 && name.contains(OR) && name.split(OR).any(|own| own == card))
+            .map(|(_, amount)| amount)
+            .sum();
+        might <= room || self.held(card) + wanted <= self.capability(card)
     }
 
     fn compared(&self, card: &str, requested: i128) -> Compared {
@@ -184,8 +241,10 @@ impl Books<'_> {
     /// True if so much finds room on the cards of a choice together, beside what is booked.
     fn holds_split(&self, choice: &Arc<str>, wanted: i128) -> bool {
         let room = |card: &str| self.room(card);
-        let before = Flow::new(self.choices(), room).placed();
-        let after = Flow::new(self.choices().chain([(choice, wanted)]), room).placed();
+        let mut choices = self.choices();
+        let before = Flow::new(choices.cards(), room).placed();
+        choices.add_card(choice, wanted);
+        let after = Flow::new(choices.cards(), room).placed();
         after - before == wanted
     }
 
@@ -198,7 +257,7 @@ impl Books<'_> {
 
     /// Cpu and memory, where there is a limit.
     fn plain(&self, wanted: &Counts) -> impl Iterator<Item = Refusal> {
-        let mut total = Counts::new(self.used.cpu, self.used.memory);
+        let mut total = self.used_plain();
         total.cpu += wanted.cpu;
         total.memory += wanted.memory;
         let limited = [self.limits.cpu_limited, self.limits.memory_limited];
@@ -236,13 +295,13 @@ impl Books<'_> {
 
     /// How many tasks of this cpu and memory there is room for; `None`: without limit.
     fn headroom(&self, wanted: &Counts) -> Option<u64> {
-        let capability = &self.limits.capability;
+        let (capability, used) = (&self.limits.capability, self.used_plain());
         let one = |limited: bool, wanted: i128, room: i128| (limited && wanted > 0).then(|| times(room, wanted));
-        let cpu = one(self.limits.cpu_limited, wanted.cpu, capability.cpu - self.used.cpu);
+        let cpu = one(self.limits.cpu_limited, wanted.cpu, capability.cpu - used.cpu);
         let memory = one(
             self.limits.memory_limited,
             wanted.memory,
-            capability.memory - self.used.memory,
+            capability.memory - used.memory,
         );
         cpu.into_iter().chain(memory).min()
     }
@@ -260,14 +319,11 @@ impl Ledger<'_> {
 
     /// One card, or one of several, for a job; what fits is booked. `mixed`: it may use several of them.
     pub(super) fn card(&mut self, choice: &Arc<str>, wanted: i128, mixed: bool) -> Vec<Refusal> {
-        let fits = |card: &str| {
-            self.of_cards()
-                .all(|books| books.held(card) + wanted <= books.capability(card))
-        };
+        let fits = |card: &str| self.of_cards().all(|books| books.fits(card, wanted));
         let split = || mixed && self.of_cards().all(|books| books.holds_split(choice, wanted));
         if wanted <= 0 || choice.split(OR).any(fits) || (choice.contains(OR) && split()) {
             for books in &mut self.0 {
-                books.used.add_card(&books.limits.booking(choice), wanted);
+                books.more.add_card(&books.limits.booking(choice), wanted);
             }
             return Vec::new();
         }
@@ -284,7 +340,7 @@ impl Ledger<'_> {
     pub(super) fn tightest(&self, card: &str, requested: i128) -> Option<(&str, Compared, String)> {
         let compared = |books: &Books<'_>| Compared {
             requested,
-            total: books.used.card_or_zero(card) + requested,
+            total: books.used(card) + requested,
             capability: books.capability(card),
         };
         let tightest = self.of_cards().min_by_key(|books| books.room(card))?;
@@ -309,7 +365,7 @@ impl Ledger<'_> {
             let each = demand.alternatives.iter().map(|(card, wanted)| {
                 let compared = Compared {
                     requested: *wanted,
-                    total: books.used.card_or_zero(card) + wanted,
+                    total: books.used(card) + wanted,
                     capability: books.capability(card),
                 };
                 (&**card, compared)
@@ -319,6 +375,33 @@ impl Ledger<'_> {
             short.then(|| books.refuse(&demand.name(), &each))
         };
         Err(self.of_cards().filter_map(refuse).collect())
+    }
+
+    /// By how much quotas are short of single cards, cpu and memory; only queues where something is.
+    pub(super) fn shortages(&self, wanted: &Counts) -> Vec<(&str, Counts)> {
+        let mut shortages = Vec::new();
+        for books in &self.0 {
+            let (used, limits) = (books.used_plain(), books.limits);
+            let over =
+                |used: i128, wanted: i128, limit: i128| if wanted > 0 { (used + wanted - limit).max(0) } else { 0 };
+            let mut short = Counts::default();
+            if limits.cpu_limited {
+                short.cpu = over(used.cpu, wanted.cpu, limits.capability.cpu);
+            }
+            if limits.memory_limited {
+                short.memory = over(used.memory, wanted.memory, limits.capability.memory);
+            }
+            for (card, amount) in wanted.cards().filter(|_| books.cards) {
+                let missing = over(books.used(card), amount, books.capability(card));
+                if missing > 0 {
+                    short.add_card(card, missing);
+                }
+            }
+            if !short.is_zero() {
+                shortages.push((books.queue, short));
+            }
+        }
+        shortages
     }
 
     /// How many tasks of this cpu and memory there is room for; `None`: without limit.

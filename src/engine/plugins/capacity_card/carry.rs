@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::cards::Cards;
 use super::kinds::set_of;
 use super::state::CapacityState;
-use crate::engine::model::{Changed, ChangedNode, Changes, QueueRecord, Table, TaskRecord};
+use crate::engine::model::{Changed, ChangedNode, Changes, Table, TaskRecord};
 use crate::engine::policy::Compatibility;
 
 /// What became of the cards.
@@ -133,11 +133,11 @@ impl CapacityState {
         if !cards.total {
             return;
         }
-        for (name, queue) in changes.new.queues().iter() {
-            let record: &QueueRecord = &queue.record;
-            if let Some(mut account) = self.accounts.get(name).cloned() {
-                Arc::make_mut(&mut account).limits = Arc::new(self.limits(record));
-                self.accounts.insert(Arc::clone(name), account);
+        let (found, guaranteed) = (Arc::clone(&self.cards), Arc::clone(&self.guaranteed));
+        for (name, _) in changes.new.queues().iter() {
+            if let Some(account) = self.accounts.get_mut(name) {
+                let limits = &mut Arc::make_mut(account).limits;
+                Arc::make_mut(limits).refit(found.total(), &guaranteed);
             }
         }
     }

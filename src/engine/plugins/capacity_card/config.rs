@@ -10,6 +10,8 @@ const HIERARCHY: &str = "cardHierarchy";
 const MIXED: &str = "mixedCards";
 /// `true`: nodes are scored by the cards that the queue may still give.
 const BY_QUOTA: &str = "nodeOrderByQuota";
+/// `true`: the plugin says who may have to go for tasks that need cards.
+const VICTIMS: &str = "cardVictims";
 /// Weight of the node order score.
 pub(super) const WEIGHT: &str = "nodeOrderWeight";
 
@@ -30,6 +32,8 @@ pub struct Config {
     pub mixed: bool,
     /// Nodes are scored by the cards that the queue may still give.
     pub order_by_quota: bool,
+    /// It says who may have to go for tasks that need cards.
+    pub victims: bool,
 }
 
 impl Default for Config {
@@ -40,6 +44,7 @@ impl Default for Config {
             hierarchy: false,
             mixed: false,
             order_by_quota: false,
+            victims: false,
         }
     }
 }
@@ -53,6 +58,7 @@ impl Config {
             (HIERARCHY, &mut config.hierarchy),
             (MIXED, &mut config.mixed),
             (BY_QUOTA, &mut config.order_by_quota),
+            (VICTIMS, &mut config.victims),
         ];
         for (name, on) in beyond {
             *on = switch(arguments, name, report);
@@ -71,7 +77,7 @@ impl Config {
                 }
             }
         }
-        let known = [UNLIMITED, WEIGHT, HIERARCHY, MIXED, BY_QUOTA];
+        let known = [UNLIMITED, WEIGHT, HIERARCHY, MIXED, BY_QUOTA, VICTIMS];
         arguments.warn_unknown(report, super::PLUGIN, |key| known.contains(&key));
         config
     }
@@ -87,6 +93,7 @@ impl Config {
             (HIERARCHY, self.hierarchy),
             (MIXED, self.mixed),
             (BY_QUOTA, self.order_by_quota),
+            (VICTIMS, self.victims),
         ];
         let on = beyond.into_iter().filter(|(_, on)| *on);
         entries.extend(on.map(|(name, on)| (name.to_owned(), Value::Bool(on))));

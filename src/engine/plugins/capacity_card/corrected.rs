@@ -23,10 +23,11 @@ impl Limits {
         if !choice.contains(OR) {
             return Arc::clone(choice);
         }
-        let mut cards: Vec<&str> = choice
-            .split(OR)
-            .filter(|card| self.capability.card_or_zero(card) > 0)
-            .collect();
+        let may = |card: &&str| self.capability.card_or_zero(card) > 0;
+        if choice.split(OR).is_sorted() && choice.split(OR).all(|card| may(&card)) {
+            return Arc::clone(choice);
+        }
+        let mut cards: Vec<&str> = choice.split(OR).filter(may).collect();
         if cards.is_empty() {
             return Arc::clone(choice);
         }
@@ -34,12 +35,13 @@ impl Limits {
         Arc::from(cards.join("|"))
     }
 
-    pub(super) fn booked(&self, amounts: &Counts) -> Counts {
-        let mut booked = Counts::new(amounts.cpu, amounts.memory);
+    /// Adds amounts to others so often, under the names that they are booked under.
+    pub(super) fn book(&self, into: &mut Counts, amounts: &Counts, times: i128) {
+        into.cpu += amounts.cpu * times;
+        into.memory += amounts.memory * times;
         for (choice, amount) in amounts.cards() {
-            booked.add_card(&self.booking(choice), amount);
+            into.add_card(&self.booking(choice), amount * times);
         }
-        booked
     }
 }
 
@@ -74,15 +76,20 @@ impl Account {
         request.forget_zeros();
     }
 
+    /// Keeps so much more back, or less.
+    pub(super) fn keep_back(&mut self, amounts: &Counts, times: i128) {
+        self.limits.book(&mut self.inqueue, amounts, times);
+    }
+
     /// Takes a job's contribution in.
     pub(super) fn add(&mut self, contribution: &Contribution) {
-        self.inqueue.add(&self.limits.booked(&contribution.inqueue));
+        self.keep_back(&contribution.inqueue, 1);
         self.elastic.add(&contribution.elastic);
     }
 
     /// Takes a job's contribution out.
     pub(super) fn take(&mut self, contribution: &Contribution) {
-        self.inqueue.subtract(&self.limits.booked(&contribution.inqueue));
+        self.keep_back(&contribution.inqueue, -1);
         self.elastic.subtract(&contribution.elastic);
         self.inqueue.forget_zeros();
         self.elastic.forget_zeros();
@@ -142,22 +149,50 @@ impl CapacityState {
             refusals,
             reserve,
             least: Arc::clone(&entry.min),
+            entry: Some(entry),
             ..Verdict::default()
         })
     }
 
     /// Keeps back what a permitted job needs; once more for the same job: instead of the former.
-    pub(super) fn reserve_corrected(&mut self, view: &View, job: &JobRecord) {
-        let entry = self.entry(view, job);
-        let kept = self.jobs.get(&job.name).is_some_and(|own| own.admitted);
-        let admitted = JobEntry {
-            admitted: true,
-            ..JobEntry::clone(&entry)
-        };
-        self.replace(&job.name, admitted);
+    pub(super) fn reserve_corrected(&mut self, view: &View, job: &JobRecord, verdict: &Verdict) {
+        let entry = verdict.entry.clone().unwrap_or_else(|| self.entry(view, job));
+        let known = self.jobs.get(&job.name);
+        let kept = known.is_some_and(|own| own.admitted);
+        if known.is_some_and(|known| Arc::ptr_eq(known, &entry)) {
+            self.admit(&job.name, true);
+        } else {
+            let admitted = JobEntry {
+                admitted: true,
+                ..JobEntry::clone(&entry)
+            };
+            self.replace(&job.name, admitted);
+        }
         if !kept {
             Arc::make_mut(&mut self.tentative).insert(Arc::clone(&job.name));
         }
+    }
+
+    /// A job is admitted, or no longer: what is kept back for it changes, and nothing else.
+    pub(super) fn admit(&mut self, job: &Arc<str>, admitted: bool) {
+        let Some(entry) = self.jobs.get(job).filter(|entry| entry.admitted != admitted) else {
+            return;
+        };
+        let next = JobEntry {
+            admitted,
+            ..JobEntry::clone(entry)
+        };
+        if next.reserved.is_some() {
+            return self.replace(job, next);
+        }
+        let kept_back = entry.split().inqueue;
+        self.shift(&next.queue, |_, account| {
+            account.keep_back(&kept_back, if admitted { 1 } else { -1 });
+            if !admitted {
+                account.inqueue.forget_zeros();
+            }
+        });
+        self.jobs.insert(Arc::clone(job), Arc::new(next));
     }
 
     /// Changes the accounts of a queue and, with `cardHierarchy`, of those above it. Queues that are not there have none:
@@ -218,7 +253,7 @@ impl CapacityState {
     }
 
     /// What a task holds, as it is counted now; `None`: it does not count.
-    fn held(&self, task: &str) -> Option<Arc<Counts>> {
+    pub(super) fn held(&self, task: &str) -> Option<Arc<Counts>> {
         if let Some(held) = self.held.get(task) {
             return held.clone();
         }

@@ -126,6 +126,16 @@ impl Counts {
             && self.cards().all(|(name, amount)| amount <= other.card_or_zero(name))
     }
 
+    /// True if both have some of the same.
+    pub fn shares_any(&self, other: &Self) -> bool {
+        let both = |a: i128, b: i128| a > 0 && b > 0;
+        both(self.cpu, other.cpu)
+            || both(self.memory, other.memory)
+            || self
+                .cards()
+                .any(|(name, amount)| both(amount, other.card_or_zero(name)))
+    }
+
     /// True if nothing is above or below 0.
     pub fn is_zero(&self) -> bool {
         self.cpu == 0 && self.memory == 0 && self.cards.iter().all(|(_, amount)| *amount == 0)

@@ -58,6 +58,8 @@ pub struct Limits {
     pub cards_said: bool,
     /// Any ceiling is said, or a quota of cards.
     pub configured: bool,
+    /// What is said that it deserves.
+    entitled: Counts,
     /// Entitlement: what is said, at most the real capability, at least the guarantee.
     pub deserved: Counts,
     /// Floor.
@@ -82,11 +84,8 @@ impl Limits {
         let said = |id| queue.capability.as_ref().and_then(|amounts| amounts.get(id)).is_some();
         let upstream = compatibility == Compatibility::Upstream;
         let guarantee = quota.with(queue.guarantee.as_ref());
-        let mut real_capability = total.left_after(guaranteed);
-        real_capability.add(&guarantee);
-        let deserved = quota.with(queue.deserved.as_ref());
         let given = queue.capability.as_ref().is_some_and(|amounts| !amounts.is_empty());
-        Self {
+        let mut limits = Self {
             state: queue.state,
             priority: queue.priority,
             capability: quota.with(queue.capability.as_ref()),
@@ -94,11 +93,20 @@ impl Limits {
             memory_limited: upstream || said(ResourceId::MEMORY),
             cards_said: quota.cards.has_cards() || quota.fault.is_some(),
             configured: upstream || given || quota.cards.has_cards() || quota.fault.is_some(),
-            deserved: clip(&deserved, &real_capability, &guarantee),
+            entitled: quota.with(queue.deserved.as_ref()),
             guarantee,
-            real_capability,
             fault: quota.fault.clone(),
-        }
+            ..Self::default()
+        };
+        limits.refit(total, guaranteed);
+        limits
+    }
+
+    /// Follows the cluster, and what all queues are guaranteed.
+    pub(super) fn refit(&mut self, total: &Counts, guaranteed: &Counts) {
+        self.real_capability = total.left_after(guaranteed);
+        self.real_capability.add(&self.guarantee);
+        self.deserved = clip(&self.entitled, &self.real_capability, &self.guarantee);
     }
 
     /// True if the queue takes jobs and tasks.

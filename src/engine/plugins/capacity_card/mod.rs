@@ -30,6 +30,7 @@ mod scorer;
 mod state;
 #[cfg(test)]
 mod tests;
+mod victims;
 mod votes;
 
 pub use account::{Account, Share};

@@ -15,13 +15,15 @@ use crate::engine::model::{
     Amounts, CHUNK, Changes, Chunk, JobRecord, Problem, ProblemKind, ResourceTable, TaskClass, TaskRecord, Texts, View,
     text,
 };
-use crate::engine::plugin::{Facts, Filterer, Hooks, Opinion, OrderKey, Plugin, PluginDef, Prepared, Scorer, Scores};
+use crate::engine::plugin::{
+    Facts, Filterer, Hooks, Opinion, OrderKey, Plugin, PluginDef, Prepared, Scorer, Scores, VictimQuestion,
+};
 use crate::engine::policy::{Arguments, Compatibility, Report, Switches, Value};
 
 /// Its row in the registry.
 pub(in super::super) const DEF: PluginDef = PluginDef {
     name: super::PLUGIN,
-    families: &["admit", "filter", "order", "score"],
+    families: &["admit", "filter", "order", "score", "victims"],
     task_annotations: &[NAME],
     job_annotations: &[REQUEST],
     queue_annotations: &[QUOTA],
@@ -50,6 +52,7 @@ impl Plugin for CapacityCard {
             score: true,
             order: true,
             admit: true,
+            victims: self.config.victims,
             accounts: self.compatibility == Compatibility::Corrected,
             ..Hooks::default()
         }
@@ -134,6 +137,13 @@ impl Plugin for CapacityCard {
     ) -> Result<Option<Opinion>, Problem> {
         match derived.get::<CapacityState>(super::PLUGIN) {
             Some(state) => state.vote_task(view, queue, task).map(|verdict| Some(opinion(verdict))),
+            None => Err(not_derived()),
+        }
+    }
+
+    fn victims(&self, question: &VictimQuestion<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        match question.derived.get::<CapacityState>(super::PLUGIN) {
+            Some(state) => Ok(state.victims(question)),
             None => Err(not_derived()),
         }
     }

@@ -132,7 +132,8 @@ impl CapacityState {
         let same = stored.is_none_or(|stored| same_incarnation(&stored.uid, &job.uid));
         let own = self.jobs.get(&job.name).filter(|own| same && own.queue == job.queue);
         let row = self.rows.get(&job.name).filter(|row| row.queue == job.queue);
-        let kept = own.into_iter().chain(row).map(|entry| entry.contribution().inqueue);
-        (kept.collect(), own.is_some())
+        let kept = own.into_iter().chain(row);
+        let kept = kept.filter(|entry| entry.admitted || entry.reserved.is_some());
+        (kept.map(|entry| entry.contribution().inqueue).collect(), own.is_some())
     }
 }

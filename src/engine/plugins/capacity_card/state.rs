@@ -290,7 +290,7 @@ impl CapacityState {
         if self.tentative.contains(job) {
             Arc::make_mut(&mut self.tentative).remove(job);
         }
-        self.admit(job, true);
+        self.admit(&Arc::from(job), true);
     }
 
     /// Ends permits that were not kept. Under `upstream` they all stay, as in the reference.
@@ -301,19 +301,8 @@ impl CapacityState {
     }
 
     /// A job is no longer admitted. Under `upstream` what was kept back for it stays, as in the reference.
-    pub(super) fn leave(&mut self, job: &str) {
+    pub(super) fn leave(&mut self, job: &Arc<str>) {
         self.admit(job, false);
-    }
-
-    fn admit(&mut self, job: &str, admitted: bool) {
-        let Some(entry) = self.jobs.get(job).filter(|entry| entry.admitted != admitted) else {
-            return;
-        };
-        let entry = JobEntry {
-            admitted,
-            ..JobEntry::clone(entry)
-        };
-        self.replace(&Arc::from(job), entry);
     }
 
     /// Follows what happened to a task; the queue whose account moved.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::account::Account;
 use super::check::check_card;
 use super::counts::Counts;
+use super::entry::JobEntry;
 use super::refusal::{self, Asker, Compared, Dimension, Refusal, insufficient_upstream};
 use super::state::CapacityState;
 use crate::engine::model::{JobRecord, Problem, ProblemKind, TaskRecord, View};
@@ -19,6 +20,8 @@ pub struct Verdict {
     pub reserve: Counts,
     /// Of a job: the least that it needs, whether it holds some of that already or not.
     pub least: Arc<Counts>,
+    /// Of a job: its figures, under `corrected`.
+    pub(super) entry: Option<Arc<JobEntry>>,
     /// Of a permitted task: the cards that would do, best first, and how many tasks of its kind on each.
     pub cards: Vec<(Arc<str>, u64)>,
     /// The same by demand: a node must have one card of each.
@@ -154,7 +157,7 @@ impl CapacityState {
         match self.compatibility {
             Compatibility::Upstream => self.reserve_upstream(&job.queue, &verdict.reserve),
             Compatibility::Corrected => {
-                self.reserve_corrected(view, job);
+                self.reserve_corrected(view, job, verdict);
                 Ok(())
             }
         }
