@@ -66,14 +66,14 @@ impl ProfileArgs {
             }
             Err(error) => return Err(usage(&format!("{}: {error}", path.display()))),
         };
-        let mut profiles = read(&text).map_err(|fault| fault.at(&path))?;
-        let Some(name) = named.map(str::to_owned).or(profiles.default) else {
+        let mut all = read(&text).map_err(|fault| fault.at(&path))?;
+        let Some(name) = named.map(str::to_owned).or(all.default) else {
             return Ok(None);
         };
-        if let Some(profile) = profiles.named.remove(&name) {
+        if let Some(profile) = all.named.remove(&name) {
             return Ok(Some(profile));
         }
-        let names: Vec<&str> = profiles.named.keys().map(String::as_str).collect();
+        let names: Vec<&str> = all.named.keys().map(String::as_str).collect();
         Err(usage(&format!(
             "{}: there is no profile `{name}`; there are: {}",
             path.display(),

@@ -224,19 +224,23 @@ impl Shared {
     /// A caller of a closed loop: it asks again as soon as it has its answer.
     async fn closed(&self, mut connection: Connection) -> Result<Tally, Failure> {
         let mut tally = Tally::new()?;
-        let mut number: u64 = 0;
+        let mut warming: u64 = 0;
         while !self.stopped.load(Ordering::Relaxed) {
             let begun = Instant::now();
             let measured = begun >= self.begin;
-            if measured {
+            // All callers count together, so that questions are mixed as they are said to be.
+            let number = if measured {
                 let before = self.begun.fetch_add(1, Ordering::Relaxed);
                 let over = begun >= self.begin + self.load.duration;
                 if self.load.count.map_or(over, |count| before >= count) {
                     break;
                 }
-            }
+                before
+            } else {
+                warming = warming.wrapping_add(1);
+                warming
+            };
             let (kind, outcome) = self.questions.ask(&mut connection, number, self.load.timeout).await;
-            number = number.wrapping_add(1);
             if measured {
                 tally.call(kind, [begun, begun, Instant::now()], outcome)?;
                 if self.load.count.is_some() {
