@@ -163,7 +163,7 @@ fn a_view_changed_step_by_step_is_a_view_built_at_once() {
         view.refresh_ranks();
         let rebuilt = build(&left);
         for chunk in 0..view.chunks().len().max(rebuilt.chunks().len()) {
-            let of = |view: &View| view.chunks().get(chunk).map_or_else(Chunk::default, |chunk| (**chunk).clone());
+            let of = |view: &View| view.chunks().get(chunk).map_or_else(|| Chunk::at(u32::try_from(chunk).unwrap()), |chunk| (**chunk).clone());
             prop_assert_eq!(of(&view), of(&rebuilt), "columns and entries of chunk {}", chunk);
         }
         for job in ["j0", "j1", "j2"] {

@@ -118,7 +118,7 @@ impl Default for Chunk {
 
 impl Chunk {
     /// An empty chunk at its place among the chunks of a View.
-    pub(crate) fn at(number: u32) -> Self {
+    pub fn at(number: u32) -> Self {
         Self {
             number,
             ..Self::default()

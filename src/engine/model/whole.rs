@@ -189,7 +189,7 @@ mod tests {
         view.chunks()
             .first()
             .map(|chunk| Chunk::clone(chunk))
-            .unwrap_or_default()
+            .unwrap_or_else(|| Chunk::at(0))
     }
 
     #[derive(Clone, Debug)]
