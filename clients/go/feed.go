@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,7 +77,7 @@ func (kind *records[R]) remove(name string) {
 
 // take gives what has changed, and forgets that it has.
 func (kind *records[R]) take() (put []R, gone []string) {
-	for name := range kind.changed {
+	for _, name := range slices.Sorted(maps.Keys(kind.changed)) {
 		if item, found := kind.all[name]; found {
 			put = append(put, item)
 		} else {
@@ -89,8 +91,9 @@ func (kind *records[R]) take() (put []R, gone []string) {
 func (kind *records[R]) everything() []R {
 	clear(kind.changed)
 	items := make([]R, 0, len(kind.all))
-	for _, item := range kind.all {
-		items = append(items, item)
+	// By name: slots follow, and the same cluster makes the same batch.
+	for _, name := range slices.Sorted(maps.Keys(kind.all)) {
+		items = append(items, kind.all[name])
 	}
 	return items
 }

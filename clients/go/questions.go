@@ -239,3 +239,14 @@ func (client *Client) ListReservations(ctx context.Context, request *pb.ListRese
 func (client *Client) ReleaseReservation(ctx context.Context, request *pb.ReleaseReservationRequest) (*pb.ReleaseReservationResponse, error) {
 	return call(ctx, client, "ReleaseReservation", repeatable, client.state.ReleaseReservation, request)
 }
+
+// ReleaseAssumptions ends assumptions whose binds failed. Asked again only for one session's: under a task's name alone a
+// newer assumption may stand meanwhile.
+func (client *Client) ReleaseAssumptions(ctx context.Context, request *pb.ReleaseAssumptionsRequest) (*pb.ReleaseAssumptionsResponse, error) {
+	return call(ctx, client, "ReleaseAssumptions", repeat(request.GetSession() != ""), client.state.ReleaseAssumptions, request)
+}
+
+// ListSessions reads one page of the open sessions.
+func (client *Client) ListSessions(ctx context.Context, request *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
+	return call(ctx, client, "ListSessions", repeatable, client.decisions.ListSessions, request)
+}

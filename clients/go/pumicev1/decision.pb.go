@@ -3245,13 +3245,254 @@ func (x *CloseSessionResponse) GetAppliedThrough() uint64 {
 	return 0
 }
 
-// Commits a session; a retry gets the same reply.
+// Asks for the open sessions.
+type ListSessionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Page.
+	Page          *Page `protobuf:"bytes,1,opt,name=page,proto3" json:"page,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsRequest) Reset() {
+	*x = ListSessionsRequest{}
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsRequest) ProtoMessage() {}
+
+func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
+func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ListSessionsRequest) GetPage() *Page {
+	if x != nil {
+		return x.Page
+	}
+	return nil
+}
+
+// Open sessions.
+type ListSessionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name.
+	Sessions []*SessionStatus `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	// Empty: the end.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsResponse) Reset() {
+	*x = ListSessionsResponse{}
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsResponse) ProtoMessage() {}
+
+func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
+func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ListSessionsResponse) GetSessions() []*SessionStatus {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+func (x *ListSessionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// An open session, at this moment.
+type SessionStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name in questions.
+	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Owner of the batch that it was opened with. Empty: there was none.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Time since it was opened.
+	Age *durationpb.Duration `protobuf:"bytes,3,opt,name=age,proto3" json:"age,omitempty"`
+	// Time since its last question ended. Absent: one is under way.
+	Idle *durationpb.Duration `protobuf:"bytes,4,opt,name=idle,proto3" json:"idle,omitempty"`
+	// Until it ends unless it is asked. Absent: a question is under way, which
+	// suspends the lease.
+	LeaseLeft *durationpb.Duration `protobuf:"bytes,5,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
+	// Number of the last applied change.
+	Changes uint64 `protobuf:"varint,6,opt,name=changes,proto3" json:"changes,omitempty"`
+	// Marks that can be returned to.
+	Savepoints uint32 `protobuf:"varint,7,opt,name=savepoints,proto3" json:"savepoints,omitempty"`
+	// Questions under way.
+	Questions uint32 `protobuf:"varint,8,opt,name=questions,proto3" json:"questions,omitempty"`
+	// Policy that it is pinned to.
+	Policy string `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Version of that policy; 0: inline or built-in.
+	PolicyVersion uint64 `protobuf:"varint,10,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// State that it is pinned to; number 0: inline.
+	Revision      *Revision `protobuf:"bytes,11,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionStatus) Reset() {
+	*x = SessionStatus{}
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionStatus) ProtoMessage() {}
+
+func (x *SessionStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionStatus.ProtoReflect.Descriptor instead.
+func (*SessionStatus) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *SessionStatus) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *SessionStatus) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *SessionStatus) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+func (x *SessionStatus) GetIdle() *durationpb.Duration {
+	if x != nil {
+		return x.Idle
+	}
+	return nil
+}
+
+func (x *SessionStatus) GetLeaseLeft() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseLeft
+	}
+	return nil
+}
+
+func (x *SessionStatus) GetChanges() uint64 {
+	if x != nil {
+		return x.Changes
+	}
+	return 0
+}
+
+func (x *SessionStatus) GetSavepoints() uint32 {
+	if x != nil {
+		return x.Savepoints
+	}
+	return 0
+}
+
+func (x *SessionStatus) GetQuestions() uint32 {
+	if x != nil {
+		return x.Questions
+	}
+	return 0
+}
+
+func (x *SessionStatus) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *SessionStatus) GetPolicyVersion() uint64 {
+	if x != nil {
+		return x.PolicyVersion
+	}
+	return 0
+}
+
+func (x *SessionStatus) GetRevision() *Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
+// Commits a session: what it allocated is judged anew, job by job, against the
+// newest state and policy; what holds counts from then on, as an assumption, in
+// every later state. Ends the session; a retry gets the same reply.
 type CommitSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session, with trailing changes.
 	Session *SessionStep `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// Judged and committed in this order. Empty: all jobs with placements, in the
-	// order of their first.
+	// Judged and committed in this order; jobs that are not named are not
+	// committed. The empty name: tasks without a job. Empty: all jobs with
+	// placements, in the order of their first.
 	Jobs          []string `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3259,7 +3500,7 @@ type CommitSessionRequest struct {
 
 func (x *CommitSessionRequest) Reset() {
 	*x = CommitSessionRequest{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3271,7 +3512,7 @@ func (x *CommitSessionRequest) String() string {
 func (*CommitSessionRequest) ProtoMessage() {}
 
 func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[41]
+	mi := &file_pumice_v1_decision_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3284,7 +3525,7 @@ func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionRequest.ProtoReflect.Descriptor instead.
 func (*CommitSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{41}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CommitSessionRequest) GetSession() *SessionStep {
@@ -3309,14 +3550,23 @@ type CommitSessionResponse struct {
 	// One per job, in the order judged.
 	Jobs []*JobCommit `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// Where they are kept.
-	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
+	Durability Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
+	// Assumptions that it ended, by task: the session took these tasks off their
+	// nodes again (bind_failed, unallocate).
+	Released []string `protobuf:"bytes,4,rep,name=released,proto3" json:"released,omitempty"`
+	// Tasks that the session evicted, by name. Not committed: their scheduler
+	// evicts them, and their source tells.
+	Evicted []string `protobuf:"bytes,5,rep,name=evicted,proto3" json:"evicted,omitempty"`
+	// Tasks that the session pipelined, by name. Not committed: the room that they
+	// wait for is not there yet.
+	Pipelined     []string `protobuf:"bytes,6,rep,name=pipelined,proto3" json:"pipelined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommitSessionResponse) Reset() {
 	*x = CommitSessionResponse{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3578,7 @@ func (x *CommitSessionResponse) String() string {
 func (*CommitSessionResponse) ProtoMessage() {}
 
 func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[42]
+	mi := &file_pumice_v1_decision_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3591,7 @@ func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionResponse.ProtoReflect.Descriptor instead.
 func (*CommitSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{42}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CommitSessionResponse) GetStamp() *Stamp {
@@ -3365,12 +3615,34 @@ func (x *CommitSessionResponse) GetDurability() Durability {
 	return Durability_DURABILITY_UNSPECIFIED
 }
 
+func (x *CommitSessionResponse) GetReleased() []string {
+	if x != nil {
+		return x.Released
+	}
+	return nil
+}
+
+func (x *CommitSessionResponse) GetEvicted() []string {
+	if x != nil {
+		return x.Evicted
+	}
+	return nil
+}
+
+func (x *CommitSessionResponse) GetPipelined() []string {
+	if x != nil {
+		return x.Pipelined
+	}
+	return nil
+}
+
 // What became of one job.
 type JobCommit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Job; empty: tasks without one.
 	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// At least min_member of its tasks were committed.
+	// Something of it was committed, and at least min_member of its tasks now
+	// have their place.
 	Committed bool `protobuf:"varint,2,opt,name=committed,proto3" json:"committed,omitempty"`
 	// Tasks that were not, and why.
 	Conflicts     []*Conflict `protobuf:"bytes,3,rep,name=conflicts,proto3" json:"conflicts,omitempty"`
@@ -3380,7 +3652,7 @@ type JobCommit struct {
 
 func (x *JobCommit) Reset() {
 	*x = JobCommit{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3664,7 @@ func (x *JobCommit) String() string {
 func (*JobCommit) ProtoMessage() {}
 
 func (x *JobCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[43]
+	mi := &file_pumice_v1_decision_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3677,7 @@ func (x *JobCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCommit.ProtoReflect.Descriptor instead.
 func (*JobCommit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{43}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *JobCommit) GetJob() string {
@@ -3429,12 +3701,12 @@ func (x *JobCommit) GetConflicts() []*Conflict {
 	return nil
 }
 
-// A placement that no longer holds.
+// A placement that was not committed.
 type Conflict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The placement.
+	// The placement. Absent: the job was named and has none.
 	Placement *TaskOnNode `protobuf:"bytes,1,opt,name=placement,proto3" json:"placement,omitempty"`
-	// Why.
+	// Why, with figures.
 	Reason        *Reason `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3442,7 +3714,7 @@ type Conflict struct {
 
 func (x *Conflict) Reset() {
 	*x = Conflict{}
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3726,7 @@ func (x *Conflict) String() string {
 func (*Conflict) ProtoMessage() {}
 
 func (x *Conflict) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_decision_proto_msgTypes[44]
+	mi := &file_pumice_v1_decision_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3739,7 @@ func (x *Conflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Conflict.ProtoReflect.Descriptor instead.
 func (*Conflict) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{44}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Conflict) GetPlacement() *TaskOnNode {
@@ -3716,16 +3988,40 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x13CloseSessionRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"?\n" +
 	"\x14CloseSessionResponse\x12'\n" +
-	"\x0fapplied_through\x18\x01 \x01(\x04R\x0eappliedThrough\"\\\n" +
+	"\x0fapplied_through\x18\x01 \x01(\x04R\x0eappliedThrough\":\n" +
+	"\x13ListSessionsRequest\x12#\n" +
+	"\x04page\x18\x01 \x01(\v2\x0f.pumice.v1.PageR\x04page\"t\n" +
+	"\x14ListSessionsResponse\x124\n" +
+	"\bsessions\x18\x01 \x03(\v2\x18.pumice.v1.SessionStatusR\bsessions\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9f\x03\n" +
+	"\rSessionStatus\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12+\n" +
+	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12-\n" +
+	"\x04idle\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04idle\x128\n" +
+	"\n" +
+	"lease_left\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\x12\x18\n" +
+	"\achanges\x18\x06 \x01(\x04R\achanges\x12\x1e\n" +
+	"\n" +
+	"savepoints\x18\a \x01(\rR\n" +
+	"savepoints\x12\x1c\n" +
+	"\tquestions\x18\b \x01(\rR\tquestions\x12\x16\n" +
+	"\x06policy\x18\t \x01(\tR\x06policy\x12%\n" +
+	"\x0epolicy_version\x18\n" +
+	" \x01(\x04R\rpolicyVersion\x12/\n" +
+	"\brevision\x18\v \x01(\v2\x13.pumice.v1.RevisionR\brevision\"\\\n" +
 	"\x14CommitSessionRequest\x120\n" +
 	"\asession\x18\x01 \x01(\v2\x16.pumice.v1.SessionStepR\asession\x12\x12\n" +
-	"\x04jobs\x18\x02 \x03(\tR\x04jobs\"\xa0\x01\n" +
+	"\x04jobs\x18\x02 \x03(\tR\x04jobs\"\xf4\x01\n" +
 	"\x15CommitSessionResponse\x12&\n" +
 	"\x05stamp\x18\x01 \x01(\v2\x10.pumice.v1.StampR\x05stamp\x12(\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x14.pumice.v1.JobCommitR\x04jobs\x125\n" +
 	"\n" +
 	"durability\x18\x03 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
-	"durability\"n\n" +
+	"durability\x12\x1a\n" +
+	"\breleased\x18\x04 \x03(\tR\breleased\x12\x18\n" +
+	"\aevicted\x18\x05 \x03(\tR\aevicted\x12\x1c\n" +
+	"\tpipelined\x18\x06 \x03(\tR\tpipelined\"n\n" +
 	"\tJobCommit\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1c\n" +
 	"\tcommitted\x18\x02 \x01(\bR\tcommitted\x121\n" +
@@ -3757,7 +4053,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"VictimKind\x12\x1b\n" +
 	"\x17VICTIM_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13VICTIM_KIND_PREEMPT\x10\x01\x12\x17\n" +
-	"\x13VICTIM_KIND_RECLAIM\x10\x022\x87\x05\n" +
+	"\x13VICTIM_KIND_RECLAIM\x10\x022\xd8\x05\n" +
 	"\x0fDecisionService\x12=\n" +
 	"\x06Filter\x12\x18.pumice.v1.FilterRequest\x1a\x19.pumice.v1.FilterResponse\x12:\n" +
 	"\x05Score\x12\x17.pumice.v1.ScoreRequest\x1a\x18.pumice.v1.ScoreResponse\x12:\n" +
@@ -3766,7 +4062,8 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x05Order\x12\x17.pumice.v1.OrderRequest\x1a\x18.pumice.v1.OrderResponse\x12R\n" +
 	"\rSelectVictims\x12\x1f.pumice.v1.SelectVictimsRequest\x1a .pumice.v1.SelectVictimsResponse\x12L\n" +
 	"\vOpenSession\x12\x1d.pumice.v1.OpenSessionRequest\x1a\x1e.pumice.v1.OpenSessionResponse\x12O\n" +
-	"\fCloseSession\x12\x1e.pumice.v1.CloseSessionRequest\x1a\x1f.pumice.v1.CloseSessionResponse\x12R\n" +
+	"\fCloseSession\x12\x1e.pumice.v1.CloseSessionRequest\x1a\x1f.pumice.v1.CloseSessionResponse\x12O\n" +
+	"\fListSessions\x12\x1e.pumice.v1.ListSessionsRequest\x1a\x1f.pumice.v1.ListSessionsResponse\x12R\n" +
 	"\rCommitSession\x12\x1f.pumice.v1.CommitSessionRequest\x1a .pumice.v1.CommitSessionResponseB\x7f\n" +
 	"\rcom.pumice.v1B\rDecisionProtoP\x01Z\x1apumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"
@@ -3784,7 +4081,7 @@ func file_pumice_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_pumice_v1_decision_proto_goTypes = []any{
 	(ResourceFit)(0),              // 0: pumice.v1.ResourceFit
 	(PlaceEffect)(0),              // 1: pumice.v1.PlaceEffect
@@ -3832,153 +4129,166 @@ var file_pumice_v1_decision_proto_goTypes = []any{
 	(*OpenSessionResponse)(nil),   // 43: pumice.v1.OpenSessionResponse
 	(*CloseSessionRequest)(nil),   // 44: pumice.v1.CloseSessionRequest
 	(*CloseSessionResponse)(nil),  // 45: pumice.v1.CloseSessionResponse
-	(*CommitSessionRequest)(nil),  // 46: pumice.v1.CommitSessionRequest
-	(*CommitSessionResponse)(nil), // 47: pumice.v1.CommitSessionResponse
-	(*JobCommit)(nil),             // 48: pumice.v1.JobCommit
-	(*Conflict)(nil),              // 49: pumice.v1.Conflict
-	(*Ground)(nil),                // 50: pumice.v1.Ground
-	(*Task)(nil),                  // 51: pumice.v1.Task
-	(*NodeSet)(nil),               // 52: pumice.v1.NodeSet
-	(NodeEncoding)(0),             // 53: pumice.v1.NodeEncoding
-	(FilterDetail)(0),             // 54: pumice.v1.FilterDetail
-	(*Stamp)(nil),                 // 55: pumice.v1.Stamp
-	(*Problem)(nil),               // 56: pumice.v1.Problem
-	(*Reason)(nil),                // 57: pumice.v1.Reason
-	(*Figure)(nil),                // 58: pumice.v1.Figure
-	(*Job)(nil),                   // 59: pumice.v1.Job
-	(*durationpb.Duration)(nil),   // 60: google.protobuf.Duration
-	(*Amount)(nil),                // 61: pumice.v1.Amount
-	(*Change)(nil),                // 62: pumice.v1.Change
-	(*Batch)(nil),                 // 63: pumice.v1.Batch
-	(*BatchOutcome)(nil),          // 64: pumice.v1.BatchOutcome
-	(*SessionStep)(nil),           // 65: pumice.v1.SessionStep
-	(*TaskOnNode)(nil),            // 66: pumice.v1.TaskOnNode
+	(*ListSessionsRequest)(nil),   // 46: pumice.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 47: pumice.v1.ListSessionsResponse
+	(*SessionStatus)(nil),         // 48: pumice.v1.SessionStatus
+	(*CommitSessionRequest)(nil),  // 49: pumice.v1.CommitSessionRequest
+	(*CommitSessionResponse)(nil), // 50: pumice.v1.CommitSessionResponse
+	(*JobCommit)(nil),             // 51: pumice.v1.JobCommit
+	(*Conflict)(nil),              // 52: pumice.v1.Conflict
+	(*Ground)(nil),                // 53: pumice.v1.Ground
+	(*Task)(nil),                  // 54: pumice.v1.Task
+	(*NodeSet)(nil),               // 55: pumice.v1.NodeSet
+	(NodeEncoding)(0),             // 56: pumice.v1.NodeEncoding
+	(FilterDetail)(0),             // 57: pumice.v1.FilterDetail
+	(*Stamp)(nil),                 // 58: pumice.v1.Stamp
+	(*Problem)(nil),               // 59: pumice.v1.Problem
+	(*Reason)(nil),                // 60: pumice.v1.Reason
+	(*Figure)(nil),                // 61: pumice.v1.Figure
+	(*Job)(nil),                   // 62: pumice.v1.Job
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(*Amount)(nil),                // 64: pumice.v1.Amount
+	(*Change)(nil),                // 65: pumice.v1.Change
+	(*Batch)(nil),                 // 66: pumice.v1.Batch
+	(*BatchOutcome)(nil),          // 67: pumice.v1.BatchOutcome
+	(*Page)(nil),                  // 68: pumice.v1.Page
+	(*Revision)(nil),              // 69: pumice.v1.Revision
+	(*SessionStep)(nil),           // 70: pumice.v1.SessionStep
+	(*TaskOnNode)(nil),            // 71: pumice.v1.TaskOnNode
 }
 var file_pumice_v1_decision_proto_depIdxs = []int32{
-	50,  // 0: pumice.v1.FilterRequest.ground:type_name -> pumice.v1.Ground
-	51,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
-	52,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
+	53,  // 0: pumice.v1.FilterRequest.ground:type_name -> pumice.v1.Ground
+	54,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
+	55,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 3: pumice.v1.FilterRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	53,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	54,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
-	55,  // 6: pumice.v1.FilterResponse.stamp:type_name -> pumice.v1.Stamp
+	56,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	57,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
+	58,  // 6: pumice.v1.FilterResponse.stamp:type_name -> pumice.v1.Stamp
 	7,   // 7: pumice.v1.FilterResponse.answer:type_name -> pumice.v1.FilterAnswer
 	8,   // 8: pumice.v1.FilterAnswer.items:type_name -> pumice.v1.FilterItem
-	56,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
-	52,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
+	59,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
+	55,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
 	9,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
-	56,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
-	57,  // 13: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
-	52,  // 14: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
+	59,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
+	60,  // 13: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
+	55,  // 14: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
 	10,  // 15: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
-	58,  // 16: pumice.v1.RejectedNode.figures:type_name -> pumice.v1.Figure
-	50,  // 17: pumice.v1.ScoreRequest.ground:type_name -> pumice.v1.Ground
-	51,  // 18: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
-	52,  // 19: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
+	61,  // 16: pumice.v1.RejectedNode.figures:type_name -> pumice.v1.Figure
+	53,  // 17: pumice.v1.ScoreRequest.ground:type_name -> pumice.v1.Ground
+	54,  // 18: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
+	55,  // 19: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 20: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	53,  // 21: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	54,  // 22: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
-	55,  // 23: pumice.v1.ScoreResponse.stamp:type_name -> pumice.v1.Stamp
+	56,  // 21: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	57,  // 22: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
+	58,  // 23: pumice.v1.ScoreResponse.stamp:type_name -> pumice.v1.Stamp
 	13,  // 24: pumice.v1.ScoreResponse.answer:type_name -> pumice.v1.ScoreAnswer
 	14,  // 25: pumice.v1.ScoreAnswer.items:type_name -> pumice.v1.ScoreItem
-	56,  // 26: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
-	52,  // 27: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
+	59,  // 26: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
+	55,  // 27: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
 	15,  // 28: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
 	8,   // 29: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
-	56,  // 30: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
-	50,  // 31: pumice.v1.PlaceRequest.ground:type_name -> pumice.v1.Ground
-	59,  // 32: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
+	59,  // 30: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
+	53,  // 31: pumice.v1.PlaceRequest.ground:type_name -> pumice.v1.Ground
+	62,  // 32: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
 	17,  // 33: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
 	1,   // 34: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
-	52,  // 35: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
-	52,  // 36: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
-	53,  // 37: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	51,  // 38: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
-	55,  // 39: pumice.v1.PlaceResponse.stamp:type_name -> pumice.v1.Stamp
+	55,  // 35: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
+	55,  // 36: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
+	56,  // 37: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	54,  // 38: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
+	58,  // 39: pumice.v1.PlaceResponse.stamp:type_name -> pumice.v1.Stamp
 	19,  // 40: pumice.v1.PlaceResponse.answer:type_name -> pumice.v1.PlaceAnswer
 	20,  // 41: pumice.v1.PlaceAnswer.groups:type_name -> pumice.v1.PlacedGroup
 	9,   // 42: pumice.v1.PlaceAnswer.blockers:type_name -> pumice.v1.Rejection
-	56,  // 43: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
-	52,  // 44: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
-	52,  // 45: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
+	59,  // 43: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
+	55,  // 44: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
+	55,  // 45: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
 	9,   // 46: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
-	56,  // 47: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
-	50,  // 48: pumice.v1.AdmitRequest.ground:type_name -> pumice.v1.Ground
+	59,  // 47: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
+	53,  // 48: pumice.v1.AdmitRequest.ground:type_name -> pumice.v1.Ground
 	2,   // 49: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
 	22,  // 50: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
-	60,  // 51: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
-	59,  // 52: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
-	51,  // 53: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
-	55,  // 54: pumice.v1.AdmitResponse.stamp:type_name -> pumice.v1.Stamp
+	63,  // 51: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
+	62,  // 52: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
+	54,  // 53: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
+	58,  // 54: pumice.v1.AdmitResponse.stamp:type_name -> pumice.v1.Stamp
 	24,  // 55: pumice.v1.AdmitResponse.answer:type_name -> pumice.v1.AdmitAnswer
 	3,   // 56: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
 	25,  // 57: pumice.v1.AdmitAnswer.items:type_name -> pumice.v1.Admission
-	56,  // 58: pumice.v1.Admission.problem:type_name -> pumice.v1.Problem
-	57,  // 59: pumice.v1.Admission.reasons:type_name -> pumice.v1.Reason
+	59,  // 58: pumice.v1.Admission.problem:type_name -> pumice.v1.Problem
+	60,  // 59: pumice.v1.Admission.reasons:type_name -> pumice.v1.Reason
 	27,  // 60: pumice.v1.Admission.votes:type_name -> pumice.v1.Vote
 	28,  // 61: pumice.v1.Admission.cards:type_name -> pumice.v1.CardChoice
-	61,  // 62: pumice.v1.Admission.reserved:type_name -> pumice.v1.Amount
+	64,  // 62: pumice.v1.Admission.reserved:type_name -> pumice.v1.Amount
 	26,  // 63: pumice.v1.Admission.event:type_name -> pumice.v1.Event
-	50,  // 64: pumice.v1.OrderRequest.ground:type_name -> pumice.v1.Ground
+	53,  // 64: pumice.v1.OrderRequest.ground:type_name -> pumice.v1.Ground
 	30,  // 65: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
 	30,  // 66: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
-	55,  // 67: pumice.v1.OrderResponse.stamp:type_name -> pumice.v1.Stamp
+	58,  // 67: pumice.v1.OrderResponse.stamp:type_name -> pumice.v1.Stamp
 	32,  // 68: pumice.v1.OrderResponse.answer:type_name -> pumice.v1.OrderAnswer
 	33,  // 69: pumice.v1.OrderAnswer.queues:type_name -> pumice.v1.Rank
 	33,  // 70: pumice.v1.OrderAnswer.jobs:type_name -> pumice.v1.Rank
 	35,  // 71: pumice.v1.OrderAnswer.tree:type_name -> pumice.v1.TreeNode
-	56,  // 72: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
+	59,  // 72: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
 	34,  // 73: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
-	61,  // 74: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
-	50,  // 75: pumice.v1.SelectVictimsRequest.ground:type_name -> pumice.v1.Ground
+	64,  // 74: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
+	53,  // 75: pumice.v1.SelectVictimsRequest.ground:type_name -> pumice.v1.Ground
 	4,   // 76: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
 	37,  // 77: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
-	51,  // 78: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
-	51,  // 79: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
-	62,  // 80: pumice.v1.VictimGroup.assumptions:type_name -> pumice.v1.Change
-	55,  // 81: pumice.v1.SelectVictimsResponse.stamp:type_name -> pumice.v1.Stamp
+	54,  // 78: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
+	54,  // 79: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
+	65,  // 80: pumice.v1.VictimGroup.assumptions:type_name -> pumice.v1.Change
+	58,  // 81: pumice.v1.SelectVictimsResponse.stamp:type_name -> pumice.v1.Stamp
 	39,  // 82: pumice.v1.SelectVictimsResponse.answer:type_name -> pumice.v1.SelectVictimsAnswer
 	40,  // 83: pumice.v1.SelectVictimsAnswer.items:type_name -> pumice.v1.VictimItem
-	56,  // 84: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
+	59,  // 84: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
 	41,  // 85: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
-	56,  // 86: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
-	50,  // 87: pumice.v1.OpenSessionRequest.ground:type_name -> pumice.v1.Ground
-	63,  // 88: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
-	60,  // 89: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
-	55,  // 90: pumice.v1.OpenSessionResponse.stamp:type_name -> pumice.v1.Stamp
-	64,  // 91: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	60,  // 92: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
-	60,  // 93: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
-	65,  // 94: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionStep
-	55,  // 95: pumice.v1.CommitSessionResponse.stamp:type_name -> pumice.v1.Stamp
-	48,  // 96: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
-	3,   // 97: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
-	49,  // 98: pumice.v1.JobCommit.conflicts:type_name -> pumice.v1.Conflict
-	66,  // 99: pumice.v1.Conflict.placement:type_name -> pumice.v1.TaskOnNode
-	57,  // 100: pumice.v1.Conflict.reason:type_name -> pumice.v1.Reason
-	5,   // 101: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
-	11,  // 102: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
-	16,  // 103: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
-	21,  // 104: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
-	29,  // 105: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
-	36,  // 106: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
-	42,  // 107: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
-	44,  // 108: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
-	46,  // 109: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
-	6,   // 110: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
-	12,  // 111: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
-	18,  // 112: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
-	23,  // 113: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
-	31,  // 114: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
-	38,  // 115: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
-	43,  // 116: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
-	45,  // 117: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
-	47,  // 118: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
-	110, // [110:119] is the sub-list for method output_type
-	101, // [101:110] is the sub-list for method input_type
-	101, // [101:101] is the sub-list for extension type_name
-	101, // [101:101] is the sub-list for extension extendee
-	0,   // [0:101] is the sub-list for field type_name
+	59,  // 86: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
+	53,  // 87: pumice.v1.OpenSessionRequest.ground:type_name -> pumice.v1.Ground
+	66,  // 88: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
+	63,  // 89: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
+	58,  // 90: pumice.v1.OpenSessionResponse.stamp:type_name -> pumice.v1.Stamp
+	67,  // 91: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	63,  // 92: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
+	63,  // 93: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
+	68,  // 94: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
+	48,  // 95: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
+	63,  // 96: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
+	63,  // 97: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
+	63,  // 98: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
+	69,  // 99: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
+	70,  // 100: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionStep
+	58,  // 101: pumice.v1.CommitSessionResponse.stamp:type_name -> pumice.v1.Stamp
+	51,  // 102: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
+	3,   // 103: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
+	52,  // 104: pumice.v1.JobCommit.conflicts:type_name -> pumice.v1.Conflict
+	71,  // 105: pumice.v1.Conflict.placement:type_name -> pumice.v1.TaskOnNode
+	60,  // 106: pumice.v1.Conflict.reason:type_name -> pumice.v1.Reason
+	5,   // 107: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
+	11,  // 108: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
+	16,  // 109: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
+	21,  // 110: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
+	29,  // 111: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
+	36,  // 112: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
+	42,  // 113: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
+	44,  // 114: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
+	46,  // 115: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
+	49,  // 116: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
+	6,   // 117: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
+	12,  // 118: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
+	18,  // 119: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
+	23,  // 120: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
+	31,  // 121: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
+	38,  // 122: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
+	43,  // 123: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
+	45,  // 124: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
+	47,  // 125: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
+	50,  // 126: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
+	117, // [117:127] is the sub-list for method output_type
+	107, // [107:117] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_decision_proto_init() }
@@ -4004,7 +4314,7 @@ func file_pumice_v1_decision_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_decision_proto_rawDesc), len(file_pumice_v1_decision_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   45,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

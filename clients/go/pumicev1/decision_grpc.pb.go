@@ -29,6 +29,7 @@ const (
 	DecisionService_SelectVictims_FullMethodName = "/pumice.v1.DecisionService/SelectVictims"
 	DecisionService_OpenSession_FullMethodName   = "/pumice.v1.DecisionService/OpenSession"
 	DecisionService_CloseSession_FullMethodName  = "/pumice.v1.DecisionService/CloseSession"
+	DecisionService_ListSessions_FullMethodName  = "/pumice.v1.DecisionService/ListSessions"
 	DecisionService_CommitSession_FullMethodName = "/pumice.v1.DecisionService/CommitSession"
 )
 
@@ -59,6 +60,8 @@ type DecisionServiceClient interface {
 	OpenSession(ctx context.Context, in *OpenSessionRequest, opts ...grpc.CallOption) (*OpenSessionResponse, error)
 	// Ends it; the scheduler binds by itself.
 	CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error)
+	// Sessions that are open, for people.
+	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// Ends it; Pumice arbitrates between schedulers.
 	CommitSession(ctx context.Context, in *CommitSessionRequest, opts ...grpc.CallOption) (*CommitSessionResponse, error)
 }
@@ -151,6 +154,16 @@ func (c *decisionServiceClient) CloseSession(ctx context.Context, in *CloseSessi
 	return out, nil
 }
 
+func (c *decisionServiceClient) ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSessionsResponse)
+	err := c.cc.Invoke(ctx, DecisionService_ListSessions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *decisionServiceClient) CommitSession(ctx context.Context, in *CommitSessionRequest, opts ...grpc.CallOption) (*CommitSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CommitSessionResponse)
@@ -188,6 +201,8 @@ type DecisionServiceServer interface {
 	OpenSession(context.Context, *OpenSessionRequest) (*OpenSessionResponse, error)
 	// Ends it; the scheduler binds by itself.
 	CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error)
+	// Sessions that are open, for people.
+	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	// Ends it; Pumice arbitrates between schedulers.
 	CommitSession(context.Context, *CommitSessionRequest) (*CommitSessionResponse, error)
 	mustEmbedUnimplementedDecisionServiceServer()
@@ -223,6 +238,9 @@ func (UnimplementedDecisionServiceServer) OpenSession(context.Context, *OpenSess
 }
 func (UnimplementedDecisionServiceServer) CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CloseSession not implemented")
+}
+func (UnimplementedDecisionServiceServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
 }
 func (UnimplementedDecisionServiceServer) CommitSession(context.Context, *CommitSessionRequest) (*CommitSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CommitSession not implemented")
@@ -392,6 +410,24 @@ func _DecisionService_CloseSession_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DecisionService_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSessionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DecisionServiceServer).ListSessions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DecisionService_ListSessions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DecisionServiceServer).ListSessions(ctx, req.(*ListSessionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _DecisionService_CommitSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CommitSessionRequest)
 	if err := dec(in); err != nil {
@@ -448,6 +484,10 @@ var DecisionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CloseSession",
 			Handler:    _DecisionService_CloseSession_Handler,
+		},
+		{
+			MethodName: "ListSessions",
+			Handler:    _DecisionService_ListSessions_Handler,
 		},
 		{
 			MethodName: "CommitSession",

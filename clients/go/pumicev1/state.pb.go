@@ -2067,7 +2067,9 @@ type StoredTask struct {
 	// Its node is an assumption of a commit, not yet seen.
 	Assumed bool `protobuf:"varint,3,opt,name=assumed,proto3" json:"assumed,omitempty"`
 	// As in NodeStatus.
-	Invalid       []*Problem `protobuf:"bytes,4,rep,name=invalid,proto3" json:"invalid,omitempty"`
+	Invalid []*Problem `protobuf:"bytes,4,rep,name=invalid,proto3" json:"invalid,omitempty"`
+	// The card that it was committed to, if `assumed`. Empty: none said.
+	Card          string `protobuf:"bytes,5,opt,name=card,proto3" json:"card,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2130,6 +2132,125 @@ func (x *StoredTask) GetInvalid() []*Problem {
 	return nil
 }
 
+func (x *StoredTask) GetCard() string {
+	if x != nil {
+		return x.Card
+	}
+	return ""
+}
+
+// Ends assumptions: their binds failed, or nobody will do them.
+type ReleaseAssumptionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those that the commit of this session made. Empty: whoever made them;
+	// then tasks must be named.
+	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Tasks by name. Empty: all that the session's commit made.
+	Tasks         []string `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseAssumptionsRequest) Reset() {
+	*x = ReleaseAssumptionsRequest{}
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseAssumptionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseAssumptionsRequest) ProtoMessage() {}
+
+func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseAssumptionsRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseAssumptionsRequest) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ReleaseAssumptionsRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *ReleaseAssumptionsRequest) GetTasks() []string {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// Reply of ReleaseAssumptions.
+type ReleaseAssumptionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// They do not count from here on.
+	Revision *Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Tasks whose assumption this call ended, by name. The others had none (any
+	// more): that is no fault.
+	Released      []string `protobuf:"bytes,2,rep,name=released,proto3" json:"released,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseAssumptionsResponse) Reset() {
+	*x = ReleaseAssumptionsResponse{}
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseAssumptionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseAssumptionsResponse) ProtoMessage() {}
+
+func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseAssumptionsResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseAssumptionsResponse) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ReleaseAssumptionsResponse) GetRevision() *Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
+func (x *ReleaseAssumptionsResponse) GetReleased() []string {
+	if x != nil {
+		return x.Released
+	}
+	return nil
+}
+
 // Asks for reservations.
 type ListReservationsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2143,7 +2264,7 @@ type ListReservationsRequest struct {
 
 func (x *ListReservationsRequest) Reset() {
 	*x = ListReservationsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2276,7 @@ func (x *ListReservationsRequest) String() string {
 func (*ListReservationsRequest) ProtoMessage() {}
 
 func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2289,7 @@ func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsRequest.ProtoReflect.Descriptor instead.
 func (*ListReservationsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListReservationsRequest) GetQueues() []string {
@@ -2198,7 +2319,7 @@ type ListReservationsResponse struct {
 
 func (x *ListReservationsResponse) Reset() {
 	*x = ListReservationsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2331,7 @@ func (x *ListReservationsResponse) String() string {
 func (*ListReservationsResponse) ProtoMessage() {}
 
 func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2344,7 @@ func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsResponse.ProtoReflect.Descriptor instead.
 func (*ListReservationsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListReservationsResponse) GetReservations() []*Reservation {
@@ -2265,7 +2386,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2398,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2411,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Reservation) GetJob() string {
@@ -2364,7 +2485,7 @@ type ReleaseReservationRequest struct {
 
 func (x *ReleaseReservationRequest) Reset() {
 	*x = ReleaseReservationRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2497,7 @@ func (x *ReleaseReservationRequest) String() string {
 func (*ReleaseReservationRequest) ProtoMessage() {}
 
 func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2510,7 @@ func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReleaseReservationRequest) GetJob() string {
@@ -2424,7 +2545,7 @@ type ReleaseReservationResponse struct {
 
 func (x *ReleaseReservationResponse) Reset() {
 	*x = ReleaseReservationResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2557,7 @@ func (x *ReleaseReservationResponse) String() string {
 func (*ReleaseReservationResponse) ProtoMessage() {}
 
 func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2570,7 @@ func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReleaseReservationResponse) GetReservation() *Reservation {
@@ -2596,13 +2717,20 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x11ListTasksResponse\x12&\n" +
 	"\x05stamp\x18\x01 \x01(\v2\x10.pumice.v1.StampR\x05stamp\x12+\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x15.pumice.v1.StoredTaskR\x05tasks\x12&\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\x91\x01\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xa5\x01\n" +
 	"\n" +
 	"StoredTask\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.pumice.v1.TaskR\x04task\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x18\n" +
 	"\aassumed\x18\x03 \x01(\bR\aassumed\x12,\n" +
-	"\ainvalid\x18\x04 \x03(\v2\x12.pumice.v1.ProblemR\ainvalid\"V\n" +
+	"\ainvalid\x18\x04 \x03(\v2\x12.pumice.v1.ProblemR\ainvalid\x12\x12\n" +
+	"\x04card\x18\x05 \x01(\tR\x04card\"K\n" +
+	"\x19ReleaseAssumptionsRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x14\n" +
+	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"i\n" +
+	"\x1aReleaseAssumptionsResponse\x12/\n" +
+	"\brevision\x18\x01 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x12\x1a\n" +
+	"\breleased\x18\x02 \x03(\tR\breleased\"V\n" +
 	"\x17ListReservationsRequest\x12\x16\n" +
 	"\x06queues\x18\x01 \x03(\tR\x06queues\x12#\n" +
 	"\x04page\x18\x02 \x01(\v2\x0f.pumice.v1.PageR\x04page\"~\n" +
@@ -2629,7 +2757,7 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x16BATCH_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10BATCH_KIND_DELTA\x10\x01\x12\x1c\n" +
 	"\x18BATCH_KIND_SNAPSHOT_PART\x10\x02\x12\x1c\n" +
-	"\x18BATCH_KIND_SNAPSHOT_LAST\x10\x032\x8c\x06\n" +
+	"\x18BATCH_KIND_SNAPSHOT_LAST\x10\x032\xef\x06\n" +
 	"\fStateService\x12:\n" +
 	"\x05Apply\x12\x17.pumice.v1.ApplyRequest\x1a\x18.pumice.v1.ApplyResponse\x12;\n" +
 	"\x04Sync\x12\x16.pumice.v1.SyncRequest\x1a\x17.pumice.v1.SyncResponse(\x010\x01\x12O\n" +
@@ -2641,7 +2769,8 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\bListJobs\x12\x1a.pumice.v1.ListJobsRequest\x1a\x1b.pumice.v1.ListJobsResponse\x12F\n" +
 	"\tListTasks\x12\x1b.pumice.v1.ListTasksRequest\x1a\x1c.pumice.v1.ListTasksResponse\x12[\n" +
 	"\x10ListReservations\x12\".pumice.v1.ListReservationsRequest\x1a#.pumice.v1.ListReservationsResponse\x12a\n" +
-	"\x12ReleaseReservation\x12$.pumice.v1.ReleaseReservationRequest\x1a%.pumice.v1.ReleaseReservationResponseB|\n" +
+	"\x12ReleaseReservation\x12$.pumice.v1.ReleaseReservationRequest\x1a%.pumice.v1.ReleaseReservationResponse\x12a\n" +
+	"\x12ReleaseAssumptions\x12$.pumice.v1.ReleaseAssumptionsRequest\x1a%.pumice.v1.ReleaseAssumptionsResponseB|\n" +
 	"\rcom.pumice.v1B\n" +
 	"StateProtoP\x01Z\x1apumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"
@@ -2659,7 +2788,7 @@ func file_pumice_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_pumice_v1_state_proto_goTypes = []any{
 	(BatchKind)(0),                     // 0: pumice.v1.BatchKind
 	(*Batch)(nil),                      // 1: pumice.v1.Batch
@@ -2692,119 +2821,124 @@ var file_pumice_v1_state_proto_goTypes = []any{
 	(*ListTasksRequest)(nil),           // 28: pumice.v1.ListTasksRequest
 	(*ListTasksResponse)(nil),          // 29: pumice.v1.ListTasksResponse
 	(*StoredTask)(nil),                 // 30: pumice.v1.StoredTask
-	(*ListReservationsRequest)(nil),    // 31: pumice.v1.ListReservationsRequest
-	(*ListReservationsResponse)(nil),   // 32: pumice.v1.ListReservationsResponse
-	(*Reservation)(nil),                // 33: pumice.v1.Reservation
-	(*ReleaseReservationRequest)(nil),  // 34: pumice.v1.ReleaseReservationRequest
-	(*ReleaseReservationResponse)(nil), // 35: pumice.v1.ReleaseReservationResponse
-	(*Cluster)(nil),                    // 36: pumice.v1.Cluster
-	(*SourcePosition)(nil),             // 37: pumice.v1.SourcePosition
-	(*Revision)(nil),                   // 38: pumice.v1.Revision
-	(*Problem)(nil),                    // 39: pumice.v1.Problem
-	(*NodeTableVersion)(nil),           // 40: pumice.v1.NodeTableVersion
-	(*durationpb.Duration)(nil),        // 41: google.protobuf.Duration
-	(*Ground)(nil),                     // 42: pumice.v1.Ground
-	(*Stamp)(nil),                      // 43: pumice.v1.Stamp
-	(*Node)(nil),                       // 44: pumice.v1.Node
-	(*Amount)(nil),                     // 45: pumice.v1.Amount
-	(*Queue)(nil),                      // 46: pumice.v1.Queue
-	(*Job)(nil),                        // 47: pumice.v1.Job
-	(*Task)(nil),                       // 48: pumice.v1.Task
-	(*timestamppb.Timestamp)(nil),      // 49: google.protobuf.Timestamp
+	(*ReleaseAssumptionsRequest)(nil),  // 31: pumice.v1.ReleaseAssumptionsRequest
+	(*ReleaseAssumptionsResponse)(nil), // 32: pumice.v1.ReleaseAssumptionsResponse
+	(*ListReservationsRequest)(nil),    // 33: pumice.v1.ListReservationsRequest
+	(*ListReservationsResponse)(nil),   // 34: pumice.v1.ListReservationsResponse
+	(*Reservation)(nil),                // 35: pumice.v1.Reservation
+	(*ReleaseReservationRequest)(nil),  // 36: pumice.v1.ReleaseReservationRequest
+	(*ReleaseReservationResponse)(nil), // 37: pumice.v1.ReleaseReservationResponse
+	(*Cluster)(nil),                    // 38: pumice.v1.Cluster
+	(*SourcePosition)(nil),             // 39: pumice.v1.SourcePosition
+	(*Revision)(nil),                   // 40: pumice.v1.Revision
+	(*Problem)(nil),                    // 41: pumice.v1.Problem
+	(*NodeTableVersion)(nil),           // 42: pumice.v1.NodeTableVersion
+	(*durationpb.Duration)(nil),        // 43: google.protobuf.Duration
+	(*Ground)(nil),                     // 44: pumice.v1.Ground
+	(*Stamp)(nil),                      // 45: pumice.v1.Stamp
+	(*Node)(nil),                       // 46: pumice.v1.Node
+	(*Amount)(nil),                     // 47: pumice.v1.Amount
+	(*Queue)(nil),                      // 48: pumice.v1.Queue
+	(*Job)(nil),                        // 49: pumice.v1.Job
+	(*Task)(nil),                       // 50: pumice.v1.Task
+	(*timestamppb.Timestamp)(nil),      // 51: google.protobuf.Timestamp
 }
 var file_pumice_v1_state_proto_depIdxs = []int32{
 	0,  // 0: pumice.v1.Batch.kind:type_name -> pumice.v1.BatchKind
-	36, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
+	38, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
 	2,  // 2: pumice.v1.Batch.remove:type_name -> pumice.v1.Removals
-	37, // 3: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
-	38, // 4: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
-	39, // 5: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
+	39, // 3: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
+	40, // 4: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
+	41, // 5: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
 	4,  // 6: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
-	39, // 7: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
+	41, // 7: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
 	1,  // 8: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
 	3,  // 9: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
 	1,  // 10: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
 	3,  // 11: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	40, // 12: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
-	38, // 13: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
+	42, // 12: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
+	40, // 13: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
 	13, // 14: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
 	14, // 15: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.Limit
 	15, // 16: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
-	40, // 17: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
-	37, // 18: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
-	41, // 19: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
-	42, // 20: pumice.v1.ListNodesRequest.ground:type_name -> pumice.v1.Ground
+	42, // 17: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
+	39, // 18: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
+	43, // 19: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
+	44, // 20: pumice.v1.ListNodesRequest.ground:type_name -> pumice.v1.Ground
 	16, // 21: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
-	43, // 22: pumice.v1.ListNodesResponse.stamp:type_name -> pumice.v1.Stamp
+	45, // 22: pumice.v1.ListNodesResponse.stamp:type_name -> pumice.v1.Stamp
 	19, // 23: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
-	44, // 24: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
-	45, // 25: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
-	45, // 26: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
-	45, // 27: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
+	46, // 24: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
+	47, // 25: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
+	47, // 26: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
+	47, // 27: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
 	20, // 28: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
-	39, // 29: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
-	42, // 30: pumice.v1.ListQueuesRequest.ground:type_name -> pumice.v1.Ground
+	41, // 29: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
+	44, // 30: pumice.v1.ListQueuesRequest.ground:type_name -> pumice.v1.Ground
 	16, // 31: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
-	43, // 32: pumice.v1.ListQueuesResponse.stamp:type_name -> pumice.v1.Stamp
+	45, // 32: pumice.v1.ListQueuesResponse.stamp:type_name -> pumice.v1.Stamp
 	23, // 33: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
-	46, // 34: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
+	48, // 34: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
 	27, // 35: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
-	39, // 36: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
-	42, // 37: pumice.v1.ListJobsRequest.ground:type_name -> pumice.v1.Ground
+	41, // 36: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
+	44, // 37: pumice.v1.ListJobsRequest.ground:type_name -> pumice.v1.Ground
 	16, // 38: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
-	43, // 39: pumice.v1.ListJobsResponse.stamp:type_name -> pumice.v1.Stamp
+	45, // 39: pumice.v1.ListJobsResponse.stamp:type_name -> pumice.v1.Stamp
 	26, // 40: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
-	47, // 41: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
+	49, // 41: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
 	27, // 42: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
-	39, // 43: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
-	45, // 44: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
-	45, // 45: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
-	45, // 46: pumice.v1.Account.request:type_name -> pumice.v1.Amount
-	45, // 47: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
-	45, // 48: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
-	45, // 49: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
-	45, // 50: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
-	45, // 51: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
-	45, // 52: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
-	45, // 53: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
-	42, // 54: pumice.v1.ListTasksRequest.ground:type_name -> pumice.v1.Ground
+	41, // 43: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
+	47, // 44: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
+	47, // 45: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
+	47, // 46: pumice.v1.Account.request:type_name -> pumice.v1.Amount
+	47, // 47: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
+	47, // 48: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
+	47, // 49: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
+	47, // 50: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
+	47, // 51: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
+	47, // 52: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
+	47, // 53: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
+	44, // 54: pumice.v1.ListTasksRequest.ground:type_name -> pumice.v1.Ground
 	16, // 55: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
-	43, // 56: pumice.v1.ListTasksResponse.stamp:type_name -> pumice.v1.Stamp
+	45, // 56: pumice.v1.ListTasksResponse.stamp:type_name -> pumice.v1.Stamp
 	30, // 57: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
-	48, // 58: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
-	39, // 59: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
-	16, // 60: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
-	33, // 61: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
-	45, // 62: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
-	45, // 63: pumice.v1.Reservation.held:type_name -> pumice.v1.Amount
-	49, // 64: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
-	49, // 65: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
-	33, // 66: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
-	5,  // 67: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
-	7,  // 68: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
-	9,  // 69: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
-	11, // 70: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
-	17, // 71: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
-	21, // 72: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
-	24, // 73: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
-	28, // 74: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
-	31, // 75: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
-	34, // 76: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
-	6,  // 77: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
-	8,  // 78: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
-	10, // 79: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
-	12, // 80: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
-	18, // 81: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
-	22, // 82: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
-	25, // 83: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
-	29, // 84: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
-	32, // 85: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
-	35, // 86: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
-	77, // [77:87] is the sub-list for method output_type
-	67, // [67:77] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	50, // 58: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
+	41, // 59: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
+	40, // 60: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
+	16, // 61: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
+	35, // 62: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
+	47, // 63: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
+	47, // 64: pumice.v1.Reservation.held:type_name -> pumice.v1.Amount
+	51, // 65: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
+	51, // 66: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
+	35, // 67: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
+	5,  // 68: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
+	7,  // 69: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
+	9,  // 70: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
+	11, // 71: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
+	17, // 72: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
+	21, // 73: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
+	24, // 74: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
+	28, // 75: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
+	33, // 76: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
+	36, // 77: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
+	31, // 78: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
+	6,  // 79: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
+	8,  // 80: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
+	10, // 81: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
+	12, // 82: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
+	18, // 83: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
+	22, // 84: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
+	25, // 85: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
+	29, // 86: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
+	34, // 87: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
+	37, // 88: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
+	32, // 89: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
+	79, // [79:90] is the sub-list for method output_type
+	68, // [68:79] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_state_proto_init() }
@@ -2819,7 +2953,7 @@ func file_pumice_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_state_proto_rawDesc), len(file_pumice_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

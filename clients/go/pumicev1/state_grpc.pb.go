@@ -31,6 +31,7 @@ const (
 	StateService_ListTasks_FullMethodName          = "/pumice.v1.StateService/ListTasks"
 	StateService_ListReservations_FullMethodName   = "/pumice.v1.StateService/ListReservations"
 	StateService_ReleaseReservation_FullMethodName = "/pumice.v1.StateService/ReleaseReservation"
+	StateService_ReleaseAssumptions_FullMethodName = "/pumice.v1.StateService/ReleaseAssumptions"
 )
 
 // StateServiceClient is the client API for StateService service.
@@ -59,6 +60,8 @@ type StateServiceClient interface {
 	ListReservations(ctx context.Context, in *ListReservationsRequest, opts ...grpc.CallOption) (*ListReservationsResponse, error)
 	// Takes a reservation back.
 	ReleaseReservation(ctx context.Context, in *ReleaseReservationRequest, opts ...grpc.CallOption) (*ReleaseReservationResponse, error)
+	// Ends assumptions whose binds failed.
+	ReleaseAssumptions(ctx context.Context, in *ReleaseAssumptionsRequest, opts ...grpc.CallOption) (*ReleaseAssumptionsResponse, error)
 }
 
 type stateServiceClient struct {
@@ -172,6 +175,16 @@ func (c *stateServiceClient) ReleaseReservation(ctx context.Context, in *Release
 	return out, nil
 }
 
+func (c *stateServiceClient) ReleaseAssumptions(ctx context.Context, in *ReleaseAssumptionsRequest, opts ...grpc.CallOption) (*ReleaseAssumptionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseAssumptionsResponse)
+	err := c.cc.Invoke(ctx, StateService_ReleaseAssumptions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StateServiceServer is the server API for StateService service.
 // All implementations must embed UnimplementedStateServiceServer
 // for forward compatibility.
@@ -198,6 +211,8 @@ type StateServiceServer interface {
 	ListReservations(context.Context, *ListReservationsRequest) (*ListReservationsResponse, error)
 	// Takes a reservation back.
 	ReleaseReservation(context.Context, *ReleaseReservationRequest) (*ReleaseReservationResponse, error)
+	// Ends assumptions whose binds failed.
+	ReleaseAssumptions(context.Context, *ReleaseAssumptionsRequest) (*ReleaseAssumptionsResponse, error)
 	mustEmbedUnimplementedStateServiceServer()
 }
 
@@ -237,6 +252,9 @@ func (UnimplementedStateServiceServer) ListReservations(context.Context, *ListRe
 }
 func (UnimplementedStateServiceServer) ReleaseReservation(context.Context, *ReleaseReservationRequest) (*ReleaseReservationResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseReservation not implemented")
+}
+func (UnimplementedStateServiceServer) ReleaseAssumptions(context.Context, *ReleaseAssumptionsRequest) (*ReleaseAssumptionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseAssumptions not implemented")
 }
 func (UnimplementedStateServiceServer) mustEmbedUnimplementedStateServiceServer() {}
 func (UnimplementedStateServiceServer) testEmbeddedByValue()                      {}
@@ -428,6 +446,24 @@ func _StateService_ReleaseReservation_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StateService_ReleaseAssumptions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseAssumptionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StateServiceServer).ReleaseAssumptions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StateService_ReleaseAssumptions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StateServiceServer).ReleaseAssumptions(ctx, req.(*ReleaseAssumptionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StateService_ServiceDesc is the grpc.ServiceDesc for StateService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -470,6 +506,10 @@ var StateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReleaseReservation",
 			Handler:    _StateService_ReleaseReservation_Handler,
+		},
+		{
+			MethodName: "ReleaseAssumptions",
+			Handler:    _StateService_ReleaseAssumptions_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -91,6 +91,11 @@ def test_a_dry_run_may_be_asked_twice() -> None:
     assert attempts(rpcs.RELOAD_POLICY, v1.ReloadPolicyRequest(dry_run=True), AWAY)[0] == 2
 
 
+def test_assumptions_of_one_session_may_be_released_twice() -> None:
+    assert attempts(rpcs.RELEASE_ASSUMPTIONS, v1.ReleaseAssumptionsRequest(session="s"), AWAY)[0] == 2
+    assert attempts(rpcs.RELEASE_ASSUMPTIONS, v1.ReleaseAssumptionsRequest(tasks=["a/b"]), AWAY)[0] == 1
+
+
 def test_an_answer_is_no_reason_to_ask_again() -> None:
     for failure in (TOO_LARGE, BUSY, Failure(grpc.StatusCode.INVALID_ARGUMENT, "X"), Failure(grpc.StatusCode.INTERNAL)):
         assert attempts(rpcs.FILTER, v1.FilterRequest(), failure)[0] == 1

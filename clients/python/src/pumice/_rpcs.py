@@ -16,6 +16,11 @@ def _rollback_repeatable(request: v1.RollbackPolicyRequest) -> bool:
     return request.dry_run
 
 
+def _assumptions_repeatable(request: v1.ReleaseAssumptionsRequest) -> bool:
+    """Under a task's name alone a newer assumption may stand meanwhile."""
+    return bool(request.session)
+
+
 def _never(_request: object) -> bool:
     """Opened twice, a session stays that nobody closes."""
     return False
@@ -39,9 +44,16 @@ LIST_NODES = Rpc("StateService/ListNodes", v1.ListNodesRequest, v1.ListNodesResp
 LIST_QUEUES = Rpc("StateService/ListQueues", v1.ListQueuesRequest, v1.ListQueuesResponse)
 LIST_JOBS = Rpc("StateService/ListJobs", v1.ListJobsRequest, v1.ListJobsResponse)
 LIST_TASKS = Rpc("StateService/ListTasks", v1.ListTasksRequest, v1.ListTasksResponse)
+LIST_SESSIONS = Rpc("DecisionService/ListSessions", v1.ListSessionsRequest, v1.ListSessionsResponse)
 LIST_RESERVATIONS = Rpc("StateService/ListReservations", v1.ListReservationsRequest, v1.ListReservationsResponse)
 RELEASE_RESERVATION = Rpc(
     "StateService/ReleaseReservation", v1.ReleaseReservationRequest, v1.ReleaseReservationResponse
+)
+RELEASE_ASSUMPTIONS = Rpc(
+    "StateService/ReleaseAssumptions",
+    v1.ReleaseAssumptionsRequest,
+    v1.ReleaseAssumptionsResponse,
+    _assumptions_repeatable,
 )
 
 RELOAD_POLICY = Rpc("PolicyService/ReloadPolicy", v1.ReloadPolicyRequest, v1.ReloadPolicyResponse, _reload_repeatable)

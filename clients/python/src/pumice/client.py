@@ -68,10 +68,14 @@ class Client:
     """One page of jobs; `jobs` reads all."""
     list_tasks = _Method(rpcs.LIST_TASKS)
     """One page of tasks; `tasks` reads all."""
+    list_sessions = _Method(rpcs.LIST_SESSIONS)
+    """One page of the open sessions."""
     list_reservations = _Method(rpcs.LIST_RESERVATIONS)
     """One page of the admission ledger."""
     release_reservation = _Method(rpcs.RELEASE_RESERVATION)
     """Takes a reservation back."""
+    release_assumptions = _Method(rpcs.RELEASE_ASSUMPTIONS)
+    """Ends assumptions whose binds failed. Repeated only for those of one session."""
     reload_policy = _Method(rpcs.RELOAD_POLICY)
     """Puts a document in force; refused: InvalidError with a report. Repeated only as a dry run."""
     rollback_policy = _Method(rpcs.ROLLBACK_POLICY)

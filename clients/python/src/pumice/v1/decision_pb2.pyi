@@ -1767,8 +1767,135 @@ class CloseSessionResponse(_message.Message):
 Global___CloseSessionResponse: _TypeAlias = CloseSessionResponse  # noqa: Y015
 
 @_typing.final
+class ListSessionsRequest(_message.Message):
+    """Asks for the open sessions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def page(self) -> _state_pb2.Page:
+        """Page."""
+
+    def __init__(
+        self,
+        *,
+        page: _state_pb2.Page | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSessionsRequest: _TypeAlias = ListSessionsRequest  # noqa: Y015
+
+@_typing.final
+class ListSessionsResponse(_message.Message):
+    """Open sessions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty: the end."""
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionStatus]:
+        """By name."""
+
+    def __init__(
+        self,
+        *,
+        sessions: _abc.Iterable[Global___SessionStatus] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sessions", b"sessions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSessionsResponse: _TypeAlias = ListSessionsResponse  # noqa: Y015
+
+@_typing.final
+class SessionStatus(_message.Message):
+    """An open session, at this moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    LEASE_LEFT_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    SAVEPOINTS_FIELD_NUMBER: _builtins.int
+    QUESTIONS_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    POLICY_VERSION_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Its name in questions."""
+    source: _builtins.str
+    """Owner of the batch that it was opened with. Empty: there was none."""
+    changes: _builtins.int
+    """Number of the last applied change."""
+    savepoints: _builtins.int
+    """Marks that can be returned to."""
+    questions: _builtins.int
+    """Questions under way."""
+    policy: _builtins.str
+    """Policy that it is pinned to."""
+    policy_version: _builtins.int
+    """Version of that policy; 0: inline or built-in."""
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """Time since it was opened."""
+
+    @_builtins.property
+    def idle(self) -> _duration_pb2.Duration:
+        """Time since its last question ended. Absent: one is under way."""
+
+    @_builtins.property
+    def lease_left(self) -> _duration_pb2.Duration:
+        """Until it ends unless it is asked. Absent: a question is under way, which
+        suspends the lease.
+        """
+
+    @_builtins.property
+    def revision(self) -> _types_pb2.Revision:
+        """State that it is pinned to; number 0: inline."""
+
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        source: _builtins.str = ...,
+        age: _duration_pb2.Duration | None = ...,
+        idle: _duration_pb2.Duration | None = ...,
+        lease_left: _duration_pb2.Duration | None = ...,
+        changes: _builtins.int = ...,
+        savepoints: _builtins.int = ...,
+        questions: _builtins.int = ...,
+        policy: _builtins.str = ...,
+        policy_version: _builtins.int = ...,
+        revision: _types_pb2.Revision | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "idle", b"idle", "lease_left", b"lease_left", "revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "changes", b"changes", "idle", b"idle", "lease_left", b"lease_left", "policy", b"policy", "policy_version", b"policy_version", "questions", b"questions", "revision", b"revision", "savepoints", b"savepoints", "session", b"session", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionStatus: _TypeAlias = SessionStatus  # noqa: Y015
+
+@_typing.final
 class CommitSessionRequest(_message.Message):
-    """Commits a session; a retry gets the same reply."""
+    """Commits a session: what it allocated is judged anew, job by job, against the
+    newest state and policy; what holds counts from then on, as an assumption, in
+    every later state. Ends the session; a retry gets the same reply.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1780,8 +1907,9 @@ class CommitSessionRequest(_message.Message):
 
     @_builtins.property
     def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Judged and committed in this order. Empty: all jobs with placements, in the
-        order of their first.
+        """Judged and committed in this order; jobs that are not named are not
+        committed. The empty name: tasks without a job. Empty: all jobs with
+        placements, in the order of their first.
         """
 
     def __init__(
@@ -1807,6 +1935,9 @@ class CommitSessionResponse(_message.Message):
     STAMP_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
+    EVICTED_FIELD_NUMBER: _builtins.int
+    PIPELINED_FIELD_NUMBER: _builtins.int
     durability: Global___Durability.ValueType
     """Where they are kept."""
     @_builtins.property
@@ -1817,16 +1948,37 @@ class CommitSessionResponse(_message.Message):
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobCommit]:
         """One per job, in the order judged."""
 
+    @_builtins.property
+    def released(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Assumptions that it ended, by task: the session took these tasks off their
+        nodes again (bind_failed, unallocate).
+        """
+
+    @_builtins.property
+    def evicted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tasks that the session evicted, by name. Not committed: their scheduler
+        evicts them, and their source tells.
+        """
+
+    @_builtins.property
+    def pipelined(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tasks that the session pipelined, by name. Not committed: the room that they
+        wait for is not there yet.
+        """
+
     def __init__(
         self,
         *,
         stamp: _types_pb2.Stamp | None = ...,
         jobs: _abc.Iterable[Global___JobCommit] | None = ...,
         durability: Global___Durability.ValueType = ...,
+        released: _abc.Iterable[_builtins.str] | None = ...,
+        evicted: _abc.Iterable[_builtins.str] | None = ...,
+        pipelined: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "jobs", b"jobs", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "evicted", b"evicted", "jobs", b"jobs", "pipelined", b"pipelined", "released", b"released", "stamp", b"stamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1844,7 +1996,9 @@ class JobCommit(_message.Message):
     job: _builtins.str
     """Job; empty: tasks without one."""
     committed: _builtins.bool
-    """At least min_member of its tasks were committed."""
+    """Something of it was committed, and at least min_member of its tasks now
+    have their place.
+    """
     @_builtins.property
     def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Conflict]:
         """Tasks that were not, and why."""
@@ -1866,7 +2020,7 @@ Global___JobCommit: _TypeAlias = JobCommit  # noqa: Y015
 
 @_typing.final
 class Conflict(_message.Message):
-    """A placement that no longer holds."""
+    """A placement that was not committed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1874,11 +2028,11 @@ class Conflict(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def placement(self) -> _types_pb2.TaskOnNode:
-        """The placement."""
+        """The placement. Absent: the job was named and has none."""
 
     @_builtins.property
     def reason(self) -> _types_pb2.Reason:
-        """Why."""
+        """Why, with figures."""
 
     def __init__(
         self,

@@ -1133,10 +1133,13 @@ class StoredTask(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     ASSUMED_FIELD_NUMBER: _builtins.int
     INVALID_FIELD_NUMBER: _builtins.int
+    CARD_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Owner."""
     assumed: _builtins.bool
     """Its node is an assumption of a commit, not yet seen."""
+    card: _builtins.str
+    """The card that it was committed to, if `assumed`. Empty: none said."""
     @_builtins.property
     def task(self) -> _types_pb2.Task:
         """The record."""
@@ -1152,14 +1155,77 @@ class StoredTask(_message.Message):
         source: _builtins.str = ...,
         assumed: _builtins.bool = ...,
         invalid: _abc.Iterable[_types_pb2.Problem] | None = ...,
+        card: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed", b"assumed", "invalid", b"invalid", "source", b"source", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed", b"assumed", "card", b"card", "invalid", b"invalid", "source", b"source", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StoredTask: _TypeAlias = StoredTask  # noqa: Y015
+
+@_typing.final
+class ReleaseAssumptionsRequest(_message.Message):
+    """Ends assumptions: their binds failed, or nobody will do them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Only those that the commit of this session made. Empty: whoever made them;
+    then tasks must be named.
+    """
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tasks by name. Empty: all that the session's commit made."""
+
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        tasks: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseAssumptionsRequest: _TypeAlias = ReleaseAssumptionsRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseAssumptionsResponse(_message.Message):
+    """Reply of ReleaseAssumptions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def revision(self) -> _types_pb2.Revision:
+        """They do not count from here on."""
+
+    @_builtins.property
+    def released(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tasks whose assumption this call ended, by name. The others had none (any
+        more): that is no fault.
+        """
+
+    def __init__(
+        self,
+        *,
+        revision: _types_pb2.Revision | None = ...,
+        released: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["released", b"released", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseAssumptionsResponse: _TypeAlias = ReleaseAssumptionsResponse  # noqa: Y015
 
 @_typing.final
 class ListReservationsRequest(_message.Message):
