@@ -93,11 +93,30 @@ pub(super) fn title(task: &pb::Task) -> String {
 
 /// The refused nodes of a verdict, one line per reason, with the figures of some.
 pub(super) fn rejections(verdict: &pb::FilterItem) -> Option<Table> {
-    if verdict.rejections.is_empty() {
+    blockers(&verdict.rejections)
+}
+
+/// A reason that holds something back, in one line.
+pub(super) fn blocker(blocker: &pb::Rejection) -> String {
+    let reason = blocker.reason.clone().unwrap_or_default();
+    match blocker.count {
+        0 => format!("{}: {}", reason.plugin, reason.message),
+        nodes => format!(
+            "{}: {} on {}",
+            reason.plugin,
+            reason.message,
+            output::count(nodes as usize, "node")
+        ),
+    }
+}
+
+/// Refusals, one line per reason, with the figures of some nodes.
+pub(super) fn blockers(rejections: &[pb::Rejection]) -> Option<Table> {
+    if rejections.is_empty() {
         return None;
     }
     let mut table = Table::new(["NODES", "REFUSED BY", "REASON", "EVICTION", "FOR EXAMPLE"]);
-    for rejection in &verdict.rejections {
+    for rejection in rejections {
         let reason = rejection.reason.clone().unwrap_or_default();
         let eviction = match reason.resolution() {
             pb::Resolution::Unspecified => "",

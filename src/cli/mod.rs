@@ -3,6 +3,7 @@
 //! Exit codes: 0 done; 1 refused, failed or not true; 2 the command line itself is wrong; 3 no server answers.
 
 mod bench;
+mod capacity;
 mod completions;
 mod connect;
 mod decide;
@@ -13,6 +14,7 @@ mod filter;
 mod local;
 mod man;
 mod output;
+mod place;
 mod policy;
 mod policy_change;
 mod policy_check;
@@ -99,6 +101,10 @@ enum Command {
     Filter(filter::FilterArgs),
     /// Ask where a task should run
     Score(score::ScoreArgs),
+    /// Ask where a whole job would go
+    Place(place::PlaceArgs),
+    /// How many more of a shape fit, by queue and card, and which cards are stranded
+    Capacity(capacity::CapacityArgs),
     /// Put load on a running server and measure what its callers feel; changes nothing there
     Bench(bench::BenchArgs),
     /// Watch a server: load and latencies, state, queues by share
@@ -187,6 +193,8 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(args).await,
         Command::Filter(args) => filter::run(args).await,
         Command::Score(args) => score::run(args).await,
+        Command::Place(args) => place::run(args).await,
+        Command::Capacity(args) => capacity::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Completions(args) => completions::run(&args),

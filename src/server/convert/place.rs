@@ -112,14 +112,7 @@ impl PlaceCall {
             .map(|job| admit::job(job, nodes.view, &mut reader))
             .transpose()
             .map_err(|found| found.within("job"))?;
-        let stored = |job: &Arc<JobRecord>| {
-            nodes
-                .view
-                .jobs()
-                .get(&job.name)
-                .is_some_and(|known| known.record == **job)
-        };
-        let imagined = job.clone().filter(|job| !stored(job));
+        let imagined = job.clone().filter(|job| !is_stored(nodes.view, job));
         if self.in_session
             && let Some(job) = &imagined
         {
@@ -151,6 +144,12 @@ impl PlaceCall {
             pairs: limits.pairs as u64,
         })
     }
+}
+
+/// True if a job stands in the state just so.
+fn is_stored(view: &View, job: &JobRecord) -> bool {
+    let known = view.jobs().get(&job.name);
+    known.is_some_and(|known| known.record == *job)
 }
 
 fn check_width(groups: usize, candidates: Option<&[Slot]>, view: &View, limits: &EdgeLimits) -> Result<(), Failure> {

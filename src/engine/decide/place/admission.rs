@@ -97,10 +97,8 @@ impl<'q> Gate<'q> {
         let mut card = None;
         if self.each {
             let before = self.task(view);
-            let plugins = self.policy.allocators().iter().flatten();
-            card = plugins
-                .filter_map(|hook| hook.plugin.card_on(derived, &before, node, &self.cards))
-                .next();
+            let mut plugins = self.policy.allocators().iter().flatten();
+            card = plugins.find_map(|hook| hook.plugin.card_on(derived, &before, node, &self.cards));
             let after = TaskRecord {
                 status,
                 node: Arc::clone(node),

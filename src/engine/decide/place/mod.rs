@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::question::Rejection;
 use crate::engine::cycle::{Change, Cycle, Outcome, Placement};
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{JobRecord, Problem, ProblemKind, ResourceTable, Slot, TaskRecord, View};
+use crate::engine::model::{JobRecord, Problem, ProblemKind, ResourceTable, Slot, TaskRecord, Totals, View};
 use crate::engine::plugin::{Figure, Reason, Resolution};
 use crate::engine::policy::Policy;
 
@@ -225,7 +225,7 @@ fn needed(view: &View, question: &PlaceQuestion) -> usize {
     let job = groups().find_map(|group| view.jobs().get(&group.task.job));
     match job.map(|job| (&job.record, usize::try_from(job.record.min_member).unwrap_or(0))) {
         Some((job, members)) if members > 0 => {
-            let holding = view.job_allocated(&job.name).map_or(0, |totals| totals.records());
+            let holding = view.job_allocated(&job.name).map_or(0, Totals::records);
             members.saturating_sub(holding as usize)
         }
         _ => groups().map(|group| group.count).sum(),

@@ -1,0 +1,98 @@
+//! Cards of the cluster: how many are free, and how many of these nobody can use.
+
+use std::collections::BTreeMap;
+
+use super::shape::Shape;
+use crate::server::pb;
+
+/// The cards of one kind.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+pub(super) struct Cards {
+    /// All of them.
+    pub(super) total: u64,
+    /// Not held by any task.
+    pub(super) free: u64,
+    /// Free, but their node has no cpu, memory or pods left for such pods, or takes none.
+    pub(super) stranded: u64,
+    /// Free and with room, but fewer on their node than one such pod asks for.
+    pub(super) split: u64,
+}
+
+/// Free and stranded cards of the kinds that the shape asks for, by name.
+pub(super) fn by_card(nodes: &[pb::NodeStatus], shape: &Shape, wanted: &[String]) -> BTreeMap<String, Cards> {
+    let mut cards: BTreeMap<String, Cards> = BTreeMap::new();
+    for node in nodes {
+        let asked = node.cards.iter().filter(|card| shape.asks_for(&card.resource));
+        for card in asked.filter(|card| wanted.is_empty() || wanted.contains(&card.card)) {
+            let kind = cards.entry(card.card.clone()).or_default();
+            let used = in_units(&card.resource, value(&node.used, &card.resource)).ceil();
+            let free = (card.count as f64 - used).max(0.0);
+            let each = shape.each(&card.resource).ceil().max(1.0);
+            // As many as the pods could hold that have room beside them.
+            let reach = (room(node, shape) * each).min(free);
+            kind.total += card.count;
+            kind.free += whole(free);
+            kind.stranded += whole(free - reach);
+            kind.split += whole(reach % each);
+        }
+    }
+    cards
+}
+
+/// How many such pods the node has room for, cards apart.
+fn room(node: &pb::NodeStatus, shape: &Shape) -> f64 {
+    let record = node.node.clone().unwrap_or_default();
+    if record.ready == Some(false) || record.unschedulable || !node.invalid.is_empty() {
+        return 0.0;
+    }
+    let cards = |name: &str| node.cards.iter().any(|card| card.resource == name);
+    let asked = shape.pod.requests.iter().flat_map(|list| list.items.keys());
+    let asked = asked.map(String::as_str).filter(|name| *name != "pods" && !cards(name));
+    let mut room = idle(node, &record, "pods");
+    // A node without either runs nothing, whatever a pod asks for.
+    for name in ["cpu", "memory"] {
+        if idle(node, &record, name) <= 0.0 {
+            return 0.0;
+        }
+    }
+    for name in asked {
+        let each = shape.each(name);
+        if each > 0.0 {
+            room = room.min((idle(node, &record, name) / each).floor());
+        }
+    }
+    room.max(0.0)
+}
+
+/// What is not used, in whole units.
+fn idle(node: &pb::NodeStatus, record: &pb::Node, name: &str) -> f64 {
+    let allocatable = |list: &Option<pb::ResourceList>| {
+        let text = list.as_ref().and_then(|list| list.items.get(name));
+        let quantity = text.and_then(|text| crate::engine::model::quantity::Quantity::parse(text).ok());
+        quantity.map_or(0.0, |quantity| quantity.approx_f64())
+    };
+    allocatable(&record.allocatable) + allocatable(&record.oversubscription) - in_units(name, value(&node.used, name))
+}
+
+/// An amount of an answer in whole units.
+fn in_units(name: &str, value: f64) -> f64 {
+    if matches!(name, "memory" | "pods") {
+        value
+    } else {
+        value / 1000.0
+    }
+}
+
+fn value(amounts: &[pb::Amount], name: &str) -> f64 {
+    let found = amounts.iter().find(|amount| amount.resource == name);
+    found.map_or(0.0, |amount| amount.value)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of cards, not below 0"
+)]
+fn whole(cards: f64) -> u64 {
+    cards.max(0.0) as u64
+}

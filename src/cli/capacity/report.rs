@@ -1,0 +1,129 @@
+//! What was found, for people and programs.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::cards::Cards;
+use crate::cli::output::{self, Table};
+use crate::cli::{Failure, decide};
+use crate::server::pb;
+
+/// Nodes that are named in a table.
+const NAMED: usize = 3;
+
+/// The whole report; its JSON is one stable object.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// The shape in words.
+    pub(super) shape: String,
+    /// Pods of one.
+    pub(super) pods: u32,
+    /// By queue and card.
+    pub(super) rows: Vec<Row>,
+    /// Free and stranded cards, by name.
+    pub(super) cards: BTreeMap<String, Cards>,
+}
+
+/// One queue and card.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// Empty: there are no queues.
+    pub(super) queue: String,
+    /// Empty: the shape asks for none.
+    pub(super) card: String,
+    /// Whole shapes that could be admitted and placed now.
+    pub(super) fits: u32,
+    /// Pods that could.
+    pub(super) pods: u32,
+    /// Counting stopped there.
+    pub(super) at_least: bool,
+    /// Pods by node.
+    pub(super) nodes: BTreeMap<String, u32>,
+    /// What keeps the next pod from being placed.
+    #[serde(serialize_with = "reasons")]
+    pub(super) blockers: Vec<pb::Rejection>,
+}
+
+fn reasons<S: serde::Serializer>(blockers: &[pb::Rejection], serializer: S) -> Result<S::Ok, S::Error> {
+    let words = blockers.iter().map(|blocker| {
+        let reason = blocker.reason.clone().unwrap_or_default();
+        serde_json::json!({
+            "plugin": reason.plugin, "code": reason.code, "message": reason.message, "resource": reason.resource,
+            "nodes": blocker.count,
+        })
+    });
+    serializer.collect_seq(words)
+}
+
+impl Report {
+    /// Prints it for programs.
+    pub(super) fn json(&self) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(self);
+        output::line(&text.map_err(|error| Failure::said(format!("error: the report as JSON: {error}")))?)
+    }
+
+    /// Prints it for people.
+    pub(super) fn show(&self) -> Result<(), Failure> {
+        output::line(&format!("how many more of {} fit now", self.shape))?;
+        let mut table = Table::new(["QUEUE", "CARD", "FIT", "PODS", "ON", "THEN HELD BACK BY"]);
+        for row in &self.rows {
+            let more = if row.at_least { " or more" } else { "" };
+            table.row([
+                row.queue.clone(),
+                row.card.clone(),
+                format!("{}{more}", row.fits),
+                format!("{}{more}", row.pods),
+                row.where_to(),
+                row.held_back(),
+            ]);
+        }
+        output::table(&table)?;
+        if self.cards.is_empty() {
+            return Ok(());
+        }
+        output::line("")?;
+        let mut table = Table::new(["CARD", "TOTAL", "FREE", "STRANDED", "SPLIT"]);
+        for (
+            card,
+            Cards {
+                total,
+                free,
+                stranded,
+                split,
+            },
+        ) in &self.cards
+        {
+            let mut row = vec![card.clone()];
+            row.extend([total, free, stranded, split].map(ToString::to_string));
+            table.row(row);
+        }
+        output::table(&table)?;
+        output::line("stranded: free, but their node has no cpu, memory or pods left for such a pod, or takes none")?;
+        output::line("split: free, but fewer on their node than one such pod asks for")
+    }
+}
+
+impl Row {
+    fn where_to(&self) -> String {
+        let mut most: Vec<(&String, u32)> = self.nodes.iter().map(|(node, pods)| (node, *pods)).collect();
+        most.sort_by_key(|(_, pods)| std::cmp::Reverse(*pods));
+        let named: Vec<String> = most
+            .iter()
+            .take(NAMED)
+            .map(|(node, pods)| format!("{node} ({pods})"))
+            .collect();
+        let more = most.len().saturating_sub(NAMED);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        format!("{}{more}", named.join(", "))
+    }
+
+    fn held_back(&self) -> String {
+        let lines = self.blockers.iter().map(decide::blocker);
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}

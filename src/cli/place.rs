@@ -1,0 +1,184 @@
+//! `pumice place`: where would a whole job go?
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::connect::Connection;
+use super::output::{self, Table};
+use super::{Client, Failure, Format, decide, state_load};
+use crate::import::{Counting, Import};
+use crate::server::pb;
+
+/// Arguments of `pumice place`.
+#[derive(Debug, Args)]
+pub(super) struct PlaceArgs {
+    /// A file with the pods of one job, and the job itself if it is not stored, YAML or JSON
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// How the amounts of pods are counted
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::counting())]
+    derivation: Counting,
+    /// So many of each pod
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    count: u32,
+    /// Fewer than this: none. Without it the job's own minimum, or all
+    #[arg(long, value_name = "COUNT")]
+    min_available: Option<u32>,
+    /// Promise nothing on room that is being released
+    #[arg(long)]
+    idle_only: bool,
+    /// Use these nodes only
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    nodes: Vec<String>,
+    /// Do not use these nodes
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    exclude: Vec<String>,
+    /// Name of the policy
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    policy: String,
+    /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
+    #[arg(long, value_name = "NAME")]
+    policy_profile: Option<String>,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Runs it.
+pub(super) async fn run(args: PlaceArgs) -> Result<(), Failure> {
+    let (job, groups) = read(&args)?;
+    let set = |names: &[String]| pb::NodeSet {
+        names: names.to_vec(),
+        ..pb::NodeSet::default()
+    };
+    let request = pb::PlaceRequest {
+        ground: Some(ground(&args.policy, args.policy_profile.as_deref())),
+        job,
+        groups: groups.clone(),
+        min_available: args.min_available,
+        candidates: (!args.nodes.is_empty()).then(|| set(&args.nodes)),
+        exclusions: Some(set(&args.exclude)),
+        idle_only: args.idle_only,
+        ..pb::PlaceRequest::default()
+    };
+    let mut connection = Connection::open(&args.client.server).await?;
+    let reply = connection.decisions.place(request).await?.into_inner();
+    if args.client.output == Format::Json {
+        output::json("PlaceResponse", &reply)?;
+    }
+    let answer = reply.answer.unwrap_or_default();
+    for (group, placed) in groups.iter().zip(&answer.groups) {
+        let title = decide::title(&group.task.clone().unwrap_or_default());
+        decide::check_item(&title, placed.problem.as_ref(), &placed.warnings)?;
+    }
+    if args.client.output == Format::Table {
+        show(&groups, &answer)?;
+    }
+    if answer.placed {
+        return Ok(());
+    }
+    Err(Failure::said(format!(
+        "refused: {} found a place, {} are needed",
+        output::count(answer.found as usize, "task"),
+        answer.needed
+    )))
+}
+
+/// The newest state under a policy.
+pub(super) fn ground(policy: &str, profile: Option<&str>) -> pb::Ground {
+    let world = pb::World {
+        policy: policy.to_owned(),
+        profile: profile.unwrap_or_default().to_owned(),
+        ..pb::World::default()
+    };
+    pb::Ground {
+        ground: Some(pb::ground::Ground::World(world)),
+        ..pb::Ground::default()
+    }
+}
+
+/// The job of a file, if it stands there, and its pods, equal ones together.
+fn read(args: &PlaceArgs) -> Result<(Option<pb::Job>, Vec<pb::TaskGroup>), Failure> {
+    let (file, name) = (&args.file, args.file.display());
+    let mut import = Import::new(args.derivation);
+    import.read(&name.to_string(), &state_load::text(file)?)?;
+    if let Some(refused) = import.refused().first() {
+        let message = format!("error: {name}: {}: {}", refused.object, refused.error);
+        return Err(Failure::said(message));
+    }
+    let pb::Cluster { jobs, tasks, .. } = import.into_cluster();
+    if tasks.is_empty() {
+        return Err(Failure::said(format!("error: {name}: no pod in this file")));
+    }
+    let of: Vec<&String> = tasks.iter().map(|task| &task.job).collect();
+    if let Some(pair) = of.windows(2).find(|pair| pair.first() != pair.last()) {
+        let message = format!("error: {name}: pods of several jobs ({pair:?}); one job is placed at a time");
+        return Err(Failure::said(message));
+    }
+    let job = jobs
+        .into_iter()
+        .find(|job| of.first().is_some_and(|name| **name == job.name));
+    let mut groups: Vec<pb::TaskGroup> = Vec::new();
+    for task in tasks {
+        let task = pb::Task {
+            uid: String::new(),
+            node: String::new(),
+            status: pb::TaskStatus::Unspecified.into(),
+            creation_time: None,
+            ..task
+        };
+        let nameless = |task: &pb::Task| pb::Task {
+            name: String::new(),
+            ..task.clone()
+        };
+        let last = groups
+            .last_mut()
+            .filter(|last| last.task.as_ref().map(nameless) == Some(nameless(&task)));
+        match last {
+            Some(last) => last.count = last.count.map(|count| count.saturating_add(args.count)),
+            None => groups.push(pb::TaskGroup {
+                task: Some(task),
+                count: Some(args.count),
+                ..pb::TaskGroup::default()
+            }),
+        }
+    }
+    Ok((job, groups))
+}
+
+fn show(groups: &[pb::TaskGroup], answer: &pb::PlaceAnswer) -> Result<(), Failure> {
+    let wanted: u32 = groups.iter().map(|group| group.count.unwrap_or(1)).sum();
+    output::line(&format!(
+        "{} of {} found a place, {} needed",
+        answer.found,
+        output::count(wanted as usize, "task"),
+        answer.needed
+    ))?;
+    let mut table = Table::new(["TASKS", "LIKE", "NODE", "ROOM", "CARD"]);
+    for (group, placed) in groups.iter().zip(&answer.groups) {
+        let like = decide::title(&group.task.clone().unwrap_or_default());
+        let names = |set: &Option<pb::NodeSet>| set.clone().unwrap_or_default().names;
+        let idle = names(&placed.allocated).into_iter().map(|node| (node, "idle"));
+        let nodes = idle.chain(
+            names(&placed.pipelined)
+                .into_iter()
+                .map(|node| (node, "being released")),
+        );
+        let mut counts: BTreeMap<(String, &str, String), u32> = BTreeMap::new();
+        for (at, (node, room)) in nodes.enumerate() {
+            let card = placed.cards.get(at).cloned().unwrap_or_default();
+            *counts.entry((node, room, card)).or_default() += 1;
+        }
+        for ((node, room, card), count) in counts {
+            table.row([count.to_string(), like.clone(), node, room.to_owned(), card]);
+        }
+    }
+    if answer.found > 0 {
+        output::table(&table)?;
+    }
+    match decide::blockers(&answer.blockers) {
+        Some(table) => output::table(&table),
+        None => Ok(()),
+    }
+}
