@@ -38,12 +38,12 @@ impl CapacityState {
     /// Names of a queue and, with `cardHierarchy`, of those above it; and why they do not reach the root.
     pub(super) fn line(&self, queue: &Arc<str>) -> (SmallVec<[Arc<str>; 1]>, Option<String>) {
         let mut line: SmallVec<[Arc<str>; 1]> = SmallVec::from_iter([Arc::clone(queue)]);
-        while self.config.hierarchy {
-            let Some(last) = line.last().and_then(|last| self.opened.queues().get(last)) else {
-                break;
-            };
-            let parent = &last.record.parent;
-            if parent.is_empty() || **parent == *last.record.name && **parent == *ROOT {
+        if !self.config.hierarchy {
+            return (line, None);
+        }
+        while let Some(below) = line.last().and_then(|below| self.opened.queues().get(below)) {
+            let parent = &below.record.parent;
+            if parent.is_empty() || **parent == *below.record.name && **parent == *ROOT {
                 break;
             }
             if line.contains(parent) || line.len() > DEEPEST {
@@ -53,8 +53,8 @@ impl CapacityState {
                 );
             }
             if !self.opened.queues().contains(parent) {
-                let lost = (**parent != *ROOT).then(|| format!("there is no queue `{parent}`, which is above it"));
-                return (line, lost);
+                let why = (**parent != *ROOT).then(|| format!("there is no queue `{parent}`, which is above it"));
+                return (line, why);
             }
             line.push(Arc::clone(parent));
         }

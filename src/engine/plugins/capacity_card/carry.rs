@@ -45,7 +45,7 @@ impl CapacityState {
         for task in &tasks {
             moved.extend(task.before.into_iter().chain(task.after).map(|task| &task.job));
         }
-        let rows = self.opened_reservations(changes);
+        let rows = reservations(changes);
         moved.extend(&rows);
         if cards.needs {
             next.jobs = Table::default();
@@ -62,13 +62,6 @@ impl CapacityState {
             next.open_rows(changes.new);
         }
         Some(next)
-    }
-
-    /// Jobs whose reservations differ.
-    fn opened_reservations<'a>(&self, changes: &Changes<'a>) -> Vec<&'a Arc<str>> {
-        let (old, new) = (changes.old.reservations(), changes.new.reservations());
-        let differences = old.differences(new, |a, b| Arc::ptr_eq(a, b) || a == b).into_iter();
-        differences.map(|(job, _, _)| job).collect()
     }
 
     fn carry_cards(&mut self, nodes: &[ChangedNode<'_>]) -> CardsMoved {
@@ -175,4 +168,11 @@ impl CapacityState {
             }
         }
     }
+}
+
+/// Jobs whose reservations differ.
+fn reservations<'a>(changes: &Changes<'a>) -> Vec<&'a Arc<str>> {
+    let (old, new) = (changes.old.reservations(), changes.new.reservations());
+    let differences = old.differences(new, |a, b| Arc::ptr_eq(a, b) || a == b).into_iter();
+    differences.map(|(job, _, _)| job).collect()
 }

@@ -52,8 +52,10 @@ impl Default for Config {
 impl Config {
     /// Reads the arguments. What cannot be used is warned of, and its default counts, as upstream has it.
     pub fn read(arguments: &Arguments, compatibility: Compatibility, report: &mut Report) -> Self {
-        let mut config = Self::default();
-        config.unlimited = switch(arguments, UNLIMITED, report);
+        let mut config = Self {
+            unlimited: switch(arguments, UNLIMITED, report),
+            ..Self::default()
+        };
         let beyond = [
             (HIERARCHY, &mut config.hierarchy),
             (MIXED, &mut config.mixed),

@@ -43,6 +43,10 @@ impl Quota {
 
 /// What a queue may hold.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each ceiling is said or not, whatever the others are"
+)]
 pub struct Limits {
     /// Its state.
     pub state: QueueState,

@@ -88,16 +88,13 @@ pub fn card_gauges(state: &CapacityState, view: &View) -> Vec<Gauge> {
     for (name, queue) in view.queues().iter() {
         let (own, limits);
         let (none, request) = (Counts::default(), Arc::default());
-        let (allocated, request) = match state.account(name) {
-            Some(account) => {
-                limits = &*account.limits;
-                (&account.allocated, &account.request)
-            }
-            None => {
-                own = state.limits(&queue.record);
-                limits = &own;
-                (&none, &request)
-            }
+        let (allocated, request) = if let Some(account) = state.account(name) {
+            limits = &*account.limits;
+            (&account.allocated, &account.request)
+        } else {
+            own = state.limits(&queue.record);
+            limits = &own;
+            (&none, &request)
         };
         let amounts = [&limits.deserved, allocated, request, &limits.capability];
         for (metric, amounts) in CARDS.into_iter().zip(amounts) {

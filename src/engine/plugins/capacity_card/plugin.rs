@@ -54,7 +54,6 @@ impl Plugin for CapacityCard {
             admit: true,
             victims: self.config.victims,
             accounts: self.compatibility == Compatibility::Corrected,
-            ..Hooks::default()
         }
     }
 

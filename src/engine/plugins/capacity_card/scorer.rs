@@ -1,6 +1,7 @@
 //! How nodes are scored under `compatibility: corrected`: by the first acceptable card that they have.
 
 use super::annotations::OR;
+use super::books::Path;
 use super::kinds::NodeKinds;
 use super::node_order::score;
 use super::state::CapacityState;
@@ -21,9 +22,7 @@ impl CapacityState {
     pub(super) fn node_scorer<'a>(&'a self, view: &'a View, class: &TaskClass, name: &str) -> KindScorer<'a> {
         let queue = class.charge.as_ref().map(|charge| &*charge.queue);
         let path = queue.filter(|_| self.config.order_by_quota);
-        let path = path
-            .and_then(|queue| self.path(queue).ok())
-            .filter(|path| path.is_configured());
+        let path = path.and_then(|queue| self.path(queue).ok()).filter(Path::is_configured);
         let ledger = path.as_ref().map(|path| path.for_task());
         let asked = |card: &str| {
             let charge = class.charge.as_ref()?;

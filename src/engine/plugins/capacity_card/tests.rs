@@ -82,6 +82,7 @@ impl World {
         Self { view, gpu, npu }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm per kind of record")]
     fn put(&mut self, event: Event) {
         let source = Arc::from("s");
         match event {

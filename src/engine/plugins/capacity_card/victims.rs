@@ -5,7 +5,7 @@
 //! goes. A candidate of another queue goes only while its queue holds more than it deserves of something that the
 //! candidate holds, earlier ones gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -67,11 +67,11 @@ impl CapacityState {
 
     /// A candidate that stands there twice counts once, the first time.
     fn candidates(&self, question: &VictimQuestion<'_>, need: &Need) -> Vec<Option<Candidate>> {
-        let mut known: BTreeMap<&Arc<str>, ()> = BTreeMap::new();
+        let mut known: BTreeSet<&Arc<str>> = BTreeSet::new();
         let candidates = question.candidates.iter();
         candidates
             .map(|task| {
-                let again = !task.name.is_empty() && known.insert(&task.name, ()).is_some();
+                let again = !task.name.is_empty() && !known.insert(&task.name);
                 (!again).then(|| self.candidate(task, need)).flatten()
             })
             .collect()
@@ -159,7 +159,7 @@ fn spare_useless(path: &Path, wanted: &Counts, candidates: &[Option<Candidate>],
     let enough = short.iter().zip(&freed).all(|((_, short), freed)| short.fits_in(freed));
     if !enough {
         for (candidate, may) in candidates.iter().zip(may) {
-            if candidate.as_ref().filter(of_kind).is_some() {
+            if candidate.as_ref().is_some_and(|candidate| of_kind(&candidate)) {
                 *may = false;
             }
         }
