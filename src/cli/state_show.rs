@@ -253,6 +253,8 @@ async fn tasks(connection: &mut Connection, names: Vec<String>, format: Format) 
             .as_str_name()
             .trim_start_matches("TASK_STATUS_")
             .to_lowercase();
+        let assumed = if stored.assumed { " (assumed)" } else { "" };
+        let status = format!("{status}{assumed}");
         let requests = amounts(task.requests.as_ref());
         table.row([task.name, stored.source.clone(), task.job, status, task.node, requests]);
     }

@@ -6,105 +6,7 @@ use std::time::Duration;
 use crate::state::Limits;
 
 use super::codec::DECODED_BYTES;
-
-/// Bounds at the edge: on messages, questions, connections and work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EdgeLimits {
-    /// Largest request, in bytes.
-    pub request_bytes: usize,
-    /// Largest answer, in bytes.
-    pub answer_bytes: usize,
-    /// Connections open at once, of all callers.
-    pub connections: usize,
-    /// Calls under way on one connection.
-    pub connection_calls: usize,
-    /// Calls under way or whose answers are not taken yet, of all callers; health checks do not count.
-    pub calls: usize,
-    /// Time that a connection may take none of what is written to it.
-    pub stalled: Duration,
-    /// Large questions, and as many conversions of large messages, that are worked on at once.
-    pub work: usize,
-    /// Large questions or conversions that wait for a worker; each holds its request.
-    pub queued_work: usize,
-    /// Tasks of one question.
-    pub tasks: usize,
-    /// Task-node pairs that one question makes the server look at.
-    pub pairs: usize,
-    /// Task-node pairs in an answer that names nodes.
-    pub named_pairs: usize,
-    /// Task-node pairs in an answer by slot.
-    pub slot_pairs: usize,
-    /// Plugins that one question names.
-    pub plugins: usize,
-    /// Names of queues or of jobs in one question of Order.
-    pub order_names: usize,
-    /// Groups of one question of `SelectVictims`.
-    pub victim_groups: usize,
-    /// Candidates of all groups of one question.
-    pub victim_candidates: usize,
-    /// Assumptions of one group.
-    pub victim_assumptions: usize,
-    /// Tasks of all groups of one question of Place.
-    pub place_tasks: usize,
-    /// Refused nodes shown per rejection.
-    pub samples: usize,
-    /// Source positions that one question waits for.
-    pub positions: usize,
-    /// Records on a page.
-    pub page_records: usize,
-    /// Records and removals in one batch.
-    pub batch_records: usize,
-    /// Records in an inline cluster.
-    pub inline_records: usize,
-    /// Resources in one list.
-    pub list_resources: usize,
-    /// Resource names that a question may use and the state not know.
-    pub question_resources: usize,
-    /// Longest name, in bytes.
-    pub name_bytes: usize,
-    /// Labels or annotations sent with one record.
-    pub texts: usize,
-    /// Longest label or annotation that is kept, in bytes.
-    pub text_bytes: usize,
-}
-
-impl Default for EdgeLimits {
-    fn default() -> Self {
-        // One core is left to small questions, if there is more than one.
-        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        Self {
-            request_bytes: 32 << 20,
-            answer_bytes: 128 << 20,
-            connections: 1_024,
-            connection_calls: 256,
-            calls: 1_024,
-            stalled: Duration::from_secs(30),
-            work: cores.saturating_sub(1).max(1),
-            queued_work: 64,
-            tasks: 10_000,
-            pairs: 100_000_000,
-            named_pairs: 2_000_000,
-            slot_pairs: 8_000_000,
-            plugins: 64,
-            order_names: 100_000,
-            victim_groups: 10_000,
-            victim_candidates: 100_000,
-            victim_assumptions: 1_000,
-            place_tasks: 1_000_000,
-            samples: 1_000,
-            positions: 64,
-            page_records: 5_000,
-            batch_records: 1_000_000,
-            inline_records: 200_000,
-            list_resources: 256,
-            question_resources: 256,
-            // A namespace, a slash and a name.
-            name_bytes: 253 + 1 + 253,
-            texts: 1_024,
-            text_bytes: 64 << 10,
-        }
-    }
-}
+pub use super::edge_limits::EdgeLimits;
 
 /// All limits of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,6 +38,8 @@ pub struct LimitDef {
 const MESSAGE: u64 = (1 << 31) - 1;
 /// Counts are kept in 32 bits in places.
 const COUNT: u64 = u32::MAX as u64;
+/// A tebibyte.
+const MEMORY: u64 = 1 << 40;
 /// A year.
 const AGE: u64 = 365 * 86_400_000;
 
@@ -350,6 +254,12 @@ pub static LIMITS: &[LimitDef] = &[
         "session_age_ms",
         state.session_age,
         "Age at which a session ends, whatever happens"
+    ),
+    count!(
+        "session_bytes",
+        state.session_bytes,
+        1..=MEMORY,
+        "Memory that open sessions pin: columns that they changed, former states, a kilobyte per moved task"
     ),
     row!(
         "session_changes",

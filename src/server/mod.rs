@@ -6,6 +6,7 @@ mod commit;
 mod confirm;
 pub mod convert;
 mod decision;
+mod edge_limits;
 pub mod limits;
 pub mod pb;
 mod place;

@@ -21,7 +21,7 @@ const VALUE_BYTES: usize = 300;
 /// Most bytes of the list of fields or findings, which stands in the trailers as base64.
 const LIST_BYTES: usize = 3_000;
 /// Limits that are soon below their value again, so that trying again is of use.
-const PASSING: [&str; 3] = ["assumptions", "queued_writes", "sessions"];
+const PASSING: [&str; 4] = ["assumptions", "queued_writes", "session_bytes", "sessions"];
 /// When to try again.
 const RETRY: Duration = Duration::from_millis(500);
 const GOOGLE: &str = "type.googleapis.com/google.rpc.";

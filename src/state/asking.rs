@@ -46,6 +46,7 @@ impl Sessions {
             cycle,
             applied: last,
         });
+        self.hold(&session, next.cycle.bytes())?;
         session.inner.store(Arc::clone(&next));
         Ok((Stepped::at(&next, busy, outcome, repeated), answer))
     }

@@ -325,17 +325,15 @@ impl State {
         released.await.map_err(|_| StateError::ShuttingDown)?
     }
 
-    /// Tells the writer that time has passed, if there are leases.
+    /// Tells the writer that time has passed: also while there are no leases, or else the first would pay for it.
     pub(super) fn let_time_pass(&self) {
-        if self.world().view.assumed_count() > 0 {
-            let now = self.clock.monotonic();
-            let tick = Tick {
-                now,
-                heard: self.sources.heard(now),
-            };
-            // Where the queue is full, there is a next time.
-            drop(self.commands.try_send(Command::Assume(Box::new(Assuming::Tick(tick)))));
-        }
+        let now = self.clock.monotonic();
+        let tick = Tick {
+            now,
+            heard: self.sources.heard(now),
+        };
+        // Where the queue is full, there is a next time.
+        drop(self.commands.try_send(Command::Assume(Box::new(Assuming::Tick(tick)))));
     }
 
     fn send_now(&self, asked: Assuming) -> Result<(), StateError> {

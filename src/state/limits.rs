@@ -23,6 +23,8 @@ pub struct Limits {
     pub sessions: usize,
     /// Changes in one session.
     pub session_changes: u64,
+    /// Bytes that open sessions pin, all together.
+    pub session_bytes: usize,
     /// Savepoints in one session.
     pub session_savepoints: usize,
     /// Silence after which a session ends, unless it asked for another.
@@ -98,6 +100,7 @@ impl Default for Limits {
             stored_outcomes: 64,
             sessions: 256,
             session_changes: 1_000_000,
+            session_bytes: 1 << 30,
             session_savepoints: 256,
             session_lease: Duration::from_secs(30),
             session_lease_max: Duration::from_mins(5),

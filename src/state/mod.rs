@@ -26,6 +26,12 @@ mod worlds;
 mod writer;
 
 #[cfg(test)]
+mod assumption_tests;
+#[cfg(test)]
+mod commit_model;
+#[cfg(test)]
+mod commit_stage;
+#[cfg(test)]
 mod commit_tests;
 #[cfg(test)]
 mod ledger_tests;

@@ -139,6 +139,7 @@ impl Sessions {
             cycle,
             applied: last,
         });
+        self.hold(session, next.cycle.bytes())?;
         session.inner.store(Arc::clone(&next));
         Ok(next)
     }

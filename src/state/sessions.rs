@@ -1,7 +1,8 @@
 //! All sessions: private Views that one scheduler each changes, with leases and a memory of how they ended.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use super::session::Opened;
 use super::sources::limit;
 use crate::engine::cycle::Cycle;
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::View;
+use crate::engine::model::{Chunk, View};
 use crate::engine::{PolicyInForce, Revision};
 
 /// An answer to a question that changed the session, for whoever asks again.
@@ -42,6 +43,8 @@ pub(super) struct Session {
     pub(super) source: Option<Arc<str>>,
     pub(super) inner: ArcSwap<Inner>,
     changing: Mutex<()>,
+    /// Bytes that it holds of its own.
+    bytes: AtomicUsize,
     pub(super) opened: Duration,
     pub(super) lease: Duration,
     /// Milliseconds of the monotonic clock.
@@ -99,6 +102,10 @@ pub(super) struct Sessions {
     prefix: u64,
     next: AtomicU64,
     pub(super) open: DashMap<Arc<str>, Arc<Session>>,
+    /// Bytes that open sessions hold of their own.
+    own: AtomicUsize,
+    /// Bytes of former states that only sessions still hold, as counted last.
+    former: AtomicUsize,
     pub(super) ended: DashMap<Arc<str>, Tombstone>,
 }
 
@@ -110,6 +117,8 @@ impl Sessions {
             prefix,
             next: AtomicU64::new(1),
             open: DashMap::new(),
+            own: AtomicUsize::new(0),
+            former: AtomicUsize::new(0),
             ended: DashMap::new(),
         }
     }
@@ -126,7 +135,54 @@ impl Sessions {
                 "so many sessions are open".to_owned(),
             ));
         }
+        self.within(self.bytes())
+    }
+
+    /// Bytes that open sessions pin: what they copied, and former states that nobody else holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.own.load(Ordering::Acquire) + self.former.load(Ordering::Acquire)
+    }
+
+    fn within(&self, bytes: usize) -> Result<(), StateError> {
+        let most = self.limits.session_bytes;
+        if bytes <= most {
+            return Ok(());
+        }
+        let message = format!("open sessions would hold {bytes} bytes");
+        Err(limit("session_bytes", most, message))
+    }
+
+    /// Counts what a session will hold, unless that is more than all may. To be called with its lock held.
+    pub(super) fn hold(&self, session: &Session, bytes: usize) -> Result<(), StateError> {
+        let before = session.bytes.load(Ordering::Acquire);
+        if bytes > before {
+            self.within(self.bytes() + bytes - before)?;
+        }
+        session.bytes.store(bytes, Ordering::Release);
+        self.grow(bytes, before);
         Ok(())
+    }
+
+    fn grow(&self, more: usize, less: usize) {
+        let grown = |own: usize| Some((own + more).saturating_sub(less));
+        // It always succeeds: the closure never says no.
+        let _ = self.own.fetch_update(Ordering::AcqRel, Ordering::Acquire, grown);
+    }
+
+    /// Counts again what sessions hold of former states, the newest being this one.
+    pub(super) fn weigh(&self, newest: &View) {
+        let mut former: BTreeMap<*const Chunk, usize> = BTreeMap::new();
+        let mut own = 0;
+        for session in &self.open {
+            own += session.bytes.load(Ordering::Acquire);
+            let inner = session.inner.load();
+            for chunk in inner.cycle.opened().chunks_beside(newest) {
+                former.insert(Arc::as_ptr(chunk), chunk.bytes());
+            }
+        }
+        self.former.store(former.values().sum(), Ordering::Release);
+        // What a session took that ended meanwhile is no longer counted.
+        self.own.store(own, Ordering::Release);
     }
 
     pub(super) fn open(
@@ -157,6 +213,7 @@ impl Sessions {
                 applied: 0,
             }),
             changing: Mutex::new(()),
+            bytes: AtomicUsize::new(0),
             opened: now,
             lease,
             renewed: AtomicU64::new(millis(now)),
@@ -222,7 +279,10 @@ impl Sessions {
                 applied,
             },
         );
-        self.open.remove(&session.name);
+        if let Some((_, ended)) = self.open.remove(&session.name) {
+            self.own
+                .fetch_sub(ended.bytes.swap(0, Ordering::AcqRel), Ordering::AcqRel);
+        }
         applied
     }
 
@@ -313,6 +373,7 @@ pub(super) fn sweep_while_alive(state: &Arc<State>) -> std::io::Result<()> {
     let sweep = move || {
         while let Some(state) = state.upgrade() {
             state.sessions.sweep();
+            state.sessions.weigh(&state.world().view);
             state.tick();
             state.let_time_pass();
             drop(state);

@@ -31,6 +31,9 @@ use upstream::Upstream;
 
 pub use change::{Change, Event, Moved, Outcome, Placement};
 
+/// A moved task, in bytes: its record and its part of the tables.
+const TASK_BYTES: usize = 1_024;
+
 /// State that a mark brings back.
 #[derive(Clone, Debug)]
 struct State {
@@ -46,6 +49,8 @@ struct State {
     moved: Table<Arc<Moved>>,
     /// Number of moves.
     moves: u64,
+    /// Bytes of the chunks that marks up to here hold of their own.
+    kept: usize,
     /// What changed since the mark before, so that marks do not each hold all that ever changed.
     touched: Arc<Touched>,
 }
@@ -67,6 +72,7 @@ struct Touched {
 /// A private copy of the state, as one scheduler changes it.
 #[derive(Clone, Debug)]
 pub struct Cycle {
+    opened: View,
     state: State,
     marks: Vec<(Arc<str>, Arc<State>)>,
 }
@@ -79,6 +85,7 @@ impl Cycle {
             Compatibility::Upstream => Some(Upstream::new(view.clone())),
             Compatibility::Corrected => None,
         };
+        let opened = view.clone();
         let state = State {
             view,
             evicted: Table::default(),
@@ -87,9 +94,11 @@ impl Cycle {
             enqueued: Arc::default(),
             moved: Table::default(),
             moves: 0,
+            kept: 0,
             touched: Arc::default(),
         };
         Self {
+            opened,
             state,
             marks: Vec::new(),
         }
@@ -98,6 +107,23 @@ impl Cycle {
     /// Marks that can be returned to.
     pub fn marks(&self) -> usize {
         self.marks.len()
+    }
+
+    /// The state at the beginning.
+    pub fn opened(&self) -> &View {
+        &self.opened
+    }
+
+    /// Bytes that the cycle and its marks hold of their own, beside the state at the beginning: copied chunks, and a
+    /// flat amount for every task that was moved.
+    pub fn bytes(&self) -> usize {
+        self.state.kept + self.since_mark() + self.state.moved.len() * TASK_BYTES
+    }
+
+    /// Bytes of the chunks that changed since the last mark.
+    fn since_mark(&self) -> usize {
+        let before = self.marks.last().map_or(&self.opened, |(_, state)| &state.view);
+        self.state.view.bytes_beside(before)
     }
 
     /// The state as it stands.
@@ -220,6 +246,7 @@ impl Cycle {
     fn one(&mut self, change: &Change, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
         match change {
             Change::Savepoint(name) => {
+                self.state.kept += self.since_mark();
                 self.marks.push((Arc::clone(name), Arc::new(self.state.clone())));
                 self.state.touched = Arc::default();
                 Ok(())

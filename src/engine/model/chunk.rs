@@ -133,6 +133,31 @@ impl Chunk {
         self.number
     }
 
+    /// Bytes that this chunk holds.
+    pub fn bytes(&self) -> usize {
+        self.bytes_beside(&Self::default())
+    }
+
+    /// Bytes that this chunk holds and the older one does not: what is shared costs nothing.
+    pub(super) fn bytes_beside(&self, older: &Self) -> usize {
+        let shared = |column: &Arc<Column>| {
+            let olds = older.columns.iter().flat_map(|own| own.vectors.iter().flatten());
+            olds.into_iter().any(|old| Arc::ptr_eq(old, column))
+        };
+        let columns = self.columns.iter().flat_map(|own| own.vectors.iter().flatten());
+        let own = columns.filter(|column| !shared(column)).count();
+        let nodes = self.entries.iter().zip(&older.entries);
+        let changed = nodes.filter(|(new, old)| match (new, old) {
+            (Some(new), Some(old)) => !Arc::ptr_eq(new, old),
+            (new, _) => new.is_some(),
+        });
+        size_of::<Self>()
+            + size_of_val(&*self.entries)
+            + size_of_val(&*self.columns)
+            + own * size_of::<Column>()
+            + changed.count() * size_of::<NodeEntry>()
+    }
+
     /// Slots that hold a node.
     pub fn live(&self) -> &Mask {
         &self.live

@@ -2,6 +2,7 @@
 
 mod amounts;
 mod assumed;
+mod bytes;
 mod changes;
 mod chunk;
 mod class;

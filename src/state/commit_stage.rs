@@ -1,0 +1,238 @@
+//! A small cluster and its clock, for tests of commits and assumptions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::tests::{HandClock, batch, task};
+use super::*;
+use crate::engine::cycle::{Change, Placement};
+use crate::engine::model::{
+    Amounts, JobRecord, Kind, NodeRecord, QueueRecord, ResourceId, TaskRecord, TaskStatus, Vector,
+};
+use crate::engine::policy::Compatibility;
+
+pub(super) const BINPACK: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
+pub(super) const QUOTAS: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
+
+/// A state, its clock, and the number of the next batch.
+pub(super) struct Stage {
+    pub(super) state: Arc<State>,
+    pub(super) clock: Arc<HandClock>,
+    pub(super) sequence: u64,
+}
+
+impl Stage {
+    async fn over(limits: Limits) -> Self {
+        let clock = Arc::new(HandClock::default());
+        let options = StateOptions {
+            limits,
+            epoch: 7,
+            ..StateOptions::default()
+        };
+        let state = State::start(options, Arc::clone(&clock) as _).unwrap();
+        Self {
+            state,
+            clock,
+            sequence: 1,
+        }
+    }
+
+    /// Without any record; sessions live as long as they need.
+    pub(super) async fn bare() -> Self {
+        let long = Duration::from_hours(24);
+        let limits = Limits {
+            session_lease: long,
+            session_lease_max: long,
+            session_age: long,
+            ..Limits::default()
+        };
+        let mut stage = Self::over(limits).await;
+        stage.reload(BINPACK).await;
+        stage
+            .state
+            .apply(batch(1, BatchKind::SnapshotLast, Vec::new()))
+            .await
+            .unwrap();
+        stage
+    }
+
+    pub(super) async fn with(limits: Limits, document: &str) -> Self {
+        let mut stage = Self::over(limits).await;
+        stage.reload(document).await;
+        let put = vec![
+            node("n1", 1_000),
+            node("n2", 1_000),
+            queue("q", 1_500),
+            job("a/gang", 2),
+            job("a/solo", 1),
+            pending("a/g1", "a/gang", 600),
+            pending("a/g2", "a/gang", 600),
+            pending("a/s", "a/solo", 300),
+            pending("a/free", "", 200),
+        ];
+        let whole = batch(1, BatchKind::SnapshotLast, put);
+        stage.state.apply(whole).await.unwrap();
+        stage
+    }
+
+    pub(super) async fn new() -> Self {
+        Self::with(Limits::default(), BINPACK).await
+    }
+
+    pub(super) async fn reload(&mut self, document: &str) {
+        let reload = Reload {
+            name: "default".into(),
+            document: document.into(),
+            expected_version: None,
+            dry_run: false,
+            strict: false,
+            compatibility: Compatibility::Corrected,
+            origin: Origin::Rpc("test".to_owned()),
+        };
+        self.state.reload_policy(reload).await.unwrap();
+    }
+
+    pub(super) async fn put(&mut self, put: Vec<Put>) -> BatchOutcome {
+        self.sequence += 1;
+        let delta = batch(self.sequence, BatchKind::Delta, put);
+        self.state.apply(delta).await.unwrap()
+    }
+
+    pub(super) async fn remove(&mut self, kind: Kind, name: &str) {
+        self.sequence += 1;
+        let mut delta = batch(self.sequence, BatchKind::Delta, Vec::new());
+        delta.remove = vec![(kind, name.into())];
+        self.state.apply(delta).await.unwrap();
+    }
+
+    pub(super) async fn open(&self) -> Arc<str> {
+        let open = OpenSession {
+            ground: SessionGround::World {
+                policy: "default".into(),
+                profile: Arc::default(),
+            },
+            batch: None,
+            lease: None,
+        };
+        self.state.open_session(open).await.unwrap().session
+    }
+
+    pub(super) async fn commit(
+        &self,
+        session: &str,
+        changes: &[Change],
+        jobs: &[&str],
+    ) -> Result<Arc<Committed>, StateError> {
+        let (state, session, changes) = (Arc::clone(&self.state), session.to_owned(), changes.to_vec());
+        let jobs: Vec<Arc<str>> = jobs.iter().map(|job| Arc::from(*job)).collect();
+        tokio::task::spawn_blocking(move || state.commit_session(&session, 0, &changes, &jobs))
+            .await
+            .unwrap()
+    }
+
+    /// Commits all that a session has placed so far.
+    pub(super) async fn commit_at(&self, session: &str, after: u64) -> Result<Arc<Committed>, StateError> {
+        let (state, session) = (Arc::clone(&self.state), session.to_owned());
+        tokio::task::spawn_blocking(move || state.commit_session(&session, after, &[], &[]))
+            .await
+            .unwrap()
+    }
+
+    /// Commits these placements in a session of their own.
+    pub(super) async fn place(&self, placements: &[(&str, &str)]) -> Arc<Committed> {
+        let changes: Vec<Change> = placements.iter().map(|(task, node)| allocate(task, node)).collect();
+        self.commit(&self.open().await, &changes, &[]).await.unwrap()
+    }
+
+    /// Status and node of a task, and whether it is assumed.
+    pub(super) fn task(&self, name: &str) -> (TaskStatus, String, bool) {
+        let view = &self.state.world().view;
+        let record = &view.tasks().get(name).unwrap().record;
+        (record.status, record.node.to_string(), view.is_assumed(name))
+    }
+
+    pub(super) fn is_assumed(&self, name: &str) -> bool {
+        self.state.world().view.is_assumed(name)
+    }
+
+    pub(super) fn used(&self, node: &str) -> i128 {
+        let world = self.state.world();
+        let entry = world.view.node_named(node).unwrap();
+        entry.exact(ResourceId::CPU, Vector::Used).unwrap_or(0)
+    }
+
+    /// Lets so many seconds pass, in which the source is heard every half minute.
+    pub(super) async fn wait(&mut self, seconds: u64, heard: bool) {
+        for _ in 0..seconds / 30 {
+            self.clock.turn(30_000);
+            if heard {
+                self.put(Vec::new()).await;
+            }
+            self.state.let_time_pass();
+        }
+        // The writer works in order: what it answers now, it answers after the ticks.
+        self.state.release_assumptions("nobody", Vec::new()).await.unwrap();
+    }
+}
+
+pub(super) fn machine(name: &str, uid: &str, cpu: i64) -> NodeRecord {
+    NodeRecord {
+        name: name.into(),
+        uid: uid.into(),
+        allocatable: Amounts::from_iter([(ResourceId::CPU, cpu), (ResourceId::PODS, 110)]),
+        ..NodeRecord::default()
+    }
+}
+
+pub(super) fn node(name: &str, cpu: i64) -> Put {
+    Put::Node(Arc::new(machine(name, "", cpu)))
+}
+
+pub(super) fn queue(name: &str, cpu: i64) -> Put {
+    Put::Queue(QueueRecord {
+        name: name.into(),
+        capability: Some(Amounts::from_iter([(ResourceId::CPU, cpu)])),
+        ..QueueRecord::default()
+    })
+}
+
+pub(super) fn job(name: &str, least: i32) -> Put {
+    Put::Job(JobRecord {
+        name: name.into(),
+        queue: "q".into(),
+        min_member: least,
+        ..JobRecord::default()
+    })
+}
+
+pub(super) fn record(name: &str, job: &str, cpu: i64) -> TaskRecord {
+    let Put::Task(record) = task(name, "", cpu) else {
+        panic!("a task")
+    };
+    TaskRecord {
+        status: TaskStatus::Pending,
+        job: job.into(),
+        uid: "u1".into(),
+        ..record
+    }
+}
+
+pub(super) fn pending(name: &str, job: &str, cpu: i64) -> Put {
+    Put::Task(record(name, job, cpu))
+}
+
+pub(super) fn on(name: &str, status: TaskStatus, node: &str, cpu: i64) -> Put {
+    Put::Task(TaskRecord {
+        status,
+        node: node.into(),
+        ..record(name, "", cpu)
+    })
+}
+
+pub(super) fn allocate(task: &str, node: &str) -> Change {
+    Change::Allocate(Placement {
+        task: task.into(),
+        node: node.into(),
+        card: "".into(),
+    })
+}
