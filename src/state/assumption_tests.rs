@@ -120,8 +120,8 @@ async fn who_committed_may_release() {
     stage.commit(&session, &changes, &[]).await.unwrap();
     let release = |session: &str, tasks: &[&str]| {
         let tasks = tasks.iter().map(|task| Arc::from(*task)).collect();
-        let (state, session) = (Arc::clone(&stage.state), session.to_owned());
-        async move { state.release_assumptions(&session, tasks).await }
+        let (own, session) = (Arc::clone(&stage.state), session.to_owned());
+        async move { own.release_assumptions(&session, tasks).await }
     };
     assert_eq!(release("", &[]).await.unwrap_err().reason(), "NOTHING_NAMED");
     assert_eq!(release("another", &["a/s"]).await.unwrap().1, Vec::<Arc<str>>::new());

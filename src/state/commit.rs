@@ -303,10 +303,8 @@ impl Judge<'_> {
             let message = format!("the queue of task `{}` no longer admits it to card `{card}`", task.name);
             return Err(own("CardNotAdmitted", message));
         }
-        let plugins = self.policy.allocators().iter().flatten();
-        let first = plugins
-            .filter_map(|hook| hook.plugin.card_on(&self.now.derived, task, node, &cards))
-            .next();
+        let mut plugins = self.policy.allocators().iter().flatten();
+        let first = plugins.find_map(|hook| hook.plugin.card_on(&self.now.derived, task, node, &cards));
         Ok(first.unwrap_or_default())
     }
 

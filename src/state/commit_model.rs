@@ -56,7 +56,7 @@ fn job_of(task: usize) -> usize {
 
 /// The first job takes its tasks one by one, the others are gangs of two.
 fn least(job: usize) -> usize {
-    job.min(2).max(1)
+    job.clamp(1, 2)
 }
 
 fn name(task: usize) -> String {
@@ -264,11 +264,10 @@ impl Both {
     async fn act(&mut self, act: Act) {
         match act {
             Act::Open if self.cycles.len() < 4 => self.open().await,
-            Act::Open => {}
             Act::Allocate(session, task, node) => self.allocate(session, task, node),
             Act::Commit(session) => self.commit(session).await,
             Act::Crash(session) if session < self.cycles.len() => drop(self.cycles.remove(session)),
-            Act::Crash(_) => {}
+            Act::Open | Act::Crash(_) => {}
             Act::ShowPending(task) => {
                 let pending = self
                     .model

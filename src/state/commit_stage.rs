@@ -22,7 +22,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    async fn over(limits: Limits) -> Self {
+    fn over(limits: Limits) -> Self {
         let clock = Arc::new(HandClock::default());
         let options = StateOptions {
             limits,
@@ -46,7 +46,7 @@ impl Stage {
             session_age: long,
             ..Limits::default()
         };
-        let mut stage = Self::over(limits).await;
+        let mut stage = Self::over(limits);
         stage.reload(BINPACK).await;
         stage
             .state
@@ -57,7 +57,7 @@ impl Stage {
     }
 
     pub(super) async fn with(limits: Limits, document: &str) -> Self {
-        let mut stage = Self::over(limits).await;
+        let mut stage = Self::over(limits);
         stage.reload(document).await;
         let put = vec![
             node("n1", 1_000),

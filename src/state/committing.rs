@@ -80,7 +80,7 @@ impl Arbiter {
                 let revision = next.revision;
                 Some(Box::new(move || reply.send(Ok((revision, released)))))
             }
-            Assuming::Commit(commit, reply) => match self.commit(*commit, next, newest) {
+            Assuming::Commit(commit, reply) => match self.commit(&commit, next, newest) {
                 Ok(outcome) => Some(Box::new(move || reply.send(Ok(outcome)))),
                 Err(error) => {
                     reply.send(Err(error));
@@ -90,7 +90,7 @@ impl Arbiter {
         }
     }
 
-    fn commit(&mut self, commit: Commit, next: &mut World, newest: Option<&World>) -> Result<Committed, StateError> {
+    fn commit(&mut self, commit: &Commit, next: &mut World, newest: Option<&World>) -> Result<Committed, StateError> {
         let placements: usize = commit.jobs.iter().map(|job| job.placements.len()).sum();
         if self.assumptions.len() + placements > self.limit {
             let message = format!(
@@ -161,8 +161,18 @@ impl Done {
             match status {
                 TaskStatus::Pipelined => done.pipelined.push(Arc::clone(task)),
                 TaskStatus::Releasing if moved.status != TaskStatus::Releasing => done.evicted.push(Arc::clone(task)),
-                _ if status.is_allocated() && !stays => placed.push((moved, stored)),
-                _ => {}
+                TaskStatus::Allocated | TaskStatus::Binding | TaskStatus::Bound | TaskStatus::Running if !stays => {
+                    placed.push((moved, stored));
+                }
+                TaskStatus::Pending
+                | TaskStatus::Allocated
+                | TaskStatus::Binding
+                | TaskStatus::Bound
+                | TaskStatus::Running
+                | TaskStatus::Releasing
+                | TaskStatus::Succeeded
+                | TaskStatus::Failed
+                | TaskStatus::Unknown => {}
             }
         }
         placed.sort_unstable_by_key(|(moved, _)| moved.order);

@@ -95,21 +95,26 @@ struct Seen {
     queues: Vec<pb::QueueStatus>,
 }
 
-fn on(session: &str) -> Option<pb::Ground> {
+fn on(session: &str) -> pb::Ground {
     let step = pb::SessionStep {
         session: session.to_owned(),
         ..pb::SessionStep::default()
     };
-    Some(pb::Ground {
+    pb::Ground {
         ground: Some(pb::ground::Ground::Session(step)),
         ..pb::Ground::default()
-    })
+    }
 }
 
-fn cores(list: &[pb::Amount]) -> f64 {
-    list.iter()
-        .find(|amount| amount.resource == "cpu")
-        .map_or(0.0, |amount| amount.value / 1000.0)
+/// Whole cores: tasks take nothing else.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small whole numbers"
+)]
+fn cores(list: &[pb::Amount]) -> usize {
+    let milli = list.iter().find(|amount| amount.resource == "cpu");
+    milli.map_or(0.0, |amount| (amount.value / 1000.0).round()) as usize
 }
 
 impl Caller {
@@ -117,22 +122,22 @@ impl Caller {
         let opened = self.decisions.open_session(pb::OpenSessionRequest::default()).await;
         let session = opened.unwrap().into_inner().session;
         let nodes = pb::ListNodesRequest {
-            ground: on(&session),
+            ground: Some(on(&session)),
             ..pb::ListNodesRequest::default()
         };
         let nodes = self.state.list_nodes(nodes).await.unwrap().into_inner().nodes;
         let used = nodes.into_iter().map(|status| {
             let used = cores(&status.used);
-            (status.node.unwrap().name, used as usize)
+            (status.node.unwrap().name, used)
         });
         let used = used.collect();
         let tasks = pb::ListTasksRequest {
-            ground: on(&session),
+            ground: Some(on(&session)),
             ..pb::ListTasksRequest::default()
         };
         let tasks = self.state.list_tasks(tasks).await.unwrap().into_inner().tasks;
         let queues = pb::ListQueuesRequest {
-            ground: on(&session),
+            ground: Some(on(&session)),
             ..pb::ListQueuesRequest::default()
         };
         let queues = self.state.list_queues(queues).await.unwrap().into_inner().queues;
@@ -169,7 +174,7 @@ impl Seen {
         let (mut held, mut ready) = (BTreeMap::new(), BTreeMap::new());
         for stored in &self.tasks {
             let task = stored.task.as_ref().unwrap();
-            let job: usize = task.job["race/j".len()..].parse().unwrap();
+            let job: usize = task.job.strip_prefix("race/j").unwrap().parse().unwrap();
             let runs = matches!(task.status(), TaskStatus::Allocated | TaskStatus::Running);
             if runs {
                 *told.entry(task.node.clone()).or_default() += 1;
@@ -194,7 +199,7 @@ impl Seen {
             let name = &status.queue.as_ref().unwrap().name;
             let account = &status.accounts[0];
             let own = held.get(&**name).copied().unwrap_or(0);
-            assert!((cores(&account.allocated) - own as f64).abs() < 1e-9, "accounts, too");
+            assert_eq!(cores(&account.allocated), own, "accounts, too");
             if own > QUOTA {
                 broken.insert("queue");
             }
@@ -313,14 +318,15 @@ async fn bind(mut caller: Caller, race: Arc<Race>) {
             if !stored.assumed {
                 continue;
             }
-            if dice.roll(2) == 0 {
+            let fate = dice.roll(4);
+            if fate < 2 {
                 let running = pb::Task {
                     status: TaskStatus::Running.into(),
                     ..task
                 };
                 bound.insert(running.name.clone(), running.clone());
                 put.push(running);
-            } else if dice.roll(2) == 0 {
+            } else if fate == 2 {
                 put.push(pb::Task {
                     status: TaskStatus::Pending.into(),
                     node: String::new(),
