@@ -16,9 +16,11 @@ use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
 use crate::config::Config;
+use crate::server::convert::ground::DEFAULT_POLICY;
 use crate::server::probe::Probe;
 use crate::server::{AdmissionLayer, BUILT_IN_POLICY, Edge, pb};
 use crate::state::{Origin, PolicyError, StartError, State, StateOptions, SystemClock};
+use crate::store::{DiskStore, MemoryStore, Store};
 use crate::telemetry::{MeasureLayer, Metrics};
 
 use listen::{Incoming, Pages, Patience, SocketFile};
@@ -108,7 +110,11 @@ pub async fn bind(config: Config) -> Result<Bound, ServeError> {
         #[cfg(debug_assertions)]
         without_checks: config.without_checks,
     };
-    let state = State::start(options, Arc::new(SystemClock::default())).map_err(ServeError::State)?;
+    let store: Box<dyn Store> = match &config.data_dir {
+        Some(directory) => Box::new(DiskStore::open(directory).map_err(|error| ServeError::State(error.into()))?),
+        None => Box::new(MemoryStore::default()),
+    };
+    let state = State::start_on(options, Arc::new(SystemClock::default()), store).map_err(ServeError::State)?;
     let metrics = Arc::new(Metrics::new());
     let policy_file = load_policy(&config, &state, &metrics).await?;
     let socket = match &config.grpc_socket {
@@ -149,6 +155,12 @@ async fn load_policy(
     metrics: &Metrics,
 ) -> Result<Option<(PolicyFile, Arc<str>)>, ServeError> {
     let Some(path) = config.policy_file.clone() else {
+        if let Ok(kept) = state.policy(&DEFAULT_POLICY.into(), 0)
+            && kept.origin != Origin::BuiltIn
+        {
+            tracing::info!(version = kept.in_force.version, origin = %kept.origin, "the policy that was in force serves again");
+            return Ok(None);
+        }
         let bring = policy_file::bring(
             BUILT_IN_POLICY.into(),
             config.compatibility,
@@ -164,6 +176,12 @@ async fn load_policy(
         path: file.path().to_owned(),
         source,
     })?;
+    if state.file_was_accepted(DEFAULT_POLICY, &content, config.compatibility) {
+        tracing::info!(
+            "the policy file has not changed since it was accepted; the policy that was in force serves again"
+        );
+        return Ok(Some((file, content)));
+    }
     file.bring(Arc::clone(&content), false, state, metrics)
         .await
         .map_err(ServeError::Policy)?;
@@ -225,6 +243,7 @@ impl Bound {
             expected_sources: config.expected_sources.clone(),
             draining: draining.clone(),
         };
+        let kept = Arc::clone(&state);
         tokio::spawn(policy_file::follow(policy_file, state, Arc::clone(&metrics), draining));
         let (incoming, http) = listeners(&config, grpc, socket, http, &metrics);
         let mut grpc = spawn_grpc(&config, incoming, &edge, metrics, probe.clone(), stopping)?;
@@ -246,6 +265,7 @@ impl Bound {
         finish("gRPC", grpc, config.drain_deadline).await;
         quit.send_replace(true);
         finish("HTTP", http, config.drain_deadline).await;
+        kept.stop().await;
         tracing::info!("stopped");
         Ok(())
     }

@@ -12,6 +12,10 @@ use super::Config;
 use super::settings::{Setting, settings};
 use crate::engine::policy::{Limits, Mark, Node, Value, slip, yaml};
 
+/// In builds for tests: promises whatever is asked for, so that tests of the promise can be seen to fail.
+#[cfg(debug_assertions)]
+const WITHOUT_CHECKS: &str = "PUMICE_TEST_WITHOUT_CHECKS";
+
 /// Largest settings file, in bytes.
 const FILE_BYTES: usize = 1 << 20;
 
@@ -207,6 +211,10 @@ impl ServeArgs {
             None => Given::new(),
         };
         let mut config = Config::default();
+        #[cfg(debug_assertions)]
+        {
+            config.without_checks = std::env::var_os(WITHOUT_CHECKS).is_some();
+        }
         let mut places = BTreeMap::new();
         for layer in [file, self.environment, self.flags] {
             for setting in settings() {

@@ -29,6 +29,8 @@ pub struct Config {
     pub grpc_socket: Option<PathBuf>,
     /// Address of probes and metrics.
     pub http_address: SocketAddr,
+    /// Directory of what must outlive the process; `None`: kept in memory only.
+    pub data_dir: Option<PathBuf>,
     /// Policy document to serve as `default`; `None`: the built-in one.
     pub policy_file: Option<PathBuf>,
     /// How often the policy file is looked at; zero: only when told to.
@@ -68,6 +70,7 @@ impl Default for Config {
             grpc_address: GRPC_ADDRESS,
             grpc_socket: None,
             http_address: HTTP_ADDRESS,
+            data_dir: None,
             policy_file: None,
             policy_poll: Duration::from_millis(500),
             compatibility: Compatibility::default(),

@@ -143,6 +143,15 @@ static PROCESS: &[Setting] = &[
         ),
     },
     Setting {
+        name: "data_dir",
+        value: "DIR",
+        help: "Directory of what must outlive the process: reservations and versions of policies; empty: kept in memory only",
+        kind: Kind::One(
+            |config, value| put(&mut config.data_dir, Ok(path(value))),
+            |config| shown(config.data_dir.as_ref()),
+        ),
+    },
+    Setting {
         name: "policy_file",
         value: "FILE",
         help: "Policy document to serve under the name `default`; empty: the built-in policy serves",

@@ -11,7 +11,7 @@ use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
 use crate::engine::policy::Compatibility;
 use crate::store::{Kept, Write};
 
-const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
+pub(super) const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
 
 /// A store in memory that fails when it is told to.
 #[derive(Clone, Debug, Default)]
@@ -134,18 +134,18 @@ impl House {
     }
 }
 
-fn of_queue(derived: &DerivedSet) -> (i128, i128) {
+pub(super) fn of_queue(derived: &DerivedSet) -> (i128, i128) {
     let state: &CapacityState = derived.get(PLUGIN).unwrap();
     state.account("q").map_or((0, 0), |account| {
         (account.allocated.cpu / 1_000, account.inqueue.cpu / 1_000)
     })
 }
 
-fn cpu(cores: i64) -> Amounts {
+pub(super) fn cpu(cores: i64) -> Amounts {
     Amounts::from_iter([(ResourceId::CPU, cores * 1_000)])
 }
 
-fn queue(name: &str, cores: i64) -> Put {
+pub(super) fn queue(name: &str, cores: i64) -> Put {
     Put::Queue(QueueRecord {
         name: name.into(),
         capability: Some(cpu(cores)),
@@ -153,7 +153,7 @@ fn queue(name: &str, cores: i64) -> Put {
     })
 }
 
-fn job(name: &str, uid: &str, cores: i64) -> JobRecord {
+pub(super) fn job(name: &str, uid: &str, cores: i64) -> JobRecord {
     JobRecord {
         name: name.into(),
         uid: uid.into(),
@@ -165,7 +165,7 @@ fn job(name: &str, uid: &str, cores: i64) -> JobRecord {
     }
 }
 
-fn running(name: &str, job: &str, cores: i64) -> Put {
+pub(super) fn running(name: &str, job: &str, cores: i64) -> Put {
     Put::Task(TaskRecord {
         name: name.into(),
         job: job.into(),

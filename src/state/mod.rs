@@ -16,6 +16,7 @@ mod open_sessions;
 mod origin;
 mod places;
 mod policies;
+mod policy_store;
 mod reserving;
 mod seam;
 mod session;
@@ -36,6 +37,8 @@ mod commit_tests;
 #[cfg(test)]
 mod ledger_tests;
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod session_tests;
 #[cfg(test)]
 mod tests;
@@ -55,10 +58,11 @@ pub use names::ResourceNames;
 pub use open_sessions::SessionStatus;
 pub use origin::Origin;
 pub use policies::{PolicyVersion, Refusal, Reload, Reloaded, Rollback, hash};
+pub use policy_store::KeptPolicyError;
 pub use session::{OpenSession, Opened, SessionGround, Stepped};
 pub use sources::SourceStatus;
 
-use crate::store::{Durability, MemoryStore, Store, StoreError};
+use crate::store::{Durability, Kept, MemoryStore, Store, StoreError};
 use ledger::{Ledger, SharedLeases};
 use policies::Policies;
 use sessions::Sessions;
@@ -89,6 +93,9 @@ pub enum StartError {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What is kept can no longer be read.
+    #[error(transparent)]
+    Policy(#[from] KeptPolicyError),
 }
 
 /// All shared state, and the way to change it.
@@ -135,7 +142,8 @@ impl State {
             limits.clone(),
             Arc::clone(&clock),
         ));
-        let policies = Arc::new(Policies::new(&limits));
+        let (policies, in_force) = Policies::open(&limits, &kept)?;
+        let policies = Arc::new(policies);
         let leases = SharedLeases::default();
         let (commands, queue) = tokio::sync::mpsc::channel(limits.queued_writes);
         let parts = Parts {
@@ -153,6 +161,10 @@ impl State {
         });
         #[cfg(debug_assertions)]
         let writer = writer.without_checks(options.without_checks);
+        let mut writer = writer;
+        if kept != Kept::default() {
+            writer.begin(in_force);
+        }
         std::thread::Builder::new()
             .name("pumice-writer".to_owned())
             .spawn(move || writer.run(queue))?;

@@ -11,11 +11,13 @@ use super::State;
 use super::error::{PolicyError, StateError};
 use super::limits::Limits;
 use super::origin::Origin;
+use super::policy_store::{self, InForce};
 use super::sources::limit;
 use super::writer::Command;
 use crate::engine::PolicyInForce;
 use crate::engine::model::Problem;
 use crate::engine::policy::{self, Compatibility, CompileOptions, Compiled, Policy, Report, emit};
+use crate::store::{Store, Write};
 
 /// A version of a policy.
 #[derive(Clone, Debug)]
@@ -137,6 +139,8 @@ pub(super) struct Install {
     expected_version: Option<u64>,
     dry_run: bool,
     hash: Arc<str>,
+    /// Tells the document, and how it is to be read, from another.
+    content: Arc<str>,
     policy: Arc<Policy>,
     version: PolicyVersion,
 }
@@ -167,25 +171,29 @@ impl Install {
     }
 }
 
-#[derive(Debug, Default)]
-struct History {
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
     last: u64,
     versions: VecDeque<Arc<PolicyVersion>>,
     refusal: Option<Refusal>,
+    /// Tells the policy file that was last accepted from another.
+    pub(super) file: Option<Arc<str>>,
 }
 
 impl History {
     /// Takes a version in, and lets go of the oldest beyond so many versions or bytes.
-    fn accept(&mut self, version: &Arc<PolicyVersion>, kept: usize, bytes: usize) {
+    fn accept(&mut self, version: &Arc<PolicyVersion>, kept: usize, bytes: usize) -> Vec<Arc<PolicyVersion>> {
         (self.last, self.refusal) = (version.in_force.version, None);
         self.versions.push_back(Arc::clone(version));
         let beyond = |versions: &VecDeque<Arc<PolicyVersion>>| {
             let size: usize = versions.iter().map(|version| version.bytes()).sum();
             versions.len() > kept.max(1) || (size > bytes && versions.len() > 2)
         };
+        let mut dropped = Vec::new();
         while beyond(&self.versions) {
-            self.versions.pop_front();
+            dropped.extend(self.versions.pop_front());
         }
+        dropped
     }
 }
 
@@ -212,7 +220,8 @@ impl Policies {
     pub(super) fn install(
         &self,
         install: Install,
-        in_force: &mut Arc<BTreeMap<Arc<str>, Arc<PolicyInForce>>>,
+        in_force: &mut Arc<InForce>,
+        store: &mut dyn Store,
     ) -> Result<Reloaded, PolicyError> {
         let mut histories = self.lock();
         let name = Arc::clone(&install.name);
@@ -236,6 +245,14 @@ impl Policies {
         let difference = emit::difference(before, &install.version.effective_document);
         if let Some(active) = active.filter(|active| install.equals(active)) {
             if let (Some(history), false) = (histories.get_mut(&name), dry_run) {
+                let (origin, content) = (&install.version.origin, &install.content);
+                if history.file.as_ref() != Some(content) {
+                    let writes = policy_store::writes(&active, true, &[], origin, content);
+                    keep(store, &writes)?;
+                    if !writes.is_empty() {
+                        history.file = Some(Arc::clone(content));
+                    }
+                }
                 history.refusal = None;
             }
             return Ok(Reloaded {
@@ -247,10 +264,17 @@ impl Policies {
             });
         }
         let next = histories.get(&name).map_or(0, |history| history.last) + 1;
+        let content = Arc::clone(&install.content);
         let version = install.numbered(if dry_run { 0 } else { next });
         if !dry_run {
-            let history = histories.entry(Arc::clone(&name)).or_default();
-            history.accept(&version, self.kept, self.bytes);
+            let mut history = histories.get(&name).cloned().unwrap_or_default();
+            let dropped = history.accept(&version, self.kept, self.bytes);
+            let writes = policy_store::writes(&version, false, &dropped, &version.origin, &content);
+            keep(store, &writes)?;
+            if writes.iter().any(|write| matches!(write, Write::PolicyFile { .. })) {
+                history.file = Some(content);
+            }
+            histories.insert(Arc::clone(&name), history);
             Arc::make_mut(in_force).insert(name, Arc::clone(&version.in_force));
         }
         Ok(Reloaded {
@@ -260,6 +284,11 @@ impl Policies {
             queues: Vec::new(),
             dry_run,
         })
+    }
+
+    /// Takes in a version that is kept.
+    pub(super) fn take(&self, history: &mut History, version: Arc<PolicyVersion>) {
+        history.accept(&version, self.kept, self.bytes);
     }
 
     fn version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {
@@ -293,12 +322,27 @@ impl Policies {
         PolicyError::Refused(Box::new(refusal))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, History>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, History>> {
         self.histories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+fn keep(store: &mut dyn Store, writes: &[Write]) -> Result<(), StateError> {
+    if writes.is_empty() {
+        return Ok(());
+    }
+    store.write(writes).map_err(StateError::Store)
+}
+
 impl State {
+    /// True if a policy is in force that need not give way to the policy file of this content: the file was accepted
+    /// before, and whatever is in force came later.
+    pub fn file_was_accepted(&self, name: &str, document: &str, compatibility: Compatibility) -> bool {
+        let histories = self.policies.lock();
+        let file = histories.get(name).and_then(|history| history.file.as_ref());
+        file.is_some_and(|file| *file == policy_store::content_of(document, compatibility))
+    }
+
     /// Checks a document and, unless it is a dry run, puts it in force. Compiling is done on a blocking thread.
     ///
     /// # Errors
@@ -311,6 +355,7 @@ impl State {
             strict: reload.strict,
         };
         let document = Arc::clone(&reload.document);
+        let content = policy_store::content_of(&document, reload.compatibility);
         let compiled =
             tokio::task::spawn_blocking(move || (policy::compile(&document, &options), hash(&document))).await;
         let (compiled, hash) = compiled.map_err(|_| StateError::ShuttingDown)?;
@@ -340,6 +385,7 @@ impl State {
             name,
             document,
             hash,
+            content,
             compiled,
             expected_version,
             dry_run,
@@ -375,6 +421,7 @@ impl State {
             expected_version: expected_version.or(Some(active)),
             dry_run,
             hash: Arc::clone(&earlier.in_force.hash),
+            content: policy_store::content_of(&earlier.document, earlier.in_force.policy.compatibility()),
             policy: Arc::clone(&earlier.in_force.policy),
             version: again,
         };
@@ -431,6 +478,7 @@ fn install(
     name: Arc<str>,
     document: Arc<str>,
     hash: Arc<str>,
+    content: Arc<str>,
     compiled: Compiled,
     expected_version: Option<u64>,
     dry_run: bool,
@@ -464,6 +512,7 @@ fn install(
         expected_version,
         dry_run,
         hash,
+        content,
         policy,
         version,
     }

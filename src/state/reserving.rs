@@ -75,4 +75,17 @@ impl State {
     pub(super) fn tick(&self) {
         drop(self.commands.try_send(Command::Ledger(LedgerCommand::Pass(None))));
     }
+
+    /// Ends the writer: what it owes the store is written, the store is closed. Later writes are refused.
+    pub async fn stop(&self) {
+        let (reply, answer) = oneshot::channel();
+        if self
+            .send(Command::Ledger(LedgerCommand::Stop(Reply::from(reply))))
+            .await
+            .is_ok()
+        {
+            // Without an answer it has ended already.
+            drop(answer.await);
+        }
+    }
 }

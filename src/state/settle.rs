@@ -20,6 +20,8 @@ pub(super) enum LedgerCommand {
     Release(Release, Reply<Result<Option<Standing>, StateError>>),
     /// Look at the clock: end what is over.
     Pass(Option<Reply<()>>),
+    /// Write what is owed, close the store, and end.
+    Stop(Reply<()>),
 }
 
 /// An answer that waits for the store, and for the publication.
@@ -40,7 +42,9 @@ impl Writer {
     /// Settles the ledger's commands on what the group's other commands have made of the state. `moved`: they changed
     /// something. Answers who waits for the publication.
     pub(super) fn settle(&mut self, commands: Vec<LedgerCommand>, moved: bool) -> Vec<Outcome> {
-        if commands.is_empty() {
+        // That a job has ended is kept before it is answered, too; but a store that fails does not stop batches.
+        let owes = self.ledger.owes() && (!self.store_fails || !commands.is_empty());
+        if commands.is_empty() && !owes {
             return Vec::new();
         }
         let now = self.clock.monotonic();
@@ -73,9 +77,11 @@ impl Writer {
                 self.next.view = view;
                 self.derived = derived;
                 self.changed |= changed;
+                self.store_fails = false;
                 outcomes
             }
             Err(error) => {
+                self.store_fails = true;
                 tracing::error!(%error, "the store failed; nothing was confirmed or released");
                 for outcome in outcomes {
                     match outcome {
@@ -113,6 +119,10 @@ impl Writer {
                 Some(Outcome::Released { row, reply })
             }
             LedgerCommand::Pass(reply) => Some(Outcome::Passed(reply)),
+            LedgerCommand::Stop(reply) => {
+                self.stop = Some(reply);
+                Some(Outcome::Passed(None))
+            }
         }
     }
 

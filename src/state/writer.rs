@@ -12,6 +12,7 @@ use super::ledger::Ledger;
 use super::names::ResourceNames;
 use super::places;
 use super::policies::{Install, Policies, Reloaded};
+use super::policy_store::InForce;
 use super::seam::{Inbox, Publish, Reply};
 use super::settle::LedgerCommand;
 use super::sources::{Intake, Sources};
@@ -64,6 +65,10 @@ pub(super) struct Writer {
     pub(super) derived: BTreeMap<Arc<str>, DerivedSet>,
     /// The next World is not the newest.
     pub(super) changed: bool,
+    /// The last write failed.
+    pub(super) store_fails: bool,
+    /// It is to end after this group.
+    pub(super) stop: Option<Reply<()>>,
 }
 
 /// What the writer works with.
@@ -103,6 +108,8 @@ impl Writer {
             next,
             derived: BTreeMap::new(),
             changed: false,
+            store_fails: false,
+            stop: None,
         }
     }
 
@@ -111,6 +118,13 @@ impl Writer {
     pub(super) fn without_checks(mut self, without: bool) -> Self {
         self.arbiter.without_checks(without);
         self
+    }
+
+    /// Shows what was kept: policies, and promises.
+    pub(super) fn begin(&mut self, policies: InForce) {
+        self.next.policies = Arc::new(policies);
+        self.next.revision.number += 1;
+        self.publish();
     }
 
     /// Works until every sender is gone.
@@ -135,6 +149,15 @@ impl Writer {
             for pending in pending {
                 answer(pending);
             }
+            if self.stop.is_some() {
+                break;
+            }
+        }
+        let stop = self.stop.take();
+        // The store is closed before anybody is told.
+        drop((self, queue));
+        if let Some(stop) = stop {
+            stop.send(());
         }
     }
 
@@ -164,7 +187,9 @@ impl Writer {
                 Err(error) => reply.send(Err(error)),
             },
             Command::Install(install, reply) => {
-                let mut installed = self.policies.install(*install, &mut self.next.policies);
+                let mut installed = self
+                    .policies
+                    .install(*install, &mut self.next.policies, self.ledger.store());
                 if let Ok(reloaded) = &mut installed {
                     let policy = &reloaded.version.in_force.policy;
                     reloaded.queues = listed(places::under(policy, &self.next.view));

@@ -83,6 +83,11 @@ impl Ledger {
         self.store.durability()
     }
 
+    /// The store, for what is not of this ledger.
+    pub(super) fn store(&mut self) -> &mut dyn Store {
+        &mut *self.store
+    }
+
     /// A record of a job came in the place of another, or none did. True if that ended its reservation.
     pub(super) fn job_moved(&mut self, view: &mut View, before: Option<&JobRecord>, after: Option<&JobRecord>) -> bool {
         let Some(name) = after.or(before).map(|job| &job.name) else {

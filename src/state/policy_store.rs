@@ -1,0 +1,170 @@
+//! Policies as they are kept: versions with their origin, and which policy file was last accepted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::limits::Limits;
+use super::origin::Origin;
+use super::policies::{History, Policies, PolicyVersion, hash};
+use crate::engine::PolicyInForce;
+use crate::engine::policy::{self, Compatibility, CompileOptions, Report};
+use crate::store::{Kept, StoredPolicy, Write};
+
+/// A policy in force that is kept and can no longer be read.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "version {version} of policy `{name}`, which was in force, is refused by this program: {}",
+    first(report)
+)]
+pub struct KeptPolicyError {
+    /// The policy.
+    pub name: Arc<str>,
+    /// Its version.
+    pub version: u64,
+    /// What is wrong with it.
+    pub report: Report,
+}
+
+fn first(report: &Report) -> String {
+    report.faults().next().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Tells the content of a policy file, and how it is read, from another.
+pub(super) fn content_of(document: &str, compatibility: Compatibility) -> Arc<str> {
+    format!("{}:{}", hash(document), compatibility.name()).into()
+}
+
+impl Origin {
+    /// What stands beside its first word.
+    fn detail(&self) -> Arc<str> {
+        match self {
+            Self::BuiltIn => Arc::default(),
+            Self::File(text) | Self::Hangup(text) | Self::Rpc(text) => text.as_str().into(),
+            Self::Rollback(version) => version.to_string().into(),
+        }
+    }
+
+    /// The origin of these words.
+    fn of(kind: &str, detail: &str) -> Self {
+        match kind {
+            "built-in" => Self::BuiltIn,
+            "file" => Self::File(detail.to_owned()),
+            "sighup" => Self::Hangup(detail.to_owned()),
+            "rollback" => Self::Rollback(detail.parse().unwrap_or(0)),
+            _ => Self::Rpc(detail.to_owned()),
+        }
+    }
+
+    fn is_file(&self) -> bool {
+        matches!(self, Self::File(_) | Self::Hangup(_))
+    }
+}
+
+impl PolicyVersion {
+    fn stored(&self) -> StoredPolicy {
+        StoredPolicy {
+            name: Arc::clone(&self.in_force.name),
+            version: self.in_force.version,
+            document: Arc::clone(&self.document),
+            compatibility: self.in_force.policy.compatibility().name().into(),
+            origin: self.origin.kind().into(),
+            origin_detail: self.origin.detail(),
+            accepted: self.accepted,
+        }
+    }
+}
+
+/// What is to be written when a version is accepted, or is in force already (`unchanged`).
+pub(super) fn writes(
+    version: &PolicyVersion,
+    unchanged: bool,
+    dropped: &[Arc<PolicyVersion>],
+    origin: &Origin,
+    content: &Arc<str>,
+) -> Vec<Write> {
+    let name = &version.in_force.name;
+    let mut writes = Vec::new();
+    if !unchanged {
+        writes.push(Write::Policy(version.stored()));
+    }
+    writes.extend(dropped.iter().map(|old| Write::NoPolicy {
+        name: Arc::clone(name),
+        version: old.in_force.version,
+    }));
+    if origin.is_file() {
+        writes.push(Write::PolicyFile {
+            name: Arc::clone(name),
+            content: Arc::clone(content),
+        });
+    }
+    writes
+}
+
+fn compiled(stored: &StoredPolicy, limits: &Limits) -> Result<PolicyVersion, Report> {
+    let options = CompileOptions {
+        limits: limits.of_policy_text(),
+        compatibility: Compatibility::from_name(&stored.compatibility).unwrap_or_default(),
+        strict: false,
+    };
+    let compiled = policy::compile(&stored.document, &options)?;
+    let in_force = PolicyInForce {
+        name: Arc::clone(&stored.name),
+        version: stored.version,
+        hash: hash(&stored.document),
+        profile: Arc::default(),
+        policy: compiled.policy,
+    };
+    Ok(PolicyVersion {
+        in_force: Arc::new(in_force),
+        document: Arc::clone(&stored.document),
+        loaded_document: compiled.loaded_document.into(),
+        effective_document: compiled.effective_document.into(),
+        report: Arc::new(compiled.report),
+        origin: Origin::of(&stored.origin, &stored.origin_detail),
+        accepted: stored.accepted,
+    })
+}
+
+/// Versions in force, by name.
+pub(super) type InForce = BTreeMap<Arc<str>, Arc<PolicyInForce>>;
+
+impl Policies {
+    /// Policies as they are kept, and those in force.
+    ///
+    /// # Errors
+    /// One that was in force is refused by this program. An earlier version that is refused is left out.
+    pub(super) fn open(limits: &Limits, kept: &Kept) -> Result<(Self, InForce), KeptPolicyError> {
+        let policies = Self::new(limits);
+        let mut in_force = InForce::new();
+        {
+            let mut histories = policies.lock();
+            let mut stored = kept.policies.iter().peekable();
+            while let Some(one) = stored.next() {
+                let is_last = stored.peek().is_none_or(|next| next.name != one.name);
+                let version = match compiled(one, limits) {
+                    Ok(version) => Arc::new(version),
+                    Err(report) if is_last => {
+                        return Err(KeptPolicyError {
+                            name: Arc::clone(&one.name),
+                            version: one.version,
+                            report,
+                        });
+                    }
+                    Err(_) => {
+                        tracing::warn!(policy = %one.name, version = one.version, "a kept version can no longer be read; it is left out");
+                        continue;
+                    }
+                };
+                in_force.insert(Arc::clone(&one.name), Arc::clone(&version.in_force));
+                let history: &mut History = histories.entry(Arc::clone(&one.name)).or_default();
+                policies.take(history, version);
+            }
+            for (name, content) in &kept.files {
+                if let Some(history) = histories.get_mut(name) {
+                    history.file = Some(Arc::clone(content));
+                }
+            }
+        }
+        Ok((policies, in_force))
+    }
+}
