@@ -24,6 +24,7 @@ mod policy_test;
 mod profile;
 mod records;
 mod schema;
+mod reservations;
 mod score;
 mod scrape;
 mod serve;
@@ -95,6 +96,9 @@ enum Command {
     State(state::StateCommand),
     /// List the open sessions, or end one
     Sessions(sessions::SessionsArgs),
+    /// List what jobs were promised, and take it back
+    #[command(subcommand)]
+    Reservations(reservations::ReservationsCommand),
     /// Say why a job or a task waits, with numbers
     Explain(explain::ExplainArgs),
     /// Ask where a task may run
@@ -190,6 +194,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Policy(command) => policy::run(command).await,
         Command::State(command) => state::run(command).await,
         Command::Sessions(args) => sessions::run(args).await,
+        Command::Reservations(command) => reservations::run(command).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Filter(args) => filter::run(args).await,
         Command::Score(args) => score::run(args).await,

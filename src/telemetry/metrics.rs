@@ -133,6 +133,7 @@ struct Levels {
     tasks: Level,
     resources: Level,
     sessions: Level,
+    reservations: Level,
     running: Family<WorkLabel, Level>,
     waiting: Family<WorkLabel, Level>,
     writes: Level,
@@ -295,6 +296,11 @@ impl Levels {
         own.register("tasks", "Tasks in the newest state", self.tasks.clone());
         own.register("resources", "Resource names known", self.resources.clone());
         own.register("sessions", "Open sessions", self.sessions.clone());
+        own.register(
+            "reservations",
+            "Rows of the admission ledger",
+            self.reservations.clone(),
+        );
         own.register("work_running", "Large work under way, by kind", self.running.clone());
         own.register("work_waiting", "Large work that waits, by kind", self.waiting.clone());
         own.register(
@@ -313,6 +319,7 @@ impl Levels {
         self.tasks.set(count(world.view.tasks().len()));
         self.resources.set(count(state.names().snapshot().len()));
         self.sessions.set(count(state.session_count()));
+        self.reservations.set(count(state.world().view.reservations().len()));
         self.writes.set(count(state.queued_writes()));
         for (kind, gate) in [("question", &work.questions), ("records", &work.records)] {
             self.running

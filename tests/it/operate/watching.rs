@@ -90,6 +90,7 @@ const FIGURES: &[(&str, f64)] = &[
     ("pumice_queues", 0.0),
     ("pumice_jobs", 0.0),
     ("pumice_tasks", 0.0),
+    ("pumice_reservations", 0.0),
     ("pumice_sessions", 1.0),
     ("pumice_connections", 1.0),
     ("pumice_work_running{kind=\"question\"}", 0.0),

@@ -1,0 +1,142 @@
+//! `pumice reservations`: what the admission ledger has promised, and taking it back.
+
+use clap::{Args, Subcommand};
+
+use super::connect::Connection;
+use super::output::{self, Table};
+use super::{Client, Failure, Format};
+use crate::server::pb;
+
+/// What to do with reservations.
+#[derive(Debug, Subcommand)]
+pub(super) enum ReservationsCommand {
+    /// List what jobs were promised, and how much of it is still held back
+    List(ListArgs),
+    /// Take the reservation of a job back; a late confirmation cannot revive it
+    Release(ReleaseArgs),
+}
+
+/// Arguments of `pumice reservations list`.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Only of this queue; may be given several times
+    #[arg(long = "queue", value_name = "QUEUE")]
+    queues: Vec<String>,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Arguments of `pumice reservations release`.
+#[derive(Debug, Args)]
+pub(super) struct ReleaseArgs {
+    /// The job, as `namespace/name`
+    #[arg(value_name = "JOB")]
+    job: String,
+    /// Its incarnation; empty: whichever
+    #[arg(long, default_value = "")]
+    uid: String,
+    /// This attempt and all before it; without it: the one that is listed
+    #[arg(long)]
+    attempt: Option<u64>,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Runs it.
+pub(super) async fn run(command: ReservationsCommand) -> Result<(), Failure> {
+    match command {
+        ReservationsCommand::List(args) => list(args).await,
+        ReservationsCommand::Release(args) => release(args).await,
+    }
+}
+
+async fn all(connection: &mut Connection, queues: &[String]) -> Result<pb::ListReservationsResponse, Failure> {
+    let mut all = pb::ListReservationsResponse::default();
+    loop {
+        let request = pb::ListReservationsRequest {
+            queues: queues.to_vec(),
+            page: Some(pb::Page {
+                token: all.next_page_token.clone(),
+                ..pb::Page::default()
+            }),
+        };
+        let page = connection.state.list_reservations(request).await?.into_inner();
+        all.reservations.extend(page.reservations);
+        all.next_page_token = page.next_page_token;
+        if all.next_page_token.is_empty() {
+            return Ok(all);
+        }
+    }
+}
+
+async fn list(args: ListArgs) -> Result<(), Failure> {
+    let mut connection = Connection::open(&args.client.server).await?;
+    let all = all(&mut connection, &args.queues).await?;
+    if args.client.output == Format::Json {
+        return output::json("ListReservationsResponse", &all);
+    }
+    let mut table = Table::new(["JOB", "QUEUE", "ATTEMPT", "RESERVED", "HELD", "CONFIRMED", "EXPIRES"]);
+    for row in &all.reservations {
+        let expires = row
+            .expire_time
+            .map_or_else(|| "paused".to_owned(), |time| time.to_string());
+        table.row([
+            row.job.clone(),
+            row.queue.clone(),
+            row.attempt.to_string(),
+            amounts(&row.reserved),
+            amounts(&row.held),
+            row.confirm_time.map(|time| time.to_string()).unwrap_or_default(),
+            expires,
+        ]);
+    }
+    output::table(&table)
+}
+
+async fn release(args: ReleaseArgs) -> Result<(), Failure> {
+    let mut connection = Connection::open(&args.client.server).await?;
+    let attempt = match args.attempt {
+        Some(attempt) => attempt,
+        None => {
+            let all = all(&mut connection, &[]).await?;
+            let listed = all.reservations.into_iter().find(|row| row.job == args.job);
+            match listed {
+                Some(row) => row.attempt,
+                None => return Err(Failure::said(format!("error: job `{}` has no reservation", args.job))),
+            }
+        }
+    };
+    let request = pb::ReleaseReservationRequest {
+        job: args.job.clone(),
+        job_uid: args.uid,
+        attempt,
+    };
+    let reply = connection.state.release_reservation(request).await?.into_inner();
+    if args.client.output == Format::Json {
+        return output::json("ReleaseReservationResponse", &reply);
+    }
+    output::line(&match &reply.reservation {
+        Some(row) => format!(
+            "{}: released {}, of which {} was held back",
+            row.job,
+            amounts(&row.reserved),
+            amounts(&row.held)
+        ),
+        None => format!(
+            "{}: nothing was reserved; attempts up to {attempt} are refused from now on",
+            args.job
+        ),
+    })
+}
+
+/// Amounts as people write them: cores, bytes with a unit, cards.
+fn amounts(amounts: &[pb::Amount]) -> String {
+    if amounts.is_empty() {
+        return "-".to_owned();
+    }
+    let shown = amounts.iter().map(|amount| match amount.resource.as_str() {
+        "memory" => format!("memory={}Mi", amount.value / 1_048_576.0),
+        name => format!("{name}={}", amount.value / 1_000.0),
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
