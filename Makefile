@@ -10,7 +10,7 @@ BUF := $(BUF_HOME)/node_modules/.bin/buf
 GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 
-.PHONY: help demo test vectors vectors-refresh lint fmt proto proto-baseline bench pure doc docs release dist clients-python clients-go clients-generate ci rust clean
+.PHONY: help demo test torture vectors vectors-refresh lint fmt proto proto-baseline bench pure doc docs release dist clients-python clients-go clients-generate ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,10 @@ demo: rust ## Start a server, load small clusters, show every answer of the READ
 
 test: rust ## Run all tests, those in the documentation too
 	$(CARGO) test --locked
+
+torture: rust ## Storm the admission ledger for long: 100 kills, 20,000 schedules (KILLS=N, SCHEDULES=N)
+	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
+	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --lib -- state::model_tests
 
 vectors: rust ## Compare with the recorded answers (PUMICE_VECTORS=DIR: those of a directory)
 	@$(CARGO) test --locked --quiet --test it -- vectors::run --exact --nocapture 2>&1 | \

@@ -1,5 +1,8 @@
 //! The admission ledger, through the wire.
 
+mod command;
+mod data_dir;
+mod storm;
 mod wire;
 
 use pumice::server::pb;

@@ -19,6 +19,11 @@ pub(crate) struct Process {
 impl Process {
     /// Starts it, and waits until it says where it serves.
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_in(arguments, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
         command.args([
             "serve",
@@ -28,6 +33,7 @@ impl Process {
             "127.0.0.1:0",
         ]);
         command.args(["--log", "info", "--log-format", "json"]).args(arguments);
+        command.envs(environment.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut said = Vec::new();
@@ -53,6 +59,12 @@ impl Process {
             http,
             log: Some(log),
         }
+    }
+
+    /// Ends it at once, as a failing machine would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.wait();
     }
 
     /// Asks it to stop.

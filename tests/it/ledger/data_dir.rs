@@ -1,0 +1,190 @@
+//! What outlives the process in `data_dir`: reservations, releases, versions of policies.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pumice::config::Config;
+use pumice::server::pb;
+
+use super::{ask, confirm, limited, put_policy, wants};
+use crate::support::Server;
+use crate::support::records::snapshot;
+
+/// A directory that goes with the test.
+pub(super) struct Scratch(pub(super) PathBuf);
+
+impl Scratch {
+    pub(super) fn new(what: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("pumice-{what}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        Self(directory)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn config(directory: &Scratch) -> Config {
+    Config {
+        data_dir: Some(directory.0.join("data")),
+        ..Config::on_free_ports()
+    }
+}
+
+fn cluster() -> pb::Cluster {
+    pb::Cluster {
+        queues: vec![limited("q", 10)],
+        ..Default::default()
+    }
+}
+
+fn jobs(server: &Server) -> Vec<String> {
+    let all = pb::ListReservationsRequest::default();
+    let rows = server.wire.list_reservations(all).unwrap().reservations;
+    rows.into_iter().map(|row| row.job).collect()
+}
+
+fn active(server: &Server) -> pb::Policy {
+    let policy = server.wire.get_policy(pb::GetPolicyRequest::default()).unwrap();
+    policy.policy.unwrap()
+}
+
+#[test]
+fn promises_outlive_the_process() {
+    let directory = Scratch::new("promises");
+    let server = Server::with(config(&directory));
+    put_policy(&server.wire);
+    server.wire.apply_batch(snapshot("kube", 1, cluster())).unwrap();
+    let items = ["ns/a", "ns/b"].map(|name| ask(wants(name, "q", 5), 1)).to_vec();
+    let reply = server.wire.admit(confirm(items)).unwrap();
+    assert_eq!(reply.durability(), pb::Durability::Disk);
+    let release = pb::ReleaseReservationRequest {
+        job: "ns/a".to_owned(),
+        attempt: 1,
+        ..Default::default()
+    };
+    server.wire.release_reservation(release).unwrap();
+    drop(server);
+
+    let server = Server::with(config(&directory));
+    assert_eq!(jobs(&server), ["ns/b"]);
+    assert_eq!(active(&server).origin, "rpc:127.0.0.1", "the policy serves again");
+    server.wire.apply_batch(snapshot("kube", 1, cluster())).unwrap();
+    let items = vec![
+        ask(wants("ns/a", "q", 5), 1),
+        ask(wants("ns/b", "q", 5), 1),
+        ask(wants("ns/c", "q", 6), 1),
+        ask(wants("ns/d", "q", 5), 1),
+    ];
+    let items = server.wire.admit(confirm(items)).unwrap().answer.unwrap().items;
+    let said: Vec<bool> = items.iter().map(|item| item.permitted).collect();
+    assert_eq!(said, [false, true, false, true]);
+    assert_eq!(items[0].reasons[0].code, "ReservationReleased");
+}
+
+#[test]
+fn versions_of_policies_outlive_the_process() {
+    let directory = Scratch::new("policies");
+    let server = Server::with(config(&directory));
+    put_policy(&server.wire);
+    let other = pb::ReloadPolicyRequest {
+        document: "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n".to_owned(),
+        ..Default::default()
+    };
+    server.wire.reload_policy(other).unwrap();
+    server
+        .wire
+        .rollback_policy(pb::RollbackPolicyRequest {
+            version: 2,
+            ..Default::default()
+        })
+        .unwrap();
+    let versions = |server: &Server| -> Vec<(u64, String)> {
+        let list = pb::ListPoliciesRequest {
+            name: "default".to_owned(),
+            ..Default::default()
+        };
+        let policies = server.wire.list_policies(list).unwrap().policies;
+        policies
+            .into_iter()
+            .map(|policy| (policy.version, policy.origin))
+            .collect()
+    };
+    let before = versions(&server);
+    assert_eq!(before.len(), 4);
+    drop(server);
+    let server = Server::with(config(&directory));
+    assert_eq!(versions(&server), before);
+    let active = active(&server);
+    assert_eq!((active.version, active.origin.as_str()), (4, "rollback:2"));
+    // Numbers go on.
+    put_policy(&server.wire);
+    let again = server.wire.rollback_policy(pb::RollbackPolicyRequest {
+        version: 3,
+        ..Default::default()
+    });
+    assert_eq!(again.unwrap().policy.unwrap().version, 5);
+}
+
+#[test]
+fn a_policy_file_wins_only_if_it_changed() {
+    let directory = Scratch::new("file");
+    let file = directory.0.join("policy.yaml");
+    let write = |plugin: &str| {
+        let document = format!("actions: allocate\ntiers:\n- plugins:\n  - name: {plugin}\n");
+        std::fs::write(&file, document).unwrap();
+    };
+    let start = || {
+        Server::with(Config {
+            policy_file: Some(file.clone()),
+            policy_poll: std::time::Duration::ZERO,
+            ..config(&directory)
+        })
+    };
+    write("binpack");
+    let server = start();
+    assert!(active(&server).origin.starts_with("file:"));
+    put_policy(&server.wire);
+    drop(server);
+    // The file is as it was when it was accepted: what came later goes on serving.
+    let server = start();
+    assert_eq!(
+        (active(&server).version, active(&server).origin.as_str()),
+        (2, "rpc:127.0.0.1")
+    );
+    drop(server);
+    write("resource-strategy-fit");
+    let server = start();
+    assert_eq!(active(&server).version, 3);
+    assert!(active(&server).origin.starts_with("file:"));
+    drop(server);
+    assert_eq!(active(&start()).version, 3);
+}
+
+#[test]
+fn a_directory_belongs_to_one_server() {
+    let directory = Scratch::new("lock");
+    let _first = Server::with(config(&directory));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+    command.args([
+        "serve",
+        "--grpc-address",
+        "127.0.0.1:0",
+        "--http-address",
+        "127.0.0.1:0",
+    ]);
+    let output = command
+        .arg("--data-dir")
+        .arg(directory.0.join("data"))
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("is in use by another server"), "{said}");
+}

@@ -1,0 +1,401 @@
+//! Real servers, many clients, queues near their limits, lost answers and `kill -9`: the promise, worked out from what
+//! was acknowledged alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pumice::server::pb;
+use pumice::server::pb::decision_service_client::DecisionServiceClient;
+use pumice::server::pb::state_service_client::StateServiceClient;
+use tokio::runtime::Runtime;
+use tonic::transport::{Channel, Endpoint};
+
+use super::data_dir::Scratch;
+use super::{ask, confirm, limited, put_policy, wants};
+use crate::support::process::Process;
+use crate::support::records::{snapshot, standing, task};
+use crate::support::wire::Wire;
+
+const QUEUES: [&str; 3] = ["red", "green", "blue"];
+/// Cores that each queue may hold.
+const CAPABILITY: u32 = 20;
+const CLIENTS: u64 = 8;
+/// Acknowledged permits between two kills.
+const PERMITS: u64 = 120;
+
+/// What the world outside knows.
+#[derive(Default)]
+struct Log {
+    /// By job: queue and cores that are acknowledged, and that nobody has begun to take back.
+    held: BTreeMap<String, (&'static str, u32)>,
+    /// Jobs whose release was acknowledged.
+    released: BTreeSet<String>,
+    /// The first thing that was wrong.
+    fault: Option<String>,
+}
+
+/// What the source of the records knows.
+#[derive(Default)]
+struct Truth {
+    sequence: u64,
+    /// Jobs whose tasks run: queue and cores.
+    running: BTreeMap<String, (&'static str, u32)>,
+}
+
+struct Site {
+    address: Mutex<SocketAddr>,
+    log: Mutex<Log>,
+    truth: tokio::sync::Mutex<Truth>,
+    permits: AtomicU64,
+    boots: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// A small generator of numbers; its state is the seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+impl Truth {
+    /// The whole cluster, as the next snapshot.
+    fn tell(&mut self) -> pb::Batch {
+        self.sequence += 1;
+        let mut cluster = pb::Cluster {
+            queues: QUEUES.map(|name| limited(name, CAPABILITY)).to_vec(),
+            ..Default::default()
+        };
+        for (name, (queue, cores)) in &self.running {
+            cluster.jobs.push(wants(name, queue, *cores));
+            let one = task(&format!("{name}-0"), name, &[("cpu", &cores.to_string())]);
+            cluster.tasks.push(standing(one, pb::TaskStatus::Running, "somewhere"));
+        }
+        snapshot("kube", self.sequence, cluster)
+    }
+}
+
+impl Site {
+    fn fault(&self, message: String) {
+        self.log.lock().unwrap().fault.get_or_insert(message);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// An acknowledged permit: from now on it is held, until its owner begins to take it back.
+    fn permitted(&self, job: &str, queue: &'static str, cores: u32) {
+        let mut log = self.log.lock().unwrap();
+        log.held.insert(job.to_owned(), (queue, cores));
+        let all: u32 = log
+            .held
+            .values()
+            .filter(|(of, _)| *of == queue)
+            .map(|(_, cores)| cores)
+            .sum();
+        drop(log);
+        self.permits.fetch_add(1, Ordering::Relaxed);
+        if all > CAPABILITY {
+            self.fault(format!(
+                "the promise is broken: {all} of {CAPABILITY} cores of `{queue}` are promised"
+            ));
+        }
+    }
+
+    fn letting_go(&self, job: &str) {
+        self.log.lock().unwrap().held.remove(job);
+    }
+}
+
+struct Client {
+    site: Arc<Site>,
+    dice: Dice,
+    channel: Option<Channel>,
+}
+
+impl Client {
+    async fn channel(&mut self) -> Option<Channel> {
+        if self.channel.is_none() {
+            let address = *self.site.address.lock().unwrap();
+            let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+            self.channel = endpoint.connect().await.ok();
+        }
+        self.channel.clone()
+    }
+
+    /// Asks until there is an answer. Now and then the client goes away before it comes, and asks again.
+    async fn insist<T, F: Future<Output = Result<T, tonic::Status>>>(&mut self, ask: impl Fn(Channel) -> F) -> T {
+        loop {
+            if let Some(channel) = self.channel().await {
+                let patience = match self.dice.roll(12) {
+                    0 => Duration::from_micros(self.dice.roll(4_000)),
+                    _ => Duration::from_secs(30),
+                };
+                if let Ok(Ok(answer)) = tokio::time::timeout(patience, ask(channel)).await {
+                    return answer;
+                }
+            }
+            self.channel = None;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn confirm(&mut self, name: &str, queue: &'static str, cores: u32, lease: Option<u32>) -> bool {
+        let lease = lease.map(|millis| prost_types::Duration {
+            seconds: 0,
+            nanos: i32::try_from(millis).unwrap() * 1_000_000,
+        });
+        let question = pb::AdmitRequest {
+            lease,
+            ..confirm(vec![ask(wants(name, queue, cores), 1)])
+        };
+        let reply = self
+            .insist(|channel| {
+                let question = question.clone();
+                async move { DecisionServiceClient::new(channel).admit(question).await }
+            })
+            .await
+            .into_inner();
+        if reply.durability() != pb::Durability::Disk {
+            self.site.fault("it is not on the disk".to_owned());
+        }
+        let item = reply.answer.unwrap().items.remove(0);
+        if let Some(problem) = item.problem {
+            self.site.fault(format!("{name}: {}", problem.message));
+        }
+        item.permitted
+    }
+
+    async fn release(&mut self, name: &str) {
+        self.site.letting_go(name);
+        let question = pb::ReleaseReservationRequest {
+            job: name.to_owned(),
+            job_uid: format!("{name}-uid"),
+            attempt: 1,
+        };
+        self.insist(|channel| {
+            let question = question.clone();
+            async move { StateServiceClient::new(channel).release_reservation(question).await }
+        })
+        .await;
+        self.site.log.lock().unwrap().released.insert(name.to_owned());
+    }
+
+    /// Tells the server what the source knows, changed by `change`, until it has it.
+    async fn tell(&mut self, change: impl Fn(&mut Truth)) {
+        loop {
+            let channel = self.channel().await;
+            {
+                let mut truth = self.site.truth.lock().await;
+                change(&mut truth);
+                let batch = Some(truth.tell());
+                if let Some(channel) = channel
+                    && let Ok(reply) = StateServiceClient::new(channel).apply(pb::ApplyRequest { batch }).await
+                    && reply.into_inner().outcome.unwrap().resync.is_none()
+                {
+                    return;
+                }
+            }
+            self.channel = None;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The life of one job.
+    async fn live(&mut self, name: &str) {
+        let queue = QUEUES[usize::try_from(self.dice.roll(3)).unwrap()];
+        let mut cores = u32::try_from(1 + self.dice.roll(8)).unwrap();
+        if self.dice.roll(10) == 0 {
+            // A client that is never heard of again: its lease ends.
+            self.confirm(name, queue, cores, Some(300)).await;
+            return;
+        }
+        if !self.confirm(name, queue, cores, None).await {
+            return;
+        }
+        self.site.permitted(name, queue, cores);
+        if self.dice.roll(3) == 0 {
+            let other = u32::try_from(1 + self.dice.roll(8)).unwrap();
+            let least = other.min(cores);
+            self.site
+                .log
+                .lock()
+                .unwrap()
+                .held
+                .insert(name.to_owned(), (queue, least));
+            if self.confirm(name, queue, other, None).await {
+                cores = other;
+            }
+            self.site.permitted(name, queue, cores);
+        }
+        if !self.confirm(name, queue, cores, None).await {
+            self.site.fault(format!("{name}: asked again, the permit was gone"));
+        }
+        tokio::time::sleep(Duration::from_millis(self.dice.roll(30))).await;
+        let boots = self.site.boots.load(Ordering::Relaxed);
+        let runs = self.dice.roll(3) == 0;
+        if runs {
+            self.tell(|truth| {
+                truth.running.insert(name.to_owned(), (queue, cores));
+            })
+            .await;
+            tokio::time::sleep(Duration::from_millis(self.dice.roll(30))).await;
+            self.site.letting_go(name);
+            self.tell(|truth| {
+                truth.running.remove(name);
+            })
+            .await;
+        } else {
+            self.release(name).await;
+        }
+        let late = self.confirm(name, queue, 1, None).await;
+        // A server that has never seen the job cannot know that it has ended.
+        let forgiven = runs && boots != self.site.boots.load(Ordering::Relaxed);
+        if late && !forgiven {
+            self.site.fault(format!("{name}: a late request revived it"));
+        }
+    }
+}
+
+fn rows(wire: &Wire) -> BTreeMap<String, pb::Reservation> {
+    let mut rows = BTreeMap::new();
+    let mut token = String::new();
+    loop {
+        let page = Some(pb::Page { size: 0, token });
+        let question = pb::ListReservationsRequest {
+            queues: Vec::new(),
+            page,
+        };
+        let reply = wire.list_reservations(question).unwrap();
+        rows.extend(reply.reservations.into_iter().map(|row| (row.job.clone(), row)));
+        token = reply.next_page_token;
+        if token.is_empty() {
+            return rows;
+        }
+    }
+}
+
+/// Whatever was acknowledged before a crash is there after it.
+fn look_for_losses(site: &Site, wire: &Wire) {
+    let rows = rows(wire);
+    let log = site.log.lock().unwrap();
+    let lost = log.held.iter().find(|(job, (_, cores))| {
+        let reserved = rows.get(*job).map_or(0.0, |row| row.reserved[0].value);
+        reserved < f64::from(*cores) * 1_000.0
+    });
+    let lost = lost.map(|(job, cores)| format!("{job}: {cores:?} was acknowledged and is lost"));
+    let revived = log.released.iter().find(|job| rows.contains_key(*job));
+    let revived = revived.map(|job| format!("{job}: its release was acknowledged and is lost"));
+    drop(log);
+    if let Some(fault) = lost.or(revived) {
+        site.fault(fault);
+    }
+}
+
+/// After all have let go there is nothing left.
+fn look_for_leaks(site: &Site, runtime: &Runtime, wire: &Wire) {
+    let batch = || runtime.block_on(async { site.truth.lock().await.tell() });
+    wire.apply_batch(batch()).unwrap();
+    // Those that were never heard of again end with their leases, which run while the source is heard.
+    while !rows(wire).is_empty() {
+        wire.apply_batch(batch()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let queues = wire.list_queues(pb::ListQueuesRequest::default()).unwrap().queues;
+    for queue in queues {
+        for account in queue.accounts {
+            let amounts = account.allocated.iter().chain(&account.inqueue).chain(&account.elastic);
+            if amounts.into_iter().any(|amount| amount.value != 0.0) {
+                site.fault(format!("something leaks: {account:?}"));
+            }
+        }
+    }
+}
+
+/// Kills the server so many times under load. What was wrong, if anything was.
+fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
+    let directory = Scratch::new("storm");
+    let data = directory.0.join("data").display().to_string();
+    // Longer than any job here lives: what a crash makes the server forget to end, its lease ends.
+    let start = || Process::start_in(&["--data-dir", &data, "--reservation-lease-ms", "20000"], environment);
+    let mut process = start();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = Arc::new(builder.worker_threads(2).enable_all().build().unwrap());
+    let wire = Wire::connect(Arc::clone(&runtime), process.grpc);
+    put_policy(&wire);
+    let mut truth = Truth::default();
+    wire.apply_batch(truth.tell()).unwrap();
+    let site = Arc::new(Site {
+        address: Mutex::new(process.grpc),
+        log: Mutex::default(),
+        truth: tokio::sync::Mutex::new(truth),
+        permits: AtomicU64::new(0),
+        boots: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    });
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let mut client = Client {
+                site: Arc::clone(&site),
+                dice: Dice(0x9e37_79b9_7f4a_7c15 ^ (number + 1)),
+                channel: None,
+            };
+            runtime.spawn(async move {
+                for job in 0_u64.. {
+                    if client.site.is_over() {
+                        return;
+                    }
+                    client.live(&format!("c{number}/j{job}")).await;
+                }
+            })
+        })
+        .collect();
+    for kill in 1..=kills {
+        while !site.is_over() && site.permits.load(Ordering::Relaxed) < kill * PERMITS {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        process.kill();
+        site.boots.fetch_add(1, Ordering::Relaxed);
+        process = start();
+        let wire = Wire::connect(Arc::clone(&runtime), process.grpc);
+        let batch = runtime.block_on(async { site.truth.lock().await.tell() });
+        wire.apply_batch(batch).unwrap();
+        look_for_losses(&site, &wire);
+        *site.address.lock().unwrap() = process.grpc;
+        if site.is_over() {
+            break;
+        }
+    }
+    site.stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        runtime.block_on(client).unwrap();
+    }
+    let wire = Wire::connect(Arc::clone(&runtime), process.grpc);
+    if site.log.lock().unwrap().fault.is_none() {
+        look_for_leaks(&site, &runtime, &wire);
+    }
+    let fault = site.log.lock().unwrap().fault.take();
+    fault
+}
+
+#[test]
+fn the_promise_holds_through_a_storm() {
+    let kills = std::env::var("PUMICE_TORTURE").ok().and_then(|said| said.parse().ok());
+    assert_eq!(storm(kills.unwrap_or(4), &[]), None);
+}
+
+#[test]
+fn without_the_check_the_storm_finds_the_harm() {
+    let fault = storm(1, &[("PUMICE_TEST_WITHOUT_CHECKS", "1")]).unwrap();
+    assert!(fault.starts_with("the promise is broken"), "{fault}");
+}
