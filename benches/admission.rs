@@ -1,4 +1,6 @@
 //! What admission costs: a job in the engine, and jobs confirmed durably in groups, however many are admitted already.
+#![expect(clippy::unwrap_used, reason = "a bench that cannot be set up has nothing to measure")]
+#![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -39,6 +39,7 @@ fn main() -> std::io::Result<()> {
 }
 
 /// The shortest run in nanoseconds.
+#[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 fn run(path: &str, times: usize) -> u128 {
     let (view, policy) = (ground::cluster(NODES), ground::policy());
     let all = ground::question(&view);

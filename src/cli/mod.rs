@@ -162,12 +162,16 @@ fn parse() -> Result<Cli, Failure> {
     };
     let cli = read(command_line());
     output::colour(cli.color, variable("NO_COLOR").is_some());
-    match &cli.command {
-        Command::Serve(_) | Command::Demo(_) | Command::Completions(_) | Command::Man(_) => Ok(cli),
-        _ => match cli.profile.find()? {
-            Some(profile) => Ok(read(profile.into_defaults(command_line()))),
-            None => Ok(cli),
-        },
+    let serverless = matches!(
+        cli.command,
+        Command::Serve(_) | Command::Demo(_) | Command::Completions(_) | Command::Man(_)
+    );
+    if serverless {
+        return Ok(cli);
+    }
+    match cli.profile.find()? {
+        Some(profile) => Ok(read(profile.into_defaults(command_line()))),
+        None => Ok(cli),
     }
 }
 

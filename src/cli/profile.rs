@@ -30,7 +30,7 @@ pub(super) struct ProfileArgs {
         env = "PUMICE_PROFILE"
     )]
     profile: Option<String>,
-    /// File of profiles [default: pumice/config.yaml in $XDG_CONFIG_HOME, else in ~/.config]
+    /// File of profiles [default: pumice/config.yaml in $`XDG_CONFIG_HOME`, else in ~/.config]
     #[arg(long, global = true, value_name = "FILE", env = "PUMICE_CLIENT_CONFIG")]
     client_config: Option<OsString>,
 }
@@ -73,11 +73,11 @@ impl ProfileArgs {
         if let Some(profile) = all.named.remove(&name) {
             return Ok(Some(profile));
         }
-        let names: Vec<&str> = all.named.keys().map(String::as_str).collect();
+        let known: Vec<&str> = all.named.keys().map(String::as_str).collect();
         Err(usage(&format!(
             "{}: there is no profile `{name}`; there are: {}",
             path.display(),
-            names.join(", ")
+            known.join(", ")
         )))
     }
 }
@@ -188,27 +188,34 @@ fn no_such_key(mark: Mark, written: &str, known: &[&str]) -> Fault {
 }
 
 fn map<'n>(node: &'n Node, what: &str) -> Result<&'n [(Node, Node)], Fault> {
-    match &node.value {
-        Value::Map(entries) => Ok(entries),
-        Value::Null => Ok(&[]),
-        other => Err(Fault::new(node.mark, format!("{what} is a map, not {}", other.kind()))),
+    if let Value::Map(entries) = &node.value {
+        return Ok(entries);
     }
+    if matches!(node.value, Value::Null) {
+        return Ok(&[]);
+    }
+    let message = format!("{what} is a map, not {}", node.value.kind());
+    Err(Fault::new(node.mark, message))
 }
 
 fn name_of(key: &Node) -> Result<String, Fault> {
-    match &key.value {
-        Value::Int(number) => Ok(number.to_string()),
-        Value::String(text) => Ok(text.clone()),
-        other => Err(Fault::new(key.mark, format!("{} is no name", other.kind()))),
+    if let Value::Int(number) = &key.value {
+        return Ok(number.to_string());
     }
+    if let Value::String(text) = &key.value {
+        return Ok(text.clone());
+    }
+    Err(Fault::new(key.mark, format!("{} is no name", key.value.kind())))
 }
 
 fn text_of(node: &Node) -> Result<String, Fault> {
-    match &node.value {
-        Value::String(text) if !text.is_empty() => Ok(text.clone()),
-        Value::String(_) => Err(Fault::new(node.mark, "it is empty")),
-        other => Err(Fault::new(node.mark, format!("{} is no text", other.kind()))),
+    let Value::String(text) = &node.value else {
+        return Err(Fault::new(node.mark, format!("{} is no text", node.value.kind())));
+    };
+    if text.is_empty() {
+        return Err(Fault::new(node.mark, "it is empty"));
     }
+    Ok(text.clone())
 }
 
 #[cfg(test)]

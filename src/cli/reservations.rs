@@ -95,15 +95,14 @@ async fn list(args: ListArgs) -> Result<(), Failure> {
 
 async fn release(args: ReleaseArgs) -> Result<(), Failure> {
     let mut connection = Connection::open(&args.client.server).await?;
-    let attempt = match args.attempt {
-        Some(attempt) => attempt,
-        None => {
-            let all = all(&mut connection, &[]).await?;
-            let listed = all.reservations.into_iter().find(|row| row.job == args.job);
-            match listed {
-                Some(row) => row.attempt,
-                None => return Err(Failure::said(format!("error: job `{}` has no reservation", args.job))),
-            }
+    let attempt = if let Some(attempt) = args.attempt {
+        attempt
+    } else {
+        let all = all(&mut connection, &[]).await?;
+        let listed = all.reservations.into_iter().find(|row| row.job == args.job);
+        match listed {
+            Some(row) => row.attempt,
+            None => return Err(Failure::said(format!("error: job `{}` has no reservation", args.job))),
         }
     };
     let request = pb::ReleaseReservationRequest {

@@ -102,15 +102,12 @@ fn sample(line: &str) -> Option<Sample> {
     if line.starts_with('#') {
         return None;
     }
-    let (name, labels, rest) = match line.split_once('{') {
-        Some((name, rest)) => {
-            let (labels, rest) = labels(rest)?;
-            (name, labels, rest)
-        }
-        None => {
-            let (name, rest) = line.split_once(' ')?;
-            (name, BTreeMap::new(), rest)
-        }
+    let (name, labels, rest) = if let Some((name, rest)) = line.split_once('{') {
+        let (labels, rest) = labels(rest)?;
+        (name, labels, rest)
+    } else {
+        let (name, rest) = line.split_once(' ')?;
+        (name, BTreeMap::new(), rest)
     };
     Some(Sample {
         name: name.to_owned(),

@@ -121,15 +121,14 @@ fn kept(cycle: &Cycle) -> Reading {
 
 fn newest(view: &View, name: &Arc<str>, uid: &str) -> Result<ConfirmItem, Problem> {
     let stored = view.jobs().get(name);
-    match stored.filter(|stored| same_incarnation(&stored.record.uid, uid)) {
-        Some(stored) => Ok(ConfirmItem {
+    if let Some(stored) = stored.filter(|stored| same_incarnation(&stored.record.uid, uid)) {
+        Ok(ConfirmItem {
             job: Arc::new(stored.record.clone()),
             attempt: 0,
-        }),
-        None => {
-            let message = format!("there is no job `{name}` any more");
-            Err(Problem::new(ProblemKind::NotFound, "JOB_NOT_FOUND", "", message))
-        }
+        })
+    } else {
+        let message = format!("there is no job `{name}` any more");
+        Err(Problem::new(ProblemKind::NotFound, "JOB_NOT_FOUND", "", message))
     }
 }
 

@@ -132,13 +132,20 @@ impl State {
         clock: Arc<dyn Clock>,
         mut store: Box<dyn Store>,
     ) -> Result<Arc<Self>, StartError> {
-        let limits = options.limits.clone();
+        #[cfg(debug_assertions)]
+        let without_checks = options.without_checks;
+        let StateOptions {
+            epoch,
+            expected_sources,
+            limits,
+            ..
+        } = options;
         let kept = store.load()?;
         let durability = store.durability();
         let names = Arc::new(ResourceNames::new(limits.resource_names));
-        let worlds = Arc::new(Worlds::new(options.epoch));
+        let worlds = Arc::new(Worlds::new(epoch));
         let sources = Arc::new(sources::Sources::new(
-            options.expected_sources.clone(),
+            expected_sources,
             limits.clone(),
             Arc::clone(&clock),
         ));
@@ -156,11 +163,11 @@ impl State {
         let writer = Writer::new(parts, |view| {
             let ledger = Ledger::open(&limits, store, &kept, &leases, view);
             #[cfg(debug_assertions)]
-            let ledger = ledger.without_checks(options.without_checks);
+            let ledger = ledger.without_checks(without_checks);
             ledger
         });
         #[cfg(debug_assertions)]
-        let writer = writer.without_checks(options.without_checks);
+        let writer = writer.without_checks(without_checks);
         let mut writer = writer;
         if kept != Kept::default() {
             writer.begin(in_force);
@@ -168,7 +175,7 @@ impl State {
         std::thread::Builder::new()
             .name("pumice-writer".to_owned())
             .spawn(move || writer.run(queue))?;
-        let sessions = Sessions::new(limits.clone(), Arc::clone(&clock), options.epoch);
+        let sessions = Sessions::new(limits.clone(), Arc::clone(&clock), epoch);
         let state = Arc::new(Self {
             limits,
             clock,

@@ -175,6 +175,9 @@ struct Machine {
     writer: Option<JoinHandle<()>>,
 }
 
+/// By job what its tasks hold, and a number.
+type Truth = (Vec<(&'static str, i64)>, u64);
+
 /// What is there whichever machine runs.
 #[derive(Clone)]
 struct Site {
@@ -182,7 +185,7 @@ struct Site {
     disk: MemoryStore,
     clock: Arc<HandClock>,
     /// Records as their source has them: what each job's tasks hold; and the number of its last batch.
-    truth: Arc<Mutex<(Vec<(&'static str, i64)>, u64)>>,
+    truth: Arc<Mutex<Truth>>,
     checks: bool,
 }
 
@@ -472,6 +475,10 @@ fn expiry() {
 }
 
 /// How many schedules to try; `PUMICE_MODEL_SCHEDULES` says another number.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment of a test run is its command line"
+)]
 fn schedules() -> usize {
     let said = std::env::var("PUMICE_MODEL_SCHEDULES");
     let said = said.ok().and_then(|said| said.parse().ok());

@@ -228,10 +228,8 @@ impl Policies {
         if !histories.contains_key(&name) && histories.len() >= self.names {
             return Err(limit("policy_names", self.names, format!("`{name}` would be one more policy")).into());
         }
-        let active = histories
-            .get(&name)
-            .and_then(|history| history.versions.back())
-            .cloned();
+        let history = histories.get(&name);
+        let active = history.and_then(|history| history.versions.back()).cloned();
         let number = active.as_ref().map_or(0, |active| active.in_force.version);
         if let Some(expected) = install.expected_version.filter(|expected| *expected != number) {
             return Err(PolicyError::VersionMismatch {
@@ -287,8 +285,8 @@ impl Policies {
     }
 
     /// Takes in a version that is kept.
-    pub(super) fn take(&self, history: &mut History, version: Arc<PolicyVersion>) {
-        history.accept(&version, self.kept, self.bytes);
+    pub(super) fn take(&self, history: &mut History, version: &Arc<PolicyVersion>) {
+        history.accept(version, self.kept, self.bytes);
     }
 
     fn version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {

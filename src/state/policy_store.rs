@@ -157,7 +157,7 @@ impl Policies {
                 };
                 in_force.insert(Arc::clone(&one.name), Arc::clone(&version.in_force));
                 let history: &mut History = histories.entry(Arc::clone(&one.name)).or_default();
-                policies.take(history, version);
+                policies.take(history, &version);
             }
             for (name, content) in &kept.files {
                 if let Some(history) = histories.get_mut(name) {

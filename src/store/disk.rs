@@ -76,9 +76,12 @@ impl DiskStore {
 /// Opens the file, makes its tables and checks its format.
 fn begin(place: &str, open: &mut Opener) -> Result<Database, StoreError> {
     let place = || place.to_owned();
-    let database = open().map_err(|error| match error {
-        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { place: place() },
-        other => failed(&place(), &other.into()),
+    let database = open().map_err(|error| {
+        if matches!(error, DatabaseError::DatabaseAlreadyOpen) {
+            StoreError::InUse { place: place() }
+        } else {
+            failed(&place(), &error.into())
+        }
     })?;
     match prepare(&database).map_err(|error| failed(&place(), &error))? {
         FORMAT => Ok(database),

@@ -22,7 +22,7 @@ fn row(job: &str, cards: i128) -> Arc<Reservation> {
         content: [7; 16],
         source: "kube".into(),
         confirmed: Duration::from_millis(1_234_567),
-        lease: Duration::from_secs(60),
+        lease: Duration::from_mins(1),
         policy: "default".into(),
     })
 }

@@ -194,7 +194,7 @@ fn rpc_table(board: &Board, ui: &Ui) -> Table<'static> {
 }
 
 fn rpc_row(rpc: &RpcLine) -> [String; 6] {
-    let latency = |latency: Option<f64>| latency.map(time).unwrap_or_else(|| "-".to_owned());
+    let latency = |latency: Option<f64>| latency.map_or_else(|| "-".to_owned(), time);
     [
         rpc.name.clone(),
         right(&rate(rpc.calls)),
@@ -235,8 +235,7 @@ fn queue_table(board: &Board, ui: &Ui, height: u16) -> Table<'static> {
 fn queue_row(queue: &QueueLine) -> Row<'static> {
     let share = queue
         .share
-        .map(|share| format!("{share:.3}"))
-        .unwrap_or_else(|| "-".to_owned());
+        .map_or_else(|| "-".to_owned(), |share| format!("{share:.3}"));
     let plugin = if queue.plugin.is_empty() {
         String::new()
     } else {

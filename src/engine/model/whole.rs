@@ -188,8 +188,7 @@ mod tests {
     fn chunk(view: &View) -> Chunk {
         view.chunks()
             .first()
-            .map(|chunk| Chunk::clone(chunk))
-            .unwrap_or_else(|| Chunk::at(0))
+            .map_or_else(|| Chunk::at(0), |chunk| Chunk::clone(chunk))
     }
 
     #[derive(Clone, Debug)]

@@ -60,12 +60,12 @@ impl<'w> Cycle<'w> {
         }
     }
 
-    fn ground(&mut self) -> Option<pb::Ground> {
+    fn ground(&mut self) -> pb::Ground {
         let changes = std::mem::take(&mut self.changes);
         let sent = changes.len() as u64;
         let ground = step(&self.session, self.after, changes);
         self.after += sent;
-        Some(ground)
+        ground
     }
 
     fn admit(&mut self, job: &str) -> pb::Admission {
@@ -74,7 +74,7 @@ impl<'w> Cycle<'w> {
             ..Default::default()
         };
         let asked = pb::AdmitRequest {
-            ground: self.ground(),
+            ground: Some(self.ground()),
             mode: pb::AdmitMode::Tentative.into(),
             items: vec![pb::AdmitSubject {
                 subject: Some(pb::admit_subject::Subject::Job(named)),
@@ -93,7 +93,7 @@ impl<'w> Cycle<'w> {
 
     fn place(&mut self, task: &str) -> Option<String> {
         let asked = pb::ScoreRequest {
-            ground: self.ground(),
+            ground: Some(self.ground()),
             tasks: vec![pb::Task {
                 name: task.to_owned(),
                 ..Default::default()
@@ -116,7 +116,7 @@ impl<'w> Cycle<'w> {
     /// By queue and card: held, and the quota.
     fn cards(&mut self) -> BTreeMap<(String, String), (f64, f64)> {
         let asked = pb::ListQueuesRequest {
-            ground: self.ground(),
+            ground: Some(self.ground()),
             ..Default::default()
         };
         let mut cards = BTreeMap::new();

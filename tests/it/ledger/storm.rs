@@ -384,11 +384,15 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
     if site.log.lock().unwrap().fault.is_none() {
         look_for_leaks(&site, &runtime, &wire);
     }
-    let fault = site.log.lock().unwrap().fault.take();
-    fault
+
+    site.log.lock().unwrap().fault.take()
 }
 
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment of a test run is its command line"
+)]
 fn the_promise_holds_through_a_storm() {
     let kills = std::env::var("PUMICE_TORTURE").ok().and_then(|said| said.parse().ok());
     assert_eq!(storm(kills.unwrap_or(4), &[]), None);

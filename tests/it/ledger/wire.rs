@@ -60,7 +60,7 @@ fn a_confirmation_says_what_is_promised_and_where_it_is_kept() {
         resource: "cpu".to_owned(),
         value: 6_000.0,
     };
-    assert_eq!(items[0].reserved, [reserved.clone()]);
+    assert_eq!(items[0].reserved, [reserved]);
     assert_eq!(items[0].event, None);
     let event = items[1].event.clone().unwrap();
     assert_eq!(

@@ -174,6 +174,7 @@ impl Case {
             .collect()
     }
 
+    #[expect(clippy::too_many_lines, reason = "one case after another, each short")]
     pub(super) fn cluster(&self) -> pb::Cluster {
         let nodes = self.nodes.iter().enumerate().map(|(number, own)| {
             let (cpu, gpu, used, gpus_used, card, state) = own;

@@ -77,9 +77,10 @@ impl Scheduler for Engine {
     }
 
     fn filter(&mut self, task: &pb::Task, fit: pb::ResourceFit) -> Vec<String> {
-        let fit = match fit {
-            pb::ResourceFit::Idle => ResourceFit::Idle,
-            _ => ResourceFit::FutureIdle,
+        let fit = if fit == pb::ResourceFit::Idle {
+            ResourceFit::Idle
+        } else {
+            ResourceFit::FutureIdle
         };
         let question = self.question(task, fit, None);
         let answered = decide::filter(self.cycle.view(), &self.policy, &question)

@@ -53,6 +53,7 @@ fn preview(groups: Vec<pb::TaskGroup>) -> pb::PlaceRequest {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case after another, each short")]
 fn faults_of_a_group_name_the_field() {
     let server = started();
     let of_job = |groups| pb::PlaceRequest {
@@ -118,6 +119,7 @@ fn faults_of_a_group_name_the_field() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case after another, each short")]
 fn a_question_that_contradicts_itself_is_refused_whole() {
     let server = started();
     let wire = &server.wire;

@@ -17,28 +17,28 @@ use crate::support::wire::Wire;
 /// A session of the server, asked task by task.
 struct Session<'w> {
     wire: &'w Wire,
-    session: String,
+    name: String,
     after: u64,
     /// What the next question brings with it.
     changes: Vec<Change>,
 }
 
 impl Session<'_> {
-    fn ground(&mut self) -> Option<pb::Ground> {
+    fn ground(&mut self) -> pb::Ground {
         let changes = std::mem::take(&mut self.changes);
-        let ground = step(&self.session, self.after, changes.clone());
+        let ground = step(&self.name, self.after, changes.clone());
         self.after += changes.len() as u64;
-        Some(ground)
+        ground
     }
 
     /// Nodes and tasks as the session sees them.
     fn state(&mut self) -> (Vec<pb::NodeStatus>, Vec<pb::StoredTask>, Vec<pb::QueueStatus>) {
-        let ground = self.ground();
+        let ground = Some(self.ground());
         let nodes = self.wire.list_nodes(pb::ListNodesRequest {
-            ground: ground.clone(),
+            ground,
             ..pb::ListNodesRequest::default()
         });
-        let ground = Some(step(&self.session, self.after, Vec::new()));
+        let ground = Some(step(&self.name, self.after, Vec::new()));
         let tasks = self.wire.list_tasks(pb::ListTasksRequest {
             ground: ground.clone(),
             ..pb::ListTasksRequest::default()
@@ -58,7 +58,7 @@ impl Scheduler for Session<'_> {
             ..pb::AdmitSubject::default()
         };
         let reply = self.wire.admit(pb::AdmitRequest {
-            ground: self.ground(),
+            ground: Some(self.ground()),
             items: vec![subject],
             ..pb::AdmitRequest::default()
         });
@@ -70,7 +70,7 @@ impl Scheduler for Session<'_> {
 
     fn filter(&mut self, task: &pb::Task, fit: pb::ResourceFit) -> Vec<String> {
         let reply = self.wire.filter(pb::FilterRequest {
-            ground: self.ground(),
+            ground: Some(self.ground()),
             tasks: vec![task.clone()],
             resource_fit: fit.into(),
             ..pb::FilterRequest::default()
@@ -82,9 +82,9 @@ impl Scheduler for Session<'_> {
 
     fn score(&mut self, task: &pb::Task, nodes: &[String]) -> Vec<(String, f64)> {
         let reply = self.wire.score(pb::ScoreRequest {
-            ground: self.ground(),
+            ground: Some(self.ground()),
             tasks: vec![task.clone()],
-            candidates: names(nodes.to_vec()),
+            candidates: Some(names(nodes.to_vec())),
             ..pb::ScoreRequest::default()
         });
         let item = reply.unwrap().answer.unwrap().items.remove(0);
@@ -111,18 +111,18 @@ impl Scheduler for Session<'_> {
     }
 }
 
-fn names(names: Vec<String>) -> Option<pb::NodeSet> {
-    Some(pb::NodeSet {
+fn names(names: Vec<String>) -> pb::NodeSet {
+    pb::NodeSet {
         names,
         ..pb::NodeSet::default()
-    })
+    }
 }
 
 fn open(wire: &Wire) -> Session<'_> {
     let reply = wire.open_session(pb::OpenSessionRequest::default()).unwrap();
     Session {
         wire,
-        session: reply.session,
+        name: reply.session,
         after: 0,
         changes: Vec::new(),
     }
@@ -142,8 +142,8 @@ fn question(case: &Case, ground: pb::Ground) -> pb::PlaceRequest {
         groups: groups.collect(),
         min_available: case.min_available,
         effect: pb::PlaceEffect::Session.into(),
-        candidates: case.candidates().and_then(names),
-        exclusions: names(case.exclusions()),
+        candidates: case.candidates().map(names),
+        exclusions: Some(names(case.exclusions())),
         idle_only: case.idle_only,
         ..pb::PlaceRequest::default()
     }
@@ -171,7 +171,7 @@ fn check(server: &Server, case: &Case, sequence: u64) {
     let has = |node: &str, card: &str| has(&cluster, node, card);
     let (placed, expected) = place(&mut other, &groups, &case.nodes(), case.idle_only, needed(case), &has);
 
-    let asked = question(case, step(&one.session, 0, Vec::new()));
+    let asked = question(case, step(&one.name, 0, Vec::new()));
     let reply = wire.place(asked.clone()).unwrap();
     let answer = reply.answer.unwrap();
     assert_eq!(answer.placed, placed);

@@ -90,6 +90,7 @@ fn a_closed_loop_hides_a_stall_and_its_correction_shows_it() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case after another, each short")]
 fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
     let server = Server::start();
     let address = server.grpc.to_string();
@@ -102,7 +103,12 @@ fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
             .status
             .success()
     );
-    let info = || server.wire.get_server_info(Default::default()).unwrap();
+    let info = || {
+        server
+            .wire
+            .get_server_info(pumice::server::pb::GetServerInfoRequest::default())
+            .unwrap()
+    };
     let before = info();
     let mut command = pumice(&[
         "bench",

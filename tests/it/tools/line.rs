@@ -35,6 +35,7 @@ fn exit_codes_are_what_the_help_says() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case after another, each short")]
 fn a_flag_goes_before_the_environment_before_the_profile_before_the_default() {
     let folder = Folder::new("profiles");
     let server = Server::start();

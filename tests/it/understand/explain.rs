@@ -85,14 +85,14 @@ fn first_line(server: &Server, arguments: &[&str]) -> String {
 #[test]
 fn a_card_quota_is_told_with_what_is_left() {
     let (holder, held) = card_job("a/holder", pb::JobPhase::Running, "6");
-    let (asker, asked) = card_job("a/asker", pb::JobPhase::Pending, "4");
+    let (asker, its_task) = card_job("a/asker", pb::JobPhase::Pending, "4");
     let server = server(
         CARDS,
         pb::Cluster {
             nodes: vec![card_node("n-1", "8"), card_node("n-2", "8")],
             queues: vec![card_queue("research", "{\"H100\": 8}")],
             jobs: vec![holder, asker],
-            tasks: vec![standing(held, pb::TaskStatus::Running, "n-1"), asked],
+            tasks: vec![standing(held, pb::TaskStatus::Running, "n-1"), its_task],
         },
     );
     let said = ends(Some(&server), &["explain", "job", "a/asker"], 0);
