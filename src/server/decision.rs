@@ -164,8 +164,14 @@ impl Decisions {
         answer: impl FnOnce(&Edge, &Standing) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let edge = Arc::clone(&self.0);
+        let applied = standing.applied_through();
         let answer = move |_: &Stop| answer(&edge, &standing).map_err(|failure| standing.fail(&edge, failure));
-        self.0.work.questions.pass(answer).await
+        let answered = self.0.work.questions.pass(answer).await;
+        // Where no worker was free, the changes are applied all the same.
+        answered.map_err(|failure| match applied {
+            Some(applied) => failure.stamped_through(applied),
+            None => failure,
+        })
     }
 
     async fn admissions(&self, rpc: Request<pb::AdmitRequest>) -> Result<pb::AdmitResponse, Failure> {

@@ -64,7 +64,12 @@ impl Edge {
         };
         let before = self.state.world();
         let released = self.state.release(release).await?;
-        let reservation = released.map(|released| self.reservation(&before, &released.row, released.left));
+        let Some(released) = released else {
+            return Ok(pb::ReleaseReservationResponse::default());
+        };
+        let edge = Arc::clone(self);
+        let told = move || Ok(edge.reservation(&before, &released.row, released.left));
+        let reservation = Some(self.heavily(told).await?);
         Ok(pb::ReleaseReservationResponse { reservation })
     }
 

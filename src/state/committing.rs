@@ -253,6 +253,10 @@ impl State {
         let busy = self.sessions.find(session)?;
         let own = Arc::clone(&busy.0);
         let _changing = own.lock()?;
+        // Somebody else's commit may have ended it since it was looked up.
+        if let Some(outcome) = self.sessions.committed(session) {
+            return Ok(outcome);
+        }
         let Some(policy) = own.shared.clone() else {
             return Err(StateError::SessionInline {
                 session: session.into(),

@@ -48,6 +48,8 @@ impl Sessions {
             return Err(StateError::QuestionRefused { problem });
         }
         let _changing = session.lock()?;
+        // It may have ended while somebody else held it.
+        drop(self.find(name)?);
         let inner = session.inner.load_full();
         let applied = inner.applied;
         let last = after.saturating_add(changes.len() as u64).saturating_add(1);
@@ -65,6 +67,8 @@ impl Sessions {
         let (mut cycle, mut outcome, repeated) = self.cycle_after(&session, &inner, after, changes)?;
         let SessionConfirm { plugins, lease, read } = confirm;
         let all = read.is_none();
+        // After the write nothing may be refused any more.
+        self.room(&session, cycle.bytes())?;
         let done = write(Confirm {
             policy: Arc::clone(&session.policy.name),
             profile: Arc::clone(&session.policy.profile),
@@ -82,7 +86,7 @@ impl Sessions {
             cycle,
             applied: last,
         });
-        self.hold(&session, next.cycle.bytes())?;
+        self.count(&session, next.cycle.bytes());
         session.inner.store(Arc::clone(&next));
         Ok((Stepped::at(&next, busy, outcome, repeated), done))
     }
@@ -116,19 +120,27 @@ fn kept(cycle: &Cycle) -> Reading {
             (Arc::clone(name), uid.unwrap_or_default())
         })
         .collect();
-    Box::new(move |view: &View| asked.iter().map(|(name, uid)| newest(view, name, uid)).collect())
+    Box::new(move |view: &View| {
+        let numbered = asked.iter().enumerate();
+        numbered
+            .map(|(number, (name, uid))| newest(view, number, name, uid))
+            .collect()
+    })
 }
 
-fn newest(view: &View, name: &Arc<str>, uid: &str) -> Result<ConfirmItem, Problem> {
+/// The job as the newest state has it, asking once more for what it was promised already.
+fn newest(view: &View, number: usize, name: &Arc<str>, uid: &str) -> Result<ConfirmItem, Problem> {
     let stored = view.jobs().get(name);
+    let promised = view.reservations().get(name).filter(|row| row.is_of(uid));
     if let Some(stored) = stored.filter(|stored| same_incarnation(&stored.record.uid, uid)) {
         Ok(ConfirmItem {
             job: Arc::new(stored.record.clone()),
-            attempt: 0,
+            attempt: promised.map_or(0, |row| row.attempt),
         })
     } else {
         let message = format!("there is no job `{name}` any more");
-        Err(Problem::new(ProblemKind::NotFound, "JOB_NOT_FOUND", "", message))
+        let field = format!("items[{number}].job");
+        Err(Problem::new(ProblemKind::NotFound, "JOB_NOT_FOUND", field, message))
     }
 }
 

@@ -140,7 +140,8 @@ impl Sessions {
 
     /// Bytes that open sessions pin: what they copied, and former states that nobody else holds.
     pub(super) fn bytes(&self) -> usize {
-        self.own.load(Ordering::Acquire) + self.former.load(Ordering::Acquire)
+        let own = self.own.load(Ordering::Acquire);
+        own.saturating_add(self.former.load(Ordering::Acquire))
     }
 
     fn within(&self, bytes: usize) -> Result<(), StateError> {
@@ -154,17 +155,28 @@ impl Sessions {
 
     /// Counts what a session will hold, unless that is more than all may. To be called with its lock held.
     pub(super) fn hold(&self, session: &Session, bytes: usize) -> Result<(), StateError> {
-        let before = session.bytes.load(Ordering::Acquire);
-        if bytes > before {
-            self.within(self.bytes() + bytes - before)?;
-        }
-        session.bytes.store(bytes, Ordering::Release);
-        self.grow(bytes, before);
+        self.room(session, bytes)?;
+        self.count(session, bytes);
         Ok(())
     }
 
+    /// Refuses what is more than all may hold. Nothing is counted yet.
+    pub(super) fn room(&self, session: &Session, bytes: usize) -> Result<(), StateError> {
+        let before = session.bytes.load(Ordering::Acquire);
+        match bytes.checked_sub(before) {
+            Some(more) if more > 0 => self.within(self.bytes().saturating_add(more)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts what a session holds now. To be called with its lock held.
+    pub(super) fn count(&self, session: &Session, bytes: usize) {
+        let before = session.bytes.swap(bytes, Ordering::AcqRel);
+        self.grow(bytes, before);
+    }
+
     fn grow(&self, more: usize, less: usize) {
-        let grown = |own: usize| Some((own + more).saturating_sub(less));
+        let grown = |own: usize| Some(own.saturating_add(more).saturating_sub(less));
         // It always succeeds: the closure never says no.
         let _ = self.own.fetch_update(Ordering::AcqRel, Ordering::Acquire, grown);
     }
@@ -280,8 +292,7 @@ impl Sessions {
             },
         );
         if let Some((_, ended)) = self.open.remove(&session.name) {
-            self.own
-                .fetch_sub(ended.bytes.swap(0, Ordering::AcqRel), Ordering::AcqRel);
+            self.grow(0, ended.bytes.swap(0, Ordering::AcqRel));
         }
         applied
     }

@@ -50,7 +50,18 @@ impl DiskStore {
             place: directory.display().to_string(),
             message: error.to_string(),
         })?;
-        Self::over(place, Box::new(move || Database::create(&file)))
+        let mut made = false;
+        let open = move || {
+            // Once it was there it is never made anew: a disk that went away would come back as an empty store.
+            let database = if made {
+                Database::open(&file)
+            } else {
+                Database::create(&file)
+            }?;
+            made = true;
+            Ok(database)
+        };
+        Self::over(place, Box::new(open))
     }
 
     /// Opens a store in whatever way `open` does; also after each failure.

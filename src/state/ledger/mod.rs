@@ -33,6 +33,8 @@ pub(super) struct Ledger {
     /// By age: since when each tombstone stands.
     graves: BTreeSet<(Duration, Arc<str>)>,
     since: BTreeMap<Arc<str>, Duration>,
+    /// When it last looked at the clock.
+    looked: Duration,
     leases: SharedLeases,
     /// Jobs of which the store may hold something else than is true.
     dirty: BTreeSet<Arc<str>>,
@@ -54,6 +56,7 @@ impl Ledger {
             tombstones: Table::default(),
             graves: BTreeSet::new(),
             since: BTreeMap::new(),
+            looked: Duration::ZERO,
             leases: Arc::clone(leases),
             dirty: BTreeSet::new(),
             checks: true,
@@ -129,8 +132,7 @@ impl Ledger {
                 job_ended: true,
             };
             self.tombstones.insert(Arc::clone(&row.job), Arc::new(grave));
-            let now = self.graves.last().map_or(Duration::ZERO, |(since, _)| *since);
-            self.bury(&row.job, now);
+            self.bury(&row.job, self.looked);
         }
     }
 
@@ -164,6 +166,7 @@ impl Ledger {
 
     /// Lets time pass: leases run, old tombstones go. The jobs whose leases are over, for [`Stage::expire`].
     pub(super) fn pass(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+        self.looked = self.looked.max(now);
         self.forget(now);
         let mut leases = self.leases();
         leases.pass(now, heard);
@@ -192,6 +195,7 @@ impl Ledger {
             return Err(error);
         }
         self.dirty.clear();
+        self.looked = self.looked.max(now);
         for job in &stage.touched {
             match stage.view.reservations().get(job) {
                 Some(row) => self.leases().start(job, &row.source, row.lease),
@@ -207,7 +211,9 @@ impl Ledger {
                 }
             }
         }
-        for (job, source, lease) in &stage.renewed {
+        // What changed besides has its lease by now, or none.
+        let renewed = stage.renewed.iter().filter(|(job, ..)| !stage.touched.contains(job));
+        for (job, source, lease) in renewed {
             self.leases().start(job, source, *lease);
         }
         self.tombstones = stage.tombstones;

@@ -9,7 +9,8 @@ use super::confirm::{self, Confirm, ConfirmItem, Confirmed, Release};
 use crate::engine::PolicyInForce;
 use crate::engine::decide::JobJudge;
 use crate::engine::derived::{DerivedSet, Movement};
-use crate::engine::model::{Kind, Problem, ProblemKind, Reservation, Table, View};
+use crate::engine::model::reservation::same_incarnation;
+use crate::engine::model::{JobRecord, Kind, Problem, ProblemKind, Reservation, Table, View};
 use crate::store::Tombstone;
 
 /// The state as the commands of a group change it, before any of it is true.
@@ -109,20 +110,15 @@ impl Stage {
                 reserved: own.map(|row| row.amounts.clone()).unwrap_or_default(),
             });
         }
+        self.same_job(job)?;
         let content = confirm::content(&self.view, job);
         if let Some(row) = own.filter(|row| *attempt == row.attempt && content == row.content) {
             self.renewed
                 .push((Arc::clone(&row.job), Arc::clone(&row.source), row.lease));
             return Ok(confirm::recorded(row));
         }
-        if old.is_none() && self.view.reservations().len() >= self.rows {
-            let message = format!("limit `reservations` is {}: there are as many", self.rows);
-            return Err(Problem::new(
-                ProblemKind::Exhausted,
-                "TOO_MANY_RESERVATIONS",
-                "",
-                message,
-            ));
+        if old.is_none() {
+            self.room()?;
         }
         let Some(derived) = self.derived.get_mut(&policy.name) else {
             let message = "there is nothing derived for this policy";
@@ -156,10 +152,35 @@ impl Stage {
         })
     }
 
+    /// Room for one more row.
+    fn room(&self) -> Result<(), Problem> {
+        if self.view.reservations().len() < self.rows {
+            return Ok(());
+        }
+        let message = format!("limit `reservations` is {}: there are as many", self.rows);
+        let reason = "TOO_MANY_RESERVATIONS";
+        Err(Problem::new(ProblemKind::Exhausted, reason, "", message))
+    }
+
+    /// Refuses a late request for another incarnation of a job that is there: it would take this one's promise.
+    fn same_job(&self, job: &JobRecord) -> Result<(), Problem> {
+        let stored = self.view.jobs().get(&job.name).map(|stored| &stored.record);
+        match stored.filter(|stored| !same_incarnation(&stored.uid, &job.uid)) {
+            Some(stored) => {
+                let message = format!(
+                    "the job `{}` that is there is another incarnation, `{}`",
+                    job.name, stored.uid
+                );
+                Err(Problem::new(ProblemKind::NotFound, "UID_MISMATCH", "uid", message))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Who will tell of the job: the owner of its record, else of its queue's.
     fn source(&self, job: &str, uid: &str, queue: &str) -> Arc<str> {
         let known = self.view.jobs().get(job);
-        let known = known.filter(|known| crate::engine::model::reservation::same_incarnation(&known.record.uid, uid));
+        let known = known.filter(|known| same_incarnation(&known.record.uid, uid));
         let of_job = known.map(|known| &known.source);
         let source = of_job.or_else(|| self.view.source_of(Kind::Queue, queue));
         source.map(Arc::clone).unwrap_or_default()
@@ -191,12 +212,17 @@ impl Stage {
         let row = self.view.reservations().get(job);
         let meant = row.is_some_and(|row| row.is_of(uid) && row.attempt <= *attempt);
         let released = if meant { self.remove(job) } else { None };
+        // The row that went says which incarnation is meant.
+        let uid = match &released {
+            Some(row) if uid.is_empty() => &row.uid,
+            _ => uid,
+        };
+        if released.is_none() && self.guards_another(job, uid) {
+            return None;
+        }
         let known = self.tombstones.get(job);
         let covered = known.is_some_and(|known| known.covers(uid, *attempt));
         if !covered {
-            let uid = released
-                .as_ref()
-                .map_or(uid, |row| if uid.is_empty() { &row.uid } else { uid });
             let grave = Tombstone {
                 job: Arc::clone(job),
                 uid: Arc::clone(uid),
@@ -207,6 +233,19 @@ impl Stage {
             self.touched.insert(Arc::clone(job));
         }
         released
+    }
+
+    /// True if what is remembered of a job guards the incarnation that is there, and this is another: there is one
+    /// tombstone for each name.
+    fn guards_another(&self, job: &str, uid: &str) -> bool {
+        let stored = self.view.jobs().get(job).map(|stored| &stored.record.uid);
+        let known = self.tombstones.get(job).map(|known| &known.uid);
+        match (stored, known) {
+            (Some(stored), Some(known)) => {
+                !same_incarnation(known, uid) && !stored.is_empty() && same_incarnation(known, stored)
+            }
+            _ => false,
+        }
     }
 
     /// True if nothing came of it.

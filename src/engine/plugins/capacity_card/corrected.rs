@@ -125,7 +125,7 @@ impl CapacityState {
     pub(super) fn corrected_job(&self, view: &View, job: &JobRecord) -> Result<Verdict, Problem> {
         let path = self.path(&job.queue)?;
         let entry = self.entry(view, job);
-        let (own, held_here) = self.own_of(view, job);
+        let (own, held_here) = self.own_of(view, job, &entry);
         let mut refusals = path.closed();
         if let Some(fault) = &entry.fault {
             refusals.push(refusal::request_failed(&job.queue, fault));

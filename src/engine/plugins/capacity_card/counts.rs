@@ -110,6 +110,16 @@ impl Counts {
         }
     }
 
+    /// No amount is more than another's; what is absent there is 0.
+    pub fn lower_to(&mut self, other: &Self) {
+        self.cpu = self.cpu.min(other.cpu);
+        self.memory = self.memory.min(other.memory);
+        for (name, amount) in &mut self.cards {
+            *amount = (*amount).min(other.card_or_zero(name));
+        }
+        self.forget_zeros();
+    }
+
     /// Negative amounts become 0.
     pub fn raise_to_zero(&mut self) {
         self.cpu = self.cpu.max(0);

@@ -81,8 +81,10 @@ impl JobEntry {
             own.inqueue = Counts::default();
         }
         if let Some(reserved) = &self.reserved {
-            // One promise, told by two: by its phase and by the ledger.
-            own.inqueue.raise_to(&split(reserved, &self.allocated).inqueue);
+            // One promise, told by two: by its phase and by the ledger. What is promised is not elastic.
+            let promised = split(reserved, &self.allocated);
+            own.inqueue.raise_to(&promised.inqueue);
+            own.elastic.lower_to(&promised.elastic);
         }
         own
     }

@@ -125,15 +125,21 @@ impl CapacityState {
         own.unwrap_or_else(|| counts(row))
     }
 
-    /// What is kept back for a job in its queue already, for a vote on it; and whether the job's own figures say what it
-    /// holds there.
-    pub(super) fn own_of(&self, view: &View, job: &JobRecord) -> (SmallVec<[Counts; 1]>, bool) {
+    /// What is kept back for a job in its queue already, for a vote on it, less what it holds there beyond its former least
+    /// and no longer would beyond this one; and whether the job's own figures say what it holds there.
+    pub(super) fn own_of(&self, view: &View, job: &JobRecord, asks: &JobEntry) -> (SmallVec<[Counts; 2]>, bool) {
         let stored = view.jobs().get(&job.name).map(|stored| &stored.record);
         let same = stored.is_none_or(|stored| same_incarnation(&stored.uid, &job.uid));
         let own = self.jobs.get(&job.name).filter(|own| same && own.queue == job.queue);
         let row = self.rows.get(&job.name).filter(|row| row.queue == job.queue);
         let kept = own.into_iter().chain(row);
         let kept = kept.filter(|entry| entry.admitted || entry.reserved.is_some());
-        (kept.map(|entry| entry.contribution().inqueue).collect(), own.is_some())
+        let mut less: SmallVec<[Counts; 2]> = kept.map(|entry| entry.contribution().inqueue).collect();
+        if let Some(own) = own {
+            let mut no_longer = Counts::default();
+            no_longer.subtract(&own.contribution().elastic.left_after(&asks.split().elastic));
+            less.push(no_longer);
+        }
+        (less, own.is_some())
     }
 }
