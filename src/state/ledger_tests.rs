@@ -42,15 +42,15 @@ impl Store for Fallible {
     }
 }
 
-struct House {
-    state: Arc<State>,
-    clock: Arc<HandClock>,
+pub(super) struct House {
+    pub(super) state: Arc<State>,
+    pub(super) clock: Arc<HandClock>,
     store: Fallible,
 }
 
 impl House {
     /// A server with the policy and a queue `q` that may hold 10 cores.
-    async fn new(limits: Limits, compatibility: Compatibility) -> Self {
+    pub(super) async fn new(limits: Limits, compatibility: Compatibility) -> Self {
         let house = Self::over(Fallible::default(), limits, compatibility).await;
         house.apply(1, BatchKind::SnapshotLast, vec![queue("q", 10)]).await;
         house
@@ -77,12 +77,12 @@ impl House {
         Self { state, clock, store }
     }
 
-    async fn apply(&self, sequence: u64, kind: BatchKind, put: Vec<Put>) {
+    pub(super) async fn apply(&self, sequence: u64, kind: BatchKind, put: Vec<Put>) {
         let outcome = self.state.apply(batch(sequence, kind, put)).await.unwrap();
         assert!(outcome.resync.is_none() && outcome.refused.is_empty(), "{outcome:?}");
     }
 
-    async fn remove(&self, sequence: u64, job: &str) {
+    pub(super) async fn remove(&self, sequence: u64, job: &str) {
         let batch = Batch {
             remove: vec![(crate::engine::model::Kind::Job, job.into())],
             ..batch(sequence, BatchKind::Delta, Vec::new())
@@ -90,7 +90,7 @@ impl House {
         assert!(self.state.apply(batch).await.unwrap().resync.is_none());
     }
 
-    async fn try_confirm(&self, items: Vec<(JobRecord, u64)>) -> Result<Confirmation, StateError> {
+    pub(super) async fn try_confirm(&self, items: Vec<(JobRecord, u64)>) -> Result<Confirmation, StateError> {
         let items = items.into_iter().map(|(job, attempt)| {
             let job = Arc::new(job);
             Ok(ConfirmItem { job, attempt })
@@ -107,7 +107,7 @@ impl House {
     }
 
     /// What became of one job: permitted, promised cores, first reason.
-    async fn confirm(&self, job: JobRecord, attempt: u64) -> (bool, i128, &'static str) {
+    pub(super) async fn confirm(&self, job: JobRecord, attempt: u64) -> (bool, i128, &'static str) {
         let mut done = self.try_confirm(vec![(job, attempt)]).await.unwrap();
         let one = done.items.pop().unwrap().unwrap();
         let cores = one.reserved.first().map_or(0, |(_, milli)| milli / 1_000);
@@ -115,7 +115,7 @@ impl House {
         (one.admission.permitted, cores, reason)
     }
 
-    async fn release(&self, job: &str, attempt: u64) -> bool {
+    pub(super) async fn release(&self, job: &str, attempt: u64) -> bool {
         let release = Release {
             job: job.into(),
             uid: Arc::default(),

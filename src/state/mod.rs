@@ -35,6 +35,8 @@ mod commit_stage;
 #[cfg(test)]
 mod commit_tests;
 #[cfg(test)]
+mod ledger_late_tests;
+#[cfg(test)]
 mod ledger_tests;
 #[cfg(test)]
 mod model_tests;

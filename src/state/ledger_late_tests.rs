@@ -1,0 +1,89 @@
+//! Requests that come late, or for another incarnation, and jobs that hold more than they are promised.
+
+use super::ledger_tests::{House, job, running};
+use super::*;
+use crate::engine::policy::Compatibility;
+
+const HOUR: u64 = 3_600_000;
+
+async fn house() -> House {
+    House::new(Limits::default(), Compatibility::Corrected).await
+}
+
+#[tokio::test]
+async fn an_ended_job_is_remembered_however_long_the_server_runs() {
+    let house = house().await;
+    house.clock.turn(HOUR);
+    house.state.look_at_leases().await.unwrap();
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    house
+        .apply(2, BatchKind::Delta, vec![Put::Job(job("ns/a", "u", 6))])
+        .await;
+    house.remove(3, "ns/a").await;
+    house.clock.turn(500);
+    house.state.look_at_leases().await.unwrap();
+    let late = house.confirm(job("ns/a", "u", 6), 1).await;
+    assert_eq!(late, (false, 0, "ReservationReleased"));
+    house.clock.turn(HOUR);
+    house.state.look_at_leases().await.unwrap();
+    assert!(
+        house.confirm(job("ns/a", "u", 6), 1).await.0,
+        "it is not remembered for ever"
+    );
+}
+
+#[tokio::test]
+async fn a_release_for_another_incarnation_opens_no_way_back() {
+    let house = house().await;
+    let release = |uid: &str, attempt| Release {
+        job: "ns/a".into(),
+        uid: uid.into(),
+        attempt,
+    };
+    house
+        .apply(2, BatchKind::Delta, vec![Put::Job(job("ns/a", "u", 6))])
+        .await;
+    assert!(house.confirm(job("ns/a", "u", 6), 5).await.0);
+    // Nothing is there of that incarnation; then the row goes.
+    assert!(house.state.release(release("old", 9)).await.unwrap().is_none());
+    assert!(house.state.release(release("", 5)).await.unwrap().is_some());
+    let late = (false, 0, "ReservationReleased");
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 5).await, late);
+    // One more for another incarnation changes nothing about it.
+    assert!(house.state.release(release("older", 0)).await.unwrap().is_none());
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 5).await, late);
+    assert!(house.confirm(job("ns/a", "u", 6), 6).await.0);
+}
+
+#[tokio::test]
+async fn a_former_incarnation_cannot_take_the_promise_of_the_job_that_is_there() {
+    let house = house().await;
+    house
+        .apply(2, BatchKind::Delta, vec![Put::Job(job("ns/a", "new", 6))])
+        .await;
+    assert_eq!(house.confirm(job("ns/a", "new", 6), 1).await, (true, 6, ""));
+    let mut late = house.try_confirm(vec![(job("ns/a", "old", 2), 1)]).await.unwrap();
+    let problem = late.items.pop().unwrap().unwrap_err();
+    assert_eq!((problem.reason, &*problem.field), ("UID_MISMATCH", "items[0].job.uid"));
+    assert_eq!(house.confirm(job("ns/a", "new", 6), 1).await, (true, 6, ""));
+}
+
+#[tokio::test]
+async fn a_larger_size_counts_what_is_elastic_no_longer() {
+    let house = house().await;
+    let put = vec![Put::Job(job("ns/a", "u", 2)), running("ns/a-0", "ns/a", 6)];
+    house.apply(2, BatchKind::Delta, put).await;
+    // It holds 6 cores of 10 and needs 2: four are elastic, and others may have them.
+    assert!(house.confirm(job("ns/b", "u", 4), 1).await.0);
+    let larger = house.confirm(job("ns/a", "u", 8), 1).await;
+    assert_eq!((larger.0, larger.2), (false, "InsufficientCPUQuota"), "6 + 4 + 2 of 10");
+    assert!(house.release("ns/b", 1).await);
+    assert!(house.confirm(job("ns/a", "u", 8), 1).await.0);
+    assert!(house.confirm(job("ns/c", "u", 2), 1).await.0);
+    let more = house.confirm(job("ns/d", "u", 1), 1).await;
+    assert_eq!(
+        (more.0, more.2),
+        (false, "InsufficientCPUQuota"),
+        "what is promised is not elastic"
+    );
+}
