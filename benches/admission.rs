@@ -175,7 +175,11 @@ impl House {
             .map(|from| {
                 let items = (from..from + each).map(|number| {
                     let job = Arc::new(job("durable", number));
-                    Ok(ConfirmItem { job, attempt: 1 })
+                    Ok(ConfirmItem {
+                        job,
+                        attempt: 1,
+                        names: Arc::default(),
+                    })
                 });
                 items.collect()
             })

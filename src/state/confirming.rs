@@ -136,6 +136,7 @@ fn newest(view: &View, number: usize, name: &Arc<str>, uid: &str) -> Result<Conf
         Ok(ConfirmItem {
             job: Arc::new(stored.record.clone()),
             attempt: promised.map_or(0, |row| row.attempt),
+            names: Arc::clone(view.resources()),
         })
     } else {
         let message = format!("there is no job `{name}` any more");

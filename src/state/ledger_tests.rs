@@ -93,7 +93,11 @@ impl House {
     pub(super) async fn try_confirm(&self, items: Vec<(JobRecord, u64)>) -> Result<Confirmation, StateError> {
         let items = items.into_iter().map(|(job, attempt)| {
             let job = Arc::new(job);
-            Ok(ConfirmItem { job, attempt })
+            Ok(ConfirmItem {
+                job,
+                attempt,
+                names: Arc::default(),
+            })
         });
         let items: Vec<_> = items.collect();
         let confirm = Confirm {

@@ -319,6 +319,7 @@ impl Site {
             let item = ConfirmItem {
                 job: Arc::new(job(name, "u", cores)),
                 attempt,
+                names: Arc::default(),
             };
             let confirm = Confirm {
                 policy: "default".into(),

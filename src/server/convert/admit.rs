@@ -97,11 +97,18 @@ impl AdmitCall {
             let attempt = item.attempt;
             let read = subject(item, Mode::Confirm, view, &mut reader);
             match read.map_err(|problem| problem.within(&format!("items[{number}]")))? {
-                Subject::Job(job) => Ok(ConfirmItem { job, attempt }),
+                Subject::Job(job) => Ok((job, attempt)),
                 Subject::Task(_) => Err(check_only().within(&format!("items[{number}]"))),
             }
         };
-        items.map(read).collect()
+        let read: Vec<Result<(Arc<JobRecord>, u64), Problem>> = items.map(read).collect();
+        let names = names.into_table();
+        let item = |(job, attempt)| ConfirmItem {
+            job,
+            attempt,
+            names: Arc::clone(&names),
+        };
+        read.into_iter().map(|read| read.map(item)).collect()
     }
 
     /// The items, as they were sent.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use crate::engine::decide::Admission;
-use crate::engine::model::{JobRecord, NamedAmounts, Problem, Reservation, View};
+use crate::engine::model::{JobRecord, NamedAmounts, Problem, Reservation, ResourceTable, View};
 use crate::engine::plugin::{Reason, Resolution};
 use crate::engine::{PolicyInForce, Revision};
 use crate::store::{Durability, Tombstone};
@@ -24,6 +24,8 @@ pub struct ConfirmItem {
     pub job: Arc<JobRecord>,
     /// Raised by the caller to ask anew.
     pub attempt: u64,
+    /// Names of its resources, also of those that no record has named yet.
+    pub names: Arc<ResourceTable>,
 }
 
 /// Reads the items of a confirmation from the newest state.
@@ -131,7 +133,7 @@ pub(super) fn over(tombstone: &Tombstone) -> Admission {
 }
 
 /// Tells one request of a job from another: its queue, its minimum, and its annotations.
-pub(super) fn content(view: &View, job: &JobRecord) -> [u8; 16] {
+pub(super) fn content(names: &ResourceTable, job: &JobRecord) -> [u8; 16] {
     let mut hash = Sha256::new();
     let mut text = |text: &str| {
         hash.update(text.len().to_le_bytes());
@@ -140,12 +142,9 @@ pub(super) fn content(view: &View, job: &JobRecord) -> [u8; 16] {
     text(&job.queue);
     text(&job.min_member.to_string());
     if let Some(amounts) = &job.min_resources {
-        let mut named: Vec<(&str, i64)> = amounts
-            .iter()
-            .map(|(id, amount)| (view.resources().name(id), amount))
-            .collect();
-        named.sort_unstable();
-        for (name, amount) in named {
+        let mut resources: Vec<(&str, i64)> = amounts.iter().map(|(id, amount)| (names.name(id), amount)).collect();
+        resources.sort_unstable();
+        for (name, amount) in resources {
             text(name);
             text(&amount.to_string());
         }

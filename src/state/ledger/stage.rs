@@ -95,7 +95,7 @@ impl Stage {
         lease: Duration,
         item: &ConfirmItem,
     ) -> Result<Confirmed, Problem> {
-        let ConfirmItem { job, attempt } = item;
+        let ConfirmItem { job, attempt, names } = item;
         let old = self.view.reservations().get(&job.name).cloned();
         let own = old.as_ref().filter(|row| row.is_of(&job.uid));
         if let Some(row) = own.filter(|row| *attempt < row.attempt) {
@@ -111,7 +111,7 @@ impl Stage {
             });
         }
         self.same_job(job)?;
-        let content = confirm::content(&self.view, job);
+        let content = confirm::content(names, job);
         if let Some(row) = own.filter(|row| *attempt == row.attempt && content == row.content) {
             self.renewed
                 .push((Arc::clone(&row.job), Arc::clone(&row.source), row.lease));
