@@ -138,6 +138,9 @@ impl Writer {
                 self.command(more, &mut pending, &mut ledger);
                 taken += 1;
             }
+            if self.ledger.is_overdue(self.clock.monotonic()) {
+                ledger.push(LedgerCommand::Pass(None));
+            }
             let settled = self.settle(ledger, self.changed);
             if std::mem::take(&mut self.changed) {
                 self.publish();

@@ -21,6 +21,9 @@ use crate::engine::model::reservation::same_incarnation;
 use crate::engine::model::{JobPhase, JobRecord, Reservation, Table, View};
 use crate::store::{Durability, Kept, Store, StoreError, Tombstone, Write};
 
+/// Time passes twice a second; after so long the writer sees to it itself.
+const OVERDUE: Duration = Duration::from_secs(2);
+
 /// Leases, which listings read while the writer goes on.
 pub(super) type SharedLeases = Arc<Mutex<Leases>>;
 
@@ -162,6 +165,11 @@ impl Ledger {
             let job = Arc::clone(job);
             self.dig_up(&job);
         }
+    }
+
+    /// True if nobody let time pass for long: whoever does so finds no room in a queue that is always full.
+    pub(super) fn is_overdue(&self, now: Duration) -> bool {
+        now.saturating_sub(self.looked) >= OVERDUE
     }
 
     /// Lets time pass: leases run, old tombstones go. The jobs whose leases are over, for [`Stage::expire`].
