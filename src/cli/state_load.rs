@@ -29,6 +29,9 @@ pub(super) struct LoadArgs {
     /// How the amounts of pods are counted
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = counting())]
     derivation: Counting,
+    /// Send the snapshot even if the files hold no record: the source then has none
+    #[arg(long)]
+    empty: bool,
     #[command(flatten)]
     client: Client,
 }
@@ -66,12 +69,15 @@ pub(super) async fn run(args: LoadArgs) -> Result<(), Failure> {
     for (note, count) in import.notes() {
         output::note(&format!("note: {note} ({count} ×)"));
     }
-    let mut refused: Vec<String> = import
+    let unread: Vec<String> = import
         .refused()
         .iter()
         .map(|one| format!("{}: {}", one.object, one.error))
         .collect();
     let cluster = import.into_cluster();
+    if cluster == pb::Cluster::default() && !args.empty {
+        return Err(nothing(&unread, &args.source));
+    }
     let counts = counts(&cluster);
     let mut connection = Connection::open(&args.client.server).await?;
     let loaded = send(&mut connection, &args.source, cluster).await?;
@@ -87,26 +93,46 @@ pub(super) async fn run(args: LoadArgs) -> Result<(), Failure> {
     for warning in &loaded.outcome.warnings {
         output::note(&format!("warning: {}", output::problem(warning)));
     }
-    refused.extend(loaded.refused);
-    if refused.is_empty() {
+    if unread.is_empty() && loaded.refused.is_empty() {
         Ok(())
     } else {
-        Err(refusal(&refused))
+        Err(refusal(&unread, &loaded.refused, &args.source))
     }
 }
 
-fn refusal(refused: &[String]) -> Failure {
-    let mut lines: Vec<String> = refused
-        .iter()
-        .take(REFUSED_SHOWN)
-        .map(|one| format!("refused: {one}"))
-        .collect();
+/// A line for each refused record, up to a bound.
+fn listed(refused: &[&String]) -> Vec<String> {
+    let shown = refused.iter().take(REFUSED_SHOWN);
+    let mut lines: Vec<String> = shown.map(|one| format!("refused: {one}")).collect();
     if refused.len() > REFUSED_SHOWN {
         lines.push(format!("… and {} more", refused.len() - REFUSED_SHOWN));
     }
+    lines
+}
+
+/// An empty snapshot takes all its records from a source. Most often it is the trace of a dump that failed.
+fn nothing(unread: &[String], source: &str) -> Failure {
+    let mut lines = listed(&unread.iter().collect::<Vec<_>>());
+    lines.push(format!(
+        "error: no usable record in the files: nothing was sent, source {source} keeps its records"
+    ));
+    lines.push("hint: --empty takes all records from the source".to_owned());
+    Failure::said(lines.join("\n"))
+}
+
+/// Records that could not be read, and those that the server refused.
+fn refusal(unread: &[String], refused: &[String], source: &str) -> Failure {
+    let all: Vec<&String> = unread.iter().chain(refused).collect();
+    let mut lines = listed(&all);
+    if !unread.is_empty() {
+        lines.push(format!(
+            "{} could not be read and not be sent: what the server knew of that from source {source}, it no longer knows",
+            output::count(unread.len(), "record")
+        ));
+    }
     lines.push(format!(
         "error: {} refused; the others were taken",
-        output::count(refused.len(), "record")
+        output::count(all.len(), "record")
     ));
     Failure::said(lines.join("\n"))
 }

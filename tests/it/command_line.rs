@@ -1,6 +1,7 @@
 //! The command line against a server in this process: what people see, and what scripts get.
 
-use std::process::{Command, Output};
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -98,6 +99,72 @@ fn loading_again_replaces_and_another_source_is_refused_record_by_record() {
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("refused: node cpu-1: "), "{}", err(&output));
     assert!(err(&output).contains("10 records refused"), "{}", err(&output));
+}
+
+/// Runs `pumice state load -` with this text on standard input.
+fn load(server: &Server, text: &str, arguments: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(["state", "load", "-"])
+        .args(arguments)
+        .env("PUMICE_SERVER", server.grpc.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn files_without_a_record_empty_a_source_only_when_told() {
+    let server = Server::start();
+    said(&server, &["state", "load", DUMP]);
+    let unreadable = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {}}"#;
+    for text in [
+        "",
+        "\n---\n",
+        r#"{"apiVersion": "v1", "kind": "List", "items": []}"#,
+        unreadable,
+    ] {
+        let output = load(&server, text, &[]);
+        assert_eq!(output.status.code(), Some(1), "{text}: {}", err(&output));
+        assert!(out(&output).is_empty(), "{text}: {}", out(&output));
+        let message = "error: no usable record in the files: nothing was sent, source file keeps its records";
+        assert!(err(&output).contains(message), "{text}: {}", err(&output));
+    }
+    let refused = err(&load(&server, unreadable, &[]));
+    assert!(
+        refused.contains("refused: Node : metadata.name: is missing"),
+        "{refused}"
+    );
+    said(&server, &["state", "diff", DUMP]);
+    let emptied = load(&server, "", &["--empty"]);
+    assert_eq!(emptied.status.code(), Some(0), "{}", err(&emptied));
+    assert!(
+        out(&emptied).contains("sent 0 nodes, 0 queues, 0 jobs, 0 tasks"),
+        "{}",
+        out(&emptied)
+    );
+    assert!(said(&server, &["state", "show", "nodes"]).contains("0 nodes"));
+}
+
+#[test]
+fn records_that_cannot_be_read_are_said_to_be_gone() {
+    let server = Server::start();
+    let node = |cpu: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Node, metadata: {{name: n-1}}, status: {{allocatable: {{cpu: {cpu}}}}}}}\n---\n"
+        ) + "{apiVersion: v1, kind: Node, metadata: {name: n-2}, status: {allocatable: {cpu: 1}}}\n"
+    };
+    assert_eq!(load(&server, &node("1"), &[]).status.code(), Some(0));
+    let output = load(&server, &node("[]"), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = "1 record could not be read and not be sent: what the server knew of that from source file, it no \
+                   longer knows\nerror: 1 record refused; the others were taken";
+    assert!(err(&output).contains(message), "{}", err(&output));
+    let listed = said(&server, &["state", "show", "nodes"]);
+    assert!(listed.contains("n-2") && !listed.contains("n-1"), "{listed}");
 }
 
 #[test]
