@@ -1,8 +1,9 @@
 //! Pods as tasks: who they are is read here, what they ask for is derived as their scheduler counts it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::fields::{FieldError, get, list, text, texts, time};
 use super::kubernetes::namespaced;
@@ -43,7 +44,9 @@ impl Counting {
 pub(super) fn task(object: &Value, counting: Counting) -> Result<pb::Task, FieldError> {
     let name = namespaced(object)?;
     let annotations = texts(object, "metadata.annotations")?;
-    let pod = Pod::read(object).map_err(refuse)?;
+    // A fault is told with its place in the object as it was given.
+    let read = Pod::read(&defaulted(object));
+    let pod = read.map_err(|error| refuse(Pod::read(object).err().unwrap_or(error)))?;
     let derivation = match counting {
         Counting::Auto => Derivation::of(&pod),
         Counting::As(derivation) => derivation,
@@ -70,6 +73,38 @@ pub(super) fn task(object: &Value, counting: Counting) -> Result<pb::Task, Field
         counted_requests: amounts(effective.counted_requests),
         creation_time: time(object, "metadata.creationTimestamp")?,
     })
+}
+
+/// The pod as the API server would store it: a container asks for what it is limited to, unless it says otherwise.
+fn defaulted(object: &Value) -> Cow<'_, Value> {
+    let mut pod = Cow::Borrowed(object);
+    for containers in ["/spec/containers", "/spec/initContainers"] {
+        let list = object.pointer(containers).and_then(Value::as_array);
+        for (place, container) in list.into_iter().flatten().enumerate() {
+            let Some(requests) = default_requests(container) else {
+                continue;
+            };
+            let resources = pod.to_mut().pointer_mut(&format!("{containers}/{place}/resources"));
+            if let Some(resources) = resources.and_then(Value::as_object_mut) {
+                resources.insert("requests".to_owned(), Value::Object(requests));
+            }
+        }
+    }
+    pod
+}
+
+/// A container's requests with its limits filled in; none if that changes nothing.
+fn default_requests(container: &Value) -> Option<Map<String, Value>> {
+    let limits = get(container, "resources.limits")?.as_object()?;
+    let own = match get(container, "resources.requests") {
+        Some(own) => own.as_object()?.clone(),
+        None => Map::new(),
+    };
+    let mut requests = own.clone();
+    for (name, amount) in limits {
+        requests.entry(name).or_insert_with(|| amount.clone());
+    }
+    (requests.len() > own.len()).then_some(requests)
 }
 
 fn job(pod: &str, annotations: &BTreeMap<String, String>) -> String {
@@ -116,7 +151,7 @@ pub(super) fn notes(object: &Value) -> Vec<&'static str> {
         .iter()
         .filter_map(|container| get(container, "resources.limits")?.as_object());
     if limits
-        .flat_map(serde_json::Map::keys)
+        .flat_map(Map::keys)
         .any(|name| name.starts_with("volcano.sh/vgpu"))
     {
         notes.push("pods with volcano.sh/vgpu…: counted as plain numbers, not card by card");

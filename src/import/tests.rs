@@ -69,6 +69,31 @@ fn pods_are_counted_as_their_scheduler_counts() {
 }
 
 #[test]
+fn a_container_asks_for_what_it_is_limited_to() {
+    let pod = |resources: &str, init: &str| {
+        format!(
+            "{{kind: Pod, apiVersion: v1, metadata: {{name: p}}, spec: {{containers: [{{name: a, resources: {resources}}}], \
+             initContainers: [{{name: i, resources: {init}}}]}}}}"
+        )
+    };
+    let requests = |resources: &str, init: &str| {
+        let mut import = read(&[&pod(resources, init)]);
+        let requests = import.tasks.remove("default/p").unwrap().requests;
+        ["cpu", "nvidia.com/gpu"].map(|name| item(requests.as_ref(), name).map(str::to_owned))
+    };
+    let both = |cpu: &str, gpu: &str| [Some(cpu.to_owned()), Some(gpu.to_owned())];
+    assert_eq!(requests("{limits: {cpu: 2, nvidia.com/gpu: 1}}", "{}"), both("2", "1"));
+    let own = "{limits: {cpu: 2, nvidia.com/gpu: 1}, requests: {cpu: 500m}}";
+    assert_eq!(requests(own, "{}"), both("500m", "1"));
+    assert_eq!(requests(own, "{limits: {cpu: 3}, requests: null}"), both("3", "1"));
+    let import = read(&[&pod("{limits: {cpu: many}}", "{}")]);
+    assert_eq!(
+        import.refused()[0].error.field,
+        r#"spec.containers[0].resources.limits["cpu"]"#
+    );
+}
+
+#[test]
 fn derivation_can_be_told() {
     let mut import = Import::new(Counting::As(Derivation::Volcano));
     import.read("file", JSON).unwrap();
