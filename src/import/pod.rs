@@ -13,6 +13,9 @@ use crate::server::pb;
 /// Names the pod group of a pod; the first that is there and not empty counts.
 const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
 
+/// Fields that bind a pod to nodes or to other pods.
+const PLACEMENT: [&str; 3] = ["spec.nodeSelector", "spec.affinity", "spec.topologySpreadConstraints"];
+
 /// Whose way of counting is used for the amounts of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Counting {
@@ -140,11 +143,23 @@ fn refuse(error: PodError) -> FieldError {
     }
 }
 
+/// Is this more than an empty list or object?
+fn says_something(value: &Value) -> bool {
+    let empty_list = value.as_array().is_some_and(Vec::is_empty);
+    !empty_list && !value.as_object().is_some_and(Map::is_empty)
+}
+
 /// What this pod has that no amount tells.
 pub(super) fn notes(object: &Value) -> Vec<&'static str> {
     let mut notes = Vec::new();
     if get(object, "spec.resourceClaims").is_some_and(|claims| claims.as_array().is_some_and(|list| !list.is_empty())) {
         notes.push("pods with resource claims: devices claimed by DRA are not counted");
+    }
+    if PLACEMENT
+        .iter()
+        .any(|field| get(object, field).is_some_and(says_something))
+    {
+        notes.push("pods with a nodeSelector, affinity or topologySpreadConstraints: these are not read");
     }
     let containers = list(object, "spec.containers").unwrap_or_default();
     let limits = containers

@@ -138,6 +138,24 @@ fn what_is_not_used_is_said() {
 }
 
 #[test]
+fn rules_about_nodes_are_said_not_to_be_read() {
+    let noted = |rules: &str| {
+        let text = format!("{{kind: Pod, apiVersion: v1, metadata: {{name: p}}, spec: {{containers: [], {rules}}}}}");
+        read(&[&text]).notes().keys().any(|note| note.contains("nodeSelector"))
+    };
+    for rules in [
+        "nodeSelector: {zone: a}",
+        "affinity: {nodeAffinity: {}}",
+        "topologySpreadConstraints: [{maxSkew: 1}]",
+    ] {
+        assert!(noted(rules), "{rules}");
+    }
+    assert!(!noted(
+        "nodeSelector: {}, affinity: null, topologySpreadConstraints: []"
+    ));
+}
+
+#[test]
 fn yaml_and_json_of_one_cluster_are_one_cluster() {
     assert_eq!(read(&[YAML]).into_cluster(), read(&[JSON]).into_cluster());
 }
