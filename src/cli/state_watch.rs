@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use super::bench::span;
 use super::connect::Connection;
 use super::local::Local;
 use super::records::{self, Change, Records};
@@ -19,9 +20,9 @@ pub(super) struct WatchArgs {
     /// End after so many changes; without it: when interrupted
     #[arg(long, value_name = "COUNT")]
     count: Option<usize>,
-    /// Milliseconds between two looks at the revision
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 500)]
-    interval: u64,
+    /// Time between two looks at the revision, such as 500ms or 2s
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = span)]
+    interval: Duration,
     #[command(flatten)]
     client: Client,
 }
@@ -57,7 +58,7 @@ pub(super) async fn watch(args: WatchArgs) -> Result<(), Failure> {
     }
     let mut told = 0;
     while args.count.is_none_or(|count| told < count) {
-        tokio::time::sleep(Duration::from_millis(args.interval)).await;
+        tokio::time::sleep(args.interval).await;
         let info = connection
             .state
             .get_server_info(pb::GetServerInfoRequest {})
@@ -110,8 +111,12 @@ pub(super) async fn diff(args: DiffArgs) -> Result<bool, Failure> {
     for refused in &loaded.refused {
         output::note(&format!("refused, and so not compared: {refused}"));
     }
-    let file = Records::read(&mut local.connection).await?.fields()?;
+    let given = Records::read(&mut local.connection).await?;
+    let file = given.fields()?;
     let mut connection = Connection::open(&args.client.server).await?;
+    if let Some(source) = &args.source {
+        known_source(&mut connection, source).await?;
+    }
     let known = Records::read(&mut connection).await?;
     let mut server = known.fields()?;
     if let Some(source) = &args.source {
@@ -153,9 +158,31 @@ pub(super) async fn diff(args: DiffArgs) -> Result<bool, Failure> {
         }
     }
     if changes.is_empty() {
-        output::line(&format!("the same: {}", counts(&known)))?;
+        output::line(&format!("the same: {}", counts(&given)))?;
     }
     Ok(changes.is_empty())
+}
+
+/// Fails, and names those that there are, if the server knows no such source.
+async fn known_source(connection: &mut Connection, source: &str) -> Result<(), Failure> {
+    let info = connection
+        .state
+        .get_server_info(pb::GetServerInfoRequest {})
+        .await?
+        .into_inner();
+    let names = info.sources.into_iter().filter_map(|status| status.position);
+    let names: Vec<String> = names.map(|position| position.source).collect();
+    if names.iter().any(|name| name == source) {
+        return Ok(());
+    }
+    let known = if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Err(Failure::said(format!(
+        "error: the server knows no source `{source}`; it knows: {known}"
+    )))
 }
 
 fn of<'c>(changes: &'c [Change], kind: &str) -> Vec<&'c Change> {

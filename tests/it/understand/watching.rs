@@ -21,7 +21,7 @@ fn changes_are_shown_as_they_become_visible() {
     };
     server.wire.apply_batch(snapshot("test", 1, cluster)).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
-        .args(["state", "watch", "--interval", "20", "--count", "4"])
+        .args(["state", "watch", "--interval", "20ms", "--count", "4"])
         .env("PUMICE_SERVER", server.grpc.to_string())
         .stdout(Stdio::piped())
         .spawn()
@@ -72,6 +72,8 @@ fn a_dump_is_held_against_the_server() {
         .wire
         .apply_batch(snapshot("other", 1, nodes(vec![node("n-new", &[("cpu", "1")])])))
         .unwrap();
+    let said = ends(Some(&server), &["state", "diff", dump, "--source", "file"], 0);
+    assert!(said.contains("the same: 4 nodes, 1 queue, 1 job, 4 tasks"), "{said}");
     let tasks = server.wire.list_tasks(pb::ListTasksRequest::default()).unwrap().tasks;
     let mut moved = tasks[1].task.clone().unwrap();
     assert_eq!(moved.name, "train/bert-worker-1");
@@ -101,6 +103,12 @@ fn a_dump_is_held_against_the_server() {
         .map(|field| field["field"].as_str().unwrap())
         .collect();
     assert_eq!(fields, ["node", "status"]);
+    let filed = ends(Some(&server), &["state", "diff", dump, "--source", "other"], 1);
+    assert!(filed.contains("extra: on the server, not in the file (1)"), "{filed}");
+    let unknown = pumice(Some(&server), &["state", "diff", dump, "--source", "nobody"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    let message = "error: the server knows no source `nobody`; it knows: file, other";
+    assert!(err(&unknown).contains(message), "{}", err(&unknown));
     let said = ends(Some(&server), &["state", "diff", dump, "--source", "file"], 1);
     assert!(!said.contains("n-new"), "{said}");
     assert!(
