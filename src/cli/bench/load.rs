@@ -156,7 +156,10 @@ fn cost(before: Result<Page, String>, after: Result<Page, String>, answered: u64
     let cpu = grown("process_cpu_seconds_total").ok_or("the server does not tell its processor time")?;
     let calls = grown("pumice_calls_total").unwrap_or_default();
     // The page was asked for a moment after the first calls.
-    if answered == 0 || calls < answered as f64 * 0.9 {
+    if answered == 0 {
+        return Err("nothing was answered".to_owned());
+    }
+    if calls < answered as f64 * 0.9 {
         return Err("the figures are of another server; name the right one with --metrics".to_owned());
     }
     let tasks = grown("pumice_decided_tasks_total").filter(|tasks| *tasks > 0.0);
@@ -269,6 +272,7 @@ mod tests {
         assert!((own.per_call - 0.005).abs() < 1e-12);
         assert!((own.per_task.unwrap() - 0.001_25).abs() < 1e-12);
         assert!(between(1000).unwrap_err().contains("another server"));
+        assert_eq!(between(0).unwrap_err(), "nothing was answered");
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
     /// How long to measure, such as 500ms, 10s, 2m
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time)]
     duration: Duration,
     /// Calls to measure, instead of a time
     #[arg(long, value_name = "CALLS", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
@@ -94,7 +94,7 @@ pub(super) async fn run(args: BenchArgs) -> Result<(), Failure> {
         None if args.question.has_tasks() => questions::tasks(first, args.classes.into()).await?,
         None => Vec::new(),
     };
-    let nodes = info.node_table.map_or(0, |table| table.length);
+    let nodes = questions::nodes(first).await?;
     let questions = Questions::new(args.question, &args.ground(), &tasks, args.tasks.into());
     let load = args.load();
     let measured = load
@@ -163,6 +163,14 @@ fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if (0.001..=1e6).contains(&rate) => Ok(rate),
         Ok(_) => Err("from 0.001 to 1000000 calls per second".to_owned()),
         Err(_) => Err("no number".to_owned()),
+    }
+}
+
+/// A time with its unit, and not none.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match span(text) {
+        Ok(Duration::ZERO) => Err("no time at all".to_owned()),
+        other => other,
     }
 }
 

@@ -16,6 +16,8 @@ use crate::server::pb;
 
 /// Nodes that sizes of tasks are taken from.
 const SAMPLE: u32 = 1000;
+/// Nodes of a page when they are counted.
+const PAGE: u32 = 5000;
 /// Nodes that a question of Score names.
 const BEST: u32 = 10;
 
@@ -191,6 +193,23 @@ fn request<Q>(question: Q, timeout: Duration) -> Request<Q> {
     // The server gives work up whose caller has gone.
     request.set_timeout(timeout);
     request
+}
+
+/// How many nodes the server knows. Its node table tells no number: removed nodes keep their slots.
+pub(super) async fn nodes(connection: &mut Connection) -> Result<u32, Failure> {
+    let (mut nodes, mut token) = (0_usize, String::new());
+    loop {
+        let request = pb::ListNodesRequest {
+            page: Some(pb::Page { size: PAGE, token }),
+            ..pb::ListNodesRequest::default()
+        };
+        let page = connection.state.list_nodes(request).await?.into_inner();
+        nodes = nodes.saturating_add(page.nodes.len());
+        token = page.next_page_token;
+        if token.is_empty() {
+            return Ok(u32::try_from(nodes).unwrap_or(u32::MAX));
+        }
+    }
 }
 
 /// Tasks of different sizes, cut from the sizes of the server's nodes; always the same ones for the same nodes.

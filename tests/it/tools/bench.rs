@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{err, out, pumice};
 use crate::support::Server;
 use crate::support::process::Process;
+use crate::support::records::{node, nodes, snapshot};
 use crate::support::server::page;
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
@@ -103,6 +104,13 @@ fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
             .status
             .success()
     );
+    // A node that is gone keeps its slot in the node table, and is not counted.
+    for (sequence, gone) in [(1, vec![node("n-gone", &[("cpu", "1")])]), (2, Vec::new())] {
+        server
+            .wire
+            .apply_batch(snapshot("gone", sequence, nodes(gone)))
+            .unwrap();
+    }
     let info = || {
         server
             .wire
@@ -110,6 +118,7 @@ fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
             .unwrap()
     };
     let before = info();
+    assert_eq!(before.node_table.as_ref().unwrap().length, 5);
     let mut command = pumice(&[
         "bench",
         "--count",
@@ -191,7 +200,12 @@ fn failures_are_counted_by_code_and_fail_the_command() {
     let nothing = run(&["--question", "filter", "--count", "1"]);
     assert_eq!(nothing.status.code(), Some(1));
     assert!(err(&nothing).contains("pumice state load"), "{}", err(&nothing));
-    for wrong in [["--rate", "0"], ["--duration", "10"], ["--concurrency", "0"]] {
+    for wrong in [
+        ["--rate", "0"],
+        ["--duration", "10"],
+        ["--duration", "0s"],
+        ["--concurrency", "0"],
+    ] {
         assert_eq!(run(&wrong).status.code(), Some(2), "{wrong:?}");
     }
 }
