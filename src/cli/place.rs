@@ -111,6 +111,10 @@ fn read(args: &PlaceArgs) -> Result<(Option<pb::Job>, Vec<pb::TaskGroup>), Failu
     if tasks.is_empty() {
         return Err(Failure::said(format!("error: {name}: no pod in this file")));
     }
+    if let Some(task) = tasks.iter().find(|task| task.job.is_empty()) {
+        let message = format!("error: {name}: {}: the pod names no PodGroup", task.name);
+        return Err(Failure::said(message));
+    }
     let of: Vec<&String> = tasks.iter().map(|task| &task.job).collect();
     if let Some(pair) = of.windows(2).find(|pair| pair.first() != pair.last()) {
         let message = format!("error: {name}: pods of several jobs ({pair:?}); one job is placed at a time");

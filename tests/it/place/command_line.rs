@@ -156,6 +156,20 @@ fn place_shows_where_a_file_would_go() {
     assert!(complaint.contains("0 tasks found a place, 2 are needed"), "{complaint}");
     assert!(text.contains("insufficient cpu"), "{text}");
 
+    let alone = std::env::temp_dir().join(format!("pumice-alone-{}.yaml", std::process::id()));
+    std::fs::write(
+        &alone,
+        "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: []}}\n",
+    )
+    .unwrap();
+    let (code, _, complaint) = pumice(&server, &["place", "-f", alone.to_str().unwrap()]);
+    std::fs::remove_file(alone).unwrap();
+    assert_eq!(code, Some(1));
+    assert!(
+        complaint.contains("default/p: the pod names no PodGroup"),
+        "{complaint}"
+    );
+
     let (code, text, _) = pumice(&server, &["place", "-f", GANG, "--count", "5", "-o", "json"]);
     let reply: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((code, &reply["answer"]["found"]), (Some(0), &json!(4)), "{text}");
