@@ -23,7 +23,8 @@ pub(super) struct Asker {
     after: u64,
     /// Changes that ride on the next question.
     changes: Vec<pb::Change>,
-    pub(super) stamp: pb::Stamp,
+    /// What is read: of the session, or without one of the first answer.
+    pub(super) stamp: Option<pb::Stamp>,
     filters: Vec<String>,
     admitters: Vec<String>,
 }
@@ -49,6 +50,7 @@ macro_rules! list {
                 ..pb::$request::default()
             };
             let page = $asker.connection.state.$call(request).await?.into_inner();
+            $asker.stamp = $asker.stamp.take().or(page.stamp);
             all.extend(page.$records);
             token = page.next_page_token;
             if token.is_empty() {
@@ -83,9 +85,9 @@ impl Asker {
         let (session, stamp) = match connection.decisions.open_session(request).await {
             Ok(reply) => {
                 let reply = reply.into_inner();
-                (Some(reply.session), reply.stamp.unwrap_or_default())
+                (Some(reply.session), reply.stamp)
             }
-            Err(status) if status.code() == Code::ResourceExhausted => (None, pb::Stamp::default()),
+            Err(status) if status.code() == Code::ResourceExhausted => (None, None),
             Err(status) => return Err(status.into()),
         };
         Ok(Asker {

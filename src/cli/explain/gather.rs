@@ -84,12 +84,12 @@ async fn judge(asker: &mut Asker, known: &Known, focus: &Focus, top: u32, report
 }
 
 fn ground(asker: &Asker, known: &Known) -> Ground {
-    let stamp = &asker.stamp;
+    let stamp = asker.stamp.clone().unwrap_or_default();
     Ground {
         revision: stamp.revision.map_or(0, |revision| revision.number),
-        policy: stamp.policy.clone(),
+        policy: stamp.policy,
         policy_version: stamp.policy_version,
-        policy_hash: stamp.policy_hash.clone(),
+        policy_hash: stamp.policy_hash,
         nodes: known.nodes.len() as u64,
     }
 }
@@ -301,9 +301,17 @@ async fn gang(
         needed: usize::try_from(needed.saturating_sub(held).max(1)).unwrap_or(usize::MAX),
         tasks,
     };
-    if focus.tasks_stored && asker.can_try() {
+    if !asker.can_try() {
+        report
+            .notes
+            .push("its placement was counted, not tried: no session was free".to_owned());
+    } else if focus.tasks_stored {
         match trial::gang(asker, &own, ahead, (needed, held)).await {
-            Ok(gang) => return Some(gang),
+            Ok(gang) => {
+                let why = trial::too_many(&own, ahead).filter(|_| gang.placeable >= own.needed as u64);
+                report.notes.extend(why);
+                return Some(gang);
+            }
             Err(failure) => report
                 .notes
                 .push(format!("its placement could not be tried: {failure}")),

@@ -53,11 +53,26 @@ pub(super) async fn gang(
     gang.blocked_by = alone.blocked_by;
     undo(asker, alone.placed);
     let enough = gang.placeable >= own.needed as u64;
-    let tasks: usize = ahead.iter().map(|job| job.tasks.len()).sum();
-    if enough && !ahead.is_empty() && ahead.len() <= JOBS && tasks.saturating_add(own.tasks.len()) <= TASKS {
+    if enough && !ahead.is_empty() && too_many(own, ahead).is_none() {
         gang.after_those_ahead = Some(after(asker, own, ahead).await?);
     }
     Ok(gang)
+}
+
+/// Why those ahead are not placed first, if they are too many.
+pub(super) fn too_many(own: &Waiting, ahead: &[Waiting]) -> Option<String> {
+    let jobs = ahead.len();
+    let tasks: usize = ahead.iter().chain([own]).map(|job| job.tasks.len()).sum();
+    if jobs > JOBS {
+        let jobs = words::count(jobs as u64);
+        return Some(format!(
+            "{jobs} jobs are before it; more than {JOBS} are not placed first"
+        ));
+    }
+    (tasks > TASKS).then(|| {
+        let tasks = words::count(tasks as u64);
+        format!("it and the jobs before it have {tasks} tasks; more than {TASKS} are not tried")
+    })
 }
 
 async fn after(asker: &mut Asker, own: &Waiting, ahead: &[Waiting]) -> Result<After, Failure> {

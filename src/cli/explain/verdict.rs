@@ -409,7 +409,13 @@ fn placeable(report: &Report, gang: &Gang, before: &str) -> Judged {
     let before = if before.is_empty() {
         String::new()
     } else {
-        format!("; {before}, and leave enough")
+        let tried = gang.after_those_ahead.is_some();
+        let leave = if tried {
+            "and leave enough"
+        } else {
+            "and whether they leave enough was not tried"
+        };
+        format!("; {before}, {leave}")
     };
     let sentence = if gang.tried == 0 {
         format!("nothing known here keeps {what}: its queue admits it now; its tasks are not there yet{before}")
