@@ -304,6 +304,7 @@ pub(super) fn waiting_jobs(known: &Known) -> BTreeMap<String, Waiting> {
             Standing::Waiting if !task.gated => {
                 let job = waiting.entry(task.job.clone()).or_insert_with(|| Waiting {
                     job: task.job.clone(),
+                    queue: String::new(),
                     to_be_admitted: false,
                     tasks: Vec::new(),
                     needed: 1,
@@ -327,6 +328,7 @@ pub(super) fn waiting_jobs(known: &Known) -> BTreeMap<String, Waiting> {
                 name.clone(),
                 Waiting {
                     job: name.clone(),
+                    queue: job.queue.clone(),
                     to_be_admitted,
                     tasks: Vec::new(),
                     needed: 0,
@@ -335,6 +337,7 @@ pub(super) fn waiting_jobs(known: &Known) -> BTreeMap<String, Waiting> {
         } else if let Some(waiting) = waiting.get_mut(name) {
             let min = usize::try_from(job.min_member).unwrap_or(0);
             let held = held.get(name.as_str()).copied().unwrap_or(0);
+            waiting.queue.clone_from(&job.queue);
             waiting.to_be_admitted = to_be_admitted;
             waiting.needed = min.saturating_sub(held).max(1);
         }

@@ -166,25 +166,30 @@ fn holders(
     admission: Option<&super::report::Admission>,
     classes: &[super::report::Class],
 ) -> Vec<Holder> {
-    let refused = admission
-        .into_iter()
-        .chain(classes.iter().filter_map(|class| class.admission.as_ref()));
-    let short = refused
-        .flat_map(|admission| &admission.reasons)
-        .find(|reason| !reason.resource.is_empty());
-    let Some(short) = short else { return Vec::new() };
+    let of_job = admission.into_iter().flat_map(|admission| &admission.reasons);
+    let of_tasks = classes.iter().filter_map(|class| class.admission.as_ref());
+    let of_tasks = of_tasks.flat_map(|admission| &admission.reasons);
+    // What is admitted and not yet allocated keeps others from being enqueued, not from being allocated.
+    let mut refused = of_job
+        .map(|reason| (reason, true))
+        .chain(of_tasks.map(|reason| (reason, false)));
+    let Some((short, with_reserved)) = refused.find(|(reason, _)| !reason.resource.is_empty()) else {
+        return Vec::new();
+    };
     let held = |status: &pb::JobStatus| {
         let job = status.job.as_ref().filter(|job| job.queue == queue)?;
         let account = status.accounts.iter().find(|account| account.plugin == short.plugin)?;
-        let amount = account
-            .allocated
-            .iter()
-            .find(|amount| amount.resource == short.resource)?;
-        let held = shown(amount).value;
+        let amount = |amounts: &[pb::Amount]| {
+            let amount = amounts.iter().find(|amount| amount.resource == short.resource);
+            amount.map_or(0.0, |amount| shown(amount).value)
+        };
+        let reserved = if with_reserved { amount(&account.inqueue) } else { 0.0 };
+        let held = amount(&account.allocated) + reserved;
         (held > 0.0).then(|| Holder {
             job: job.name.clone(),
             resource: short.resource.clone(),
             held,
+            reserved,
             unit: unit(&short.resource),
         })
     };
@@ -297,6 +302,7 @@ async fn gang(
         } else {
             String::new()
         },
+        queue: subject.queue.clone(),
         to_be_admitted: subject.phase == "pending" && in_queue,
         needed: usize::try_from(needed.saturating_sub(held).max(1)).unwrap_or(usize::MAX),
         tasks,

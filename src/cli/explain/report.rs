@@ -157,7 +157,10 @@ pub(super) struct AccountRow {
 pub(super) struct Holder {
     pub(super) job: String,
     pub(super) resource: String,
+    /// Allocated, and where a job asks to be enqueued also what is only admitted or reserved.
     pub(super) held: f64,
+    /// Of that, not allocated yet.
+    pub(super) reserved: f64,
     pub(super) unit: &'static str,
 }
 
@@ -341,12 +344,22 @@ pub(super) struct Gang {
 pub(super) struct After {
     /// Jobs that were placed before it.
     pub(super) jobs_placed: u64,
+    /// Those before it that take what it needs, first served first, at most ten.
+    pub(super) taken_by: Vec<Taker>,
+    pub(super) taken_by_count: u64,
     /// Jobs before it that find no place themselves.
     pub(super) jobs_passed_over: u64,
     pub(super) placeable: u64,
     /// The job would still be admitted.
     pub(super) permitted: bool,
     pub(super) blocked_by: Option<String>,
+}
+
+/// A job that takes what another needs.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Taker {
+    pub(super) job: String,
+    pub(super) queue: String,
 }
 
 /// A record whose newest version was refused.

@@ -3,7 +3,7 @@
 
 use super::ask::Asker;
 use super::classes::asked;
-use super::report::{After, Gang};
+use super::report::{After, Gang, Taker};
 use super::words;
 use crate::cli::Failure;
 use crate::server::pb;
@@ -15,10 +15,14 @@ const TASKS: usize = 400;
 /// Jobs ahead that are placed first.
 const JOBS: usize = 50;
 
+/// Jobs that are named.
+const NAMED: usize = 10;
+
 /// A job with its waiting tasks, in the order of their names.
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) job: String,
+    pub(super) queue: String,
     /// It is not enqueued yet.
     pub(super) to_be_admitted: bool,
     pub(super) tasks: Vec<pb::Task>,
@@ -78,6 +82,8 @@ pub(super) fn too_many(own: &Waiting, ahead: &[Waiting]) -> Option<String> {
 async fn after(asker: &mut Asker, own: &Waiting, ahead: &[Waiting]) -> Result<After, Failure> {
     let mut after = After::default();
     let permitted = permitted(asker, own, ahead).await?;
+    let own_permitted = permitted.last().copied().unwrap_or(true);
+    let mut takers: Vec<&Waiting> = Vec::new();
     let mut left = TASKS;
     for (job, permitted) in ahead.iter().zip(&permitted) {
         if !permitted {
@@ -85,14 +91,31 @@ async fn after(asker: &mut Asker, own: &Waiting, ahead: &[Waiting]) -> Result<Af
             continue;
         }
         let tried = attempt(asker, job, &mut left).await?;
+        let has_room = !tried.placed.is_empty();
         if tried.placed.len() < job.needed {
             undo(asker, tried.placed);
             after.jobs_passed_over = after.jobs_passed_over.saturating_add(1);
         } else {
             after.jobs_placed = after.jobs_placed.saturating_add(1);
+            takers.extend((own_permitted && has_room).then_some(job));
         }
     }
-    after.permitted = permitted.last().copied().unwrap_or(true);
+    if !own_permitted {
+        // What it lacks is quota, which those take that are enqueued before it.
+        let enqueued = ahead.iter().zip(&permitted);
+        takers.extend(
+            enqueued
+                .filter(|(job, permitted)| job.to_be_admitted && **permitted)
+                .map(|(job, _)| job),
+        );
+    }
+    let taker = |job: &&Waiting| Taker {
+        job: job.job.clone(),
+        queue: job.queue.clone(),
+    };
+    after.taken_by = takers.iter().take(NAMED).map(taker).collect();
+    after.taken_by_count = takers.len() as u64;
+    after.permitted = own_permitted;
     let tried = attempt(asker, own, &mut left).await?;
     after.placeable = tried.placed.len() as u64;
     after.blocked_by = tried.blocked_by;

@@ -1,7 +1,7 @@
 //! From what was found out to one sentence: the first cause that applies, structural ones before those of capacity.
 
 use super::focus::Focus;
-use super::report::{Admission, Class, Code, Gang, Reason, Report, Verdict};
+use super::report::{Admission, After, Class, Code, Gang, Reason, Report, Verdict};
 use super::words::{self, count, many};
 
 /// The verdict on a complete report.
@@ -180,7 +180,7 @@ fn refused(report: &Report, admission: &Admission, who: &str) -> Judged {
             reason.resource
         ));
     } else {
-        let missing = words::amount(quota.asked - quota.left, &quota.unit);
+        let missing = words::amount(quota.missing, &quota.unit);
         hints.push(format!(
             "it fits when {missing} of {} are given back in queue {queue}",
             reason.resource
@@ -194,7 +194,7 @@ fn refused(report: &Report, admission: &Admission, who: &str) -> Judged {
         ));
     }
     let holders = report.queue.iter().flat_map(|queue| &queue.holders);
-    let holders = holders.map(|one| format!("{} ({})", one.job, words::amount(one.held, one.unit)));
+    let holders = holders.map(words::holder);
     let holders: Vec<String> = holders.collect();
     if !holders.is_empty() {
         hints.push(format!("most is held by {}", holders.join(", ")));
@@ -386,20 +386,37 @@ fn turn(report: &Report) -> Judged {
         if !after.permitted || after.placeable < wanted {
             let blocked = after.blocked_by.clone().filter(|_| after.permitted);
             let blocked = blocked.unwrap_or_else(|| "its queue would not admit it any more".to_owned());
+            let before = takers(after).unwrap_or(before);
             let sentence = format!("alone it would find a place now, but {before} and will take it: {blocked}");
-            let hint = match order.jobs_ahead.first() {
-                Some(first) => format!(
-                    "next in its queue is job {first}; a higher priority would move it forward where the policy orders by it"
+            let own = after.taken_by.iter().find(|taker| taker.queue == report.subject.queue);
+            let hint = match (own, after.taken_by.first()) {
+                (Some(own), _) => format!(
+                    "job {} is before it in its queue; a higher priority would move it forward where the policy orders by it",
+                    own.job
                 ),
-                None => format!(
-                    "first is queue {}",
-                    order.queues_ahead.first().cloned().unwrap_or_default()
-                ),
+                (None, Some(other)) => format!("queue {}, with job {}, is before its queue", other.queue, other.job),
+                (None, None) => "TURN tells who is before it".to_owned(),
             };
             return (Code::Behind, sentence, vec![hint]);
         }
     }
     placeable(report, &gang, &before)
+}
+
+/// `jobs a/x and a/y are before it`.
+fn takers(after: &After) -> Option<String> {
+    let names: Vec<&str> = after.taken_by.iter().take(3).map(|taker| taker.job.as_str()).collect();
+    let more = after.taken_by_count.saturating_sub(names.len() as u64);
+    match names.as_slice() {
+        [] => None,
+        [only] => Some(format!("job {only} is before it")),
+        names if more > 0 => Some(format!(
+            "jobs {} and {} more are before it",
+            names.join(", "),
+            count(more)
+        )),
+        names => Some(format!("jobs {} are before it", names.join(", "))),
+    }
 }
 
 fn placeable(report: &Report, gang: &Gang, before: &str) -> Judged {

@@ -1,6 +1,6 @@
 //! Figures in sentences.
 
-use super::report::{Class, Reason, Refusal};
+use super::report::{Class, Holder, Reason, Refusal};
 use crate::cli::output;
 use crate::server::pb;
 
@@ -36,10 +36,11 @@ pub(super) fn amount(value: f64, unit: &str) -> String {
     }
 }
 
-/// Three figures of a quota: asked for, left, ceiling.
+/// Figures of a quota: asked for, left, missing to admit it, ceiling.
 pub(super) struct Quota {
     pub(super) asked: f64,
     pub(super) left: f64,
+    pub(super) missing: f64,
     pub(super) ceiling: f64,
     pub(super) unit: String,
 }
@@ -51,6 +52,7 @@ pub(super) fn quota(reason: &Reason) -> Option<Quota> {
     Some(Quota {
         asked: asked.value,
         left: (ceiling.value - (total.value - asked.value)).max(0.0),
+        missing: (total.value - ceiling.value).max(0.0),
         ceiling: ceiling.value,
         unit: asked.unit.clone(),
     })
@@ -70,6 +72,19 @@ pub(super) fn left(quota: &Quota, resource: &str) -> String {
             format!("{left} of {ceiling} {resource} {unit} left")
         }
     }
+}
+
+/// `a/bert (6 cards, 2 cards of them not allocated yet)`.
+pub(super) fn holder(holder: &Holder) -> String {
+    let held = amount(holder.held, holder.unit);
+    let reserved = if holder.reserved <= 0.0 {
+        String::new()
+    } else if holder.reserved < holder.held {
+        format!(", {} of them not allocated yet", amount(holder.reserved, holder.unit))
+    } else {
+        ", not allocated yet".to_owned()
+    };
+    format!("{} ({held}{reserved})", holder.job)
 }
 
 /// The refusal of a job or a task in a few words.
