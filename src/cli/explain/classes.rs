@@ -90,6 +90,7 @@ pub(super) async fn class(
     class.fit_now = now.fit_count.into();
     class.fit_names = now.fit.map(|set| set.names).unwrap_or_default();
     class.fit_later = later.fit_count.into();
+    class.later_names = later.fit.as_ref().map(|set| set.names.clone()).unwrap_or_default();
     let rooms = Rooms::of(nodes, true);
     class.refusals = refusals(&later, &rooms);
     let alone = asker.filters_alone(&task).await?.into_iter();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::ask::{Asker, Known};
 use super::classes::{self, Kind};
 use super::focus::{self, Focus, Wanted};
-use super::report::{AccountRow, Gang, Ground, Holder, Key, Order, Queue, Report};
+use super::report::{AccountRow, Class, Gang, Ground, Holder, Key, Order, Queue, Report};
 use super::rooms::{self, Rooms};
 use super::trial::{self, Waiting};
 use super::verdict;
@@ -80,6 +80,9 @@ async fn judge(asker: &mut Asker, known: &Known, focus: &Focus, top: u32, report
         queue.holders = holders(known, &queue.name, report.admission.as_ref(), &report.classes);
     }
     report.gang = gang(asker, known, focus, &kinds, &ahead, report).await;
+    if let Some(gang) = report.gang.as_mut() {
+        gang.placeable_later = room(known, &kinds, &report.classes, true);
+    }
     Ok(())
 }
 
@@ -160,12 +163,7 @@ fn rows(account: &pb::Account) -> Vec<AccountRow> {
 }
 
 /// The jobs of a queue that hold most of what is short.
-fn holders(
-    known: &Known,
-    queue: &str,
-    admission: Option<&super::report::Admission>,
-    classes: &[super::report::Class],
-) -> Vec<Holder> {
+fn holders(known: &Known, queue: &str, admission: Option<&super::report::Admission>, classes: &[Class]) -> Vec<Holder> {
     let of_job = admission.into_iter().flat_map(|admission| &admission.reasons);
     let of_tasks = classes.iter().filter_map(|class| class.admission.as_ref());
     let of_tasks = of_tasks.flat_map(|admission| &admission.reasons);
@@ -323,23 +321,30 @@ async fn gang(
                 .push(format!("its placement could not be tried: {failure}")),
         }
     }
-    let rooms = Rooms::of(&known.nodes, false);
-    let mut placeable: u64 = 0;
-    for (kind, class) in kinds.iter().zip(&report.classes) {
-        let requests = kind.tasks.first().map(rooms::requests).unwrap_or_default();
-        let room = rooms.holds(&class.fit_names, &requests);
-        let headroom = class.admission.as_ref().and_then(|admission| admission.headroom);
-        let most = room
-            .min(headroom.unwrap_or(u64::MAX))
-            .min(class.count.saturating_sub(class.gated));
-        placeable = placeable.saturating_add(most);
-    }
     Some(Gang {
         needed,
         held,
-        placeable,
+        placeable: room(known, kinds, &report.classes, false),
         tried: own.tasks.len() as u64,
         method: "counted",
         ..Gang::default()
     })
+}
+
+/// For how many waiting tasks there is room, counted kind by kind: an upper bound. `later`: when what is being released
+/// is gone.
+fn room(known: &Known, kinds: &[Kind], classes: &[Class], later: bool) -> u64 {
+    let rooms = Rooms::of(&known.nodes, later);
+    let of_kind = |(kind, class): (&Kind, &Class)| {
+        let requests = kind.tasks.first().map(rooms::requests).unwrap_or_default();
+        let names = if later { &class.later_names } else { &class.fit_names };
+        let headroom = class.admission.as_ref().and_then(|admission| admission.headroom);
+        // What is released may be given back to the queue too.
+        let headroom = headroom.filter(|_| !later);
+        rooms
+            .holds(names, &requests)
+            .min(headroom.unwrap_or(u64::MAX))
+            .min(class.count.saturating_sub(class.gated))
+    };
+    kinds.iter().zip(classes).map(of_kind).fold(0, u64::saturating_add)
 }

@@ -254,6 +254,9 @@ pub(super) struct Class {
     /// The nodes that take one now, by name.
     #[serde(skip)]
     pub(super) fit_names: Vec<String>,
+    /// The nodes that take one now or later, by name.
+    #[serde(skip)]
+    pub(super) later_names: Vec<String>,
     /// Why the other nodes do not, most nodes first.
     pub(super) refusals: Vec<Refusal>,
     /// Each plugin asked alone, whatever the others say: nodes that it refuses.
@@ -328,6 +331,8 @@ pub(super) struct Gang {
     pub(super) held: u64,
     /// Waiting tasks that find a place one after the other, as many as were tried.
     pub(super) placeable: u64,
+    /// Waiting tasks that have room when what is being released is gone: an upper bound.
+    pub(super) placeable_later: u64,
     /// Waiting tasks that were tried.
     pub(super) tried: u64,
     /// `placed in a session` or `counted`: an upper bound.

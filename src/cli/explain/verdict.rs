@@ -282,6 +282,19 @@ fn room(report: &Report) -> Option<Judged> {
         return Some(no_node(report, class));
     }
     if let Some(class) = free().find(|class| class.fit_now == 0) {
+        let wanted = wanted(gang);
+        let later = gang.placeable_later;
+        // Only the first kinds of tasks are counted: with more of them it may be more.
+        let all_counted = report.classes.iter().map(|class| class.count).sum::<u64>() >= report.subject.pending;
+        if all_counted && (1..wanted).contains(&later) {
+            let sentence = format!(
+                "{} must start together{}, and there is room for only {} even when what is being released is gone",
+                many(gang.needed, "task"),
+                held(gang),
+                count(later)
+            );
+            return Some(judged(Code::Gang, sentence, [fewer(wanted.saturating_sub(later))]));
+        }
         let nodes = many(class.fit_later, "node");
         let sentence = format!("no node has room now; {nodes} will, once what is being released there is gone");
         return Some(judged(Code::Releasing, sentence, []));
@@ -293,23 +306,33 @@ fn room(report: &Report) -> Option<Judged> {
     let sentence = format!(
         "{} must start together{}, and only {} of the {} tried {} a place now{blocked}",
         many(gang.needed, "task"),
-        if gang.held > 0 {
-            format!(", {} have a place", count(gang.held))
-        } else {
-            String::new()
-        },
+        held(gang),
         count(gang.placeable),
         count(gang.tried),
         if gang.placeable == 1 { "finds" } else { "find" },
     );
-    let hint = format!("{} fewer in min_member would let it start", count(missing(gang)));
-    Some(judged(Code::Gang, sentence, [hint]))
+    Some(judged(Code::Gang, sentence, [fewer(missing(gang))]))
 }
 
-/// Tasks that have to find a place yet, and find none.
+fn held(gang: &Gang) -> String {
+    match gang.held {
+        0 => String::new(),
+        held => format!(", {} have a place", count(held)),
+    }
+}
+
+fn fewer(number: u64) -> String {
+    format!("{} fewer in min_member would let it start", count(number))
+}
+
+/// Tasks that have to find a place yet.
+fn wanted(gang: &Gang) -> u64 {
+    gang.needed.saturating_sub(gang.held).max(1)
+}
+
+/// Of these, those that find none.
 fn missing(gang: &Gang) -> u64 {
-    let wanted = gang.needed.saturating_sub(gang.held).max(1);
-    wanted.saturating_sub(gang.placeable)
+    wanted(gang).saturating_sub(gang.placeable)
 }
 
 fn no_node(report: &Report, class: &Class) -> Judged {
@@ -382,7 +405,7 @@ fn turn(report: &Report) -> Judged {
     };
     let gang = report.gang.clone().unwrap_or_default();
     if let Some(after) = &gang.after_those_ahead {
-        let wanted = gang.needed.saturating_sub(gang.held).max(1);
+        let wanted = wanted(&gang);
         if !after.permitted || after.placeable < wanted {
             let blocked = after.blocked_by.clone().filter(|_| after.permitted);
             let blocked = blocked.unwrap_or_else(|| "its queue would not admit it any more".to_owned());
