@@ -97,8 +97,25 @@ fn from_file(file: &std::path::Path, counting: Counting) -> Result<Wanted, Failu
     if cluster.tasks.is_empty() {
         return Err(Failure::said(format!("error: {}: no pod in this file", file.display())));
     }
+    if let Some((first, other)) = two_jobs(&cluster.tasks) {
+        return Err(Failure::said(format!(
+            "error: {}: it has pods of {first} and of {other}\nhint: one is explained at a time: give the pods of one job",
+            file.display()
+        )));
+    }
     Ok(Wanted::File {
         tasks: cluster.tasks,
         jobs: cluster.jobs,
     })
+}
+
+/// Two jobs whose tasks stand side by side, if there are several.
+fn two_jobs(tasks: &[pb::Task]) -> Option<(String, String)> {
+    let first = tasks.first()?;
+    let other = tasks.iter().find(|task| task.job != first.job)?;
+    let name = |task: &pb::Task| match task.job.as_str() {
+        "" => "no job".to_owned(),
+        job => format!("job {job}"),
+    };
+    Some((name(first), name(other)))
 }
