@@ -38,6 +38,8 @@ pub(super) enum Code {
     Running,
     /// The newest record of the job or the task was refused.
     RecordInvalid,
+    /// There is no job of the name that its task gives.
+    JobUnknown,
     /// There is no queue of its queue's name.
     QueueUnknown,
     /// The newest record of its queue was refused.

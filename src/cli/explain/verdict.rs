@@ -8,6 +8,7 @@ use super::words::{self, count, many};
 pub(super) fn of(report: &Report, focus: &Focus) -> Verdict {
     let found = settled(report)
         .or_else(|| records(focus))
+        .or_else(|| job(report, focus))
         .or_else(|| queue(report, focus))
         .or_else(|| quota_of_job(report))
         .or_else(|| tasks(report))
@@ -101,6 +102,16 @@ fn records(focus: &Focus) -> Option<Judged> {
         own.record
     );
     Some(judged(Code::RecordInvalid, sentence, [hint]))
+}
+
+/// The job of a task.
+fn job(report: &Report, focus: &Focus) -> Option<Judged> {
+    let name = &report.subject.job;
+    if name.is_empty() || focus.job.is_some() {
+        return None;
+    }
+    let hint = format!("make PodGroup {name}, or mend the name in the pod's annotation");
+    Some(judged(Code::JobUnknown, format!("there is no PodGroup {name}"), [hint]))
 }
 
 /// The queue itself.
