@@ -258,6 +258,9 @@ fn count(focus: &mut Focus, task: &pb::Task) {
     subject.succeeded = subject
         .succeeded
         .saturating_add((standing(task) == Standing::Succeeded).into());
+    let is = |status: pb::TaskStatus| u64::from(task.status() == status);
+    subject.failed = subject.failed.saturating_add(is(pb::TaskStatus::Failed));
+    subject.ending = subject.ending.saturating_add(is(pb::TaskStatus::Releasing));
     let counter = match standing(task) {
         Standing::Waiting => {
             subject.gated = subject.gated.saturating_add(task.gated.into());

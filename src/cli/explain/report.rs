@@ -107,6 +107,10 @@ pub(super) struct Subject {
     pub(super) finished: u64,
     /// Of these, well.
     pub(super) succeeded: u64,
+    /// Of these, badly.
+    pub(super) failed: u64,
+    /// Of these, being deleted.
+    pub(super) ending: u64,
     /// Nodes of those that have one, at most ten.
     pub(super) nodes: Vec<String>,
 }

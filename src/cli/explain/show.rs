@@ -42,12 +42,16 @@ pub(super) fn show(report: &Report) -> Result<(), Failure> {
 
 fn subject(report: &Report) -> Result<(), Failure> {
     let subject = &report.subject;
+    let ended = subject.finished.saturating_sub(subject.failed);
+    let ended = ended.saturating_sub(subject.ending);
     let stands = [
         (subject.pending, "waiting"),
         (subject.gated, "gated"),
         (subject.pipelined, "promised room"),
         (subject.placed, "placed"),
-        (subject.finished, "ended"),
+        (ended, "ended"),
+        (subject.failed, "failed"),
+        (subject.ending, "ending"),
     ];
     let stands = stands.iter().filter(|(number, _)| *number > 0);
     let stands: Vec<String> = stands

@@ -1,7 +1,7 @@
 //! From what was found out to one sentence: the first cause that applies, structural ones before those of capacity.
 
 use super::focus::Focus;
-use super::report::{Admission, After, Class, Code, Gang, Reason, Report, Verdict};
+use super::report::{Admission, Class, Code, Gang, Reason, Report, Subject, Verdict};
 use super::words::{self, count, many};
 
 /// The verdict on a complete report.
@@ -56,9 +56,10 @@ fn what(report: &Report) -> String {
 fn settled(report: &Report) -> Option<Judged> {
     let subject = &report.subject;
     let what = what(report);
-    let ended = subject.tasks > 0 && subject.finished == subject.tasks;
-    if subject.kind != "task" && subject.phase == "completed" || ended {
-        return Some(judged(Code::Completed, format!("{what} does not wait: it ended"), []));
+    let all = subject.tasks > 0 && subject.finished == subject.tasks;
+    if subject.kind != "task" && subject.phase == "completed" || all {
+        let sentence = format!("{what} does not wait: {}", ended(subject));
+        return Some(judged(Code::Completed, sentence, []));
     }
     if subject.pending > 0 {
         return None;
@@ -89,6 +90,20 @@ fn settled(report: &Report) -> Option<Judged> {
         sentence.replace("1 task have", "its one task has"),
         [],
     ))
+}
+
+/// How something that holds no place any more, or soon none, came to its end.
+fn ended(subject: &Subject) -> String {
+    let some = subject.tasks > 0;
+    if subject.ending > 0 {
+        "it is ending".to_owned()
+    } else if some && subject.failed == subject.tasks {
+        "it failed".to_owned()
+    } else if subject.failed > 0 {
+        format!("it ended, and {} failed", many(subject.failed, "task"))
+    } else {
+        "it ended".to_owned()
+    }
 }
 
 /// Records that were refused.
@@ -185,7 +200,9 @@ fn refused(report: &Report, admission: &Admission, who: &str) -> Judged {
     let sentence = format!("queue {queue} has {left}, and {who} asks for {asked}");
     let ceiling = words::amount(quota.ceiling, &quota.unit);
     let mut hints = Vec::new();
-    if quota.asked > quota.ceiling {
+    if let Some(fault) = words::unread_quota(reason) {
+        hints.push(format!("the quota of queue {queue} counts as empty: {fault}"));
+    } else if quota.asked > quota.ceiling {
         hints.push(format!(
             "it never fits: the whole quota of queue {queue} is {ceiling} of {}",
             reason.resource
@@ -420,7 +437,7 @@ fn turn(report: &Report) -> Judged {
         if !after.permitted || after.placeable < wanted {
             let blocked = after.blocked_by.clone().filter(|_| after.permitted);
             let blocked = blocked.unwrap_or_else(|| "its queue would not admit it any more".to_owned());
-            let before = takers(after).unwrap_or(before);
+            let before = words::takers(after).unwrap_or(before);
             let sentence = format!("alone it would find a place now, but {before} and will take it: {blocked}");
             let own = after.taken_by.iter().find(|taker| taker.queue == report.subject.queue);
             let hint = match (own, after.taken_by.first()) {
@@ -435,22 +452,6 @@ fn turn(report: &Report) -> Judged {
         }
     }
     placeable(report, &gang, &before)
-}
-
-/// `jobs a/x and a/y are before it`.
-fn takers(after: &After) -> Option<String> {
-    let names: Vec<&str> = after.taken_by.iter().take(3).map(|taker| taker.job.as_str()).collect();
-    let more = after.taken_by_count.saturating_sub(names.len() as u64);
-    match names.as_slice() {
-        [] => None,
-        [only] => Some(format!("job {only} is before it")),
-        names if more > 0 => Some(format!(
-            "jobs {} and {} more are before it",
-            names.join(", "),
-            count(more)
-        )),
-        names => Some(format!("jobs {} are before it", names.join(", "))),
-    }
 }
 
 fn placeable(report: &Report, gang: &Gang, before: &str) -> Judged {

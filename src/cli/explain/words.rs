@@ -1,6 +1,6 @@
 //! Figures in sentences.
 
-use super::report::{Class, Holder, Reason, Refusal};
+use super::report::{After, Class, Holder, Reason, Refusal};
 use crate::cli::output;
 use crate::server::pb;
 
@@ -58,6 +58,12 @@ pub(super) fn quota(reason: &Reason) -> Option<Quota> {
     })
 }
 
+/// Why a quota counts as empty, where its queue's record does not say one that can be read.
+pub(super) fn unread_quota(reason: &Reason) -> Option<&str> {
+    let (_, fault) = reason.message.split_once("; the quota counts as empty: ")?;
+    Some(fault)
+}
+
 /// `2 of 8 NVIDIA-H100 cards left`.
 pub(super) fn left(quota: &Quota, resource: &str) -> String {
     let (left, ceiling) = (quota.left, quota.ceiling);
@@ -85,6 +91,22 @@ pub(super) fn holder(holder: &Holder) -> String {
         ", not allocated yet".to_owned()
     };
     format!("{} ({held}{reserved})", holder.job)
+}
+
+/// `jobs a/x, a/y are before it`.
+pub(super) fn takers(after: &After) -> Option<String> {
+    let names: Vec<&str> = after.taken_by.iter().take(3).map(|taker| taker.job.as_str()).collect();
+    let more = after.taken_by_count.saturating_sub(names.len() as u64);
+    match names.as_slice() {
+        [] => None,
+        [only] => Some(format!("job {only} is before it")),
+        names if more > 0 => Some(format!(
+            "jobs {} and {} more are before it",
+            names.join(", "),
+            count(more)
+        )),
+        names => Some(format!("jobs {} are before it", names.join(", "))),
+    }
 }
 
 /// The refusal of a job or a task in a few words.

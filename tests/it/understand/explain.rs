@@ -7,10 +7,10 @@ use super::{ends, json};
 use crate::support::Server;
 use crate::support::records::{amounts, delta, job, node, queue, snapshot, standing, task};
 
-const CARDS: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: capacity-card\n  - name: drf\n  - name: resource-strategy-fit\n";
-const PLAIN: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
+pub(super) const CARDS: &str = "actions: \"enqueue, allocate\"\ntiers:\n- plugins:\n  - name: capacity-card\n  - name: drf\n  - name: resource-strategy-fit\n";
+pub(super) const PLAIN: &str = "actions: \"allocate\"\ntiers:\n- plugins:\n  - name: drf\n  - name: binpack\n";
 
-fn server(policy: &str, cluster: pb::Cluster) -> Server {
+pub(super) fn server(policy: &str, cluster: pb::Cluster) -> Server {
     let server = Server::start();
     let reload = pb::ReloadPolicyRequest {
         document: policy.to_owned(),
@@ -23,7 +23,7 @@ fn server(policy: &str, cluster: pb::Cluster) -> Server {
 }
 
 /// A queue with so many cards and no other bound that matters.
-fn card_queue(name: &str, quota: &str) -> pb::Queue {
+pub(super) fn card_queue(name: &str, quota: &str) -> pb::Queue {
     pb::Queue {
         annotations: [("volcano.sh/card.quota".to_owned(), quota.to_owned())].into(),
         capability: Some(amounts(&[("cpu", "100"), ("memory", "1000Gi")])),
@@ -32,7 +32,7 @@ fn card_queue(name: &str, quota: &str) -> pb::Queue {
     }
 }
 
-fn card_node(name: &str, cards: &str) -> pb::Node {
+pub(super) fn card_node(name: &str, cards: &str) -> pb::Node {
     let label = |name: &str, value: &str| (format!("nvidia.com/gpu.{name}"), value.to_owned());
     pb::Node {
         labels: [
@@ -45,7 +45,7 @@ fn card_node(name: &str, cards: &str) -> pb::Node {
     }
 }
 
-fn gang(name: &str, queue: &str, phase: pb::JobPhase, min_member: i32) -> pb::Job {
+pub(super) fn gang(name: &str, queue: &str, phase: pb::JobPhase, min_member: i32) -> pb::Job {
     pb::Job {
         phase: phase.into(),
         min_member,
@@ -54,7 +54,7 @@ fn gang(name: &str, queue: &str, phase: pb::JobPhase, min_member: i32) -> pb::Jo
 }
 
 /// A job that wants so many H100 cards, all in one task.
-fn card_job(name: &str, phase: pb::JobPhase, cards: &str) -> (pb::Job, pb::Task) {
+pub(super) fn card_job(name: &str, phase: pb::JobPhase, cards: &str) -> (pb::Job, pb::Task) {
     let request = format!("{{\"H100\": {cards}}}");
     let job = pb::Job {
         annotations: [("volcano.sh/card.request".to_owned(), request)].into(),
@@ -69,11 +69,11 @@ fn card_job(name: &str, phase: pb::JobPhase, cards: &str) -> (pb::Job, pb::Task)
     (job, task)
 }
 
-fn sentence(report: &Value) -> &str {
+pub(super) fn sentence(report: &Value) -> &str {
     report["verdict"]["sentence"].as_str().unwrap()
 }
 
-fn code(report: &Value) -> &str {
+pub(super) fn code(report: &Value) -> &str {
     report["verdict"]["code"].as_str().unwrap()
 }
 
@@ -318,7 +318,7 @@ fn others_before_it_are_told_from_nobody_before_it() {
     assert_eq!(code(&report), "BEHIND");
     assert!(
         sentence(&report).starts_with(
-            "job a/younger waits: alone it would find a place now, but 1 job of its queue is before it and will take it"
+            "job a/younger waits: alone it would find a place now, but job a/older is before it and will take it"
         ),
         "{}",
         sentence(&report)

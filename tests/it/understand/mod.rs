@@ -1,6 +1,7 @@
 //! The commands with which people understand what the service does, run as the real program.
 
 mod explain;
+mod explain_limits;
 mod policy_diff;
 mod policy_test;
 mod watching;
