@@ -178,10 +178,10 @@ fn pods_of_several_jobs_are_refused() {
         )
     };
     let file = std::env::temp_dir().join(format!("pumice-explain-two-{}.yaml", std::process::id()));
-    std::fs::write(&file, format!("{}---\n{}", pod("x"), pod("y"))).unwrap();
+    std::fs::write(&file, format!("{}---\n{}", pod("bert"), pod("gpt"))).unwrap();
     let said = ends(Some(&server), &["explain", "-f", file.to_str().unwrap()], 1);
     std::fs::remove_file(&file).unwrap();
-    assert!(said.contains("it has pods of job a/x and of job a/y"), "{said}");
+    assert!(said.contains("it has pods of job a/bert and of job a/gpt"), "{said}");
     assert!(said.contains("one is explained at a time"), "{said}");
 }
 
