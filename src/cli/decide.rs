@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 
 use super::output::{self, Table};
+use super::policy_args::PolicyArgs;
 use super::task::TaskArgs;
 use super::{Failure, state_load};
 use crate::import::Counting;
@@ -40,12 +41,8 @@ pub(super) struct QuestionArgs {
     /// Ask about these nodes only
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     nodes: Vec<String>,
-    /// Name of the policy
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    policy: String,
-    /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
-    #[arg(long, value_name = "NAME")]
-    policy_profile: Option<String>,
+    #[command(flatten)]
+    policy: PolicyArgs,
 }
 
 impl QuestionArgs {
@@ -54,15 +51,7 @@ impl QuestionArgs {
     }
 
     pub(super) fn ground(&self) -> pb::Ground {
-        let world = pb::World {
-            policy: self.policy.clone(),
-            profile: self.policy_profile.clone().unwrap_or_default(),
-            ..pb::World::default()
-        };
-        pb::Ground {
-            ground: Some(pb::ground::Ground::World(world)),
-            ..pb::Ground::default()
-        }
+        self.policy.ground()
     }
 
     pub(super) fn candidates(&self) -> Option<pb::NodeSet> {

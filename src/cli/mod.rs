@@ -16,6 +16,7 @@ mod man;
 mod output;
 mod place;
 mod policy;
+mod policy_args;
 mod policy_change;
 mod policy_check;
 mod policy_diff;

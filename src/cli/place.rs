@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::connect::Connection;
 use super::output::{self, Table};
+use super::policy_args::PolicyArgs;
 use super::{Client, Failure, Format, decide, state_load};
 use crate::import::{Counting, Import};
 use crate::server::pb;
@@ -35,12 +36,8 @@ pub(super) struct PlaceArgs {
     /// Do not use these nodes
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     exclude: Vec<String>,
-    /// Name of the policy
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    policy: String,
-    /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
-    #[arg(long, value_name = "NAME")]
-    policy_profile: Option<String>,
+    #[command(flatten)]
+    policy: PolicyArgs,
     #[command(flatten)]
     client: Client,
 }
@@ -53,7 +50,7 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), Failure> {
         ..pb::NodeSet::default()
     };
     let request = pb::PlaceRequest {
-        ground: Some(ground(&args.policy, args.policy_profile.as_deref())),
+        ground: Some(args.policy.ground()),
         job,
         groups: groups.clone(),
         min_available: args.min_available,
@@ -83,19 +80,6 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), Failure> {
         output::count(answer.found as usize, "task"),
         answer.needed
     )))
-}
-
-/// The newest state under a policy.
-pub(super) fn ground(policy: &str, profile: Option<&str>) -> pb::Ground {
-    let world = pb::World {
-        policy: policy.to_owned(),
-        profile: profile.unwrap_or_default().to_owned(),
-        ..pb::World::default()
-    };
-    pb::Ground {
-        ground: Some(pb::ground::Ground::World(world)),
-        ..pb::Ground::default()
-    }
 }
 
 /// The job of a file, if it stands there, and its pods, equal ones together.

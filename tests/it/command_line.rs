@@ -6,27 +6,10 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::support::Server;
+use crate::support::process::{err, out, pumice};
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
 const PROPORTIONAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/proportional.yaml");
-
-/// Runs `pumice` against a server; `None`: one that is not there.
-fn pumice(server: Option<&Server>, arguments: &[&str]) -> Output {
-    let address = server.map_or_else(|| "127.0.0.1:1".to_owned(), |server| server.grpc.to_string());
-    Command::new(env!("CARGO_BIN_EXE_pumice"))
-        .args(arguments)
-        .env("PUMICE_SERVER", address)
-        .output()
-        .unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
 
 /// Runs `pumice`, which must succeed.
 fn said(server: &Server, arguments: &[&str]) -> String {

@@ -1,13 +1,12 @@
 //! The program as a process: how it stops, and what it refuses to start with.
 
 use std::net::TcpStream;
-use std::process::Command;
 use std::sync::Arc;
 
 use pumice::server::pb;
 use tonic::Code;
 
-use crate::support::process::Process;
+use crate::support::process::{Process, serve};
 use crate::support::reason;
 use crate::support::records::{at_least, imagined};
 use crate::support::server::page;
@@ -80,15 +79,8 @@ fn readiness_waits_for_the_sources_that_were_named() {
 fn a_policy_that_is_refused_stops_the_start() {
     let file = std::env::temp_dir().join(format!("pumice-refused-{}.yaml", std::process::id()));
     std::fs::write(&file, "actions: allocate\ntiers: nothing\n").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
-    command.args([
-        "serve",
-        "--grpc-address",
-        "127.0.0.1:0",
-        "--http-address",
-        "127.0.0.1:0",
-        "--policy-file",
-    ]);
+    let mut command = serve();
+    command.arg("--policy-file");
     let output = command.arg(&file).output().unwrap();
     std::fs::remove_file(&file).unwrap();
     assert!(!output.status.success());

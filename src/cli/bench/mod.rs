@@ -13,6 +13,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::connect::Connection;
+use super::policy_args::PolicyArgs;
 use super::scrape::MetricsArgs;
 use super::{Client, Failure, output, state_load, task};
 use crate::import::Counting;
@@ -67,12 +68,8 @@ pub(super) struct BenchArgs {
     /// How the amounts of pods in a file are counted
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::counting())]
     derivation: Counting,
-    /// Name of the policy
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    policy: String,
-    /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
-    #[arg(long, value_name = "NAME")]
-    policy_profile: Option<String>,
+    #[command(flatten)]
+    policy: PolicyArgs,
 }
 
 /// Runs it.
@@ -95,7 +92,7 @@ pub(super) async fn run(args: BenchArgs) -> Result<(), Failure> {
         None => Vec::new(),
     };
     let nodes = questions::nodes(first).await?;
-    let questions = Questions::new(args.question, &args.ground(), &tasks, args.tasks.into());
+    let questions = Questions::new(args.question, &args.policy.ground(), &tasks, args.tasks.into());
     let load = args.load();
     let measured = load
         .run(questions, &connections, &args.metrics.url(&args.client.server))
@@ -126,18 +123,6 @@ impl BenchArgs {
             duration: self.duration,
             count: self.count,
             timeout: self.timeout,
-        }
-    }
-
-    fn ground(&self) -> pb::Ground {
-        let world = pb::World {
-            policy: self.policy.clone(),
-            profile: self.policy_profile.clone().unwrap_or_default(),
-            ..pb::World::default()
-        };
-        pb::Ground {
-            ground: Some(pb::ground::Ground::World(world)),
-            ..pb::Ground::default()
         }
     }
 

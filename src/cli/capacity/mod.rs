@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::connect::Connection;
-use super::{Client, Failure, Format, decide, place, state_load, task};
+use super::policy_args::PolicyArgs;
+use super::{Client, Failure, Format, decide, state_load, task};
 use crate::import::Counting;
 use crate::server::pb;
 use report::{Report, Row};
@@ -50,12 +51,8 @@ pub(super) struct CapacityArgs {
     /// Stop counting at so many pods
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     limit: u32,
-    /// Name of the policy
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    policy: String,
-    /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
-    #[arg(long, value_name = "NAME")]
-    policy_profile: Option<String>,
+    #[command(flatten)]
+    policy: PolicyArgs,
     #[command(flatten)]
     client: Client,
 }
@@ -88,7 +85,7 @@ pub(super) async fn run(args: CapacityArgs) -> Result<(), Failure> {
         (Some(text), None) => Shape::read(text)?,
         (None, None) => return Err(Failure::Usage("error: say --shape or --file".to_owned())),
     };
-    let ground = place::ground(&args.policy, args.policy_profile.as_deref());
+    let ground = args.policy.ground();
     let mut connection = Connection::open(&args.client.server).await?;
     let nodes: Vec<pb::NodeStatus> = list!(connection, ground, list_nodes, ListNodesRequest, nodes);
     let queues: Vec<pb::QueueStatus> = list!(connection, ground, list_queues, ListQueuesRequest, queues);

@@ -80,23 +80,12 @@ impl Cycle {
 
     /// Puts a task on its best node, if any fits.
     pub(super) async fn place(&mut self, stage: &mut Stage, task: &str) -> Result<Option<String>, Failure> {
-        let request = pb::ScoreRequest {
-            ground: Some(self.ground()),
-            tasks: vec![pb::Task {
-                name: task.to_owned(),
-                ..pb::Task::default()
-            }],
-            with_filter: true,
-            limit: Some(1),
-            filter_detail: pb::FilterDetail::Counts.into(),
-            ..pb::ScoreRequest::default()
+        let asked = pb::Task {
+            name: task.to_owned(),
+            ..pb::Task::default()
         };
-        let answer = stage.connection.decisions.score(request).await?.into_inner().answer;
-        let item = answer.unwrap_or_default().items.into_iter().next().unwrap_or_default();
-        if let Some(problem) = &item.problem {
-            return Err(Failure::said(format!("error: {task}: {}", output::problem(problem))));
-        }
-        let node = item.nodes.unwrap_or_default().names.into_iter().next();
+        let ground = self.ground();
+        let node = stage.best_node(ground, asked).await?;
         self.changes.extend(node.iter().map(|node| allocate(task, node)));
         Ok(node)
     }

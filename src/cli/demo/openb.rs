@@ -135,7 +135,15 @@ async fn place(
     for task in waiting {
         let sent = u64::try_from(changes.len()).unwrap_or_default();
         let ground = step(&session, after, std::mem::take(&mut changes));
-        let best = best_node(stage, ground, &task.name).await?;
+        let best = stage
+            .best_node(
+                ground,
+                pb::Task {
+                    name: task.name.clone(),
+                    ..pb::Task::default()
+                },
+            )
+            .await?;
         after = after.saturating_add(sent);
         let Some(node) = best else {
             placed.nowhere = placed.nowhere.saturating_add(1);
@@ -157,31 +165,4 @@ async fn place(
         .close_session(pb::CloseSessionRequest { session })
         .await?;
     Ok(placed)
-}
-
-/// The best node with room for a stored task.
-async fn best_node(stage: &mut Stage, ground: pb::Ground, task: &str) -> Result<Option<String>, Failure> {
-    let request = pb::ScoreRequest {
-        ground: Some(ground),
-        tasks: vec![pb::Task {
-            name: task.to_owned(),
-            ..pb::Task::default()
-        }],
-        with_filter: true,
-        limit: Some(1),
-        filter_detail: pb::FilterDetail::Counts.into(),
-        ..pb::ScoreRequest::default()
-    };
-    let reply = stage.connection.decisions.score(request).await?.into_inner();
-    let item = reply
-        .answer
-        .unwrap_or_default()
-        .items
-        .into_iter()
-        .next()
-        .unwrap_or_default();
-    match &item.problem {
-        Some(problem) => Err(Failure::said(format!("error: {task}: {}", output::problem(problem)))),
-        None => Ok(item.nodes.unwrap_or_default().names.into_iter().next()),
-    }
 }

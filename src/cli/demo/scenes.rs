@@ -97,35 +97,13 @@ pub(super) async fn best_practice(stage: &mut Stage) -> Result<(), Failure> {
         output::line(&decide::title(task))?;
         output::table(&crate::cli::score::table(item))?;
         stage.check("the scores are those of the formulas", close(&item.totals, expected))?;
-        let found = best_node(stage, task.clone()).await?;
+        let found = stage
+            .best_node(world("default"), task.clone())
+            .await?
+            .unwrap_or_default();
         stage.check(&format!("best of the nodes with room: {found}"), found == best)?;
     }
     Ok(())
-}
-
-async fn best_node(stage: &mut Stage, task: pb::Task) -> Result<String, Failure> {
-    let request = pb::ScoreRequest {
-        ground: Some(world("default")),
-        tasks: vec![task],
-        with_filter: true,
-        limit: Some(1),
-        ..pb::ScoreRequest::default()
-    };
-    let reply = stage.connection.decisions.score(request).await?.into_inner();
-    let item = reply
-        .answer
-        .unwrap_or_default()
-        .items
-        .into_iter()
-        .next()
-        .unwrap_or_default();
-    Ok(item
-        .nodes
-        .unwrap_or_default()
-        .names
-        .into_iter()
-        .next()
-        .unwrap_or_default())
 }
 
 /// The first CPU task fits on the GPU node, the second would leave too few cores for its idle GPUs.

@@ -23,6 +23,25 @@ impl Stage {
         }
     }
 
+    /// The best node with room for a task.
+    pub(super) async fn best_node(&mut self, ground: pb::Ground, task: pb::Task) -> Result<Option<String>, Failure> {
+        let name = task.name.clone();
+        let request = pb::ScoreRequest {
+            ground: Some(ground),
+            tasks: vec![task],
+            with_filter: true,
+            limit: Some(1),
+            filter_detail: pb::FilterDetail::Counts.into(),
+            ..pb::ScoreRequest::default()
+        };
+        let answer = self.connection.decisions.score(request).await?.into_inner().answer;
+        let item = answer.unwrap_or_default().items.into_iter().next().unwrap_or_default();
+        match &item.problem {
+            Some(problem) => Err(Failure::said(format!("error: {name}: {}", output::problem(problem)))),
+            None => Ok(item.nodes.unwrap_or_default().names.into_iter().next()),
+        }
+    }
+
     /// Says and counts whether something is as expected.
     pub(super) fn check(&mut self, what: &str, as_expected: bool) -> Result<(), Failure> {
         if as_expected {

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::connect::Connection;
+use super::policy_args::PolicyArgs;
 use super::{Client, Failure, Format, output, state_load};
 use crate::import::{Counting, Import};
 use crate::server::pb;
@@ -50,12 +51,8 @@ pub(super) struct ExplainArgs {
     /// Best nodes that are shown
     #[arg(long, value_name = "COUNT", default_value_t = 3)]
     top: u32,
-    /// Name of the policy
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    policy: String,
-    /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
-    #[arg(long, value_name = "NAME")]
-    policy_profile: Option<String>,
+    #[command(flatten)]
+    policy: PolicyArgs,
     #[command(flatten)]
     client: Client,
 }
@@ -68,12 +65,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), Failure> {
         (None, _, name) => Wanted::Job(name.unwrap_or_default()),
     };
     let connection = Connection::open(&args.client.server).await?;
-    let world = pb::World {
-        policy: args.policy,
-        profile: args.policy_profile.unwrap_or_default(),
-        ..pb::World::default()
-    };
-    let mut asker = Asker::open(connection, world).await?;
+    let mut asker = Asker::open(connection, args.policy.world()).await?;
     let report = gather::report(&mut asker, wanted, args.top).await;
     asker.close().await;
     let report = report?;

@@ -1,7 +1,6 @@
 //! What outlives the process in `data_dir`: reservations, releases, versions of policies.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pumice::config::Config;
@@ -9,6 +8,7 @@ use pumice::server::pb;
 
 use super::{ask, confirm, limited, put_policy, wants};
 use crate::support::Server;
+use crate::support::process::serve;
 use crate::support::records::snapshot;
 
 /// A directory that goes with the test.
@@ -171,14 +171,7 @@ fn a_policy_file_wins_only_if_it_changed() {
 fn a_directory_belongs_to_one_server() {
     let directory = Scratch::new("lock");
     let _first = Server::with(config(&directory));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
-    command.args([
-        "serve",
-        "--grpc-address",
-        "127.0.0.1:0",
-        "--http-address",
-        "127.0.0.1:0",
-    ]);
+    let mut command = serve();
     let output = command
         .arg("--data-dir")
         .arg(directory.0.join("data"))

@@ -2,9 +2,42 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use serde_json::Value;
+
+use super::Server;
+
+/// `pumice serve` on free ports, to be given more arguments.
+pub(crate) fn serve() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+    command.args([
+        "serve",
+        "--grpc-address",
+        "127.0.0.1:0",
+        "--http-address",
+        "127.0.0.1:0",
+    ]);
+    command
+}
+
+/// Runs `pumice` against a server; `None`: one that is not there.
+pub(crate) fn pumice(server: Option<&Server>, arguments: &[&str]) -> Output {
+    let address = server.map_or_else(|| "127.0.0.1:1".to_owned(), |server| server.grpc.to_string());
+    Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(arguments)
+        .env("PUMICE_SERVER", address)
+        .output()
+        .unwrap()
+}
+
+pub(crate) fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
 
 /// A running `pumice serve` on free ports. It is killed when it is dropped.
 pub(crate) struct Process {
@@ -24,14 +57,7 @@ impl Process {
 
     /// The same with variables of the environment.
     pub(crate) fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
-        command.args([
-            "serve",
-            "--grpc-address",
-            "127.0.0.1:0",
-            "--http-address",
-            "127.0.0.1:0",
-        ]);
+        let mut command = serve();
         command.args(["--log", "info", "--log-format", "json"]).args(arguments);
         command.envs(environment.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();

@@ -1,0 +1,35 @@
+//! Which policy a question is asked under: the two arguments that every such command has.
+
+use clap::Args;
+
+use crate::server::pb;
+
+/// A policy of shared state.
+#[derive(Debug, Args)]
+pub(super) struct PolicyArgs {
+    /// Name of the policy
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    policy: String,
+    /// Profile of the policy, if it is a `KubeSchedulerConfiguration` with several
+    #[arg(long, value_name = "NAME")]
+    policy_profile: Option<String>,
+}
+
+impl PolicyArgs {
+    /// Shared state under that policy.
+    pub(super) fn world(&self) -> pb::World {
+        pb::World {
+            policy: self.policy.clone(),
+            profile: self.policy_profile.clone().unwrap_or_default(),
+            ..pb::World::default()
+        }
+    }
+
+    /// The same as the ground of a question.
+    pub(super) fn ground(&self) -> pb::Ground {
+        pb::Ground {
+            ground: Some(pb::ground::Ground::World(self.world())),
+            ..pb::Ground::default()
+        }
+    }
+}
