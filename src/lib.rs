@@ -22,6 +22,8 @@ pub mod engine;
 #[cfg(feature = "server")]
 pub mod import;
 #[cfg(feature = "server")]
+pub mod plot;
+#[cfg(feature = "server")]
 pub mod server;
 #[cfg(feature = "server")]
 pub mod state;

@@ -1,0 +1,374 @@
+//! Line charts as SVG: a few panels beside each other, readable on light and dark pages.
+
+use std::fmt::Write as _;
+
+/// Width of a panel, with its labels, in pixels.
+const WIDTH: f64 = 460.0;
+/// Height of a panel, with its labels, in pixels.
+const HEIGHT: f64 = 270.0;
+/// Room around the axes of a panel: left, right, above, below.
+const MARGIN: [f64; 4] = [62.0, 14.0, 30.0, 44.0];
+/// Height of the title and of each line of the legend, in pixels.
+const LINE: f64 = 20.0;
+/// Marks on an axis, about.
+const MARKS: f64 = 5.0;
+/// Colours that people with a colour blindness tell apart (Okabe and Ito, 2008), without the yellow.
+const COLOURS: [&str; 7] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888",
+];
+/// Dashes tell lines apart where colours cannot.
+const DASHES: [&str; 3] = ["", "7 3", "2 3"];
+const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#222}.title{font-size:15px;font-weight:600}\
+    .panel{font-weight:600}.frame{stroke:#999;fill:none}.grid{stroke:#ddd}.page{fill:#fff}\
+    @media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#333}.page{fill:#0d1117}}";
+
+/// How an axis is divided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// From zero, or from the smallest value if that is below.
+    #[default]
+    Linear,
+    /// By powers of ten; values must be above zero, others are left out.
+    Log,
+}
+
+/// An axis.
+#[derive(Debug, Clone, Default)]
+pub struct Axis {
+    /// What is told, with its unit.
+    pub label: String,
+    /// How it is divided.
+    pub scale: Scale,
+}
+
+impl Axis {
+    /// An axis from zero.
+    #[must_use]
+    pub fn linear(label: &str) -> Self {
+        Axis {
+            label: label.to_owned(),
+            scale: Scale::Linear,
+        }
+    }
+
+    /// An axis by powers of ten.
+    #[must_use]
+    pub fn log(label: &str) -> Self {
+        Axis {
+            label: label.to_owned(),
+            scale: Scale::Log,
+        }
+    }
+}
+
+/// A line of a panel. Lines of one name look the same in all panels.
+#[derive(Debug, Clone, Default)]
+pub struct Line {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// One chart.
+#[derive(Debug, Clone, Default)]
+pub struct Panel {
+    /// What it shows.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// Its lines.
+    pub lines: Vec<Line>,
+}
+
+/// Draws panels, so many beside each other, under a title and a legend.
+#[must_use]
+pub fn svg(title: &str, panels: &[Panel], columns: usize) -> String {
+    let columns = columns.clamp(1, panels.len().max(1));
+    let mut names: Vec<&str> = Vec::new();
+    for line in panels.iter().flat_map(|panel| &panel.lines) {
+        if !names.contains(&line.name.as_str()) {
+            names.push(&line.name);
+        }
+    }
+    let rows = panels.len().div_ceil(columns);
+    let top = LINE * 2.0 + LINE * names.len().div_ceil(columns * 2) as f64;
+    let (width, height) = (WIDTH * columns as f64, top + HEIGHT * rows as f64);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+         role=\"img\">\n<style>{STYLE}</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n"
+    );
+    text(&mut out, [14.0, LINE], "class=\"title\"", title);
+    for (at, name) in names.iter().enumerate() {
+        let [column, row] = [at % (columns * 2), at / (columns * 2)].map(|slot| slot as f64);
+        let [x, y] = [14.0 + column * WIDTH / 2.0, LINE * 2.0 + row * LINE];
+        push(
+            &mut out,
+            format_args!(
+                "<line x1=\"{x}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" {}/>\n",
+                y - 4.0,
+                x + 26.0,
+                y - 4.0,
+                look(at)
+            ),
+        );
+        text(&mut out, [x + 32.0, y], "", name);
+    }
+    for (at, panel) in panels.iter().enumerate() {
+        let corner = [(at % columns) as f64 * WIDTH, top + (at / columns) as f64 * HEIGHT];
+        draw(&mut out, panel, corner, &names);
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Text is never refused by a `String`.
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(text);
+}
+
+fn text(out: &mut String, [x, y]: [f64; 2], attributes: &str, words: &str) {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    push(
+        out,
+        format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" {attributes}>{words}</text>\n"),
+    );
+}
+
+/// How the line of that number in the legend looks.
+fn look(at: usize) -> String {
+    let colour = COLOURS.get(at % COLOURS.len()).copied().unwrap_or_default();
+    let dash = DASHES.get(at % DASHES.len()).copied().unwrap_or_default();
+    format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"")
+}
+
+/// Values of an axis as shares of its length.
+struct Span {
+    scale: Scale,
+    low: f64,
+    high: f64,
+}
+
+impl Span {
+    fn of(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
+        let usable = values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0));
+        let ends = usable.fold(None, |ends: Option<(f64, f64)>, value| {
+            let (low, high) = ends.unwrap_or((value, value));
+            Some((low.min(value), high.max(value)))
+        });
+        let (low, high) = ends.unwrap_or((1.0, 1.0));
+        let (low, high) = match scale {
+            // All zero, or nothing at all: an axis from 0 to 1.
+            Scale::Linear if low >= 0.0 && high <= 0.0 => (0.0, 1.0),
+            Scale::Linear => (low.min(0.0), high.max(0.0)),
+            Scale::Log => (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0)),
+        };
+        let mut span = Span { scale, low, high };
+        if scale == Scale::Linear {
+            let step = span.step();
+            span.low = (low / step).floor() * step;
+            span.high = (high / step).ceil() * step;
+        }
+        span
+    }
+
+    /// 1, 2 or 5 times a power of ten, so that about [`MARKS`] marks stand on the axis.
+    fn step(&self) -> f64 {
+        let rough = ((self.high - self.low) / MARKS).max(f64::MIN_POSITIVE);
+        let power = 10_f64.powf(rough.log10().floor());
+        let factor = [1.0, 2.0, 5.0]
+            .into_iter()
+            .find(|factor| factor * power >= rough * 0.999);
+        factor.unwrap_or(10.0) * power
+    }
+
+    /// Where a value stands, from 0 to 1; nowhere if the axis has no place for it.
+    fn share(&self, value: f64) -> Option<f64> {
+        let value = match self.scale {
+            Scale::Linear => value,
+            Scale::Log => value.log10(),
+        };
+        let share = (value - self.low) / (self.high - self.low);
+        (0.0..=1.0).contains(&share).then_some(share)
+    }
+
+    fn marks(&self) -> Vec<f64> {
+        let (first, step) = match self.scale {
+            Scale::Linear => (self.low, self.step()),
+            Scale::Log => (self.low, ((self.high - self.low) / MARKS).ceil().max(1.0)),
+        };
+        let count = ((self.high - self.low) / step + 0.001).floor();
+        let at = (0_u32..=64).map(f64::from).take_while(|at| *at <= count);
+        let marks = at.map(|at| first + at * step);
+        match self.scale {
+            Scale::Linear => marks.collect(),
+            Scale::Log => marks.map(|power| 10_f64.powf(power)).collect(),
+        }
+    }
+}
+
+/// The rectangle inside the axes of a panel.
+struct Frame {
+    left: f64,
+    right: f64,
+    bottom: f64,
+    top: f64,
+}
+
+impl Frame {
+    fn across(&self, share: f64) -> f64 {
+        self.left + share * (self.right - self.left)
+    }
+
+    fn up(&self, share: f64) -> f64 {
+        self.bottom - share * (self.bottom - self.top)
+    }
+}
+
+fn draw(out: &mut String, panel: &Panel, [left, top]: [f64; 2], names: &[&str]) {
+    let points = || panel.lines.iter().flat_map(|line| &line.points);
+    let x = Span::of(panel.x.scale, points().map(|point| point.0));
+    let y = Span::of(panel.y.scale, points().map(|point| point.1));
+    let [room_left, room_right, room_above, room_below] = MARGIN;
+    let frame = Frame {
+        left: left + room_left,
+        right: left + WIDTH - room_right,
+        bottom: top + HEIGHT - room_below,
+        top: top + room_above,
+    };
+    text(out, [frame.left, frame.top - 10.0], "class=\"panel\"", &panel.title);
+    for mark in x.marks() {
+        let at = frame.across(x.share(mark).unwrap_or_default());
+        grid(out, [at, frame.bottom], [at, frame.top]);
+        text(out, [at, frame.bottom + 16.0], "text-anchor=\"middle\"", &short(mark));
+    }
+    for mark in y.marks() {
+        let at = frame.up(y.share(mark).unwrap_or_default());
+        grid(out, [frame.left, at], [frame.right, at]);
+        text(out, [frame.left - 6.0, at + 4.0], "text-anchor=\"end\"", &short(mark));
+    }
+    push(
+        out,
+        format_args!(
+            "<rect class=\"frame\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\n",
+            frame.left,
+            frame.top,
+            frame.right - frame.left,
+            frame.bottom - frame.top
+        ),
+    );
+    let middle = [(frame.left + frame.right) / 2.0, frame.bottom + 34.0];
+    text(out, middle, "text-anchor=\"middle\"", &panel.x.label);
+    let [side, half] = [left + 14.0, (frame.top + frame.bottom) / 2.0];
+    let turned = format!("text-anchor=\"middle\" transform=\"rotate(-90 {side:.1} {half:.1})\"");
+    text(out, [side, half], &turned, &panel.y.label);
+    for line in &panel.lines {
+        let at = names.iter().position(|name| *name == line.name).unwrap_or_default();
+        let places = line
+            .points
+            .iter()
+            .filter_map(|point| Some([frame.across(x.share(point.0)?), frame.up(y.share(point.1)?)]));
+        let path: Vec<String> = places.map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
+        push(
+            out,
+            format_args!("<polyline points=\"{}\" {}/>\n", path.join(" "), look(at)),
+        );
+    }
+}
+
+fn grid(out: &mut String, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) {
+    push(
+        out,
+        format_args!("<line class=\"grid\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>\n"),
+    );
+}
+
+/// A mark's value in few characters.
+fn short(value: f64) -> String {
+    for (unit, name) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        if value.abs() >= unit {
+            return format!("{}{name}", trimmed(value / unit));
+        }
+    }
+    trimmed(value)
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.4}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(y: Axis, points: &[(f64, f64)]) -> Panel {
+        Panel {
+            title: "a < b".to_owned(),
+            x: Axis::linear("x"),
+            y,
+            lines: vec![Line {
+                name: "one & two".to_owned(),
+                points: points.to_vec(),
+            }],
+        }
+    }
+
+    #[test]
+    fn points_lie_where_their_axes_say() {
+        let drawn = svg(
+            "t",
+            &[panel(Axis::linear("y"), &[(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)])],
+            1,
+        );
+        let path = drawn.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+        let places: Vec<Vec<f64>> = path
+            .split(' ')
+            .map(|point| point.split(',').map(|number| number.parse().unwrap()).collect())
+            .collect();
+        let [first, middle, last] = places.as_slice() else {
+            panic!("{path}")
+        };
+        assert!(
+            (first[0] - MARGIN[0]).abs() < 0.1 && (last[0] - (WIDTH - MARGIN[1])).abs() < 0.1,
+            "{path}"
+        );
+        assert!((middle[0] - f64::midpoint(first[0], last[0])).abs() < 0.1, "{path}");
+        assert!((middle[1] - f64::midpoint(first[1], last[1])).abs() < 0.1, "{path}");
+        assert!(first[1] > last[1], "up is less: {path}");
+        assert!(drawn.contains("a &lt; b") && drawn.contains("one &amp; two"));
+    }
+
+    #[test]
+    fn marks_are_round_and_cover_the_values() {
+        let marks = |scale, values: &[f64]| -> Vec<String> {
+            let span = Span::of(scale, values.iter().copied());
+            assert!(values.iter().all(|value| span.share(*value).is_some()));
+            span.marks().into_iter().map(short).collect()
+        };
+        assert_eq!(marks(Scale::Linear, &[3.0, 97.0]), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!(
+            marks(Scale::Linear, &[0.0, 8152.0]),
+            ["0", "2k", "4k", "6k", "8k", "10k"]
+        );
+        assert_eq!(marks(Scale::Log, &[1_000.0, 100_000.0]), ["1k", "10k", "100k"]);
+        assert_eq!(marks(Scale::Linear, &[0.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(marks(Scale::Linear, &[-3.0, 1.0]), ["-3", "-2", "-1", "0", "1"]);
+    }
+
+    #[test]
+    fn values_without_a_place_are_left_out() {
+        let drawn = svg(
+            "t",
+            &[panel(Axis::log("y"), &[(1.0, 0.0), (2.0, 10.0), (3.0, f64::NAN)])],
+            3,
+        );
+        assert_eq!(drawn.matches("points=\"").count(), 1);
+        let path = drawn.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+        assert_eq!(path.split(' ').count(), 1, "{path}");
+        assert!(svg("nothing", &[], 2).ends_with("</svg>\n"));
+    }
+}
