@@ -1,7 +1,6 @@
 //! The admission ledger, seen from inside: what is promised, to whom, how long, and what a failing store leaves.
 
-use std::sync::Mutex;
-
+use super::fallible::{Fallible, Fault};
 use super::tests::{HandClock, batch};
 use super::*;
 use crate::engine::cycle::Change;
@@ -9,38 +8,9 @@ use crate::engine::derived::DerivedSet;
 use crate::engine::model::{Amounts, JobPhase, JobRecord, QueueRecord, ResourceId, TaskRecord, TaskStatus, View};
 use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
 use crate::engine::policy::Compatibility;
-use crate::store::{Kept, Write};
+use crate::store::Write;
 
 pub(super) const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
-
-/// A store in memory that fails when it is told to.
-#[derive(Clone, Debug, Default)]
-struct Fallible {
-    inner: MemoryStore,
-    fails: Arc<Mutex<bool>>,
-    writes: Arc<Mutex<usize>>,
-}
-
-impl Store for Fallible {
-    fn durability(&self) -> Durability {
-        Durability::Disk
-    }
-
-    fn load(&mut self) -> Result<Kept, StoreError> {
-        self.inner.load()
-    }
-
-    fn write(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        if *self.fails.lock().unwrap() {
-            return Err(StoreError::Failed {
-                place: "there".to_owned(),
-                message: "full".to_owned(),
-            });
-        }
-        *self.writes.lock().unwrap() += 1;
-        self.inner.write(writes)
-    }
-}
 
 pub(super) struct House {
     pub(super) state: Arc<State>,
@@ -340,7 +310,7 @@ async fn a_store_that_fails_changes_nothing() {
     let house = House::new(Limits::default(), Compatibility::Corrected).await;
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     let before = house.state.world().revision.number;
-    *house.store.fails.lock().unwrap() = true;
+    house.store.fail(Fault::Refuses);
     let error = house.try_confirm(vec![(job("ns/b", "u", 2), 1)]).await.unwrap_err();
     assert_eq!(
         (error.reason(), error.to_string().as_str()),
@@ -356,17 +326,16 @@ async fn a_store_that_fails_changes_nothing() {
     // What may have reached the disk after all is set right by the next write.
     house
         .store
-        .inner
-        .clone()
+        .content()
         .write(&[Write::Job {
             job: "ns/b".into(),
             row: house.state.world().view.reservations().get("ns/a").cloned(),
             tombstone: None,
         }])
         .unwrap();
-    *house.store.fails.lock().unwrap() = false;
+    house.store.fail(Fault::None);
     assert_eq!(house.confirm(job("ns/c", "u", 4), 1).await, (true, 4, ""));
-    let kept = house.store.inner.clone().load().unwrap();
+    let kept = house.store.content().load().unwrap();
     let rows: Vec<&str> = kept.rows.iter().map(|row| &*row.job).collect();
     assert_eq!(rows, ["ns/a", "ns/c"]);
 }
@@ -492,7 +461,7 @@ async fn a_session_confirms_what_it_kept() {
     let (_, done) = confirm(3, vec![enqueue("ns/a")]).await.unwrap().unwrap();
     assert!(done.items.len() == 1 && done.items[0].as_ref().unwrap().admission.permitted);
     // A store that fails leaves the session as it was.
-    *house.store.fails.lock().unwrap() = true;
+    house.store.fail(Fault::Refuses);
     let error = confirm(5, vec![enqueue("ns/c")]).await.unwrap().map(drop).unwrap_err();
     assert_eq!(error.reason(), "STORE_FAILED");
     assert_eq!(house.state.applied_through(&session), Some(5));

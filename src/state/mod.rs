@@ -17,6 +17,7 @@ mod origin;
 mod places;
 mod policies;
 mod policy_store;
+mod reloading;
 mod reserving;
 mod seam;
 mod session;
@@ -35,11 +36,15 @@ mod commit_stage;
 #[cfg(test)]
 mod commit_tests;
 #[cfg(test)]
+mod fallible;
+#[cfg(test)]
 mod ledger_late_tests;
 #[cfg(test)]
 mod ledger_tests;
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod policy_tests;
 #[cfg(test)]
 mod session_tests;
 #[cfg(test)]
@@ -59,8 +64,9 @@ pub use limits::Limits;
 pub use names::ResourceNames;
 pub use open_sessions::SessionStatus;
 pub use origin::Origin;
-pub use policies::{PolicyVersion, Refusal, Reload, Reloaded, Rollback, hash};
+pub use policies::{PolicyVersion, Refusal, Reload, Reloaded, Rollback};
 pub use policy_store::KeptPolicyError;
+pub use reloading::hash;
 pub use session::{OpenSession, Opened, SessionGround, Stepped};
 pub use sources::SourceStatus;
 

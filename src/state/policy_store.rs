@@ -1,14 +1,16 @@
 //! Policies as they are kept: versions with their origin, and which policy file was last accepted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::error::StateError;
 use super::limits::Limits;
 use super::origin::Origin;
-use super::policies::{History, Policies, PolicyVersion, hash};
+use super::policies::{History, Policies, PolicyVersion};
+use super::reloading::hash;
 use crate::engine::PolicyInForce;
 use crate::engine::policy::{self, Compatibility, CompileOptions, Report};
-use crate::store::{Kept, StoredPolicy, Write};
+use crate::store::{Kept, Store, StoredPolicy, Write};
 
 /// A policy in force that is kept and can no longer be read.
 #[derive(Debug, thiserror::Error)]
@@ -94,10 +96,88 @@ pub(super) fn writes(
     if origin.is_file() {
         writes.push(Write::PolicyFile {
             name: Arc::clone(name),
-            content: Arc::clone(content),
+            content: Some(Arc::clone(content)),
         });
     }
     writes
+}
+
+/// What a write is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Version(Arc<str>, u64),
+    File(Arc<str>),
+}
+
+impl Subject {
+    fn of(write: &Write) -> Option<Self> {
+        match write {
+            Write::Policy(stored) => Some(Self::Version(Arc::clone(&stored.name), stored.version)),
+            Write::NoPolicy { name, version } => Some(Self::Version(Arc::clone(name), *version)),
+            Write::PolicyFile { name, .. } => Some(Self::File(Arc::clone(name))),
+            Write::Job { .. } => None,
+        }
+    }
+
+    /// What is true of it.
+    fn truth(&self, histories: &BTreeMap<Arc<str>, History>) -> Write {
+        match self {
+            Self::Version(name, number) => {
+                let mut versions = histories.get(name).into_iter().flat_map(|history| &history.versions);
+                match versions.find(|version| version.in_force.version == *number) {
+                    Some(version) => Write::Policy(version.stored()),
+                    None => Write::NoPolicy {
+                        name: Arc::clone(name),
+                        version: *number,
+                    },
+                }
+            }
+            Self::File(name) => Write::PolicyFile {
+                name: Arc::clone(name),
+                content: histories.get(name).and_then(|history| history.file.clone()),
+            },
+        }
+    }
+}
+
+/// What the store may hold of policies that is not true: a write that failed may be there all the same, and would be in
+/// force after a crash. The next write, whoever makes it, sets it right.
+#[derive(Debug, Default)]
+pub(super) struct Owed(BTreeSet<Subject>);
+
+impl Owed {
+    /// Writes, and with it what is owed.
+    ///
+    /// # Errors
+    /// The store failed: all of it is owed.
+    pub(super) fn keep(
+        &mut self,
+        histories: &BTreeMap<Arc<str>, History>,
+        store: &mut dyn Store,
+        writes: Vec<Write>,
+    ) -> Result<(), StateError> {
+        let about: Vec<Subject> = writes.iter().filter_map(Subject::of).collect();
+        let mut all = self.writes(histories);
+        all.extend(writes);
+        if let Err(error) = store.write(&all) {
+            self.0.extend(about);
+            return Err(StateError::Store(error));
+        }
+        self.settled();
+        Ok(())
+    }
+
+    pub(super) fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    pub(super) fn writes(&self, histories: &BTreeMap<Arc<str>, History>) -> Vec<Write> {
+        self.0.iter().map(|subject| subject.truth(histories)).collect()
+    }
+
+    pub(super) fn settled(&mut self) {
+        self.0.clear();
+    }
 }
 
 fn compiled(stored: &StoredPolicy, limits: &Limits) -> Result<PolicyVersion, Report> {

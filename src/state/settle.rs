@@ -43,7 +43,7 @@ impl Writer {
     /// something. Answers who waits for the publication.
     pub(super) fn settle(&mut self, commands: Vec<LedgerCommand>, moved: bool) -> Vec<Outcome> {
         // That a job has ended is kept before it is answered, too; but a store that fails does not stop batches.
-        let owes = self.ledger.owes() && (!self.store_fails || !commands.is_empty());
+        let owes = (self.ledger.owes() || self.policies.owe()) && (!self.store_fails || !commands.is_empty());
         if commands.is_empty() && !owes {
             return Vec::new();
         }
@@ -69,11 +69,12 @@ impl Writer {
             .filter_map(|command| self.stage(&mut stage, command))
             .collect();
         let waiting = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Passed(_)));
-        if !waiting && stage.is_idle() && !self.ledger.owes() {
+        if !waiting && stage.is_idle() && !self.ledger.owes() && !self.policies.owe() {
             return outcomes;
         }
-        match self.ledger.commit(stage, now) {
+        match self.ledger.commit(stage, now, self.policies.owed_writes()) {
             Ok(Settled { view, derived, changed }) => {
+                self.policies.settled();
                 self.next.view = view;
                 self.derived = derived;
                 self.changed |= changed;

@@ -55,7 +55,7 @@ pub(super) struct Writer {
     names: Arc<ResourceNames>,
     pub(super) worlds: Arc<dyn Publish>,
     pub(super) sources: Arc<Sources>,
-    policies: Arc<Policies>,
+    pub(super) policies: Arc<Policies>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ledger: Ledger,
     nodes: Arc<NodeTable>,
@@ -193,6 +193,8 @@ impl Writer {
                 let mut installed = self
                     .policies
                     .install(*install, &mut self.next.policies, self.ledger.store());
+                // What it may have left in the store is set right when time passes, not by every batch until then.
+                self.store_fails |= matches!(installed, Err(PolicyError::State(StateError::Store(_))));
                 if let Ok(reloaded) = &mut installed {
                     let policy = &reloaded.version.in_force.policy;
                     reloaded.queues = listed(places::under(policy, &self.next.view));

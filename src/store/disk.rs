@@ -156,7 +156,10 @@ fn apply(database: &Database, writes: &[Write]) -> Result<(), redb::Error> {
                     policies.remove((&**name, *version))?;
                 }
                 Write::PolicyFile { name, content } => {
-                    files.insert(&**name, &**content)?;
+                    match content {
+                        Some(content) => files.insert(&**name, &**content)?,
+                        None => files.remove(&**name)?,
+                    };
                 }
             }
         }

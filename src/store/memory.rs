@@ -57,13 +57,13 @@ impl Content {
                 self.policies.remove(&(Arc::clone(name), *version));
             }
             Write::PolicyFile { name, content } => {
-                self.files.insert(Arc::clone(name), Arc::clone(content));
+                put(&mut self.files, name, content.as_ref());
             }
         }
     }
 }
 
-fn put<V>(map: &mut BTreeMap<Arc<str>, Arc<V>>, name: &Arc<str>, value: Option<&Arc<V>>) {
+fn put<V: ?Sized>(map: &mut BTreeMap<Arc<str>, Arc<V>>, name: &Arc<str>, value: Option<&Arc<V>>) {
     match value {
         Some(value) => {
             map.insert(Arc::clone(name), Arc::clone(value));

@@ -81,12 +81,12 @@ pub enum Write {
         /// The version.
         version: u64,
     },
-    /// A policy file was accepted.
+    /// Which policy file was accepted last.
     PolicyFile {
         /// Name of the policy.
         name: Arc<str>,
-        /// Tells its content from another.
-        content: Arc<str>,
+        /// Tells its content from another; `None`: none was.
+        content: Option<Arc<str>>,
     },
 }
 

@@ -67,7 +67,11 @@ fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
             Write::Policy(policy("default", 1)),
             Write::PolicyFile {
                 name: "default".into(),
-                content: "abc".into(),
+                content: Some("abc".into()),
+            },
+            Write::PolicyFile {
+                name: "p".into(),
+                content: Some("xyz".into()),
             },
         ])
         .unwrap();
@@ -75,7 +79,7 @@ fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
         rows: vec![row("ns/a", 1), row("ns/b", 2)],
         tombstones: vec![tombstone("ns/a", 2)],
         policies: vec![policy("default", 1), policy("p", 9), policy("p", 10)],
-        files: vec![("default".into(), "abc".into())],
+        files: vec![("default".into(), "abc".into()), ("p".into(), "xyz".into())],
     };
     assert_eq!(store.load().unwrap(), expected);
     drop(store);
@@ -98,7 +102,11 @@ fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
             },
             Write::PolicyFile {
                 name: "default".into(),
-                content: "def".into(),
+                content: Some("def".into()),
+            },
+            Write::PolicyFile {
+                name: "p".into(),
+                content: None,
             },
         ])
         .unwrap();

@@ -181,20 +181,19 @@ impl Ledger {
         leases.over()
     }
 
-    /// Writes what a stage changed, and what the store does not know yet, in one go.
+    /// Writes what a stage changed, and what the store does not know yet, in one go. `others`: with it, what is not of
+    /// this ledger.
     ///
     /// # Errors
     /// The store failed: nothing of the stage has happened.
-    pub(super) fn commit(&mut self, stage: Stage, now: Duration) -> Result<Settled, StoreError> {
+    pub(super) fn commit(&mut self, stage: Stage, now: Duration, others: Vec<Write>) -> Result<Settled, StoreError> {
         let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&stage.touched).collect();
-        let writes: Vec<Write> = jobs
-            .into_iter()
-            .map(|job| Write::Job {
-                job: Arc::clone(job),
-                row: stage.view.reservations().get(job).cloned(),
-                tombstone: stage.tombstones.get(job).cloned(),
-            })
-            .collect();
+        let mut writes = others;
+        writes.extend(jobs.into_iter().map(|job| Write::Job {
+            job: Arc::clone(job),
+            row: stage.view.reservations().get(job).cloned(),
+            tombstone: stage.tombstones.get(job).cloned(),
+        }));
         if !writes.is_empty()
             && let Err(error) = self.store.write(&writes)
         {
