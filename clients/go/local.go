@@ -46,6 +46,15 @@ func Compare(left, right Ranked, rule Rule) int {
 	return cmp.Compare(left.Rank.GetName(), right.Rank.GetName())
 }
 
+// CompareKey compares the keys that one plugin gives two records, for callers that have tiers of their own. A missing key
+// says nothing: 0.
+func CompareKey(left, right *pb.OrderKey, rule Rule) int {
+	if left == nil || right == nil {
+		return 0
+	}
+	return compareKeys(left.GetValues(), right.GetValues(), rule)
+}
+
 func compareKeys(left, right []float64, rule Rule) int {
 	for at := range min(len(left), len(right)) {
 		switch {

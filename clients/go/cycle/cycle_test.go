@@ -1,0 +1,467 @@
+package cycle
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pumice "pumice/clients/go"
+	"pumice/clients/go/internal/vectors"
+	pb "pumice/clients/go/pumicev1"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// serve starts the real server as a process of its own, on free ports, and says where it serves.
+func serve(t testing.TB) (string, *exec.Cmd) {
+	t.Helper()
+	binary := os.Getenv("PUMICE_BIN")
+	if binary == "" {
+		binary = filepath.Join(vectors.Root(), "target", "debug", "pumice")
+	}
+	command := exec.Command(binary, "serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0",
+		"--log", "info", "--log-format", "json")
+	log, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatalf("%v: run cargo build, or name the program in PUMICE_BIN", err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		var entry struct{ Message, GRPC string }
+		if json.Unmarshal(lines.Bytes(), &entry) == nil && entry.Message == "serving" {
+			go func() { _, _ = io.Copy(io.Discard, log) }()
+			return entry.GRPC, command
+		}
+	}
+	t.Fatal("the server ended before it served")
+	return "", nil
+}
+
+// cluster is a snapshot of plain records; a group's fingerprint is its content.
+type cluster struct {
+	keys  []Key
+	group map[Key]*pb.Cluster
+	read  atomic.Int64
+}
+
+func (cluster *cluster) Groups() int    { return len(cluster.keys) }
+func (cluster *cluster) Key(at int) Key { return cluster.keys[at] }
+func (cluster *cluster) Fingerprint(at int) uint64 {
+	text, _ := proto.MarshalOptions{Deterministic: true}.Marshal(cluster.group[cluster.keys[at]])
+	hash := fnv.New64a()
+	_, _ = hash.Write(text)
+	return hash.Sum64()
+}
+func (cluster *cluster) Records(at int) (Records, error) {
+	cluster.read.Add(1)
+	return Records{Cluster: cluster.group[cluster.keys[at]]}, nil
+}
+
+func (cluster *cluster) add(kind Kind, name string, records *pb.Cluster) {
+	key := Key{kind, name}
+	if cluster.group == nil {
+		cluster.group = map[Key]*pb.Cluster{}
+	}
+	if cluster.group[key] == nil {
+		cluster.keys = append(cluster.keys, key)
+	}
+	cluster.group[key] = records
+}
+
+func (cluster *cluster) node(name string, items ...string) {
+	cluster.add(NodeGroup, name, &pb.Cluster{Nodes: []*pb.Node{{Name: name, Allocatable: amounts(items...)}}})
+}
+
+func amounts(items ...string) *pb.ResourceList {
+	list := &pb.ResourceList{Items: map[string]string{}}
+	for at := 0; at < len(items); at += 2 {
+		list.Items[items[at]] = items[at+1]
+	}
+	return list
+}
+
+// job is a gang of equal tasks; those with a node run there.
+func (cluster *cluster) job(name, queue string, request *pb.ResourceList, nodes ...string) {
+	records := &pb.Cluster{Jobs: []*pb.Job{{
+		Name: "default/" + name, Queue: queue, MinMember: int32(len(nodes)), Phase: pb.JobPhase_JOB_PHASE_INQUEUE,
+	}}}
+	for number, node := range nodes {
+		task := &pb.Task{Name: fmt.Sprintf("default/%s-%d", name, number), Job: "default/" + name, Requests: request, Node: node}
+		if node != "" {
+			task.Status = pb.TaskStatus_TASK_STATUS_RUNNING
+		}
+		records.Tasks = append(records.Tasks, task)
+	}
+	cluster.add(JobGroup, name, records)
+}
+
+func task(job string, number int, queue string) Task {
+	name := fmt.Sprintf("default/%s-%d", job, number)
+	return Task{ID: name, Name: name, Job: "default/" + job, Queue: queue}
+}
+
+const document = `actions: allocate
+tiers:
+- plugins:
+  - {name: drf}
+  - name: resource-strategy-fit
+    arguments:
+      resources: {cpu: {type: MostAllocated, weight: 1}}
+      proportional: {enable: true, resources: "example.com/gpu", resourceProportion: {example.com/gpu.cpu: 4, example.com/gpu.memory: 1}}
+`
+
+var policy = Policy{Document: document, Plugins: []string{"drf", "resource-strategy-fit"}}
+
+const rsf = "resource-strategy-fit"
+
+func small() *cluster {
+	made := &cluster{}
+	made.node("n1", "cpu", "8", "memory", "32Gi", "pods", "110")
+	made.node("n2", "cpu", "8", "memory", "32Gi", "pods", "110")
+	made.node("gpu", "cpu", "8", "memory", "32Gi", "pods", "110", "example.com/gpu", "2")
+	made.add(QueueGroup, "q", &pb.Cluster{Queues: []*pb.Queue{{Name: "q"}}})
+	made.job("old", "q", amounts("cpu", "4"), "n1")
+	made.job("new", "q", amounts("cpu", "2"), "", "", "")
+	return made
+}
+
+// listener remembers what a Scheduler says.
+type listener struct {
+	silent
+	sent    []int
+	trouble []error
+	drifted []string
+}
+
+func (listener *listener) Opened(sent int, _ time.Duration) {
+	listener.sent = append(listener.sent, sent)
+}
+func (listener *listener) Trouble(err error) { listener.trouble = append(listener.trouble, err) }
+func (listener *listener) Drifted(nodes []string) {
+	listener.drifted = append(listener.drifted, nodes...)
+}
+
+func start(t testing.TB, settings Settings) (*Scheduler, *listener, *exec.Cmd) {
+	t.Helper()
+	address, process := serve(t)
+	client, err := pumice.Dial(address, pumice.Options{Timeout: 20 * time.Second, BreakAfter: -1, Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	heard := &listener{}
+	settings.Client, settings.Observer = client, heard
+	scheduler, err := New(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scheduler, heard, process
+}
+
+func open(t testing.TB, scheduler *Scheduler, state Snapshot) *Cycle {
+	t.Helper()
+	cycle := scheduler.Open(context.Background(), state, policy)
+	if err := cycle.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if refused := cycle.Refused(); len(refused) > 0 {
+		t.Fatal(refused)
+	}
+	return cycle
+}
+
+func TestOneQuestionServesAClassAndItsLookUps(t *testing.T) {
+	scheduler, _, _ := start(t, Settings{Compatibility: "upstream"})
+	cycle := open(t, scheduler, small())
+	before := cycle.Usage().Calls
+	first, second := task("new", 0, "q"), task("new", 1, "q")
+	if err := cycle.Prepare(first); err != nil {
+		t.Fatal(err)
+	}
+	// The question, and once per process the table of slots.
+	if calls := cycle.Usage().Calls - before; calls != 2 {
+		t.Fatal(calls)
+	}
+	before = cycle.Usage().Calls
+	if score := cycle.Score(rsf, first, "n1"); score != 750 {
+		t.Fatal(score)
+	}
+	if score := cycle.Score(rsf, second, "n2"); score != 250 {
+		t.Fatal(score)
+	}
+	if refusal := cycle.Fits(rsf, first, "n2"); refusal != nil {
+		t.Fatal(refusal)
+	}
+	refusal := cycle.Fits(rsf, first, "gpu")
+	if refusal == nil || !refusal.Unresolvable || refusal.Message != "proportional of resource example.com/gpu check failed" {
+		t.Fatalf("%+v", refusal)
+	}
+	if err := cycle.Prepare(second); err != nil {
+		t.Fatal(err)
+	}
+	if calls := cycle.Usage().Calls - before; calls != 0 {
+		t.Fatal(calls)
+	}
+	// One node is touched: the next question is about that one, and carries the change.
+	cycle.Happened(Allocated, first, "n1")
+	if err := cycle.Prepare(second); err != nil {
+		t.Fatal(err)
+	}
+	if score := cycle.Score(rsf, second, "n1"); score != 1000 {
+		t.Fatal(score)
+	}
+	if score := cycle.Score(rsf, second, "n2"); score != 250 {
+		t.Fatal(score)
+	}
+	if calls := cycle.Usage().Calls - before; calls != 1 {
+		t.Fatal(calls)
+	}
+	// And back.
+	cycle.Happened(Withdrawn, first, "n1")
+	if score := cycle.Score(rsf, second, "n1"); score != 750 {
+		t.Fatal(score)
+	}
+	cycle.Close()
+}
+
+func TestNothingIsAskedWhenNothingHasChanged(t *testing.T) {
+	scheduler, heard, _ := start(t, Settings{})
+	state := small()
+	for range 3 {
+		cycle := open(t, scheduler, state)
+		if err := cycle.Prepare(task("new", 0, "q")); err != nil {
+			t.Fatal(err)
+		}
+		if cycle.CompareJobs("drf", "default/new", "default/old") >= 0 {
+			t.Fatal("a job that holds nothing is not first")
+		}
+		cycle.Close()
+		if len(heard.sent) > 1 && cycle.Usage().Calls != 0 {
+			t.Fatal(cycle.Usage())
+		}
+	}
+	if fmt.Sprint(heard.sent) != "[10 0 0]" {
+		t.Fatal(heard.sent)
+	}
+	// One group changes: its records are read again, and what differs is sent.
+	read := state.read.Load()
+	state.job("new", "q", amounts("cpu", "2"), "n2", "", "")
+	cycle := open(t, scheduler, state)
+	if fmt.Sprint(heard.sent) != "[10 0 0 2]" || state.read.Load() != read+1 {
+		t.Fatal(heard.sent, state.read.Load()-read)
+	}
+	if err := cycle.Prepare(task("new", 1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if score := cycle.Score(rsf, task("new", 1, "q"), "n2"); score != 500 {
+		t.Fatal(score)
+	}
+	cycle.Close()
+	// A group goes.
+	state.keys = state.keys[:len(state.keys)-1]
+	cycle = open(t, scheduler, state)
+	if err := cycle.Prepare(task("new", 1, "q")); err == nil {
+		t.Fatal("a task that is gone was prepared")
+	}
+	cycle.Close()
+}
+
+func TestKeysAreAskedAgainAfterAChangeOnly(t *testing.T) {
+	scheduler, _, _ := start(t, Settings{Compatibility: "upstream"})
+	cycle := open(t, scheduler, small())
+	compare := func() int { return cycle.CompareJobs("drf", "default/new", "default/old") }
+	before := cycle.Usage().Calls
+	if compare() >= 0 || compare() >= 0 || cycle.Usage().Calls != before+1 {
+		t.Fatal(cycle.Usage().Calls - before)
+	}
+	cycle.Happened(Allocated, task("new", 0, "q"), "n2")
+	cycle.Happened(Allocated, task("new", 1, "q"), "n2")
+	if compare() != 0 || compare() != 0 || cycle.Usage().Calls != before+2 {
+		t.Fatal(compare(), cycle.Usage().Calls-before)
+	}
+	cycle.Happened(Pipelined, task("new", 2, "q"), "n2")
+	if compare() <= 0 || cycle.Usage().Calls != before+3 {
+		t.Fatal(cycle.Usage().Calls - before)
+	}
+	if cycle.CompareQueues("drf", "q", "other") != 0 {
+		t.Fatal("drf without hierarchy orders queues")
+	}
+}
+
+func TestVictimsKeepTheOrderAndAreAskedOnce(t *testing.T) {
+	scheduler, _, _ := start(t, Settings{Compatibility: "upstream"})
+	state := small()
+	state.job("big", "q", amounts("cpu", "2"), "n2", "n2", "n2")
+	cycle := open(t, scheduler, state)
+	before := cycle.Usage().Calls
+	for range 2 {
+		victims, voting := cycle.Victims("drf", Preempt, task("new", 0, "q"), []string{"default/big-2", "default/big-0", "default/big-1"})
+		if !voting || fmt.Sprint(victims) != "[0 1]" {
+			t.Fatal(victims, voting)
+		}
+	}
+	if calls := cycle.Usage().Calls - before; calls != 1 {
+		t.Fatal(calls)
+	}
+	cycle.Happened(Evicted, task("big", 2, "q"), "n2")
+	victims, _ := cycle.Victims("drf", Preempt, task("new", 0, "q"), []string{"default/big-0", "default/big-1"})
+	if fmt.Sprint(victims) != "[0]" {
+		t.Fatal(victims)
+	}
+	// Room that is being released is no node's usage: nothing has to be asked about nodes.
+	if err := cycle.Prepare(task("new", 0, "q")); err != nil {
+		t.Fatal(err)
+	}
+	before = cycle.Usage().Calls
+	cycle.Happened(Evicted, task("big", 0, "q"), "n2")
+	if cycle.Fits(rsf, task("new", 0, "q"), "n2") != nil || cycle.Usage().Calls != before {
+		t.Fatal(cycle.Usage().Calls - before)
+	}
+}
+
+func TestAwayFailsClosedOrAbstains(t *testing.T) {
+	for _, away := range []Away{FailClosed, Abstain} {
+		scheduler, heard, process := start(t, Settings{Away: away})
+		cycle := open(t, scheduler, small())
+		_ = process.Process.Kill()
+		_ = process.Wait()
+		first := task("new", 0, "q")
+		if err := cycle.Prepare(first); (err != nil) != (away == FailClosed) {
+			t.Fatal(away, err)
+		}
+		if len(heard.trouble) != 1 || cycle.Err() == nil {
+			t.Fatal(heard.trouble)
+		}
+		if refusal := cycle.Fits(rsf, first, "n1"); (refusal != nil) != (away == FailClosed) {
+			t.Fatal(away, refusal)
+		}
+		if cycle.Score(rsf, first, "n1") != 0 || cycle.CompareJobs("drf", "default/new", "default/old") != 0 {
+			t.Fatal("an opinion without the service")
+		}
+		if _, voting := cycle.Victims("drf", Preempt, first, []string{"default/old-0"}); voting {
+			t.Fatal("a vote without the service")
+		}
+		if cycle.Allocatable("drf", first) != (away == Abstain) {
+			t.Fatal(away)
+		}
+		want := map[Away]int{FailClosed: -1, Abstain: 0}[away]
+		if votes := cycle.Enqueueable("default/new"); votes["drf"] != want {
+			t.Fatal(votes)
+		}
+		cycle.Enqueued("default/new")
+		cycle.Happened(Allocated, first, "n1")
+		cycle.Close()
+		next := scheduler.Open(context.Background(), small(), policy)
+		if next.Err() == nil {
+			t.Fatal("a cycle without the service began")
+		}
+		next.Close()
+	}
+}
+
+func TestTheBudgetEndsACycle(t *testing.T) {
+	scheduler, heard, _ := start(t, Settings{Budget: Budget{Calls: 4}})
+	cycle := open(t, scheduler, small())
+	for number := 0; cycle.Err() == nil; number++ {
+		_ = cycle.Prepare(task("new", 0, "q"))
+		cycle.Happened(Allocated, task("new", number, "q"), "n2")
+	}
+	if cycle.Usage().Calls != 4 || len(heard.trouble) != 1 || heard.trouble[0] != ErrBudget {
+		t.Fatal(cycle.Usage(), heard.trouble)
+	}
+	if err := cycle.Prepare(task("new", 0, "q")); err == nil {
+		t.Fatal("prepared beyond the budget")
+	}
+	cycle.Close()
+	open(t, scheduler, small()).Close()
+}
+
+func TestDriftMakesTheNextCycleSendEverything(t *testing.T) {
+	scheduler, heard, _ := start(t, Settings{VerifyEvery: 1})
+	state := small()
+	cycle := open(t, scheduler, state)
+	used := map[string]Amounts{"n1": {"cpu": 4000, "pods": 1}, "n2": {}, "gpu": {}}
+	if !cycle.Due() || cycle.Verify(used) != nil || len(heard.drifted) != 0 {
+		t.Fatal(heard.drifted)
+	}
+	used["n2"]["cpu"] = 1
+	if differing := cycle.Verify(used); fmt.Sprint(differing) != "[n2]" || fmt.Sprint(heard.drifted) != "[n2]" {
+		t.Fatal(differing)
+	}
+	cycle.Close()
+	read := state.read.Load()
+	open(t, scheduler, state).Close()
+	if all := state.read.Load() - read; all != int64(state.Groups()) {
+		t.Fatal(all)
+	}
+}
+
+func TestThePolicyOfTheServiceIsTheSchedulers(t *testing.T) {
+	scheduler, _, _ := start(t, Settings{PolicyMode: CheckPolicy})
+	cycle := scheduler.Open(context.Background(), small(), policy)
+	if cycle.Err() == nil {
+		t.Fatal("another policy was taken for the scheduler's")
+	}
+	cycle.Close()
+	// Somebody hands it over, and later another one; a scheduler that hands over restores its own.
+	client := scheduler.settings.Client
+	reload := func(document string) {
+		if _, err := client.ReloadPolicy(context.Background(), &pb.ReloadPolicyRequest{Document: document}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload(document)
+	open(t, scheduler, small()).Close()
+	hands, err := New(Settings{Client: client, Source: "volcano"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open(t, hands, small()).Close()
+	reload("actions: allocate\ntiers: [{plugins: [{name: binpack}]}]")
+	changed := small()
+	changed.node("n3", "cpu", "1")
+	cycle = open(t, hands, changed)
+	if err := cycle.Prepare(task("new", 0, "q")); err != nil {
+		t.Fatal(err)
+	}
+	cycle.Close()
+}
+
+func TestPlansPlaceAJobWithOneQuestion(t *testing.T) {
+	scheduler, _, _ := start(t, Settings{Plans: true})
+	cycle := open(t, scheduler, small())
+	pending := func() []string { return []string{"default/new-0", "default/new-1", "default/new-2"} }
+	if err := cycle.Prepare(task("new", 0, "q")); err != nil {
+		t.Fatal(err)
+	}
+	before := cycle.Usage().Calls
+	var nodes []string
+	for number := range 3 {
+		if err := cycle.Prepare(task("new", number, "q")); err != nil {
+			t.Fatal(err)
+		}
+		node := cycle.Best(task("new", number, "q"), pending)
+		nodes = append(nodes, node)
+		cycle.Happened(Allocated, task("new", number, "q"), node)
+	}
+	if fmt.Sprint(nodes) != "[n1 n1 n2]" || cycle.Usage().Calls != before+1 {
+		t.Fatal(nodes, cycle.Usage().Calls-before)
+	}
+	cycle.Close()
+}

@@ -1,0 +1,69 @@
+package cycle
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	pumice "pumice/clients/go"
+	pb "pumice/clients/go/pumicev1"
+)
+
+// VictimKind is the scheduler's way to take room.
+type VictimKind = pb.VictimKind
+
+// The two ways.
+const (
+	// Preempt: within a queue.
+	Preempt = pb.VictimKind_VICTIM_KIND_PREEMPT
+	// Reclaim: between queues.
+	Reclaim = pb.VictimKind_VICTIM_KIND_RECLAIM
+)
+
+// Victims says who may go for a task, in a plugin's opinion, by position in candidates. Not voting: the plugin takes no
+// part, or the service is away. Candidates keep their order, on which the answer depends; the same question is asked once
+// as long as nothing happens.
+func (cycle *Cycle) Victims(plugin string, kind VictimKind, preemptor Task, candidates []string) (victims []int, voting bool) {
+	cycle.mutex.Lock()
+	defer cycle.mutex.Unlock()
+	if cycle.away != nil {
+		return nil, false
+	}
+	key := kind.String() + "\x00" + strconv.FormatUint(cycle.clock, 10) + "\x00" + preemptor.Name + "\x00" + strings.Join(candidates, "\x00")
+	votes, known := cycle.victims[key]
+	if !known {
+		group := &pb.VictimGroup{Preemptor: &pb.Task{Name: preemptor.Name}}
+		for _, name := range candidates {
+			group.Candidates = append(group.Candidates, &pb.Task{Name: name})
+		}
+		response, err := ask(cycle, func(ctx context.Context) (pumice.Reply[*pb.SelectVictimsResponse], error) {
+			return cycle.session.SelectVictims(ctx, &pb.SelectVictimsRequest{
+				Kind: kind, Plugins: cycle.victimPlugins, Groups: []*pb.VictimGroup{group},
+			})
+		})
+		if err != nil {
+			return nil, false
+		}
+		// Nothing is asked of an earlier moment again.
+		clear(cycle.victims)
+		for _, item := range response.GetAnswer().GetItems() {
+			votes = item.GetVotes()
+			if item.GetProblem() != nil {
+				// Nobody goes for a task that cannot be judged.
+				for _, name := range cycle.victimPlugins {
+					votes = append(votes, &pb.VictimVote{Plugin: name})
+				}
+			}
+		}
+		cycle.victims[key] = votes
+	}
+	for _, vote := range votes {
+		if vote.GetPlugin() == plugin && !vote.GetAbstained() {
+			for _, at := range vote.GetVictims() {
+				victims = append(victims, int(at))
+			}
+			return victims, true
+		}
+	}
+	return nil, false
+}
