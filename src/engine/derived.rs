@@ -43,6 +43,19 @@ pub trait Derived: Any + Debug + Send + Sync {
     /// It cannot be counted: the changes that it belongs to are refused, and this value is thrown away.
     fn follow(&mut self, view: &View, movement: &Movement<'_>) -> Result<Vec<Arc<str>>, Problem>;
 
+    /// Follows the same change of so many tasks that differ in name alone, of which the plugin said that they move this
+    /// alike ([`Plugin::admits_in_a_row`](super::plugin::Plugin::admits_in_a_row)); `movement` is that of one of them.
+    /// Each of these tasks moves once: what it holds need not be remembered by its name.
+    ///
+    /// # Errors
+    /// As [`Self::follow`].
+    fn follow_alike(&mut self, view: &View, movement: &Movement<'_>, times: u64) -> Result<(), Problem> {
+        for _ in 0..times {
+            self.follow(view, movement)?;
+        }
+        Ok(())
+    }
+
     /// The same beside a newer View, for what changed since the one that it was worked out from; `None`: it is worked out
     /// anew. Both ways must give the same, to the last bit.
     fn carry(&self, changes: &Changes<'_>) -> Option<Arc<dyn Derived>> {
@@ -116,15 +129,28 @@ impl DerivedSet {
     /// One of them cannot count it. Some may have: the set is to be thrown away.
     pub fn follow(&mut self, view: &View, movement: &Movement<'_>) -> Result<Vec<Arc<str>>, Problem> {
         let mut moved = Vec::new();
-        for (_, derived) in &mut self.entries {
+        for own in self.own() {
+            moved.extend(own.follow(view, movement)?);
+        }
+        Ok(moved)
+    }
+
+    /// Tells every plugin of the same change of so many tasks, as [`Derived::follow_alike`].
+    ///
+    /// # Errors
+    /// As [`Self::follow`].
+    pub fn follow_alike(&mut self, view: &View, movement: &Movement<'_>, times: u64) -> Result<(), Problem> {
+        self.own().try_for_each(|own| own.follow_alike(view, movement, times))
+    }
+
+    /// What each plugin keeps, to be changed.
+    fn own(&mut self) -> impl Iterator<Item = &mut dyn Derived> {
+        self.entries.iter_mut().filter_map(|(_, derived)| {
             if Arc::get_mut(derived).is_none() {
                 *derived = derived.copy();
             }
-            if let Some(own) = Arc::get_mut(derived) {
-                moved.extend(own.follow(view, movement)?);
-            }
-        }
-        Ok(moved)
+            Arc::get_mut(derived)
+        })
     }
 }
 

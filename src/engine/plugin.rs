@@ -96,6 +96,14 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
+    /// Tasks like this one, which is permitted and holds nothing yet, come one after the other, and each goes to some
+    /// node: so many of them in a row, this one included, are surely permitted, use no cards, and move what is kept
+    /// beside the state alike, whichever nodes they go to ([`Derived::follow_alike`]). 1: each must be asked about.
+    fn admits_in_a_row(&self, derived: &DerivedSet, view: &View, queue: &str, task: &TaskRecord) -> u64 {
+        let _ = (derived, view, queue, task);
+        1
+    }
+
     /// The card that a task uses on a node. `admitted`: the cards that admission said would do, best first; empty: it
     /// said none. `None`: the plugin gives tasks no cards, or the node has none for it.
     fn card_on(&self, derived: &DerivedSet, task: &TaskRecord, node: &str, admitted: &[Arc<str>]) -> Option<Arc<str>> {

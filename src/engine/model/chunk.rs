@@ -8,6 +8,8 @@ use multiversion::multiversion;
 use super::amounts::ResourceId;
 use super::mask::Mask;
 use super::node::NodeEntry;
+use super::surplus::Surplus;
+use super::view::Slot;
 use super::whole::{Exact, WHOLES, Whole, Wholes, beside, read};
 
 /// Nodes in a chunk.
@@ -60,16 +62,16 @@ const VECTORS: usize = 5;
 /// The columns of one resource; a vector that no node of the chunk has takes no room.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ResourceColumns {
-    id: ResourceId,
-    vectors: [Option<Arc<Column>>; VECTORS],
+    pub(super) id: ResourceId,
+    pub(super) vectors: [Option<Arc<Column>>; VECTORS],
     /// Where more than nothing is allocatable.
-    offered: Mask,
+    pub(super) offered: Mask,
     /// What the floats do not tell of Kubernetes' integers.
-    wholes: [Option<Arc<Exact>>; WHOLES],
+    pub(super) wholes: [Option<Arc<Exact>>; WHOLES],
 }
 
 impl ResourceColumns {
-    fn new(id: ResourceId) -> Self {
+    pub(super) fn new(id: ResourceId) -> Self {
         Self {
             id,
             vectors: [const { None }; VECTORS],
@@ -87,12 +89,14 @@ impl ResourceColumns {
 #[derive(Clone, Debug)]
 pub struct Chunk {
     number: u32,
-    columns: Vec<ResourceColumns>,
+    pub(super) columns: Vec<ResourceColumns>,
     entries: Vec<Option<Arc<NodeEntry>>>,
-    live: Mask,
-    placeable: Mask,
+    pub(super) live: Mask,
+    pub(super) placeable: Mask,
     /// Nodes with an idle vector of their own.
     upstream: Mask,
+    /// Of a chunk that stands in no View: whose places these are.
+    pub(super) slots: Option<Box<[Slot; CHUNK]>>,
 }
 
 /// Where it stands does not matter.
@@ -112,6 +116,7 @@ impl Default for Chunk {
             live: Mask::NONE,
             placeable: Mask::NONE,
             upstream: Mask::NONE,
+            slots: None,
         }
     }
 }
@@ -125,12 +130,29 @@ impl Chunk {
         }
     }
 
+    /// An empty chunk that stands in no View and says whose its places are.
+    pub(super) fn of_places() -> Self {
+        Self {
+            slots: Some(Box::new([Slot::MAX; CHUNK])),
+            ..Self::default()
+        }
+    }
+
     /// Number of a chunk that stands in no View: its places are no slots.
     pub const NOWHERE: u32 = u32::MAX;
 
     /// Its place: the first of its slots is 256 times that; or [`Self::NOWHERE`].
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// The slot of the node at `offset`; of a chunk that stands in no View, only if it says so.
+    pub fn slot(&self, offset: usize) -> Option<Slot> {
+        match &self.slots {
+            Some(slots) => slots.get(offset).copied(),
+            None if self.number == Self::NOWHERE => None,
+            None => Slot::try_from(self.number as usize * CHUNK + offset).ok(),
+        }
     }
 
     /// Bytes that this chunk holds.
@@ -245,7 +267,7 @@ impl Chunk {
         self.columns.iter().map(|columns| columns.id)
     }
 
-    fn stored(&self, id: ResourceId, vector: Vector) -> Option<&Column> {
+    pub(super) fn stored(&self, id: ResourceId, vector: Vector) -> Option<&Column> {
         self.columns_at(id)?.vectors.get(vector as usize)?.as_deref()
     }
 
@@ -261,7 +283,7 @@ impl Chunk {
             .any(|columns| columns.wholes.iter().any(Option::is_some))
     }
 
-    fn exact(&self, id: ResourceId, whole: Whole) -> Option<&Exact> {
+    pub(super) fn exact(&self, id: ResourceId, whole: Whole) -> Option<&Exact> {
         self.columns_at(id)?.wholes.get(whole as usize)?.as_deref()
     }
 
@@ -280,34 +302,41 @@ impl Chunk {
         }
         let surplus = entry.as_ref().map(|entry| entry.surplus()).unwrap_or_default();
         for id in ids {
-            if let Some(entry) = &entry {
-                let allocatable = entry.whole_allocatable(id);
-                let used = entry.whole_used(id, &surplus);
-                let allocatable = beside(id, entry.value(id, Vector::Allocatable), allocatable);
-                self.set_whole(id, Whole::Allocatable, offset, allocatable);
-                self.set_whole(
-                    id,
-                    Whole::Requested,
-                    offset,
-                    beside(id, entry.value(id, Vector::Used), used),
-                );
-            } else {
-                self.set_whole(id, Whole::Allocatable, offset, None);
-                self.set_whole(id, Whole::Requested, offset, None);
-            }
-            for vector in [
-                Vector::Allocatable,
-                Vector::Used,
-                Vector::Releasing,
-                Vector::Pipelined,
-                Vector::Idle,
-            ] {
-                let value = entry.as_ref().and_then(|entry| entry.value(id, vector));
-                self.set_value(id, vector, offset, value);
-            }
+            self.set_resource(offset, entry.as_deref(), &surplus, id);
         }
         if let Some(place) = self.entries.get_mut(offset) {
             *place = entry;
+        }
+    }
+
+    /// Changes a node that differs from the one that stands there in amounts of these resources alone.
+    pub(crate) fn change_entry(&mut self, offset: usize, entry: Arc<NodeEntry>, ids: &[ResourceId]) {
+        let surplus = entry.surplus();
+        for id in ids {
+            self.set_resource(offset, Some(&*entry), &surplus, *id);
+        }
+        if let Some(place) = self.entries.get_mut(offset) {
+            *place = Some(entry);
+        }
+    }
+
+    /// Writes one resource of a node; `surplus`: the node's.
+    fn set_resource(&mut self, offset: usize, entry: Option<&NodeEntry>, surplus: &Surplus, id: ResourceId) {
+        let value = |vector| entry.and_then(|entry| entry.value(id, vector));
+        let wholes = entry.map(|entry| (entry.whole_allocatable(id), entry.whole_used(id, surplus)));
+        let told = |vector, whole: Option<i128>| whole.and_then(|whole| beside(id, value(vector), whole));
+        let allocatable = told(Vector::Allocatable, wholes.map(|(allocatable, _)| allocatable));
+        self.set_whole(id, Whole::Allocatable, offset, allocatable);
+        let used = told(Vector::Used, wholes.map(|(_, used)| used));
+        self.set_whole(id, Whole::Requested, offset, used);
+        for vector in [
+            Vector::Allocatable,
+            Vector::Used,
+            Vector::Releasing,
+            Vector::Pipelined,
+            Vector::Idle,
+        ] {
+            self.set_value(id, vector, offset, value(vector));
         }
     }
 

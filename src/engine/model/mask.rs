@@ -31,6 +31,16 @@ impl Mask {
         mask
     }
 
+    /// The first so many places.
+    pub fn first(count: usize) -> Self {
+        let mut first = Self::NONE;
+        for (number, word) in first.0.iter_mut().enumerate() {
+            let here = count.saturating_sub(number * 64).min(64);
+            *word = if here == 64 { u64::MAX } else { (1 << here) - 1 };
+        }
+        first
+    }
+
     /// The set as bits: bit `i` of word `w` is the node at `64 w + i`.
     pub fn words(&self) -> [u64; 4] {
         self.0

@@ -6,6 +6,7 @@ mod bytes;
 mod changes;
 mod chunk;
 mod class;
+mod imagined;
 mod mask;
 mod node;
 mod problem;
@@ -25,6 +26,7 @@ pub use amounts::{Amounts, ResourceId, ResourceTable, TooManyResourcesError, Tot
 pub use changes::{Changed, ChangedNode, Changes};
 pub use chunk::{CHUNK, Chunk, Column, Vector};
 pub use class::{Charge, MIN_AMOUNT, Requested, TaskClass};
+pub(crate) use imagined::{Imagined, Joining};
 pub use mask::Mask;
 pub use node::{NodeEntry, UpstreamNode, Usage};
 pub use problem::{Problem, ProblemKind};

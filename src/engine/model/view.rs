@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::amounts::{Amounts, ResourceTable, Totals};
+use super::amounts::{Amounts, ResourceId, ResourceTable, Totals};
 use super::chunk::{CHUNK, Chunk};
 use super::node::{NodeEntry, Usage};
 use super::problem::Problem;
@@ -251,11 +251,14 @@ impl View {
         true
     }
 
-    /// Puts a node as it would stand in the place of the one at a slot; tasks do not follow.
-    pub(crate) fn set_node(&mut self, slot: Slot, entry: Arc<NodeEntry>) {
+    /// Puts a node as it would stand in the place of the one at a slot; tasks do not follow. `ids`: what it differs in;
+    /// `None`: anything.
+    pub(crate) fn set_node(&mut self, slot: Slot, entry: Arc<NodeEntry>, ids: Option<&[ResourceId]>) {
         let (chunk, offset) = place(slot);
-        if let Some(chunk) = self.chunks.get_mut(chunk) {
-            Arc::make_mut(chunk).set_entry(offset, Some(entry));
+        match (self.chunks.get_mut(chunk).map(Arc::make_mut), ids) {
+            (Some(chunk), Some(ids)) => chunk.change_entry(offset, entry, ids),
+            (Some(chunk), None) => chunk.set_entry(offset, Some(entry)),
+            (None, _) => {}
         }
     }
 

@@ -54,10 +54,11 @@ impl Exact {
     }
 }
 
+/// From here on floats skip integers.
+pub(super) const DENSE: f64 = 9_007_199_254_740_992.0;
+
 /// The value to hold beside a float: none if the float tells it.
 pub(super) fn beside(id: ResourceId, shown: Option<f64>, exact: i128) -> Option<i128> {
-    /// From here on floats skip integers.
-    const DENSE: f64 = 9_007_199_254_740_992.0;
     let shown = shown.unwrap_or(0.0);
     let told = shown.abs() < DENSE && i128::from(read_off(id, shown)) == exact;
     (!told).then_some(exact)
@@ -83,7 +84,7 @@ pub(super) fn read(id: ResourceId, floats: &Column, exact: Option<&Exact>, narro
     clippy::cast_possible_truncation,
     reason = "floats that are no integers within 2^53 are not believed"
 )]
-fn read_off(id: ResourceId, float: f64) -> i64 {
+pub(super) fn read_off(id: ResourceId, float: f64) -> i64 {
     let amount = float as i64;
     if id.counts_alike() {
         amount

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::PlaceGroup;
 use crate::engine::decide::admit::{self, Admission};
 use crate::engine::derived::{DerivedSet, Movement, TaskMove};
-use crate::engine::model::{Problem, TaskRecord, TaskStatus, View};
+use crate::engine::model::{Problem, Slot, TaskRecord, TaskStatus, View};
 use crate::engine::policy::Policy;
 
 /// What becomes of the next task before any node is looked at.
@@ -32,6 +32,10 @@ pub(super) struct Gate<'q> {
     pub(super) given: usize,
     /// The cards that would do for the next task.
     cards: Vec<Arc<str>>,
+    /// So many of the next tasks are permitted like the last one that was asked about, and plugins are told of all at once.
+    alike: u64,
+    /// Tasks that plugins are still to be told of, and their status.
+    untold: (u64, TaskStatus),
 }
 
 fn unheard(policy: &Policy) -> bool {
@@ -50,6 +54,8 @@ impl<'q> Gate<'q> {
             unheard: unheard(policy),
             given: 0,
             cards: Vec::new(),
+            alike: 0,
+            untold: (0, TaskStatus::Allocated),
         }
     }
 
@@ -70,15 +76,20 @@ impl<'q> Gate<'q> {
     }
 
     /// Asks about the next task.
-    pub(super) fn next(&mut self, view: &View, derived: &DerivedSet) -> Result<Next, Problem> {
-        if !self.each && (self.given > 0 || self.group.task.job.is_empty()) {
+    pub(super) fn next(&mut self, view: &View, derived: &mut DerivedSet) -> Result<Next, Problem> {
+        if self.alike > 0 || (!self.each && (self.given > 0 || self.group.task.job.is_empty())) {
             return Ok(Next::Go);
         }
-        let admission = admit::admit_task(view, self.policy, derived, &self.task(view))?;
+        self.tell(view, derived)?;
+        let task = self.task(view);
+        let admission = admit::admit_task(view, self.policy, derived, &task)?;
         if !admission.permitted {
             return Ok(Next::Refused(admission));
         }
         let cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
+        if self.each && cards.is_empty() && !self.unheard {
+            self.alike = self.in_a_row(view, derived, &task);
+        }
         if cards == self.cards && !(self.unheard && self.given > 0) {
             return Ok(Next::Go);
         }
@@ -86,37 +97,71 @@ impl<'q> Gate<'q> {
         Ok(Next::Changed)
     }
 
+    /// How many tasks like this one are permitted in a row and can be told of at once; 0: each is to be asked about.
+    fn in_a_row(&self, view: &View, derived: &DerivedSet, task: &TaskRecord) -> u64 {
+        let Some(job) = view.jobs().get(&task.job) else {
+            return 0;
+        };
+        let queue = &job.record.queue;
+        let plugins = self.policy.allocators().iter().flatten();
+        let least = plugins
+            .map(|hook| hook.plugin.admits_in_a_row(derived, view, queue, task))
+            .min();
+        least.filter(|least| *least > 1).unwrap_or(0)
+    }
+
+    /// Tells plugins of the tasks that they have not been told of.
+    pub(super) fn tell(&mut self, view: &View, derived: &mut DerivedSet) -> Result<(), Problem> {
+        let (times, status) = std::mem::take(&mut self.untold);
+        if times > 0 {
+            let before = &self.group.task;
+            let after = TaskRecord {
+                status,
+                ..TaskRecord::clone(before)
+            };
+            derived.follow_alike(view, &movement(before, &after, ""), times)?;
+        }
+        Ok(())
+    }
+
     /// The next task goes to a node; the card that it uses there, if a plugin gives any.
     pub(super) fn put(
         &mut self,
         view: &View,
         derived: &mut DerivedSet,
-        node: &Arc<str>,
+        slot: Slot,
         status: TaskStatus,
     ) -> Result<Option<Arc<str>>, Problem> {
         let mut card = None;
-        if self.each {
+        if self.alike > 0 {
+            if self.untold.1 != status {
+                self.tell(view, derived)?;
+            }
+            self.untold = (self.untold.0 + 1, status);
+            self.alike -= 1;
+        } else if self.each {
+            let node = view.node(slot).map(|entry| Arc::clone(&entry.record.name));
+            let node = node.unwrap_or_default();
             let before = self.task(view);
             let mut plugins = self.policy.allocators().iter().flatten();
-            card = plugins.find_map(|hook| hook.plugin.card_on(derived, &before, node, &self.cards));
+            card = plugins.find_map(|hook| hook.plugin.card_on(derived, &before, &node, &self.cards));
             let after = TaskRecord {
                 status,
-                node: Arc::clone(node),
+                node,
                 ..TaskRecord::clone(&before)
             };
-            let moved = TaskMove {
-                before: &before,
-                after: &after,
-                card: card.as_deref().unwrap_or_default(),
-            };
-            let movement = if status == TaskStatus::Pipelined {
-                Movement::Pipeline(moved)
-            } else {
-                Movement::Allocate(moved)
-            };
-            derived.follow(view, &movement)?;
+            derived.follow(view, &movement(&before, &after, card.as_deref().unwrap_or_default()))?;
         }
         self.given += 1;
         Ok(card)
+    }
+}
+
+fn movement<'a>(before: &'a TaskRecord, after: &'a TaskRecord, card: &'a str) -> Movement<'a> {
+    let moved = TaskMove { before, after, card };
+    if after.status == TaskStatus::Pipelined {
+        Movement::Pipeline(moved)
+    } else {
+        Movement::Allocate(moved)
     }
 }

@@ -1,10 +1,12 @@
 //! One group: idle room first, then room that is being released, as far as it goes.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::admission::{Gate, Next};
-use super::run::{Ended, Run};
+use super::field::Taken;
+use super::run::{Ended, Joins, Run};
 use super::{Blocker, PlaceGroup, PlaceQuestion, PlacedGroup, too_large};
 use crate::engine::decide::admit::Admission;
 use crate::engine::decide::candidates::Candidates;
@@ -25,6 +27,8 @@ pub(super) struct Desk<'q> {
     pub(super) policy: &'q Policy,
     pub(super) question: &'q PlaceQuestion,
     pub(super) stop: &'q dyn Fn() -> bool,
+    /// Nodes that took tasks since the View was brought up to date: nobody may ask any more.
+    pub(super) unsettled: Vec<(Rc<Joins>, Taken)>,
 }
 
 impl<'q> Desk<'q> {
@@ -39,30 +43,42 @@ impl<'q> Desk<'q> {
         };
         let slots = self.slots();
         let mut status = TaskStatus::Allocated;
+        let joins = |status| Rc::new(Joins::new(&group.task, status, self.policy.compatibility()));
+        let mut joining = joins(status);
         while gate.given < group.count {
             if (self.stop)() {
                 return Ok(None);
             }
-            if let Next::Refused(admission) = gate.next(&self.view, &self.derived)? {
+            if let Next::Refused(admission) = gate.next(&self.view, &mut self.derived)? {
                 placed.blockers = refused(admission);
                 break;
             }
-            match self.run(&class, &mut gate, group, slots.as_deref(), status, &mut placed)? {
+            match self.run(&class, &mut gate, &joining, slots.as_deref(), group.count, &mut placed)? {
                 Ended::Stopped => return Ok(None),
                 Ended::Full | Ended::Anew => {}
                 Ended::Dry if status == TaskStatus::Allocated && !self.question.idle_only => {
                     status = TaskStatus::Pipelined;
+                    joining = joins(status);
                 }
                 Ended::Dry => {
+                    gate.tell(&self.view, &mut self.derived)?;
                     placed.blockers = self.blockers(&class, slots.as_deref())?;
                     break;
                 }
             }
         }
-        if placed.cards.iter().all(|card| card.is_empty()) {
-            placed.cards.clear();
+        gate.tell(&self.view, &mut self.derived)?;
+        if !placed.cards.is_empty() {
+            placed.cards.resize(placed.found(), Arc::default());
         }
         Ok(Some(placed))
+    }
+
+    /// Brings the View up to date.
+    fn settle(&mut self) {
+        for (joins, taken) in std::mem::take(&mut self.unsettled) {
+            joins.settle(&mut self.view, taken);
+        }
     }
 
     /// Places tasks of a group in one gradient, until it has no node left or something must be looked at anew.
@@ -70,11 +86,13 @@ impl<'q> Desk<'q> {
         &mut self,
         class: &TaskClass,
         gate: &mut Gate<'_>,
-        group: &PlaceGroup,
+        joins: &Rc<Joins>,
         slots: Option<&[Slot]>,
-        status: TaskStatus,
+        count: usize,
         placed: &mut PlacedGroup,
     ) -> Result<Ended, Problem> {
+        self.settle();
+        gate.tell(&self.view, &mut self.derived)?;
         let question = self.filter_question();
         // As it stands now: what follows moves a copy.
         let derived = self.derived.clone();
@@ -82,35 +100,26 @@ impl<'q> Desk<'q> {
             view: &self.view,
             derived: &derived,
         };
-        let run = Run::new(facts, self.policy, class, &question, (&group.task, status))?;
+        let run = Run::new(facts, self.policy, class, &question, joins)?;
         let candidates = Candidates::of(&self.view, slots);
         if run.looks_at_all() {
-            let pairs = (group.count as u64).saturating_mul(candidates.len() as u64);
+            let pairs = (count as u64).saturating_mul(candidates.len() as u64);
             if pairs > self.question.pairs {
-                return Err(too_large(group.count, candidates.len(), self.question.pairs));
+                return Err(too_large(count, candidates.len(), self.question.pairs));
             }
         }
         let (derived, view) = (&mut self.derived, &self.view);
         let mut put = |slot: Slot, gate: &mut Gate<'_>| -> Result<bool, Problem> {
-            let name = view.node(slot).map(|entry| Arc::clone(&entry.record.name));
-            let card = gate.put(view, derived, &name.unwrap_or_default(), status)?;
-            let nodes = if status == TaskStatus::Pipelined {
-                &mut placed.pipelined
-            } else {
-                &mut placed.allocated
-            };
-            nodes.push(slot);
-            placed.cards.push(card.unwrap_or_default());
-            if gate.given == group.count {
+            let card = gate.put(view, derived, slot, joins.status())?;
+            placed.put(slot, joins.status(), card);
+            if gate.given == count {
                 return Ok(false);
             }
             Ok(matches!(gate.next(view, derived)?, Next::Go))
         };
-        let (ended, changed) = run.go(&candidates, group.count, gate, self.stop, &mut put)?;
+        let (ended, taken) = run.go(&candidates, count, gate, self.stop, &mut put)?;
         drop(run);
-        for (slot, entry) in changed {
-            self.view.set_node(slot, entry);
-        }
+        self.unsettled.push((Rc::clone(joins), taken));
         Ok(ended)
     }
 
@@ -140,7 +149,8 @@ impl<'q> Desk<'q> {
     }
 
     /// Why every node refuses the next task.
-    fn blockers(&self, class: &TaskClass, slots: Option<&[Slot]>) -> Result<Vec<Blocker>, Problem> {
+    fn blockers(&mut self, class: &TaskClass, slots: Option<&[Slot]>) -> Result<Vec<Blocker>, Problem> {
+        self.settle();
         let mut question = self.filter_question();
         let asked = Asked::of(self.policy, &question)?;
         let mut candidates = Candidates::of(&self.view, slots);
@@ -168,6 +178,22 @@ impl<'q> Desk<'q> {
             figures: Vec::new(),
         };
         Ok(rejections.into_iter().map(blocker).collect())
+    }
+}
+
+impl PlacedGroup {
+    /// The next task went there.
+    fn put(&mut self, slot: Slot, status: TaskStatus, card: Option<Arc<str>>) {
+        if let Some(card) = card.filter(|card| !card.is_empty()) {
+            // Most tasks use none.
+            self.cards.resize(self.found(), Arc::default());
+            self.cards.push(card);
+        }
+        if status == TaskStatus::Pipelined {
+            self.pipelined.push(slot);
+        } else {
+            self.allocated.push(slot);
+        }
     }
 }
 

@@ -6,7 +6,9 @@
 
 mod admission;
 mod ahead;
+mod field;
 mod group;
+mod order;
 mod run;
 
 use std::sync::Arc;
@@ -139,6 +141,7 @@ pub fn place_until(
         policy,
         question,
         stop,
+        unsettled: Vec::new(),
     };
     let mut placing = Placing {
         needed,

@@ -1,15 +1,8 @@
 //! One pass of equal tasks over the nodes: all nodes are judged once, and after each task only the node that took it.
-//!
-//! Nodes stand in the order (higher score, earlier name). Those that took nothing yet are walked in that order; those that
-//! took something stand in a heap with what they score now. The better of the two heads takes the next task. A node
-//! beyond the first so many as there are tasks can never be reached: at each step one of those before it is untouched.
-
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
 
 use super::admission::Gate;
-use super::ahead::Ahead;
+use super::field::{Field, Taken};
+use super::order::{Key, Order, key, score};
 use crate::engine::cycle::assume;
 use crate::engine::decide::candidates::{Candidates, Part};
 use crate::engine::decide::question::{Question, ResourceFit};
@@ -17,8 +10,9 @@ use crate::engine::decide::reduce;
 use crate::engine::decide::room::Room;
 use crate::engine::decide::score::{Scorers, Scratch};
 use crate::engine::decide::stages::Asked;
-use crate::engine::decide::top;
-use crate::engine::model::{CHUNK, Chunk, Mask, NodeEntry, Problem, Slot, TaskClass, TaskRecord, TaskStatus, View};
+use crate::engine::model::{
+    CHUNK, Chunk, Joining, Mask, NodeEntry, Problem, Slot, TaskClass, TaskRecord, TaskStatus, View,
+};
 use crate::engine::plugin::{Facts, Filterer, Verdicts};
 use crate::engine::policy::{Compatibility, Policy};
 
@@ -38,31 +32,55 @@ pub(super) enum Ended {
 /// Tasks between two looks at whether to stop.
 const STOP_EVERY: usize = 256;
 
-/// Score (higher first), name (earlier first), then a number: smaller is better.
-type Key = u128;
+/// A task as it will stand on the node that it goes to.
+#[derive(Debug)]
+pub(super) struct Joins {
+    task: TaskRecord,
+    compatibility: Compatibility,
+    /// What it adds to columns; `None`: nodes keep vectors of their own.
+    joining: Option<Joining>,
+}
 
-/// Nodes that took something, as they stand now.
-pub(super) type Changed = Vec<(Slot, Arc<NodeEntry>)>;
+impl Joins {
+    pub(super) fn new(task: &TaskRecord, status: TaskStatus, compatibility: Compatibility) -> Self {
+        let task = TaskRecord { status, ..task.clone() };
+        let joining = (compatibility == Compatibility::Corrected).then(|| Joining::of(&task));
+        Self {
+            task,
+            compatibility,
+            joining,
+        }
+    }
+
+    /// How it will stand there.
+    pub(super) fn status(&self) -> TaskStatus {
+        self.task.status
+    }
+
+    /// A node after so many more of the tasks.
+    pub(super) fn after(&self, entry: &NodeEntry, times: u32) -> NodeEntry {
+        let mut after = entry.clone();
+        (0..times).for_each(|_| assume(&mut after, &self.task, self.compatibility));
+        after
+    }
+
+    /// The View after nodes took tasks.
+    pub(super) fn settle(&self, view: &mut View, taken: Taken) {
+        let ids = self.joining.as_ref().map(Joining::resources);
+        for (slot, times) in taken {
+            if let Some(entry) = view.node(slot).map(|entry| self.after(entry, times)) {
+                view.set_node(slot, entry.into(), ids.as_deref());
+            }
+        }
+    }
+}
 
 /// Everything that a pass asks, made ready.
 pub(super) struct Run<'a> {
     view: &'a View,
     filterers: Vec<Box<dyn Filterer + 'a>>,
     scorers: Scorers<'a>,
-    /// The task as it stands on a node.
-    joined: TaskRecord,
-    compatibility: Compatibility,
-}
-
-/// A node among the first, and what it took.
-struct Contender {
-    slot: Slot,
-    /// As it stands, once it took something.
-    now: Option<Arc<NodeEntry>>,
-    /// What follows, as far as it was looked ahead: as it will stand, and its score then; `None`: refused.
-    ahead: VecDeque<(Arc<NodeEntry>, Option<u64>)>,
-    /// How far was looked ahead the last time.
-    depth: usize,
+    joins: &'a Joins,
 }
 
 impl<'a> Run<'a> {
@@ -71,11 +89,11 @@ impl<'a> Run<'a> {
         policy: &'a Policy,
         class: &'a TaskClass,
         question: &Question,
-        (task, status): (&TaskRecord, TaskStatus),
+        joins: &'a Joins,
     ) -> Result<Self, Problem> {
         let asked = Asked::of(policy, question)?;
         let mut filterers = asked.filterers(facts, question, class)?;
-        if status == TaskStatus::Allocated
+        if joins.task.status == TaskStatus::Allocated
             && let Some(room) = Room::of(class, ResourceFit::Idle)
         {
             filterers.push(Box::new(room));
@@ -84,9 +102,22 @@ impl<'a> Run<'a> {
             view: facts.view,
             filterers,
             scorers: Scorers::plain(&asked, facts, class)?,
-            joined: TaskRecord { status, ..task.clone() },
-            compatibility: policy.compatibility(),
+            joins,
         })
+    }
+
+    pub(super) fn view(&self) -> &'a View {
+        self.view
+    }
+
+    /// What a task adds to columns; `None`: nodes keep vectors of their own.
+    pub(super) fn joining(&self) -> Option<&'a Joining> {
+        self.joins.joining.as_ref()
+    }
+
+    /// A node after so many more of the tasks.
+    pub(super) fn after(&self, entry: &NodeEntry, times: u32) -> NodeEntry {
+        self.joins.after(entry, times)
     }
 
     /// True if scores of all nodes must be looked at after each task.
@@ -102,14 +133,13 @@ impl<'a> Run<'a> {
         gate: &mut Gate<'_>,
         stop: &dyn Fn() -> bool,
         put: &mut dyn FnMut(Slot, &mut Gate<'_>) -> Result<bool, Problem>,
-    ) -> Result<(Ended, Changed), Problem> {
+    ) -> Result<(Ended, Taken), Problem> {
         let want = count.saturating_sub(gate.given);
         let want = if self.looks_at_all() { want.min(1) } else { want };
-        let Some(mut order) = self.order(candidates, stop)? else {
+        let Some(keys) = self.keys(candidates, stop)? else {
             return Ok((Ended::Stopped, Vec::new()));
         };
-        first(&mut order, want);
-        let mut field = Field::new(self, &order);
+        let mut field = Field::new(self, Order::best(keys, want));
         let mut steps = 0;
         let ended = loop {
             if steps == want {
@@ -126,12 +156,12 @@ impl<'a> Run<'a> {
                 break if gate.given == count { Ended::Full } else { Ended::Anew };
             }
         };
-        Ok((ended, field.changed()))
+        Ok((ended, field.taken()))
     }
 
     /// Every node that passes, with its place in the order; `None`: told to stop.
-    fn order(&self, candidates: &Candidates<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Vec<Key>>, Problem> {
-        let mut order = Vec::new();
+    fn keys(&self, candidates: &Candidates<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Vec<Key>>, Problem> {
+        let mut keys = Vec::with_capacity(candidates.len());
         let mut scratch = Scratch::new();
         let ranks = self.view.ranks();
         for (number, part) in candidates.parts.iter().enumerate() {
@@ -145,13 +175,13 @@ impl<'a> Run<'a> {
             let part = Part { among, ..*part };
             self.scorers.check(self.view, &[part])?;
             self.scorers.each(&part, &mut scratch, |_, _, _| {});
-            order.extend(among.iter().map(|offset| {
+            keys.extend(among.iter().map(|offset| {
                 let slot = part.slot(offset);
                 let rank = ranks.get(slot as usize).copied().unwrap_or(u32::MAX);
                 key(score(scratch.total(offset)), rank, slot)
             }));
         }
-        Ok(Some(order))
+        Ok(Some(keys))
     }
 
     /// Nodes of a chunk that pass every filter.
@@ -160,13 +190,6 @@ impl<'a> Run<'a> {
         reduce::conjunction(&self.filterers, among, |filterer, left| {
             filterer.filter(chunk, left, &mut verdicts).and(left)
         })
-    }
-
-    /// A node after one more of the tasks.
-    pub(super) fn after(&self, entry: &NodeEntry) -> Arc<NodeEntry> {
-        let mut after = entry.clone();
-        assume(&mut after, &self.joined, self.compatibility);
-        Arc::new(after)
     }
 
     /// Scores of nodes in a chunk that is made of them; `None`: refused.
@@ -189,185 +212,5 @@ impl<'a> Run<'a> {
         for offset in among.iter() {
             say(offset, passed.get(offset).then(|| score(scratch.total(offset))));
         }
-    }
-}
-
-/// The first nodes, and those of them that took something.
-struct Field<'r, 'a> {
-    run: &'r Run<'a>,
-    contenders: Vec<Contender>,
-    ranks: Vec<u32>,
-    /// Order of those that took nothing: position, with scores.
-    order: &'r [Key],
-    /// How many of them are behind us.
-    walked: usize,
-    heap: BinaryHeap<Reverse<Key>>,
-    ahead: Ahead,
-    /// How many tasks nodes take, as far as seen: so far is looked ahead at once.
-    habit: usize,
-    /// How many nodes are looked ahead at once.
-    width: usize,
-}
-
-impl<'r, 'a> Field<'r, 'a> {
-    fn new(run: &'r Run<'a>, order: &'r [Key]) -> Self {
-        let contenders = order.iter().map(|key| Contender {
-            slot: slot_of(*key),
-            now: None,
-            ahead: VecDeque::new(),
-            depth: 0,
-        });
-        Self {
-            run,
-            contenders: contenders.collect(),
-            ranks: order.iter().map(|key| rank_of(*key)).collect(),
-            order,
-            walked: 0,
-            heap: BinaryHeap::new(),
-            ahead: Ahead::new(),
-            habit: 1,
-            width: 4,
-        }
-    }
-
-    /// Gives the next task to the best node; so many tasks follow.
-    fn take(&mut self, left: usize) -> Option<Slot> {
-        let fresh = self.order.get(self.walked).map(|key| place(*key));
-        let again = self.heap.peek().map(|Reverse(key)| *key);
-        let number = match (fresh, again) {
-            (None, None) => return None,
-            (Some(fresh), again) if again.is_none_or(|again| fresh <= place(again)) => {
-                self.walked += 1;
-                self.walked - 1
-            }
-            (_, again) => {
-                self.heap.pop();
-                slot_of(again?) as usize
-            }
-        };
-        let slot = self.contenders.get(number)?.slot;
-        self.join(number, left);
-        Some(slot)
-    }
-
-    /// The node takes a task.
-    fn join(&mut self, number: usize, left: usize) {
-        if self.contenders.get(number).is_some_and(|node| node.ahead.is_empty()) {
-            self.look_ahead(number, left);
-        }
-        let rank = self.ranks.get(number).copied().unwrap_or(u32::MAX);
-        let Some(node) = self.contenders.get_mut(number) else {
-            return;
-        };
-        let Some((entry, score)) = node.ahead.pop_front() else {
-            // Nothing follows: how it stands is all that is wanted.
-            let before = node.now.clone().or_else(|| self.run.view.node(node.slot).cloned());
-            node.now = before.map(|before| self.run.after(&before));
-            return;
-        };
-        node.now = Some(entry);
-        if let Some(score) = score {
-            let number = u32::try_from(number).unwrap_or(u32::MAX);
-            self.heap.push(Reverse(key(score, rank, number)));
-        }
-    }
-
-    /// Works out what the node, and if it is fresh its successors, will score when they take more.
-    fn look_ahead(&mut self, number: usize, left: usize) {
-        let Some(node) = self.contenders.get_mut(number) else {
-            return;
-        };
-        let fresh = node.now.is_none();
-        let depth = if fresh {
-            self.habit
-        } else {
-            (node.depth * 2).clamp(1, CHUNK)
-        };
-        self.habit = self.habit.max(depth.min(CHUNK / 4));
-        let mut wanted = vec![(number, depth.min(left))];
-        if fresh {
-            let width = self.width.min(CHUNK / self.habit.max(1)).max(1);
-            self.width = (self.width * 2).min(CHUNK);
-            let next = (self.walked..self.order.len()).take(width.min(left));
-            wanted.extend(next.map(|number| (number, self.habit.min(left))));
-        }
-        self.ahead.clear();
-        for (number, depth) in wanted {
-            let Some(node) = self.contenders.get_mut(number).filter(|node| node.ahead.is_empty()) else {
-                continue;
-            };
-            let Some(mut entry) = node.now.clone().or_else(|| self.run.view.node(node.slot).cloned()) else {
-                continue;
-            };
-            node.depth = depth;
-            for _ in 0..depth {
-                entry = self.run.after(&entry);
-                if !self.ahead.add(number, &entry) {
-                    break;
-                }
-            }
-        }
-        let contenders = &mut self.contenders;
-        self.ahead.judge(self.run, |number, entry, score| {
-            // Beyond the first refusal there is nothing to come to.
-            if let Some(node) = contenders.get_mut(number)
-                && node.ahead.back().is_none_or(|(_, score)| score.is_some())
-            {
-                node.ahead.push_back((entry, score));
-            }
-        });
-    }
-
-    fn changed(self) -> Changed {
-        let nodes = self.contenders.into_iter();
-        nodes.filter_map(|node| Some((node.slot, node.now?))).collect()
-    }
-}
-
-/// Keeps the best so many, best first.
-fn first(order: &mut Vec<Key>, want: usize) {
-    if want < order.len() {
-        if want > 0 {
-            order.select_nth_unstable(want - 1);
-        }
-        order.truncate(want);
-    }
-    order.sort_unstable();
-}
-
-/// A score as a number that is smaller the better it is.
-fn score(total: f64) -> u64 {
-    let bits = top::key(total).to_bits();
-    // As numbers of the same sign compare, and the negative ones below: then turned round.
-    if bits >> 63 == 1 { bits } else { !(bits | 1 << 63) }
-}
-
-fn key(score: u64, rank: u32, number: u32) -> Key {
-    Key::from(score) << 64 | Key::from(rank) << 32 | Key::from(number)
-}
-
-/// Score and name alone.
-fn place(key: Key) -> Key {
-    key >> 32
-}
-
-fn slot_of(key: Key) -> u32 {
-    u32::try_from(key & Key::from(u32::MAX)).unwrap_or(u32::MAX)
-}
-
-fn rank_of(key: Key) -> u32 {
-    u32::try_from(key >> 32 & Key::from(u32::MAX)).unwrap_or(u32::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scores_compare_as_their_numbers() {
-        let totals = [f64::INFINITY, 9.0, 1.5, 1e-300, 0.0, -1e-300, -2.0, f64::NEG_INFINITY];
-        assert!(totals.map(score).is_sorted());
-        assert_eq!(score(-0.0), score(0.0));
-        assert_eq!(score(f64::NAN), score(f64::NEG_INFINITY));
     }
 }

@@ -411,6 +411,6 @@ impl Ledger<'_> {
 }
 
 /// How often an amount above 0 fits.
-fn times(room: i128, wanted: i128) -> u64 {
+pub(super) fn times(room: i128, wanted: i128) -> u64 {
     u64::try_from(room.max(0) / wanted.max(1)).unwrap_or(u64::MAX)
 }

@@ -100,7 +100,8 @@ impl NodeKinds {
         }
         let mut column = [NONE; CHUNK];
         for offset in chunk.live().iter() {
-            let slot = chunk.entry(offset).and_then(|entry| view.slot_of(&entry.record.name));
+            let named = || chunk.entry(offset).and_then(|entry| view.slot_of(&entry.record.name));
+            let slot = chunk.slot(offset).or_else(named);
             if let (Some(slot), Some(place)) = (slot, column.get_mut(offset)) {
                 *place = self.at(slot as usize / CHUNK, slot as usize % CHUNK);
             }

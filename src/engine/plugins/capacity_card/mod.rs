@@ -1,6 +1,7 @@
 //! `capacity-card`: quotas of card types per queue (Volcano 61a5f00e0, pkg/scheduler/plugins/capacity-card).
 
 mod account;
+mod alike;
 pub mod annotations;
 mod books;
 mod cards;

@@ -68,7 +68,7 @@ impl<'a> From<&'a TaskRecord> for Asks<'a> {
 
 impl<'a> Asks<'a> {
     /// Resources that it names anywhere; may repeat.
-    fn resources(self) -> impl Iterator<Item = ResourceId> + use<'a> {
+    pub(super) fn resources(self) -> impl Iterator<Item = ResourceId> + use<'a> {
         let limits = self.limits.into_iter().flat_map(Amounts::iter);
         self.requests.iter().chain(limits).map(|(id, _)| id)
     }

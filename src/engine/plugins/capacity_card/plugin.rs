@@ -140,6 +140,11 @@ impl Plugin for CapacityCard {
         }
     }
 
+    fn admits_in_a_row(&self, derived: &DerivedSet, view: &View, queue: &str, task: &TaskRecord) -> u64 {
+        let state = derived.get::<CapacityState>(super::PLUGIN);
+        state.and_then(|state| state.in_a_row(view, queue, task)).unwrap_or(1)
+    }
+
     fn victims(&self, question: &VictimQuestion<'_>) -> Result<Option<Vec<bool>>, Problem> {
         match question.derived.get::<CapacityState>(super::PLUGIN) {
             Some(state) => Ok(state.victims(question)),
@@ -209,6 +214,20 @@ impl Derived for CapacityState {
             Movement::Reserve(job) => return Ok(self.set_row(view, job)),
         }
         Ok(Vec::new())
+    }
+
+    fn follow_alike(&mut self, view: &View, movement: &Movement<'_>, times: u64) -> Result<(), Problem> {
+        match movement {
+            Movement::Allocate(moved) | Movement::Pipeline(moved) => {
+                self.hold_alike(view, moved.after, times);
+            }
+            Movement::Deallocate(_) | Movement::Enqueue(_) | Movement::Leave(_) | Movement::Reserve(_) => {
+                for _ in 0..times {
+                    Derived::follow(self, view, movement)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn carry(&self, changes: &Changes<'_>) -> Option<Arc<dyn Derived>> {

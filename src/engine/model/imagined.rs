@@ -1,0 +1,382 @@
+//! A chunk made of nodes as they would stand after more tasks of one kind, so that kernels judge many such at once.
+
+use std::sync::Arc;
+
+use super::amounts::{ResourceId, THOUSAND};
+use super::chunk::{CHUNK, Chunk, Column, ResourceColumns, Vector};
+use super::mask::Mask;
+use super::records::{TaskRecord, TaskStatus};
+use super::view::{Slot, View};
+use super::whole::{DENSE, Exact, Whole, beside, read_off};
+
+/// What each of many equal tasks adds to the node that it goes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Joining {
+    vector: Vector,
+    /// In that vector.
+    amounts: Vec<(ResourceId, i64)>,
+    /// To what is used as Kubernetes counts.
+    wholes: Vec<(ResourceId, i64)>,
+    /// Kubernetes counts just the same.
+    alike: bool,
+}
+
+impl Joining {
+    /// Of a task in the status that it will have there.
+    pub(crate) fn of(task: &TaskRecord) -> Self {
+        let amounts: Vec<(ResourceId, i64)> = task.requests.iter().collect();
+        if task.status == TaskStatus::Pipelined {
+            return Self {
+                vector: Vector::Pipelined,
+                amounts,
+                wholes: Vec::new(),
+                alike: true,
+            };
+        }
+        let nonzero = [ResourceId::CPU, ResourceId::MEMORY].map(|id| (id, task.nonzero(id)));
+        let others = amounts.iter().filter(|(id, _)| *id > ResourceId::MEMORY);
+        let others = others.map(|(id, _)| (*id, task.requests.whole(*id).unwrap_or(0)));
+        let wholes: Vec<(ResourceId, i64)> = nonzero.into_iter().chain(others).collect();
+        let alike = wholes.iter().all(|&(id, whole)| {
+            let unit = if id.counts_alike() { 1 } else { THOUSAND };
+            whole.checked_mul(unit) == Some(task.requests.get(id).unwrap_or(0))
+        });
+        Self {
+            vector: Vector::Used,
+            amounts,
+            wholes,
+            alike,
+        }
+    }
+
+    /// Resources of which a node then has another amount, once each.
+    pub(crate) fn resources(&self) -> Vec<ResourceId> {
+        let mut ids: Vec<ResourceId> = self.amounts.iter().chain(&self.wholes).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    fn added(&self, id: ResourceId, vector: Vector) -> Option<i64> {
+        let own = self.amounts.iter().filter(|_| vector == self.vector);
+        own.filter(|(own, _)| *own == id).map(|(_, amount)| *amount).next()
+    }
+
+    fn whole(&self, id: ResourceId) -> i64 {
+        let own = self.wholes.iter().find(|(own, _)| *own == id);
+        own.map_or(0, |(_, whole)| *whole)
+    }
+}
+
+/// One vector of one resource: where it comes from.
+#[derive(Debug)]
+struct Source<'v> {
+    /// Its resource's place among the columns.
+    at: usize,
+    id: ResourceId,
+    vector: Vector,
+    /// What each task adds; `None`: nothing, and the resource does not come with it.
+    added: Option<i64>,
+    /// By chunk of the View.
+    of: Vec<Option<&'v Column>>,
+}
+
+/// A node, and how many tasks it has more.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    chunk: u32,
+    offset: u8,
+    more: u32,
+}
+
+/// Nodes as they would stand, side by side.
+#[derive(Debug)]
+pub(crate) struct Imagined<'v> {
+    chunks: &'v [Arc<Chunk>],
+    joining: &'v Joining,
+    sources: Vec<Source<'v>>,
+    /// Some node's integers are not told by its floats.
+    exact: bool,
+    chunk: Chunk,
+    places: Vec<Place>,
+}
+
+impl<'v> Imagined<'v> {
+    /// None yet. The tasks are such as a cycle under `compatibility: corrected` counts.
+    pub(crate) fn new(view: &'v View, joining: &'v Joining) -> Self {
+        let chunks = view.chunks();
+        let mut ids = joining.resources();
+        ids.extend(chunks.iter().flat_map(|chunk| chunk.resources()));
+        ids.sort_unstable();
+        ids.dedup();
+        let mut chunk = Chunk::of_places();
+        let mut sources = Vec::new();
+        for (at, id) in ids.into_iter().enumerate() {
+            let mut columns = ResourceColumns::new(id);
+            for vector in [Vector::Allocatable, Vector::Used, Vector::Releasing, Vector::Pipelined] {
+                let of: Vec<Option<&Column>> = chunks.iter().map(|chunk| chunk.stored(id, vector)).collect();
+                let added = joining.added(id, vector);
+                let slot = columns.vectors.get_mut(vector as usize);
+                if let Some(slot) = slot.filter(|_| added.is_some() || of.iter().any(Option::is_some)) {
+                    *slot = Some(Arc::new(Column::EMPTY));
+                    sources.push(Source {
+                        at,
+                        id,
+                        vector,
+                        added,
+                        of,
+                    });
+                }
+            }
+            chunk.columns.push(columns);
+        }
+        let mut columns = chunks.iter().flat_map(|chunk| &chunk.columns);
+        Self {
+            chunks,
+            joining,
+            sources,
+            exact: columns.any(|columns| columns.wholes.iter().any(Option::is_some)),
+            chunk,
+            places: Vec::with_capacity(CHUNK),
+        }
+    }
+
+    /// Begins anew.
+    pub(crate) fn clear(&mut self) {
+        self.places.clear();
+    }
+
+    /// Takes in a node with so many tasks more; without room for it nothing happens.
+    pub(crate) fn add(&mut self, slot: Slot, more: u32) {
+        let at = self.places.len();
+        if let Some(own) = self.chunk.slots.as_mut().and_then(|slots| slots.get_mut(at)) {
+            *own = slot;
+            self.places.push(Place {
+                chunk: slot >> 8,
+                offset: slot.to_le_bytes()[0],
+                more,
+            });
+        }
+    }
+
+    /// The chunk of all that were taken in, in that order.
+    pub(crate) fn chunk(&mut self) -> (&Chunk, Mask) {
+        let among = Mask::first(self.places.len());
+        let mut dense = true;
+        for source in &self.sources {
+            let columns = self.chunk.columns.get_mut(source.at);
+            let Some(columns) = columns else { continue };
+            let slot = columns.vectors.get_mut(source.vector as usize);
+            let Some(column) = slot.and_then(Option::as_mut).and_then(Arc::get_mut) else {
+                continue;
+            };
+            dense &= source.fill(&self.places, self.chunks, column);
+            if source.vector == Vector::Allocatable {
+                let mut offered = [false; CHUNK];
+                for (offered, value) in offered.iter_mut().zip(&column.values) {
+                    *offered = *value > 0.0;
+                }
+                columns.offered = Mask::from_bools(&offered).and(&column.present);
+            }
+        }
+        if self.exact || !self.joining.alike || !dense {
+            self.count_whole();
+        }
+        self.chunk.live = among;
+        self.chunk.placeable = Mask::NONE;
+        for (at, place) in self.places.iter().enumerate() {
+            let from = self.chunks.get(place.chunk as usize);
+            let placeable = from.is_some_and(|from| from.placeable.get(usize::from(place.offset)));
+            self.chunk.placeable.set(at, placeable);
+        }
+        (&self.chunk, among)
+    }
+
+    /// What floats do not tell of Kubernetes' integers.
+    fn count_whole(&mut self) {
+        for columns in &mut self.chunk.columns {
+            let id = columns.id;
+            let used = columns.vectors.get(Vector::Used as usize).and_then(Option::as_deref);
+            let [mut allocatable, mut requested] = [Exact::EMPTY; 2];
+            for (at, place) in self.places.iter().enumerate() {
+                let Some(from) = self.chunks.get(place.chunk as usize) else {
+                    continue;
+                };
+                let offset = usize::from(place.offset);
+                let held = |whole| from.exact(id, whole).and_then(|exact| exact.get(offset));
+                allocatable.set(at, held(Whole::Allocatable));
+                let told = || read_off(id, from.value(id, Vector::Used, offset).unwrap_or(0.0));
+                let before = held(Whole::Requested).unwrap_or_else(|| i128::from(told()));
+                let after = before + i128::from(self.joining.whole(id)) * i128::from(place.more);
+                let shown = used.and_then(|used| used.values.get(at)).copied();
+                requested.set(at, beside(id, shown, after));
+            }
+            for (whole, exact) in [(Whole::Allocatable, allocatable), (Whole::Requested, requested)] {
+                if let Some(slot) = columns.wholes.get_mut(whole as usize) {
+                    *slot = (!exact.is_empty()).then(|| Arc::new(exact));
+                }
+            }
+        }
+    }
+}
+
+impl Source<'_> {
+    /// Fills the column; false: somewhere floats skip integers.
+    fn fill(&self, places: &[Place], chunks: &[Arc<Chunk>], column: &mut Column) -> bool {
+        let mut present = [false; CHUNK];
+        let mut dense = true;
+        let each = column.values.iter_mut().zip(&mut present).zip(places);
+        for ((value, present), place) in each {
+            let offset = usize::from(place.offset);
+            let from = self.of.get(place.chunk as usize).copied().flatten();
+            let before = from.and_then(|from| from.values.get(offset)).copied().unwrap_or(0.0);
+            *value = before;
+            *present = from.is_some_and(|from| from.present.get(offset));
+            if let Some(added) = self.added {
+                let more = added as f64 * f64::from(place.more);
+                *value = before + more;
+                *present |= place.more > 0;
+                if before.abs() >= DENSE || more.abs() >= DENSE || value.abs() >= DENSE {
+                    dense = false;
+                    *value = self.exact(*place, chunks, added);
+                }
+            }
+        }
+        column.present = Mask::from_bools(&present);
+        dense
+    }
+
+    /// The same from the node's integers.
+    fn exact(&self, place: Place, chunks: &[Arc<Chunk>], added: i64) -> f64 {
+        let entry = chunks.get(place.chunk as usize);
+        let entry = entry.and_then(|chunk| chunk.entry(usize::from(place.offset)));
+        let before = entry.and_then(|entry| entry.exact(self.id, self.vector)).unwrap_or(0);
+        (before + i128::from(added) * i128::from(place.more)) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::model::{Amounts, NodeRecord, ResourceTable, Table};
+
+    const NODES: Slot = 600;
+
+    /// Amounts around the places where floats, or Volcano's units, stop telling what Kubernetes counts.
+    fn amounts() -> impl Strategy<Value = Amounts> {
+        let amount = prop_oneof![
+            4 => 0..5_000_i64,
+            1 => Just(1 << 53),
+            1 => Just((1 << 53) - 3),
+            1 => Just(i64::MAX / 5),
+        ];
+        prop::collection::vec(prop::option::of(amount), 5).prop_map(|amounts| {
+            let ids = (0..).map(ResourceId::from_index);
+            let mut amounts: Amounts = ids.zip(amounts).filter_map(|(id, own)| Some((id, own?))).collect();
+            if amounts.get(ResourceId::from_index(4)) == Some(i64::MAX / 5) {
+                amounts.set_whole(ResourceId::from_index(4), i64::MAX / 7);
+            }
+            amounts
+        })
+    }
+
+    fn task() -> impl Strategy<Value = TaskRecord> {
+        (amounts(), prop::option::of(amounts()), any::<bool>()).prop_map(|(requests, nonzero, late)| TaskRecord {
+            requests,
+            nonzero_requests: nonzero.map(Box::new),
+            status: if late {
+                TaskStatus::Pipelined
+            } else {
+                TaskStatus::Allocated
+            },
+            ..TaskRecord::default()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn equals_nodes_with_that_many_tasks(
+            nodes in prop::collection::vec((0..NODES, amounts(), prop::option::of(amounts())), 1..20),
+            there in prop::collection::vec((any::<prop::sample::Index>(), task()), 0..8),
+            joins in task(),
+            asked in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..5), 0..80),
+        ) {
+            let (mut index, mut resources) = (Table::default(), ResourceTable::default());
+            for slot in 0..NODES {
+                index.insert(format!("n{slot}").into(), slot);
+            }
+            for name in ["a.b/c", "d.e/f"] {
+                resources.intern(name, 9).unwrap();
+            }
+            let mut view = View::new(Arc::new(index), 1);
+            view.set_resources(Arc::new(resources));
+            let source = Arc::from("s");
+            for (slot, allocatable, used) in &nodes {
+                let record = NodeRecord {
+                    name: format!("n{slot}").into(),
+                    allocatable: allocatable.clone(),
+                    unattributed_used: used.clone(),
+                    unschedulable: slot % 3 == 0,
+                    ..NodeRecord::default()
+                };
+                view.put_node(Arc::new(record), &source);
+            }
+            for (number, (on, task)) in there.iter().enumerate() {
+                let name = format!("t{number}").into();
+                let node = format!("n{}", on.get(&nodes).0).into();
+                view.put_task(TaskRecord { name, node, ..task.clone() }, &source);
+            }
+            let joining = Joining::of(&joins);
+            let mut imagined = Imagined::new(&view, &joining);
+            // What stood there before must leave nothing behind.
+            for (slot, _, _) in &nodes {
+                imagined.add(*slot, 3);
+            }
+            imagined.chunk();
+            imagined.clear();
+            let mut plain = Chunk::default();
+            for (at, (on, more)) in asked.iter().enumerate() {
+                let slot = on.get(&nodes).0;
+                imagined.add(slot, *more);
+                let mut entry = (**view.node(slot).unwrap()).clone();
+                (0..*more).for_each(|_| entry.usage.add(&joins));
+                plain.set_entry(at, Some(Arc::new(entry)));
+                let mut also = (**view.node(slot).unwrap()).clone();
+                (0..*more).for_each(|_| also.usage.add(&joins));
+                view_equals(&view, slot, also, &joining)?;
+            }
+            let (chunk, among) = imagined.chunk();
+            prop_assert_eq!((among.count() as usize, chunk.live(), chunk.placeable()), (asked.len(), plain.live(), plain.placeable()));
+            for id in (0..5).map(ResourceId::from_index) {
+                for at in 0..asked.len() {
+                    for vector in [Vector::Allocatable, Vector::Used, Vector::Releasing, Vector::Pipelined] {
+                        let [own, plain] = [chunk, &plain].map(|chunk| chunk.value(id, vector, at).map(f64::to_bits));
+                        prop_assert_eq!(own, plain);
+                    }
+                    prop_assert_eq!(chunk.offered(id).get(at), plain.offered(id).get(at));
+                    for whole in [Whole::Allocatable, Whole::Requested] {
+                        let narrow = |wide: i128| i64::try_from(wide).unwrap_or(i64::MAX);
+                        prop_assert_eq!(chunk.wholes(id, whole, narrow)[at], plain.wholes(id, whole, narrow)[at]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A node that is changed in the task's resources alone equals one that is set whole.
+    fn view_equals(
+        view: &View,
+        slot: Slot,
+        entry: super::super::NodeEntry,
+        joining: &Joining,
+    ) -> Result<(), TestCaseError> {
+        let (mut changed, mut set) = (view.clone(), view.clone());
+        let entry = Arc::new(entry);
+        changed.set_node(slot, Arc::clone(&entry), Some(&joining.resources()));
+        set.set_node(slot, entry, None);
+        prop_assert_eq!(changed.chunks(), set.chunks());
+        Ok(())
+    }
+}
