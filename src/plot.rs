@@ -259,9 +259,9 @@ fn draw(out: &mut String, panel: &Panel, [left, top]: [f64; 2], names: &[&str]) 
             frame.bottom - frame.top
         ),
     );
-    let middle = [(frame.left + frame.right) / 2.0, frame.bottom + 34.0];
+    let middle = [f64::midpoint(frame.left, frame.right), frame.bottom + 34.0];
     text(out, middle, "text-anchor=\"middle\"", &panel.x.label);
-    let [side, half] = [left + 14.0, (frame.top + frame.bottom) / 2.0];
+    let [side, half] = [left + 14.0, f64::midpoint(frame.top, frame.bottom)];
     let turned = format!("text-anchor=\"middle\" transform=\"rotate(-90 {side:.1} {half:.1})\"");
     text(out, [side, half], &turned, &panel.y.label);
     for line in &panel.lines {

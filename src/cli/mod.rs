@@ -30,6 +30,7 @@ mod score;
 mod scrape;
 mod serve;
 mod sessions;
+mod simulate;
 mod state;
 mod state_load;
 mod state_show;
@@ -110,6 +111,8 @@ enum Command {
     Place(place::PlaceArgs),
     /// How many more of a shape fit, by queue and card, and which cards are stranded
     Capacity(capacity::CapacityArgs),
+    /// Place a workload under several policies and compare what comes of it; asks no server
+    Simulate(simulate::SimulateArgs),
     /// Put load on a running server and measure what its callers feel; changes nothing there
     Bench(bench::BenchArgs),
     /// Watch a server: load and latencies, state, queues by share
@@ -205,6 +208,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Score(args) => score::run(args).await,
         Command::Place(args) => place::run(args).await,
         Command::Capacity(args) => capacity::run(args).await,
+        Command::Simulate(args) => simulate::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Completions(args) => completions::run(&args),

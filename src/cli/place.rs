@@ -8,7 +8,7 @@ use clap::Args;
 use super::connect::Connection;
 use super::output::{self, Table};
 use super::policy_args::PolicyArgs;
-use super::{Client, Failure, Format, decide, state_load};
+use super::{Client, Failure, Format, decide, state_load, task};
 use crate::import::{Counting, Import};
 use crate::server::pb;
 
@@ -107,32 +107,7 @@ fn read(args: &PlaceArgs) -> Result<(Option<pb::Job>, Vec<pb::TaskGroup>), Failu
     let job = jobs
         .into_iter()
         .find(|job| of.first().is_some_and(|name| **name == job.name));
-    let mut groups: Vec<pb::TaskGroup> = Vec::new();
-    for task in tasks {
-        let task = pb::Task {
-            uid: String::new(),
-            node: String::new(),
-            status: pb::TaskStatus::Unspecified.into(),
-            creation_time: None,
-            ..task
-        };
-        let nameless = |task: &pb::Task| pb::Task {
-            name: String::new(),
-            ..task.clone()
-        };
-        let last = groups
-            .last_mut()
-            .filter(|last| last.task.as_ref().map(nameless) == Some(nameless(&task)));
-        match last {
-            Some(last) => last.count = last.count.map(|count| count.saturating_add(args.count)),
-            None => groups.push(pb::TaskGroup {
-                task: Some(task),
-                count: Some(args.count),
-                ..pb::TaskGroup::default()
-            }),
-        }
-    }
-    Ok((job, groups))
+    Ok((job, task::groups(tasks, args.count)))
 }
 
 fn show(groups: &[pb::TaskGroup], answer: &pb::PlaceAnswer) -> Result<(), Failure> {

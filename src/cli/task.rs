@@ -75,6 +75,36 @@ pub(super) fn pods(file: &Path, counting: Counting) -> Result<Vec<pb::Task>, Fai
     Ok(tasks)
 }
 
+/// Tasks as groups to place, in their order: neighbours that differ in name and age only go together, so many of each.
+pub(super) fn groups(tasks: Vec<pb::Task>, count: u32) -> Vec<pb::TaskGroup> {
+    let mut groups: Vec<pb::TaskGroup> = Vec::new();
+    for task in tasks {
+        let task = pb::Task {
+            uid: String::new(),
+            node: String::new(),
+            status: pb::TaskStatus::Unspecified.into(),
+            creation_time: None,
+            ..task
+        };
+        let nameless = |task: &pb::Task| pb::Task {
+            name: String::new(),
+            ..task.clone()
+        };
+        let last = groups
+            .last_mut()
+            .filter(|last| last.task.as_ref().map(nameless) == Some(nameless(&task)));
+        match last {
+            Some(last) => last.count = last.count.map(|before| before.saturating_add(count)),
+            None => groups.push(pb::TaskGroup {
+                task: Some(task),
+                count: Some(count),
+                ..pb::TaskGroup::default()
+            }),
+        }
+    }
+    groups
+}
+
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),

@@ -88,6 +88,7 @@ pub struct Import {
     tasks: BTreeMap<String, pb::Task>,
     refused: Vec<Refused>,
     notes: BTreeMap<String, u64>,
+    run_seconds: BTreeMap<String, u64>,
     counting: Counting,
 }
 
@@ -141,6 +142,12 @@ impl Import {
         &self.notes
     }
 
+    /// How long tasks ran, in seconds, where the files tell it: by task name.
+    #[must_use]
+    pub fn run_seconds(&self) -> &BTreeMap<String, u64> {
+        &self.run_seconds
+    }
+
     /// The records, sorted by name.
     #[must_use]
     pub fn into_cluster(self) -> pb::Cluster {
@@ -170,7 +177,12 @@ impl Import {
         openb::lines(text, |number, line| {
             let outcome = match table {
                 openb::Table::Nodes => openb::node(line).map(|node| self.put_node(node)),
-                openb::Table::Tasks => openb::task(line).map(|task| self.put_task(task)),
+                openb::Table::Tasks => openb::task(line).map(|task| {
+                    if let Some(seconds) = openb::run_seconds(line) {
+                        self.run_seconds.insert(task.name.clone(), seconds);
+                    }
+                    self.put_task(task);
+                }),
             };
             if let Err(error) = outcome {
                 self.refused.push(Refused {
@@ -182,7 +194,7 @@ impl Import {
         self.note(match table {
             openb::Table::Nodes => "openb nodes: each is given `pods: 110`, which the trace does not tell",
             openb::Table::Tasks => {
-                "openb tasks: a share of a GPU is the scalar openb/gpu-milli; all are pending, times of leaving are not read"
+                "openb tasks: a share of a GPU is the scalar openb/gpu-milli; all are pending, how long they ran is read by simulations only"
             }
         });
         Ok(())

@@ -3,7 +3,7 @@
 //! A share of one GPU (`gpu_milli` below 1000) is a scalar of its own, [`GPU_SHARE`], in thousandths: every node
 //! offers 1000 per GPU, every GPU task takes what it uses, and only tasks with whole GPUs ask for [`GPU`] too.
 //! Which card of a node a share lies on is left out. Tasks are pending, without a node and in the namespace `openb`;
-//! phase, deletion and schedule times are left out. Nodes offer [`PODS`] pods, which the trace does not tell.
+//! phase is left out; how long a task ran stands beside the records. Nodes offer [`PODS`] pods, which the trace does not tell.
 
 use std::collections::BTreeMap;
 
@@ -136,6 +136,13 @@ pub(super) fn task(line: &Line<'_>) -> Result<pb::Task, FieldError> {
         creation_time: Some(Timestamp { seconds, nanos: 0 }),
         ..pb::Task::default()
     })
+}
+
+/// How long the task of a line ran: from when it was scheduled, or else created, until it was deleted.
+pub(super) fn run_seconds(line: &Line<'_>) -> Option<u64> {
+    let time = |column: &str| line.number(column).ok();
+    let start = time("scheduled_time").or_else(|| time("creation_time"))?;
+    time("deletion_time")?.checked_sub(start)
 }
 
 fn name(line: &Line<'_>, column: &str) -> Result<String, FieldError> {

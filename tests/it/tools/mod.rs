@@ -2,6 +2,7 @@
 
 mod bench;
 mod line;
+mod simulate;
 mod top;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,276 @@
+//! What of a cluster is taken, counted beside the server from the placements alone.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::engine::model::quantity::Quantity;
+use crate::import::{GPU, GPU_SHARE};
+use crate::server::pb;
+
+/// The label that tells a node's kind of GPU.
+const PRODUCT: &str = "nvidia.com/gpu.product";
+/// Stands for a GPU node without that label.
+const UNNAMED: &str = "unnamed";
+
+/// Amounts of the three resources that a report tells: cores, bytes, GPUs; all in thousandths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Amounts {
+    pub(super) cpu: i128,
+    pub(super) memory: i128,
+    pub(super) gpu: i128,
+}
+
+impl Amounts {
+    fn plus(self, other: Self) -> Self {
+        Amounts {
+            cpu: self.cpu.saturating_add(other.cpu),
+            memory: self.memory.saturating_add(other.memory),
+            gpu: self.gpu.saturating_add(other.gpu),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.plus(Amounts {
+            cpu: -other.cpu,
+            memory: -other.memory,
+            gpu: -other.gpu,
+        })
+    }
+
+    /// What of them a list names; what cannot be read counts nothing, the server has refused it.
+    fn read(list: Option<&pb::ResourceList>) -> Self {
+        let milli = |name: &str| {
+            let text = list.and_then(|list| list.items.get(name));
+            let quantity = text.and_then(|text| Quantity::parse(text).ok());
+            i128::from(quantity.and_then(|quantity| quantity.milli().ok()).unwrap_or_default())
+        };
+        Amounts {
+            cpu: milli("cpu"),
+            memory: milli("memory"),
+            // Shares are thousandths of GPUs; where there are none, whole GPUs.
+            gpu: milli(GPU).max(milli(GPU_SHARE) / 1000),
+        }
+    }
+}
+
+/// What a task asks for.
+pub(super) fn asked(task: &pb::Task) -> Amounts {
+    Amounts::read(task.requests.as_ref())
+}
+
+/// What a usual GPU task asks for beside each GPU: the medians of the workload.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Usual {
+    /// Thousandths of a core per GPU.
+    pub(super) cpu: i128,
+    /// Thousandths of a byte per GPU.
+    pub(super) memory: i128,
+}
+
+impl Usual {
+    /// Of these tasks; nothing if none asks for a GPU.
+    pub(super) fn of<'t>(tasks: impl Iterator<Item = &'t pb::Task>) -> Self {
+        let gpu: Vec<Amounts> = tasks.map(asked).filter(|task| task.gpu > 0).collect();
+        let median = |part: fn(&Amounts) -> i128| {
+            let mut each: Vec<i128> = gpu
+                .iter()
+                .map(|task| part(task).saturating_mul(1000) / task.gpu)
+                .collect();
+            each.sort_unstable();
+            each.get(each.len() / 2).copied().unwrap_or_default()
+        };
+        Usual {
+            cpu: median(|task| task.cpu),
+            memory: median(|task| task.memory),
+        }
+    }
+}
+
+/// A node.
+#[derive(Debug, Default)]
+struct Room {
+    /// Its kind of GPU; none: it has no GPU.
+    card: Option<String>,
+    total: Amounts,
+    used: Amounts,
+}
+
+impl Room {
+    /// Free GPUs that a usual task cannot use, because too little else is left beside them; thousandths.
+    fn stranded(&self, usual: Usual) -> i128 {
+        let free = self.total.minus(self.used);
+        let reach = |left: i128, each: i128| {
+            if each > 0 {
+                left.max(0).saturating_mul(1000) / each
+            } else {
+                i128::MAX
+            }
+        };
+        let usable = reach(free.cpu, usual.cpu).min(reach(free.memory, usual.memory));
+        free.gpu.max(0).saturating_sub(usable).max(0)
+    }
+}
+
+/// GPUs of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Cards {
+    /// All of them.
+    pub(super) total: f64,
+    /// Held by tasks.
+    pub(super) allocated: f64,
+    /// Free, with too little cpu or memory beside them.
+    pub(super) stranded: f64,
+}
+
+/// What of a cluster is taken.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    rooms: BTreeMap<String, Room>,
+    usual: Usual,
+    pub(super) total: Amounts,
+    pub(super) used: Amounts,
+    /// Thousandths of GPUs.
+    pub(super) stranded: i128,
+}
+
+impl Account {
+    /// A cluster with the tasks that hold room in it.
+    pub(super) fn new(cluster: &pb::Cluster, usual: Usual) -> Self {
+        let mut account = Account {
+            usual,
+            ..Account::default()
+        };
+        for node in &cluster.nodes {
+            let total = Amounts::read(node.allocatable.as_ref());
+            let named = node.labels.get(PRODUCT).map_or(UNNAMED, String::as_str);
+            let room = Room {
+                card: (total.gpu > 0).then(|| named.to_owned()),
+                total,
+                used: Amounts::default(),
+            };
+            account.total = account.total.plus(total);
+            account.stranded = account.stranded.saturating_add(room.stranded(usual));
+            account.rooms.insert(node.name.clone(), room);
+        }
+        for task in &cluster.tasks {
+            let ended = matches!(task.status(), pb::TaskStatus::Succeeded | pb::TaskStatus::Failed);
+            if !ended {
+                account.take(&task.node, asked(task));
+            }
+        }
+        account
+    }
+
+    /// A task is put on a node.
+    pub(super) fn take(&mut self, node: &str, amounts: Amounts) {
+        self.shift(node, amounts, 1);
+    }
+
+    /// A task leaves its node.
+    pub(super) fn give_back(&mut self, node: &str, amounts: Amounts) {
+        self.shift(node, amounts, -1);
+    }
+
+    fn shift(&mut self, node: &str, amounts: Amounts, sign: i128) {
+        let Some(room) = self.rooms.get_mut(node) else { return };
+        let before = room.stranded(self.usual);
+        let shift = |used: Amounts| {
+            if sign > 0 {
+                used.plus(amounts)
+            } else {
+                used.minus(amounts)
+            }
+        };
+        room.used = shift(room.used);
+        self.used = shift(self.used);
+        let after = room.stranded(self.usual);
+        self.stranded = self.stranded.saturating_add(after).saturating_sub(before);
+    }
+
+    /// Has this node a GPU?
+    pub(super) fn has_gpu(&self, node: &str) -> bool {
+        self.rooms.get(node).is_some_and(|room| room.card.is_some())
+    }
+
+    /// GPUs by kind.
+    pub(super) fn by_card(&self) -> BTreeMap<String, Cards> {
+        let mut cards: BTreeMap<String, Cards> = BTreeMap::new();
+        for room in self.rooms.values() {
+            let Some(card) = &room.card else { continue };
+            let kind = cards.entry(card.clone()).or_default();
+            kind.total += whole(room.total.gpu);
+            kind.allocated += whole(room.used.gpu);
+            kind.stranded += whole(room.stranded(self.usual));
+        }
+        cards
+    }
+}
+
+/// Thousandths as a number.
+pub(super) fn whole(milli: i128) -> f64 {
+    milli as f64 / 1000.0
+}
+
+/// A share in percent; of nothing, nothing.
+pub(super) fn percent(part: i128, total: i128) -> f64 {
+    if total == 0 {
+        0.0
+    } else {
+        100.0 * part as f64 / total as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(items: &[(&str, &str)]) -> Option<pb::ResourceList> {
+        let items = items
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+            .collect();
+        Some(pb::ResourceList { items })
+    }
+
+    fn task(items: &[(&str, &str)]) -> pb::Task {
+        pb::Task {
+            requests: list(items),
+            ..pb::Task::default()
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_stranded_without_the_usual_cpu_or_memory_beside_it() {
+        let tasks = [
+            task(&[("cpu", "4"), ("memory", "8Gi"), (GPU, "1")]),
+            task(&[("cpu", "16"), ("memory", "64Gi"), (GPU, "2")]),
+            task(&[("cpu", "6"), ("memory", "16Gi"), (GPU_SHARE, "500")]),
+            task(&[("cpu", "64")]),
+        ];
+        let usual = Usual::of(tasks.iter());
+        assert_eq!(usual.cpu, 8_000, "of 4, 8 and 12 a GPU");
+        let node = pb::Node {
+            name: "n".to_owned(),
+            allocatable: list(&[("cpu", "64"), ("memory", "512Gi"), (GPU, "8")]),
+            ..pb::Node::default()
+        };
+        let cluster = pb::Cluster {
+            nodes: vec![node],
+            ..pb::Cluster::default()
+        };
+        let mut account = Account::new(&cluster, usual);
+        assert_eq!(account.stranded, 0);
+        let cpu_task = asked(&task(&[("cpu", "20")]));
+        account.take("n", cpu_task);
+        assert_eq!(account.stranded, 2_500, "44 cores serve 5.5 GPUs");
+        account.take("n", asked(&task(&[(GPU, "6")])));
+        assert_eq!(account.stranded, 0, "two are free, 44 cores serve them");
+        assert_eq!(account.by_card()[UNNAMED].allocated, 6.0);
+        account.give_back("n", cpu_task);
+        assert_eq!(account.used.gpu, 6_000);
+        assert_eq!(account.used.cpu, 0);
+        assert!(account.has_gpu("n") && !account.has_gpu("m"));
+    }
+}

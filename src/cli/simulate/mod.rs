@@ -1,0 +1,153 @@
+//! `pumice simulate`: a workload placed under several policies, each on the same cluster from its beginning, so that a
+//! policy is chosen by what would come of it.
+
+mod account;
+mod report;
+mod run;
+mod workload;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::{Failure, Format, output, state_load};
+use crate::import::Counting;
+use report::Report;
+use run::{Candidate, Rules};
+
+/// Policies that are compared when none is named: the examples with these names, and what the server starts with.
+const KNOWN: [(&str, &str); 6] = [
+    ("spread", include_str!("../../../examples/spread.yaml")),
+    ("pack", include_str!("../../../examples/pack.yaml")),
+    (
+        "ai-best-practice",
+        include_str!("../../../examples/ai-best-practice.yaml"),
+    ),
+    ("proportional", include_str!("../../../examples/proportional.yaml")),
+    (
+        "scarce-resource-avoidance",
+        include_str!("../../../examples/scarce-resource-avoidance.yaml"),
+    ),
+    ("built-in", crate::server::BUILT_IN_POLICY),
+];
+/// How many of them, when none is named; what the server starts with says the same as one of them.
+const COMPARED: usize = 5;
+
+/// Arguments of `pumice simulate`.
+#[derive(Debug, Args)]
+pub(super) struct SimulateArgs {
+    /// Files with the cluster and the tasks: `kubectl get … -o json|yaml`, or openb's CSV; `-`: standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// A policy to judge: a file, or one of spread, pack, ai-best-practice, proportional, scarce-resource-avoidance,
+    /// built-in; may be repeated. Without it: all of these but the last
+    #[arg(long, value_name = "FILE|NAME")]
+    policy: Vec<String>,
+    /// Profile of the policies, where they are a `KubeSchedulerConfiguration` with several
+    #[arg(long, value_name = "NAME", default_value = "")]
+    policy_profile: String,
+    /// Let tasks leave when they have run as long as the files tell; what waits is tried again then
+    #[arg(long)]
+    ends: bool,
+    /// Divide the times between arrivals by this; how long tasks run stays
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
+    speed: f64,
+    /// Seconds of the simulated time between two attempts at what waits
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = factor)]
+    retry: f64,
+    /// How the amounts of pods are counted
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::counting())]
+    derivation: Counting,
+    /// Also draw it, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// How the outcome is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(factor),
+        Ok(_) | Err(_) => Err("write a number above 0".to_owned()),
+    }
+}
+
+/// Runs it.
+pub(super) async fn run(args: SimulateArgs) -> Result<(), Failure> {
+    let candidates = candidates(&args)?;
+    let workload = workload::read(&args.files, args.derivation, args.speed)?;
+    if workload.standing.nodes.is_empty() || workload.arrivals.is_empty() {
+        return Err(Failure::said(
+            "error: the files hold no node, or no task that waits: name both the cluster and the workload",
+        ));
+    }
+    if args.ends && workload.arrivals.iter().all(|arrival| arrival.runs.is_none()) {
+        return Err(Failure::Usage(
+            "error: --ends: the files do not tell how long tasks run".to_owned(),
+        ));
+    }
+    if workload.names_cards {
+        output::note(
+            "note: some tasks name the cards that would do; only a policy with capacity-card keeps them to these",
+        );
+    }
+    let rules = Rules {
+        ends: args.ends,
+        retry: args.retry,
+    };
+    let whole = account::Account::new(&workload.standing, account::Usual::default()).total;
+    let mut report = Report {
+        nodes: workload.standing.nodes.len(),
+        gpus: account::whole(whole.gpu),
+        cores: account::whole(whole.cpu),
+        ends: args.ends,
+        policies: Vec::new(),
+    };
+    let steps = workload.arrivals.len().saturating_mul(candidates.len());
+    let progress = output::progress(u64::try_from(steps).unwrap_or(u64::MAX), "placing");
+    for candidate in &candidates {
+        report
+            .policies
+            .push(run::run(&workload, candidate, rules, &progress).await?);
+    }
+    progress.finish_and_clear();
+    if let Some(file) = &args.svg {
+        std::fs::write(file, report.chart()).map_err(|error| Failure::file(file, &error))?;
+    }
+    match args.output {
+        Format::Table => report.show(),
+        Format::Json => report.json(),
+    }
+}
+
+/// The policies to judge.
+fn candidates(args: &SimulateArgs) -> Result<Vec<Candidate>, Failure> {
+    let candidate = |name: &str, document: String| Candidate {
+        name: name.to_owned(),
+        document,
+        profile: args.policy_profile.clone(),
+    };
+    if args.policy.is_empty() {
+        let known = KNOWN.iter().take(COMPARED);
+        return Ok(known
+            .map(|(name, document)| candidate(name, (*document).to_owned()))
+            .collect());
+    }
+    let read = |given: &String| {
+        if let Some((name, document)) = KNOWN.iter().find(|(name, _)| name == given) {
+            return Ok(candidate(name, (*document).to_owned()));
+        }
+        let path = Path::new(given);
+        if !path.exists() {
+            let names: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+            let message = format!("error: `{given}` is no file, and none of {}", names.join(", "));
+            return Err(Failure::Usage(message));
+        }
+        let name = path
+            .file_stem()
+            .map_or(given.as_str().into(), |stem| stem.to_string_lossy());
+        Ok(candidate(&name, state_load::text(path)?))
+    };
+    args.policy.iter().map(read).collect()
+}

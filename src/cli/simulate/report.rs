@@ -1,0 +1,293 @@
+//! What came of it: tables for people, one JSON object for programs, charts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::account::Cards;
+use crate::cli::Failure;
+use crate::cli::output::{self, Table};
+use crate::plot::{Axis, Line, Panel, svg};
+
+/// Reasons of a policy that are shown.
+const REASONS: usize = 3;
+
+/// The whole report.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// Nodes of the cluster.
+    pub(super) nodes: usize,
+    /// GPUs of the cluster.
+    pub(super) gpus: f64,
+    /// Cores of the cluster.
+    pub(super) cores: f64,
+    /// Tasks leave when their time is over.
+    pub(super) ends: bool,
+    /// One for each policy, in the order asked.
+    pub(super) policies: Vec<Outcome>,
+}
+
+/// One policy.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Outcome {
+    pub(super) policy: String,
+    pub(super) tasks: Tasks,
+    /// After the last arrival.
+    pub(super) at_end: State,
+    /// Over the time between the first and the last arrival if tasks leave, else over the arrivals.
+    pub(super) mean: State,
+    pub(super) cpu_only: CpuOnly,
+    /// GPUs after the last arrival, by kind.
+    pub(super) cards: BTreeMap<String, Cards>,
+    /// Tasks that were refused when they arrived, by what refused most nodes.
+    pub(super) refused: Vec<(String, u64)>,
+    /// The only part that differs from run to run.
+    pub(super) speed: Speed,
+    pub(super) samples: Vec<Sample>,
+}
+
+/// Numbers of tasks.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tasks {
+    pub(super) arrived: u64,
+    pub(super) placed: u64,
+    pub(super) ended: u64,
+    /// Not placed at once.
+    pub(super) had_to_wait: u64,
+    /// Not placed by the end.
+    pub(super) waiting: u64,
+}
+
+/// Tasks that ask for no GPU.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CpuOnly {
+    pub(super) placed: u64,
+    pub(super) on_gpu_nodes: u64,
+}
+
+/// What is taken.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct State {
+    pub(super) gpu_allocated_percent: f64,
+    pub(super) cpu_allocated_percent: f64,
+    pub(super) memory_allocated_percent: f64,
+    /// Free GPUs with too little cpu or memory beside them for the usual GPU task.
+    pub(super) gpus_stranded: f64,
+}
+
+/// One point of the lines.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Sample {
+    /// After the first arrival.
+    pub(super) seconds: f64,
+    pub(super) arrived: u64,
+    pub(super) waiting: u64,
+    pub(super) cpu_only_on_gpu_nodes: u64,
+    #[serde(flatten)]
+    pub(super) state: State,
+}
+
+/// How fast it was decided: one call of Place each, without a socket.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Speed {
+    pub(super) decisions: usize,
+    pub(super) per_second: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+}
+
+impl Speed {
+    pub(super) fn of(mut took: Vec<Duration>) -> Self {
+        took.sort_unstable();
+        let at = |share: usize| {
+            let place = took.len().saturating_sub(1).saturating_mul(share) / 100;
+            took.get(place).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+        };
+        let total: Duration = took.iter().sum();
+        Speed {
+            decisions: took.len(),
+            per_second: if total.is_zero() {
+                0.0
+            } else {
+                took.len() as f64 / total.as_secs_f64()
+            },
+            p50_us: at(50),
+            p99_us: at(99),
+        }
+    }
+}
+
+/// The mean of the states: each for as long as it lasted if tasks leave, else over the arrivals.
+pub(super) fn mean(samples: &[Sample], timed: bool) -> State {
+    let place = |sample: &Sample| if timed { sample.seconds } else { sample.arrived as f64 };
+    let mut sum = State::default();
+    let mut whole = 0.0;
+    for pair in samples.windows(2) {
+        let [sample, next] = pair else { continue };
+        let share = place(next) - place(sample);
+        whole += share;
+        sum.gpu_allocated_percent += share * sample.state.gpu_allocated_percent;
+        sum.cpu_allocated_percent += share * sample.state.cpu_allocated_percent;
+        sum.memory_allocated_percent += share * sample.state.memory_allocated_percent;
+        sum.gpus_stranded += share * sample.state.gpus_stranded;
+    }
+    if whole > 0.0 {
+        sum.gpu_allocated_percent /= whole;
+        sum.cpu_allocated_percent /= whole;
+        sum.memory_allocated_percent /= whole;
+        sum.gpus_stranded /= whole;
+    }
+    sum
+}
+
+impl Report {
+    /// Prints it for programs.
+    pub(super) fn json(&self) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(self);
+        output::line(&text.map_err(|error| Failure::said(format!("error: the report as JSON: {error}")))?)
+    }
+
+    /// Prints it for people.
+    pub(super) fn show(&self) -> Result<(), Failure> {
+        output::line(&format!(
+            "{}, {} GPUs, {} cores; {}",
+            output::count(self.nodes, "node"),
+            output::number(self.gpus),
+            output::number(self.cores),
+            if self.ends {
+                "tasks leave when their time is over"
+            } else {
+                "no task leaves"
+            }
+        ))?;
+        output::line("")?;
+        output::table(&self.policies_table())?;
+        if self.policies.iter().any(|outcome| !outcome.cards.is_empty()) {
+            output::line("")?;
+            output::table(&self.cards_table())?;
+        }
+        self.refusals()?;
+        output::line("")?;
+        output::line("STRANDED: free GPUs with too little cpu or memory left beside them for the median GPU task")
+    }
+
+    fn policies_table(&self) -> Table {
+        let mut table = Table::new([
+            "POLICY",
+            "TASKS",
+            "PLACED",
+            "WAITED",
+            "WAIT STILL",
+            "GPUS AT END",
+            "MEAN",
+            "CPU AT END",
+            "STRANDED AT END",
+            "MEAN",
+            "CPU TASKS ON GPU NODES",
+            "DECISIONS/S",
+        ]);
+        for outcome in &self.policies {
+            let (tasks, cpu, end, mean) = (outcome.tasks, outcome.cpu_only, outcome.at_end, outcome.mean);
+            let share = 100.0 * cpu.on_gpu_nodes as f64 / (cpu.placed.max(1)) as f64;
+            table.row([
+                outcome.policy.clone(),
+                tasks.arrived.to_string(),
+                tasks.placed.to_string(),
+                tasks.had_to_wait.to_string(),
+                tasks.waiting.to_string(),
+                format!("{:.1} %", end.gpu_allocated_percent),
+                format!("{:.1} %", mean.gpu_allocated_percent),
+                format!("{:.1} %", end.cpu_allocated_percent),
+                format!("{:.1}", end.gpus_stranded),
+                format!("{:.1}", mean.gpus_stranded),
+                format!("{} of {} ({share:.1} %)", cpu.on_gpu_nodes, cpu.placed),
+                format!("{:.0}", outcome.speed.per_second),
+            ]);
+        }
+        table
+    }
+
+    /// Kinds of GPUs by policies: how much is allocated, and how many are stranded.
+    fn cards_table(&self) -> Table {
+        let head = ["CARD".to_owned(), "GPUS".to_owned()];
+        let policies = self.policies.iter().map(|outcome| outcome.policy.clone());
+        let mut table = Table::new(head.into_iter().chain(policies));
+        let kinds: BTreeSet<&String> = self.policies.iter().flat_map(|outcome| outcome.cards.keys()).collect();
+        for kind in kinds {
+            let of = |outcome: &Outcome| outcome.cards.get(kind).copied().unwrap_or_default();
+            let total = self.policies.first().map_or(0.0, |outcome| of(outcome).total);
+            let cells = self.policies.iter().map(|outcome| {
+                let cards = of(outcome);
+                let share = 100.0 * cards.allocated / cards.total.max(1.0);
+                format!("{share:.1} %, {:.1} stranded", cards.stranded)
+            });
+            table.row([kind.clone(), output::number(total)].into_iter().chain(cells));
+        }
+        table
+    }
+
+    fn refusals(&self) -> Result<(), Failure> {
+        for outcome in self.policies.iter().filter(|outcome| !outcome.refused.is_empty()) {
+            let shown = outcome.refused.iter().take(REASONS);
+            let words: Vec<String> = shown.map(|(why, count)| format!("{count} by {why}")).collect();
+            output::line(&format!(
+                "\n{}: not placed at once: {}",
+                outcome.policy,
+                words.join("; ")
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Draws it.
+    pub(super) fn chart(&self) -> String {
+        let timed = self.ends;
+        let axis = if timed {
+            "hours after the first arrival"
+        } else {
+            "tasks that arrived"
+        };
+        let panel = |title: &str, label: &str, value: fn(&Sample) -> f64| Panel {
+            title: title.to_owned(),
+            x: Axis::linear(axis),
+            y: Axis::linear(label),
+            lines: self
+                .policies
+                .iter()
+                .map(|outcome| Line {
+                    name: outcome.policy.clone(),
+                    points: outcome
+                        .samples
+                        .iter()
+                        .map(|sample| {
+                            let across = if timed {
+                                sample.seconds / 3600.0
+                            } else {
+                                sample.arrived as f64
+                            };
+                            (across, value(sample))
+                        })
+                        .collect(),
+                })
+                .collect(),
+        };
+        let panels = [
+            panel("GPUs allocated", "percent", |sample| sample.state.gpu_allocated_percent),
+            panel("CPU allocated", "percent", |sample| sample.state.cpu_allocated_percent),
+            panel("GPUs stranded", "GPUs", |sample| sample.state.gpus_stranded),
+            panel("CPU-only tasks put on GPU nodes", "tasks", |sample| {
+                sample.cpu_only_on_gpu_nodes as f64
+            }),
+            panel("Tasks that wait", "tasks", |sample| sample.waiting as f64),
+        ];
+        svg("One workload under several policies", &panels, 2)
+    }
+}

@@ -1,0 +1,402 @@
+//! One workload under one policy, in a process of its own making: the services without a socket.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use prost::Message as _;
+use tokio::time::Instant;
+
+use super::account::{Account, Usual, asked, percent, whole};
+use super::report::{CpuOnly, Outcome, Sample, Speed, State, Tasks};
+use super::workload::{Arrival, Workload};
+use crate::cli::local::Local;
+use crate::cli::{Failure, decide, output, state_load, task};
+use crate::server::pb;
+
+/// Owner of all records of a simulation.
+const SOURCE: &str = "simulate";
+/// Points of a line, about.
+const SAMPLES: usize = 200;
+
+/// A policy to judge.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) name: String,
+    pub(super) document: String,
+    /// Which of a document's profiles.
+    pub(super) profile: String,
+}
+
+/// How it is simulated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// Tasks leave when their time is over.
+    pub(super) ends: bool,
+    /// Seconds between two attempts at what waits.
+    pub(super) retry: f64,
+}
+
+/// Tasks that hold room.
+struct Placed {
+    tasks: Vec<(String, String)>,
+    arrival: usize,
+}
+
+struct Run<'w> {
+    connection: crate::cli::connect::Connection,
+    policy: &'w Candidate,
+    rules: Rules,
+    workload: &'w Workload,
+    account: Account,
+    position: (u64, u64),
+    /// By time of their end in microseconds, then by arrival.
+    ends: BTreeMap<(u64, usize), Placed>,
+    /// Arrivals that wait, in order.
+    waiting: BTreeSet<usize>,
+    /// Something left since what waits was tried.
+    freed: bool,
+    tried: f64,
+    took: Vec<Duration>,
+    tasks: Tasks,
+    cpu_only: CpuOnly,
+    refused: BTreeMap<String, u64>,
+    samples: Vec<Sample>,
+    now: f64,
+}
+
+/// Runs it to its end.
+pub(super) async fn run(
+    workload: &Workload,
+    policy: &Candidate,
+    rules: Rules,
+    progress: &ProgressBar,
+) -> Result<Outcome, Failure> {
+    let local = Local::start().await?;
+    let mut connection = local.connection.clone();
+    let request = pb::ReloadPolicyRequest {
+        document: policy.document.clone(),
+        ..pb::ReloadPolicyRequest::default()
+    };
+    connection.policies.reload_policy(request).await?;
+    let loaded = state_load::send(&mut connection, SOURCE, workload.standing.clone()).await?;
+    for refused in &loaded.refused {
+        output::note(&format!("refused, and so left out: {refused}"));
+    }
+    let position = loaded.outcome.position.unwrap_or_default();
+    let usual = Usual::of(workload.arrivals.iter().flat_map(|arrival| &arrival.tasks));
+    let mut run = Run {
+        connection,
+        policy,
+        rules,
+        workload,
+        account: Account::new(&workload.standing, usual),
+        position: (position.source_epoch, position.sequence),
+        ends: BTreeMap::new(),
+        waiting: BTreeSet::new(),
+        freed: false,
+        tried: 0.0,
+        took: Vec::new(),
+        tasks: Tasks::default(),
+        cpu_only: CpuOnly::default(),
+        refused: BTreeMap::new(),
+        samples: Vec::new(),
+        now: 0.0,
+    };
+    let every = workload.arrivals.len().div_ceil(SAMPLES).max(1);
+    for (number, arrival) in workload.arrivals.iter().enumerate() {
+        run.until(arrival.at).await?;
+        run.arrives(number).await?;
+        if number % every == 0 {
+            run.sample();
+        }
+        progress.inc(1);
+    }
+    run.sample();
+    Ok(run.outcome())
+}
+
+impl Run<'_> {
+    /// Lets time pass: what is over leaves, what waits is tried again.
+    async fn until(&mut self, at: f64) -> Result<(), Failure> {
+        while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= micros(at)) {
+            self.now = entry.key().0 as f64 / 1e6;
+            let placed = entry.remove();
+            self.leaves(placed).await?;
+            self.retry_in_time().await?;
+        }
+        self.now = at;
+        self.retry_in_time().await
+    }
+
+    async fn retry_in_time(&mut self) -> Result<(), Failure> {
+        if self.freed && self.now - self.tried >= self.rules.retry {
+            return self.retry().await;
+        }
+        Ok(())
+    }
+
+    async fn arrives(&mut self, number: usize) -> Result<(), Failure> {
+        let Some(arrival) = self.workload.arrivals.get(number) else {
+            return Ok(());
+        };
+        let count = u64::try_from(arrival.tasks.len()).unwrap_or(u64::MAX);
+        self.tasks.arrived = self.tasks.arrived.saturating_add(count);
+        if let Some(why) = self.place(number, arrival).await? {
+            let seen = self.refused.entry(why).or_default();
+            *seen = seen.saturating_add(count);
+            self.tasks.had_to_wait = self.tasks.had_to_wait.saturating_add(count);
+            self.waiting.insert(number);
+        }
+        Ok(())
+    }
+
+    /// Tries what waits, in the order of arrival; of equal jobs one refusal is enough.
+    async fn retry(&mut self) -> Result<(), Failure> {
+        self.freed = false;
+        self.tried = self.now;
+        let mut hopeless: BTreeSet<Vec<u8>> = BTreeSet::new();
+        for number in self.waiting.clone() {
+            let Some(arrival) = self.workload.arrivals.get(number) else {
+                continue;
+            };
+            let like = likeness(arrival);
+            if hopeless.contains(&like) {
+                continue;
+            }
+            if self.place(number, arrival).await?.is_some() {
+                hopeless.insert(like);
+            } else {
+                self.waiting.remove(&number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a place; refused: says why.
+    async fn place(&mut self, number: usize, arrival: &Arrival) -> Result<Option<String>, Failure> {
+        let world = pb::World {
+            profile: self.policy.profile.clone(),
+            ..pb::World::default()
+        };
+        let request = pb::PlaceRequest {
+            ground: Some(pb::Ground {
+                ground: Some(pb::ground::Ground::World(world)),
+                ..pb::Ground::default()
+            }),
+            job: arrival.job.clone(),
+            groups: task::groups(arrival.tasks.clone(), 1),
+            idle_only: true,
+            ..pb::PlaceRequest::default()
+        };
+        let groups = request.groups.clone();
+        let asked_at = Instant::now();
+        let reply = self.connection.decisions.place(request).await?.into_inner();
+        self.took.push(asked_at.elapsed());
+        let answer = reply.answer.unwrap_or_default();
+        for (group, placed) in groups.iter().zip(&answer.groups) {
+            let title = decide::title(&group.task.clone().unwrap_or_default());
+            decide::check_item(&title, placed.problem.as_ref(), &[])?;
+        }
+        if !answer.placed {
+            return Ok(Some(why(&answer)));
+        }
+        // Groups hold the tasks in their order.
+        let mut tasks = arrival.tasks.iter();
+        let mut bound = Vec::new();
+        for (group, placed) in groups.iter().zip(&answer.groups) {
+            let count = usize::try_from(group.count.unwrap_or(1)).unwrap_or(usize::MAX);
+            let mut nodes = placed.allocated.clone().unwrap_or_default().names.into_iter();
+            for task in tasks.by_ref().take(count) {
+                if let Some(node) = nodes.next() {
+                    bound.push(pb::Task {
+                        node,
+                        status: pb::TaskStatus::Running.into(),
+                        ..task.clone()
+                    });
+                }
+            }
+        }
+        self.binds(number, arrival, bound).await?;
+        Ok(None)
+    }
+
+    async fn binds(&mut self, number: usize, arrival: &Arrival, bound: Vec<pb::Task>) -> Result<(), Failure> {
+        for task in &bound {
+            let amounts = asked(task);
+            self.account.take(&task.node, amounts);
+            self.tasks.placed = self.tasks.placed.saturating_add(1);
+            if amounts.gpu == 0 {
+                self.cpu_only.placed = self.cpu_only.placed.saturating_add(1);
+                let on = u64::from(self.account.has_gpu(&task.node));
+                self.cpu_only.on_gpu_nodes = self.cpu_only.on_gpu_nodes.saturating_add(on);
+            }
+        }
+        if let Some(runs) = arrival.runs.filter(|_| self.rules.ends) {
+            let tasks = bound
+                .iter()
+                .map(|task| (task.name.clone(), task.node.clone()))
+                .collect();
+            let end = micros(self.now + runs);
+            self.ends.insert((end, number), Placed { tasks, arrival: number });
+        }
+        self.tell(
+            pb::Cluster {
+                tasks: bound,
+                ..pb::Cluster::default()
+            },
+            Vec::new(),
+        )
+        .await
+    }
+
+    async fn leaves(&mut self, placed: Placed) -> Result<(), Failure> {
+        let Some(arrival) = self.workload.arrivals.get(placed.arrival) else {
+            return Ok(());
+        };
+        let amounts: BTreeMap<&str, _> = arrival
+            .tasks
+            .iter()
+            .map(|task| (task.name.as_str(), asked(task)))
+            .collect();
+        let mut names = Vec::new();
+        for (name, node) in placed.tasks {
+            if let Some(amounts) = amounts.get(name.as_str()) {
+                self.account.give_back(&node, *amounts);
+            }
+            names.push(name);
+        }
+        self.tasks.ended = self
+            .tasks
+            .ended
+            .saturating_add(u64::try_from(names.len()).unwrap_or_default());
+        self.freed = true;
+        self.tell(pb::Cluster::default(), names).await
+    }
+
+    /// Sends one batch of changes.
+    async fn tell(&mut self, put: pb::Cluster, gone: Vec<String>) -> Result<(), Failure> {
+        let (source_epoch, sequence) = self.position;
+        self.position.1 = sequence.saturating_add(1);
+        let batch = pb::Batch {
+            source: SOURCE.to_owned(),
+            source_epoch,
+            sequence: self.position.1,
+            kind: pb::BatchKind::Delta.into(),
+            put: Some(put),
+            remove: Some(pb::Removals {
+                tasks: gone,
+                ..pb::Removals::default()
+            }),
+            ..pb::Batch::default()
+        };
+        let request = pb::ApplyRequest { batch: Some(batch) };
+        let outcome = self
+            .connection
+            .state
+            .apply(request)
+            .await?
+            .into_inner()
+            .outcome
+            .unwrap_or_default();
+        if let Some(problem) = outcome.refused.first() {
+            return Err(Failure::said(format!("error: {}", output::problem(problem))));
+        }
+        match outcome.resync {
+            Some(resync) => Err(Failure::said(format!("error: {} ({})", resync.message, resync.reason))),
+            None => Ok(()),
+        }
+    }
+
+    fn state(&self) -> State {
+        let (used, total) = (self.account.used, self.account.total);
+        State {
+            gpu_allocated_percent: percent(used.gpu, total.gpu),
+            cpu_allocated_percent: percent(used.cpu, total.cpu),
+            memory_allocated_percent: percent(used.memory, total.memory),
+            gpus_stranded: whole(self.account.stranded),
+        }
+    }
+
+    fn sample(&mut self) {
+        let waiting = self
+            .waiting
+            .iter()
+            .filter_map(|number| self.workload.arrivals.get(*number));
+        self.samples.push(Sample {
+            seconds: self.now,
+            arrived: self.tasks.arrived,
+            waiting: waiting
+                .map(|arrival| u64::try_from(arrival.tasks.len()).unwrap_or_default())
+                .sum(),
+            cpu_only_on_gpu_nodes: self.cpu_only.on_gpu_nodes,
+            state: self.state(),
+        });
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let waiting = self
+            .waiting
+            .iter()
+            .filter_map(|number| self.workload.arrivals.get(*number));
+        self.tasks.waiting = waiting
+            .map(|arrival| u64::try_from(arrival.tasks.len()).unwrap_or_default())
+            .sum();
+        let mut refused: Vec<(String, u64)> = std::mem::take(&mut self.refused).into_iter().collect();
+        refused.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        Outcome {
+            policy: self.policy.name.clone(),
+            tasks: self.tasks,
+            at_end: self.state(),
+            mean: super::report::mean(&self.samples, self.rules.ends),
+            cpu_only: self.cpu_only,
+            cards: self.account.by_card(),
+            refused,
+            speed: Speed::of(self.took),
+            samples: self.samples,
+        }
+    }
+}
+
+fn micros(seconds: f64) -> u64 {
+    Duration::try_from_secs_f64(seconds.max(0.0))
+        .ok()
+        .and_then(|time| u64::try_from(time.as_micros()).ok())
+        .unwrap_or(u64::MAX)
+}
+
+/// What kept the first task from its place, in a few words.
+fn why(answer: &pb::PlaceAnswer) -> String {
+    let most = answer.blockers.iter().max_by_key(|blocker| blocker.count);
+    let Some(reason) = most.and_then(|blocker| blocker.reason.as_ref()) else {
+        return "fewer places than its job needs".to_owned();
+    };
+    let resource = if reason.resource.is_empty() {
+        String::new()
+    } else {
+        format!(" {}", reason.resource)
+    };
+    format!("{} {}{resource}", reason.plugin, reason.code)
+}
+
+/// What two jobs have in common that get the same answer.
+fn likeness(arrival: &Arrival) -> Vec<u8> {
+    let mut like = Vec::new();
+    if let Some(job) = &arrival.job {
+        let job = pb::Job {
+            name: String::new(),
+            ..job.clone()
+        };
+        like.extend(job.encode_to_vec());
+    }
+    for group in task::groups(arrival.tasks.clone(), 1) {
+        let task = pb::Task {
+            name: String::new(),
+            job: String::new(),
+            ..group.task.unwrap_or_default()
+        };
+        like.extend(task.encode_length_delimited_to_vec());
+        like.extend(group.count.unwrap_or(1).to_le_bytes());
+    }
+    like
+}

@@ -1,0 +1,152 @@
+//! What is simulated: a cluster as it stands, and jobs that arrive one after another.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::cli::{Failure, output, state_load};
+use crate::import::{Counting, Import};
+use crate::server::pb;
+
+/// The annotation that names the cards that would do.
+const CARDS: &str = "volcano.sh/card.name";
+
+/// A cluster and what is to be placed on it.
+#[derive(Debug)]
+pub(super) struct Workload {
+    /// Nodes, queues, jobs, and the tasks that hold room already.
+    pub(super) standing: pb::Cluster,
+    /// In the order of their arrival; at the same second, by name.
+    pub(super) arrivals: Vec<Arrival>,
+    /// Some tasks name the cards that would do.
+    pub(super) names_cards: bool,
+}
+
+/// The waiting tasks of one job, or one task without a job.
+#[derive(Debug, Clone)]
+pub(super) struct Arrival {
+    /// The job, if its record is known.
+    pub(super) job: Option<pb::Job>,
+    /// Its tasks, by name.
+    pub(super) tasks: Vec<pb::Task>,
+    /// Seconds after the first arrival.
+    pub(super) at: f64,
+    /// Seconds that it runs. Absent: not known, it stays.
+    pub(super) runs: Option<f64>,
+}
+
+/// Reads the files.
+pub(super) fn read(files: &[PathBuf], counting: Counting, speed: f64) -> Result<Workload, Failure> {
+    let mut import = Import::new(counting);
+    for file in files {
+        import.read(&file.display().to_string(), &state_load::text(file)?)?;
+    }
+    for (note, count) in import.notes() {
+        output::note(&format!("note: {note} ({count} ×)"));
+    }
+    for refused in import.refused() {
+        output::note(&format!(
+            "refused, and so left out: {}: {}",
+            refused.object, refused.error
+        ));
+    }
+    let runs = import.run_seconds().clone();
+    Ok(split(import.into_cluster(), &runs, speed))
+}
+
+/// Takes the waiting tasks out of a cluster; `speed` divides the times between arrivals.
+fn split(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> Workload {
+    let waits = |task: &pb::Task| matches!(task.status(), pb::TaskStatus::Pending | pb::TaskStatus::Unspecified);
+    let (waiting, standing) = std::mem::take(&mut cluster.tasks)
+        .into_iter()
+        .partition::<Vec<_>, _>(waits);
+    cluster.tasks = standing;
+    let names_cards = waiting.iter().any(|task| task.annotations.contains_key(CARDS));
+    let mut jobs: BTreeMap<String, pb::Job> = BTreeMap::new();
+    for job in &mut cluster.jobs {
+        // Who arrives is let in: it is judged when it is placed.
+        if matches!(job.phase(), pb::JobPhase::Pending | pb::JobPhase::Unspecified) {
+            job.set_phase(pb::JobPhase::Inqueue);
+        }
+        jobs.insert(job.name.clone(), job.clone());
+    }
+    // By arrival, then by name; a task without a job goes alone.
+    let mut groups: BTreeMap<(i64, String), Vec<pb::Task>> = BTreeMap::new();
+    let mut first_of: BTreeMap<String, i64> = BTreeMap::new();
+    for task in &waiting {
+        let first = first_of.entry(task.job.clone()).or_insert(i64::MAX);
+        *first = seconds(task).min(*first);
+    }
+    for task in waiting {
+        let key = match first_of.get(&task.job) {
+            Some(first) if !task.job.is_empty() => (*first, task.job.clone()),
+            Some(_) | None => (seconds(&task), task.name.clone()),
+        };
+        groups.entry(key).or_default().push(task);
+    }
+    let start = groups.keys().next().map_or(0, |(at, _)| *at);
+    let arrival = |((at, _), tasks): ((i64, String), Vec<pb::Task>)| Arrival {
+        job: tasks.first().and_then(|task| jobs.get(&task.job)).cloned(),
+        at: at.saturating_sub(start) as f64 / speed,
+        // A job ends with its last task.
+        runs: tasks
+            .iter()
+            .map(|task| runs.get(&task.name).map(|seconds| *seconds as f64))
+            .reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b)))
+            .flatten(),
+        tasks,
+    };
+    Workload {
+        arrivals: groups.into_iter().map(arrival).collect(),
+        standing: cluster,
+        names_cards,
+    }
+}
+
+fn seconds(task: &pb::Task) -> i64 {
+    task.creation_time.map_or(0, |time| time.seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_types::Timestamp;
+
+    use super::*;
+
+    fn task(name: &str, job: &str, at: i64, status: pb::TaskStatus) -> pb::Task {
+        pb::Task {
+            name: name.to_owned(),
+            job: job.to_owned(),
+            status: status.into(),
+            creation_time: Some(Timestamp { seconds: at, nanos: 0 }),
+            ..pb::Task::default()
+        }
+    }
+
+    #[test]
+    fn jobs_arrive_whole_with_their_first_task_and_end_with_their_last() {
+        let cluster = pb::Cluster {
+            jobs: vec![pb::Job {
+                name: "a/gang".to_owned(),
+                ..pb::Job::default()
+            }],
+            tasks: vec![
+                task("a/alone", "", 130, pb::TaskStatus::Pending),
+                task("a/gang-0", "a/gang", 120, pb::TaskStatus::Pending),
+                task("a/gang-1", "a/gang", 100, pb::TaskStatus::Pending),
+                task("a/old", "", 10, pb::TaskStatus::Running),
+            ],
+            ..pb::Cluster::default()
+        };
+        let runs = [("a/gang-0".to_owned(), 5), ("a/gang-1".to_owned(), 9)].into();
+        let workload = split(cluster, &runs, 2.0);
+        let told: Vec<(usize, f64, Option<f64>)> = workload
+            .arrivals
+            .iter()
+            .map(|one| (one.tasks.len(), one.at, one.runs))
+            .collect();
+        assert_eq!(told, [(2, 0.0, Some(9.0)), (1, 15.0, None)]);
+        assert_eq!(workload.standing.tasks.len(), 1);
+        assert_eq!(workload.standing.jobs[0].phase(), pb::JobPhase::Inqueue);
+        assert!(workload.arrivals[0].job.is_some() && workload.arrivals[1].job.is_none());
+    }
+}

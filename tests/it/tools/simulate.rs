@@ -1,0 +1,152 @@
+//! Simulations: outcomes worked out by hand, and the same outcome twice.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::{Folder, err, out, pumice};
+
+/// A node with eight GPUs, and one without, which is smaller.
+const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model\ngpu-1,72000,262144,8,A10\ncpu-1,32000,131072,0,\n";
+const HEAD: &str =
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time";
+
+fn write(folder: &Folder, name: &str, text: &str) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn tasks(lines: &[&str]) -> String {
+    format!("{HEAD}\n{}\n", lines.join("\n"))
+}
+
+fn simulate(arguments: &[&str]) -> Output {
+    pumice(&[&["simulate"], arguments].concat()).output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = simulate(&[arguments, &["-o", "json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    serde_json::from_str(&out(&output)).unwrap()
+}
+
+#[test]
+fn policies_are_told_apart_by_where_cpu_tasks_go_and_what_that_strands() {
+    let folder = Folder::new("simulate");
+    let nodes = write(&folder, "nodes.csv", NODES);
+    let arrivals = tasks(&[
+        "cpu-a,16000,8192,0,0,,LS,Running,0,100,0",
+        "cpu-b,16000,8192,0,0,,LS,Running,1,100,1",
+        "gpu-a,8000,8192,1,1000,,LS,Running,2,100,2",
+        "gpu-b,4000,8192,1,500,,LS,Running,3,100,3",
+        "huge,1000,1024,9,1000,,LS,Running,4,100,4",
+    ]);
+    let workload = write(&folder, "tasks.csv", &arrivals);
+    let svg = folder.path().join("chart.svg");
+    let arguments = [
+        nodes.as_str(),
+        &workload,
+        "--policy",
+        "spread",
+        "--policy",
+        "built-in",
+        "--svg",
+        svg.to_str().unwrap(),
+    ];
+    let report = json(&arguments);
+    assert_eq!(
+        (&report["nodes"], &report["gpus"], &report["cores"]),
+        (&2.into(), &8.0.into(), &104.0.into())
+    );
+    let [spread, built_in] = [&report["policies"][0], &report["policies"][1]];
+    // Spread by cpu and memory: both CPU tasks find the GPU node, twice as large, the emptier one.
+    assert_eq!(spread["cpuOnly"], serde_json::json!({"placed": 2, "onGpuNodes": 2}));
+    assert_eq!(built_in["cpuOnly"], serde_json::json!({"placed": 2, "onGpuNodes": 0}));
+    for outcome in [spread, built_in] {
+        assert_eq!(outcome["tasks"]["placed"], 4);
+        assert_eq!(outcome["tasks"]["waiting"], 1);
+        assert_eq!(outcome["refused"][0][1], 1, "the task with nine GPUs");
+        assert_eq!(outcome["cards"]["A10"]["allocated"], 1.5);
+        assert_eq!(outcome["atEnd"]["gpuAllocatedPercent"], 18.75);
+    }
+    // 6.5 GPUs are free. The usual GPU task takes 8 cores a GPU: 28 cores serve 3.5 of them, 60 serve all.
+    assert_eq!(spread["atEnd"]["gpusStranded"], 3.0);
+    assert_eq!(built_in["atEnd"]["gpusStranded"], 0.0);
+    let chart = std::fs::read_to_string(&svg).unwrap();
+    assert_eq!(chart.matches("<polyline").count(), 10, "five panels of two lines");
+    let mut again = json(&arguments);
+    let mut report = report;
+    for told in [&mut again, &mut report] {
+        for outcome in told["policies"].as_array_mut().unwrap() {
+            outcome["speed"] = Value::Null;
+        }
+    }
+    assert_eq!(again, report, "the same but for how fast it was");
+}
+
+#[test]
+fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
+    let folder = Folder::new("simulate-ends");
+    let nodes = write(&folder, "nodes.csv", NODES);
+    let arrivals = tasks(&[
+        "first,1000,1024,8,1000,,LS,Running,0,100,0",
+        "second,1000,1024,8,1000,,LS,Running,50,250,50",
+        "third,1000,1024,8,1000,,LS,Running,400,500,400",
+        "last,1000,1024,0,0,,LS,Running,1000,1001,1000",
+    ]);
+    let workload = write(&folder, "tasks.csv", &arrivals);
+    let run = |more: &[&str]| {
+        let report = json(&[&[nodes.as_str(), &workload, "--policy", "built-in"], more].concat());
+        report["policies"][0].clone()
+    };
+    let stays = run(&[]);
+    assert_eq!(
+        (&stays["tasks"]["placed"], &stays["tasks"]["waiting"]),
+        (&2.into(), &2.into())
+    );
+    // 0 to 100 the first, 100 to 300 the second, which waited, 400 to 500 the third.
+    let leaves = run(&["--ends"]);
+    let told = ["placed", "hadToWait", "waiting", "ended"].map(|name| leaves["tasks"][name].as_u64().unwrap());
+    assert_eq!(told, [4, 1, 0, 3]);
+    // Ten times as fast, the second and the third come while the first still runs.
+    let crowded = run(&["--ends", "--speed", "10"]);
+    assert_eq!(crowded["tasks"]["hadToWait"], 2);
+    assert_eq!(
+        crowded["tasks"]["placed"], 3,
+        "the third still waits when the last arrives"
+    );
+}
+
+#[test]
+fn gangs_of_a_dump_are_placed_whole_or_not_at_all() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dump = root.join("tests/data/dump.yaml");
+    let report = json(&[dump.to_str().unwrap(), "--policy", "built-in", "--policy", "pack"]);
+    for outcome in report["policies"].as_array().unwrap() {
+        let count = |name: &str| outcome["tasks"][name].as_u64().unwrap();
+        assert!(count("arrived") > 0);
+        assert_eq!(count("arrived"), count("placed") + count("waiting"));
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let folder = Folder::new("simulate-wrong");
+    let nodes = write(&folder, "nodes.csv", NODES);
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n";
+    let pod = write(&folder, "pod.yaml", pod);
+    for (arguments, code, said) in [
+        (&[nodes.as_str()][..], 1, "no task that waits"),
+        (&[&pod], 1, "no node"),
+        (&[&nodes, &pod, "--ends"], 2, "do not tell how long tasks run"),
+        (&[&nodes, &pod, "--policy", "nowhere"], 2, "none of spread, pack"),
+        (&[&nodes, &pod, "--policy", &nodes], 1, "error"),
+        (&[&nodes, &pod, "--speed", "0"], 2, "above 0"),
+    ] {
+        let output = simulate(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", err(&output));
+        assert!(err(&output).contains(said), "{arguments:?}: {}", err(&output));
+    }
+}
