@@ -12,8 +12,8 @@ use pumice::engine::decide::{
 };
 use pumice::engine::derived::{DerivedSet, Movement, TaskMove};
 use pumice::engine::model::{
-    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, Texts,
-    View,
+    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord,
+    TaskStatus, Texts, View,
 };
 use pumice::engine::plugin::VictimKind;
 use pumice::engine::policy::{CompileOptions, Policy, compile};
@@ -120,14 +120,14 @@ fn cluster(queues: u32, kind: Kind) -> View {
                     (ResourceId::PODS, 1),
                     (gpu, if wants_gpu { 100 } else { 0 }),
                 ];
-                let record = TaskRecord {
+                let record = TaskRecord::from(TaskFields {
                     name: format!("{name}-{number}").into(),
                     job: Arc::clone(&name),
                     node: if number == 0 { "node" } else { "" }.into(),
                     status,
                     requests: amounts.into_iter().filter(|(_, amount)| *amount > 0).collect(),
-                    ..TaskRecord::default()
-                };
+                    ..TaskFields::default()
+                });
                 view.put_task(record, &source);
             }
             held += cpu;
@@ -256,13 +256,13 @@ fn victims(criterion: &mut Criterion) {
         ..JobRecord::default()
     };
     view.put_job(job, &source);
-    let preemptor = TaskRecord {
+    let preemptor = TaskRecord::from(TaskFields {
         name: "ns/new-0".into(),
         job: "ns/new".into(),
         status: TaskStatus::Pending,
         requests: Amounts::from_iter([(ResourceId::CPU, 4_000)]),
-        ..TaskRecord::default()
-    };
+        ..TaskFields::default()
+    });
     view.put_task(preemptor.clone(), &source);
     let tasks = view.tasks().iter().map(|(_, stored)| &stored.record);
     let group = VictimGroup {
@@ -343,10 +343,10 @@ fn koordinator(criterion: &mut Criterion) {
     for (name, odd) in [("told by floats", false), ("integers beside", true)] {
         let mut view = nodes(NODES, odd);
         let gpu = view.resources().get("nvidia.com/gpu").expect("known");
-        let task = Arc::new(TaskRecord {
+        let task = Arc::new(TaskRecord::from(TaskFields {
             requests: Amounts::from_iter([(ResourceId::CPU, 4_000), (ResourceId::MEMORY, 16 * GIB), (gpu, 1_000)]),
-            ..TaskRecord::default()
-        });
+            ..TaskFields::default()
+        }));
         let warnings = Vec::new();
         let question = ScoreQuestion {
             question: Question {

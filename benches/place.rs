@@ -13,7 +13,7 @@ use pumice::config::Config;
 use pumice::engine::cycle::Cycle;
 use pumice::engine::decide::{self, PlaceGroup, PlaceQuestion};
 use pumice::engine::model::{
-    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, View,
+    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord, View,
 };
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 use pumice::server::pb;
@@ -113,7 +113,7 @@ fn cluster() -> View {
 
 /// A task of four resources.
 fn task(_: &View, name: String) -> TaskRecord {
-    TaskRecord {
+    TaskRecord::from(TaskFields {
         name: name.into(),
         job: "team/job".into(),
         requests: Amounts::from_iter([
@@ -121,8 +121,8 @@ fn task(_: &View, name: String) -> TaskRecord {
             (ResourceId::MEMORY, 16 * GIB),
             (ResourceId::PODS, 1),
         ]),
-        ..TaskRecord::default()
-    }
+        ..TaskFields::default()
+    })
 }
 
 fn question(view: &View, stored: bool) -> PlaceQuestion {

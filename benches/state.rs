@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use pumice::engine::model::{
-    Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, View,
+    Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord, TaskStatus, View,
 };
 
 const TASKS_PER_NODE: usize = 10;
@@ -31,14 +31,14 @@ fn task(number: usize, nodes: usize, gpu: ResourceId) -> TaskRecord {
         (ResourceId::PODS, 1),
         (gpu, 1_000),
     ];
-    TaskRecord {
+    TaskRecord::from(TaskFields {
         name: format!("team/task-{number:07}").into(),
         job: format!("team/job-{:06}", number / 8).into(),
         node: format!("node-{:06}", number % nodes).into(),
         status: TaskStatus::Running,
         requests: requests.into_iter().collect::<Amounts>(),
-        ..TaskRecord::default()
-    }
+        ..TaskFields::default()
+    })
 }
 
 /// An empty View that knows the names of `nodes` nodes, and a GPU.

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use pumice::engine::decide::{Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
-use pumice::engine::model::{Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, View};
+use pumice::engine::model::{
+    Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord, View,
+};
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 
 /// Both parts of the score, and the filter: cpu spreads, memory too, devices are packed and kept free.
@@ -82,10 +84,10 @@ pub(crate) fn question(view: &View) -> ScoreQuestion {
         (ResourceId::PODS, 1),
         (gpu, 1_000),
     ]);
-    let task = Arc::new(TaskRecord {
+    let task = Arc::new(TaskRecord::from(TaskFields {
         requests,
-        ..TaskRecord::default()
-    });
+        ..TaskFields::default()
+    }));
     ScoreQuestion {
         question: Question {
             tasks: vec![Ok(QuestionTask {

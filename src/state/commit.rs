@@ -7,7 +7,7 @@ use crate::engine::cycle::Placement;
 use crate::engine::decide::{self, Detail, Question, QuestionTask, ResourceFit};
 use crate::engine::derived::{DerivedSet, Movement, TaskMove};
 use crate::engine::model::reservation::same_incarnation as same;
-use crate::engine::model::{Kind, Problem, TaskRecord, TaskStatus, View};
+use crate::engine::model::{Kind, Problem, TaskRecord, TaskStatus, Uid, View};
 use crate::engine::plugin::{Facts, Figure, Reason, Resolution};
 use crate::engine::policy::Policy;
 use crate::engine::{PolicyInForce, Revision};
@@ -69,7 +69,7 @@ pub struct Conflict {
 pub(super) struct Wanted {
     pub(super) placement: Placement,
     /// Incarnation of the task in the session; empty: not said.
-    pub(super) uid: Arc<str>,
+    pub(super) uid: Uid,
     /// Incarnation of the node, likewise.
     pub(super) node_uid: Arc<str>,
 }
@@ -213,7 +213,7 @@ impl Judge<'_> {
             return Err(own("TaskGone", format!("task `{task}` is gone")));
         };
         let record = Arc::new(stored.record.clone());
-        if !same(&wanted.uid, &record.uid) || *record.job != *job {
+        if !wanted.uid.may_be(&record.uid) || *record.job != *job {
             let message = format!(
                 "task `{task}` is now another one, `{}` of job `{}`",
                 record.uid, record.job

@@ -222,7 +222,7 @@ fn wanted(cycle: &Cycle, moved: &Moved, stored: &Stored<TaskRecord>) -> Wanted {
             node: Arc::clone(&record.node),
             card: Arc::clone(&moved.card),
         },
-        uid: Arc::clone(&record.uid),
+        uid: record.uid.clone(),
         node_uid: node.map_or_else(Arc::default, |node| Arc::clone(&node.record.uid)),
     }
 }

@@ -5,7 +5,9 @@ use super::tests::{HandClock, batch};
 use super::*;
 use crate::engine::cycle::Change;
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Amounts, JobPhase, JobRecord, QueueRecord, ResourceId, TaskRecord, TaskStatus, View};
+use crate::engine::model::{
+    Amounts, JobPhase, JobRecord, QueueRecord, ResourceId, TaskFields, TaskRecord, TaskStatus, View,
+};
 use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
 use crate::engine::policy::Compatibility;
 use crate::store::Write;
@@ -140,14 +142,14 @@ pub(super) fn job(name: &str, uid: &str, cores: i64) -> JobRecord {
 }
 
 pub(super) fn running(name: &str, job: &str, cores: i64) -> Put {
-    Put::Task(TaskRecord {
+    Put::Task(TaskRecord::from(TaskFields {
         name: name.into(),
         job: job.into(),
         node: "n".into(),
         status: TaskStatus::Running,
         requests: cpu(cores),
-        ..TaskRecord::default()
-    })
+        ..TaskFields::default()
+    }))
 }
 
 #[tokio::test]

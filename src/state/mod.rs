@@ -17,6 +17,7 @@ mod origin;
 mod places;
 mod policies;
 mod policy_store;
+mod pool;
 mod reloading;
 mod reserving;
 mod seam;

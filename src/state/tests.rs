@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::engine::model::{
-    Amounts, Kind, NodeRecord, Problem, ProblemKind, ResourceId, TaskRecord, TaskStatus, Vector,
+    Amounts, Kind, NodeRecord, Problem, ProblemKind, ResourceId, TaskFields, TaskRecord, TaskStatus, Vector,
 };
 
 /// A clock that tests turn by hand, in milliseconds.
@@ -51,13 +51,13 @@ pub(super) fn node(name: &str, cpu: i64) -> Put {
 pub(super) fn task(name: &str, node: &str, cpu: i64) -> Put {
     let requests = Amounts::from_iter([(ResourceId::CPU, cpu), (ResourceId::PODS, 1)]);
     let (name, node) = (name.into(), node.into());
-    Put::Task(TaskRecord {
+    Put::Task(TaskRecord::from(TaskFields {
         name,
         node,
         requests,
         status: TaskStatus::Running,
-        ..TaskRecord::default()
-    })
+        ..TaskFields::default()
+    }))
 }
 
 pub(super) fn batch(sequence: u64, kind: BatchKind, put: Vec<Put>) -> Batch {

@@ -13,6 +13,7 @@ use super::names::ResourceNames;
 use super::places;
 use super::policies::{Install, Policies, Reloaded};
 use super::policy_store::InForce;
+use super::pool::Pool;
 use super::seam::{Inbox, Publish, Reply};
 use super::settle::LedgerCommand;
 use super::sources::{Intake, Sources};
@@ -60,6 +61,7 @@ pub(super) struct Writer {
     pub(super) ledger: Ledger,
     nodes: Arc<NodeTable>,
     arbiter: Arbiter,
+    pool: Pool,
     pub(super) next: World,
     /// By policy: what is known to be derived from the next World.
     pub(super) derived: BTreeMap<Arc<str>, DerivedSet>,
@@ -105,6 +107,7 @@ impl Writer {
             ledger,
             nodes,
             arbiter,
+            pool: Pool::default(),
             next,
             derived: BTreeMap::new(),
             changed: false,
@@ -293,6 +296,7 @@ impl Writer {
         match record {
             Put::Node(record) => {
                 self.nodes.admit(&record.name);
+                let record = self.pool.node(record, &self.next.view);
                 self.next.view.put_node(record, source);
             }
             Put::Queue(record) => self.next.view.put_queue(record, source),
@@ -304,7 +308,10 @@ impl Writer {
                 self.next.view.put_job(record, source);
                 self.job_moved(&name, before.as_ref().map(|before| &before.record));
             }
-            Put::Task(record) => self.arbiter.assumptions.put(record, source, &mut self.next.view),
+            Put::Task(mut record) => {
+                self.pool.task(&mut record);
+                self.arbiter.assumptions.put(record, source, &mut self.next.view);
+            }
         }
     }
 
@@ -349,15 +356,15 @@ impl Writer {
         let queues = view
             .queues()
             .iter()
-            .map(|(name, stored)| (Kind::Queue, name, &stored.source));
+            .map(|(name, stored)| (Kind::Queue, name, &*stored.source));
         let jobs = view
             .jobs()
             .iter()
-            .map(|(name, stored)| (Kind::Job, name, &stored.source));
+            .map(|(name, stored)| (Kind::Job, name, &*stored.source));
         let tasks = view
             .tasks()
             .iter()
-            .map(|(name, stored)| (Kind::Task, name, &stored.source));
+            .map(|(name, stored)| (Kind::Task, name, &*stored.source));
         let absent: Vec<(Kind, Arc<str>)> = (nodes.chain(queues).chain(jobs).chain(tasks))
             .filter(|(kind, name, owner)| *owner == source && !kept.contains(&(*kind, &***name)))
             .map(|(kind, name, _)| (kind, Arc::clone(name)))

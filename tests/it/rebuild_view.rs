@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use pumice::engine::model::{
-    Amounts, Chunk, JobRecord, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus as Status,
-    View,
+    Amounts, Chunk, JobRecord, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord,
+    TaskStatus as Status, View,
 };
 
 /// A change of the engine's own View.
@@ -105,7 +105,7 @@ fn apply(view: &mut View, left: &mut Left, ids: &[ResourceId], touch: Touch) {
             assert_eq!(view.remove_job(&name), left.jobs.remove(&*name).is_some());
         }
         Touch::Task(name, job, node, status, amounts) => {
-            let record = TaskRecord {
+            let record = TaskRecord::from(TaskFields {
                 name: format!("t{name}").into(),
                 job: if job == 3 {
                     Arc::default()
@@ -120,7 +120,7 @@ fn apply(view: &mut View, left: &mut Left, ids: &[ResourceId], touch: Touch) {
                 status,
                 requests: given(ids, &amounts),
                 ..Default::default()
-            };
+            });
             view.put_task(record.clone(), &source);
             left.tasks.insert(Arc::clone(&record.name), record);
         }

@@ -1,6 +1,9 @@
 //! Amounts of resources: names swapped for dense ids, integers per record, exact totals over records.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -120,22 +123,63 @@ const WHOLE: u16 = 1 << 15;
 ///
 /// Units: cpu in milli-cores, memory in bytes, pods as a count, every other resource in thousandths. Thousandths that do
 /// not fit in 64 bits stand at the largest amount, and the whole units beside them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Amounts(SmallVec<[(ResourceId, i64); 3]>);
+///
+/// Clones share the list until one of them is changed. No list at all and an empty one are the same.
+#[derive(Clone, Default, Eq)]
+pub struct Amounts(Option<Arc<List>>);
+
+/// Sorted by id.
+type List = SmallVec<[(ResourceId, i64); 4]>;
+
+impl PartialEq for Amounts {
+    fn eq(&self, other: &Self) -> bool {
+        let shared = |(one, other): (&Arc<List>, &Arc<List>)| Arc::ptr_eq(one, other);
+        self.0.as_ref().zip(other.0.as_ref()).is_some_and(shared) || self.list() == other.list()
+    }
+}
+
+impl Hash for Amounts {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.list().hash(state);
+    }
+}
+
+impl PartialOrd for Amounts {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Amounts {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.list().cmp(other.list())
+    }
+}
+
+impl fmt::Debug for Amounts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Amounts").field(&self.list()).finish()
+    }
+}
 
 impl Amounts {
     /// The amount of a resource, if it is present.
     pub fn get(&self, id: ResourceId) -> Option<i64> {
-        let found = self.0.binary_search_by_key(&id, |&(id, _)| id).ok()?;
-        self.0.get(found).map(|&(_, amount)| amount)
+        let list = self.list();
+        let found = list.binary_search_by_key(&id, |&(id, _)| id).ok()?;
+        list.get(found).map(|&(_, amount)| amount)
+    }
+
+    fn list(&self) -> &[(ResourceId, i64)] {
+        self.0.as_ref().map_or(&[], |list| list)
     }
 
     /// Sets the amount of a resource.
     pub fn set(&mut self, id: ResourceId, amount: i64) {
         self.put(id, amount);
         let beside = ResourceId(id.0 | WHOLE);
-        if self.0.last().is_some_and(|&(last, _)| last.0 & WHOLE != 0) {
-            self.0.retain(|(id, _)| *id != beside);
+        if self.list().last().is_some_and(|&(last, _)| last.0 & WHOLE != 0) {
+            Arc::make_mut(self.0.get_or_insert_default()).retain(|(id, _)| *id != beside);
         }
     }
 
@@ -169,24 +213,25 @@ impl Amounts {
     }
 
     fn put(&mut self, id: ResourceId, amount: i64) {
-        match self.0.binary_search_by_key(&id, |&(id, _)| id) {
+        let list = Arc::make_mut(self.0.get_or_insert_default());
+        match list.binary_search_by_key(&id, |&(id, _)| id) {
             Ok(found) => {
-                if let Some(entry) = self.0.get_mut(found) {
+                if let Some(entry) = list.get_mut(found) {
                     entry.1 = amount;
                 }
             }
-            Err(place) => self.0.insert(place, (id, amount)),
+            Err(place) => list.insert(place, (id, amount)),
         }
     }
 
     /// All amounts, by id.
     pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i64)> + '_ {
-        self.0.iter().copied().take_while(|(id, _)| id.0 & WHOLE == 0)
+        self.list().iter().copied().take_while(|(id, _)| id.0 & WHOLE == 0)
     }
 
     /// True if nothing is present.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list().is_empty()
     }
 }
 
@@ -200,32 +245,58 @@ impl FromIterator<(ResourceId, i64)> for Amounts {
     }
 }
 
-/// The exact sum over records, and how many of them have the resource at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
-    /// Sum, in the resource's unit.
-    pub sum: i128,
-    /// Number of records in which the resource is present.
-    pub records: u32,
+/// The exact sum over records of one resource, and how many of them have it at all; in 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Total {
+    low: u64,
+    high: i64,
+    records: u32,
+    id: ResourceId,
+}
+
+impl Total {
+    fn none(id: ResourceId) -> Self {
+        Self {
+            low: 0,
+            high: 0,
+            records: 0,
+            id,
+        }
+    }
+
+    fn sum(self) -> i128 {
+        i128::from(self.high) << 64 | i128::from(self.low)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the two halves of the sum"
+    )]
+    fn add(&mut self, amount: i128) {
+        let sum = self.sum() + amount;
+        (self.low, self.high) = (sum as u64, (sum >> 64) as i64);
+    }
 }
 
 /// Exact totals by resource. Adding and taking away in any order gives the same totals as adding what is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Totals(SmallVec<[(ResourceId, Total); 4]>);
+pub struct Totals(Vec<Total>);
 
 impl Totals {
+    fn find(&self, id: ResourceId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&id, |total| total.id)
+    }
+
     /// Adds a record's amounts.
     pub fn add(&mut self, amounts: &Amounts) {
         for (id, amount) in amounts.iter() {
-            let at = match self.0.binary_search_by_key(&id, |&(id, _)| id) {
-                Ok(found) => found,
-                Err(place) => {
-                    self.0.insert(place, (id, Total::default()));
-                    place
-                }
-            };
-            if let Some((_, total)) = self.0.get_mut(at) {
-                total.sum += i128::from(amount);
+            let at = self.find(id).unwrap_or_else(|place| {
+                self.0.insert(place, Total::none(id));
+                place
+            });
+            if let Some(total) = self.0.get_mut(at) {
+                total.add(i128::from(amount));
                 total.records = total.records.saturating_add(1);
             }
         }
@@ -233,31 +304,34 @@ impl Totals {
 
     /// Takes away amounts that were added before.
     pub fn subtract(&mut self, amounts: &Amounts) {
+        let mut over = false;
         for (id, amount) in amounts.iter() {
-            let found = self.0.binary_search_by_key(&id, |&(id, _)| id);
+            let found = self.find(id);
             debug_assert!(found.is_ok(), "took away what was never added");
-            if let Some((_, total)) = found.ok().and_then(|found| self.0.get_mut(found)) {
-                total.sum -= i128::from(amount);
+            if let Some(total) = found.ok().and_then(|found| self.0.get_mut(found)) {
+                total.add(-i128::from(amount));
                 total.records = total.records.saturating_sub(1);
+                over |= total.records == 0;
             }
         }
-        self.0.retain(|(_, total)| total.records > 0);
+        if over {
+            self.0.retain(|total| total.records > 0);
+        }
     }
 
     /// The total of a resource that is present in any record.
     pub fn get(&self, id: ResourceId) -> Option<i128> {
-        let found = self.0.binary_search_by_key(&id, |&(id, _)| id).ok()?;
-        self.0.get(found).map(|(_, total)| total.sum)
+        self.0.get(self.find(id).ok()?).map(|total| total.sum())
     }
 
     /// Number of records, each of which has pods.
     pub fn records(&self) -> u32 {
-        self.0.iter().map(|(_, total)| total.records).max().unwrap_or(0)
+        self.0.iter().map(|total| total.records).max().unwrap_or(0)
     }
 
     /// All totals, by id.
     pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i128)> + '_ {
-        self.0.iter().map(|&(id, total)| (id, total.sum))
+        self.0.iter().map(|total| (total.id, total.sum()))
     }
 
     /// True if no record has any resource.

@@ -20,12 +20,14 @@ impl View {
     /// is no such task, and nothing changes.
     pub fn assume(&mut self, task: &str, node: &Arc<str>, card: &Arc<str>) -> Option<TaskRecord> {
         let stored = self.tasks().get(task).cloned()?;
-        let record = TaskRecord {
+        let mut record = TaskRecord {
             status: TaskStatus::Allocated,
             node: Arc::clone(node),
-            card: Arc::clone(card),
             ..stored.record.clone()
         };
+        if record.card != *card {
+            record.card = Arc::clone(card);
+        }
         let name = Arc::clone(&record.name);
         self.put_task(record, &stored.source);
         if stored.invalid.is_some() {

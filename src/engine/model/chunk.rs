@@ -6,6 +6,7 @@ use std::sync::Arc;
 use multiversion::multiversion;
 
 use super::amounts::ResourceId;
+use super::chunks::Entries;
 use super::mask::Mask;
 use super::node::NodeEntry;
 use super::surplus::Surplus;
@@ -90,7 +91,7 @@ impl ResourceColumns {
 pub struct Chunk {
     number: u32,
     pub(super) columns: Vec<ResourceColumns>,
-    entries: Vec<Option<Arc<NodeEntry>>>,
+    entries: Entries,
     pub(super) live: Mask,
     pub(super) placeable: Mask,
     /// Nodes with an idle vector of their own.
@@ -112,7 +113,7 @@ impl Default for Chunk {
         Self {
             number: Self::NOWHERE,
             columns: Vec::new(),
-            entries: vec![None; CHUNK],
+            entries: Entries::default(),
             live: Mask::NONE,
             placeable: Mask::NONE,
             upstream: Mask::NONE,
@@ -168,16 +169,10 @@ impl Chunk {
         };
         let columns = self.columns.iter().flat_map(|own| own.vectors.iter().flatten());
         let own = columns.filter(|column| !shared(column)).count();
-        let nodes = self.entries.iter().zip(&older.entries);
-        let changed = nodes.filter(|(new, old)| match (new, old) {
-            (Some(new), Some(old)) => !Arc::ptr_eq(new, old),
-            (new, _) => new.is_some(),
-        });
         size_of::<Self>()
-            + size_of_val(&*self.entries)
             + size_of_val(&*self.columns)
             + own * size_of::<Column>()
-            + changed.count() * size_of::<NodeEntry>()
+            + self.entries.bytes_beside(&older.entries)
     }
 
     /// Slots that hold a node.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::amounts::{ResourceId, THOUSAND};
 use super::chunk::{CHUNK, Chunk, Column, ResourceColumns, Vector};
+use super::chunks::Chunks;
 use super::mask::Mask;
 use super::records::{TaskRecord, TaskStatus};
 use super::view::{Slot, View};
@@ -92,7 +93,7 @@ struct Place {
 /// Nodes as they would stand, side by side.
 #[derive(Debug)]
 pub(crate) struct Imagined<'v> {
-    chunks: &'v [Arc<Chunk>],
+    chunks: &'v Chunks,
     joining: &'v Joining,
     sources: Vec<Source<'v>>,
     /// Some node's integers are not told by its floats.
@@ -222,7 +223,7 @@ impl<'v> Imagined<'v> {
 
 impl Source<'_> {
     /// Fills the column; false: somewhere floats skip integers.
-    fn fill(&self, places: &[Place], chunks: &[Arc<Chunk>], column: &mut Column) -> bool {
+    fn fill(&self, places: &[Place], chunks: &Chunks, column: &mut Column) -> bool {
         let mut present = [false; CHUNK];
         let mut dense = true;
         let each = column.values.iter_mut().zip(&mut present).zip(places);
@@ -247,7 +248,7 @@ impl Source<'_> {
     }
 
     /// The same from the node's integers.
-    fn exact(&self, place: Place, chunks: &[Arc<Chunk>], added: i64) -> f64 {
+    fn exact(&self, place: Place, chunks: &Chunks, added: i64) -> f64 {
         let entry = chunks.get(place.chunk as usize);
         let entry = entry.and_then(|chunk| chunk.entry(usize::from(place.offset)));
         let before = entry.and_then(|entry| entry.exact(self.id, self.vector)).unwrap_or(0);
@@ -260,7 +261,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::model::{Amounts, NodeRecord, ResourceTable, Table};
+    use crate::engine::model::{Amounts, NodeRecord, ResourceTable, Table, TaskFields};
 
     const NODES: Slot = 600;
 
@@ -283,15 +284,17 @@ mod tests {
     }
 
     fn task() -> impl Strategy<Value = TaskRecord> {
-        (amounts(), prop::option::of(amounts()), any::<bool>()).prop_map(|(requests, nonzero, late)| TaskRecord {
-            requests,
-            nonzero_requests: nonzero.map(Box::new),
-            status: if late {
-                TaskStatus::Pipelined
-            } else {
-                TaskStatus::Allocated
-            },
-            ..TaskRecord::default()
+        (amounts(), prop::option::of(amounts()), any::<bool>()).prop_map(|(requests, nonzero, late)| {
+            TaskRecord::from(TaskFields {
+                requests,
+                nonzero_requests: nonzero.map(Box::new),
+                status: if late {
+                    TaskStatus::Pipelined
+                } else {
+                    TaskStatus::Allocated
+                },
+                ..TaskFields::default()
+            })
         })
     }
 

@@ -5,6 +5,7 @@ mod assumed;
 mod bytes;
 mod changes;
 mod chunk;
+mod chunks;
 mod class;
 mod imagined;
 mod mask;
@@ -16,23 +17,29 @@ pub mod reservation;
 pub mod resource_name;
 mod surplus;
 mod table;
+mod uid;
 mod view;
 mod whole;
 
 #[cfg(test)]
 mod tests;
 
-pub use amounts::{Amounts, ResourceId, ResourceTable, TooManyResourcesError, Total, Totals};
+pub use amounts::{Amounts, ResourceId, ResourceTable, TooManyResourcesError, Totals};
 pub use changes::{Changed, ChangedNode, Changes};
 pub use chunk::{CHUNK, Chunk, Column, Vector};
+pub use chunks::Chunks;
 pub use class::{Charge, MIN_AMOUNT, Requested, TaskClass};
 pub(crate) use imagined::{Imagined, Joining};
 pub use mask::Mask;
 pub use node::{NodeEntry, UpstreamNode, Usage};
 pub use problem::{Problem, ProblemKind};
-pub use records::{JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskRecord, TaskStatus, Texts, text};
+pub use records::{
+    JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskFields, TaskRecord, TaskShape, TaskStatus, Texts,
+    text,
+};
 pub use reservation::{NamedAmounts, Reservation};
 pub use surplus::Surplus;
 pub use table::{Difference, Table};
-pub use view::{Kind, NodeIndex, Slot, Stored, View};
+pub use uid::{Time, Uid};
+pub use view::{Faults, Kind, NodeIndex, Owner, Slot, Stored, View};
 pub use whole::{Whole, Wholes};

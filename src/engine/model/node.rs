@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::amounts::{Amounts, ResourceId, THOUSAND, Totals};
 use super::chunk::Vector;
-use super::problem::Problem;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
 use super::surplus::Surplus;
+use super::view::Faults;
 
 /// What tasks take of a node, exactly.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,7 +86,7 @@ pub struct NodeEntry {
     /// What tasks take of it.
     pub usage: Usage,
     /// Faults of a newer record that was refused; this one is the last good one.
-    pub invalid: Option<Arc<[Problem]>>,
+    pub invalid: Option<Faults>,
     /// In a session under `compatibility: upstream`, once touched.
     pub upstream: Option<Arc<UpstreamNode>>,
 }

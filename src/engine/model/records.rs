@@ -1,8 +1,10 @@
 //! The records that sources send: nodes, queues, jobs and tasks.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::amounts::Amounts;
+use super::uid::{Time, Uid};
 
 /// Names to texts, sorted by name: labels or annotations, only those that plugins declare.
 pub type Texts = Arc<[(Arc<str>, Arc<str>)]>;
@@ -165,13 +167,70 @@ impl TaskStatus {
     }
 }
 
-/// A pod: stored, asked about, or imagined.
+/// What tasks of one template have in common: records share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskShape {
+    /// Larger first.
+    pub priority: i32,
+    /// Has a scheduling gate.
+    pub gated: bool,
+    /// status.nominatedNodeName; empty: none.
+    pub nominated_node: Arc<str>,
+    /// Annotations that plugins declare.
+    pub annotations: Texts,
+    /// Effective requests, the pod itself included: `pods` is at least 1.
+    pub requests: Amounts,
+    /// Effective limits.
+    pub limits: Option<Box<Amounts>>,
+    /// Kubernetes' non-zero requests, cpu and memory only.
+    pub nonzero_requests: Option<Box<Amounts>>,
+    /// What `NodeResourcesFitPlus` adds for this pod.
+    pub counted_requests: Option<Box<Amounts>>,
+    /// The card that a commit put it on; empty: none said. No source tells it.
+    pub card: Arc<str>,
+}
+
+/// A pod: stored, asked about, or imagined. It reads, and is changed, as if the fields of its shape were its own; it is
+/// built from [`TaskFields`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskRecord {
     /// Key: `namespace/name`; may be empty in questions.
     pub name: Arc<str>,
     /// Incarnation; empty: not said.
-    pub uid: Arc<str>,
+    pub uid: Uid,
+    /// Its job; empty: none.
+    pub job: Arc<str>,
+    /// The node that it is on, or waits for; empty: none.
+    pub node: Arc<str>,
+    /// When it was created.
+    pub creation_time: Time,
+    /// What it shares with others.
+    pub shape: Arc<TaskShape>,
+    /// Where it stands.
+    pub status: TaskStatus,
+}
+
+impl Deref for TaskRecord {
+    type Target = TaskShape;
+
+    fn deref(&self) -> &TaskShape {
+        &self.shape
+    }
+}
+
+impl DerefMut for TaskRecord {
+    fn deref_mut(&mut self) -> &mut TaskShape {
+        Arc::make_mut(&mut self.shape)
+    }
+}
+
+/// All of a task, side by side, to build a [`TaskRecord`] from.
+#[derive(Clone, Debug, Default)]
+pub struct TaskFields {
+    /// Key: `namespace/name`; may be empty in questions.
+    pub name: Arc<str>,
+    /// Incarnation; empty: not said.
+    pub uid: Uid,
     /// Its job; empty: none.
     pub job: Arc<str>,
     /// Larger first.
@@ -198,4 +257,46 @@ pub struct TaskRecord {
     pub card: Arc<str>,
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
+}
+
+impl From<TaskFields> for TaskRecord {
+    fn from(fields: TaskFields) -> Self {
+        let TaskFields {
+            name,
+            uid,
+            job,
+            priority,
+            status,
+            node,
+            gated,
+            nominated_node,
+            annotations,
+            requests,
+            limits,
+            nonzero_requests,
+            counted_requests,
+            card,
+            creation_time,
+        } = fields;
+        let shape = TaskShape {
+            priority,
+            gated,
+            nominated_node,
+            annotations,
+            requests,
+            limits,
+            nonzero_requests,
+            counted_requests,
+            card,
+        };
+        Self {
+            name,
+            uid,
+            job,
+            node,
+            creation_time: creation_time.into(),
+            shape: Arc::new(shape),
+            status,
+        }
+    }
 }

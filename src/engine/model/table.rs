@@ -54,12 +54,16 @@ impl<V: Clone> Table<V> {
 
     /// The value of a name.
     pub fn get(&self, name: &str) -> Option<&V> {
+        self.entry(name).map(|(_, value)| value)
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry<V>> {
         let branch = self
             .branches
             .get(last_not_after(&self.branches, first_of_branch, name))?;
         let leaf = branch.get(last_not_after(branch, first_of_leaf, name))?;
         let at = leaf.binary_search_by(|(entry, _)| (**entry).cmp(name)).ok()?;
-        leaf.get(at).map(|(_, value)| value)
+        leaf.get(at)
     }
 
     /// The value of a name, to be changed; what clones share of the way to it is copied.
@@ -72,6 +76,11 @@ impl<V: Clone> Table<V> {
         let leaf = Arc::make_mut(branch.get_mut(leaf_at)?);
         let found = leaf.binary_search_by(|(entry, _)| (**entry).cmp(name)).ok()?;
         leaf.get_mut(found).map(|(_, value)| value)
+    }
+
+    /// The name as it is kept, if it has a value.
+    pub fn get_key(&self, name: &str) -> Option<&Arc<str>> {
+        self.entry(name).map(|(name, _)| name)
     }
 
     /// True if the name has a value.

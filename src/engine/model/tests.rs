@@ -75,7 +75,7 @@ fn apply(view: &mut View, step: &Step) {
         }
         Step::RemoveNode(node) => drop(view.remove_node(&format!("n{node}"))),
         Step::PutTask(task, node, job, status, cpu, gpu) => {
-            let record = TaskRecord {
+            let record = TaskRecord::from(TaskFields {
                 name: format!("t{task}").into(),
                 // Number 6 is a node that never comes, job 3 is no job.
                 node: format!("n{node}").into(),
@@ -86,8 +86,8 @@ fn apply(view: &mut View, step: &Step) {
                 },
                 requests: amounts(cpu, gpu),
                 status,
-                ..TaskRecord::default()
-            };
+                ..TaskFields::default()
+            });
             view.put_task(record, &source);
         }
         Step::RemoveTask(task) => drop(view.remove_task(&format!("t{task}"))),
@@ -155,7 +155,7 @@ fn check_columns(view: &View) {
                 .and_then(|used| used.get(id))
                 .unwrap_or(0) as f64;
             let used = foreign + on_node(|status| status.is_on_node() && status != TaskStatus::Pipelined);
-            let chunk = &view.chunks()[slot as usize / CHUNK];
+            let chunk = view.chunks().get(slot as usize / CHUNK).unwrap();
             let value = |vector| chunk.value(id, vector, slot as usize % CHUNK).unwrap_or(0.0);
             assert_eq!(
                 value(Vector::Allocatable),

@@ -1,10 +1,12 @@
 //! The View: frozen state in columns. Clones share everything; a change copies only what it touches.
 
 use std::fmt::Debug;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::amounts::{Amounts, ResourceId, ResourceTable, Totals};
 use super::chunk::{CHUNK, Chunk};
+use super::chunks::Chunks;
 use super::node::{NodeEntry, Usage};
 use super::problem::Problem;
 use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
@@ -42,15 +44,30 @@ impl NodeIndex for Table<Slot> {
     }
 }
 
+/// Faults of a record.
+pub type Faults = Arc<Vec<Problem>>;
+
+/// The name of a source as records hold it, in one word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner(Arc<Arc<str>>);
+
+impl Deref for Owner {
+    type Target = Arc<str>;
+
+    fn deref(&self) -> &Arc<str> {
+        &self.0
+    }
+}
+
 /// A record with its owner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored<R> {
     /// The record.
     pub record: R,
     /// Its owner.
-    pub source: Arc<str>,
+    pub source: Owner,
     /// Faults of a newer record that was refused; this one is the last good one.
-    pub invalid: Option<Arc<[Problem]>>,
+    pub invalid: Option<Faults>,
 }
 
 /// The kinds of record.
@@ -73,7 +90,8 @@ pub struct View {
     index: Arc<dyn NodeIndex>,
     generation: u64,
     slots: Slot,
-    chunks: Vec<Arc<Chunk>>,
+    chunks: Chunks,
+    nodes: u32,
     ranks: Arc<[u32]>,
     /// Usage of nodes that tasks name and that are not there.
     homeless: Table<Arc<Usage>>,
@@ -84,6 +102,8 @@ pub struct View {
     allocated: Table<Arc<Totals>>,
     /// By job, whether or not it is there.
     reservations: Table<Arc<Reservation>>,
+    /// Whoever owned a record; as few as there are sources.
+    owners: Arc<Vec<Owner>>,
     /// Tasks whose node is assumed.
     pub(super) assumed: Table<()>,
 }
@@ -96,7 +116,8 @@ impl View {
             index,
             generation,
             slots: 0,
-            chunks: Vec::new(),
+            chunks: Chunks::default(),
+            nodes: 0,
             ranks: Arc::default(),
             homeless: Table::default(),
             queues: Table::default(),
@@ -104,6 +125,7 @@ impl View {
             tasks: Table::default(),
             allocated: Table::default(),
             reservations: Table::default(),
+            owners: Arc::default(),
             assumed: Table::default(),
         }
     }
@@ -130,13 +152,13 @@ impl View {
     }
 
     /// Chunks in slot order; the last one may reach beyond [`Self::slots`].
-    pub fn chunks(&self) -> &[Arc<Chunk>] {
+    pub fn chunks(&self) -> &Chunks {
         &self.chunks
     }
 
     /// Number of nodes.
     pub fn node_count(&self) -> u32 {
-        self.chunks.iter().map(|chunk| chunk.live().count()).sum()
+        self.nodes
     }
 
     /// The node at a slot.
@@ -166,7 +188,7 @@ impl View {
 
     /// All nodes with their slots, by slot.
     pub fn nodes(&self) -> impl Iterator<Item = (Slot, &Arc<NodeEntry>)> {
-        (0..).zip(&self.chunks).flat_map(|(number, chunk): (Slot, _)| {
+        (0..).zip(self.chunks.iter()).flat_map(|(number, chunk): (Slot, _)| {
             chunk.live().iter().filter_map(move |offset| {
                 let slot = number * CHUNK_SLOTS + Slot::try_from(offset).ok()?;
                 Some((slot, chunk.entry(offset)?))
@@ -203,9 +225,9 @@ impl View {
     pub fn source_of(&self, kind: Kind, name: &str) -> Option<&Arc<str>> {
         match kind {
             Kind::Node => self.node_named(name).map(|entry| &entry.source),
-            Kind::Queue => self.queues.get(name).map(|stored| &stored.source),
-            Kind::Job => self.jobs.get(name).map(|stored| &stored.source),
-            Kind::Task => self.tasks.get(name).map(|stored| &stored.source),
+            Kind::Queue => self.queues.get(name).map(|stored| &*stored.source),
+            Kind::Job => self.jobs.get(name).map(|stored| &*stored.source),
+            Kind::Task => self.tasks.get(name).map(|stored| &*stored.source),
         }
     }
 
@@ -239,6 +261,7 @@ impl View {
         if self.ranks.get(slot as usize).is_none_or(|rank| *rank == NO_RANK) {
             self.ranks = Arc::default();
         }
+        self.nodes += u32::from(self.node(slot).is_none());
         let (chunk, offset) = place(slot);
         for number in self.chunks.len()..=chunk {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -274,6 +297,7 @@ impl View {
         let (chunk, offset) = place(slot);
         if let Some(chunk) = self.chunks.get_mut(chunk) {
             Arc::make_mut(chunk).set_entry(offset, None);
+            self.nodes -= 1;
         }
         true
     }
@@ -301,7 +325,8 @@ impl View {
             index,
             generation: self.generation + 1,
             slots: 0,
-            chunks: Vec::new(),
+            chunks: Chunks::default(),
+            nodes: 0,
             ranks: Arc::default(),
             ..self.clone()
         };
@@ -314,7 +339,8 @@ impl View {
 
     /// Puts a queue in the place of the one of its name.
     pub fn put_queue(&mut self, record: QueueRecord, source: &Arc<str>) {
-        self.queues.insert(Arc::clone(&record.name), stored(record, source));
+        let stored = self.stored(record, source);
+        self.queues.insert(Arc::clone(&stored.record.name), stored);
     }
 
     /// Takes a queue away.
@@ -324,7 +350,8 @@ impl View {
 
     /// Puts a job in the place of the one of its name.
     pub fn put_job(&mut self, record: JobRecord, source: &Arc<str>) {
-        self.jobs.insert(Arc::clone(&record.name), stored(record, source));
+        let stored = self.stored(record, source);
+        self.jobs.insert(Arc::clone(&stored.record.name), stored);
     }
 
     /// What the admission ledger holds, by job; the job may not be there.
@@ -348,10 +375,12 @@ impl View {
     }
 
     /// Puts a task in the place of the one of its name; its node and its job follow.
-    pub fn put_task(&mut self, record: TaskRecord, source: &Arc<str>) {
+    pub fn put_task(&mut self, mut record: TaskRecord, source: &Arc<str>) {
         self.assumed.remove(&record.name);
+        self.share(&mut record);
         self.account(&record, true);
-        if let Some(old) = self.tasks.insert(Arc::clone(&record.name), stored(record, source)) {
+        let stored = self.stored(record, source);
+        if let Some(old) = self.tasks.insert(Arc::clone(&stored.record.name), stored) {
             self.account(&old.record, false);
         }
     }
@@ -372,7 +401,9 @@ impl View {
             record,
             ..Stored::clone(&old)
         };
-        self.tasks.insert(Arc::clone(&stored.record.name), Arc::new(stored));
+        if let Some(place) = self.tasks.get_mut(&stored.record.name) {
+            *place = Arc::new(stored);
+        }
     }
 
     /// Takes a task away; its node and its job follow.
@@ -386,14 +417,16 @@ impl View {
     }
 
     /// Marks the record of a name, if there is one, as outdated by a refused one (`Some`), or as good again (`None`).
-    pub fn set_invalid(&mut self, kind: Kind, name: &str, problems: Option<Arc<[Problem]>>) {
-        fn mark<R: Clone>(table: &mut Table<Arc<Stored<R>>>, name: &str, invalid: Option<Arc<[Problem]>>) {
+    pub fn set_invalid(&mut self, kind: Kind, name: &str, problems: Option<Faults>) {
+        fn mark<R: Clone>(table: &mut Table<Arc<Stored<R>>>, name: &str, invalid: Option<Faults>) {
             if let Some(old) = table.get(name) {
                 let marked = Stored {
                     invalid,
                     ..Stored::clone(old)
                 };
-                table.insert(Arc::from(name), Arc::new(marked));
+                if let Some(place) = table.get_mut(name) {
+                    *place = Arc::new(marked);
+                }
             }
         }
         match kind {
@@ -420,20 +453,76 @@ impl View {
     }
 
     /// Counts a task in what its job holds, or takes it out.
-    pub(crate) fn account_job(&mut self, job: &str, requests: &Amounts, add: bool) {
+    pub(crate) fn account_job(&mut self, job: &Arc<str>, requests: &Amounts, add: bool) {
         if job.is_empty() {
             return;
         }
-        let mut totals = self.allocated.remove(job).unwrap_or_default();
-        let own = Arc::make_mut(&mut totals);
-        if add {
-            own.add(requests);
-        } else {
-            own.subtract(requests);
+        if let Some(totals) = self.allocated.get_mut(job) {
+            let own = Arc::make_mut(totals);
+            if add {
+                own.add(requests);
+            } else {
+                own.subtract(requests);
+            }
+            if own.is_empty() {
+                self.allocated.remove(job);
+            }
+            return;
         }
-        if !own.is_empty() {
-            self.allocated.insert(Arc::from(job), totals);
+        debug_assert!(add, "took away what was never added");
+        let mut totals = Totals::default();
+        totals.add(requests);
+        if !totals.is_empty() {
+            self.allocated.insert(Arc::clone(job), Arc::new(totals));
         }
+    }
+
+    /// Lets a task use the names that are there already: those of records before it, of its job and of its node.
+    fn share(&self, task: &mut TaskRecord) {
+        fn take(own: &mut Arc<str>, known: Option<&Arc<str>>) {
+            if let Some(known) = known.filter(|known| *known == own) {
+                *own = Arc::clone(known);
+            }
+        }
+        if let Some(old) = self.tasks.get(&task.name) {
+            let old = &old.record;
+            task.name = Arc::clone(&old.name);
+            take(&mut task.job, Some(&old.job));
+            take(&mut task.node, Some(&old.node));
+            if task.uid == old.uid {
+                task.uid = old.uid.clone();
+            }
+            if task.shape == old.shape {
+                task.shape = Arc::clone(&old.shape);
+            }
+            if task.job == old.job && task.node == old.node {
+                return;
+            }
+        }
+        if !task.job.is_empty() {
+            let known = self.allocated.get_key(&task.job);
+            let known = known.or_else(|| self.jobs.get_key(&task.job));
+            take(&mut task.job, known);
+        }
+        if !task.node.is_empty() {
+            let known = self.node_named(&task.node).map(|entry| &entry.record.name);
+            take(&mut task.node, known);
+        }
+    }
+
+    /// A record as it is kept.
+    fn stored<R>(&mut self, record: R, source: &Arc<str>) -> Arc<Stored<R>> {
+        let known = self.owners.iter().find(|owner| ***owner == *source).cloned();
+        let source = known.unwrap_or_else(|| {
+            let owner = Owner(Arc::new(Arc::clone(source)));
+            Arc::make_mut(&mut self.owners).push(owner.clone());
+            owner
+        });
+        Arc::new(Stored {
+            record,
+            source,
+            invalid: None,
+        })
     }
 
     /// Counts a task where it stands, or takes it out from there.
@@ -461,14 +550,6 @@ impl View {
             self.homeless.insert(Arc::clone(&task.node), usage);
         }
     }
-}
-
-fn stored<R>(record: R, source: &Arc<str>) -> Arc<Stored<R>> {
-    Arc::new(Stored {
-        record,
-        source: Arc::clone(source),
-        invalid: None,
-    })
 }
 
 fn place(slot: Slot) -> (usize, usize) {

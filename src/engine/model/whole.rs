@@ -101,7 +101,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::model::{Amounts, Chunk, NodeRecord, ResourceTable, Table, TaskRecord, TaskStatus, View};
+    use crate::engine::model::{
+        Amounts, Chunk, NodeRecord, ResourceTable, Table, TaskFields, TaskRecord, TaskStatus, View,
+    };
 
     const DISK: &str = "ephemeral-storage";
 
@@ -152,13 +154,15 @@ mod tests {
         use TaskStatus::{Pending, Pipelined, Releasing, Running};
         let status = prop::sample::select(vec![Pending, Pipelined, Running, Releasing]);
         let nonzero = option::of(amounts());
-        (0..6, 0..4, status, amounts(), nonzero).prop_map(|(name, node, status, requests, nonzero)| TaskRecord {
-            name: format!("t{name}").into(),
-            node: format!("n{node}").into(),
-            status,
-            requests,
-            nonzero_requests: nonzero.map(Box::new),
-            ..TaskRecord::default()
+        (0..6, 0..4, status, amounts(), nonzero).prop_map(|(name, node, status, requests, nonzero)| {
+            TaskRecord::from(TaskFields {
+                name: format!("t{name}").into(),
+                node: format!("n{node}").into(),
+                status,
+                requests,
+                nonzero_requests: nonzero.map(Box::new),
+                ..TaskFields::default()
+            })
         })
     }
 
@@ -250,13 +254,13 @@ mod tests {
             ..NodeRecord::default()
         };
         view.put_node(Arc::new(node), &source);
-        let mut task = TaskRecord {
+        let mut task = TaskRecord::from(TaskFields {
             name: "t".into(),
             node: "n0".into(),
             status: TaskStatus::Running,
             requests,
-            ..TaskRecord::default()
-        };
+            ..TaskFields::default()
+        });
         view.put_task(task.clone(), &source);
         assert!(!chunk(&view).has_wholes());
         // Twice 5.001: 6 and 6, not 10.002 rounded up.

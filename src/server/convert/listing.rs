@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::{
-    Amounts, JobPhase, JobRecord, NodeEntry, NodeRecord, Problem, QueueRecord, QueueState, ResourceId, ResourceTable,
-    Slot, Stored, Table, TaskRecord, TaskStatus, Texts, Vector, View,
+    Amounts, Faults, JobPhase, JobRecord, NodeEntry, NodeRecord, QueueRecord, QueueState, ResourceId, ResourceTable,
+    Slot, Stored, Table, TaskRecord, TaskShape, TaskStatus, Texts, Vector, View,
 };
 use crate::engine::plugins::drf::{self, Drf};
 use crate::server::pb;
@@ -145,7 +145,7 @@ fn queue_faults(stored: &Stored<QueueRecord>, derived: &DerivedSet) -> Vec<pb::P
     all
 }
 
-fn faults(invalid: Option<&Arc<[Problem]>>) -> Vec<pb::Problem> {
+fn faults(invalid: Option<&Faults>) -> Vec<pb::Problem> {
     invalid.map(|found| problems(found)).unwrap_or_default()
 }
 
@@ -281,9 +281,13 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         name,
         uid,
         job,
-        priority,
         status,
         node,
+        creation_time,
+        shape,
+    } = record;
+    let TaskShape {
+        priority,
         gated,
         nominated_node,
         annotations,
@@ -292,8 +296,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         nonzero_requests,
         counted_requests,
         card: _,
-        creation_time,
-    } = record;
+    } = &**shape;
     let optional = |amounts: &Option<Box<Amounts>>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
     pb::Task {
         name: name.to_string(),
@@ -309,7 +312,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         limits: optional(limits),
         nonzero_requests: optional(nonzero_requests),
         counted_requests: optional(counted_requests),
-        creation_time: time(*creation_time),
+        creation_time: time(creation_time.seconds()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::decide::{Blocker, Detail, PlaceGroup, PlaceQuestion, PlacedGroup, Placing};
-use crate::engine::model::{JobRecord, Problem, ProblemKind, Slot, TaskRecord, TaskStatus, View};
+use crate::engine::model::{JobRecord, Problem, ProblemKind, Slot, TaskFields, TaskRecord, TaskStatus, Time, View};
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::Failure;
@@ -297,11 +297,11 @@ impl Sheet<'_> {
 fn same(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
     let plain = |task: &TaskRecord| {
         let mut task = TaskRecord {
-            creation_time: None,
+            creation_time: Time::default(),
             ..task.clone()
         };
         if !all {
-            let TaskRecord {
+            let TaskFields {
                 job,
                 priority,
                 status,
@@ -309,7 +309,7 @@ fn same(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
                 gated,
                 nominated_node,
                 ..
-            } = TaskRecord::default();
+            } = TaskFields::default();
             (task.job, task.priority, task.status) = (job, priority, status);
             (task.node, task.gated, task.nominated_node) = (node, gated, nominated_node);
         }

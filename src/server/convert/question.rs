@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::decide::{Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
-use crate::engine::model::{Problem, ProblemKind, ResourceTable, TaskRecord, View};
+use crate::engine::model::{Problem, ProblemKind, ResourceTable, TaskRecord, TaskShape, View};
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::Failure;
@@ -250,9 +250,13 @@ impl Nameless {
             name: _,
             uid: _,
             job,
-            priority,
             status,
             node,
+            creation_time,
+            shape,
+        } = &*self.0;
+        let TaskShape {
+            priority,
             gated,
             nominated_node,
             annotations,
@@ -261,8 +265,7 @@ impl Nameless {
             nonzero_requests,
             counted_requests,
             card: _,
-            creation_time,
-        } = &*self.0;
+        } = &**shape;
         (
             (requests, limits, nonzero_requests, counted_requests),
             (annotations, job, node, nominated_node),
@@ -363,7 +366,7 @@ pub(super) fn stored(task: &pb::Task, view: &View) -> Result<QuestionTask, Probl
         return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", "name", message));
     };
     let record = &stored.record;
-    if !uid.is_empty() && !record.uid.is_empty() && **uid != *record.uid {
+    if !record.uid.may_be(&uid.as_str().into()) {
         let message = format!(
             "the task `{name}` that is there is another incarnation, `{}`",
             record.uid

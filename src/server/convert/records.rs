@@ -1,7 +1,8 @@
 //! Records as they arrive: nodes, queues, jobs and tasks.
 
 use crate::engine::model::{
-    Amounts, JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceId, TaskRecord, TaskStatus,
+    Amounts, JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceId, TaskFields, TaskRecord,
+    TaskStatus,
 };
 use crate::server::pb;
 
@@ -125,9 +126,9 @@ impl Reader<'_> {
         } = task;
         let requests = self.optional("requests", requests).unwrap_or_default();
         let counted = self.optional("counted_requests", counted_requests);
-        TaskRecord {
+        TaskRecord::from(TaskFields {
             name: self.name("name", name),
-            uid: self.name("uid", uid),
+            uid: self.name("uid", uid).into(),
             job: self.name("job", job),
             priority,
             status: self.word("status", status).map(task_status).unwrap_or_default(),
@@ -141,7 +142,7 @@ impl Reader<'_> {
             counted_requests: counted.map(Box::new),
             card: std::sync::Arc::default(),
             creation_time: self.seconds("creation_time", creation_time),
-        }
+        })
     }
 
     /// Adds the pod itself.

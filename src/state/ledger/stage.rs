@@ -181,7 +181,7 @@ impl Stage {
     fn source(&self, job: &str, uid: &str, queue: &str) -> Arc<str> {
         let known = self.view.jobs().get(job);
         let known = known.filter(|known| same_incarnation(&known.record.uid, uid));
-        let of_job = known.map(|known| &known.source);
+        let of_job = known.map(|known| &*known.source);
         let source = of_job.or_else(|| self.view.source_of(Kind::Queue, queue));
         source.map(Arc::clone).unwrap_or_default()
     }

@@ -10,7 +10,7 @@ use pumice::engine::model::quantity::Quantity;
 use pumice::engine::model::resource_name::amount;
 use pumice::engine::model::{
     Amounts, JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, ResourceId, ResourceTable, Slot, Table,
-    TaskRecord, TaskStatus, Texts, View,
+    TaskFields, TaskRecord, TaskStatus, Texts, View,
 };
 use pumice::engine::plugins::capacity_card::{CapacityState, Config, Counts, metrics};
 use pumice::engine::policy::{Arguments, Compatibility, Mark, Node, Path, Report, Value};
@@ -123,7 +123,7 @@ fn job(resources: &mut ResourceTable, job: &Json) -> JobRecord {
 fn task(resources: &mut ResourceTable, job: &JobRecord, task: &Json) -> TaskRecord {
     let mut requests = effective(resources, task, "requests");
     requests.set(ResourceId::PODS, 1);
-    TaskRecord {
+    TaskRecord::from(TaskFields {
         name: format!("{}/{}", job.name, task["name"].as_str().unwrap()).into(),
         job: Arc::clone(&job.name),
         status: status(&task["status"]),
@@ -132,8 +132,8 @@ fn task(resources: &mut ResourceTable, job: &JobRecord, task: &Json) -> TaskReco
         annotations: texts(&task["annotations"]),
         requests,
         limits: Some(Box::new(effective(resources, task, "limits"))),
-        ..TaskRecord::default()
-    }
+        ..TaskFields::default()
+    })
 }
 
 /// The cluster of a case.

@@ -7,8 +7,8 @@ use pumice::engine::decide::{Detail, Question, QuestionTask, ResourceFit, ScoreQ
 use pumice::engine::model::quantity::Quantity;
 use pumice::engine::model::resource_name::{ResourceKind, amount};
 use pumice::engine::model::{
-    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, Texts,
-    View,
+    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord,
+    TaskStatus, Texts, View,
 };
 use pumice::server::pb;
 
@@ -116,15 +116,15 @@ fn texts(map: &BTreeMap<String, String>) -> Texts {
 pub(crate) fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
     let mut requests = amounts(table, task.requests.as_ref());
     requests.set(ResourceId::PODS, 1 + requests.get(ResourceId::PODS).unwrap_or(0));
-    TaskRecord {
+    TaskRecord::from(TaskFields {
         name: Arc::from(&*task.name),
         job: Arc::from(&*task.job),
         status: status(task),
         node: Arc::from(&*task.node),
         annotations: texts(&task.annotations),
         requests,
-        ..TaskRecord::default()
-    }
+        ..TaskFields::default()
+    })
 }
 
 /// A question of Score about one task, with its filter and parts.

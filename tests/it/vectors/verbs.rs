@@ -197,7 +197,7 @@ fn node_vector(view: &View, node: &str, name: &str) -> Amounts {
     let Some(slot) = view.slot_of(node) else {
         return Amounts::new();
     };
-    let (chunk, offset) = (&view.chunks()[slot as usize / 256], slot as usize % 256);
+    let (chunk, offset) = (view.chunks().get(slot as usize / 256).unwrap(), slot as usize % 256);
     let value = |id| match name {
         "idle" => chunk.idle(id).values[offset],
         "futureIdle" => chunk.future_idle(id).values[offset],

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::engine::decide::{self, Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
 use crate::engine::model::quantity::Quantity;
 use crate::engine::model::resource_name::{ResourceKind, amount};
-use crate::engine::model::{Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, Texts, View};
+use crate::engine::model::{
+    Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord, Texts, View,
+};
 use crate::engine::policy::{Compatibility, CompileOptions, Compiled, Policy, compile};
 
 /// Names and quantities, read as a client's would be: what nobody counts is left out.
@@ -47,12 +49,12 @@ pub(crate) fn task(mut requests: Amounts, annotations: &[(&str, &str)]) -> TaskR
         .map(|(name, text)| (Arc::from(*name), Arc::from(*text)))
         .collect();
     texts.sort();
-    TaskRecord {
+    TaskRecord::from(TaskFields {
         name: "default/task".into(),
         requests,
         annotations: Texts::from(texts),
-        ..TaskRecord::default()
-    }
+        ..TaskFields::default()
+    })
 }
 
 /// Asks about these tasks on all nodes, without room.

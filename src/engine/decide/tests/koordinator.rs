@@ -115,10 +115,8 @@ fn tasks_that_differ_in_what_is_counted_are_two_classes() {
     let arguments = "{resources: {cpu: {type: MostAllocated, weight: 1}}}";
     let policy = tier(arguments, Compatibility::Corrected);
     let plain = task(Amounts::from_iter([(ResourceId::CPU, 100)]), &[]);
-    let counted = TaskRecord {
-        counted_requests: Some(Box::new(Amounts::from_iter([(ResourceId::CPU, 300)]))),
-        ..plain.clone()
-    };
+    let mut counted = plain.clone();
+    counted.counted_requests = Some(Box::new(Amounts::from_iter([(ResourceId::CPU, 300)])));
     let question = score_question(question(view.resources(), vec![plain, counted]));
     let items = decide::score(&view, &policy, &question).unwrap();
     let totals: Vec<f64> = items

@@ -122,7 +122,7 @@ fn the_first_that_refuses_counts() {
 fn an_outdated_node_takes_nothing_new() {
     let (mut view, question) = cluster();
     let problem = Problem::new(ProblemKind::Invalid, "INVALID_QUANTITY", "allocatable", "no number");
-    view.set_invalid(Kind::Node, "d-big", Some([problem].into()));
+    view.set_invalid(Kind::Node, "d-big", Some(vec![problem].into()));
     let verdict = filter(&view, &policy(PLUGINS, Corrected), &question);
     assert_eq!(groups(&verdict)[0], ("node-state", "NodeInvalid", "", [0].as_slice()));
 }

@@ -8,7 +8,7 @@ use super::cluster::{amounts, policy, view};
 use crate::engine::cycle::{Change, Cycle, Placement};
 use crate::engine::decide::{self, VictimGroup, VictimVerdict, VictimsQuestion};
 use crate::engine::model::{
-    JobRecord, NodeRecord, Problem, QueueRecord, ResourceId, ResourceTable, TaskRecord, TaskStatus, View,
+    JobRecord, NodeRecord, Problem, QueueRecord, ResourceId, ResourceTable, TaskFields, TaskRecord, TaskStatus, View,
 };
 use crate::engine::plugin::VictimKind;
 use crate::engine::policy::{Compatibility, Policy};
@@ -17,14 +17,14 @@ fn task(view: &View, job: &str, number: usize, cpu: &str, status: TaskStatus) ->
     let mut resources = ResourceTable::clone(view.resources());
     let mut requests = amounts(&mut resources, [("cpu", cpu)]);
     requests.set(ResourceId::PODS, 1);
-    TaskRecord {
+    TaskRecord::from(TaskFields {
         name: format!("{job}-{number}").into(),
         job: job.into(),
         status,
         node: if status == TaskStatus::Pending { "" } else { "n" }.into(),
         requests,
-        ..TaskRecord::default()
-    }
+        ..TaskFields::default()
+    })
 }
 
 /// Ten cpus, all held: `ns/big` runs five tasks of one and one of three, `ns/mid` one of two; `ns/new` waits.
@@ -198,10 +198,8 @@ fn jobs(jobs: &[Sketch<'_>]) -> View {
         };
         view.put_job(record, &source);
         let mut resources = ResourceTable::clone(view.resources());
-        let large = TaskRecord {
-            requests: amounts(&mut resources, *holds),
-            ..task(&view, job, 0, "0", TaskStatus::Running)
-        };
+        let mut large = task(&view, job, 0, "0", TaskStatus::Running);
+        large.requests = amounts(&mut resources, *holds);
         view.put_task(large, &source);
         for number in 1..=*small {
             let small = task(&view, job, number, "1", TaskStatus::Running);

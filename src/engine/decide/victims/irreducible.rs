@@ -133,7 +133,7 @@ impl<'c> Judged<'c> {
         let (known, verdict) = self.0.get(&*task.job)?;
         let alike = TaskRecord {
             name: Arc::clone(&known.name),
-            uid: Arc::clone(&known.uid),
+            uid: known.uid.clone(),
             ..task.clone()
         };
         (alike == **known).then_some(*verdict)

@@ -11,7 +11,7 @@ use super::reduce_victims;
 use super::stages::named;
 use crate::engine::cycle::{Change, Cycle};
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Problem, ProblemKind, TaskRecord, View};
+use crate::engine::model::{Problem, ProblemKind, TaskRecord, Uid, View};
 use crate::engine::plugin::{Plugin, VictimKind, VictimQuestion};
 use crate::engine::policy::{Compatibility, Policy};
 
@@ -102,7 +102,7 @@ struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     /// What tells it from others: the incarnation of its task, or for one without a name its position.
-    fn identity(&self) -> (&'a str, &'a str, usize) {
+    fn identity(&self) -> (&'a str, &'a Uid, usize) {
         let task = self.task;
         let position = if task.name.is_empty() { self.position } else { 0 };
         (&task.name, &task.uid, position)

@@ -8,7 +8,7 @@ use super::annotations::{NAME, QUOTA, REQUEST};
 use super::{CapacityState, Config};
 use crate::engine::model::{
     Amounts, Changes, JobPhase, JobRecord, NodeRecord, QueueRecord, Reservation, ResourceId, ResourceTable, Slot,
-    Table, TaskRecord, TaskStatus, Texts, View,
+    Table, TaskFields, TaskRecord, TaskStatus, Texts, View,
 };
 use crate::engine::policy::Compatibility;
 
@@ -180,7 +180,7 @@ impl World {
             (if name % 2 == 0 { self.gpu } else { self.npu }, 1000),
         ]);
         self.view.put_task(
-            TaskRecord {
+            TaskRecord::from(TaskFields {
                 name: own,
                 job: if job == 5 {
                     Arc::default()
@@ -192,8 +192,8 @@ impl World {
                 gated: name == 5,
                 annotations: texts(&[(NAME, NAMES[name % 5])]),
                 requests,
-                ..TaskRecord::default()
-            },
+                ..TaskFields::default()
+            }),
             &Arc::from("s"),
         );
     }

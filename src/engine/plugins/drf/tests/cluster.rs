@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::super::{HIERARCHY, WEIGHTS};
 use crate::engine::model::{
-    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, Texts,
-    View,
+    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord,
+    TaskStatus, Texts, View,
 };
 
 /// Who owns the records.
@@ -80,14 +80,14 @@ pub(super) fn put_job(view: &mut View, name: &str, queue: &str) {
 pub(super) fn task(view: &View, name: &str, job: &str, status: TaskStatus, requests: (i64, i64, i64)) -> TaskRecord {
     let (cpu, memory, gpu) = requests;
     let mut resources = ResourceTable::clone(view.resources());
-    TaskRecord {
+    TaskRecord::from(TaskFields {
         name: name.into(),
         job: job.into(),
         status,
         node: if status == TaskStatus::Pending { "" } else { "n" }.into(),
         requests: amounts(&mut resources, cpu, memory, 1, gpu),
-        ..TaskRecord::default()
-    }
+        ..TaskFields::default()
+    })
 }
 
 /// Puts so many of them, named `job-0`, …

@@ -1,0 +1,157 @@
+//! What a record costs less room for: the incarnation of a task, and when it was created.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// An incarnation. A UUID in its usual form, as Kubernetes gives them, takes no memory of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Uid(Form);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Form {
+    #[default]
+    Unsaid,
+    Uuid([u8; 16]),
+    /// Neither empty nor a UUID in small letters.
+    Text(Arc<str>),
+}
+
+impl Uid {
+    /// True if it was not said.
+    pub fn is_empty(&self) -> bool {
+        self.0 == Form::Unsaid
+    }
+
+    /// True if both may be the same incarnation: they are equal, or one of them was not said.
+    pub fn may_be(&self, other: &Self) -> bool {
+        self.is_empty() || other.is_empty() || self == other
+    }
+}
+
+/// Places of the dashes.
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+
+/// Reads a UUID that would be written in the same way again.
+fn uuid(text: &str) -> Option<[u8; 16]> {
+    let text: &[u8; 36] = text.as_bytes().try_into().ok()?;
+    let (mut bytes, mut digits) = ([0; 16], 0);
+    for (place, &letter) in text.iter().enumerate() {
+        if DASHES.contains(&place) {
+            if letter != b'-' {
+                return None;
+            }
+            continue;
+        }
+        let digit = match letter {
+            b'0'..=b'9' => letter - b'0',
+            b'a'..=b'f' => letter - b'a' + 10,
+            _ => return None,
+        };
+        let byte: &mut u8 = bytes.get_mut(digits / 2)?;
+        *byte = *byte << 4 | digit;
+        digits += 1;
+    }
+    Some(bytes)
+}
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        Self(match uuid(text) {
+            _ if text.is_empty() => Form::Unsaid,
+            Some(bytes) => Form::Uuid(bytes),
+            None => Form::Text(text.into()),
+        })
+    }
+}
+
+impl From<String> for Uid {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<Arc<str>> for Uid {
+    fn from(text: Arc<str>) -> Self {
+        match Self::from(&*text) {
+            Self(Form::Text(_)) => Self(Form::Text(text)),
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Form::Unsaid => Ok(()),
+            Form::Text(text) => out.write_str(text),
+            Form::Uuid(bytes) => {
+                for (place, byte) in bytes.iter().enumerate() {
+                    if matches!(place, 4 | 6 | 8 | 10) {
+                        out.write_str("-")?;
+                    }
+                    write!(out, "{byte:02x}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Seconds since 1970, or not said, which is older than any. The earliest second that there is counts as not said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(i64);
+
+impl Default for Time {
+    fn default() -> Self {
+        Self(i64::MIN)
+    }
+}
+
+impl Time {
+    /// Seconds since 1970, if it was said.
+    pub fn seconds(self) -> Option<i64> {
+        (self != Self::default()).then_some(self.0)
+    }
+}
+
+impl From<Option<i64>> for Time {
+    fn from(seconds: Option<i64>) -> Self {
+        seconds.map_or_else(Self::default, Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_the_usual_form_is_taken_for_a_uuid() {
+        let usual = "0b7f3f0e-9d5c-4f0e-8a2b-00ff10a0c0de";
+        assert_eq!(Uid::from(usual).0, Form::Uuid(uuid(usual).unwrap()));
+        for other in [
+            "0B7F3F0E-9d5c-4f0e-8a2b-00ff10a0c0de",
+            "0b7f3f0e9d5c4f0e8a2b00ff10a0c0de",
+            "0b7f3f0e-9d5c-4f0e-8a2b-00ff10a0c0d",
+            "0b7f3f0e+9d5c-4f0e-8a2b-00ff10a0c0de",
+            "u1",
+            "",
+        ] {
+            assert_eq!((uuid(other), Uid::from(other).to_string()), (None, other.to_owned()));
+        }
+        assert!(Uid::from("").may_be(&"u1".into()) && !Uid::from("u2").may_be(&"u1".into()));
+    }
+
+    #[test]
+    fn records_stay_small() {
+        assert_eq!((size_of::<Uid>(), size_of::<Time>()), (24, 8));
+    }
+
+    proptest! {
+        #[test]
+        fn every_text_comes_back(text in "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|.{0,40}") {
+            prop_assert_eq!(Uid::from(text.as_str()).to_string(), text);
+        }
+    }
+}

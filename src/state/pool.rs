@@ -1,0 +1,155 @@
+//! What many records say alike is kept once: shapes of tasks, labels of nodes.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use crate::engine::model::{NodeRecord, TaskRecord, TaskShape, Texts, View};
+
+/// Below so many values a pool does not look for those that nobody uses any more.
+const SMALL: usize = 1_024;
+
+/// Values that records share. It holds at most twice what they use, and a thousand more.
+#[derive(Debug)]
+struct Shared<T: ?Sized> {
+    known: HashSet<Arc<T>>,
+    /// Number of values from which on those are dropped that no record uses any more.
+    sweep_at: usize,
+}
+
+impl<T: Eq + Hash + ?Sized> Default for Shared<T> {
+    fn default() -> Self {
+        Self {
+            known: HashSet::new(),
+            sweep_at: SMALL,
+        }
+    }
+}
+
+impl<T: Eq + Hash + ?Sized> Shared<T> {
+    /// The value as it is known, if it is.
+    fn find(&self, value: &T) -> Option<&Arc<T>> {
+        self.known.get(value)
+    }
+
+    /// Makes a value known.
+    fn put(&mut self, value: &Arc<T>) {
+        if self.known.len() >= self.sweep_at {
+            self.known.retain(|known| Arc::strong_count(known) > 1);
+            self.sweep_at = SMALL.max(self.known.len() * 2);
+        }
+        self.known.insert(Arc::clone(value));
+    }
+
+    /// Puts the known value in the place of an equal one, or makes it known.
+    fn share(&mut self, value: &mut Arc<T>) {
+        match self.find(value) {
+            Some(known) => *value = Arc::clone(known),
+            None => self.put(value),
+        }
+    }
+}
+
+/// What the records of the shared state have in common. Texts are compared whole, then one by one.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    shapes: Shared<TaskShape>,
+    labels: Shared<[(Arc<str>, Arc<str>)]>,
+    texts: Shared<str>,
+}
+
+impl Pool {
+    /// Lets a task use the shape that others have.
+    pub(super) fn task(&mut self, task: &mut TaskRecord) {
+        self.shapes.share(&mut task.shape);
+    }
+
+    /// Lets a node use what the record before it has, and labels that others have.
+    pub(super) fn node(&mut self, record: Arc<NodeRecord>, view: &View) -> Arc<NodeRecord> {
+        let before = view.node_named(&record.name).map(|entry| &entry.record);
+        if let Some(before) = before.filter(|before| **before == record) {
+            return Arc::clone(before);
+        }
+        let mut record = Arc::unwrap_or_clone(record);
+        if let Some(before) = before {
+            record.name = Arc::clone(&before.name);
+            if record.uid == before.uid {
+                record.uid = Arc::clone(&before.uid);
+            }
+            if record.allocatable == before.allocatable {
+                record.allocatable = before.allocatable.clone();
+            }
+        }
+        self.labels_of(&mut record.labels);
+        Arc::new(record)
+    }
+
+    fn labels_of(&mut self, labels: &mut Texts) {
+        if let Some(known) = self.labels.find(labels) {
+            *labels = Arc::clone(known);
+            return;
+        }
+        let texts = &mut self.texts;
+        let mut shared = |text: &Arc<str>| {
+            let mut own = Arc::clone(text);
+            texts.share(&mut own);
+            own
+        };
+        *labels = labels.iter().map(|(name, text)| (shared(name), shared(text))).collect();
+        self.labels.put(labels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::model::{Amounts, ResourceId, TaskFields};
+
+    fn task(cpu: i64) -> TaskRecord {
+        TaskRecord::from(TaskFields {
+            requests: Amounts::from_iter([(ResourceId::CPU, cpu)]),
+            ..TaskFields::default()
+        })
+    }
+
+    #[test]
+    fn equal_shapes_become_one() {
+        let mut pool = Pool::default();
+        let (mut one, mut other, mut third) = (task(1), task(1), task(2));
+        for task in [&mut one, &mut other, &mut third] {
+            pool.task(task);
+        }
+        assert!(Arc::ptr_eq(&one.shape, &other.shape) && !Arc::ptr_eq(&one.shape, &third.shape));
+    }
+
+    #[test]
+    fn what_no_record_uses_any_more_is_dropped() {
+        let mut pool = Pool::default();
+        let mut kept = task(-1);
+        pool.task(&mut kept);
+        for cpu in 0..100_000 {
+            pool.task(&mut task(cpu));
+            assert!(pool.shapes.known.len() <= SMALL);
+        }
+        let mut again = task(-1);
+        pool.task(&mut again);
+        assert!(Arc::ptr_eq(&again.shape, &kept.shape));
+    }
+
+    #[test]
+    fn labels_share_lists_and_texts() {
+        let mut pool = Pool::default();
+        let labels = |product: &str| -> Texts {
+            [("a.count", "8"), ("a.product", product)]
+                .map(|(name, text)| (name.into(), text.into()))
+                .into()
+        };
+        let (mut one, mut same, mut other) = (labels("A100"), labels("A100"), labels("H100"));
+        for labels in [&mut one, &mut same, &mut other] {
+            pool.labels_of(labels);
+        }
+        assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
+        assert!(Arc::ptr_eq(&one[0].0, &other[0].0) && Arc::ptr_eq(&one[0].1, &other[0].1));
+        assert_eq!(*other, *labels("H100"));
+    }
+}
