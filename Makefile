@@ -10,7 +10,7 @@ BUF := $(BUF_HOME)/node_modules/.bin/buf
 GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 
-.PHONY: help demo test torture vectors vectors-refresh lint fmt proto proto-baseline bench pure doc docs release dist clients-python clients-go clients-generate ci rust clean
+.PHONY: help demo test torture vectors vectors-refresh lint fmt proto proto-baseline bench pure doc docs release dist clients-python clients-go clients-kubescheduler clients-generate ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,10 @@ clients-python: rust ## Check the Python client with a real server
 clients-go: rust ## Check the Go client with a real server
 	$(CARGO) build --locked --quiet
 	@clients/go/check.sh
+
+clients-kubescheduler: rust ## Check the plugin of kube-scheduler with its framework and a real server
+	$(CARGO) build --locked --quiet
+	@clients/go/kubescheduler/check.sh
 
 clients-generate: ## Write the clients' messages anew, after a change of the protocol
 	@[ -x .cache/python/bin/python ] || python3 -m venv .cache/python

@@ -37,11 +37,9 @@ type Feed struct {
 	tasks  records[*pb.Task]
 }
 
-// Feed makes a feed. With epoch 0 it takes the time in nanoseconds: a process that starts later fences an older one.
+// Feed makes a feed. With epoch 0 it takes the time in nanoseconds when it first sends: a process that begins to write
+// later fences an older one, and one that stands by and only collects fences nobody.
 func (client *Client) Feed(source string, epoch uint64) *Feed {
-	if epoch == 0 {
-		epoch = uint64(time.Now().UnixNano())
-	}
 	return &Feed{client: client, source: source, epoch: epoch}
 }
 
@@ -192,6 +190,9 @@ func (feed *Feed) delta() *pb.Batch {
 }
 
 func (feed *Feed) numbered(batch *pb.Batch) *pb.Batch {
+	if feed.epoch == 0 {
+		feed.epoch = uint64(time.Now().UnixNano())
+	}
 	feed.sequence++
 	batch.Source, batch.SourceEpoch, batch.Sequence = feed.source, feed.epoch, feed.sequence
 	return batch

@@ -1,57 +1,19 @@
 package pumice
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"pumice/clients/go/internal/vectors"
+	"pumice/clients/go/internal/testserver"
 	pb "pumice/clients/go/pumicev1"
 )
 
 // serve starts the real server as a process of its own, on free ports, and says where it serves.
 func serve(t testing.TB) (address, socket string) {
 	t.Helper()
-	binary := os.Getenv("PUMICE_BIN")
-	if binary == "" {
-		binary = filepath.Join(vectors.Root(), "target", "debug", "pumice")
-	}
-	folder, err := os.MkdirTemp("", "pumice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket = filepath.Join(folder, "s")
-	command := exec.Command(binary, "serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0",
-		"--grpc-socket", socket, "--log", "info", "--log-format", "json")
-	log, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatalf("%v: run cargo build, or name the program in PUMICE_BIN", err)
-	}
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-		_ = os.RemoveAll(folder)
-	})
-	lines := bufio.NewScanner(log)
-	for lines.Scan() {
-		var entry struct{ Message, GRPC string }
-		if json.Unmarshal(lines.Bytes(), &entry) == nil && entry.Message == "serving" {
-			// The rest of the log is read, so that a full pipe does not hold the process up.
-			go func() { _, _ = io.Copy(io.Discard, log) }()
-			return entry.GRPC, socket
-		}
-	}
-	t.Fatal("the server ended before it served")
-	return "", ""
+	server := testserver.Start(t)
+	return server.Address, server.Socket
 }
 
 func dial(t testing.TB, target string, options Options) *Client {

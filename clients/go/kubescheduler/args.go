@@ -1,0 +1,208 @@
+package kubescheduler
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	pumice "pumice/clients/go"
+	pb "pumice/clients/go/pumicev1"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// ArgsKind is the kind that arguments may name; they may leave it out.
+const ArgsKind = "PumiceArgs"
+
+// Args are the arguments in `pluginConfig` of a KubeSchedulerConfiguration. An argument that is not known is refused.
+type Args struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Address of the service: HOST:PORT, https://…, unix:PATH or the path of a socket. Default 127.0.0.1:7461.
+	Address string `json:"address,omitempty"`
+	// TLS encrypts the connection.
+	TLS *TLSArgs `json:"tls,omitempty"`
+	// Policy that is asked. Default "default".
+	Policy string `json:"policy,omitempty"`
+	// PolicyProfile is the profile, where the policy is a KubeSchedulerConfiguration with several. Default: the only one.
+	PolicyProfile string `json:"policyProfile,omitempty"`
+	// Source is the name under which this scheduler writes nodes and pods. Profiles of one scheduler share it; another
+	// scheduler takes another. Default "kube-scheduler".
+	Source string `json:"source,omitempty"`
+	// Budget is the time of one scheduling cycle for all its calls together; what is over it counts as away. Default 1s.
+	Budget metav1.Duration `json:"budget,omitempty"`
+	// Away says what stands in for an answer when the service is away.
+	Away AwayArgs `json:"away,omitempty"`
+	// Admit asks for pods that name a pod group whether their queue admits them. Default true.
+	Admit *bool `json:"admit,omitempty"`
+	// ResourceFit says whether Pumice judges a node's room, too: None, Idle or FutureIdle. Default None: kube-scheduler's
+	// own NodeResourcesFit does.
+	ResourceFit string `json:"resourceFit,omitempty"`
+	// Scores says how scores become 0..100: Auto, Scaled or Untouched. Default Auto.
+	Scores string `json:"scores,omitempty"`
+}
+
+// TLSArgs encrypt the connection.
+type TLSArgs struct {
+	// CAFile has the authorities that may have signed the service's certificate. Default: those of the system.
+	CAFile string `json:"caFile,omitempty"`
+	// CertFile and KeyFile are this client's own; they are read anew for every connection.
+	CertFile string `json:"certFile,omitempty"`
+	KeyFile  string `json:"keyFile,omitempty"`
+	// ServerName is the name in the service's certificate. Default: that of the address.
+	ServerName string `json:"serverName,omitempty"`
+}
+
+// AwayArgs choose per call, in the words of the Go client.
+type AwayArgs struct {
+	// Filter: FailClosed (default), FailOpen, Abstain or ReturnError.
+	Filter string `json:"filter,omitempty"`
+	// Score: Abstain (default) or ReturnError.
+	Score string `json:"score,omitempty"`
+	// Admit: FailClosed (default), FailOpen, Abstain or ReturnError.
+	Admit string `json:"admit,omitempty"`
+}
+
+// Ways of making scores 0..100.
+const (
+	ScoresAuto      = "Auto"
+	ScoresScaled    = "Scaled"
+	ScoresUntouched = "Untouched"
+)
+
+// ParseArgs reads arguments as the framework hands them over, and puts the defaults in.
+func ParseArgs(object runtime.Object) (Args, error) {
+	args := Args{}
+	switch object := object.(type) {
+	case nil:
+	case *runtime.Unknown:
+		text, err := yaml.YAMLToJSON(object.Raw)
+		if err != nil {
+			return args, fmt.Errorf("the arguments: %w", err)
+		}
+		if len(object.Raw) > 0 {
+			decoder := json.NewDecoder(bytes.NewReader(text))
+			decoder.DisallowUnknownFields()
+			if err := decoder.Decode(&args); err != nil {
+				return args, fmt.Errorf("the arguments: %w", err)
+			}
+		}
+	default:
+		return args, fmt.Errorf("the arguments are of type %T", object)
+	}
+	args.withDefaults()
+	return args, args.check()
+}
+
+func (args *Args) withDefaults() {
+	for field, standard := range map[*string]string{
+		&args.Address: pumice.DefaultTarget, &args.Policy: "default", &args.Source: "kube-scheduler",
+		&args.ResourceFit: "None", &args.Scores: ScoresAuto,
+		&args.Away.Filter: pumice.FailClosed.String(), &args.Away.Score: pumice.Abstain.String(), &args.Away.Admit: pumice.FailClosed.String(),
+	} {
+		if *field == "" {
+			*field = standard
+		}
+	}
+	if args.Budget.Duration == 0 {
+		args.Budget.Duration = time.Second
+	}
+	if args.Admit == nil {
+		args.Admit = new(true)
+	}
+}
+
+func (args *Args) check() error {
+	var wrong []error
+	if args.Kind != "" && args.Kind != ArgsKind {
+		wrong = append(wrong, fmt.Errorf("kind: %q is not %s", args.Kind, ArgsKind))
+	}
+	if args.Budget.Duration < 0 {
+		wrong = append(wrong, errors.New("budget: is below 0"))
+	}
+	if _, found := fits[args.ResourceFit]; !found {
+		wrong = append(wrong, fmt.Errorf("resourceFit: %q is none of None, Idle, FutureIdle", args.ResourceFit))
+	}
+	if args.Scores != ScoresAuto && args.Scores != ScoresScaled && args.Scores != ScoresUntouched {
+		wrong = append(wrong, fmt.Errorf("scores: %q is none of Auto, Scaled, Untouched", args.Scores))
+	}
+	if _, err := args.Away.table(); err != nil {
+		wrong = append(wrong, err)
+	}
+	if args.TLS != nil && (args.TLS.CertFile == "") != (args.TLS.KeyFile == "") {
+		wrong = append(wrong, errors.New("tls: certFile and keyFile come together"))
+	}
+	return errors.Join(wrong...)
+}
+
+var fits = map[string]pb.ResourceFit{
+	"None":       pb.ResourceFit_RESOURCE_FIT_NONE,
+	"Idle":       pb.ResourceFit_RESOURCE_FIT_IDLE,
+	"FutureIdle": pb.ResourceFit_RESOURCE_FIT_FUTURE_IDLE,
+}
+
+// table is the choice per call, of those that mean something for it (pumice.Options.Away).
+func (away AwayArgs) table() (map[pumice.Call]pumice.Away, error) {
+	closed, open := pumice.FailClosed, pumice.FailOpen
+	table, wrong := pumice.DefaultAway(), []error{}
+	for _, field := range []struct {
+		name, word string
+		call       pumice.Call
+		possible   []pumice.Away
+	}{
+		{"filter", away.Filter, pumice.CallFilter, []pumice.Away{closed, open, pumice.Abstain, pumice.ReturnError}},
+		{"score", away.Score, pumice.CallScore, []pumice.Away{pumice.Abstain, pumice.ReturnError}},
+		{"admit", away.Admit, pumice.CallAdmit, []pumice.Away{closed, open, pumice.Abstain, pumice.ReturnError}},
+	} {
+		at := slices.IndexFunc(field.possible, func(choice pumice.Away) bool { return choice.String() == field.word })
+		if at < 0 {
+			wrong = append(wrong, fmt.Errorf("away.%s: %q is none of %v", field.name, field.word, field.possible))
+			continue
+		}
+		table[field.call] = field.possible[at]
+	}
+	return table, errors.Join(wrong...)
+}
+
+// options are those of the connection.
+func (args *Args) options(metrics pumice.Metrics) (pumice.Options, error) {
+	// What stands in for an answer is each profile's choice, so the client itself returns its errors.
+	away := map[pumice.Call]pumice.Away{}
+	for call := range pumice.DefaultAway() {
+		away[call] = pumice.ReturnError
+	}
+	options := pumice.Options{Timeout: largestPart, Away: away, Metrics: metrics}
+	if args.TLS == nil {
+		return options, nil
+	}
+	options.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: args.TLS.ServerName}
+	if args.TLS.CAFile != "" {
+		text, err := os.ReadFile(args.TLS.CAFile)
+		if err != nil {
+			return options, fmt.Errorf("tls.caFile: %w", err)
+		}
+		options.TLS.RootCAs = x509.NewCertPool()
+		if !options.TLS.RootCAs.AppendCertsFromPEM(text) {
+			return options, fmt.Errorf("tls.caFile: %s holds no certificate", args.TLS.CAFile)
+		}
+	}
+	if own := *args.TLS; own.CertFile != "" {
+		load := func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
+			return &pair, err
+		}
+		if _, err := load(); err != nil {
+			return options, fmt.Errorf("tls.certFile: %w", err)
+		}
+		options.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	}
+	return options, nil
+}

@@ -1,0 +1,83 @@
+package kubescheduler
+
+import (
+	"sync"
+	"time"
+
+	pumice "pumice/clients/go"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+const subsystem = "scheduler_pumice"
+
+// The metrics stand on the scheduler's own page.
+var (
+	calls = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "calls_total", StabilityLevel: metrics.ALPHA,
+		Help: "Calls of the decision service, by method and result (OK, the reason of the error, or its code).",
+	}, []string{"method", "result"})
+	callSeconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "call_duration_seconds", StabilityLevel: metrics.ALPHA,
+		Help: "Time of a call, attempts and waits included.", Buckets: metrics.ExponentialBuckets(0.0001, 2, 15),
+	}, []string{"method"})
+	answers = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "answers_total", StabilityLevel: metrics.ALPHA,
+		Help: "Questions, by call and who answered: service, failing_closed, failing_open, nobody.",
+	}, []string{"call", "by"})
+	circuitOpen = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "circuit_open", StabilityLevel: metrics.ALPHA,
+		Help: "1 while the service is not asked because it did not answer.",
+	})
+	resyncs = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "resyncs_total", StabilityLevel: metrics.ALPHA,
+		Help: "How often the whole state was sent again, by reason.",
+	}, []string{"reason"})
+	refusedRecords = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "refused_records_total", StabilityLevel: metrics.ALPHA,
+		Help: "Records of nodes and pods that the service did not take.",
+	})
+	unreadable = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "unreadable_objects_total", StabilityLevel: metrics.ALPHA,
+		Help: "Nodes and pods of which no record could be made.",
+	}, []string{"kind"})
+	waiting = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "waiting_pods", StabilityLevel: metrics.ALPHA,
+		Help: "Pods that were refused a node by the service, or for want of it, and are watched for a reason to try again.",
+	})
+	retried = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "retried_pods_total", StabilityLevel: metrics.ALPHA,
+		Help: "Waiting pods put back into the queue, by reason: back, policy, state.",
+	}, []string{"reason"})
+)
+
+var registerOnce sync.Once
+
+func registerMetrics() {
+	registerOnce.Do(func() {
+		legacyregistry.MustRegister(calls, callSeconds, answers, circuitOpen, resyncs, refusedRecords, unreadable, waiting, retried)
+	})
+}
+
+// counting hears of the client's calls.
+type counting struct{}
+
+// Call counts a call.
+func (counting) Call(method, reason string, _ int, took time.Duration) {
+	calls.WithLabelValues(method, reason).Inc()
+	callSeconds.WithLabelValues(method).Observe(took.Seconds())
+}
+
+// Answered does nothing: the plugin counts what became of its questions, those included that were never asked.
+func (counting) Answered(pumice.Call, pumice.By) {}
+
+// Circuit keeps the state of the circuit.
+func (counting) Circuit(open bool) {
+	circuitOpen.Set(map[bool]float64{true: 1}[open])
+}
+
+// Resync counts a resync.
+func (counting) Resync(_, reason string) {
+	resyncs.WithLabelValues(reason).Inc()
+}

@@ -1,0 +1,226 @@
+package kubescheduler
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	pumice "pumice/clients/go"
+	"pumice/clients/go/derive"
+	pb "pumice/clients/go/pumicev1"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// mirror keeps the service's nodes and tasks as the scheduler knows them: what its informers say, and above that what it
+// has decided and the informers do not know yet.
+type mirror struct {
+	feed          *pumice.Feed
+	source        string
+	log           klog.Logger
+	registrations []cache.ResourceEventHandlerRegistration
+	// wake tells the background that there is something to send.
+	wake chan struct{}
+
+	mutex sync.Mutex
+	// pods are the newest objects, names their incarnations by task name.
+	pods  map[types.UID]*corev1.Pod
+	names map[string]types.UID
+	nodes map[string]bool
+	// assumed are pods that were given a node which their newest object does not say.
+	assumed map[types.UID]assumption
+}
+
+type assumption struct {
+	node  string
+	bound bool
+}
+
+func newMirror(feed *pumice.Feed, source string, log klog.Logger) *mirror {
+	return &mirror{
+		feed: feed, source: source, log: log, wake: make(chan struct{}, 1),
+		pods: map[types.UID]*corev1.Pod{}, names: map[string]types.UID{}, nodes: map[string]bool{}, assumed: map[types.UID]assumption{},
+	}
+}
+
+// watch takes in what the scheduler's own informers say.
+func (mirror *mirror) watch(factory informers.SharedInformerFactory) error {
+	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { of(object, mirror.podSeen) },
+		UpdateFunc: func(_, object any) { of(object, mirror.podSeen) },
+		DeleteFunc: func(object any) { of(object, mirror.podGone) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching pods: %w", err)
+	}
+	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { of(object, mirror.nodeSeen) },
+		UpdateFunc: func(_, object any) { of(object, mirror.nodeSeen) },
+		DeleteFunc: func(object any) { of(object, mirror.nodeGone) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	mirror.registrations = []cache.ResourceEventHandlerRegistration{pods, nodes}
+	return nil
+}
+
+// of hands an object on, also one whose deletion was only found out later.
+func of[T any](object any, take func(T)) {
+	if late, is := object.(cache.DeletedFinalStateUnknown); is {
+		object = late.Obj
+	}
+	if item, is := object.(T); is {
+		take(item)
+	}
+}
+
+// synced says that everything that was there at the start has been taken in: before that a snapshot would be a part.
+func (mirror *mirror) synced() bool {
+	for _, registration := range mirror.registrations {
+		if !registration.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+func (mirror *mirror) changed() {
+	select {
+	case mirror.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (mirror *mirror) nodeSeen(node *corev1.Node) {
+	record, err := pumice.NodeRecord(node)
+	if err != nil {
+		mirror.unreadable("node", node.Name, err)
+		return
+	}
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	mirror.nodes[node.Name] = true
+	mirror.feed.Put(&pb.Cluster{Nodes: []*pb.Node{record}})
+	mirror.changed()
+}
+
+func (mirror *mirror) nodeGone(node *corev1.Node) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	delete(mirror.nodes, node.Name)
+	mirror.feed.Remove(&pb.Removals{Nodes: []string{node.Name}})
+	mirror.changed()
+}
+
+func (mirror *mirror) knows(node string) bool {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	return mirror.nodes[node]
+}
+
+func (mirror *mirror) podSeen(pod *corev1.Pod) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	if pod.Spec.NodeName != "" {
+		delete(mirror.assumed, pod.UID)
+	}
+	mirror.pods[pod.UID], mirror.names[taskName(pod)] = pod, pod.UID
+	mirror.put(pod)
+}
+
+func (mirror *mirror) podGone(pod *corev1.Pod) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	delete(mirror.pods, pod.UID)
+	delete(mirror.assumed, pod.UID)
+	// Under the same name another one may have come meanwhile.
+	if name := taskName(pod); mirror.names[name] == pod.UID {
+		delete(mirror.names, name)
+		mirror.feed.Remove(&pb.Removals{Tasks: []string{name}})
+		mirror.changed()
+	}
+}
+
+// reserve counts a pod on a node from now on; settled says that the bind has succeeded.
+func (mirror *mirror) reserve(pod *corev1.Pod, node string, settled bool) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	newest, found := mirror.pods[pod.UID]
+	switch {
+	case !found:
+		// Deleted while it was bound: its deletion counts.
+		return
+	case newest.Spec.NodeName != "":
+		return
+	}
+	mirror.assumed[pod.UID] = assumption{node, settled}
+	mirror.put(newest)
+}
+
+// unreserve takes a pod off the node that it was given; a second time it does nothing.
+func (mirror *mirror) unreserve(pod *corev1.Pod) {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	if _, found := mirror.assumed[pod.UID]; !found {
+		return
+	}
+	delete(mirror.assumed, pod.UID)
+	if newest, found := mirror.pods[pod.UID]; found {
+		mirror.put(newest)
+	}
+}
+
+// put writes the record of a pod. The lock is held.
+func (mirror *mirror) put(pod *corev1.Pod) {
+	record, err := pumice.TaskRecord(pod, derive.AsKubernetes)
+	if err != nil {
+		mirror.unreadable("pod", taskName(pod), err)
+		return
+	}
+	if given, found := mirror.assumed[pod.UID]; found {
+		record.Node, record.Status = given.node, pb.TaskStatus_TASK_STATUS_BINDING
+		if given.bound {
+			record.Status = pb.TaskStatus_TASK_STATUS_BOUND
+		}
+	}
+	mirror.feed.Put(&pb.Cluster{Tasks: []*pb.Task{record}})
+	mirror.changed()
+}
+
+func (mirror *mirror) unreadable(kind, name string, err error) {
+	unreadable.WithLabelValues(kind).Inc()
+	mirror.log.Error(err, "Pumice is not told of this object", "kind", kind, "name", name)
+}
+
+// flush sends what has changed; after that every question that names the position sees it.
+func (mirror *mirror) flush(ctx context.Context) error {
+	outcome, err := mirror.feed.Flush(ctx)
+	if err != nil {
+		return err
+	}
+	for at, problem := range outcome.GetRefused() {
+		refusedRecords.Inc()
+		if at < 10 {
+			mirror.log.Error(nil, "Pumice refused a record", "field", problem.GetField(), "reason", problem.GetReason(), "message", problem.GetMessage())
+		}
+	}
+	return nil
+}
+
+func taskName(pod *corev1.Pod) string {
+	return pod.Namespace + "/" + pod.Name
+}
+
+// waits says whether a pod is there and has no node.
+func (mirror *mirror) waits(pod types.UID) bool {
+	mirror.mutex.Lock()
+	defer mirror.mutex.Unlock()
+	newest, found := mirror.pods[pod]
+	_, given := mirror.assumed[pod]
+	return found && newest.Spec.NodeName == "" && !given
+}

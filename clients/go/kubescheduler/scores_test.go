@@ -1,0 +1,65 @@
+package kubescheduler
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	pb "pumice/clients/go/pumicev1"
+)
+
+func item(parts ...*pb.ScorePart) *pb.ScoreItem {
+	made := &pb.ScoreItem{Parts: parts}
+	for _, part := range parts {
+		for len(made.Totals) < len(part.GetScores()) {
+			made.Totals = append(made.Totals, 0)
+		}
+		for at, score := range part.GetScores() {
+			made.Totals[at] += score
+		}
+	}
+	return made
+}
+
+func TestScoresBecomeZeroToAHundredAsStated(t *testing.T) {
+	fit := func(scores ...float64) *pb.ScorePart {
+		return &pb.ScorePart{Plugin: "NodeResourcesFitPlus", Scores: scores}
+	}
+	rsf := func(scores ...float64) *pb.ScorePart {
+		return &pb.ScorePart{Plugin: "resource-strategy-fit", Scores: scores}
+	}
+	for _, test := range []struct {
+		name, rule string
+		item       *pb.ScoreItem
+		elsewhere  []string
+		want       []int64
+		fails      bool
+	}{
+		{"Koordinator's alone stay", ScoresAuto, item(fit(0, 37, 50)), nil, []int64{0, 37, 50}, false},
+		{"Volcano's are scaled", ScoresAuto, item(rsf(406.25, 697.917, 0)), nil, []int64{58, 100, 0}, false},
+		{"also below a hundred", ScoresAuto, item(rsf(10, 20)), nil, []int64{50, 100}, false},
+		{"the parts of a plugin add up", ScoresAuto, item(rsf(10, 20), &pb.ScorePart{Plugin: "resource-strategy-fit", Part: "sra", Scores: []float64{10, 0}}), nil, []int64{100, 100}, false},
+		{"two together are scaled", ScoresAuto, item(fit(100, 50), rsf(0, 100)), nil, []int64{67, 100}, false},
+		{"scaled where it is said", ScoresScaled, item(fit(10, 40)), nil, []int64{25, 100}, false},
+		{"untouched where it is said", ScoresUntouched, item(rsf(10, 40)), nil, []int64{10, 40}, false},
+		{"untouched and no score", ScoresUntouched, item(rsf(10, 140)), nil, nil, true},
+		{"untouched and a fraction", ScoresUntouched, item(rsf(0.5)), nil, nil, true},
+		{"below nothing", ScoresAuto, item(rsf(-5, 10)), nil, []int64{0, 100}, false},
+		{"all nothing", ScoresAuto, item(rsf(0, 0)), nil, []int64{0, 0}, false},
+		{"no number", ScoresAuto, item(rsf(math.NaN())), nil, nil, true},
+		{"no scores", ScoresAuto, &pb.ScoreItem{Totals: []float64{0, 0}}, nil, nil, false},
+		{"all under their own names", ScoresAuto, item(fit(1, 2)), []string{"NodeResourcesFitPlus"}, nil, false},
+		{"the rest", ScoresAuto, item(fit(100, 0), rsf(1, 2)), []string{"NodeResourcesFitPlus"}, []int64{50, 100}, false},
+	} {
+		column, err := ownScores(test.item, test.rule, test.elsewhere)
+		if !slices.Equal(column, test.want) || (err != nil) != test.fails {
+			t.Errorf("%s: %v, %v", test.name, column, err)
+		}
+	}
+	if column, err := partScores(item(fit(1, 100), rsf(3, 4)), "NodeResourcesFitPlus"); err != nil || !slices.Equal(column, []int64{1, 100}) {
+		t.Error(column, err)
+	}
+	if _, err := partScores(item(rsf(3, 4)), "NodeResourcesFitPlus"); err == nil {
+		t.Error("a part that is not there")
+	}
+}
