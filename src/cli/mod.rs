@@ -14,6 +14,7 @@ mod filter;
 mod local;
 mod man;
 mod output;
+mod pages;
 mod place;
 mod policy;
 mod policy_args;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::connect::Connection;
 use super::output::{self, Table};
-use super::{Client, Failure, Format, policy_check, policy_diff, policy_test, state_load};
+use super::{Client, Failure, Format, pages, policy_check, policy_diff, policy_test, state_load};
 use crate::server::pb;
 
 /// What to do with a policy.
@@ -214,20 +214,19 @@ async fn get(args: GetArgs) -> Result<(), Failure> {
 
 async fn history(args: HistoryArgs) -> Result<(), Failure> {
     let mut connection = Connection::open(&args.client.server).await?;
-    let mut all = pb::ListPoliciesResponse::default();
-    loop {
+    let policies = pages::all(async |page_token| {
         let request = pb::ListPoliciesRequest {
             name: args.name.clone(),
-            page_token: all.next_page_token.clone(),
+            page_token,
             ..pb::ListPoliciesRequest::default()
         };
         let page = connection.policies.list_policies(request).await?.into_inner();
-        all.policies.extend(page.policies);
-        all.next_page_token = page.next_page_token;
-        if all.next_page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.policies, page.next_page_token))
+    });
+    let all = pb::ListPoliciesResponse {
+        policies: policies.await?,
+        ..pb::ListPoliciesResponse::default()
+    };
     if args.client.output == Format::Json {
         return output::json("ListPoliciesResponse", &all);
     }

@@ -8,12 +8,10 @@ use serde::Serialize;
 
 use super::Failure;
 use super::connect::Connection;
-use super::output;
 use super::schema::Schema;
+use super::{output, pages};
 use crate::server::pb;
 
-/// Records per page; a server may give fewer.
-const PAGE: u32 = 5_000;
 /// How often a listing is begun anew because the state moved on under it.
 const ATTEMPTS: usize = 5;
 /// Kinds of records, in the order in which they are shown.
@@ -34,25 +32,20 @@ pub(super) struct Records {
 }
 
 /// Reads all pages of one listing, and says at which revisions.
-macro_rules! pages {
-    ($connection:expr, $ground:expr, $call:ident, $request:ident, $records:ident, $revisions:expr) => {{
-        let mut all = Vec::new();
-        let mut token = String::new();
-        loop {
+macro_rules! list {
+    ($connection:expr, $ground:expr, $call:ident, $request:ident, $records:ident, $revisions:expr) => {
+        pages::all(async |token| {
             let request = pb::$request {
                 ground: $ground.clone(),
-                page: Some(pb::Page { size: PAGE, token }),
+                page: pages::large(token),
                 ..pb::$request::default()
             };
             let page = $connection.state.$call(request).await?.into_inner();
             $revisions.extend(page.stamp.and_then(|stamp| stamp.revision));
-            all.extend(page.$records);
-            token = page.next_page_token;
-            if token.is_empty() {
-                break all;
-            }
-        }
-    }};
+            Ok((page.$records, page.next_page_token))
+        })
+        .await?
+    };
 }
 
 impl Records {
@@ -71,10 +64,10 @@ impl Records {
     async fn read_once(connection: &mut Connection) -> Result<Self, Failure> {
         let ground: Option<pb::Ground> = None;
         let mut revisions: Vec<pb::Revision> = Vec::new();
-        let nodes = pages!(connection, ground, list_nodes, ListNodesRequest, nodes, revisions);
-        let queues = pages!(connection, ground, list_queues, ListQueuesRequest, queues, revisions);
-        let jobs = pages!(connection, ground, list_jobs, ListJobsRequest, jobs, revisions);
-        let tasks = pages!(connection, ground, list_tasks, ListTasksRequest, tasks, revisions);
+        let nodes = list!(connection, ground, list_nodes, ListNodesRequest, nodes, revisions);
+        let queues = list!(connection, ground, list_queues, ListQueuesRequest, queues, revisions);
+        let jobs = list!(connection, ground, list_jobs, ListJobsRequest, jobs, revisions);
+        let tasks = list!(connection, ground, list_tasks, ListTasksRequest, tasks, revisions);
         let mut records = Records {
             revision: revisions.first().copied(),
             torn: revisions.windows(2).any(|pair| pair.first() != pair.last()),

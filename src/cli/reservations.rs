@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::connect::Connection;
 use super::output::{self, Table};
-use super::{Client, Failure, Format};
+use super::{Client, Failure, Format, pages};
 use crate::server::pb;
 
 /// What to do with reservations.
@@ -51,22 +51,18 @@ pub(super) async fn run(command: ReservationsCommand) -> Result<(), Failure> {
 }
 
 async fn all(connection: &mut Connection, queues: &[String]) -> Result<pb::ListReservationsResponse, Failure> {
-    let mut all = pb::ListReservationsResponse::default();
-    loop {
+    let reservations = pages::all(async |token| {
         let request = pb::ListReservationsRequest {
             queues: queues.to_vec(),
-            page: Some(pb::Page {
-                token: all.next_page_token.clone(),
-                ..pb::Page::default()
-            }),
+            page: pages::at(token),
         };
         let page = connection.state.list_reservations(request).await?.into_inner();
-        all.reservations.extend(page.reservations);
-        all.next_page_token = page.next_page_token;
-        if all.next_page_token.is_empty() {
-            return Ok(all);
-        }
-    }
+        Ok((page.reservations, page.next_page_token))
+    });
+    Ok(pb::ListReservationsResponse {
+        reservations: reservations.await?,
+        ..pb::ListReservationsResponse::default()
+    })
 }
 
 async fn list(args: ListArgs) -> Result<(), Failure> {

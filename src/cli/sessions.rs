@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::connect::Connection;
 use super::output::{self, Table};
-use super::{Client, Failure, Format};
+use super::{Client, Failure, Format, pages};
 use crate::server::pb;
 
 /// Arguments of `pumice sessions`.
@@ -44,21 +44,15 @@ pub(super) async fn run(args: SessionsArgs) -> Result<(), Failure> {
 
 async fn list(client: Client) -> Result<(), Failure> {
     let mut connection = Connection::open(&client.server).await?;
-    let mut all = pb::ListSessionsResponse::default();
-    loop {
-        let request = pb::ListSessionsRequest {
-            page: Some(pb::Page {
-                token: all.next_page_token.clone(),
-                ..pb::Page::default()
-            }),
-        };
+    let sessions = pages::all(async |token| {
+        let request = pb::ListSessionsRequest { page: pages::at(token) };
         let page = connection.decisions.list_sessions(request).await?.into_inner();
-        all.sessions.extend(page.sessions);
-        all.next_page_token = page.next_page_token;
-        if all.next_page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.sessions, page.next_page_token))
+    });
+    let all = pb::ListSessionsResponse {
+        sessions: sessions.await?,
+        ..pb::ListSessionsResponse::default()
+    };
     if client.output == Format::Json {
         return output::json("ListSessionsResponse", &all);
     }

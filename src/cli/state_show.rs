@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::connect::Connection;
 use super::output::{self, Table};
-use super::{Client, Failure, Format};
+use super::{Client, Failure, Format, pages};
 use crate::server::pb;
 
 /// What is shown.
@@ -46,31 +46,25 @@ pub(super) async fn run(args: ShowArgs) -> Result<(), Failure> {
     }
 }
 
-/// Reads all pages of a listing into one reply.
+/// Reads all pages of a listing into one reply, whose other fields are those of the first page.
 macro_rules! all_pages {
     ($connection:expr, $call:ident, $request:ident, $records:ident, $names:expr) => {{
-        let mut all = $connection
-            .state
-            .$call(pb::$request {
-                names: $names.clone(),
-                ..pb::$request::default()
-            })
-            .await?
-            .into_inner();
-        while !all.next_page_token.is_empty() {
-            let page = pb::Page {
-                token: std::mem::take(&mut all.next_page_token),
-                ..pb::Page::default()
-            };
+        let mut first = None;
+        let records = pages::all(async |token| {
             let request = pb::$request {
                 names: $names.clone(),
-                page: Some(page),
+                page: pages::at(token),
                 ..pb::$request::default()
             };
-            let next = $connection.state.$call(request).await?.into_inner();
-            all.$records.extend(next.$records);
-            all.next_page_token = next.next_page_token;
-        }
+            let mut page = $connection.state.$call(request).await?.into_inner();
+            let next = std::mem::take(&mut page.next_page_token);
+            let records = std::mem::take(&mut page.$records);
+            first.get_or_insert(page);
+            Ok((records, next))
+        });
+        let records = records.await?;
+        let mut all = first.unwrap_or_default();
+        all.$records = records;
         all
     }};
 }

@@ -9,15 +9,13 @@ use tonic_types::StatusExt as _;
 
 use super::tally::Cause;
 use crate::cli::connect::Connection;
-use crate::cli::{Failure, output};
+use crate::cli::{Failure, output, pages};
 use crate::engine::model::quantity::Quantity;
 use crate::engine::model::resource_name::amount;
 use crate::server::pb;
 
 /// Nodes that sizes of tasks are taken from.
 const SAMPLE: u32 = 1000;
-/// Nodes of a page when they are counted.
-const PAGE: u32 = 5000;
 /// Nodes that a question of Score names.
 const BEST: u32 = 10;
 
@@ -197,19 +195,15 @@ fn request<Q>(question: Q, timeout: Duration) -> Request<Q> {
 
 /// How many nodes the server knows. Its node table tells no number: removed nodes keep their slots.
 pub(super) async fn nodes(connection: &mut Connection) -> Result<u32, Failure> {
-    let (mut nodes, mut token) = (0_usize, String::new());
-    loop {
+    let counts = pages::all(async |token| {
         let request = pb::ListNodesRequest {
-            page: Some(pb::Page { size: PAGE, token }),
+            page: pages::large(token),
             ..pb::ListNodesRequest::default()
         };
         let page = connection.state.list_nodes(request).await?.into_inner();
-        nodes = nodes.saturating_add(page.nodes.len());
-        token = page.next_page_token;
-        if token.is_empty() {
-            return Ok(u32::try_from(nodes).unwrap_or(u32::MAX));
-        }
-    }
+        Ok((vec![page.nodes.len()], page.next_page_token))
+    });
+    Ok(u32::try_from(counts.await?.into_iter().sum::<usize>()).unwrap_or(u32::MAX))
 }
 
 /// Tasks of different sizes, cut from the sizes of the server's nodes; always the same ones for the same nodes.

@@ -12,14 +12,12 @@ use clap::Args;
 
 use super::connect::Connection;
 use super::policy_args::PolicyArgs;
-use super::{Client, Failure, Format, decide, state_load, task};
+use super::{Client, Failure, Format, decide, pages, state_load, task};
 use crate::import::Counting;
 use crate::server::pb;
 use report::{Report, Row};
 use shape::Shape;
 
-/// Records per page of a listing; a server may give fewer.
-const PAGE: u32 = 5_000;
 /// Names the job that is imagined.
 const JOB: &str = "pumice/capacity";
 /// The annotation that says which cards would do.
@@ -59,23 +57,18 @@ pub(super) struct CapacityArgs {
 
 /// Reads all pages of a listing.
 macro_rules! list {
-    ($connection:expr, $ground:expr, $call:ident, $request:ident, $records:ident) => {{
-        let mut all = Vec::new();
-        let mut token = String::new();
-        loop {
+    ($connection:expr, $ground:expr, $call:ident, $request:ident, $records:ident) => {
+        pages::all(async |token| {
             let request = pb::$request {
                 ground: Some($ground.clone()),
-                page: Some(pb::Page { size: PAGE, token }),
+                page: pages::large(token),
                 ..pb::$request::default()
             };
             let page = $connection.state.$call(request).await?.into_inner();
-            all.extend(page.$records);
-            token = page.next_page_token;
-            if token.is_empty() {
-                break all;
-            }
-        }
-    }};
+            Ok((page.$records, page.next_page_token))
+        })
+        .await?
+    };
 }
 
 /// Runs it.

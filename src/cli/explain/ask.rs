@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use tonic::Code;
 
-use crate::cli::Failure;
 use crate::cli::connect::Connection;
+use crate::cli::{Failure, pages};
 use crate::server::pb;
 
-/// Records per page of a listing; a server may give fewer.
-const PAGE: u32 = 5_000;
 /// Refused nodes that are shown with their figures, per reason.
 const SAMPLES: u32 = 1_000;
 
@@ -40,24 +38,19 @@ pub(super) struct Known {
 
 /// Reads all pages of a listing.
 macro_rules! list {
-    ($asker:expr, $call:ident, $request:ident, $records:ident) => {{
-        let mut all = Vec::new();
-        let mut token = String::new();
-        loop {
+    ($asker:expr, $call:ident, $request:ident, $records:ident) => {
+        pages::all(async |token| {
             let request = pb::$request {
                 ground: Some($asker.ground()),
-                page: Some(pb::Page { size: PAGE, token }),
+                page: pages::large(token),
                 ..pb::$request::default()
             };
             let page = $asker.connection.state.$call(request).await?.into_inner();
             $asker.stamp = $asker.stamp.take().or(page.stamp);
-            all.extend(page.$records);
-            token = page.next_page_token;
-            if token.is_empty() {
-                break all;
-            }
-        }
-    }};
+            Ok((page.$records, page.next_page_token))
+        })
+        .await?
+    };
 }
 
 impl Asker {

@@ -226,17 +226,17 @@ pub(super) fn percent(part: i128, total: i128) -> f64 {
 mod tests {
     use super::*;
 
-    fn list(items: &[(&str, &str)]) -> Option<pb::ResourceList> {
+    fn list(items: &[(&str, &str)]) -> pb::ResourceList {
         let items = items
             .iter()
             .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
             .collect();
-        Some(pb::ResourceList { items })
+        pb::ResourceList { items }
     }
 
     fn task(items: &[(&str, &str)]) -> pb::Task {
         pb::Task {
-            requests: list(items),
+            requests: Some(list(items)),
             ..pb::Task::default()
         }
     }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(usual.cpu, 8_000, "of 4, 8 and 12 a GPU");
         let node = pb::Node {
             name: "n".to_owned(),
-            allocatable: list(&[("cpu", "64"), ("memory", "512Gi"), (GPU, "8")]),
+            allocatable: Some(list(&[("cpu", "64"), ("memory", "512Gi"), (GPU, "8")])),
             ..pb::Node::default()
         };
         let cluster = pb::Cluster {

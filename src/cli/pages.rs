@@ -1,0 +1,34 @@
+//! Listings that come in pages, read to their end.
+
+use super::Failure;
+use crate::server::pb;
+
+/// Calls `page` with the token of each page, the first one's is empty, until a reply names no next one; all records.
+/// It gives the records of its page and the next one's token.
+pub(super) async fn all<T>(
+    mut page: impl AsyncFnMut(String) -> Result<(Vec<T>, String), Failure>,
+) -> Result<Vec<T>, Failure> {
+    let mut all = Vec::new();
+    let mut token = String::new();
+    loop {
+        let (records, next) = page(token).await?;
+        all.extend(records);
+        if next.is_empty() {
+            return Ok(all);
+        }
+        token = next;
+    }
+}
+
+/// The page of that token, as large as the server gives them.
+pub(super) fn at(token: String) -> Option<pb::Page> {
+    Some(pb::Page {
+        token,
+        ..pb::Page::default()
+    })
+}
+
+/// The page of that token, of as many records as are worth a call when all are wanted; a server may give fewer.
+pub(super) fn large(token: String) -> Option<pb::Page> {
+    Some(pb::Page { size: 5_000, token })
+}
