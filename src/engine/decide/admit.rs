@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::reduce_order::permits;
 use super::stages::named;
 use crate::engine::derived::DerivedSet;
@@ -152,16 +154,18 @@ impl<'p> Asked<'p> {
         };
         let permitted = match self {
             Self::Tiers(policy) => {
-                let mut tiers = Vec::new();
+                let mut permitted = true;
                 for tier in policy.enqueuers() {
-                    let votes: Result<Vec<i64>, Problem> =
-                        tier.iter().map(|hook| ask(&hook.plugin, &mut admission)).collect();
-                    tiers.push(votes?);
-                    if !permits(tiers.clone()) || tiers.last().is_some_and(|votes| votes.contains(&1)) {
+                    let mut votes: SmallVec<[i64; 4]> = SmallVec::new();
+                    for hook in tier {
+                        votes.push(ask(&hook.plugin, &mut admission)?);
+                    }
+                    permitted = permits([votes.iter().copied()]);
+                    if !permitted || votes.contains(&1) {
                         break;
                     }
                 }
-                permits(tiers)
+                permitted
             }
             Self::Each(each) => vote_each(each, &mut admission, &mut ask)?,
         };

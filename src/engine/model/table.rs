@@ -7,8 +7,38 @@ use std::sync::Arc;
 const WIDTH: usize = 128;
 
 type Entry<V> = (Arc<str>, V);
-type Leaf<V> = Arc<Vec<Entry<V>>>;
-type Branch<V> = Arc<Vec<Leaf<V>>>;
+type Leaf<V> = Part<Entry<V>>;
+type Branch<V> = Part<Leaf<V>>;
+
+/// Part of a list, with the first name in it: a search reads the names of a list without following each part.
+#[derive(Clone, Debug)]
+struct Part<T> {
+    first: Arc<str>,
+    items: Arc<Vec<T>>,
+}
+
+trait Named {
+    fn name(&self) -> &Arc<str>;
+}
+
+impl<V> Named for Entry<V> {
+    fn name(&self) -> &Arc<str> {
+        &self.0
+    }
+}
+
+impl<T> Named for Part<T> {
+    fn name(&self) -> &Arc<str> {
+        &self.first
+    }
+}
+
+fn part<T: Named>(items: Vec<T>) -> Part<T> {
+    Part {
+        first: items.first().map(|item| Arc::clone(item.name())).unwrap_or_default(),
+        items: Arc::new(items),
+    }
+}
 
 /// Names and values, sorted by name. Clones share everything that neither of them changes.
 ///
@@ -19,6 +49,9 @@ pub struct Table<V> {
     len: usize,
 }
 
+/// Where an entry stands: branch, leaf, and place in the leaf.
+type Place = (usize, usize, usize);
+
 impl<V> Default for Table<V> {
     fn default() -> Self {
         Self {
@@ -28,17 +61,12 @@ impl<V> Default for Table<V> {
     }
 }
 
-/// Position of the last element that does not start after `name`.
-fn last_not_after<T>(items: &[T], first: impl Fn(&T) -> &str, name: &str) -> usize {
-    items.partition_point(|item| first(item) <= name).saturating_sub(1)
-}
-
-fn first_of_leaf<V>(leaf: &Leaf<V>) -> &str {
-    leaf.first().map_or("", |(name, _)| name)
-}
-
-fn first_of_branch<V>(branch: &Branch<V>) -> &str {
-    branch.first().map_or("", first_of_leaf)
+/// Position of the last part that does not start after `name`.
+fn last_not_after<T>(parts: &[Part<T>], name: &str) -> usize {
+    if parts.len() < 2 {
+        return 0;
+    }
+    parts.partition_point(|part| *part.first <= *name).saturating_sub(1)
 }
 
 impl<V: Clone> Table<V> {
@@ -52,30 +80,39 @@ impl<V: Clone> Table<V> {
         self.len == 0
     }
 
+    /// Where a name stands, or where it would; `None`: the table is empty.
+    fn search(&self, name: &str) -> Option<Result<Place, Place>> {
+        let at = last_not_after(&self.branches, name);
+        let leaves = &self.branches.get(at)?.items;
+        let leaf_at = last_not_after(leaves, name);
+        let entries = &leaves.get(leaf_at)?.items;
+        let found = entries.binary_search_by(|(entry, _)| (**entry).cmp(name));
+        Some(match found {
+            Ok(found) => Ok((at, leaf_at, found)),
+            Err(place) => Err((at, leaf_at, place)),
+        })
+    }
+
+    /// The leaf at a place; what clones share of the way to it is copied.
+    fn leaf_mut(&mut self, at: usize, leaf_at: usize) -> Option<&mut Vec<Entry<V>>> {
+        let leaves = Arc::make_mut(&mut self.branches.get_mut(at)?.items);
+        Some(Arc::make_mut(&mut leaves.get_mut(leaf_at)?.items))
+    }
+
     /// The value of a name.
     pub fn get(&self, name: &str) -> Option<&V> {
         self.entry(name).map(|(_, value)| value)
     }
 
     fn entry(&self, name: &str) -> Option<&Entry<V>> {
-        let branch = self
-            .branches
-            .get(last_not_after(&self.branches, first_of_branch, name))?;
-        let leaf = branch.get(last_not_after(branch, first_of_leaf, name))?;
-        let at = leaf.binary_search_by(|(entry, _)| (**entry).cmp(name)).ok()?;
-        leaf.get(at)
+        let (at, leaf_at, found) = self.search(name)?.ok()?;
+        self.branches.get(at)?.items.get(leaf_at)?.items.get(found)
     }
 
     /// The value of a name, to be changed; what clones share of the way to it is copied.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut V> {
-        // Looked up first: a name that is not there must not copy anything.
-        self.get(name)?;
-        let at = last_not_after(&self.branches, first_of_branch, name);
-        let branch = Arc::make_mut(self.branches.get_mut(at)?);
-        let leaf_at = last_not_after(branch, first_of_leaf, name);
-        let leaf = Arc::make_mut(branch.get_mut(leaf_at)?);
-        let found = leaf.binary_search_by(|(entry, _)| (**entry).cmp(name)).ok()?;
-        leaf.get_mut(found).map(|(_, value)| value)
+        let (at, leaf_at, found) = self.search(name)?.ok()?;
+        self.leaf_mut(at, leaf_at)?.get_mut(found).map(|(_, value)| value)
     }
 
     /// The name as it is kept, if it has a value.
@@ -90,47 +127,59 @@ impl<V: Clone> Table<V> {
 
     /// Sets the value of a name and returns the one before.
     pub fn insert(&mut self, name: Arc<str>, value: V) -> Option<V> {
-        let at = last_not_after(&self.branches, first_of_branch, &name);
-        if self.branches.is_empty() {
-            self.branches.push(Arc::new(vec![Arc::new(Vec::new())]));
-        }
-        let branch = Arc::make_mut(self.branches.get_mut(at)?);
-        let leaf_at = last_not_after(branch, first_of_leaf, &name);
-        let leaf = Arc::make_mut(branch.get_mut(leaf_at)?);
-        match leaf.binary_search_by(|(entry, _)| entry.cmp(&name)) {
-            Ok(found) => {
-                return leaf.get_mut(found).map(|(_, old)| std::mem::replace(old, value));
+        match self.search(&name) {
+            Some(Ok((at, leaf_at, found))) => {
+                let (_, old) = self.leaf_mut(at, leaf_at)?.get_mut(found)?;
+                return Some(std::mem::replace(old, value));
             }
-            Err(place) => leaf.insert(place, (name, value)),
+            Some(Err(place)) => self.insert_at(place, name, value),
+            None => self.branches.push(part(vec![part(vec![(name, value)])])),
         }
         self.len += 1;
-        if leaf.len() > WIDTH {
-            let right = split(leaf);
-            branch.insert(leaf_at + 1, Arc::new(right));
-        }
-        if branch.len() > WIDTH {
-            let right = split(branch);
-            self.branches.insert(at + 1, Arc::new(right));
-        }
         None
+    }
+
+    fn insert_at(&mut self, (at, leaf_at, place): Place, name: Arc<str>, value: V) {
+        let Some(branch) = self.branches.get_mut(at) else {
+            return;
+        };
+        let leaves = Arc::make_mut(&mut branch.items);
+        let Some(leaf) = leaves.get_mut(leaf_at) else { return };
+        if place == 0 {
+            // Only the first leaf of all takes a name before its first.
+            leaf.first = Arc::clone(&name);
+            branch.first = Arc::clone(&name);
+        }
+        let entries = Arc::make_mut(&mut leaf.items);
+        entries.insert(place, (name, value));
+        if entries.len() > WIDTH {
+            let right = part(split(entries));
+            leaves.insert(leaf_at + 1, right);
+        }
+        if leaves.len() > WIDTH {
+            let right = part(split(leaves));
+            self.branches.insert(at + 1, right);
+        }
     }
 
     /// Removes a name and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<V> {
-        // Looked up first: a name that is not there must not copy anything.
-        self.get(name)?;
-        let at = last_not_after(&self.branches, first_of_branch, name);
-        let branch = Arc::make_mut(self.branches.get_mut(at)?);
-        let leaf_at = last_not_after(branch, first_of_leaf, name);
-        let leaf = Arc::make_mut(branch.get_mut(leaf_at)?);
-        let found = leaf.binary_search_by(|(entry, _)| (**entry).cmp(name)).ok()?;
-        let (_, value) = leaf.remove(found);
+        let (at, leaf_at, found) = self.search(name)?.ok()?;
+        let branch = self.branches.get_mut(at)?;
+        let leaves = Arc::make_mut(&mut branch.items);
+        let leaf = leaves.get_mut(leaf_at)?;
+        let entries = Arc::make_mut(&mut leaf.items);
+        let (_, value) = entries.remove(found);
         self.len -= 1;
-        if leaf.is_empty() {
-            branch.remove(leaf_at);
+        match entries.first() {
+            Some((first, _)) if found == 0 => leaf.first = Arc::clone(first),
+            Some(_) => {}
+            None => drop(leaves.remove(leaf_at)),
         }
-        if branch.is_empty() {
-            self.branches.remove(at);
+        match leaves.first() {
+            Some(leaf) if leaf_at == 0 && found == 0 => branch.first = Arc::clone(&leaf.first),
+            Some(_) => {}
+            None => drop(self.branches.remove(at)),
         }
         Some(value)
     }
@@ -172,15 +221,16 @@ impl<V: Clone> Table<V> {
 
     /// The entries whose name is greater than `name` (all, for the empty name), by name.
     pub fn after<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Arc<str>, &'a V)> + 'a {
-        let branches = self
-            .branches
-            .get(last_not_after(&self.branches, first_of_branch, name)..);
+        let branches = self.branches.get(last_not_after(&self.branches, name)..);
         branches
             .unwrap_or_default()
             .iter()
-            .flat_map(|branch| branch.iter())
-            .skip_while(move |leaf| leaf.last().is_some_and(|(last, _)| !name.is_empty() && **last <= *name))
-            .flat_map(|leaf| leaf.iter())
+            .flat_map(|branch| branch.items.iter())
+            .skip_while(move |leaf| {
+                let last = leaf.items.last();
+                last.is_some_and(|(last, _)| !name.is_empty() && **last <= *name)
+            })
+            .flat_map(|leaf| leaf.items.iter())
             .skip_while(move |(entry, _)| !name.is_empty() && **entry <= *name)
             .map(|(entry, value)| (entry, value))
     }
@@ -212,23 +262,23 @@ impl<'a, V> Cursor<'a, V> {
     }
 
     fn leaf(&self) -> Option<&'a Leaf<V>> {
-        self.branch()?.get(self.leaf)
+        self.branch()?.items.get(self.leaf)
     }
 
     fn entry(&self) -> Option<&'a Entry<V>> {
-        self.leaf()?.get(self.at)
+        self.leaf()?.items.get(self.at)
     }
 
     fn step(&mut self) {
         self.at += 1;
-        if self.leaf().is_some_and(|leaf| self.at >= leaf.len()) {
+        if self.leaf().is_some_and(|leaf| self.at >= leaf.items.len()) {
             self.step_leaf();
         }
     }
 
     fn step_leaf(&mut self) {
         (self.leaf, self.at) = (self.leaf + 1, 0);
-        if self.branch().is_some_and(|branch| self.leaf >= branch.len()) {
+        if self.branch().is_some_and(|branch| self.leaf >= branch.items.len()) {
             (self.branch, self.leaf) = (self.branch + 1, 0);
         }
     }
@@ -238,13 +288,14 @@ impl<'a, V> Cursor<'a, V> {
         if self.at != 0 || other.at != 0 {
             return false;
         }
-        let shared = |a: Option<&Branch<V>>, b: Option<&Branch<V>>| a.zip(b).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
-        if self.leaf == 0 && other.leaf == 0 && shared(self.branch(), other.branch()) {
+        let branches = self.branch().zip(other.branch());
+        if self.leaf == 0 && other.leaf == 0 && branches.is_some_and(|(a, b)| Arc::ptr_eq(&a.items, &b.items)) {
             self.branch += 1;
             other.branch += 1;
             return true;
         }
-        let shared = self.leaf().zip(other.leaf()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+        let leaves = self.leaf().zip(other.leaf());
+        let shared = leaves.is_some_and(|(a, b)| Arc::ptr_eq(&a.items, &b.items));
         if shared {
             self.step_leaf();
             other.step_leaf();

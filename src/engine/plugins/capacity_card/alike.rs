@@ -18,7 +18,7 @@ impl CapacityState {
         match self.compatibility {
             Compatibility::Corrected if self.held(&task.name).is_some() => None,
             Compatibility::Corrected => {
-                let path = self.path(queue).ok()?;
+                let path = self.path(&Arc::from(queue)).ok()?;
                 // What a job without figures holds is counted nowhere.
                 let counts = view.jobs().contains(&task.job) && self.jobs.contains(&task.job);
                 let room = path.for_task().headroom(&wanted).filter(|_| counts);

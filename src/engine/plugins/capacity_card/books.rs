@@ -65,14 +65,14 @@ impl CapacityState {
     ///
     /// # Errors
     /// The queue is not there.
-    pub(super) fn path(&self, queue: &str) -> Result<Path, Problem> {
+    pub(super) fn path(&self, queue: &Arc<str>) -> Result<Path, Problem> {
         let account = self.account_of(queue)?;
-        let queue = Arc::from(queue);
         if !self.config.hierarchy {
+            let queue = Arc::clone(queue);
             let levels = SmallVec::from_iter([Level { queue, account }]);
             return Ok(Path { levels, broken: None });
         }
-        let (line, broken) = self.line(&queue);
+        let (line, broken) = self.line(queue);
         let level = |queue: Arc<str>| {
             let account = self.account_of(&queue)?;
             Ok(Level { queue, account })

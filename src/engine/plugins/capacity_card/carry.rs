@@ -142,7 +142,7 @@ impl CapacityState {
             if let Some(row) = self.rows.remove(job) {
                 self.book(&row, false);
             }
-            let entry = view.jobs().get(job).map(|stored| self.entry_of(view, &stored.record));
+            let entry = view.jobs().get(job).map(|stored| self.entry_of(view, stored));
             let entry = entry.map(Arc::new);
             let old = match &entry {
                 Some(entry) => self.jobs.insert(Arc::clone(job), Arc::clone(entry)),

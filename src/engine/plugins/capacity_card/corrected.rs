@@ -106,14 +106,14 @@ impl CapacityState {
     }
 
     /// A job in figures: as it is kept, or anew for one that is only asked about.
-    pub(super) fn entry(&self, view: &View, job: &JobRecord) -> Arc<JobEntry> {
-        let stored = self.opened.jobs().get(&job.name);
-        let same = stored.is_some_and(|stored| stored.record == *job);
-        let kept = self.jobs.get(&job.name);
-        if let Some(entry) = kept.filter(|_| same) {
-            return Arc::clone(entry);
+    pub(super) fn entry(&self, view: &View, job: &JobRecord, kept: Option<&Arc<JobEntry>>) -> Arc<JobEntry> {
+        let is_same = |kept: &&Arc<JobEntry>| kept.stored.as_ref().is_some_and(|stored| stored.record == *job);
+        if let Some(kept) = kept.filter(is_same) {
+            return Arc::clone(kept);
         }
         let mut entry = JobEntry::of(self.context(view), job, self.tasks(view, &job.name));
+        entry.stored = kept.and_then(|kept| kept.stored.clone());
+        entry.row_aside = kept.map_or_else(|| self.rows.contains(&job.name), |kept| kept.row_aside);
         if let Some(kept) = kept.filter(|kept| kept.queue == job.queue) {
             entry.allocated = kept.allocated.clone();
             entry.reserved.clone_from(&kept.reserved);
@@ -124,8 +124,9 @@ impl CapacityState {
     /// The vote on a job: every reason against it. Its own former reservation does not stand in its way.
     pub(super) fn corrected_job(&self, view: &View, job: &JobRecord) -> Result<Verdict, Problem> {
         let path = self.path(&job.queue)?;
-        let entry = self.entry(view, job);
-        let (own, held_here) = self.own_of(view, job, &entry);
+        let kept = self.jobs.get(&job.name);
+        let entry = self.entry(view, job, kept);
+        let (own, held_here) = self.own_of(view, job, kept, &entry);
         let mut refusals = path.closed();
         if let Some(fault) = &entry.fault {
             refusals.push(refusal::request_failed(&job.queue, fault));
@@ -156,8 +157,9 @@ impl CapacityState {
 
     /// Keeps back what a permitted job needs; once more for the same job: instead of the former.
     pub(super) fn reserve_corrected(&mut self, view: &View, job: &JobRecord, verdict: &Verdict) {
-        let entry = verdict.entry.clone().unwrap_or_else(|| self.entry(view, job));
         let known = self.jobs.get(&job.name);
+        let entry = verdict.entry.clone();
+        let entry = entry.unwrap_or_else(|| self.entry(view, job, known));
         let kept = known.is_some_and(|own| own.admitted);
         if known.is_some_and(|known| Arc::ptr_eq(known, &entry)) {
             self.admit(&job.name, true);
@@ -216,7 +218,7 @@ impl CapacityState {
 
     /// The check of a task: every reason against it, or the cards that would do.
     pub(super) fn corrected_task(&self, view: &View, queue: &str, task: &TaskRecord) -> Result<Verdict, Problem> {
-        let path = self.path(queue)?;
+        let path = self.path(&Arc::from(queue))?;
         let need = Need::of(self.context(view), task);
         let mut refusals = path.closed();
         if let Some(fault) = &need.fault {

@@ -146,6 +146,11 @@ impl Counts {
                 .any(|(name, amount)| both(amount, other.card_or_zero(name)))
     }
 
+    /// True if there is nothing, and no card is present.
+    pub fn is_empty(&self) -> bool {
+        self.cpu == 0 && self.memory == 0 && self.cards.is_empty()
+    }
+
     /// True if nothing is above or below 0.
     pub fn is_zero(&self) -> bool {
         self.cpu == 0 && self.memory == 0 && self.cards.iter().all(|(_, amount)| *amount == 0)

@@ -10,7 +10,7 @@ use super::annotations::{self, CardsError, OR, REQUEST};
 use super::cards::{Cards, cards_milli};
 use super::counts::Counts;
 use super::need::{Context, Need};
-use crate::engine::model::{Amounts, JobPhase, JobRecord, ResourceId, TaskRecord, TaskStatus};
+use crate::engine::model::{Amounts, JobPhase, JobRecord, ResourceId, Stored, TaskRecord, TaskStatus};
 use crate::engine::policy::Compatibility;
 
 /// A job in figures.
@@ -30,6 +30,10 @@ pub struct JobEntry {
     pub admitted: bool,
     /// What a confirmed reservation promises it, whatever its phase.
     pub reserved: Option<Arc<Counts>>,
+    /// There is a reservation of its name that is not its own, and counts by itself.
+    pub(super) row_aside: bool,
+    /// Its record in the View that the state was worked out from; `None`: it is only asked about.
+    pub(super) stored: Option<Arc<Stored<JobRecord>>>,
 }
 
 /// What a job adds to its queue's account.
@@ -66,6 +70,8 @@ impl JobEntry {
             pending: Arc::new(pending),
             admitted: matches!(job.phase, JobPhase::Inqueue | JobPhase::Running | JobPhase::Unknown),
             reserved: None,
+            row_aside: false,
+            stored: None,
         }
     }
 
@@ -76,6 +82,9 @@ impl JobEntry {
 
     /// What it adds to its queue's account now.
     pub fn contribution(&self) -> Contribution {
+        if self.allocated.is_empty() && !self.admitted && self.reserved.is_none() {
+            return Contribution::default();
+        }
         let mut own = self.split();
         if !self.admitted {
             own.inqueue = Counts::default();
@@ -92,6 +101,14 @@ impl JobEntry {
 
 /// What of a promise is not held yet, and what is held beyond it.
 pub(super) fn split(promised: &Counts, allocated: &Counts) -> Contribution {
+    if allocated.is_empty() {
+        let mut inqueue = promised.clone();
+        inqueue.forget_zeros();
+        return Contribution {
+            inqueue,
+            elastic: Counts::default(),
+        };
+    }
     let (mut left, mut beyond) = (promised.clone(), allocated.clone());
     let cpu = left.cpu.min(beyond.cpu).max(0);
     let memory = left.memory.min(beyond.memory).max(0);

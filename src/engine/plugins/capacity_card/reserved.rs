@@ -1,6 +1,6 @@
 //! What the admission ledger promises to jobs, in the accounts of their queues: counted once, whoever tells of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use smallvec::SmallVec;
 
@@ -16,9 +16,11 @@ const MEMORY: &str = "memory";
 
 /// Counts by name: cpu and memory first, whether or not there is any, then cards.
 pub(super) fn named(counts: &Counts) -> NamedAmounts {
-    let plain = [(Arc::from(CPU), counts.cpu), (Arc::from(MEMORY), counts.memory)];
-    let cards = counts.cards().map(|(name, amount)| (Arc::clone(name), amount));
-    plain.into_iter().chain(cards).collect()
+    static PLAIN: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| [Arc::from(CPU), Arc::from(MEMORY)]);
+    let [cpu, memory] = &*PLAIN;
+    let plain = [(cpu, counts.cpu), (memory, counts.memory)];
+    let all = plain.into_iter().chain(counts.cards());
+    all.map(|(name, amount)| (Arc::clone(name), amount)).collect()
 }
 
 /// The counts of a reservation. A card may be named like a resource: those stand first.
@@ -39,10 +41,17 @@ fn meets(row: &Reservation, job: &JobRecord) -> bool {
     row.queue == job.queue && row.is_of(&job.uid)
 }
 
-/// What a job that is there was promised.
-pub(super) fn of_job(view: &View, job: &JobRecord) -> Option<Arc<Counts>> {
-    let row = view.reservations().get(&job.name)?;
-    meets(row, job).then(|| Arc::new(counts(row)))
+impl JobEntry {
+    /// Takes in what the ledger has under the job's name; true if what the job itself is promised differs.
+    pub(super) fn promise(&mut self, row: Option<&Arc<Reservation>>) -> bool {
+        let job = self.stored.as_ref().map(|stored| &stored.record);
+        let own = row.filter(|row| job.is_some_and(|job| meets(row, job)));
+        let reserved = own.map(|row| Arc::new(counts(row)));
+        self.row_aside = row.is_some() && reserved.is_none();
+        let differs = reserved != self.reserved;
+        self.reserved = reserved;
+        differs
+    }
 }
 
 impl CapacityState {
@@ -56,21 +65,28 @@ impl CapacityState {
     /// Follows the row of a job, as the View has it now. The queues whose accounts moved.
     pub(super) fn set_row(&mut self, view: &View, job: &Arc<str>) -> Vec<Arc<str>> {
         let mut moved = Vec::new();
-        if let Some(old) = self.rows.remove(job) {
+        let row = view.reservations().get(job);
+        let (mut aside, mut taken, mut shifted) = (true, false, None);
+        if let Some(own) = self.jobs.get_mut(job).map(Arc::make_mut) {
+            aside = own.row_aside;
+            let before = own.contribution();
+            if own.promise(row) {
+                shifted = Some((Arc::clone(&own.queue), before, own.contribution()));
+            }
+            taken = own.reserved.is_some();
+        }
+        if let Some(old) = if aside { self.rows.remove(job) } else { None } {
             self.book(&old, false);
             moved.push(Arc::clone(&old.queue));
         }
-        let record = view.jobs().get(job).map(|stored| &stored.record);
-        if let (Some(record), Some(entry)) = (record, self.jobs.get(job)) {
-            let reserved = of_job(view, record);
-            if entry.reserved != reserved {
-                let entry = JobEntry::clone(entry);
-                let queue = Arc::clone(&entry.queue);
-                self.replace(job, JobEntry { reserved, ..entry });
-                moved.push(queue);
-            }
+        if let Some((queue, before, after)) = shifted {
+            self.shift(&queue, |_, account| {
+                account.take(&before);
+                account.add(&after);
+            });
+            moved.push(queue);
         }
-        if let Some(row) = view.reservations().get(job) {
+        if let Some(row) = row.filter(|_| !taken) {
             moved.extend(self.add_row(view, row));
         }
         moved
@@ -127,15 +143,24 @@ impl CapacityState {
 
     /// What is kept back for a job in its queue already, for a vote on it, less what it holds there beyond its former least
     /// and no longer would beyond this one; and whether the job's own figures say what it holds there.
-    pub(super) fn own_of(&self, view: &View, job: &JobRecord, asks: &JobEntry) -> (SmallVec<[Counts; 2]>, bool) {
-        let stored = view.jobs().get(&job.name).map(|stored| &stored.record);
-        let same = stored.is_none_or(|stored| same_incarnation(&stored.uid, &job.uid));
-        let own = self.jobs.get(&job.name).filter(|own| same && own.queue == job.queue);
-        let row = self.rows.get(&job.name).filter(|row| row.queue == job.queue);
+    pub(super) fn own_of(
+        &self,
+        view: &View,
+        job: &JobRecord,
+        own: Option<&Arc<JobEntry>>,
+        asks: &JobEntry,
+    ) -> (SmallVec<[Counts; 2]>, bool) {
+        let is_same = |own: &JobEntry| {
+            let stored = own.stored.as_ref().or_else(|| view.jobs().get(&job.name));
+            stored.is_none_or(|stored| same_incarnation(&stored.record.uid, &job.uid))
+        };
+        let row = own.is_none_or(|own| own.row_aside).then(|| self.rows.get(&job.name));
+        let row = row.flatten().filter(|row| row.queue == job.queue);
+        let own = own.filter(|own| own.queue == job.queue && is_same(own));
         let kept = own.into_iter().chain(row);
         let kept = kept.filter(|entry| entry.admitted || entry.reserved.is_some());
         let mut less: SmallVec<[Counts; 2]> = kept.map(|entry| entry.contribution().inqueue).collect();
-        if let Some(own) = own {
+        if let Some(own) = own.filter(|own| !own.allocated.is_empty()) {
             let mut no_longer = Counts::default();
             no_longer.subtract(&own.contribution().elastic.left_after(&asks.split().elastic));
             less.push(no_longer);

@@ -20,7 +20,7 @@ impl CapacityState {
     /// The scorer for a class that may use any of several cards. With `nodeOrderByQuota` cards that the queue may not
     /// give do not count: the others move up, and nodes that have none of them score 0.
     pub(super) fn node_scorer<'a>(&'a self, view: &'a View, class: &TaskClass, name: &str) -> KindScorer<'a> {
-        let queue = class.charge.as_ref().map(|charge| &*charge.queue);
+        let queue = class.charge.as_ref().map(|charge| &charge.queue);
         let path = queue.filter(|_| self.config.order_by_quota);
         let path = path.and_then(|queue| self.path(queue).ok()).filter(Path::is_configured);
         let ledger = path.as_ref().map(|path| path.for_task());

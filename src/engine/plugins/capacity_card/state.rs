@@ -11,8 +11,7 @@ use super::entry::{Contribution, JobEntry};
 use super::job::JobView;
 use super::limits::{Limits, Quota};
 use super::request::{Pod, RequestError, task_request};
-use super::reserved;
-use crate::engine::model::{JobRecord, Problem, ProblemKind, QueueRecord, Table, TaskRecord, TaskStatus, View};
+use crate::engine::model::{JobRecord, Problem, ProblemKind, QueueRecord, Stored, Table, TaskRecord, TaskStatus, View};
 use crate::engine::policy::Compatibility;
 
 /// The state of the plugin. A clone costs a few pointers.
@@ -115,16 +114,18 @@ impl CapacityState {
 
     pub(super) fn open_corrected(&mut self, view: &View) {
         for (name, job) in view.jobs().iter() {
-            let entry = self.entry_of(view, &job.record);
+            let entry = self.entry_of(view, job);
             self.jobs.insert(Arc::clone(name), Arc::new(entry));
         }
         self.sum();
     }
 
     /// A job of the View in figures.
-    pub(super) fn entry_of(&self, view: &View, job: &JobRecord) -> JobEntry {
+    pub(super) fn entry_of(&self, view: &View, stored: &Arc<Stored<JobRecord>>) -> JobEntry {
+        let job = &stored.record;
         let mut entry = JobEntry::of(self.context(view), job, self.tasks(view, &job.name));
-        entry.reserved = reserved::of_job(view, job);
+        entry.stored = Some(Arc::clone(stored));
+        entry.promise(view.reservations().get(&job.name));
         entry
     }
 
@@ -245,7 +246,7 @@ impl CapacityState {
                 }
             }
             Compatibility::Corrected => {
-                let entry = self.entry(view, job);
+                let entry = self.entry(view, job, self.jobs.get(&job.name));
                 let Contribution { inqueue, elastic } = entry.contribution();
                 let mut card_request = Counts::clone(&entry.min);
                 (card_request.cpu, card_request.memory) = (0, 0);
