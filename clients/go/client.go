@@ -25,6 +25,13 @@ const DefaultTarget = "127.0.0.1:7461"
 // largestReply is taken: listings and scores of whole clusters.
 const largestReply = 256 << 20
 
+// Bytes that may be under way in an answer, and in all answers of a connection, before any was taken; as the server has it for
+// what it is sent.
+const (
+	streamWindow     = 4 << 20
+	connectionWindow = 8 << 20
+)
+
 // Client holds the three services of one server. It is safe to use from several goroutines.
 type Client struct {
 	options    Options
@@ -68,6 +75,9 @@ func Dial(target string, options Options) (*Client, error) {
 		// This library knows which questions may be asked twice.
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
+		// Answers of a megabyte come without a pause; grpc begins with 64 KiB and learns.
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connectionWindow),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: options.Keepalive, Timeout: options.KeepaliveTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},

@@ -18,7 +18,7 @@ use tonic::transport::Server;
 use crate::config::Config;
 use crate::server::convert::ground::DEFAULT_POLICY;
 use crate::server::probe::Probe;
-use crate::server::{AdmissionLayer, BUILT_IN_POLICY, Edge, pb};
+use crate::server::{AdmissionLayer, BUILT_IN_POLICY, CONNECTION_WINDOW, Edge, STREAM_WINDOW, pb};
 use crate::state::{Origin, PolicyError, StartError, State, StateOptions, SystemClock};
 use crate::store::{DiskStore, MemoryStore, Store};
 use crate::telemetry::{MeasureLayer, Metrics};
@@ -317,7 +317,8 @@ fn spawn_grpc(
         .max_concurrent_streams(u32::try_from(config.limits.edge.connection_calls).unwrap_or(u32::MAX))
         .http2_keepalive_interval(Some(config.keepalive))
         .http2_keepalive_timeout(Some(config.keepalive_timeout))
-        .http2_adaptive_window(Some(true))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .layer(MeasureLayer(metrics))
         .layer(AdmissionLayer::new(&config.limits.edge))
         .add_routes(edge.routes())

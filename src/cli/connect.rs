@@ -11,6 +11,7 @@ use super::Failure;
 use crate::server::pb::decision_service_client::DecisionServiceClient;
 use crate::server::pb::policy_service_client::PolicyServiceClient;
 use crate::server::pb::state_service_client::StateServiceClient;
+use crate::server::{CONNECTION_WINDOW, STREAM_WINDOW};
 
 /// Where a server listens that was started without options.
 pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:7461";
@@ -36,6 +37,8 @@ impl Connection {
         let endpoint = Endpoint::from_shared(url.clone())
             .map_err(|error| Failure::Usage(format!("error: `{server}` is no address of a server ({error})")))?;
         let channel = endpoint
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .connect()
             .await
             .map_err(|error| Failure::Unreachable { server: url, error })?;
