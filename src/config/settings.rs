@@ -145,7 +145,7 @@ static PROCESS: &[Setting] = &[
     Setting {
         name: "data_dir",
         value: "DIR",
-        help: "Directory of what must outlive the process: reservations and versions of policies; empty: kept in memory only",
+        help: "Directory of what must outlive the process: reservations, committed placements, versions of policies; empty: kept in memory only",
         kind: Kind::One(
             |config, value| put(&mut config.data_dir, Ok(path(value))),
             |config| shown(config.data_dir.as_ref()),

@@ -14,7 +14,6 @@ use super::status::Failure;
 use super::work::Stop;
 use crate::engine::model::{Problem, View};
 use crate::state::{Confirm, ConfirmItem, Confirmation, SessionConfirm, StateError};
-use crate::store::Durability;
 
 impl Edge {
     /// Confirms jobs at the newest state; in a session the jobs that it keeps, too.
@@ -107,10 +106,7 @@ impl Edge {
 }
 
 fn response(done: &Confirmation) -> pb::AdmitResponse {
-    let durability = match done.durability {
-        Durability::Memory => pb::Durability::Memory,
-        Durability::Disk => pb::Durability::Disk,
-    };
+    let durability = super::convert::durability(done.durability);
     pb::AdmitResponse {
         stamp: None,
         answer: Some(admit::confirmed(&done.items)),

@@ -88,7 +88,7 @@ async fn a_node_that_goes_does_not_end_an_assumption() {
 async fn leases_end_assumptions_but_not_while_the_source_is_stale() {
     let mut stage = Stage::new().await;
     stage.place(&[("a/s", "n1")]).await;
-    stage.state.let_time_pass();
+    stage.state.look_at_leases().await.unwrap();
     stage.wait(270, true).await;
     assert!(stage.is_assumed("a/s"));
     let before = stage.state.world().revision;

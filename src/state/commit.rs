@@ -11,6 +11,7 @@ use crate::engine::model::{Kind, Problem, TaskRecord, TaskStatus, Uid, View};
 use crate::engine::plugin::{Facts, Figure, Reason, Resolution};
 use crate::engine::policy::Policy;
 use crate::engine::{PolicyInForce, Revision};
+use crate::store::Durability;
 
 /// Stands for a plugin in reasons that the commit itself gives.
 pub const COMMIT: &str = "commit";
@@ -24,6 +25,8 @@ pub struct Committed {
     pub policy: (Arc<str>, u64, Arc<str>),
     /// Number of the session's last change.
     pub applied_through: u64,
+    /// Where the placements are kept.
+    pub durability: Durability,
     /// In the order judged.
     pub jobs: Vec<JobCommitted>,
     /// Tasks whose assumption ended, by name.

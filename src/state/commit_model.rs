@@ -1,11 +1,12 @@
-//! Random schedules of several sessions, syncs, deletes, nodes that come and go, releases and leases that end, against a
-//! plain model that keeps lists and adds up.
+//! Random schedules of several sessions, syncs, deletes, nodes that come and go, releases, leases that end, stores that fail
+//! and servers that die, against a plain model that keeps lists and adds up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::commit_stage::{Stage, allocate, machine, record};
+use super::fallible::Fault;
 use super::*;
 use crate::engine::model::{JobRecord, Kind, TaskRecord, TaskStatus};
 
@@ -30,6 +31,8 @@ enum Act {
     DropNode(usize),
     Release(usize),
     Wait(u64),
+    Fail(Fault),
+    Die,
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -47,6 +50,9 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0..NODES).prop_map(Act::DropNode),
         1 => (0..TASKS).prop_map(Act::Release),
         2 => (1..8_u64).prop_map(|steps| Act::Wait(steps * 30)),
+        2 => prop_oneof![Just(Fault::Late), Just(Fault::Refuses), Just(Fault::None), Just(Fault::None)]
+            .prop_map(Act::Fail),
+        1 => Just(Act::Die),
     ]
 }
 
@@ -61,6 +67,14 @@ fn least(job: usize) -> usize {
 
 fn name(task: usize) -> String {
     format!("m/t{task}")
+}
+
+fn job_record(job: usize) -> Put {
+    Put::Job(JobRecord {
+        name: format!("m/j{job}").into(),
+        min_member: i32::try_from(least(job)).unwrap(),
+        ..JobRecord::default()
+    })
 }
 
 /// A task as its source tells of it, and as it is assumed.
@@ -96,6 +110,30 @@ struct Cycle {
 }
 
 impl Model {
+    /// A node as its source tells of it.
+    fn node(&self, node: usize) -> Put {
+        let uid = self.nodes[&node].to_string();
+        Put::Node(Arc::new(machine(&format!("m{node}"), &uid, ROOM * 100)))
+    }
+
+    /// A task as its source tells of it.
+    fn task(&self, task: usize) -> Put {
+        let told = &self.tasks[&task];
+        Put::Task(TaskRecord {
+            uid: told.uid.to_string().into(),
+            status: told.status,
+            node: told.node.map_or_else(String::new, |node| format!("m{node}")).into(),
+            ..record(&name(task), &format!("m/j{}", job_of(task)), 100)
+        })
+    }
+
+    /// All there is, as its source tells of it.
+    fn whole(&self) -> Vec<Put> {
+        let nodes = self.nodes.keys().map(|node| self.node(*node));
+        let tasks = self.tasks.keys().map(|task| self.task(*task));
+        nodes.chain((0..JOBS).map(job_record)).chain(tasks).collect()
+    }
+
     fn used(&self, node: usize) -> i64 {
         let on = self.tasks.values().filter(|told| told.at() == Some(node));
         i64::try_from(on.count()).unwrap()
@@ -148,6 +186,13 @@ struct Both {
     stage: Stage,
     model: Model,
     cycles: Vec<Cycle>,
+    fault: Fault,
+    /// Tasks of which the store may hold something else than is true.
+    loose: BTreeSet<usize>,
+    /// What the last write that failed late would have committed: incarnations by task.
+    late: BTreeMap<usize, u32>,
+    /// What was left in the store counts besides what was bound meanwhile.
+    spilled: bool,
 }
 
 impl Both {
@@ -157,16 +202,13 @@ impl Both {
             stage,
             model: Model::default(),
             cycles: Vec::new(),
+            fault: Fault::None,
+            loose: BTreeSet::new(),
+            late: BTreeMap::new(),
+            spilled: false,
         };
-        let jobs = (0..JOBS).map(|job| {
-            Put::Job(JobRecord {
-                name: format!("m/j{job}").into(),
-                min_member: i32::try_from(least(job)).unwrap(),
-                ..JobRecord::default()
-            })
-        });
-        both.stage.put(jobs.collect()).await;
-        both.stage.state.let_time_pass();
+        both.stage.put((0..JOBS).map(job_record).collect()).await;
+        both.stage.state.look_at_leases().await.unwrap();
         for node in 0..NODES {
             both.add_node(node).await;
         }
@@ -179,9 +221,7 @@ impl Both {
     async fn add_node(&mut self, node: usize) {
         self.model.incarnations += 1;
         self.model.nodes.insert(node, self.model.incarnations);
-        let uid = self.model.incarnations.to_string();
-        let record = machine(&format!("m{node}"), &uid, ROOM * 100);
-        self.stage.put(vec![Put::Node(Arc::new(record))]).await;
+        self.stage.put(vec![self.model.node(node)]).await;
     }
 
     /// A new incarnation of a task.
@@ -199,14 +239,7 @@ impl Both {
 
     /// The source tells of a task as the model has it.
     async fn show(&mut self, task: usize) {
-        let told = &self.model.tasks[&task];
-        let shown = TaskRecord {
-            uid: told.uid.to_string().into(),
-            status: told.status,
-            node: told.node.map_or_else(String::new, |node| format!("m{node}")).into(),
-            ..record(&name(task), &format!("m/j{}", job_of(task)), 100)
-        };
-        self.stage.put(vec![Put::Task(shown)]).await;
+        self.stage.put(vec![self.model.task(task)]).await;
     }
 
     async fn tell(&mut self, task: usize, status: TaskStatus, node: Option<usize>) {
@@ -249,7 +282,17 @@ impl Both {
         }
         let cycle = self.cycles.remove(session);
         let after = cycle.placed.len() as u64;
-        let committed = self.stage.commit_at(&cycle.session, after).await.unwrap();
+        let committed = match self.stage.commit_at(&cycle.session, after).await {
+            Ok(committed) => committed,
+            Err(error) => {
+                assert_eq!((error.reason(), self.fault == Fault::None), ("STORE_FAILED", false));
+                let held = self.model.clone().commit(&cycle);
+                self.failed(held);
+                // It can be tried again.
+                self.cycles.insert(session, cycle);
+                return;
+            }
+        };
         let refused: BTreeSet<String> = committed
             .jobs
             .iter()
@@ -257,8 +300,74 @@ impl Both {
             .map(|conflict| conflict.placement.as_ref().unwrap().task.to_string())
             .collect();
         let held = self.model.commit(&cycle);
+        assert!(
+            self.fault == Fault::None || held.is_empty(),
+            "nothing is kept: {held:?}"
+        );
         let expected = cycle.placed.iter().filter(|(task, _)| !held.contains(task));
         assert_eq!(refused, expected.map(|(task, _)| name(*task)).collect::<BTreeSet<_>>());
+    }
+
+    /// A write failed. It was about these tasks.
+    fn failed(&mut self, about: BTreeSet<usize>) {
+        if self.fault == Fault::Late {
+            self.loose.extend(&about);
+            let tasks = about
+                .iter()
+                .filter_map(|task| Some((*task, self.model.tasks.get(task)?.uid)));
+            self.late = tasks.collect();
+            self.fault = Fault::Refuses;
+        }
+    }
+
+    async fn fail(&mut self, fault: Fault) {
+        self.stage.store.fail(fault);
+        self.fault = fault;
+        if fault == Fault::None {
+            self.stage.state.look_at_leases().await.unwrap();
+            self.loose.clear();
+            self.late.clear();
+        }
+    }
+
+    /// The server dies, and another starts, which its source tells of everything.
+    async fn die(&mut self) {
+        self.stage.crash();
+        self.cycles.clear();
+        self.fault = Fault::None;
+        self.stage.tell(self.model.whole()).await;
+        self.stage.state.look_at_leases().await.unwrap();
+        let mut revived = BTreeSet::new();
+        for (task, told) in &mut self.model.tasks {
+            if let Some((_, ends)) = &mut told.assumed {
+                *ends = self.model.now + LEASE;
+            }
+            if !self.loose.contains(task) {
+                continue;
+            }
+            let (_, node, assumed) = self.stage.task(&name(*task));
+            if assumed && told.assumed.is_none() {
+                revived.insert(*task);
+                let node = node.trim_start_matches('m').parse().unwrap();
+                told.assumed = Some((node, self.model.now + LEASE));
+            } else if !assumed {
+                told.assumed = None;
+            }
+        }
+        let open = |(task, uid): (&usize, &u32)| {
+            let told = self.model.tasks.get(task);
+            let open = told.is_some_and(|told| told.uid == *uid && told.status == TaskStatus::Pending);
+            open.then_some(*task)
+        };
+        let late: BTreeSet<usize> = self.late.iter().filter_map(open).collect();
+        let there = late.intersection(&revived).count();
+        assert!(
+            there == 0 || there == late.len(),
+            "half of a commit: {there} of {late:?}"
+        );
+        self.spilled |= !revived.is_empty();
+        self.loose.clear();
+        self.late.clear();
     }
 
     async fn act(&mut self, act: Act) {
@@ -298,15 +407,26 @@ impl Both {
             }
             Act::Release(task) => {
                 let released = self.stage.state.release_assumptions("", vec![name(task).into()]).await;
+                let Ok((_, released)) = released else {
+                    assert_ne!(self.fault, Fault::None);
+                    self.failed(BTreeSet::from([task]));
+                    return self.compare();
+                };
                 let own = self.model.tasks.get_mut(&task).and_then(|told| told.assumed.take());
-                assert_eq!(released.unwrap().1.len(), usize::from(own.is_some()));
+                assert_eq!(released.len(), usize::from(own.is_some()));
+                assert!(self.fault == Fault::None || own.is_none(), "that is not kept");
             }
+            Act::Fail(fault) => self.fail(fault).await,
+            Act::Die => self.die().await,
             Act::Wait(seconds) => {
                 self.stage.wait(seconds, true).await;
                 self.model.now += seconds;
                 let now = self.model.now;
-                for told in self.model.tasks.values_mut() {
-                    told.assumed.take_if(|(_, ends)| *ends <= now);
+                for (task, told) in &mut self.model.tasks {
+                    let over = told.assumed.take_if(|(_, ends)| *ends <= now);
+                    if over.is_some() && self.fault != Fault::None {
+                        self.loose.insert(*task);
+                    }
                 }
             }
         }
@@ -329,7 +449,10 @@ impl Both {
         for node in self.model.nodes.keys() {
             let used = self.stage.used(&format!("m{node}"));
             assert_eq!(used, i128::from(self.model.used(*node)) * 100);
-            assert!(used <= i128::from(ROOM) * 100, "no node over what it has");
+            assert!(
+                used <= i128::from(ROOM) * 100 || self.spilled,
+                "no node over what it has"
+            );
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::fallible::Fallible;
 use super::tests::{HandClock, batch, task};
 use super::*;
 use crate::engine::cycle::{Change, Placement};
@@ -19,22 +20,54 @@ pub(super) struct Stage {
     pub(super) state: Arc<State>,
     pub(super) clock: Arc<HandClock>,
     pub(super) sequence: u64,
+    pub(super) store: Fallible,
+    limits: Limits,
+    /// How often it was started.
+    boots: u64,
+}
+
+fn start(limits: &Limits, clock: &Arc<HandClock>, store: &Fallible, boots: u64) -> Arc<State> {
+    let options = StateOptions {
+        limits: limits.clone(),
+        // Names of sessions begin with its upper half.
+        epoch: boots << 32,
+        ..StateOptions::default()
+    };
+    State::start_on(options, Arc::clone(clock) as _, Box::new(store.clone())).unwrap()
 }
 
 impl Stage {
     fn over(limits: Limits) -> Self {
-        let clock = Arc::new(HandClock::default());
-        let options = StateOptions {
-            limits,
-            epoch: 7,
-            ..StateOptions::default()
-        };
-        let state = State::start(options, Arc::clone(&clock) as _).unwrap();
+        let (clock, store) = (Arc::new(HandClock::default()), Fallible::default());
         Self {
-            state,
+            state: start(&limits, &clock, &store, 1),
             clock,
             sequence: 1,
+            store,
+            limits,
+            boots: 1,
         }
+    }
+
+    /// The server dies, and another starts on its store. No source has told it anything yet.
+    pub(super) fn crash(&mut self) {
+        self.store = self.store.crash();
+        self.boots += 1;
+        self.state = start(&self.limits, &self.clock, &self.store, self.boots);
+    }
+
+    /// The source tells of all there is.
+    pub(super) async fn tell(&mut self, put: Vec<Put>) {
+        self.sequence += 1;
+        let whole = batch(self.sequence, BatchKind::SnapshotLast, put);
+        self.state.apply(whole).await.unwrap();
+    }
+
+    /// Tasks of which the store keeps a placement, once time has passed.
+    pub(super) async fn kept(&self) -> Vec<String> {
+        self.state.look_at_leases().await.unwrap();
+        let kept = self.store.content().load().unwrap().assumptions;
+        kept.iter().map(|one| one.task.to_string()).collect()
     }
 
     /// Without any record; sessions live as long as they need.
@@ -59,18 +92,7 @@ impl Stage {
     pub(super) async fn with(limits: Limits, document: &str) -> Self {
         let mut stage = Self::over(limits);
         stage.reload(document).await;
-        let put = vec![
-            node("n1", 1_000),
-            node("n2", 1_000),
-            queue("q", 1_500),
-            job("a/gang", 2),
-            job("a/solo", 1),
-            pending("a/g1", "a/gang", 600),
-            pending("a/g2", "a/gang", 600),
-            pending("a/s", "a/solo", 300),
-            pending("a/free", "", 200),
-        ];
-        let whole = batch(1, BatchKind::SnapshotLast, put);
+        let whole = batch(1, BatchKind::SnapshotLast, cluster());
         stage.state.apply(whole).await.unwrap();
         stage
     }
@@ -168,11 +190,24 @@ impl Stage {
             if heard {
                 self.put(Vec::new()).await;
             }
-            self.state.let_time_pass();
+            self.state.look_at_leases().await.unwrap();
         }
-        // The writer works in order: what it answers now, it answers after the ticks.
-        self.state.release_assumptions("nobody", Vec::new()).await.unwrap();
     }
+}
+
+/// Two nodes, a gang of two, a job of one, and a task without a job.
+pub(super) fn cluster() -> Vec<Put> {
+    vec![
+        node("n1", 1_000),
+        node("n2", 1_000),
+        queue("q", 1_500),
+        job("a/gang", 2),
+        job("a/solo", 1),
+        pending("a/g1", "a/gang", 600),
+        pending("a/g2", "a/gang", 600),
+        pending("a/s", "a/solo", 300),
+        pending("a/free", "", 200),
+    ]
 }
 
 pub(super) fn machine(name: &str, uid: &str, cpu: i64) -> NodeRecord {

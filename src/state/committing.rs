@@ -1,4 +1,4 @@
-//! The ways of commits, releases and the clock to the writer, and what it does with them.
+//! The ways of commits and releases to the writer, and what it does with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,30 +6,33 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::State;
-use super::assumptions::{Assumptions, Tick};
+use super::assumptions::{Assumptions, Draft};
 use super::commit::{Checks, Committed, Wanted, WantedJob, judge};
 use super::error::StateError;
+use super::limits::Limits;
 use super::seam::Reply;
 use super::session::policy_of;
 use super::sessions::{Inner, Session};
+use super::settle::LedgerCommand;
 use super::sources::limit;
 use super::writer::Command;
 use crate::engine::cycle::{Change, Cycle, Moved, Placement};
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Stored, TaskRecord, TaskStatus};
+use crate::engine::model::{Stored, TaskRecord, TaskStatus, View};
 use crate::engine::{PolicyInForce, Revision, World};
+use crate::store::{Durability, Kept};
 
 type Answer<T> = Reply<Result<T, StateError>>;
 
 /// What a session asks to be committed.
 #[derive(Debug)]
 pub(super) struct Commit {
-    session: Arc<str>,
+    pub(super) session: Arc<str>,
     /// Name and profile of the policy.
-    policy: (Arc<str>, Arc<str>),
-    jobs: Vec<WantedJob>,
+    pub(super) policy: (Arc<str>, Arc<str>),
+    pub(super) jobs: Vec<WantedJob>,
     /// Tasks that the session took off these nodes.
-    withdrawn: Vec<(Arc<str>, Arc<str>)>,
+    pub(super) withdrawn: Vec<(Arc<str>, Arc<str>)>,
 }
 
 /// What the writer is asked to do with assumptions.
@@ -39,12 +42,44 @@ pub(super) enum Assuming {
     Commit(Box<Commit>, Answer<Committed>),
     /// End assumptions of a session, or of any.
     Release(Arc<str>, Vec<Arc<str>>, Answer<(Revision, Vec<Arc<str>>)>),
-    /// Time has passed.
-    Tick(Tick),
 }
 
-/// To be called when the next World is visible.
-pub(super) type Later = Box<dyn FnOnce() + Send>;
+/// What is done with assumptions, and waits for the store and for the publication.
+pub(super) enum Assumed {
+    Committed(Box<Committed>, Answer<Committed>),
+    Released(Vec<Arc<str>>, Answer<(Revision, Vec<Arc<str>>)>),
+}
+
+impl Assumed {
+    /// It is kept, and visible from this revision on.
+    pub(super) fn answer(self, revision: Revision) {
+        match self {
+            Self::Committed(outcome, reply) => reply.send(Ok(Committed { revision, ..*outcome })),
+            Self::Released(released, reply) => reply.send(Ok((revision, released))),
+        }
+    }
+
+    /// Nothing of it has happened.
+    pub(super) fn fail(self, error: StateError) {
+        match self {
+            Self::Committed(_, reply) => reply.send(Err(error)),
+            Self::Released(_, reply) => reply.send(Err(error)),
+        }
+    }
+}
+
+/// What a commit is judged by.
+#[derive(Debug)]
+pub(super) struct Ground<'a> {
+    /// The state, which what holds is put into.
+    pub(super) view: &'a mut View,
+    /// Its policies.
+    pub(super) next: &'a World,
+    /// The newest World, if the state is still the same.
+    pub(super) newest: Option<Arc<World>>,
+    /// Where the commit will be kept.
+    pub(super) durability: Durability,
+}
 
 /// The assumptions and what bounds them.
 #[derive(Debug)]
@@ -55,9 +90,9 @@ pub(super) struct Arbiter {
 }
 
 impl Arbiter {
-    pub(super) fn new(limits: &super::Limits) -> Self {
+    pub(super) fn open(limits: &Limits, kept: &Kept) -> Self {
         Self {
-            assumptions: Assumptions::new(limits.assumption_lease),
+            assumptions: Assumptions::open(limits, kept),
             limit: limits.assumptions,
             checks: Checks::All,
         }
@@ -68,20 +103,15 @@ impl Arbiter {
         self.checks = if without { Checks::Off } else { Checks::All };
     }
 
-    /// Does it. `None`: nothing has to be published for it.
-    pub(super) fn handle(&mut self, asked: Assuming, next: &mut World, newest: Option<&World>) -> Option<Later> {
+    /// Drafts it. `None`: it is refused, and answered.
+    pub(super) fn draft(&self, asked: Assuming, draft: &mut Draft, ground: Ground<'_>) -> Option<Assumed> {
         match asked {
-            Assuming::Tick(tick) => {
-                let ended = self.assumptions.tick(tick, &mut next.view);
-                ended.then(|| Box::new(|| {}) as Later)
-            }
             Assuming::Release(session, tasks, reply) => {
-                let released = self.assumptions.release(&session, &tasks, &mut next.view);
-                let revision = next.revision;
-                Some(Box::new(move || reply.send(Ok((revision, released)))))
+                let released = self.assumptions.release(draft, &session, &tasks, ground.view);
+                Some(Assumed::Released(released, reply))
             }
-            Assuming::Commit(commit, reply) => match self.commit(&commit, next, newest) {
-                Ok(outcome) => Some(Box::new(move || reply.send(Ok(outcome)))),
+            Assuming::Commit(commit, reply) => match self.commit(&commit, draft, ground) {
+                Ok(outcome) => Some(Assumed::Committed(Box::new(outcome), reply)),
                 Err(error) => {
                     reply.send(Err(error));
                     None
@@ -90,36 +120,41 @@ impl Arbiter {
         }
     }
 
-    fn commit(&mut self, commit: &Commit, next: &mut World, newest: Option<&World>) -> Result<Committed, StateError> {
+    fn commit(&self, commit: &Commit, draft: &mut Draft, ground: Ground<'_>) -> Result<Committed, StateError> {
+        let Ground {
+            view,
+            next,
+            newest,
+            durability,
+        } = ground;
         let placements: usize = commit.jobs.iter().map(|job| job.placements.len()).sum();
-        if self.assumptions.len() + placements > self.limit {
-            let message = format!(
-                "{} are there, and the commit has {placements} placements",
-                self.assumptions.len()
-            );
+        let there = self.assumptions.len(draft);
+        if there + placements > self.limit {
+            let message = format!("{there} are there, and the commit has {placements} placements");
             return Err(limit("assumptions", self.limit, message));
         }
         let policy = policy_of(next, &commit.policy.0, &commit.policy.1)?;
         let mut released = Vec::new();
         for (task, node) in &commit.withdrawn {
-            if self.assumptions.release_from(task, node, &mut next.view) {
+            if self.assumptions.release_from(draft, task, node, view) {
                 released.push(Arc::clone(task));
             }
         }
         let derived = match newest.filter(|_| released.is_empty()) {
             _ if !reads_derived(&policy) => DerivedSet::default(),
             Some(newest) => newest.derived(&policy),
-            None => policy.policy.derive(&next.view),
+            None => policy.policy.derive(view),
         };
-        let judged = judge(&next.view, &policy, derived, &commit.jobs, self.checks);
-        next.view = judged.view;
+        let judged = judge(view, &policy, derived, &commit.jobs, self.checks);
+        *view = judged.view;
         for told in judged.placed {
-            self.assumptions.make(told, &next.view, &commit.session);
+            Assumptions::make(draft, told, view, &commit.session);
         }
         Ok(Committed {
             revision: next.revision,
             policy: (Arc::clone(&policy.name), policy.version, Arc::clone(&policy.hash)),
             applied_through: 0,
+            durability,
             jobs: judged.jobs,
             released,
             evicted: Vec::new(),
@@ -335,25 +370,17 @@ impl State {
         }
         let (reply, released) = oneshot::channel();
         let release = Assuming::Release(session.into(), tasks, Reply::from(reply));
-        self.send(Command::Assume(Box::new(release))).await?;
+        self.send(kept(release)).await?;
         released.await.map_err(|_| StateError::ShuttingDown)?
     }
 
-    /// Tells the writer that time has passed: also while there are no leases, or else the first would pay for it.
-    pub(super) fn let_time_pass(&self) {
-        let now = self.clock.monotonic();
-        let tick = Tick {
-            now,
-            heard: self.sources.heard(now),
-        };
-        // Where the queue is full, there is a next time.
-        drop(self.commands.try_send(Command::Assume(Box::new(Assuming::Tick(tick)))));
-    }
-
     fn send_now(&self, asked: Assuming) -> Result<(), StateError> {
-        let command = Command::Assume(Box::new(asked));
         self.commands
-            .blocking_send(command)
+            .blocking_send(kept(asked))
             .map_err(|_| StateError::ShuttingDown)
     }
+}
+
+fn kept(asked: Assuming) -> Command {
+    Command::Ledger(LedgerCommand::Assume(Box::new(asked)))
 }

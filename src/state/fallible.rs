@@ -12,7 +12,7 @@ pub(super) enum Fault {
     None,
     /// Nothing is written.
     Refuses,
-    /// All is written, and then it says that it failed.
+    /// All is written, and then it says that it failed; after that nothing is.
     Late,
 }
 
@@ -21,11 +21,18 @@ pub(super) enum Fault {
 pub(super) struct Fallible {
     content: MemoryStore,
     fault: Arc<Mutex<Fault>>,
+    /// What each write that went well held.
+    written: Arc<Mutex<Vec<Vec<Write>>>>,
 }
 
 impl Fallible {
     pub(super) fn fail(&self, fault: Fault) {
         *self.fault.lock().unwrap() = fault;
+    }
+
+    /// What was written since this was asked last, one write after the other.
+    pub(super) fn written(&self) -> Vec<Vec<Write>> {
+        std::mem::take(&mut *self.written.lock().unwrap())
     }
 
     /// What is in it.
@@ -39,7 +46,7 @@ impl Fallible {
         self.fail(Fault::Refuses);
         Self {
             content: self.content.clone(),
-            fault: Arc::default(),
+            ..Self::default()
         }
     }
 }
@@ -54,13 +61,15 @@ impl Store for Fallible {
     }
 
     fn write(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        let fault = self.fault.lock().unwrap();
+        let mut fault = self.fault.lock().unwrap();
         if *fault != Fault::Refuses {
             self.content.write(writes)?;
         }
         if *fault == Fault::None {
+            self.written.lock().unwrap().push(writes.to_vec());
             return Ok(());
         }
+        *fault = Fault::Refuses;
         Err(StoreError::Failed {
             place: "there".to_owned(),
             message: "full".to_owned(),

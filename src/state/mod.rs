@@ -35,6 +35,8 @@ mod commit_model;
 #[cfg(test)]
 mod commit_stage;
 #[cfg(test)]
+mod commit_store_tests;
+#[cfg(test)]
 mod commit_tests;
 #[cfg(test)]
 mod fallible;
@@ -42,6 +44,10 @@ mod fallible;
 mod ledger_late_tests;
 #[cfg(test)]
 mod ledger_tests;
+#[cfg(test)]
+mod model_disk;
+#[cfg(test)]
+mod model_site;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
@@ -169,7 +175,7 @@ impl State {
             policies: Arc::clone(&policies),
             clock: Arc::clone(&clock),
         };
-        let writer = Writer::new(parts, |view| {
+        let writer = Writer::new(parts, &kept, |view| {
             let ledger = Ledger::open(&limits, store, &kept, &leases, view);
             #[cfg(debug_assertions)]
             let ledger = ledger.without_checks(without_checks);

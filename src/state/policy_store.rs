@@ -115,7 +115,7 @@ impl Subject {
             Write::Policy(stored) => Some(Self::Version(Arc::clone(&stored.name), stored.version)),
             Write::NoPolicy { name, version } => Some(Self::Version(Arc::clone(name), *version)),
             Write::PolicyFile { name, .. } => Some(Self::File(Arc::clone(name))),
-            Write::Job { .. } => None,
+            Write::Job { .. } | Write::Task { .. } => None,
         }
     }
 

@@ -54,14 +54,13 @@ impl Office {
         self.reload("default", document, Origin::Rpc("test".to_owned())).await
     }
 
-    /// The store writes, and says that it failed; then it is well again.
+    /// The store writes, and says that it failed; after that it refuses.
     async fn fail_late(&self, name: &str, document: &str, origin: Origin) {
         let before = self.kept();
         self.store.fail(Fault::Late);
         let error = self.reload(name, document, origin).await.unwrap_err();
         assert!(matches!(error, PolicyError::State(StateError::Store(_))), "{error}");
         assert_ne!(self.kept(), before, "it is there all the same");
-        self.store.fail(Fault::None);
     }
 
     fn kept(&self) -> Kept {
@@ -97,6 +96,7 @@ async fn a_reload_that_failed_is_not_in_force_after_a_crash() {
         .fail_late("other", FIT, Origin::File("other.yaml".to_owned()))
         .await;
     assert_eq!(office.serving(), serving);
+    office.store.fail(Fault::None);
     office.state.look_at_leases().await.unwrap();
     assert_eq!(office.kept(), kept, "it is set right when time passes");
     let office = office.crash();
@@ -111,6 +111,7 @@ async fn whatever_is_written_next_sets_it_right() {
     let kept = office.kept();
     // A promise.
     office.fail_late("default", FIT, Origin::Rpc("test".to_owned())).await;
+    office.store.fail(Fault::None);
     let release = Release {
         job: job("ns/a", "u", 1).name,
         uid: "u".into(),
@@ -120,6 +121,7 @@ async fn whatever_is_written_next_sets_it_right() {
     assert_eq!(office.kept().policies, kept.policies);
     // Another policy.
     office.fail_late("default", FIT, Origin::Rpc("test".to_owned())).await;
+    office.store.fail(Fault::None);
     office
         .reload("other", BINPACK, Origin::Rpc("test".to_owned()))
         .await
@@ -133,11 +135,13 @@ async fn whatever_is_written_next_sets_it_right() {
     assert_eq!(names, [("default".to_owned(), 1), ("other".to_owned(), 1)]);
     // The same policy, under the same number.
     office.fail_late("default", FIT, Origin::Rpc("test".to_owned())).await;
+    office.store.fail(Fault::None);
     assert_eq!(office.push(BINPACK).await.unwrap().version.in_force.version, 2);
     let office = office.crash();
     assert_eq!(&*office.state.policy(&"default".into(), 0).unwrap().document, BINPACK);
     // The end of the server.
     office.fail_late("default", FIT, Origin::Rpc("test".to_owned())).await;
+    office.store.fail(Fault::None);
     office.state.stop().await;
     assert_eq!(
         &*office.crash().state.policy(&"default".into(), 0).unwrap().document,
@@ -150,7 +154,6 @@ async fn a_store_that_goes_on_failing_is_asked_when_time_passes() {
     let office = Office::over(Fallible::default());
     office.push(QUOTAS).await.unwrap();
     office.fail_late("default", FIT, Origin::Rpc("test".to_owned())).await;
-    office.store.fail(Fault::Refuses);
     office.state.look_at_leases().await.unwrap();
     // Batches go on meanwhile.
     let whole = batch(1, BatchKind::SnapshotLast, Vec::new());

@@ -386,7 +386,6 @@ pub(super) fn sweep_while_alive(state: &Arc<State>) -> std::io::Result<()> {
             state.sessions.sweep();
             state.sessions.weigh(&state.world().view);
             state.tick();
-            state.let_time_pass();
             drop(state);
             std::thread::sleep(SWEEP_EVERY);
         }

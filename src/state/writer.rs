@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::batch::{Batch, BatchKind, BatchOutcome, Put};
 use super::clock::Clock;
-use super::committing::{Arbiter, Assuming, Later};
+use super::committing::Arbiter;
 use super::error::{PolicyError, StateError};
 use super::index::NodeTable;
 use super::ledger::Ledger;
@@ -20,6 +20,7 @@ use super::sources::{Intake, Sources};
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::{JobRecord, Kind, Problem, ProblemKind, View};
 use crate::engine::{Position, Revision, World};
+use crate::store::Kept;
 
 /// Most commands that share a publication.
 const GROUP: usize = 64;
@@ -37,17 +38,14 @@ pub(super) enum Command {
     Apply(Box<Batch>, Reply<Result<BatchOutcome, StateError>>),
     /// Put a compiled policy in force.
     Install(Box<Install>, Reply<Result<Reloaded, PolicyError>>),
-    /// Something of the admission ledger: after the others of its group, at the state that they make.
+    /// Something of the admission ledger, or of assumptions: after the others of its group, at the state that they make.
     Ledger(LedgerCommand),
-    /// Commit, release or let time pass.
-    Assume(Box<Assuming>),
 }
 
 /// An answer that waits for the publication.
 enum Pending {
     Applied(Box<BatchOutcome>, Reply<Result<BatchOutcome, StateError>>),
     Installed(Box<Reloaded>, Reply<Result<Reloaded, PolicyError>>),
-    Assumed(Later),
 }
 
 /// The writer's own state: the World that it will publish next.
@@ -60,7 +58,7 @@ pub(super) struct Writer {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ledger: Ledger,
     nodes: Arc<NodeTable>,
-    arbiter: Arbiter,
+    pub(super) arbiter: Arbiter,
     pool: Pool,
     pub(super) next: World,
     /// By policy: what is known to be derived from the next World.
@@ -84,8 +82,8 @@ pub(super) struct Parts {
 }
 
 impl Writer {
-    /// A writer over a state without records. `ledger` puts what it keeps into the View.
-    pub(super) fn new(parts: Parts, ledger: impl FnOnce(&mut View) -> Ledger) -> Self {
+    /// A writer over a state without records, with what is kept. `ledger` puts what it keeps into the View.
+    pub(super) fn new(parts: Parts, kept: &Kept, ledger: impl FnOnce(&mut View) -> Ledger) -> Self {
         let Parts {
             names,
             worlds,
@@ -97,7 +95,7 @@ impl Writer {
         let mut next = World::clone(&worlds.newest());
         next.view = View::new(Arc::clone(&nodes) as _, 1);
         let ledger = ledger(&mut next.view);
-        let arbiter = Arbiter::new(sources.limits());
+        let arbiter = Arbiter::open(sources.limits(), kept);
         Self {
             names,
             worlds,
@@ -144,7 +142,7 @@ impl Writer {
             if self.ledger.is_overdue(self.clock.monotonic()) {
                 ledger.push(LedgerCommand::Pass(None));
             }
-            let settled = self.settle(ledger, self.changed);
+            let settled = self.settle(ledger);
             if std::mem::take(&mut self.changed) {
                 self.publish();
             } else {
@@ -212,14 +210,6 @@ impl Writer {
                 }
             }
             Command::Ledger(command) => ledger.push(command),
-            Command::Assume(asked) => {
-                // Until something else has changed, what was derived for the newest World still holds.
-                let newest = (!self.changed).then(|| self.worlds.newest());
-                if let Some(later) = self.arbiter.handle(*asked, &mut self.next, newest.as_deref()) {
-                    self.changed = true;
-                    pending.push(Pending::Assumed(later));
-                }
-            }
         }
     }
 
@@ -245,6 +235,8 @@ impl Writer {
         for (kind, name) in remove {
             if self.owns(&source, kind, &name) {
                 self.remove(kind, &name);
+            } else if kind == Kind::Task {
+                self.arbiter.assumptions.gone_untold(&source, &name);
             }
         }
         for (record, field) in put {
@@ -332,7 +324,7 @@ impl Writer {
             Kind::Queue => self.next.view.remove_queue(name),
             Kind::Job => self.next.view.remove_job(name),
             Kind::Task => {
-                self.arbiter.assumptions.forget(name);
+                self.arbiter.assumptions.gone(name);
                 self.next.view.remove_task(name)
             }
         };
@@ -369,6 +361,8 @@ impl Writer {
             .filter(|(kind, name, owner)| *owner == source && !kept.contains(&(*kind, &***name)))
             .map(|(kind, name, _)| (kind, Arc::clone(name)))
             .collect();
+        let told = |task: &str| kept.contains(&(Kind::Task, task));
+        self.arbiter.assumptions.gone_but(source, told);
         for (kind, name) in absent {
             self.remove(kind, &name);
         }
@@ -406,7 +400,6 @@ fn answer(pending: Pending) {
     match pending {
         Pending::Applied(outcome, reply) => reply.send(Ok(*outcome)),
         Pending::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
-        Pending::Assumed(later) => later(),
     }
 }
 

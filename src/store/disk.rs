@@ -17,6 +17,7 @@ const FORMAT: u64 = 1;
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const ROWS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("reservations");
 const TOMBSTONES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("tombstones");
+const ASSUMPTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("assumptions");
 const POLICIES: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("policies");
 const FILES: TableDefinition<'_, &str, &str> = TableDefinition::new("policy_files");
 
@@ -128,6 +129,7 @@ fn prepare(database: &Database) -> Result<u64, redb::Error> {
     };
     transaction.open_table(ROWS)?;
     transaction.open_table(TOMBSTONES)?;
+    transaction.open_table(ASSUMPTIONS)?;
     transaction.open_table(POLICIES)?;
     transaction.open_table(FILES)?;
     transaction.commit()?;
@@ -139,6 +141,7 @@ fn apply(database: &Database, writes: &[Write]) -> Result<(), redb::Error> {
     {
         let mut rows = transaction.open_table(ROWS)?;
         let mut tombstones = transaction.open_table(TOMBSTONES)?;
+        let mut assumptions = transaction.open_table(ASSUMPTIONS)?;
         let mut policies = transaction.open_table(POLICIES)?;
         let mut files = transaction.open_table(FILES)?;
         for write in writes {
@@ -147,6 +150,10 @@ fn apply(database: &Database, writes: &[Write]) -> Result<(), redb::Error> {
                     put(&mut rows, job, row.as_ref().map(|row| format::row(row)))?;
                     let bytes = tombstone.as_ref().map(|tombstone| format::tombstone(tombstone));
                     put(&mut tombstones, job, bytes)?;
+                }
+                Write::Task { task, assumption } => {
+                    let bytes = assumption.as_ref().map(|assumption| format::assumption(assumption));
+                    put(&mut assumptions, task, bytes)?;
                 }
                 Write::Policy(policy) => {
                     let bytes = format::policy(policy);
@@ -191,6 +198,13 @@ fn read(database: &Database) -> Result<Result<Kept, String>, redb::Error> {
         let (job, bytes) = entry?;
         match format::read_tombstone(job.value(), bytes.value()) {
             Ok(tombstone) => kept.tombstones.push(Arc::new(tombstone)),
+            Err(what) => return Ok(Err(what)),
+        }
+    }
+    for entry in transaction.open_table(ASSUMPTIONS)?.iter()? {
+        let (task, bytes) = entry?;
+        match format::read_assumption(task.value(), bytes.value()) {
+            Ok(assumption) => kept.assumptions.push(Arc::new(assumption)),
             Err(what) => return Ok(Err(what)),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prost::Message;
 
-use super::{StoredPolicy, Tombstone};
+use super::{StoredAssumption, StoredPolicy, Tombstone};
 use crate::engine::model::Reservation;
 
 #[derive(Clone, PartialEq, Message)]
@@ -47,6 +47,20 @@ struct TombstoneRecord {
     attempt: u64,
     #[prost(bool, tag = "3")]
     job_ended: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AssumptionRecord {
+    #[prost(string, tag = "1")]
+    uid: String,
+    #[prost(string, tag = "2")]
+    node: String,
+    #[prost(string, tag = "3")]
+    card: String,
+    #[prost(string, tag = "4")]
+    session: String,
+    #[prost(string, tag = "5")]
+    source: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -136,6 +150,36 @@ pub(super) fn read_tombstone(job: &str, bytes: &[u8]) -> Result<Tombstone, Strin
         uid: uid.into(),
         attempt,
         job_ended,
+    })
+}
+
+pub(super) fn assumption(assumption: &StoredAssumption) -> Vec<u8> {
+    AssumptionRecord {
+        uid: assumption.uid.to_string(),
+        node: assumption.node.to_string(),
+        card: assumption.card.to_string(),
+        session: assumption.session.to_string(),
+        source: assumption.source.to_string(),
+    }
+    .encode_to_vec()
+}
+
+/// Reads a committed placement; an error says what is wrong.
+pub(super) fn read_assumption(task: &str, bytes: &[u8]) -> Result<StoredAssumption, String> {
+    let AssumptionRecord {
+        uid,
+        node,
+        card,
+        session,
+        source,
+    } = AssumptionRecord::decode(bytes).map_err(|error| format!("the committed placement of `{task}`: {error}"))?;
+    Ok(StoredAssumption {
+        task: task.into(),
+        uid: uid.into(),
+        node: node.into(),
+        card: card.into(),
+        session: session.into(),
+        source: source.into(),
     })
 }
 

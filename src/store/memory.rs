@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Durability, Kept, Store, StoreError, StoredPolicy, Tombstone, Write};
+use super::{Durability, Kept, Store, StoreError, StoredAssumption, StoredPolicy, Tombstone, Write};
 use crate::engine::model::Reservation;
 
 #[derive(Debug, Default)]
 struct Content {
     rows: BTreeMap<Arc<str>, Arc<Reservation>>,
     tombstones: BTreeMap<Arc<str>, Arc<Tombstone>>,
+    assumptions: BTreeMap<Arc<str>, Arc<StoredAssumption>>,
     policies: BTreeMap<(Arc<str>, u64), StoredPolicy>,
     files: BTreeMap<Arc<str>, Arc<str>>,
 }
@@ -28,6 +29,7 @@ impl Store for MemoryStore {
         Ok(Kept {
             rows: content.rows.values().cloned().collect(),
             tombstones: content.tombstones.values().cloned().collect(),
+            assumptions: content.assumptions.values().cloned().collect(),
             policies: content.policies.values().cloned().collect(),
             files: content.files.clone().into_iter().collect(),
         })
@@ -49,6 +51,7 @@ impl Content {
                 put(&mut self.rows, job, row.as_ref());
                 put(&mut self.tombstones, job, tombstone.as_ref());
             }
+            Write::Task { task, assumption } => put(&mut self.assumptions, task, assumption.as_ref()),
             Write::Policy(policy) => {
                 self.policies
                     .insert((Arc::clone(&policy.name), policy.version), policy.clone());

@@ -1,7 +1,7 @@
 //! Durable things: one trait, one suite of tests, several backends.
 //!
-//! A store keeps what no source will send again: confirmed reservations with their tombstones, versions of policies, and
-//! which policy file was last accepted. It is written by the writer only, and read once, at the start.
+//! A store keeps what no source will send again: confirmed reservations with their tombstones, committed placements,
+//! versions of policies, and which policy file was last accepted. It is written by the writer only, and read once, at the start.
 
 mod disk;
 mod format;
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub use disk::DiskStore;
 pub use memory::MemoryStore;
 
-use crate::engine::model::Reservation;
+use crate::engine::model::{Reservation, Uid};
 
 /// Where writes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,23 @@ pub struct Tombstone {
     pub attempt: u64,
     /// The job itself has ended: every attempt of this incarnation is over.
     pub job_ended: bool,
+}
+
+/// A committed placement that its source has not told of yet, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredAssumption {
+    /// Key: the task's name.
+    pub task: Arc<str>,
+    /// Its incarnation; empty: not said.
+    pub uid: Uid,
+    /// The node.
+    pub node: Arc<str>,
+    /// The card; empty: none said.
+    pub card: Arc<str>,
+    /// Whose commit made it.
+    pub session: Arc<str>,
+    /// Who tells of the task.
+    pub source: Arc<str>,
 }
 
 /// A version of a policy, as it is kept.
@@ -72,6 +89,13 @@ pub enum Write {
         /// What is remembered of an earlier one.
         tombstone: Option<Arc<Tombstone>>,
     },
+    /// What is kept of a task now.
+    Task {
+        /// The task.
+        task: Arc<str>,
+        /// Its committed placement; `None`: none.
+        assumption: Option<Arc<StoredAssumption>>,
+    },
     /// A version of a policy is kept.
     Policy(StoredPolicy),
     /// A version of a policy is no longer kept.
@@ -97,6 +121,8 @@ pub struct Kept {
     pub rows: Vec<Arc<Reservation>>,
     /// By job.
     pub tombstones: Vec<Arc<Tombstone>>,
+    /// By task.
+    pub assumptions: Vec<Arc<StoredAssumption>>,
     /// By name and version.
     pub policies: Vec<StoredPolicy>,
     /// By policy: the file last accepted.

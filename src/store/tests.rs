@@ -36,6 +36,22 @@ fn tombstone(job: &str, attempt: u64) -> Arc<Tombstone> {
     })
 }
 
+fn placed(task: &str, node: &str) -> Arc<StoredAssumption> {
+    Arc::new(StoredAssumption {
+        task: task.into(),
+        uid: "u2".into(),
+        node: node.into(),
+        card: "A".into(),
+        session: "s1".into(),
+        source: "kube".into(),
+    })
+}
+
+fn assumed(name: &str, assumption: Option<Arc<StoredAssumption>>) -> Write {
+    let task = name.into();
+    Write::Task { task, assumption }
+}
+
 fn policy(name: &str, version: u64) -> StoredPolicy {
     StoredPolicy {
         name: name.into(),
@@ -62,6 +78,8 @@ fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
         .write(&[
             job("ns/b", Some(row("ns/b", 2)), None),
             job("ns/a", Some(row("ns/a", 1)), Some(tombstone("ns/a", 2))),
+            assumed("ns/a-1", Some(placed("ns/a-1", "n1"))),
+            assumed("ns/a-0", Some(placed("ns/a-0", "n1"))),
             Write::Policy(policy("p", 10)),
             Write::Policy(policy("p", 9)),
             Write::Policy(policy("default", 1)),
@@ -78,6 +96,7 @@ fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
     let expected = Kept {
         rows: vec![row("ns/a", 1), row("ns/b", 2)],
         tombstones: vec![tombstone("ns/a", 2)],
+        assumptions: vec![placed("ns/a-0", "n1"), placed("ns/a-1", "n1")],
         policies: vec![policy("default", 1), policy("p", 9), policy("p", 10)],
         files: vec![("default".into(), "abc".into()), ("p".into(), "xyz".into())],
     };
@@ -92,6 +111,9 @@ fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
             job("ns/a", None, Some(tombstone("ns/a", 0))),
             job("ns/c", None, None),
             job("ns/b", Some(row("ns/b", 9)), None),
+            assumed("ns/a-0", None),
+            assumed("ns/a-1", Some(placed("ns/a-1", "n2"))),
+            assumed("ns/a-2", None),
             Write::NoPolicy {
                 name: "p".into(),
                 version: 9,
@@ -114,6 +136,7 @@ fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
     let expected = Kept {
         rows: vec![row("ns/b", 9)],
         tombstones: vec![tombstone("ns/a", 0)],
+        assumptions: vec![placed("ns/a-1", "n2")],
         policies: vec![policy("default", 1), policy("p", 10)],
         files: vec![("default".into(), "def".into())],
     };

@@ -14,6 +14,7 @@ pub fn response(decision_id: String, committed: &Committed) -> pb::CommitSession
         revision,
         policy: (policy, policy_version, policy_hash),
         applied_through,
+        durability,
         jobs,
         released,
         evicted,
@@ -25,7 +26,7 @@ pub fn response(decision_id: String, committed: &Committed) -> pb::CommitSession
     };
     let wrote = !released.is_empty() || jobs.iter().any(|job| job.committed);
     let durability = if wrote {
-        pb::Durability::Memory
+        super::durability(*durability)
     } else {
         pb::Durability::Unspecified
     };

@@ -20,6 +20,15 @@ pub mod victims;
 
 use crate::engine::{Position, Revision};
 use crate::server::pb;
+use crate::store::Durability;
+
+/// Where a write is kept.
+pub fn durability(durability: Durability) -> pb::Durability {
+    match durability {
+        Durability::Memory => pb::Durability::Memory,
+        Durability::Disk => pb::Durability::Disk,
+    }
+}
 
 /// State's age as the wire has it.
 pub fn revision(revision: Revision) -> pb::Revision {

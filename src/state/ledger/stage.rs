@@ -16,9 +16,9 @@ use crate::store::Tombstone;
 /// The state as the commands of a group change it, before any of it is true.
 #[derive(Debug)]
 pub(in crate::state) struct Stage {
-    pub(super) view: View,
+    pub(in crate::state) view: View,
     /// By policy: what is known to be derived from the View.
-    pub(super) derived: BTreeMap<Arc<str>, DerivedSet>,
+    pub(in crate::state) derived: BTreeMap<Arc<str>, DerivedSet>,
     pub(super) tombstones: Table<Arc<Tombstone>>,
     /// Jobs whose row or tombstone changed.
     pub(super) touched: BTreeSet<Arc<str>>,

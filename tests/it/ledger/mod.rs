@@ -1,6 +1,7 @@
 //! The admission ledger, through the wire.
 
 mod command;
+mod commits;
 mod data_dir;
 mod storm;
 mod wire;

@@ -66,7 +66,8 @@ impl Wire {
             list_jobs(ListJobsRequest) -> ListJobsResponse,
             list_tasks(ListTasksRequest) -> ListTasksResponse,
             list_reservations(ListReservationsRequest) -> ListReservationsResponse,
-            release_reservation(ReleaseReservationRequest) -> ReleaseReservationResponse;
+            release_reservation(ReleaseReservationRequest) -> ReleaseReservationResponse,
+            release_assumptions(ReleaseAssumptionsRequest) -> ReleaseAssumptionsResponse;
         PolicyServiceClient:
             reload_policy(ReloadPolicyRequest) -> ReloadPolicyResponse,
             rollback_policy(RollbackPolicyRequest) -> RollbackPolicyResponse,
