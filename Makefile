@@ -9,8 +9,9 @@ BUF_HOME := .cache/buf
 BUF := $(BUF_HOME)/node_modules/.bin/buf
 GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
+REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture vectors vectors-refresh lint fmt proto proto-baseline bench pure doc docs release dist clients-python clients-go clients-kubescheduler clients-generate ci rust clean
+.PHONY: help demo test torture vectors vectors-refresh lint fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler clients-generate ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,8 +50,25 @@ proto: $(BUF) ## Lint the protocol files and compare them with the baseline
 proto-baseline: $(BUF) ## Take today's protocol files as the baseline (before a release only)
 	$(BUF) build proto -o proto/baseline.binpb
 
-bench: rust ## Measure the engine
-	$(CARGO) bench --locked
+bench: rust ## Measure engine, wire and memory, into target/bench/report.json (QUICK=1: in seconds, roughly)
+	@mkdir -p target/bench
+	@$(CARGO) bench --locked --no-default-features --features portable --bench counts -- time $(if $(QUICK),5,150) >target/bench/portable.txt
+	@$(CARGO) bench --locked --bench report -- $(if $(QUICK),--quick) --portable $(abspath target/bench/portable.txt) --out $(abspath $(REPORT))
+
+bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the figures into docs/performance.md and its drawing (MEASURED=1: those of the last report)
+	@$(CARGO) bench --locked --quiet --bench report -- page $(abspath $(REPORT))
+
+bench-compare: ## Compare two reports (OLD=FILE NEW=FILE)
+	@benches/compare.sh "$(OLD)" "$(or $(NEW),$(REPORT))"
+
+bench-dig: rust ## Measure single things at length (BENCH=admission|cards|fairness|place)
+	$(CARGO) bench --locked --bench $(or $(BENCH),place)
+
+counts: rust ## Count the instructions of the hot paths under valgrind, compare with benches/counts.txt
+	@benches/counts.sh check
+
+counts-record: rust ## Record them
+	@benches/counts.sh record
 
 pure: rust ## Prove that the engine has no I/O: build it without the service
 	$(CARGO) check --locked --lib --no-default-features

@@ -1,62 +1,65 @@
-//! Runs one hot path a given number of times and nothing else, for instruction counters: `counts PATH TIMES`, and `counts list` names the paths.
-//!
-//! Without arguments, as `cargo bench` and `cargo test` call it: every path, with the shortest time of a run.
+//! Runs one hot path a given number of times and nothing else, for instruction counters: `counts PATH TIMES`; `counts list` names the paths,
+//! `counts time` says how long each takes, one line `PATH SHORTEST MEDIAN` each, in nanoseconds, over 10,000 nodes.
 
-mod ground;
+mod ground {
+    pub(crate) mod class;
+    pub(crate) mod clock;
+    pub(crate) mod fair;
+    pub(crate) mod gang;
+    pub(crate) mod jobs;
+    pub(crate) mod paths;
+    pub(crate) mod records;
+}
 
-use std::hint::black_box;
 use std::io::Write as _;
-use std::time::Instant;
+use std::time::Duration;
 
-use pumice::engine::decide::{self, ScoreQuestion};
+use ground::clock::{self, Round};
+use ground::paths::prepare;
 
 const NODES: u32 = 10_000;
+/// Every path that instructions are counted of.
+const PATHS: [&str; 9] = [
+    "score",
+    "score_best16",
+    "filter",
+    "filter_score_best16",
+    "place",
+    "admit",
+    "hdrf_event",
+    "order",
+    "publish",
+];
 
-/// Runs when no number is given.
-const RUNS: usize = 400;
-
-const PATHS: [&str; 4] = ["score_all", "score_best16", "filter", "filter_score_best16"];
+const ROUNDS: usize = 5;
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with('-'))
         .collect();
-    let times = arguments.get(1).and_then(|times| times.parse().ok());
     let mut out = std::io::stdout().lock();
-    if arguments.first().is_some_and(|asked| asked == "list") {
-        return writeln!(out, "{}", PATHS.join(" "));
-    }
-    for path in PATHS {
-        if arguments.first().is_some_and(|asked| asked != path) {
-            continue;
+    let asked = arguments.first().map_or("time", String::as_str);
+    let times = arguments.get(1).and_then(|times| times.parse::<usize>().ok());
+    match (asked, times) {
+        ("list", _) => writeln!(out, "{}", PATHS.join(" ")),
+        (path, Some(times)) if PATHS.contains(&path) => {
+            let (mut run, _) = prepare(path, NODES);
+            (0..times).for_each(|_| run());
+            Ok(())
         }
-        let shortest = run(path, times.unwrap_or(RUNS));
-        let per_node = shortest as f64 / f64::from(NODES);
-        writeln!(out, "{path}: {per_node:.2} ns per node of {NODES}")?;
-    }
-    Ok(())
-}
-
-/// The shortest run in nanoseconds.
-#[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
-fn run(path: &str, times: usize) -> u128 {
-    let (view, policy) = (ground::cluster(NODES), ground::policy());
-    let all = ground::question(&view);
-    let question = ScoreQuestion {
-        with_filter: path == "filter_score_best16",
-        limit: (path != "score_all").then_some(16),
-        ..all.clone()
-    };
-    let mut shortest = u128::MAX;
-    for _ in 0..times {
-        let started = Instant::now();
-        if path == "filter" {
-            let _ = black_box(decide::filter(&view, &policy, black_box(&all.question)));
-        } else {
-            let _ = black_box(decide::score(&view, &policy, black_box(&question)));
+        ("time", milliseconds) => {
+            let budget = Duration::from_millis(milliseconds.unwrap_or(200) as u64);
+            for path in PATHS {
+                let (mut run, parts) = prepare(path, NODES);
+                let rounds: Vec<Round> = (0..ROUNDS).map(|_| clock::round(&mut run, budget)).collect();
+                let [shortest, median] = clock::middle(&rounds).map(|time| time / f64::from(parts));
+                writeln!(out, "{path} {shortest:.3} {median:.3}")?;
+            }
+            Ok(())
         }
-        shortest = shortest.min(started.elapsed().as_nanos());
+        (other, _) => Err(std::io::Error::other(format!(
+            "`{other}`: PATH TIMES, list, or time [MILLISECONDS]"
+        ))),
     }
-    shortest
 }

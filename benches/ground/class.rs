@@ -1,4 +1,4 @@
-//! The cluster, the policy and the question that several benches share.
+//! Nodes of five resources, a policy and a question about one task class.
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use pumice::engine::model::{
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 
 /// Both parts of the score, and the filter: cpu spreads, memory too, devices are packed and kept free.
-const POLICY: &str = "
+pub(crate) const POLICY: &str = "
 actions: allocate
 tiers:
 - plugins:
@@ -37,7 +37,8 @@ pub(crate) fn policy() -> Arc<Policy> {
 }
 
 const GPU: &str = "nvidia.com/gpu";
-const NIC: &str = "nvidia.com/nic";
+/// Packed, kept free and counted in proportion.
+pub(crate) const NIC: &str = "nvidia.com/nic";
 const GIB: i64 = 1 << 30;
 
 /// So many nodes of five resources, each a little different.

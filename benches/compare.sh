@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Compares the figures of two reports: compare.sh OLD NEW, files that `make bench` wrote.
+set -euo pipefail
+[ $# = 2 ] || { echo "usage: compare.sh OLD NEW" >&2; exit 2; }
+for file in "$@"; do
+  [ -r "$file" ] || { echo "$file cannot be read" >&2; exit 1; }
+done
+
+# One key per line: `  "key": value,`.
+awk '
+  { sub(/,$/, "") }
+  !/^  "/ { next }
+  {
+    key = $1; gsub(/[":]/, "", key)
+    value = $0; sub(/^[^:]*: */, "", value)
+  }
+  FNR == NR { old[key] = value; next }
+  value ~ /^"/ || value ~ /^(true|false)$/ {
+    if (old[key] != value) printf "%-46s%14s  was %s\n", key, value, (key in old) ? old[key] : "not there"
+    next
+  }
+  key in old && old[key] + 0 != 0 { printf "%-46s%14s%14s%+9.1f%%\n", key, old[key], value, 100 * (value - old[key]) / old[key]; next }
+  { printf "%-46s%14s%14s\n", key, (key in old) ? old[key] : "-", value }
+' "$1" "$2"

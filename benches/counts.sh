@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Counts the instructions of the hot paths under callgrind, with the kernels that every processor of the kind has:
+# `counts.sh check` compares with benches/counts.txt, `counts.sh record` rewrites it.
+# A path is run N and 2N times, and what differs is what N runs take: setting up and ending cancel out.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+recorded=benches/counts.txt
+percent=3
+mode="${1:-check}"
+case "$mode" in
+check | record) ;;
+*) echo "usage: counts.sh check|record" >&2; exit 2 ;;
+esac
+command -v valgrind >/dev/null || {
+  echo "valgrind is missing: install it (apt-get install valgrind), it counts the instructions" >&2
+  exit 1
+}
+
+cargo="${CARGO:-cargo}"
+built="$("$cargo" bench --locked --quiet --no-default-features --features portable --no-run --bench counts \
+  --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)"
+[ -x "$built" ] || { echo "cargo did not say where the program is that it built" >&2; exit 1; }
+rustc="$(rustc --version)"
+folder="$(mktemp -d)"
+trap 'rm -rf "$folder"' EXIT
+
+# Instructions of a path that is run so many times.
+instructions() {
+  valgrind --tool=callgrind --callgrind-out-file="$folder/out" "$built" "$1" "$2" 2>"$folder/log" || {
+    cat "$folder/log" >&2
+    return 1
+  }
+  awk '/Collected/ { print $NF }' "$folder/log"
+}
+
+# Paths whose runs are short are run more often.
+times() {
+  case "$1" in
+  place | admit) echo 2 ;;
+  publish | hdrf_event) echo 50 ;;
+  *) echo 10 ;;
+  esac
+}
+
+# The paths are independent: as many at a time as there are cores.
+count() {
+  local path="$1" n once twice
+  n="$(times "$path")"
+  folder="$folder/$path"
+  mkdir -p "$folder"
+  once="$(instructions "$path" "$n")"
+  twice="$(instructions "$path" $((2 * n)))"
+  echo "$path $(((twice - once) / n))"
+}
+
+paths="$("$built" list)"
+export -f count instructions times
+export built folder
+printf '%s\n' $paths | xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'count {}' >"$folder/counts"
+for path in $paths; do
+  grep "^$path " "$folder/counts"
+done >"$folder/sorted"
+[ "$(wc -l <"$folder/sorted")" = "$(wc -w <<<"$paths")" ] || { echo "not every path was counted" >&2; exit 1; }
+
+if [ "$mode" = record ]; then
+  {
+    echo "# Instructions of one run of each hot path, rewritten by: make counts-record"
+    echo "rustc: $rustc"
+    cat "$folder/sorted"
+  } >"$recorded"
+  cat "$recorded"
+  exit
+fi
+
+before="$(sed -n 's/^rustc: //p' "$recorded")"
+awk -v percent="$percent" '
+  function share(now, then) { return 100 * (now - then) / then }
+  FNR == NR { if ($1 !~ /^(#|rustc:)$/) then[$1] = $2; next }
+  FNR == 1 { printf "%-22s%14s%14s%9s\n", "path", "recorded", "now", "change" }
+  !($1 in then) { printf "%-22s%14s%14d   not recorded\n", $1, "", $2; bad = 1; next }
+  {
+    change = share($2, then[$1])
+    off = change > percent || change < -percent
+    bad = bad || off
+    printf "%-22s%14d%14d%+8.2f%%%s\n", $1, then[$1], $2, change, off ? "  beyond " percent " %" : ""
+    delete then[$1]
+  }
+  END { for (path in then) { printf "%-22s%14d   gone\n", path, then[path]; bad = 1 } exit bad }
+' "$recorded" "$folder/sorted" && exit 0
+
+if [ "$before" != "$rustc" ]; then
+  echo "NOT JUDGED: recorded with $before, counted with $rustc. Another compiler counts otherwise; make counts-record records it." >&2
+  exit 0
+fi
+echo "instructions differ by more than $percent % from $recorded: find out why, or record them with make counts-record" >&2
+exit 1

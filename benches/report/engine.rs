@@ -1,0 +1,137 @@
+//! Figures of the engine, in this process and on one thread: the middle of the rounds' shortest times.
+
+use std::time::Duration;
+
+use super::figures::Report;
+use super::floor;
+use super::ground::clock::{self, Round};
+use super::ground::gang;
+use super::ground::paths::{self, Run};
+
+/// Sizes of clusters, and how keys name them.
+const SIZES: [(u32, &str); 3] = [(1_000, "1k"), (10_000, "10k"), (100_000, "100k")];
+
+/// Something that is run, and where its figure goes.
+struct Case {
+    key: String,
+    run: Run,
+    /// Nanoseconds times this are the figure.
+    scale: f64,
+    rounds: Vec<Round>,
+}
+
+/// Units of keys, in nanoseconds.
+const UNITS: [(&str, f64); 3] = [("_ms", 1e6), ("_us", 1e3), ("_ns", 1.0)];
+
+impl Case {
+    fn new(key: impl Into<String>, (run, parts): (Run, u32)) -> Self {
+        let key = key.into();
+        let unit = UNITS
+            .iter()
+            .find(|(unit, _)| key.contains(unit))
+            .map_or(1.0, |(_, unit)| *unit);
+        Self {
+            key,
+            run,
+            scale: 1.0 / (unit * f64::from(parts)),
+            rounds: Vec::new(),
+        }
+    }
+}
+
+/// Cases in rounds: each is run in every round, so that a disturbance of the machine does not hit one alone.
+fn in_rounds(report: &mut Report, quick: bool, mut cases: Vec<Case>) {
+    let (rounds, budget) = if quick {
+        (2, Duration::from_millis(5))
+    } else {
+        (5, Duration::from_millis(150))
+    };
+    for _ in 0..rounds {
+        for case in &mut cases {
+            case.rounds.push(clock::round(&mut case.run, budget));
+        }
+    }
+    for case in cases {
+        let [shortest, median] = clock::middle(&case.rounds).map(|time| time * case.scale);
+        report.put(case.key.clone(), shortest);
+        report.put(case.key + "_median", median);
+    }
+}
+
+/// Measures them.
+pub(crate) fn measure(report: &mut Report, quick: bool) {
+    let sizes = SIZES.iter().filter(|(nodes, _)| !quick || *nodes <= 10_000);
+    for &(nodes, size) in sizes {
+        let mut cases = vec![
+            Case::new(format!("floor_score_ns_per_node_{size}"), (floor::score(nodes), nodes)),
+            Case::new(format!("floor_publish_{size}_us"), (floor::publish(nodes), 1)),
+            Case::new(
+                format!("floor_place_1000x{nodes}_ms"),
+                (floor::place(nodes, gang::TASKS), 1),
+            ),
+        ];
+        for path in ["score", "score_best16", "filter", "filter_score_best16"] {
+            cases.push(Case::new(
+                format!("{path}_ns_per_node_{size}"),
+                paths::prepare(path, nodes),
+            ));
+        }
+        cases.push(Case::new(
+            format!("place_1000x{nodes}_ms"),
+            paths::prepare("place", nodes),
+        ));
+        cases.push(Case::new(
+            format!("place_pack_1000x{nodes}_ms"),
+            paths::prepare("place_pack", nodes),
+        ));
+        cases.push(Case::new(
+            format!("publish_one_of_{size}_us"),
+            paths::prepare("publish_with_tasks", nodes),
+        ));
+        in_rounds(report, quick, cases);
+    }
+    let mut cases = vec![
+        Case::new("hdrf_event_us_1000q", paths::prepare("hdrf_event", 0)),
+        Case::new("order_1000q_ms", paths::prepare("order", 0)),
+        Case::new("admit_us_per_job", paths::prepare("admit", 0)),
+    ];
+    if !quick {
+        cases.push(Case::new(
+            "admit_us_per_job_beside_100k",
+            paths::prepare("admit_beside_100k", 0),
+        ));
+    }
+    for (key, reply) in [("floor_tcp_32b_ms", 32), ("floor_tcp_80k_ms", 80_000)] {
+        let run = floor::socket(reply).expect("a socket on loopback");
+        cases.push(Case::new(key, (run, 1)));
+    }
+    in_rounds(report, quick, cases);
+    // A socket's shortest time is a lucky one; calls are judged by their middle one, so this floor is, too.
+    for key in ["floor_tcp_32b_ms", "floor_tcp_80k_ms"] {
+        if let Some(median) = report.get(&format!("{key}_median")) {
+            report.put(key, median);
+        }
+    }
+}
+
+/// Takes in what `counts time` printed that was built with the feature `portable`.
+pub(crate) fn take_portable(report: &mut Report, text: &str) {
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(path), Some(nanoseconds)) = (words.next(), words.next().and_then(|word| word.parse::<f64>().ok()))
+        else {
+            continue;
+        };
+        match path {
+            "score" | "score_best16" | "filter" | "filter_score_best16" => {
+                report.put(format!("{path}_ns_per_node_10k_portable"), nanoseconds);
+            }
+            "place" => report.put("place_1000x10000_ms_portable", nanoseconds / 1e6),
+            "publish" => report.put("publish_one_of_10k_us_portable", nanoseconds / 1e3),
+            "admit" => report.put("admit_us_per_job_portable", nanoseconds / 1e3),
+            "hdrf_event" => report.put("hdrf_event_us_1000q_portable", nanoseconds / 1e3),
+            "order" => report.put("order_1000q_ms_portable", nanoseconds / 1e6),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What the machine needs at least: the divisions that a score is made of, a heap of bare scores, a copied chunk, bytes through a socket.
+
+use std::collections::BinaryHeap;
+use std::hint::black_box;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+use multiversion::multiversion;
+
+use super::ground::paths::Run;
+
+/// Nodes that are gone over together.
+const BLOCK: usize = 256;
+
+/// Bare columns of four resources: what there is, what is used, and a score for each node.
+struct Columns {
+    all: [Vec<f64>; 4],
+    used: [Vec<f64>; 4],
+    scores: Vec<f64>,
+}
+
+impl Columns {
+    fn new(nodes: u32) -> Self {
+        let some = |slot: u32| f64::from(slot.wrapping_mul(2_654_435_761) >> 20);
+        Self {
+            all: [64e3, 256e9, 110.0, 8e3].map(|all| vec![all; nodes as usize]),
+            used: [10.0, 4e7, 0.01, 1.0].map(|unit| (0..nodes).map(|slot| unit * some(slot)).collect()),
+            scores: vec![0.0; nodes as usize],
+        }
+    }
+
+    fn score(&mut self) {
+        let [a, b, c, d] = &self.all;
+        let [e, f, g, h] = &self.used;
+        let used = e
+            .chunks(BLOCK)
+            .zip(f.chunks(BLOCK))
+            .zip(g.chunks(BLOCK))
+            .zip(h.chunks(BLOCK));
+        let all = a
+            .chunks(BLOCK)
+            .zip(b.chunks(BLOCK))
+            .zip(c.chunks(BLOCK))
+            .zip(d.chunks(BLOCK));
+        for ((scores, (((e, f), g), h)), (((a, b), c), d)) in self.scores.chunks_mut(BLOCK).zip(used).zip(all) {
+            block(scores, [a, b, c, d], [e, f, g, h]);
+        }
+    }
+}
+
+/// One division per resource, as a least-allocated score needs it.
+#[multiversion(targets("x86_64+avx2"))]
+fn block(scores: &mut [f64], all: [&[f64]; 4], used: [&[f64]; 4]) {
+    let [a, b, c, d] = all;
+    let [e, f, g, h] = used;
+    let used = e.iter().zip(f).zip(g).zip(h);
+    let all = a.iter().zip(b).zip(c).zip(d);
+    for ((score, (((e, f), g), h)), (((a, b), c), d)) in scores.iter_mut().zip(used).zip(all) {
+        *score = (a - e) * 100.0 / a + (b - f) * 100.0 / b + (c - g) * 100.0 / c + (d - h) * 100.0 / d;
+    }
+}
+
+/// Four divisions per node, and nothing else.
+pub(crate) fn score(nodes: u32) -> Run {
+    let mut columns = Columns::new(nodes);
+    Box::new(move || {
+        columns.score();
+        black_box(&mut columns.scores);
+    })
+}
+
+/// The same, then 1,000 times the best of them, scored anew after each.
+pub(crate) fn place(nodes: u32, tasks: u32) -> Run {
+    let mut columns = Columns::new(nodes);
+    Box::new(move || {
+        columns.score();
+        let scores = columns.scores.iter().map(|score| score.to_bits());
+        let mut heap: BinaryHeap<(u64, u32)> = scores.zip(0..).collect();
+        for _ in 0..tasks {
+            if let Some(mut best) = heap.peek_mut() {
+                let score = f64::from_bits(best.0);
+                let less = |score: f64, all: &f64| score - 400.0 / black_box(*all);
+                best.0 = [64e3, 256e9, 110.0, 8e3].iter().fold(score, less).max(0.0).to_bits();
+            }
+        }
+        black_box(heap.len());
+    })
+}
+
+/// One chunk of 256 nodes with 20 columns copied, the list of all chunks copied, and the old list let go.
+pub(crate) fn publish(nodes: u32) -> Run {
+    let chunk = || Arc::new([[1.0_f64; BLOCK]; 20]);
+    let mut newest: Vec<_> = (0..nodes.div_ceil(BLOCK as u32)).map(|_| chunk()).collect();
+    Box::new(move || {
+        let mut next = newest.clone();
+        if let Some(first) = next.first_mut() {
+            if let Some(column) = Arc::make_mut(first).first_mut() {
+                column.reverse();
+            }
+        }
+        drop(black_box(std::mem::replace(&mut newest, next)));
+    })
+}
+
+/// 32 bytes to another thread over loopback, and so many back.
+pub(crate) fn socket(reply: usize) -> std::io::Result<Run> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    stream.set_nodelay(true)?;
+    let (mut other, _) = listener.accept()?;
+    other.set_nodelay(true)?;
+    let answer = vec![7; reply];
+    // It ends when the other end goes away.
+    std::thread::spawn(move || {
+        let mut asked = [0; 32];
+        while other
+            .read_exact(&mut asked)
+            .and_then(|()| other.write_all(&answer))
+            .is_ok()
+        {}
+    });
+    let mut buffer = vec![0; reply];
+    Ok(Box::new(move || {
+        let asked = stream.write_all(&[1; 32]);
+        assert!(asked.and_then(|()| stream.read_exact(&mut buffer)).is_ok());
+    }))
+}

@@ -1,0 +1,200 @@
+//! Calls to a server process: one at a time and 64 at once, over TCP and over a Unix socket.
+#![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+
+use std::time::{Duration, Instant};
+
+use pb::policy_service_client::PolicyServiceClient;
+use pb::state_service_client::StateServiceClient;
+use pumice::server::pb;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+
+use super::ask::{Client, Named, questions};
+use super::figures::Report;
+use super::ground::{class, clock, gang};
+use super::server::Server;
+use super::shapes;
+
+/// Calls under way together.
+const AT_ONCE: usize = 64;
+/// Connections that these share.
+const CONNECTIONS: usize = 4;
+
+/// How much is asked.
+#[derive(Clone, Copy, Debug)]
+struct Amount {
+    rounds: usize,
+    /// Calls of a round are divided by it.
+    fewer: usize,
+    /// Time of 64 at once.
+    load: Duration,
+}
+
+/// Measures them.
+pub(crate) async fn measure(report: &mut Report, quick: bool) {
+    let amount = if quick {
+        Amount {
+            rounds: 2,
+            fewer: 20,
+            load: Duration::from_millis(100),
+        }
+    } else {
+        Amount {
+            rounds: 5,
+            fewer: 1,
+            load: Duration::from_millis(1_500),
+        }
+    };
+    let server = Server::start();
+    let channel = server.tcp().await;
+    fill(channel.clone()).await;
+    one_at_a_time(report, &server, channel, "", amount).await;
+    one_at_a_time(report, &server, server.socket().await, "_uds", amount).await;
+    let (mut tcp, mut socket) = (Vec::new(), Vec::new());
+    for _ in 0..CONNECTIONS {
+        tcp.push(server.tcp().await);
+        socket.push(server.socket().await);
+    }
+    for named in questions() {
+        at_once(report, &server, &tcp, &named, "", amount).await;
+        at_once(report, &server, &socket, &named, "_uds", amount).await;
+    }
+}
+
+/// Puts the cluster and the policies in force.
+async fn fill(channel: Channel) {
+    let batch = pb::Batch {
+        source: "bench".to_owned(),
+        source_epoch: 1,
+        sequence: 1,
+        kind: pb::BatchKind::SnapshotLast.into(),
+        snapshot_part: 1,
+        put: Some(shapes::cluster()),
+        ..pb::Batch::default()
+    };
+    let applied = StateServiceClient::new(channel.clone())
+        .apply(pb::ApplyRequest { batch: Some(batch) })
+        .await;
+    let outcome = applied.expect("a reply").into_inner().outcome.expect("an outcome");
+    assert!(outcome.refused.is_empty(), "everything is taken: {:?}", outcome.refused);
+    let mut policies = PolicyServiceClient::new(channel);
+    for (name, document) in [
+        ("", class::POLICY.to_owned()),
+        (gang::QUEUE, gang::document("LeastAllocated")),
+    ] {
+        let reload = pb::ReloadPolicyRequest {
+            name: name.to_owned(),
+            document,
+            ..pb::ReloadPolicyRequest::default()
+        };
+        policies.reload_policy(reload).await.expect("a good policy");
+    }
+}
+
+/// Percentiles of one round's calls, in milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    p50: f64,
+    p99: f64,
+    shortest: f64,
+}
+
+impl Round {
+    fn of(mut times: Vec<f64>) -> Self {
+        times.sort_unstable_by(f64::total_cmp);
+        let at = |part: usize| times.get((times.len() * part / 100).min(times.len() - 1)).copied();
+        Self {
+            p50: at(50).unwrap_or_default(),
+            p99: at(99).unwrap_or_default(),
+            shortest: at(0).unwrap_or_default(),
+        }
+    }
+}
+
+/// The middle of what the rounds say.
+fn middle(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
+    let mut figures: Vec<f64> = rounds.iter().map(of).collect();
+    figures.sort_unstable_by(f64::total_cmp);
+    clock::median(&figures)
+}
+
+/// One caller that asks again as soon as it has its answer; every question in every round.
+async fn one_at_a_time(report: &mut Report, server: &Server, channel: Channel, way: &str, amount: Amount) {
+    let (mut client, questions) = (Client::new(channel), questions());
+    let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); questions.len()];
+    let mut spent = vec![0.0; questions.len()];
+    for round in 0..=amount.rounds {
+        for ((named, rounds), spent) in questions.iter().zip(&mut rounds).zip(&mut spent) {
+            let before = server.spent();
+            let mut times = Vec::new();
+            for _ in 0..(named.calls / amount.fewer).max(3) {
+                let started = Instant::now();
+                client.ask(&named.question).await;
+                times.push(started.elapsed().as_secs_f64() * 1e3);
+            }
+            // The first round warms up.
+            if round > 0 {
+                *spent += server.spent().zip(before).map_or(0.0, |(after, before)| after - before) / times.len() as f64;
+                rounds.push(Round::of(times));
+            }
+        }
+    }
+    let empty = rounds.first().cloned().unwrap_or_default();
+    for ((named, rounds), spent) in questions.iter().zip(&rounds).zip(&spent) {
+        let key = |what: &str| format!("grpc_{}{way}_{what}", named.name);
+        report.put(key("p50_ms"), middle(rounds, |round| round.p50));
+        report.put(key("p99_ms"), middle(rounds, |round| round.p99));
+        report.put(key("shortest_ms"), middle(rounds, |round| round.shortest));
+        report.put(key("per_s"), 1e3 / middle(rounds, |round| round.p50));
+        report.put(key("cpu_us_per_call"), spent * 1e6 / amount.rounds as f64);
+        report.put(
+            key("cpu_us_per_decision"),
+            spent * 1e6 / amount.rounds as f64 / f64::from(named.decisions),
+        );
+        if named.name == "best" {
+            // Each round against the empty calls of the same round, so that the machine's mood counts on both sides.
+            let over = rounds.iter().zip(&empty).map(|(best, empty)| best.p50 / empty.p50);
+            let mut over: Vec<f64> = over.collect();
+            over.sort_unstable_by(f64::total_cmp);
+            report.put(format!("grpc_best_of_10k_over_empty_call{way}"), clock::median(&over));
+        }
+    }
+}
+
+/// 64 callers over several connections.
+async fn at_once(
+    report: &mut Report,
+    server: &Server,
+    connections: &[Channel],
+    named: &Named,
+    way: &str,
+    amount: Amount,
+) {
+    let (before, begin) = (server.spent(), Instant::now());
+    let mut callers: JoinSet<Vec<f64>> = JoinSet::new();
+    for channel in connections.iter().cycle().take(AT_ONCE) {
+        let (mut client, question) = (Client::new(channel.clone()), named.question.clone());
+        callers.spawn(async move {
+            let mut times = Vec::new();
+            while begin.elapsed() < amount.load {
+                let started = Instant::now();
+                client.ask(&question).await;
+                times.push(started.elapsed().as_secs_f64() * 1e3);
+            }
+            times
+        });
+    }
+    let times: Vec<f64> = callers.join_all().await.concat();
+    let (elapsed, calls) = (begin.elapsed().as_secs_f64(), times.len() as f64);
+    let spent = server.spent().zip(before).map_or(0.0, |(after, before)| after - before);
+    let all = Round::of(times);
+    let key = |what: &str| format!("grpc_{}_64{way}_{what}", named.name);
+    report.put(key("per_s"), calls / elapsed);
+    report.put(key("p50_ms"), all.p50);
+    report.put(key("p99_ms"), all.p99);
+    report.put(key("cpu_us_per_call"), spent * 1e6 / calls);
+    report.put(
+        key("cpu_us_per_decision"),
+        spent * 1e6 / calls / f64::from(named.decisions),
+    );
+}

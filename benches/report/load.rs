@@ -1,0 +1,229 @@
+//! Loading whole clusters through Sync: how long it takes, what memory it leaves, and one changed node after it.
+#![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+
+use std::time::{Duration, Instant};
+
+use pb::state_service_client::StateServiceClient;
+use prost::Message as _;
+use prost::bytes::{BufMut as _, Bytes};
+use pumice::server::pb;
+use tokio_stream::StreamExt as _;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+use tonic_prost::{ProstCodec, ProstDecoder};
+
+use super::figures::Report;
+use super::ground::clock;
+use super::ground::records::TASKS_PER_NODE;
+use super::server::Server;
+use super::shapes::amounts;
+
+/// Records of a batch: some hundred kilobytes.
+const NODES_PER_BATCH: u32 = 500;
+const TASKS_PER_BATCH: u32 = 5_000;
+/// Changed nodes, one call each.
+const CHANGES: u32 = 300;
+
+/// Sizes of clusters, with how keys name them and their tasks.
+const SIZES: [(u32, &str, &str); 3] = [(1_000, "1k", "10k"), (10_000, "10k", "100k"), (100_000, "100k", "1m")];
+
+/// Eight resources and forty labels, of which plugins read ten.
+fn node(number: u32, cpu: u32) -> pb::Node {
+    let read = ["gpu", "mig-1g.10gb"].into_iter().flat_map(|kind| {
+        let label = move |what: &str| format!("nvidia.com/{kind}.{what}");
+        ["product", "count", "memory", "replicas"].map(label)
+    });
+    let read = read.chain(["example.com/npu.product".to_owned(), "example.com/npu.count".to_owned()]);
+    let others = (0..30).map(|label| format!("topology.example.com/label-{label:02}"));
+    let labels = read
+        .chain(others)
+        .zip(0..)
+        .map(|(name, at)| (name, format!("{}", at + number % 8)));
+    pb::Node {
+        name: format!("node-{number:06}"),
+        labels: labels.collect(),
+        allocatable: Some(amounts([
+            ("cpu", format!("{cpu}m")),
+            ("memory", "256Gi".to_owned()),
+            ("pods", "110".to_owned()),
+            ("ephemeral-storage", "1Ti".to_owned()),
+            ("hugepages-2Mi", "4Gi".to_owned()),
+            ("nvidia.com/gpu", "8".to_owned()),
+            ("nvidia.com/nic", "2".to_owned()),
+            ("rdma/hca", "4".to_owned()),
+        ])),
+        ..pb::Node::default()
+    }
+}
+
+fn task(number: u32, nodes: u32) -> pb::Task {
+    pb::Task {
+        name: format!("team/task-{number:07}"),
+        job: format!("team/job-{:06}", number / 8),
+        node: format!("node-{:06}", number % nodes),
+        status: pb::TaskStatus::Running.into(),
+        requests: Some(amounts([
+            ("cpu", "500m".to_owned()),
+            ("memory", "1Gi".to_owned()),
+            ("nvidia.com/gpu", "1".to_owned()),
+        ])),
+        ..pb::Task::default()
+    }
+}
+
+/// A snapshot in parts, as bytes: what the client needs to make them is no part of the figure.
+fn snapshot(
+    source: &str,
+    records: u32,
+    per_batch: u32,
+    cluster: impl Fn(std::ops::Range<u32>) -> pb::Cluster,
+) -> Vec<Bytes> {
+    let parts = records.div_ceil(per_batch);
+    let batch = |part: u32| pb::Batch {
+        source: source.to_owned(),
+        source_epoch: 1,
+        sequence: (part + 1).into(),
+        kind: if part + 1 == parts {
+            pb::BatchKind::SnapshotLast
+        } else {
+            pb::BatchKind::SnapshotPart
+        }
+        .into(),
+        put: Some(cluster(part * per_batch..records.min((part + 1) * per_batch))),
+        snapshot_part: part + 1,
+        ..pb::Batch::default()
+    };
+    let request = |part| pb::SyncRequest {
+        batch: Some(batch(part)),
+    };
+    (0..parts).map(|part| request(part).encode_to_vec().into()).collect()
+}
+
+/// Sends bytes as they are.
+#[derive(Clone, Copy, Debug)]
+struct Raw;
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(item);
+        Ok(())
+    }
+}
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = pb::SyncResponse;
+    type Encoder = Self;
+    type Decoder = ProstDecoder<pb::SyncResponse>;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<(), pb::SyncResponse>::default().decoder()
+    }
+}
+
+/// Sends a snapshot and waits until it is visible; says how long that took.
+async fn sync(channel: Channel, batches: Vec<Bytes>) -> Duration {
+    let (begin, expected) = (Instant::now(), batches.len() as u64);
+    let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(64 << 20);
+    client.ready().await.expect("a connection");
+    let path = PathAndQuery::from_static("/pumice.v1.StateService/Sync");
+    let batches = Request::new(tokio_stream::iter(batches));
+    let mut replies = client
+        .streaming(batches, path, Raw)
+        .await
+        .expect("a stream")
+        .into_inner();
+    while let Some(reply) = replies.next().await {
+        let outcome = reply.expect("a reply").outcome.expect("an outcome");
+        assert!(
+            outcome.refused.is_empty() && outcome.resync.is_none(),
+            "everything is taken: {outcome:?}"
+        );
+        if outcome.position.is_some_and(|position| position.sequence == expected) {
+            return begin.elapsed();
+        }
+    }
+    Duration::MAX
+}
+
+/// What the server holds when it has come to rest: the least of some looks.
+async fn held(server: &Server, patience: Duration) -> Option<f64> {
+    let (begin, mut least) = (Instant::now(), server.held()?);
+    while begin.elapsed() < patience {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        least = least.min(server.held()?);
+    }
+    Some(least)
+}
+
+/// Measures them.
+pub(crate) async fn measure(report: &mut Report, quick: bool) {
+    let patience = Duration::from_millis(if quick { 200 } else { 2_000 });
+    for &(nodes, size, tasks_size) in SIZES.iter().filter(|(nodes, ..)| !quick || *nodes <= 1_000) {
+        let tasks = nodes * TASKS_PER_NODE;
+        let of_nodes = snapshot("nodes", nodes, NODES_PER_BATCH, |range| pb::Cluster {
+            nodes: range.map(|number| node(number, 64_000)).collect(),
+            ..pb::Cluster::default()
+        });
+        let of_tasks = snapshot("tasks", tasks, TASKS_PER_BATCH, |range| pb::Cluster {
+            tasks: range.map(|number| task(number, nodes)).collect(),
+            ..pb::Cluster::default()
+        });
+        let server = Server::start();
+        let channel = server.tcp().await;
+        let empty = held(&server, patience / 4).await;
+        let took = sync(channel.clone(), of_nodes).await;
+        let with_nodes = held(&server, patience).await;
+        let took = took.saturating_add(sync(channel.clone(), of_tasks).await);
+        let with_tasks = held(&server, patience).await;
+        report.put(format!("load_{size}_nodes_{tasks_size}_tasks_s"), took.as_secs_f64());
+        if let (Some(empty), Some(with_nodes), Some(with_tasks)) = (empty, with_nodes, with_tasks) {
+            report.put(
+                format!("memory_{size}_nodes_{tasks_size}_tasks_mib"),
+                with_tasks / 1_048_576.0,
+            );
+            // The largest size that is measured is the last one, and the one that counts.
+            report.put("bytes_per_node", (with_nodes - empty) / f64::from(nodes));
+            report.put("bytes_per_task", (with_tasks - with_nodes) / f64::from(tasks));
+        }
+        change_one(report, channel, nodes, size).await;
+    }
+}
+
+/// One changed node in a call, until it is visible.
+async fn change_one(report: &mut Report, channel: Channel, nodes: u32, size: &str) {
+    let mut client = StateServiceClient::new(channel);
+    let mut times = Vec::new();
+    for change in 1..=CHANGES {
+        let batch = pb::Batch {
+            source: "nodes".to_owned(),
+            source_epoch: 1,
+            sequence: u64::from(nodes.div_ceil(NODES_PER_BATCH) + change),
+            kind: pb::BatchKind::Delta.into(),
+            put: Some(pb::Cluster {
+                nodes: vec![node(nodes / 2, 60_000 + change)],
+                ..pb::Cluster::default()
+            }),
+            ..pb::Batch::default()
+        };
+        let started = Instant::now();
+        let applied = client.apply(pb::ApplyRequest { batch: Some(batch) }).await;
+        times.push(started.elapsed().as_secs_f64() * 1e6);
+        let outcome = applied.expect("a reply").into_inner().outcome.expect("an outcome");
+        assert!(
+            outcome.refused.is_empty() && outcome.resync.is_none(),
+            "it is taken: {outcome:?}"
+        );
+    }
+    times.sort_unstable_by(f64::total_cmp);
+    report.put(format!("grpc_apply_one_of_{size}_p50_us"), clock::median(&times));
+}

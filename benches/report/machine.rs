@@ -1,0 +1,50 @@
+//! What was measured on, when and of what.
+
+use std::process::Command;
+
+use super::figures::Report;
+
+/// Writes it down.
+pub(crate) fn describe(report: &mut Report, quick: bool) {
+    report.say("quick", quick);
+    report.say("date", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
+    report.say("rustc", said("rustc", &["--version"]));
+    report.say("system", said("uname", &["-srm"]));
+    let changed = !said("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty();
+    let revision = said("git", &["rev-parse", "--short", "HEAD"]);
+    report.say("revision", revision + if changed { " with changes" } else { "" });
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    report.say("cpu", field(&cpus, "model name"));
+    report.say("cores", std::thread::available_parallelism().map_or(0, usize::from));
+    report.say("avx2", avx2());
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    report.say("memory", field(&memory, "MemTotal"));
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    report.say("load_average_before", load.split(' ').next().unwrap_or_default());
+}
+
+/// The first line that a program prints, empty if there is none.
+fn said(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+}
+
+/// What stands behind `name:` first.
+fn field(text: &str, name: &str) -> String {
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let mut values = lines
+        .filter(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim());
+    values.next().unwrap_or("?").to_owned()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx2() -> bool {
+    cfg!(not(feature = "portable")) && std::is_x86_feature_detected!("avx2")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn avx2() -> bool {
+    false
+}

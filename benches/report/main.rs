@@ -1,0 +1,101 @@
+//! The figures of the service, engine and wire: `report [--quick] [--portable FILE] [--out FILE]` measures them, prints them for people and
+//! writes them as a flat JSON object; `report page FILE` writes them into the page and its drawing.
+#![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
+
+mod ask;
+mod engine;
+mod figures;
+mod floor;
+mod grpc;
+mod load;
+mod machine;
+mod page;
+mod plot;
+mod print;
+mod server;
+mod shapes;
+
+#[path = "../ground"]
+mod ground {
+    pub(crate) mod class;
+    pub(crate) mod clock;
+    pub(crate) mod fair;
+    pub(crate) mod gang;
+    pub(crate) mod jobs;
+    pub(crate) mod paths;
+    pub(crate) mod records;
+}
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use figures::Report;
+
+/// What is asked of the program.
+#[derive(Debug, Default)]
+struct Arguments {
+    quick: bool,
+    portable: Option<PathBuf>,
+    out: Option<PathBuf>,
+    page: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn read(mut given: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = Self::default();
+        while let Some(argument) = given.next() {
+            let mut file = || {
+                given
+                    .next()
+                    .map(PathBuf::from)
+                    .ok_or(format!("{argument} needs a file"))
+            };
+            match argument.as_str() {
+                "--quick" => arguments.quick = true,
+                "--portable" => arguments.portable = Some(file()?),
+                "--out" => arguments.out = Some(file()?),
+                "page" => arguments.page = Some(file()?),
+                // cargo says that it is a bench.
+                "--bench" => {}
+                _ => return Err(format!("unknown argument `{argument}`")),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments = Arguments::read(std::env::args().skip(1))?;
+    if let Some(file) = &arguments.page {
+        return page::write(&Report::read(file)?);
+    }
+    let mut report = Report::default();
+    machine::describe(&mut report, arguments.quick);
+    if let Some(file) = &arguments.portable {
+        engine::take_portable(&mut report, &std::fs::read_to_string(file)?);
+    }
+    say("the engine, on one thread");
+    engine::measure(&mut report, arguments.quick);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    say("questions over gRPC");
+    runtime.block_on(grpc::measure(&mut report, arguments.quick));
+    say("loading over gRPC");
+    runtime.block_on(load::measure(&mut report, arguments.quick));
+    report.derive();
+    writeln!(std::io::stdout(), "{}", print::for_people(&report))?;
+    if let Some(file) = &arguments.out {
+        report.write(file)?;
+        say(&format!("written to {}", file.display()));
+    }
+    let missing = report.missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("not measured: {}", missing.join(", ")).into())
+}
+
+/// What is being done, for who waits.
+fn say(what: &str) {
+    // Nobody may be there to read it.
+    let _ = writeln!(std::io::stderr(), "{what}");
+}

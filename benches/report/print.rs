@@ -1,0 +1,66 @@
+//! The report for people: what is to be reached, then all the other figures.
+
+use std::fmt::Write as _;
+
+use super::figures::{GOALS, Report};
+
+/// A table of what is to be reached, and the rest by key.
+pub(crate) fn for_people(report: &Report) -> String {
+    let mut out = String::new();
+    let line = |cells: [&str; 7]| {
+        let [key, figure, unit, at_most, reached, floor, over] = cells;
+        format!("{key:<34}{figure:>10} {unit:<3}{at_most:>8}  {reached:<4}{floor:>10}{over:>8}\n")
+    };
+    out += &line(["key", "figure", "", "at most", "", "floor", "times"]);
+    for goal in &GOALS {
+        let figure = report.get(goal.key);
+        let floor = report.get(goal.floor);
+        let times = figure
+            .zip(floor)
+            .map(|(figure, floor)| format!("{:.1}", figure / floor));
+        let reached = figure.map_or("", |figure| if figure <= goal.at_most { "yes" } else { "NO" });
+        out += &line([
+            goal.key,
+            &shown(figure),
+            goal.unit,
+            &shown(Some(goal.at_most)),
+            reached,
+            &shown(floor),
+            &times.unwrap_or_default(),
+        ]);
+    }
+    out.push('\n');
+    for (key, value) in report.iter() {
+        if GOALS.iter().all(|goal| goal.key != key) {
+            let _: std::fmt::Result = writeln!(out, "{key:<46}{value:>14}");
+        }
+    }
+    out
+}
+
+/// A figure in few characters, `–` without one.
+pub(crate) fn shown(figure: Option<f64>) -> String {
+    let Some(figure) = figure else {
+        return "–".to_owned();
+    };
+    let size = figure.abs();
+    if size >= 1_000.0 {
+        let whole = format!("{figure:.0}");
+        let mut out = String::new();
+        for (at, digit) in whole.chars().enumerate() {
+            if at > 0 && (whole.len() - at).is_multiple_of(3) {
+                out.push(',');
+            }
+            out.push(digit);
+        }
+        out
+    } else if size >= 100.0 || figure.fract() == 0.0 {
+        format!("{figure:.0}")
+    } else if size >= 10.0 {
+        format!("{figure:.1}")
+    } else if size >= 0.1 {
+        format!("{figure:.2}")
+    } else {
+        format!("{figure:.3}")
+    }
+}

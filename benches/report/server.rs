@@ -1,0 +1,95 @@
+//! The real program as a process of its own: where it serves, what it holds and what it has spent.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use serde_json::Value;
+use tonic::transport::{Channel, Endpoint};
+
+/// A running `pumice serve` on free ports and a Unix socket. It is ended when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    tcp: String,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts it, and waits until it says where it serves.
+    pub(crate) fn start() -> Self {
+        let folder = std::env::temp_dir().join(format!("pumice-report-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for the socket");
+        let free = "127.0.0.1:0";
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
+            .args(["serve", "--grpc-address", free, "--http-address", free, "--grpc-socket"])
+            .arg(folder.join("grpc.sock"))
+            .args(["--log", "info", "--log-format", "json"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let log = child.stderr.take().expect("its log");
+        let address = serving(log).expect("the server serves");
+        Self {
+            child,
+            tcp: format!("http://{address}"),
+            folder,
+        }
+    }
+
+    /// A connection over loopback.
+    pub(crate) async fn tcp(&self) -> Channel {
+        connect(self.tcp.clone()).await
+    }
+
+    /// A connection over the Unix socket.
+    pub(crate) async fn socket(&self) -> Channel {
+        connect(format!("unix:{}", self.folder.join("grpc.sock").display())).await
+    }
+
+    /// Processor time spent so far, in seconds; none where the system does not tell it this way.
+    pub(crate) fn spent(&self) -> Option<f64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        // The name of the program may hold spaces: what counts stands behind its closing parenthesis.
+        let (_, rest) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+        // A tick is a hundredth of a second wherever Linux runs.
+        Some((ticks(11)? + ticks(12)?) / 100.0)
+    }
+
+    /// Memory that it holds, in bytes; none where the system does not tell it this way.
+    pub(crate) fn held(&self) -> Option<f64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kibibytes = line.trim().trim_end_matches(" kB").parse::<f64>().ok()?;
+        Some(kibibytes * 1024.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// Reads the log until it tells the address of the gRPC services, and goes on reading, so that a full pipe does not
+/// hold the process up.
+fn serving(log: ChildStderr) -> Option<String> {
+    let mut lines = BufReader::new(log).lines().map_while(Result::ok);
+    let address = lines.find_map(|line| {
+        let line: Value = serde_json::from_str(&line).ok()?;
+        let serving = line.get("message")? == "serving";
+        serving.then(|| line.get("grpc").and_then(Value::as_str).map(str::to_owned))?
+    });
+    std::thread::spawn(move || lines.for_each(drop));
+    address
+}
+
+async fn connect(address: String) -> Channel {
+    let endpoint = Endpoint::from_shared(address).expect("an address");
+    endpoint.connect().await.expect("a connection")
+}

@@ -1,0 +1,123 @@
+//! Records and questions as they are sent.
+
+use pumice::server::pb;
+
+use super::ground::{class, gang};
+
+/// Nodes of the questions.
+pub(crate) const NODES: u32 = 10_000;
+/// Different tasks of the largest question.
+const CLASSES: u32 = 64;
+
+/// Amounts by resource.
+pub(crate) fn amounts<const N: usize>(items: [(&str, String); N]) -> pb::ResourceList {
+    pb::ResourceList {
+        items: items.map(|(name, amount)| (name.to_owned(), amount)).into(),
+    }
+}
+
+/// A node of the cluster that gangs are placed on in the engine's figures, too.
+fn node(slot: u32) -> pb::Node {
+    let [cpu, memory, pods, gpus] = gang::amounts(slot);
+    let list = |of: fn((i64, i64)) -> i64| {
+        amounts([
+            ("cpu", format!("{}m", of(cpu))),
+            ("memory", of(memory).to_string()),
+            ("pods", of(pods).to_string()),
+            (gang::GPU, of(gpus).to_string()),
+            (class::NIC, of((2, i64::from(slot % 3))).to_string()),
+        ])
+    };
+    pb::Node {
+        name: format!("node-{slot:06}"),
+        allocatable: Some(list(|(all, _)| all)),
+        unattributed_used: Some(list(|(_, used)| used)),
+        ..pb::Node::default()
+    }
+}
+
+/// That cluster, whole.
+pub(crate) fn cluster() -> pb::Cluster {
+    let queue = pb::Queue {
+        name: gang::QUEUE.to_owned(),
+        capability: Some(amounts([("cpu", "1M".to_owned()), ("memory", "1Pi".to_owned())])),
+        ..pb::Queue::default()
+    };
+    let job = pb::Job {
+        name: gang::JOB.to_owned(),
+        queue: gang::QUEUE.to_owned(),
+        ..pb::Job::default()
+    };
+    pb::Cluster {
+        nodes: (0..NODES).map(node).collect(),
+        queues: vec![queue],
+        jobs: vec![job],
+        ..pb::Cluster::default()
+    }
+}
+
+/// A task of four resources, a little different for each number.
+fn task(number: u32) -> pb::Task {
+    pb::Task {
+        job: gang::JOB.to_owned(),
+        requests: Some(amounts([
+            ("cpu", format!("{}m", 4_000 + number)),
+            ("memory", "16Gi".to_owned()),
+            (gang::GPU, "1".to_owned()),
+        ])),
+        ..pb::Task::default()
+    }
+}
+
+fn score(tasks: u32, limit: Option<u32>) -> pb::ScoreRequest {
+    pb::ScoreRequest {
+        tasks: (0..tasks).map(task).collect(),
+        with_filter: limit.is_some(),
+        limit,
+        filter_detail: pb::FilterDetail::Counts.into(),
+        node_encoding: pb::NodeEncoding::Slots.into(),
+        ..pb::ScoreRequest::default()
+    }
+}
+
+/// The best node of all, filtered and scored.
+pub(crate) fn best() -> pb::ScoreRequest {
+    score(1, Some(1))
+}
+
+/// All scores of one task.
+pub(crate) fn all() -> pb::ScoreRequest {
+    score(1, None)
+}
+
+/// The best 16 nodes of each of 64 different tasks.
+pub(crate) fn classes() -> pb::ScoreRequest {
+    score(CLASSES, Some(16))
+}
+
+/// The gang.
+pub(crate) fn place() -> pb::PlaceRequest {
+    let task = pb::Task {
+        job: gang::JOB.to_owned(),
+        requests: Some(amounts([("cpu", "4".to_owned()), ("memory", "16Gi".to_owned())])),
+        ..pb::Task::default()
+    };
+    let group = pb::TaskGroup {
+        task: Some(task),
+        count: Some(gang::TASKS),
+        ..pb::TaskGroup::default()
+    };
+    let world = pb::World {
+        policy: gang::QUEUE.to_owned(),
+        ..pb::World::default()
+    };
+    pb::PlaceRequest {
+        ground: Some(pb::Ground {
+            ground: Some(pb::ground::Ground::World(world)),
+            ..pb::Ground::default()
+        }),
+        groups: vec![group],
+        node_encoding: pb::NodeEncoding::Slots.into(),
+        ..pb::PlaceRequest::default()
+    }
+}
