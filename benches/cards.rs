@@ -27,8 +27,8 @@ fn admission(criterion: &mut Criterion) {
         let question = question(&jobs);
         let answers = decide::admit(&view, &policy, &mut derived.clone(), &question).expect("an answer");
         let permits = answers.iter().flatten().filter(|answer| answer.permitted).count();
-        assert_eq!(permits, ASKED);
-        group.throughput(Throughput::Elements(ASKED as u64));
+        assert_eq!(permits, ASKED as usize);
+        group.throughput(Throughput::Elements(ASKED.into()));
         group.bench_function(BenchmarkId::new("beside", admitted), |bench| {
             bench.iter_batched(
                 || derived.clone(),

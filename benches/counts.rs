@@ -44,22 +44,24 @@ fn main() -> std::io::Result<()> {
     match (asked, times) {
         ("list", _) => writeln!(out, "{}", PATHS.join(" ")),
         (path, Some(times)) if PATHS.contains(&path) => {
-            let (mut run, _) = prepare(path, NODES);
+            let (mut run, _) = prepare(path, NODES).ok_or_else(unknown)?;
             (0..times).for_each(|_| run());
             Ok(())
         }
         ("time", milliseconds) => {
             let budget = Duration::from_millis(milliseconds.unwrap_or(200) as u64);
             for path in PATHS {
-                let (mut run, parts) = prepare(path, NODES);
+                let (mut run, parts) = prepare(path, NODES).ok_or_else(unknown)?;
                 let rounds: Vec<Round> = (0..ROUNDS).map(|_| clock::round(&mut run, budget)).collect();
                 let [shortest, median] = clock::middle(&rounds).map(|time| time / f64::from(parts));
                 writeln!(out, "{path} {shortest:.3} {median:.3}")?;
             }
             Ok(())
         }
-        (other, _) => Err(std::io::Error::other(format!(
-            "`{other}`: PATH TIMES, list, or time [MILLISECONDS]"
-        ))),
+        _ => Err(unknown()),
     }
+}
+
+fn unknown() -> std::io::Error {
+    std::io::Error::other("usage: counts PATH TIMES | list | time [MILLISECONDS]")
 }

@@ -19,7 +19,8 @@ pub(crate) const QUEUE: &str = "team";
 pub(crate) const GPU: &str = "nvidia.com/gpu";
 const GIB: i64 = 1 << 30;
 
-/// Three scores and their filters, and a check of the queue for each task. `kind`: LeastAllocated spreads, MostAllocated packs.
+/// Three scores and their filters, and a check of the queue for each task. `kind`: `LeastAllocated` spreads,
+/// `MostAllocated` packs.
 pub(crate) fn document(kind: &str) -> String {
     format!(
         "actions: allocate

@@ -11,7 +11,7 @@ use pumice::engine::policy::{CompileOptions, Policy, compile};
 
 const QUEUES: usize = 100;
 /// Jobs that ask.
-pub(crate) const ASKED: usize = 10_000;
+pub(crate) const ASKED: u32 = 10_000;
 const NODES: u32 = 10_000;
 
 const POLICY: &str = "
@@ -95,7 +95,7 @@ pub(crate) fn cluster(admitted: usize) -> (View, Vec<Arc<JobRecord>>, ResourceId
     for number in 0..admitted {
         view.put_job(job(format!("old/job-{number:06}"), number, JobPhase::Inqueue), &source);
     }
-    let jobs: Vec<JobRecord> = (0..ASKED)
+    let jobs: Vec<JobRecord> = (0..ASKED as usize)
         .map(|number| job(format!("new/job-{number:06}"), number, JobPhase::Pending))
         .collect();
     for job in &jobs {

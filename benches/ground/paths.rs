@@ -15,19 +15,19 @@ pub(crate) const QUEUES: u32 = 1_000;
 
 /// A path over so many nodes, and into how many parts a run divides: nodes, jobs, events, or 1. Paths that do not look at
 /// nodes have as many as they have.
-pub(crate) fn prepare(path: &str, nodes: u32) -> (Run, u32) {
-    match path {
+pub(crate) fn prepare(path: &str, nodes: u32) -> Option<(Run, u32)> {
+    Some(match path {
         "score" | "score_best16" | "filter" | "filter_score_best16" => (one_class(path, nodes), nodes),
         "place" => (place("LeastAllocated", nodes), 1),
         "place_pack" => (place("MostAllocated", nodes), 1),
-        "admit" => (admit(0), jobs::ASKED as u32),
-        "admit_beside_100k" => (admit(100_000), jobs::ASKED as u32),
+        "admit" => (admit(0), jobs::ASKED),
+        "admit_beside_100k" => (admit(100_000), jobs::ASKED),
         "hdrf_event" => (hdrf_event(), 2),
         "order" => (order(), 1),
         "publish" => (publish(nodes, 0), 1),
         "publish_with_tasks" => (publish(nodes, records::TASKS_PER_NODE), 1),
-        _ => (Box::new(|| ()), 1),
-    }
+        _ => return None,
+    })
 }
 
 /// One task class over all nodes.

@@ -39,6 +39,11 @@ impl Case {
     }
 }
 
+/// A hot path over so many nodes.
+fn path(name: &str, nodes: u32) -> (Run, u32) {
+    paths::prepare(name, nodes).expect("a path of that name")
+}
+
 /// Cases in rounds: each is run in every round, so that a disturbance of the machine does not hit one alone.
 fn in_rounds(report: &mut Report, quick: bool, mut cases: Vec<Case>) {
     let (rounds, budget) = if quick {
@@ -71,35 +76,26 @@ pub(crate) fn measure(report: &mut Report, quick: bool) {
             ),
         ];
         for path in ["score", "score_best16", "filter", "filter_score_best16"] {
-            cases.push(Case::new(
-                format!("{path}_ns_per_node_{size}"),
-                paths::prepare(path, nodes),
-            ));
+            cases.push(Case::new(format!("{path}_ns_per_node_{size}"), path(path, nodes)));
         }
-        cases.push(Case::new(
-            format!("place_1000x{nodes}_ms"),
-            paths::prepare("place", nodes),
-        ));
+        cases.push(Case::new(format!("place_1000x{nodes}_ms"), path("place", nodes)));
         cases.push(Case::new(
             format!("place_pack_1000x{nodes}_ms"),
-            paths::prepare("place_pack", nodes),
+            path("place_pack", nodes),
         ));
         cases.push(Case::new(
             format!("publish_one_of_{size}_us"),
-            paths::prepare("publish_with_tasks", nodes),
+            path("publish_with_tasks", nodes),
         ));
         in_rounds(report, quick, cases);
     }
     let mut cases = vec![
-        Case::new("hdrf_event_us_1000q", paths::prepare("hdrf_event", 0)),
-        Case::new("order_1000q_ms", paths::prepare("order", 0)),
-        Case::new("admit_us_per_job", paths::prepare("admit", 0)),
+        Case::new("hdrf_event_us_1000q", path("hdrf_event", 0)),
+        Case::new("order_1000q_ms", path("order", 0)),
+        Case::new("admit_us_per_job", path("admit", 0)),
     ];
     if !quick {
-        cases.push(Case::new(
-            "admit_us_per_job_beside_100k",
-            paths::prepare("admit_beside_100k", 0),
-        ));
+        cases.push(Case::new("admit_us_per_job_beside_100k", path("admit_beside_100k", 0)));
     }
     for (key, reply) in [("floor_tcp_32b_ms", 32), ("floor_tcp_80k_ms", 80_000)] {
         let run = floor::socket(reply).expect("a socket on loopback");

@@ -31,33 +31,33 @@ impl Columns {
     }
 
     fn score(&mut self) {
-        let [a, b, c, d] = &self.all;
-        let [e, f, g, h] = &self.used;
-        let used = e
-            .chunks(BLOCK)
-            .zip(f.chunks(BLOCK))
-            .zip(g.chunks(BLOCK))
-            .zip(h.chunks(BLOCK));
-        let all = a
-            .chunks(BLOCK)
-            .zip(b.chunks(BLOCK))
-            .zip(c.chunks(BLOCK))
-            .zip(d.chunks(BLOCK));
-        for ((scores, (((e, f), g), h)), (((a, b), c), d)) in self.scores.chunks_mut(BLOCK).zip(used).zip(all) {
-            block(scores, [a, b, c, d], [e, f, g, h]);
+        let nodes = self.scores.len();
+        for (scores, at) in self.scores.chunks_mut(BLOCK).zip((0..nodes).step_by(BLOCK)) {
+            let block = at..nodes.min(at + BLOCK);
+            let part = |columns: &'_ [Vec<f64>; 4]| -> [&'_ [f64]; 4] {
+                columns
+                    .each_ref()
+                    .map(|column| column.get(block.clone()).unwrap_or_default())
+            };
+            divide(scores, part(&self.all), part(&self.used));
         }
     }
 }
 
 /// One division per resource, as a least-allocated score needs it.
 #[multiversion(targets("x86_64+avx2"))]
-fn block(scores: &mut [f64], all: [&[f64]; 4], used: [&[f64]; 4]) {
-    let [a, b, c, d] = all;
-    let [e, f, g, h] = used;
-    let used = e.iter().zip(f).zip(g).zip(h);
-    let all = a.iter().zip(b).zip(c).zip(d);
-    for ((score, (((e, f), g), h)), (((a, b), c), d)) in scores.iter_mut().zip(used).zip(all) {
-        *score = (a - e) * 100.0 / a + (b - f) * 100.0 / b + (c - g) * 100.0 / c + (d - h) * 100.0 / d;
+fn divide(scores: &mut [f64], all: [&[f64]; 4], used: [&[f64]; 4]) {
+    let [cpu, memory, pods, cards] = all;
+    let [on_cpu, in_memory, of_pods, on_cards] = used;
+    let used = on_cpu.iter().zip(in_memory).zip(of_pods).zip(on_cards);
+    let all = cpu.iter().zip(memory).zip(pods).zip(cards);
+    for ((score, (((on_cpu, in_memory), of_pods), on_cards)), (((cpu, memory), pods), cards)) in
+        scores.iter_mut().zip(used).zip(all)
+    {
+        *score = (cpu - on_cpu) * 100.0 / cpu
+            + (memory - in_memory) * 100.0 / memory
+            + (pods - of_pods) * 100.0 / pods
+            + (cards - on_cards) * 100.0 / cards;
     }
 }
 
@@ -90,14 +90,12 @@ pub(crate) fn place(nodes: u32, tasks: u32) -> Run {
 
 /// One chunk of 256 nodes with 20 columns copied, the list of all chunks copied, and the old list let go.
 pub(crate) fn publish(nodes: u32) -> Run {
-    let chunk = || Arc::new([[1.0_f64; BLOCK]; 20]);
-    let mut newest: Vec<_> = (0..nodes.div_ceil(BLOCK as u32)).map(|_| chunk()).collect();
+    let chunks = nodes as usize / BLOCK + 1;
+    let mut newest: Vec<Arc<Vec<f64>>> = (0..chunks).map(|_| Arc::new(vec![1.0; BLOCK * 20])).collect();
     Box::new(move || {
         let mut next = newest.clone();
-        if let Some(first) = next.first_mut() {
-            if let Some(column) = Arc::make_mut(first).first_mut() {
-                column.reverse();
-            }
+        if let Some(value) = next.first_mut().and_then(|first| Arc::make_mut(first).first_mut()) {
+            *value += 1.0;
         }
         drop(black_box(std::mem::replace(&mut newest, next)));
     })

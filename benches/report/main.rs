@@ -10,7 +10,6 @@ mod grpc;
 mod load;
 mod machine;
 mod page;
-mod plot;
 mod print;
 mod server;
 mod shapes;

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use pumice::plot::{self, Axis, Line, Panel};
+
 use super::figures::{GOALS, Report};
-use super::plot::{self, Line, Panel};
 use super::print::shown;
 
 const PAGE: &str = "docs/performance.md";
@@ -170,7 +171,7 @@ fn wire(report: &Report) -> String {
 
 fn drawing(report: &Report) -> String {
     let line = |row: &Row, factor: f64| Line {
-        name: row.name,
+        name: row.name.to_owned(),
         points: SIZES
             .iter()
             .filter_map(|(nodes, size, tasks)| {
@@ -181,28 +182,23 @@ fn drawing(report: &Report) -> String {
             .collect(),
     };
     let (timed, held): (Vec<&Row>, Vec<&Row>) = ROWS.iter().partition(|row| row.seconds > 0.0);
+    let panel = |title: &str, unit: &str, lines: Vec<Line>| Panel {
+        title: title.to_owned(),
+        x: Axis::log("nodes"),
+        y: Axis::log(unit),
+        lines,
+    };
     let panels = [
-        Panel {
-            title: "Time",
-            below: "nodes",
-            lines: timed.iter().map(|row| line(row, row.seconds)).collect(),
-            tick: |power| match power {
-                ..-6 => format!("{} ns", 10_i64.pow((power + 9).unsigned_abs())),
-                -6..-3 => format!("{} µs", 10_i64.pow((power + 6).unsigned_abs())),
-                -3..0 => format!("{} ms", 10_i64.pow((power + 3).unsigned_abs())),
-                _ => format!("{} s", 10_i64.pow(power.unsigned_abs())),
-            },
-        },
-        Panel {
-            title: "Memory of the server, ten tasks per node",
-            below: "nodes",
-            lines: held.iter().map(|row| line(row, 1.0)).collect(),
-            tick: |power| format!("{} MiB", shown(Some(10_f64.powi(power)))),
-        },
+        panel(
+            "Time",
+            "seconds",
+            timed.iter().map(|row| line(row, row.seconds)).collect(),
+        ),
+        panel(
+            "Memory of the server",
+            "MiB",
+            held.iter().map(|row| line(row, 1.0)).collect(),
+        ),
     ];
-    let panels = panels.map(|mut panel| {
-        panel.lines.retain(|line| !line.points.is_empty());
-        panel
-    });
-    plot::draw(&panels, "Times and memory over the number of nodes")
+    plot::svg("Times and memory over the number of nodes", &panels, 2)
 }
