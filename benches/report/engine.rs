@@ -75,8 +75,8 @@ pub(crate) fn measure(report: &mut Report, quick: bool) {
                 (floor::place(nodes, gang::TASKS), 1),
             ),
         ];
-        for path in ["score", "score_best16", "filter", "filter_score_best16"] {
-            cases.push(Case::new(format!("{path}_ns_per_node_{size}"), path(path, nodes)));
+        for name in ["score", "score_best16", "filter", "filter_score_best16"] {
+            cases.push(Case::new(format!("{name}_ns_per_node_{size}"), path(name, nodes)));
         }
         cases.push(Case::new(format!("place_1000x{nodes}_ms"), path("place", nodes)));
         cases.push(Case::new(

@@ -4,6 +4,7 @@ use std::collections::BinaryHeap;
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::Arc;
 
 use multiversion::multiversion;
@@ -34,14 +35,16 @@ impl Columns {
         let nodes = self.scores.len();
         for (scores, at) in self.scores.chunks_mut(BLOCK).zip((0..nodes).step_by(BLOCK)) {
             let block = at..nodes.min(at + BLOCK);
-            let part = |columns: &'_ [Vec<f64>; 4]| -> [&'_ [f64]; 4] {
-                columns
-                    .each_ref()
-                    .map(|column| column.get(block.clone()).unwrap_or_default())
-            };
-            divide(scores, part(&self.all), part(&self.used));
+            divide(scores, part(&self.all, &block), part(&self.used, &block));
         }
     }
+}
+
+/// One block of every column.
+fn part<'c>(columns: &'c [Vec<f64>; 4], block: &Range<usize>) -> [&'c [f64]; 4] {
+    columns
+        .each_ref()
+        .map(|column| column.get(block.clone()).unwrap_or_default())
 }
 
 /// One division per resource, as a least-allocated score needs it.
