@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pumice::engine::derived::{DerivedSet, Movement, TaskMove};
 use pumice::engine::model::{
-    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, Texts,
-    View,
+    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord,
+    TaskStatus, Texts, View,
 };
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 
@@ -108,14 +108,14 @@ pub(crate) fn cluster(queues: u32, kind: Kind) -> View {
                     (ResourceId::PODS, 1),
                     (gpu, if wants_gpu { 100 } else { 0 }),
                 ];
-                let record = TaskRecord {
+                let record = TaskRecord::from(TaskFields {
                     name: format!("{name}-{number}").into(),
                     job: Arc::clone(&name),
                     node: if number == 0 { "node" } else { "" }.into(),
                     status,
                     requests: amounts.into_iter().filter(|(_, amount)| *amount > 0).collect(),
-                    ..TaskRecord::default()
-                };
+                    ..TaskFields::default()
+                });
                 view.put_task(record, &source);
             }
             held += cpu;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pumice::engine::decide::{PlaceGroup, PlaceQuestion};
 use pumice::engine::model::{
-    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, View,
+    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord, View,
 };
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 
@@ -108,15 +108,15 @@ pub(crate) fn cluster(nodes: u32) -> View {
 
 /// The gang, to be placed as a preview.
 pub(crate) fn question(view: &View) -> PlaceQuestion {
-    let task = TaskRecord {
+    let task = TaskRecord::from(TaskFields {
         job: JOB.into(),
         requests: Amounts::from_iter([
             (ResourceId::CPU, 4_000),
             (ResourceId::MEMORY, 16 * GIB),
             (ResourceId::PODS, 1),
         ]),
-        ..TaskRecord::default()
-    };
+        ..TaskFields::default()
+    });
     let group = PlaceGroup {
         task: Arc::new(task),
         count: TASKS as usize,

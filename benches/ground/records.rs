@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use pumice::engine::model::{
-    Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskRecord, TaskStatus, View,
+    Amounts, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord, TaskStatus, View,
 };
 use pumice::engine::{Derivations, Revision, World};
 
@@ -34,14 +34,14 @@ fn task(number: u32, nodes: u32, gpu: ResourceId) -> TaskRecord {
         (ResourceId::PODS, 1),
         (gpu, 1_000),
     ];
-    TaskRecord {
+    TaskRecord::from(TaskFields {
         name: format!("team/task-{number:07}").into(),
         job: format!("team/job-{:06}", number / 8).into(),
         node: format!("node-{:06}", number % nodes).into(),
         status: TaskStatus::Running,
         requests: requests.into_iter().collect::<Amounts>(),
-        ..TaskRecord::default()
-    }
+        ..TaskFields::default()
+    })
 }
 
 /// So many nodes, with so many tasks each.
