@@ -104,6 +104,13 @@ pub trait Plugin: Debug + Send + Sync {
         1
     }
 
+    /// True if its filter or its score depends, for this task, on what the task's job holds; only for plugins that
+    /// declare [`Hooks::accounts`].
+    fn reads_job(&self, task: &TaskRecord) -> bool {
+        let _ = task;
+        false
+    }
+
     /// The card that a task uses on a node. `admitted`: the cards that admission said would do, best first; empty: it
     /// said none. `None`: the plugin gives tasks no cards, or the node has none for it.
     fn card_on(&self, derived: &DerivedSet, task: &TaskRecord, node: &str, admitted: &[Arc<str>]) -> Option<Arc<str>> {
@@ -127,6 +134,16 @@ pub trait Plugin: Debug + Send + Sync {
     fn victims(&self, question: &VictimQuestion<'_>) -> Result<Option<Vec<bool>>, Problem> {
         let _ = question;
         Ok(None)
+    }
+
+    /// What the preemptor lacks on a node besides room, each with what the candidates would make up for; nothing: the
+    /// plugin has nothing against it there.
+    ///
+    /// # Errors
+    /// The question cannot be judged.
+    fn lacks(&self, question: &VictimQuestion<'_>, node: &str) -> Result<Vec<Lack>, Problem> {
+        let _ = (question, node);
+        Ok(Vec::new())
     }
 }
 
@@ -175,6 +192,15 @@ pub struct VictimQuestion<'a> {
     pub preemptor: &'a TaskRecord,
     /// Who may have to go, in order; one may stand twice.
     pub candidates: &'a [&'a TaskRecord],
+}
+
+/// Something besides room that a preemptor lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// How much; above 0.
+    pub missing: i128,
+    /// What each candidate makes up for when it goes, in their order.
+    pub gains: Vec<i128>,
 }
 
 /// A hook made ready for one task class.

@@ -6,21 +6,42 @@ use std::sync::Arc;
 
 use super::question::{Answered, Items, Question, QuestionTask};
 use crate::engine::model::{Amounts, Problem, ResourceTable, TaskClass, TaskRecord, Texts, View};
+use crate::engine::policy::Policy;
 
-/// What plugins of these families read of a task: equal, and the answer is equal. At the end the queue, and the limits,
-/// for those that declare that they read them.
+/// What plugins of these families read of a task: equal, and the answer is equal. At the end the queue, the job, and the
+/// limits, for those that declare that they read them.
 type Key<'q> = (
     &'q Amounts,
     &'q Texts,
     [Option<&'q Amounts>; 2],
-    Option<(&'q str, Option<&'q Amounts>)>,
+    Option<(&'q str, &'q str, Option<&'q Amounts>)>,
 );
 
+/// Whom tasks are charged to, for plugins that read that.
+#[derive(Clone, Copy)]
+pub(super) struct Accounts<'a> {
+    view: &'a View,
+    policy: &'a Policy,
+}
+
+impl<'a> Accounts<'a> {
+    /// The state with the jobs, if any of these plugins (none: of the policy's) reads whom a task is charged to.
+    pub(super) fn of(view: &'a View, policy: &'a Policy, plugins: &[Arc<str>]) -> Option<Self> {
+        policy.reads_accounts(plugins).then_some(Self { view, policy })
+    }
+
+    /// Queue and job of a task; the job only if what it holds counts.
+    fn charged<'t>(&self, task: &'t TaskRecord) -> (Option<&'a Arc<str>>, Option<&'t Arc<str>>) {
+        let queue = self.view.jobs().get(&task.job).map(|job| &job.record.queue);
+        (queue, self.policy.reads_job(task).then_some(&task.job))
+    }
+}
+
 /// Answers every task, asking `judge` once per class. `judge` answers with what was overlooked in the class. `None`: it
-/// was told to stop; that is looked at before each class. `accounts`: the state with the jobs, if queues and limits count.
-pub(super) fn answer<T>(
-    question: &Question,
-    accounts: Option<&View>,
+/// was told to stop; that is looked at before each class. `accounts`: if queues and limits count.
+pub(super) fn answer<'q, T>(
+    question: &'q Question,
+    accounts: Option<Accounts<'q>>,
     stop: &dyn Fn() -> bool,
     mut judge: impl FnMut(&TaskClass) -> Result<(T, Vec<Problem>), Problem>,
 ) -> Option<Items<T>> {
@@ -52,24 +73,27 @@ pub(super) fn answer<T>(
         .collect()
 }
 
-fn key<'q>(task: &'q TaskRecord, accounts: Option<&'q View>) -> Key<'q> {
+fn key<'q>(task: &'q TaskRecord, accounts: Option<Accounts<'q>>) -> Key<'q> {
     let counted = [task.nonzero_requests.as_deref(), task.counted_requests.as_deref()];
-    let charge = accounts.map(|view| {
-        let queue = queue_of(task, view).map_or("", |queue| queue);
-        (queue, task.limits.as_deref())
+    let charge = accounts.map(|accounts| {
+        let (queue, job) = accounts.charged(task);
+        (
+            queue.map_or("", |queue| queue),
+            job.map_or("", |job| job),
+            task.limits.as_deref(),
+        )
     });
     (&task.requests, &task.annotations, counted, charge)
 }
 
-fn queue_of<'v>(task: &TaskRecord, view: &'v View) -> Option<&'v Arc<str>> {
-    view.jobs().get(&task.job).map(|job| &job.record.queue)
-}
-
-/// The class of a task. `accounts`: the state with its job, if queues and limits count.
-pub(super) fn class_of(task: &TaskRecord, resources: &ResourceTable, accounts: Option<&View>) -> TaskClass {
+/// The class of a task. `accounts`: if queues and limits count.
+pub(super) fn class_of(task: &TaskRecord, resources: &ResourceTable, accounts: Option<Accounts<'_>>) -> TaskClass {
     let class = TaskClass::of(task, resources);
-    match accounts {
-        Some(view) => class.charged(task, queue_of(task, view).cloned().unwrap_or_default()),
-        None => class,
-    }
+    let Some(accounts) = accounts else { return class };
+    let (queue, job) = accounts.charged(task);
+    class.charged(
+        task,
+        queue.cloned().unwrap_or_default(),
+        job.cloned().unwrap_or_default(),
+    )
 }

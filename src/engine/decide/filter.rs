@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::candidates::Candidates;
-use super::classes;
+use super::classes::{self, Accounts};
 use super::question::{FilterVerdict, Items, Question};
 use super::reduce;
 use super::rejections::Tally;
@@ -53,7 +53,7 @@ pub fn filter_until(
 ) -> Result<Option<Items<FilterVerdict>>, Problem> {
     let asked = Asked::of(policy, question)?;
     let candidates = Candidates::of(facts.view, question.candidates.as_deref());
-    let accounts = policy.reads_accounts(&question.plugins).then_some(facts.view);
+    let accounts = Accounts::of(facts.view, policy, &question.plugins);
     Ok(classes::answer(question, accounts, stop, |class| {
         let (verdict, _) = judge(facts, &asked, question, &candidates, class)?;
         Ok((verdict, Vec::new()))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use multiversion::multiversion;
 
 use super::candidates::{Candidates, Part};
-use super::classes;
+use super::classes::{self, Accounts};
 use super::filter::{derived_for, judge};
 use super::question::{Items, ScorePart, ScoreQuestion, ScoreSheet};
 use super::stages::{Asked, Score};
@@ -44,7 +44,7 @@ pub fn score_until(
 ) -> Result<Option<Items<ScoreSheet>>, Problem> {
     let asked = Asked::of(policy, &question.question)?;
     let candidates = Candidates::of(facts.view, question.question.candidates.as_deref());
-    let accounts = policy.reads_accounts(&question.question.plugins).then_some(facts.view);
+    let accounts = Accounts::of(facts.view, policy, &question.question.plugins);
     Ok(classes::answer(&question.question, accounts, stop, |class| {
         let scorers = Scorers::new(&asked, facts, class, question)?;
         let warnings = scorers.warnings();

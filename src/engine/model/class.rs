@@ -38,6 +38,8 @@ pub struct TaskClass {
 pub struct Charge {
     /// Queue of its job; empty: it has none that is there.
     pub queue: Arc<str>,
+    /// Its job, if plugins that are asked read what that holds; else empty.
+    pub job: Arc<str>,
     /// All that it requests.
     pub requests: Amounts,
     /// Its limits.
@@ -69,11 +71,12 @@ impl TaskClass {
         }
     }
 
-    /// The same for plugins that read what a task is charged for.
+    /// The same for plugins that read what a task is charged for. `job`: they read what its job holds, too.
     #[must_use]
-    pub fn charged(self, task: &TaskRecord, queue: Arc<str>) -> Self {
+    pub fn charged(self, task: &TaskRecord, queue: Arc<str>, job: Arc<str>) -> Self {
         let charge = Charge {
             queue,
+            job,
             requests: task.requests.clone(),
             limits: task.limits.clone(),
         };

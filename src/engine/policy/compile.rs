@@ -12,7 +12,7 @@ use super::load::{LoadOptions, load};
 use super::spec::{Compatibility, PluginSpec, Spec, Switch};
 use super::yaml::Limits;
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Changes, View};
+use crate::engine::model::{Changes, TaskRecord, View};
 use crate::engine::plugin::{Plugin, VictimKind};
 use crate::engine::plugins;
 
@@ -386,6 +386,12 @@ impl Policy {
             return self.registered.values().any(reads);
         }
         plugins.iter().filter_map(|name| self.registered(name)).any(reads)
+    }
+
+    /// True if a plugin's Filter or Score reads what the job of this task holds.
+    pub fn reads_job(&self, task: &TaskRecord) -> bool {
+        let mut registered = self.registered.values();
+        registered.any(|own| own.filter.iter().chain(&own.score).any(|plugin| plugin.reads_job(task)))
     }
 
     /// True if a plugin stands in the document that may keep something beside a View.

@@ -157,7 +157,12 @@ fn s1_the_option_counts_from_the_start() {
 #[test]
 fn s2_a_choice_cannot_pass_a_quota() {
     let tasks = [("A|B", "Pending", ""); 3];
-    let mut asked = World::new(r#"{"A": 1, "B": 1}"#).pods("j", "Inqueue", 1, &tasks).open();
+    let mixed = Config {
+        mixed: true,
+        ..Config::default()
+    };
+    let world = World::new(r#"{"A": 1, "B": 1}"#).pods("j", "Inqueue", 1, &tasks);
+    let mut asked = world.open_with(mixed);
     assert_eq!(cards(&asked.task("j/t0")), [("A", 1), ("B", 1)]);
     asked.follow("j/t0", Move::Allocate { node: "na", card: "" });
     assert_eq!(cards(&asked.task("j/t1")), [("B", 1)]);

@@ -4,6 +4,8 @@ mod beyond;
 pub(crate) mod case;
 mod corrected;
 mod nodes;
+mod one_card;
 mod promise;
 mod served;
 mod steps;
+mod vain;

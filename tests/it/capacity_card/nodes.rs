@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::case::view;
 use pumice::engine::cycle::{Change, Cycle};
 use pumice::engine::decide::{
-    self, Detail, FilterVerdict, PlaceGroup, PlaceQuestion, Question, QuestionTask, ResourceFit,
+    self, Detail, FilterVerdict, PlaceGroup, PlaceQuestion, Placing, Question, QuestionTask, ResourceFit,
 };
 use pumice::engine::model::View;
 use pumice::engine::plugin::{Facts, Resolution};
@@ -18,6 +18,7 @@ actions: allocate
 tiers:
 - plugins:
   - name: capacity-card
+    arguments: {mixedCards: true}
 ";
 
 pub(super) fn policy(document: &str) -> Arc<Policy> {
@@ -167,6 +168,29 @@ fn equal_tasks_of_different_queues_are_judged_apart() {
     assert_eq!(fit, [1, 0]);
 }
 
+/// Places so many of the tasks `ns/j/t0`, `ns/j/t1`, ….
+pub(super) fn place(view: &View, policy: &Policy, count: usize) -> Placing {
+    let names: Vec<Arc<str>> = (0..count).map(|number| format!("ns/j/t{number}").into()).collect();
+    let group = PlaceGroup {
+        task: Arc::new(view.tasks().get(&names[0]).unwrap().record.clone()),
+        count,
+        names,
+        warnings: Vec::new(),
+    };
+    let question = PlaceQuestion {
+        job: None,
+        groups: vec![Ok(group)],
+        resources: Arc::clone(view.resources()),
+        min_available: Some(1),
+        candidates: None,
+        exclusions: Vec::new(),
+        idle_only: true,
+        samples: 1,
+        pairs: u64::MAX,
+    };
+    decide::place(view, policy, &policy.derive(view), &question).unwrap()
+}
+
 #[test]
 fn place_gives_the_cards_that_the_quota_has_left() {
     let tasks = [("A|B", "Pending", ""); 6];
@@ -174,25 +198,7 @@ fn place_gives_the_cards_that_the_quota_has_left() {
     // With admission, and without: then only the filter keeps the quota.
     for switch in ["", "\n    enabledAllocatable: false"] {
         let policy = policy(&format!("{POLICY}{switch}\n"));
-        let names: Vec<Arc<str>> = (0..6).map(|number| format!("ns/j/t{number}").into()).collect();
-        let group = PlaceGroup {
-            task: Arc::new(view.tasks().get(&names[0]).unwrap().record.clone()),
-            count: names.len(),
-            names,
-            warnings: Vec::new(),
-        };
-        let question = PlaceQuestion {
-            job: None,
-            groups: vec![Ok(group)],
-            resources: Arc::clone(view.resources()),
-            min_available: Some(1),
-            candidates: None,
-            exclusions: Vec::new(),
-            idle_only: true,
-            samples: 1,
-            pairs: u64::MAX,
-        };
-        let placing = decide::place(&view, &policy, &policy.derive(&view), &question).unwrap();
+        let placing = place(&view, &policy, 6);
         let group = placing.groups[0].as_ref().unwrap();
         let nodes: Vec<&str> = group
             .allocated

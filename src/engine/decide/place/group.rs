@@ -10,7 +10,7 @@ use super::run::{Ended, Joins, Run};
 use super::{Blocker, PlaceGroup, PlaceQuestion, PlacedGroup, too_large};
 use crate::engine::decide::admit::Admission;
 use crate::engine::decide::candidates::Candidates;
-use crate::engine::decide::classes::class_of;
+use crate::engine::decide::classes::{Accounts, class_of};
 use crate::engine::decide::filter::judge;
 use crate::engine::decide::question::{Detail, Question, ResourceFit};
 use crate::engine::decide::room::node_state_reason;
@@ -34,8 +34,8 @@ pub(super) struct Desk<'q> {
 impl<'q> Desk<'q> {
     /// Places a group as far as it goes; `None`: told to stop.
     pub(super) fn place(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
-        let accounts = self.policy.reads_accounts(&[]);
-        let class = class_of(&group.task, &self.question.resources, accounts.then_some(&self.view));
+        let accounts = Accounts::of(&self.view, self.policy, &[]);
+        let class = class_of(&group.task, &self.question.resources, accounts);
         let mut gate = Gate::new(self.policy, number, group);
         let mut placed = PlacedGroup {
             warnings: group.warnings.clone(),

@@ -22,13 +22,13 @@ impl Asked<'_> {
         cycle: &Cycle,
         chosen: Vec<Candidate<'c>>,
     ) -> Result<Vec<Candidate<'c>>, Problem> {
-        let Some(room) = Room::of(self.group, cycle.view())? else {
+        let Some(room) = self.room(cycle)? else {
             return Ok(Vec::new());
         };
         let mut known = BTreeSet::new();
         let mut open: Vec<Candidate<'c>> = chosen
             .into_iter()
-            .filter(|victim| room.gains_by(victim.task) && known.insert(victim.identity()))
+            .filter(|victim| room.gains_by(victim) && known.insert(victim.identity()))
             .collect();
         for round in 0..ROUNDS {
             let Some(kept) = fewest(room.clone(), &open) else {
@@ -113,7 +113,7 @@ impl Asked<'_> {
 fn fewest<'c>(mut room: Room<'_>, open: &[Candidate<'c>]) -> Option<Vec<Candidate<'c>>> {
     let needed = room.filled_after(open)?;
     let mut kept: Vec<Candidate<'c>> = open.iter().take(needed).rev().cloned().collect();
-    kept.retain(|victim| !room.spare(victim.task));
+    kept.retain(|victim| !room.spare(victim));
     kept.reverse();
     Some(kept)
 }

@@ -11,7 +11,7 @@ use super::reduce_victims;
 use super::stages::named;
 use crate::engine::cycle::{Change, Cycle};
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Problem, ProblemKind, TaskRecord, Uid, View};
+use crate::engine::model::{Problem, ProblemKind, TaskRecord, Uid};
 use crate::engine::plugin::{Plugin, VictimKind, VictimQuestion};
 use crate::engine::policy::{Compatibility, Policy};
 
@@ -48,7 +48,8 @@ pub struct VictimVerdict {
     pub victims: Vec<usize>,
     /// What each plugin that was asked chose.
     pub votes: Vec<VictimVote>,
-    /// The preemptor fits when so many victims are gone; `None`: never, or no node.
+    /// The preemptor fits when so many victims are gone, into the node's room and into the quotas of plugins that look
+    /// after some; `None`: never, or no node.
     pub fits_after: Option<usize>,
     /// Assumptions that did not fit.
     pub warnings: Vec<Problem>,
@@ -151,11 +152,16 @@ impl Asked<'_> {
         }
         let mut votes = Vec::new();
         let mut chosen = self.tiers(cycle.derived(), &self.group.preemptor, &self.candidates(), &mut votes)?;
-        let mut fits_after = self.fits_after(cycle.view(), &chosen)?;
+        let room = self.room(&cycle)?;
+        // Who goes must not go for nothing, whatever other plugins have left of those who would have been enough.
+        if room.as_ref().is_some_and(|room| room.is_vain(&chosen)) {
+            chosen.clear();
+        }
         if irreducible {
             chosen = self.irreducible(&cycle, chosen)?;
-            fits_after = self.fits_after(cycle.view(), &chosen)?;
         }
+        // Into what is idle, and what is being released already.
+        let fits_after = room.and_then(|mut room| room.filled_after(&chosen));
         Ok(VictimVerdict {
             victims: chosen.iter().map(|victim| victim.position).collect(),
             votes,
@@ -241,9 +247,22 @@ impl Asked<'_> {
         }))
     }
 
-    /// After how many victims the preemptor fits on the node: into what is idle, and what is being released already.
-    fn fits_after(&self, view: &View, victims: &[Candidate<'_>]) -> Result<Option<usize>, Problem> {
-        Ok(Room::of(self.group, view)?.and_then(|mut room| room.filled_after(victims)))
+    /// What the preemptor lacks on the node; `None`: the group names no node.
+    fn room(&self, cycle: &Cycle) -> Result<Option<Room<'_>>, Problem> {
+        let mut lacks = Vec::new();
+        if !self.group.node.is_empty() {
+            let tasks: Vec<&TaskRecord> = self.group.candidates.iter().collect();
+            let question = VictimQuestion {
+                kind: self.kind,
+                derived: cycle.derived(),
+                preemptor: &self.group.preemptor,
+                candidates: &tasks,
+            };
+            for hook in self.policy.victims(self.kind).iter().flatten() {
+                lacks.extend(hook.plugin.lacks(&question, &self.group.node)?);
+            }
+        }
+        Room::of(self.group, cycle.view(), lacks)
     }
 }
 

@@ -3,21 +3,25 @@
 use std::collections::BTreeSet;
 
 use super::{Candidate, VictimGroup};
-use crate::engine::model::{Problem, ProblemKind, ResourceId, TaskRecord, Vector, View};
+use crate::engine::model::{Problem, ProblemKind, ResourceId, Vector, View};
+use crate::engine::plugin::Lack;
 
 /// What is missing; at most 0: nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Room<'a> {
     group: &'a VictimGroup,
     missing: Vec<(ResourceId, i128)>,
+    /// What plugins say is missing besides.
+    lacks: Vec<Lack>,
 }
 
 impl<'a> Room<'a> {
-    /// What the preemptor lacks of what is idle and what is being released already; `None`: the group names no node.
+    /// What the preemptor lacks of what is idle and what is being released already, besides what plugins say; `None`: the
+    /// group names no node.
     ///
     /// # Errors
     /// There is no such node.
-    pub(super) fn of(group: &'a VictimGroup, view: &View) -> Result<Option<Self>, Problem> {
+    pub(super) fn of(group: &'a VictimGroup, view: &View, lacks: Vec<Lack>) -> Result<Option<Self>, Problem> {
         if group.node.is_empty() {
             return Ok(None);
         }
@@ -38,32 +42,61 @@ impl<'a> Room<'a> {
         Ok(Some(Self {
             group,
             missing: missing.collect(),
+            lacks,
         }))
+    }
+
+    /// True if these victims together do not make up for what plugins say is missing.
+    pub(super) fn is_vain(&self, victims: &[Candidate<'_>]) -> bool {
+        let mut gone = BTreeSet::new();
+        let mut room = self.clone();
+        for victim in victims.iter().filter(|victim| gone.insert(victim.identity())) {
+            room.take(victim);
+        }
+        room.lacks.iter().any(|lack| lack.missing > 0)
     }
 
     /// True if nothing is missing.
     pub(super) fn is_enough(&self) -> bool {
-        self.missing.iter().all(|(_, amount)| *amount <= 0)
+        self.missing.iter().all(|(_, amount)| *amount <= 0) && self.lacks.iter().all(|lack| lack.missing <= 0)
     }
 
-    /// True if a victim gives something back here when it goes.
-    pub(super) fn gains_by(&self, victim: &TaskRecord) -> bool {
-        *victim.node == *self.group.node && victim.status.is_allocated()
+    fn is_here(&self, victim: &Candidate<'_>) -> bool {
+        *victim.task.node == *self.group.node && victim.task.status.is_allocated()
+    }
+
+    /// True if a victim gives something back when it goes.
+    pub(super) fn gains_by(&self, victim: &Candidate<'_>) -> bool {
+        self.is_here(victim) || self.lacks.iter().any(|lack| gain(lack, victim) > 0)
+    }
+
+    /// What a victim gives back of a resource of the node.
+    fn given(&self, victim: &Candidate<'_>, id: ResourceId) -> i128 {
+        let given = || i128::from(victim.task.requests.get(id).unwrap_or(0));
+        if self.is_here(victim) { given() } else { 0 }
     }
 
     /// A victim goes.
-    pub(super) fn take(&mut self, victim: &TaskRecord) {
-        for (id, amount) in &mut self.missing {
-            *amount -= i128::from(victim.requests.get(*id).unwrap_or(0));
+    pub(super) fn take(&mut self, victim: &Candidate<'_>) {
+        self.count(victim, -1);
+    }
+
+    fn count(&mut self, victim: &Candidate<'_>, sign: i128) {
+        let given: Vec<i128> = self.missing.iter().map(|(id, _)| self.given(victim, *id)).collect();
+        for ((_, amount), given) in self.missing.iter_mut().zip(given) {
+            *amount += given * sign;
+        }
+        for lack in &mut self.lacks {
+            lack.missing += gain(lack, victim) * sign;
         }
     }
 
     /// A victim stays after all, if there is still nothing missing then.
-    pub(super) fn spare(&mut self, victim: &TaskRecord) -> bool {
-        let given = |id: &ResourceId| i128::from(victim.requests.get(*id).unwrap_or(0));
-        let enough = self.missing.iter().all(|(id, amount)| *amount + given(id) <= 0);
-        if enough {
-            self.missing.iter_mut().for_each(|(id, amount)| *amount += given(id));
+    pub(super) fn spare(&mut self, victim: &Candidate<'_>) -> bool {
+        self.count(victim, 1);
+        let enough = self.is_enough();
+        if !enough {
+            self.count(victim, -1);
         }
         enough
     }
@@ -75,8 +108,8 @@ impl<'a> Room<'a> {
         }
         let mut gone = BTreeSet::new();
         for (number, victim) in victims.iter().enumerate() {
-            if self.gains_by(victim.task) && gone.insert(victim.identity()) {
-                self.take(victim.task);
+            if self.gains_by(victim) && gone.insert(victim.identity()) {
+                self.take(victim);
             }
             if self.is_enough() {
                 return Some(number + 1);
@@ -84,4 +117,8 @@ impl<'a> Room<'a> {
         }
         None
     }
+}
+
+fn gain(lack: &Lack, victim: &Candidate<'_>) -> i128 {
+    lack.gains.get(victim.position).copied().unwrap_or(0)
 }

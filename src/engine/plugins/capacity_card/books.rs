@@ -347,13 +347,15 @@ impl Ledger<'_> {
         Some((tightest.queue, compared(tightest), tightest.note()))
     }
 
+    /// What is left of a card by the tightest quota.
+    pub(super) fn room(&self, card: &str) -> i128 {
+        self.of_cards().map(|books| books.room(card)).min().unwrap_or(0)
+    }
+
     /// The alternatives that have room for a task, with how many such tasks each has room for.
     pub(super) fn demand(&self, demand: &Demand) -> Result<Vec<(Arc<str>, u64)>, Vec<Refusal>> {
-        let room = |card: &str| self.of_cards().map(|books| books.room(card)).min().unwrap_or(0);
-        let fitting = demand
-            .alternatives
-            .iter()
-            .map(|(card, wanted)| (card, *wanted, room(card)));
+        let fitting = demand.alternatives.iter();
+        let fitting = fitting.map(|(card, wanted)| (card, *wanted, self.room(card)));
         let fitting: Vec<(Arc<str>, u64)> = fitting
             .filter(|(_, wanted, room)| wanted <= room)
             .map(|(card, wanted, room)| (Arc::clone(card), times(room, wanted)))

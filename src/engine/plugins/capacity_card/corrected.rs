@@ -116,6 +116,7 @@ impl CapacityState {
         entry.row_aside = kept.map_or_else(|| self.rows.contains(&job.name), |kept| kept.row_aside);
         if let Some(kept) = kept.filter(|kept| kept.queue == job.queue) {
             entry.allocated = kept.allocated.clone();
+            entry.in_use.clone_from(&kept.in_use);
             entry.reserved.clone_from(&kept.reserved);
         }
         Arc::new(entry)
@@ -219,14 +220,15 @@ impl CapacityState {
     /// The check of a task: every reason against it, or the cards that would do.
     pub(super) fn corrected_task(&self, view: &View, queue: &str, task: &TaskRecord) -> Result<Verdict, Problem> {
         let path = self.path(&Arc::from(queue))?;
-        let need = Need::of(self.context(view), task);
+        let mut need = Need::of(self.context(view), task);
+        let ledger = path.is_configured().then(|| path.for_task());
+        self.keep_to_one_card(&task.job, &task.annotations, &mut need, ledger.as_ref());
         let mut refusals = path.closed();
         if let Some(fault) = &need.fault {
             refusals.push(refusal::request_failed(queue, fault));
         }
         let mut verdict = Verdict::default();
-        if path.is_configured() {
-            let ledger = path.for_task();
+        if let Some(ledger) = ledger {
             let wanted = Counts::new(need.cpu, need.memory);
             refusals.extend(ledger.plain(&wanted));
             verdict.headroom = ledger.headroom(&wanted);
@@ -285,6 +287,11 @@ impl CapacityState {
             counts.forget_zeros();
         };
         moved(&mut next.allocated);
+        for (held, holds) in [(&before, false), (&after, true)] {
+            if let Some(held) = held {
+                next.use_cards(&task.annotations, held, holds);
+            }
+        }
         let (taken, added) = (entry.contribution(), next.contribution());
         self.shift(&queue, |_, account| {
             account.take(&taken);

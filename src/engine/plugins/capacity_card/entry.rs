@@ -6,10 +6,13 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::annotations::{self, CardsError, OR, REQUEST};
 use super::cards::{Cards, cards_milli};
 use super::counts::Counts;
 use super::need::{Context, Need};
+use super::one_card::InUse;
 use crate::engine::model::{Amounts, JobPhase, JobRecord, ResourceId, Stored, TaskRecord, TaskStatus};
 use crate::engine::policy::Compatibility;
 
@@ -24,6 +27,8 @@ pub struct JobEntry {
     pub fault: Option<Arc<CardsError>>,
     /// What its tasks hold.
     pub allocated: Counts,
+    /// Cards that its tasks use, of those that they may use.
+    pub(super) in_use: SmallVec<[InUse; 1]>,
     /// What its pending tasks ask for.
     pub pending: Arc<Counts>,
     /// Its queue keeps back what it does not hold yet.
@@ -62,17 +67,22 @@ impl JobEntry {
             Ok(declared) => (declared.unwrap_or_default(), None),
             Err(fault) => (Counts::default(), Some(Arc::new(fault))),
         };
-        Self {
+        let mut entry = Self {
             queue: Arc::clone(&job.queue),
             min: Arc::new(least(context, job, declared, &tasks)),
             fault,
             allocated,
+            in_use: SmallVec::new(),
             pending: Arc::new(pending),
             admitted: matches!(job.phase, JobPhase::Inqueue | JobPhase::Running | JobPhase::Unknown),
             reserved: None,
             row_aside: false,
             stored: None,
+        };
+        for (task, need) in tasks.iter().filter(|(task, _)| counts(task.status)) {
+            entry.use_cards(&task.annotations, &need.counts(), true);
         }
+        entry
     }
 
     /// What it would still keep back, and what it holds beyond its least.

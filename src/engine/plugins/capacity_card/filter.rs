@@ -37,9 +37,10 @@ impl CapacityState {
 
     /// The filter for a class; `None`: it asks for no cards, or belongs to no queue that is there.
     pub(super) fn node_filter<'a>(&'a self, view: &'a View, class: &TaskClass) -> Option<CardFilter<'a>> {
-        let (charge, need) = self.cards_needed(view, class)?;
+        let (charge, mut need) = self.cards_needed(view, class)?;
         let path = self.path(&charge.queue).ok()?;
         let ledger = path.is_configured().then(|| path.for_task());
+        self.keep_to_one_card(&charge.job, &class.annotations, &mut need, ledger.as_ref());
         let mut refusals: Vec<Refusal> = Vec::new();
         let kinds = self.cards.kinds_of_nodes();
         let by_kind = kinds.each(|kind| {

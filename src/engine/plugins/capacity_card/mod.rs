@@ -22,6 +22,7 @@ pub mod metrics;
 mod need;
 mod node_order;
 mod number;
+mod one_card;
 mod order;
 mod plugin;
 pub mod refusal;

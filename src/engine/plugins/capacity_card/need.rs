@@ -30,6 +30,15 @@ impl Demand {
         }
     }
 
+    /// Leaves only these alternatives, unless there are none.
+    pub(super) fn keep(&mut self, which: impl Fn(&str) -> bool) -> bool {
+        let any = self.alternatives.iter().any(|(card, _)| which(card));
+        if any {
+            self.alternatives.retain(|(card, _)| which(card));
+        }
+        any
+    }
+
     /// The names, joined.
     pub fn name(&self) -> Arc<str> {
         if let [(only, _)] = self.alternatives.as_slice() {

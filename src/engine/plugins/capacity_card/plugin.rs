@@ -16,7 +16,7 @@ use crate::engine::model::{
     text,
 };
 use crate::engine::plugin::{
-    Facts, Filterer, Hooks, Opinion, OrderKey, Plugin, PluginDef, Prepared, Scorer, Scores, VictimQuestion,
+    Facts, Filterer, Hooks, Lack, Opinion, OrderKey, Plugin, PluginDef, Prepared, Scorer, Scores, VictimQuestion,
 };
 use crate::engine::policy::{Arguments, Compatibility, Report, Switches, Value};
 
@@ -150,6 +150,19 @@ impl Plugin for CapacityCard {
             Some(state) => Ok(state.victims(question)),
             None => Err(not_derived()),
         }
+    }
+
+    fn lacks(&self, question: &VictimQuestion<'_>, node: &str) -> Result<Vec<Lack>, Problem> {
+        match question.derived.get::<CapacityState>(super::PLUGIN) {
+            Some(state) => Ok(state.lacks(question, node)),
+            None => Err(not_derived()),
+        }
+    }
+
+    fn reads_job(&self, task: &TaskRecord) -> bool {
+        self.compatibility == Compatibility::Corrected
+            && !self.config.mixed
+            && text(&task.annotations, NAME).is_some_and(|name| name.contains(OR))
     }
 
     fn card_on(&self, derived: &DerivedSet, task: &TaskRecord, node: &str, admitted: &[Arc<str>]) -> Option<Arc<str>> {

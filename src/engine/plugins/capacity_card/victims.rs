@@ -16,7 +16,7 @@ use super::entry::need_of;
 use super::need::Need;
 use super::state::CapacityState;
 use crate::engine::model::TaskRecord;
-use crate::engine::plugin::{VictimKind, VictimQuestion};
+use crate::engine::plugin::{Lack, VictimKind, VictimQuestion};
 
 /// A task that may have to go.
 struct Candidate {
@@ -26,6 +26,12 @@ struct Candidate {
     held: Arc<Counts>,
     /// What the preemptor would hold on its node; `None`: no card there would do.
     wanted: Option<Counts>,
+}
+
+impl Candidate {
+    fn counts_at(&self, queue: &str) -> bool {
+        self.line.iter().any(|own| **own == *queue)
+    }
 }
 
 impl CapacityState {
@@ -63,6 +69,50 @@ impl CapacityState {
             spare_useless(&path, wanted, &candidates, &mut may);
         }
         Some(may)
+    }
+
+    /// What the preemptor's queue, and those above it, lack of quota for what it would hold on a node.
+    pub(super) fn lacks(&self, question: &VictimQuestion<'_>, node: &str) -> Vec<Lack> {
+        let Some(path) = self
+            .jobs
+            .get(&question.preemptor.job)
+            .and_then(|job| self.path(&job.queue).ok())
+        else {
+            return Vec::new();
+        };
+        let need = Need::of(self.context(&self.opened), question.preemptor);
+        if need.fault.is_none() && need.demands.is_empty() {
+            return Vec::new();
+        }
+        let lasting = need.fault.is_some() || !path.closed().is_empty();
+        let Some(wanted) = self.wanted_on(node, &need).filter(|_| !lasting) else {
+            // Nobody's going helps.
+            return vec![Lack {
+                missing: 1,
+                gains: vec![0; question.candidates.len()],
+            }];
+        };
+        let tasks = question.candidates.iter();
+        let candidates: Vec<Option<Candidate>> = tasks.map(|task| self.candidate(task, &need)).collect();
+        let mut lacks = Vec::new();
+        for (queue, short) in path.for_task().shortages(&wanted) {
+            let mut lack = |missing: i128, held: &dyn Fn(&Counts) -> i128| {
+                let gain = |candidate: &Option<Candidate>| {
+                    let counted = candidate.as_ref().filter(|own| own.counts_at(queue));
+                    counted.map_or(0, |own| held(&own.held))
+                };
+                if missing > 0 {
+                    let gains = candidates.iter().map(gain).collect();
+                    lacks.push(Lack { missing, gains });
+                }
+            };
+            lack(short.cpu, &|held| held.cpu);
+            lack(short.memory, &|held| held.memory);
+            for (card, missing) in short.cards() {
+                lack(missing, &|held| held.card_or_zero(card));
+            }
+        }
+        lacks
     }
 
     /// A candidate that stands there twice counts once, the first time.
@@ -135,11 +185,10 @@ fn spare_useless(path: &Path, wanted: &Counts, candidates: &[Option<Candidate>],
     let ledger = path.for_task();
     let short = ledger.shortages(wanted);
     let of_kind = |candidate: &&Candidate| candidate.wanted.as_ref() == Some(wanted);
-    let counts_at = |candidate: &Candidate, queue: &str| candidate.line.iter().any(|own| **own == *queue);
     let helps = |candidate: &Candidate| {
         short
             .iter()
-            .any(|(queue, short)| counts_at(candidate, queue) && short.shares_any(&candidate.held))
+            .any(|(queue, short)| candidate.counts_at(queue) && short.shares_any(&candidate.held))
     };
     if short.is_empty() {
         return;
@@ -151,7 +200,7 @@ fn spare_useless(path: &Path, wanted: &Counts, candidates: &[Option<Candidate>],
         };
         *may &= helps(candidate);
         for ((queue, _), freed) in short.iter().zip(&mut freed) {
-            if *may && counts_at(candidate, queue) {
+            if *may && candidate.counts_at(queue) {
                 freed.add(&candidate.held);
             }
         }

@@ -1,0 +1,85 @@
+//! Without `mixedCards` all tasks of a job that may use any of several cards use the same one.
+
+use std::sync::Arc;
+
+use super::nodes::{cluster, place, policy, question};
+use pumice::engine::decide;
+use pumice::engine::model::{JobRecord, TaskRecord, View};
+
+fn document(mixed: bool) -> String {
+    format!("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {{mixedCards: {mixed}}}\n")
+}
+
+/// The nodes on which each of these tasks may run.
+fn fit(view: &View, mixed: bool, tasks: &[&str]) -> Vec<Vec<Arc<str>>> {
+    let items = decide::filter(view, &policy(&document(mixed)), &question(view, tasks)).unwrap();
+    let name = |slot: &u32| Arc::clone(&view.node(*slot).unwrap().record.name);
+    let verdicts = items.iter().map(|item| &item.as_ref().unwrap().answer);
+    verdicts.map(|verdict| verdict.fit.iter().map(name).collect()).collect()
+}
+
+fn placed(view: &View, mixed: bool, count: usize) -> Vec<Arc<str>> {
+    let placing = place(view, &policy(&document(mixed)), count);
+    let group = placing.groups[0].as_ref().unwrap();
+    let name = |slot: &u32| Arc::clone(&view.node(*slot).unwrap().record.name);
+    group.allocated.iter().map(name).collect()
+}
+
+#[test]
+fn filter_passes_only_nodes_with_the_card_that_the_job_uses() {
+    let tasks = [("A|B", "Running", "na"), ("A|B", "Pending", ""), ("B", "Pending", "")];
+    let view = cluster(r#"{"A": 2, "B": 2}"#, &tasks);
+    let asked = ["ns/j/t1", "ns/j/t2"];
+    assert_eq!(fit(&view, false, &asked), [["na".into()], ["nb".into()]]);
+    assert_eq!(fit(&view, true, &asked)[0], ["na".into(), "nb".into()]);
+    // Its card is used up: the other one is none for this job.
+    let view = cluster(r#"{"A": 1, "B": 2}"#, &tasks);
+    assert_eq!(fit(&view, false, &asked), [vec![], vec!["nb".into()]]);
+    assert_eq!(fit(&view, true, &asked)[0], ["nb".into()]);
+}
+
+#[test]
+fn equal_tasks_of_different_jobs_are_judged_apart() {
+    let tasks = [("A|B", "Running", "nb"), ("A|B", "Pending", "")];
+    let mut view = cluster(r#"{"A": 2, "B": 2}"#, &tasks);
+    let source: Arc<str> = "test".into();
+    let job = view.jobs().get("ns/j").unwrap().record.clone();
+    let task = view.tasks().get("ns/j/t1").unwrap().record.clone();
+    view.put_job(
+        JobRecord {
+            name: "ns/k".into(),
+            ..job
+        },
+        &source,
+    );
+    let other = TaskRecord {
+        name: "ns/k/t1".into(),
+        job: "ns/k".into(),
+        ..task
+    };
+    view.put_task(other, &source);
+    let both: Vec<Arc<str>> = vec!["na".into(), "nb".into()];
+    assert_eq!(fit(&view, false, &["ns/j/t1", "ns/k/t1"]), [vec!["nb".into()], both]);
+}
+
+#[test]
+fn a_job_begins_on_a_card_that_has_room_for_all_that_it_needs() {
+    let tasks = [("A|B", "Pending", ""); 6];
+    let mut view = cluster(r#"{"A": 2, "B": 4}"#, &tasks);
+    assert_eq!(
+        placed(&view, false, 6),
+        ["na", "na"].map(Arc::from),
+        "one is the least: the first card has room"
+    );
+    assert_eq!(
+        placed(&view, true, 6),
+        ["na", "na", "nb", "nb", "nb", "nb"].map(Arc::from)
+    );
+    let job = view.jobs().get("ns/j").unwrap().record.clone();
+    view.put_job(JobRecord { min_member: 3, ..job }, &"test".into());
+    assert_eq!(
+        placed(&view, false, 6),
+        ["nb"; 4].map(Arc::from),
+        "only the second has room for three"
+    );
+}
