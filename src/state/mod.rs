@@ -33,6 +33,8 @@ mod assumption_tests;
 #[cfg(test)]
 mod commit_model;
 #[cfg(test)]
+mod commit_quota_tests;
+#[cfg(test)]
 mod commit_stage;
 #[cfg(test)]
 mod commit_store_tests;
@@ -44,6 +46,8 @@ mod fallible;
 mod ledger_late_tests;
 #[cfg(test)]
 mod ledger_tests;
+#[cfg(test)]
+mod ledger_tree_tests;
 #[cfg(test)]
 mod model_disk;
 #[cfg(test)]

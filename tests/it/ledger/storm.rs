@@ -1,5 +1,5 @@
-//! Real servers, many clients, queues near their limits, lost answers and `kill -9`: the promise, worked out from what
-//! was acknowledged alone.
+//! Real servers, many clients, queues near their limits of cores and cards, lost answers and `kill -9`: the promise, worked
+//! out from what was acknowledged alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,14 +14,16 @@ use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 
 use super::data_dir::Scratch;
-use super::{ask, confirm, limited, put_policy, wants};
+use super::{ask, confirm, limited, put_policy};
 use crate::support::process::Process;
-use crate::support::records::{snapshot, standing, task};
+use crate::support::records::snapshot;
 use crate::support::wire::Wire;
 
+mod wish;
+
+use wish::{CAPABILITY, Wish, cards_there, overdrawn, with_quota};
+
 const QUEUES: [&str; 3] = ["red", "green", "blue"];
-/// Cores that each queue may hold.
-const CAPABILITY: u32 = 20;
 const CLIENTS: u64 = 8;
 /// Acknowledged permits between two kills.
 const PERMITS: u64 = 120;
@@ -29,8 +31,8 @@ const PERMITS: u64 = 120;
 /// What the world outside knows.
 #[derive(Default)]
 struct Log {
-    /// By job: queue and cores that are acknowledged, and that nobody has begun to take back.
-    held: BTreeMap<String, (&'static str, u32)>,
+    /// By job: what is acknowledged in which queue, and what nobody has begun to take back.
+    held: BTreeMap<String, (&'static str, Wish)>,
     /// Jobs whose release was acknowledged.
     released: BTreeSet<String>,
     /// The first thing that was wrong.
@@ -41,8 +43,8 @@ struct Log {
 #[derive(Default)]
 struct Truth {
     sequence: u64,
-    /// Jobs whose tasks run: queue and cores.
-    running: BTreeMap<String, (&'static str, u32)>,
+    /// Jobs whose tasks run, in which queue, with what.
+    running: BTreeMap<String, (&'static str, Wish)>,
 }
 
 struct Site {
@@ -71,13 +73,13 @@ impl Truth {
     fn tell(&mut self) -> pb::Batch {
         self.sequence += 1;
         let mut cluster = pb::Cluster {
-            queues: QUEUES.map(|name| limited(name, CAPABILITY)).to_vec(),
+            queues: QUEUES.map(|name| with_quota(limited(name, CAPABILITY))).to_vec(),
+            nodes: cards_there(),
             ..Default::default()
         };
-        for (name, (queue, cores)) in &self.running {
-            cluster.jobs.push(wants(name, queue, *cores));
-            let one = task(&format!("{name}-0"), name, &[("cpu", &cores.to_string())]);
-            cluster.tasks.push(standing(one, pb::TaskStatus::Running, "somewhere"));
+        for (name, (queue, wish)) in &self.running {
+            cluster.jobs.push(wish.job(name, queue));
+            cluster.tasks.push(wish.runs(name));
         }
         snapshot("kube", self.sequence, cluster)
     }
@@ -94,21 +96,15 @@ impl Site {
     }
 
     /// An acknowledged permit: from now on it is held, until its owner begins to take it back.
-    fn permitted(&self, job: &str, queue: &'static str, cores: u32) {
+    fn permitted(&self, job: &str, queue: &'static str, wish: Wish) {
         let mut log = self.log.lock().unwrap();
-        log.held.insert(job.to_owned(), (queue, cores));
-        let all: u32 = log
-            .held
-            .values()
-            .filter(|(of, _)| *of == queue)
-            .map(|(_, cores)| cores)
-            .sum();
+        log.held.insert(job.to_owned(), (queue, wish));
+        let own = log.held.values().filter(|(of, _)| *of == queue);
+        let over = overdrawn(own.map(|(_, wish)| *wish));
         drop(log);
         self.permits.fetch_add(1, Ordering::Relaxed);
-        if all > CAPABILITY {
-            self.fault(format!(
-                "the promise is broken: {all} of {CAPABILITY} cores of `{queue}` are promised"
-            ));
+        if let Some(over) = over {
+            self.fault(format!("the promise is broken: in `{queue}` {over}"));
         }
     }
 
@@ -150,14 +146,14 @@ impl Client {
         }
     }
 
-    async fn confirm(&mut self, name: &str, queue: &'static str, cores: u32, lease: Option<u32>) -> bool {
+    async fn confirm(&mut self, name: &str, queue: &'static str, wish: Wish, lease: Option<u32>) -> bool {
         let lease = lease.map(|millis| prost_types::Duration {
             seconds: 0,
             nanos: i32::try_from(millis).unwrap() * 1_000_000,
         });
         let question = pb::AdmitRequest {
             lease,
-            ..confirm(vec![ask(wants(name, queue, cores), 1)])
+            ..confirm(vec![ask(wish.job(name, queue), 1)])
         };
         let reply = self
             .insist(|channel| {
@@ -214,19 +210,19 @@ impl Client {
     /// The life of one job.
     async fn live(&mut self, name: &str) {
         let queue = QUEUES[usize::try_from(self.dice.roll(3)).unwrap()];
-        let mut cores = u32::try_from(1 + self.dice.roll(8)).unwrap();
+        let mut wish = Wish::rolled(&mut self.dice);
         if self.dice.roll(10) == 0 {
             // A client that is never heard of again: its lease ends.
-            self.confirm(name, queue, cores, Some(300)).await;
+            self.confirm(name, queue, wish, Some(300)).await;
             return;
         }
-        if !self.confirm(name, queue, cores, None).await {
+        if !self.confirm(name, queue, wish, None).await {
             return;
         }
-        self.site.permitted(name, queue, cores);
+        self.site.permitted(name, queue, wish);
         if self.dice.roll(3) == 0 {
-            let other = u32::try_from(1 + self.dice.roll(8)).unwrap();
-            let least = other.min(cores);
+            let other = wish.resized(&mut self.dice);
+            let least = wish.least(other);
             self.site
                 .log
                 .lock()
@@ -234,19 +230,19 @@ impl Client {
                 .held
                 .insert(name.to_owned(), (queue, least));
             if self.confirm(name, queue, other, None).await {
-                cores = other;
+                wish = other;
             }
-            self.site.permitted(name, queue, cores);
+            self.site.permitted(name, queue, wish);
         }
-        if !self.confirm(name, queue, cores, None).await {
+        if !self.confirm(name, queue, wish, None).await {
             self.site.fault(format!("{name}: asked again, the permit was gone"));
         }
         tokio::time::sleep(Duration::from_millis(self.dice.roll(30))).await;
         let boots = self.site.boots.load(Ordering::Relaxed);
-        let runs = self.dice.roll(3) == 0;
+        let runs = wish.may_run() && self.dice.roll(3) == 0;
         if runs {
             self.tell(|truth| {
-                truth.running.insert(name.to_owned(), (queue, cores));
+                truth.running.insert(name.to_owned(), (queue, wish));
             })
             .await;
             tokio::time::sleep(Duration::from_millis(self.dice.roll(30))).await;
@@ -258,7 +254,7 @@ impl Client {
         } else {
             self.release(name).await;
         }
-        let late = self.confirm(name, queue, 1, None).await;
+        let late = self.confirm(name, queue, Wish::small(), None).await;
         // A server that has never seen the job cannot know that it has ended.
         let forgiven = runs && boots != self.site.boots.load(Ordering::Relaxed);
         if late && !forgiven {
@@ -289,11 +285,11 @@ fn rows(wire: &Wire) -> BTreeMap<String, pb::Reservation> {
 fn look_for_losses(site: &Site, wire: &Wire) {
     let rows = rows(wire);
     let log = site.log.lock().unwrap();
-    let lost = log.held.iter().find(|(job, (_, cores))| {
-        let reserved = rows.get(*job).map_or(0.0, |row| row.reserved[0].value);
-        reserved < f64::from(*cores) * 1_000.0
+    let lost = log.held.iter().find(|(job, (_, wish))| {
+        let row = rows.get(*job);
+        !row.is_some_and(|row| wish.is_kept_by(&row.reserved))
     });
-    let lost = lost.map(|(job, cores)| format!("{job}: {cores:?} was acknowledged and is lost"));
+    let lost = lost.map(|(job, wish)| format!("{job}: {wish:?} was acknowledged and is lost"));
     let revived = log.released.iter().find(|job| rows.contains_key(*job));
     let revived = revived.map(|job| format!("{job}: its release was acknowledged and is lost"));
     drop(log);

@@ -1,0 +1,163 @@
+//! The ledger where queues stand below each other: a promise is held along the whole path.
+
+use super::ledger_tests::{House, cpu, job, queue, running};
+use super::*;
+use crate::engine::model::{JobRecord, QueueRecord, Texts};
+use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
+use crate::engine::policy::Compatibility;
+
+const TREE: &str =
+    "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {cardHierarchy: true}\n";
+const HDRF: &str = "  - name: drf\n    enableHierarchy: true\n";
+
+/// Queues `x` and `y` below `dept`, which may hold 10 cores as each of them may, and 4 cards `A`; `q` stands alone.
+async fn house(document: &str) -> House {
+    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    let reload = Reload {
+        name: "default".into(),
+        document: document.into(),
+        expected_version: None,
+        dry_run: false,
+        strict: false,
+        compatibility: Compatibility::Corrected,
+        origin: Origin::Rpc("test".to_owned()),
+    };
+    house.state.reload_policy(reload).await.unwrap();
+    let put = [
+        ("dept", "", "root/dept", r#"{"A": 4}"#),
+        ("x", "dept", "root/dept/x", r#"{"A": 3}"#),
+        ("y", "dept", "root/dept/y", ""),
+    ];
+    let below = |(name, parent, place, quota): (&str, &str, &str, &str)| {
+        let weights = ["1"; 3][..place.split('/').count()].join("/");
+        let texts = [
+            ("volcano.sh/card.quota", quota),
+            ("volcano.sh/hierarchy", place),
+            ("volcano.sh/hierarchy-weights", &*weights),
+        ];
+        let said = texts.into_iter().filter(|(_, text)| !text.is_empty());
+        let annotations: Texts = said.map(|(key, text)| (key.into(), text.into())).collect();
+        Put::Queue(QueueRecord {
+            name: name.into(),
+            parent: parent.into(),
+            capability: Some(cpu(10)),
+            annotations,
+            ..QueueRecord::default()
+        })
+    };
+    let mut put: Vec<Put> = put.into_iter().map(below).collect();
+    put.push(queue("q", 10));
+    house.apply(2, BatchKind::SnapshotLast, put).await;
+    house
+}
+
+fn of(name: &str, queue: &str, cores: i64, cards: u32) -> JobRecord {
+    let request = [("volcano.sh/card.request".into(), format!(r#"{{"A": {cards}}}"#).into())];
+    JobRecord {
+        queue: queue.into(),
+        annotations: if cards == 0 {
+            Texts::default()
+        } else {
+            request.into_iter().collect()
+        },
+        ..job(name, "u", cores)
+    }
+}
+
+impl House {
+    /// Cores and cards kept back in each of these queues, and cores held there; a rebuild says the same.
+    fn books(&self, queues: [&str; 3]) -> [(i128, i128, i128); 3] {
+        let world = self.state.world();
+        let policy = world.policies.get("default").unwrap();
+        let (kept, anew) = (world.derived(policy), policy.policy.derive(&world.view));
+        let [kept, anew] = [&kept, &anew].map(|derived| derived.get::<CapacityState>(PLUGIN).unwrap());
+        assert!(kept.accounts().eq(anew.accounts()));
+        queues.map(|queue| {
+            let account = kept.account(queue).unwrap();
+            let cards = account.inqueue.card_or_zero("A") / 1_000;
+            (account.inqueue.cpu / 1_000, cards, account.allocated.cpu / 1_000)
+        })
+    }
+
+    /// Permitted, or the first reason with the queue that it names.
+    async fn asks(&self, job: JobRecord, attempt: u64) -> String {
+        let mut done = self.try_confirm(vec![(job, attempt)]).await.unwrap();
+        let one = done.items.pop().unwrap().unwrap();
+        match one.admission.reasons.first() {
+            None if one.admission.permitted => "permitted".to_owned(),
+            None => "refused".to_owned(),
+            Some((reason, _)) => {
+                let queue = reason.message.split_inclusive('>').next().unwrap();
+                format!("{} {queue}", reason.code)
+            }
+        }
+    }
+}
+
+const LINE: [&str; 3] = ["dept", "x", "y"];
+
+#[tokio::test]
+async fn a_promise_is_held_by_every_queue_of_the_path() {
+    for document in [
+        TREE.to_owned(),
+        format!("{TREE}{HDRF}"),
+        TREE.replace("plugins:\n", &format!("plugins:\n{HDRF}")),
+    ] {
+        let house = house(&document).await;
+        assert_eq!(house.asks(of("ns/a", "x", 6, 3), 1).await, "permitted");
+        assert_eq!(house.books(LINE), [(6, 3, 0), (6, 3, 0), (0, 0, 0)]);
+        // `y` itself has room for both; what is above it has not.
+        assert_eq!(
+            house.asks(of("ns/b", "y", 5, 0), 1).await,
+            "InsufficientCPUQuota Queue <dept>"
+        );
+        assert_eq!(
+            house.asks(of("ns/b", "y", 1, 2), 1).await,
+            "InsufficientScalarQuota Queue <dept>"
+        );
+        assert_eq!(house.asks(of("ns/b", "y", 4, 1), 1).await, "permitted");
+        assert_eq!(house.books(LINE), [(10, 4, 0), (6, 3, 0), (4, 1, 0)]);
+        // Others stand apart.
+        assert_eq!(house.asks(of("ns/c", "q", 10, 0), 1).await, "permitted");
+        assert!(house.release("ns/a", 1).await);
+        assert_eq!(house.books(LINE), [(4, 1, 0), (0, 0, 0), (4, 1, 0)]);
+        assert_eq!(house.asks(of("ns/b", "y", 7, 2), 1).await, "permitted");
+        assert_eq!(house.books(LINE), [(7, 2, 0), (0, 0, 0), (7, 2, 0)]);
+    }
+}
+
+#[tokio::test]
+async fn what_runs_is_handed_over_along_the_path() {
+    let house = house(TREE).await;
+    assert_eq!(house.asks(of("ns/a", "x", 6, 0), 1).await, "permitted");
+    let told = vec![Put::Job(of("ns/a", "x", 6, 0)), running("ns/a-0", "ns/a", 4)];
+    house.apply(3, BatchKind::Delta, told).await;
+    assert_eq!(house.books(LINE), [(2, 0, 4), (2, 0, 4), (0, 0, 0)]);
+    assert_eq!(
+        house.asks(of("ns/b", "y", 5, 0), 1).await,
+        "InsufficientCPUQuota Queue <dept>"
+    );
+    assert_eq!(house.asks(of("ns/b", "y", 4, 0), 1).await, "permitted");
+    house.remove(4, "ns/a").await;
+    // Its task has no job any more and counts nowhere; its promise ended with it.
+    assert_eq!(house.books(LINE), [(4, 0, 0), (0, 0, 0), (4, 0, 0)]);
+}
+
+#[tokio::test]
+async fn a_queue_that_moves_takes_its_promises_along() {
+    let house = house(TREE).await;
+    assert_eq!(house.asks(of("ns/a", "x", 6, 3), 1).await, "permitted");
+    let alone = Put::Queue(QueueRecord {
+        name: "x".into(),
+        parent: "q".into(),
+        capability: Some(cpu(10)),
+        ..QueueRecord::default()
+    });
+    house.apply(3, BatchKind::Delta, vec![alone]).await;
+    assert_eq!(house.books(["dept", "q", "x"]), [(0, 0, 0), (6, 3, 0), (6, 3, 0)]);
+    assert_eq!(
+        house.asks(of("ns/b", "q", 5, 0), 1).await,
+        "InsufficientCPUQuota Queue <q>"
+    );
+    assert_eq!(house.asks(of("ns/b", "y", 10, 0), 1).await, "permitted");
+}
