@@ -11,10 +11,10 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture vectors vectors-refresh lint fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler clients-generate ci rust clean
+.PHONY: help demo test torture vectors vectors-refresh lint fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e clients-generate ci rust clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: rust ## Start a server, load small clusters, show every answer of the README; ends by itself
 	@$(CARGO) run --locked --quiet -- demo
@@ -96,6 +96,10 @@ clients-go: rust ## Check the Go client with a real server
 clients-kubescheduler: rust ## Check the plugin of kube-scheduler with its framework and a real server
 	$(CARGO) build --locked --quiet
 	@clients/go/kubescheduler/check.sh
+
+e2e: rust ## Schedule pods with etcd, an API server and kube-scheduler with its plugin, all built here (minutes the first time)
+	$(CARGO) build --locked --quiet
+	@clients/go/kubescheduler/e2e/run.sh
 
 clients-generate: ## Write the clients' messages anew, after a change of the protocol
 	@[ -x .cache/python/bin/python ] || python3 -m venv .cache/python

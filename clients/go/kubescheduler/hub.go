@@ -133,8 +133,13 @@ func (hub *hub) send() {
 }
 
 func (hub *hub) sendOnce() error {
-	if !hub.mirror.synced() {
-		return late("the scheduler's own view of the cluster is not complete yet")
+	// A part of the scheduler's view would be taken for the whole.
+	for !hub.mirror.synced() {
+		select {
+		case <-hub.ctx.Done():
+			return hub.ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
 	if err := hub.mirror.flush(hub.ctx); err != nil {
 		return err

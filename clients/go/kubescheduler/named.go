@@ -47,16 +47,8 @@ func (plugin *named) PreScore(ctx context.Context, state fwk.CycleState, pod *co
 	if asks == nil {
 		return fwk.AsStatus(fmt.Errorf("%s needs %s in the same profile", plugin.name, Name))
 	}
-	scoring, status := asks.score(ctx, state, pod, nodes)
-	if !status.IsSuccess() {
-		return status
-	}
-	column, err := partScores(scoring.item, plugin.name)
-	if err != nil {
-		return fwk.AsStatus(err)
-	}
-	scoring.columns[plugin.name] = column
-	return nil
+	_, status := asks.score(ctx, state, pod, nodes)
+	return status
 }
 
 // Score looks the node up.

@@ -343,6 +343,12 @@ func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInf
 	for at, slot := range pumice.Slots(made.item.GetNodes()) {
 		made.at[slot] = int32(at) + 1
 	}
+	// Here, for a plugin may be enabled at score alone.
+	for _, name := range profiles.elsewhere(plugin.handle) {
+		if made.columns[name], err = partScores(made.item, name); err != nil {
+			return nil, err
+		}
+	}
 	return made, nil
 }
 
@@ -385,11 +391,19 @@ func lookUp(state fwk.CycleState, plugin string, info fwk.NodeInfo) (int64, *fwk
 		return 0, fwk.AsStatus(fmt.Errorf("%s is not enabled at preScore: %w", plugin, err))
 	}
 	made := known.(*scoring)
+	if made.item == nil {
+		// Nobody answered, and the other plugins decide.
+		return 0, nil
+	}
+	column, found := made.columns[plugin]
+	if !found {
+		return 0, fwk.AsStatus(fmt.Errorf("%s is not enabled at preScore", plugin))
+	}
 	slot, found := made.table.Slot(info.Node().Name)
 	if !found || int(slot) >= len(made.at) || made.at[slot] == 0 {
 		return 0, nil
 	}
-	return made.columns[plugin][made.at[slot]-1], nil
+	return column[made.at[slot]-1], nil
 }
 
 // ScoreExtensions: there are none, scores are 0..100 when they come.

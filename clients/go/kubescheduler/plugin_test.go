@@ -101,6 +101,25 @@ func TestKoordinatorsPluginsStandUnderTheirOwnNames(t *testing.T) {
 	if _, own := done.scores["cpu"][Name]; own {
 		t.Fatal(done.scores)
 	}
+	// A profile may enable them at score alone.
+	state := framework.NewCycleState()
+	infos, err := bench.framework.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asking := profiles.plugin(bench.framework)
+	if status := asking.PreScore(context.Background(), state, pod, infos); !status.IsSkip() {
+		t.Fatal(status)
+	}
+	for _, info := range infos {
+		want := done.scores[info.Node().Name]["NodeResourcesFitPlus"]
+		if score, status := lookUp(state, "NodeResourcesFitPlus", info); score != want || !status.IsSuccess() {
+			t.Fatal(score, status)
+		}
+		if _, status := lookUp(state, Name, info); status.Code() != fwk.Error {
+			t.Fatal("a column that nobody made")
+		}
+	}
 	reload(t, client, spread)
 	if done := bench.cycle(pod); done.status.IsSuccess() || !strings.Contains(done.status.Message(), "the policy has no scores of NodeResourcesFitPlus") {
 		t.Fatal(done.status)

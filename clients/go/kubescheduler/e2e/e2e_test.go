@@ -1,0 +1,364 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pumice "pumice/clients/go"
+	"pumice/clients/go/derive"
+	"pumice/clients/go/internal/testserver"
+	"pumice/clients/go/internal/vectors"
+	"pumice/clients/go/kubescheduler"
+	pb "pumice/clients/go/pumicev1"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	pack   = `{actions: allocate, tiers: [{plugins: [{name: binpack, arguments: {binpack.cpu: 1, binpack.memory: 1}}]}]}`
+	spread = `{actions: allocate, tiers: [{plugins: [{name: resource-strategy-fit, arguments: {resources: {cpu: {type: LeastAllocated, weight: 1}}}}]}]}`
+	cards  = `{actions: allocate, tiers: [{plugins: [{name: capacity-card, arguments: {cardUnlimitedCpuMemory: true}}]}]}`
+	koord  = `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{schedulerName: koord,
+		plugins: {multiPoint: {enabled: [{name: NodeResourcesFitPlus}, {name: ScarceResourceAvoidance}]}},
+		pluginConfig: [
+			{name: NodeResourcesFitPlus, args: {resources: {cpu: {type: LeastAllocated, weight: 1}, memory: {type: MostAllocated, weight: 2}}}},
+			{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}]}]}`
+)
+
+// profile is one of the scheduler's: its plugins at score, and the arguments of Pumice.
+func profile(name, scores, arguments string) string {
+	return fmt.Sprintf(`{"schedulerName": %q, "plugins": {"multiPoint": {"enabled": [{"name": "Pumice"}]},
+		"score": {"disabled": [{"name": "*"}], "enabled": [%s]}}, "pluginConfig": [{"name": "Pumice", "args": {%s}}]}`, name, scores, arguments)
+}
+
+func TestPodsAreScheduledByPumice(t *testing.T) {
+	cluster := startCluster(t)
+	port, folder := freePort(t), t.TempDir()
+	serve := func() *testserver.Server {
+		return testserver.Start(t, "--grpc-address", "127.0.0.1:"+port, "--data-dir", folder)
+	}
+	server := serve()
+	world := &world{cluster: cluster, server: dial(t, server.Address)}
+	for name, document := range map[string]string{"default": pack, "cards": cards, "koord": koord} {
+		world.reload(name, document)
+	}
+	for number := range 3 {
+		world.addNode(fmt.Sprintf("gpu-%d", number), "32", "128Gi", 4)
+		world.addNode(fmt.Sprintf("cpu-%d", number), "16", "64Gi", 0)
+	}
+	common := fmt.Sprintf(`"address": %q, "budget": "5s"`, server.Address)
+	config := cluster.write("scheduler.yaml", fmt.Appendf(nil, `{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+		"clientConnection": {"kubeconfig": %q, "qps": 1000, "burst": 1000}, "leaderElection": {"leaderElect": false},
+		"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2, "percentageOfNodesToScore": 100, "profiles": [%s]}`, cluster.config, strings.Join([]string{
+		profile("pumice", `{"name": "Pumice"}`, common),
+		profile("open", `{"name": "Pumice"}`, common+`, "away": {"filter": "FailOpen"}`),
+		profile("cards", `{"name": "Pumice"}`, common+`, "policy": "cards"`),
+		profile("koord", `{"name": "Pumice"}, {"name": "NodeResourcesFitPlus"}, {"name": "ScarceResourceAvoidance"}`, common+`, "policy": "koord"`),
+	}, ", ")))
+	page := "https://127.0.0.1:" + freePort(t)
+	scheduler := world.schedule(config, page)
+	cluster.until("kube-scheduler is ready", func() error { return get(trusting(), page+"/readyz", "") })
+
+	world.landsWherePumiceSays(t)
+	world.waitsForItsQueue(t)
+	world.hasKoordinatorsScores(t, scheduler.log)
+	if err := get(trusting(), page+"/metrics", `scheduler_pumice_answers_total{by="service",call="Score"}`); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	world.followsTheChoiceWhileAway(t)
+	serve()
+	cluster.until("the pod that waited is bound", func() error { return world.bound("away-closed") })
+	world.landsOn(t, "after", "pumice")
+	if err := get(trusting(), page+"/metrics", `scheduler_pumice_answers_total{by="failing_open",call="Filter"}`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is the cluster and the service beside it.
+type world struct {
+	*cluster
+	server *pumice.Client
+}
+
+func dial(t *testing.T, address string) *pumice.Client {
+	t.Helper()
+	client, err := pumice.Dial(address, pumice.Options{BreakAfter: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// schedule starts the scheduler by the command of the README, with this cluster's configuration and port.
+func (world *world) schedule(config, page string) *program {
+	world.t.Helper()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		world.t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```console\n(.*?)```").FindSubmatch(readme)
+	if block == nil || strings.Count(string(block[1]), "\n") != 2 {
+		world.t.Fatal("the README does not begin with two commands")
+	}
+	commands := strings.ReplaceAll(strings.TrimSpace(string(block[1])), "$ ", "")
+	if !strings.HasSuffix(commands, "--config examples/config.yaml") {
+		world.t.Fatal(commands)
+	}
+	commands = strings.TrimSuffix(commands, "examples/config.yaml") + config + " --secure-port " + page[strings.LastIndex(page, ":")+1:] +
+		" --bind-address 127.0.0.1 --cert-dir " + world.path("scheduler") + " --authentication-skip-lookup=true --authorization-always-allow-paths '/*' -v 10"
+	shell := exec.Command("bash", "-e", "-c", commands)
+	shell.Dir = vectors.Root()
+	return world.run("kube-scheduler", shell)
+}
+
+func (world *world) reload(name, document string) {
+	world.t.Helper()
+	if _, err := world.server.ReloadPolicy(context.Background(), &pb.ReloadPolicyRequest{Name: name, Document: document}); err != nil {
+		world.t.Fatal(name, err)
+	}
+}
+
+func (world *world) addNode(name, cpu, memory string, gpus int64) {
+	world.t.Helper()
+	amounts := corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory), "pods": resource.MustParse("110")}
+	labels := map[string]string{"kubernetes.io/hostname": name}
+	if gpus > 0 {
+		amounts["nvidia.com/gpu"] = *resource.NewQuantity(gpus, resource.DecimalSI)
+		labels["nvidia.com/gpu.product"], labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.memory"] = "A100", fmt.Sprint(gpus), "81920"
+	}
+	_, err := world.client.CoreV1().Nodes().Create(context.Background(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Status: corev1.NodeStatus{
+			Capacity: amounts, Allocatable: amounts,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		world.t.Fatal(err)
+	}
+}
+
+func pod(name, scheduler, cpu string, gpus int64, annotations map[string]string) *corev1.Pod {
+	amounts := corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("4Gi")}
+	if gpus > 0 {
+		amounts["nvidia.com/gpu"] = *resource.NewQuantity(gpus, resource.DecimalSI)
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: annotations},
+		Spec: corev1.PodSpec{SchedulerName: scheduler, Containers: []corev1.Container{{
+			Name: "main", Image: "none", Resources: corev1.ResourceRequirements{Requests: amounts, Limits: amounts},
+		}}},
+	}
+}
+
+func (world *world) create(made *corev1.Pod) {
+	world.t.Helper()
+	if _, err := world.client.CoreV1().Pods("default").Create(context.Background(), made, metav1.CreateOptions{}); err != nil {
+		world.t.Fatal(err)
+	}
+}
+
+func (world *world) nodeOf(name string) (string, error) {
+	found, err := world.client.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if found.Spec.NodeName == "" {
+		return "", fmt.Errorf("pod %s has no node: %v", name, found.Status.Conditions)
+	}
+	return found.Spec.NodeName, nil
+}
+
+func (world *world) bound(name string) error {
+	_, err := world.nodeOf(name)
+	return err
+}
+
+// said wants an event about a pod with these words.
+func (world *world) said(name, words string) error {
+	list, err := world.client.CoreV1().Events("default").List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	if err != nil {
+		return err
+	}
+	messages := []string{}
+	for _, event := range list.Items {
+		if event.Reason == "FailedScheduling" && strings.Contains(event.Message, words) {
+			return nil
+		}
+		messages = append(messages, event.Message)
+	}
+	return fmt.Errorf("the events of %s: %q", name, messages)
+}
+
+// scores asks Pumice about a pod as the plugin would, once it knows how the pods stand.
+func (world *world) scores(t *testing.T, policy string, made *corev1.Pod) *pb.ScoreItem {
+	t.Helper()
+	world.until("Pumice knows where the pods are", func() error { return world.agrees() })
+	task, err := pumice.TaskRecord(made, derive.AsKubernetes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := world.server.Score(context.Background(), &pb.ScoreRequest{
+		Ground: &pb.Ground{Ground: &pb.Ground_World{World: &pb.World{Policy: policy}}},
+		Tasks:  []*pb.Task{task}, WithFilter: true, WithParts: true, ResourceFit: pb.ResourceFit_RESOURCE_FIT_IDLE,
+	})
+	if err != nil || reply.Cause != nil || reply.Response.GetAnswer().GetItems()[0].GetProblem() != nil {
+		t.Fatal(reply, err)
+	}
+	return reply.Response.GetAnswer().GetItems()[0]
+}
+
+// agrees says whether Pumice has every pod where the API server has it.
+func (world *world) agrees() error {
+	pods, err := world.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	tasks, err := world.server.ListTasks(context.Background(), &pb.ListTasksRequest{Page: &pb.Page{Size: 1000}})
+	if err != nil {
+		return err
+	}
+	nodes := map[string]string{}
+	for _, task := range tasks.GetTasks() {
+		nodes[task.GetTask().GetName()] = task.GetTask().GetNode()
+	}
+	for _, item := range pods.Items {
+		if node, known := nodes["default/"+item.Name]; !known || node != item.Spec.NodeName {
+			return fmt.Errorf("pod %s is on %q and told on %q", item.Name, item.Spec.NodeName, node)
+		}
+	}
+	return nil
+}
+
+// landsOn schedules a pod and wants it on one of Pumice's best nodes.
+func (world *world) landsOn(t *testing.T, name, scheduler string) string {
+	t.Helper()
+	made := pod(name, scheduler, "2", 0, nil)
+	item := world.scores(t, "default", made)
+	best := []string{}
+	for at, node := range item.GetNodes().GetNames() {
+		if item.GetTotals()[at] == slices.Max(item.GetTotals()) {
+			best = append(best, node)
+		}
+	}
+	world.create(made)
+	world.until("pod "+name+" is bound", func() error { return world.bound(name) })
+	node, err := world.nodeOf(name)
+	if err != nil || !slices.Contains(best, node) {
+		t.Fatalf("%s went to %s, the best are %v: %v", name, node, best, err)
+	}
+	return node
+}
+
+// landsWherePumiceSays: packed, and after a reload, without a restart, spread.
+func (world *world) landsWherePumiceSays(t *testing.T) {
+	started := time.Now()
+	world.until("Pumice has been told of the nodes", func() error {
+		world.wakeUp()
+		list, err := world.server.ListNodes(context.Background(), &pb.ListNodesRequest{})
+		if err == nil && len(list.GetNodes()) != 6 {
+			err = errors.New("not all are there")
+		}
+		return err
+	})
+	t.Logf("told of the nodes after %s", time.Since(started))
+	packed := map[string]bool{}
+	for number := range 5 {
+		packed[world.landsOn(t, fmt.Sprintf("pack-%d", number), "pumice")] = true
+	}
+	world.reload("default", spread)
+	apart := map[string]bool{}
+	for number := range 5 {
+		apart[world.landsOn(t, fmt.Sprintf("spread-%d", number), "pumice")] = true
+	}
+	if len(packed) > 2 || len(apart) < 3 {
+		t.Fatalf("packed on %v, spread over %v", packed, apart)
+	}
+}
+
+// wakeUp makes the first pod: the scheduler tells Pumice of the nodes when it first schedules.
+func (world *world) wakeUp() {
+	made := pod("first", "pumice", "100m", 0, nil)
+	if _, err := world.client.CoreV1().Pods("default").Get(context.Background(), made.Name, metav1.GetOptions{}); err != nil {
+		world.create(made)
+	}
+}
+
+// waitsForItsQueue: over its quota a pod stays pending and its event says why; with more quota it goes.
+func (world *world) waitsForItsQueue(t *testing.T) {
+	queues := world.server.Feed("queues", 0)
+	quota := func(number int) {
+		queues.Put(&pb.Cluster{
+			Queues: []*pb.Queue{{Name: "team", Annotations: map[string]string{"volcano.sh/card.quota": fmt.Sprintf(`{"A100": %d}`, number)}}},
+			Jobs:   []*pb.Job{{Name: "default/train", Queue: "team", MinMember: 1}},
+		})
+		if outcome, err := queues.Flush(context.Background()); err != nil || len(outcome.GetRefused()) > 0 {
+			t.Fatal(outcome, err)
+		}
+	}
+	quota(4)
+	annotations := map[string]string{"scheduling.k8s.io/group-name": "train", "volcano.sh/card.name": "A100"}
+	world.create(pod("train-0", "cards", "1", 4, annotations))
+	world.until("the pod within the quota is bound", func() error { return world.bound("train-0") })
+	world.create(pod("train-1", "cards", "1", 2, annotations))
+	world.until("the pod over the quota says why it waits", func() error { return world.said("train-1", "capacity-card: ") })
+	if world.bound("train-1") == nil {
+		t.Fatal("a pod over its quota has a node")
+	}
+	quota(8)
+	world.until("the pod is bound with more quota", func() error { return world.bound("train-1") })
+}
+
+// hasKoordinatorsScores: kube-scheduler logs what every plugin gave, and that is what Pumice answers, number by number.
+func (world *world) hasKoordinatorsScores(t *testing.T, log string) {
+	made := pod("koord", "koord", "3", 0, nil)
+	item := world.scores(t, "koord", made)
+	world.create(made)
+	world.until("the pod of koord is bound", func() error { return world.bound("koord") })
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`"Plugin scored node for pod" pod="default/koord" plugin="(\w+)" node="([\w-]+)" score=(\d+)`)
+	logged, different := map[string]string{}, map[string]bool{}
+	for _, match := range line.FindAllStringSubmatch(string(text), -1) {
+		logged[match[1]+" "+match[2]] = match[3]
+		different[match[3]] = true
+	}
+	if len(logged) != 2*len(item.GetNodes().GetNames()) || len(item.GetParts()) != 2 || len(different) < 3 {
+		t.Fatal(logged, item.GetParts())
+	}
+	for _, part := range item.GetParts() {
+		for at, node := range item.GetNodes().GetNames() {
+			score := part.GetScores()[at]
+			if score < 0 || score > 100 || logged[part.GetPlugin()+" "+node] != fmt.Sprint(score) {
+				t.Fatalf("%s on %s: %v, kube-scheduler has %s", part.GetPlugin(), node, score, logged[part.GetPlugin()+" "+node])
+			}
+		}
+	}
+}
+
+// followsTheChoiceWhileAway: the profile that fails closed lets its pods wait and says so, the open one binds.
+func (world *world) followsTheChoiceWhileAway(t *testing.T) {
+	world.create(pod("away-closed", "pumice", "1", 0, nil))
+	world.create(pod("away-open", "open", "1", 0, nil))
+	world.until("the pod says that the service is away", func() error { return world.said("away-closed", kubescheduler.AwayReason) })
+	world.until("the pod is bound without the service", func() error { return world.bound("away-open") })
+	if world.bound("away-closed") == nil {
+		t.Fatal("it fails closed, and yet a pod has a node")
+	}
+}
