@@ -1,6 +1,4 @@
-//! What admission costs in the engine: jobs with cards in a hundred queues, and what a changed record costs the accounts.
-//!
-//! Throughput of `admit` counts jobs, so that the time of one job can be read off: 1 Melem/s is 1 µs per job.
+//! What a changed record costs the accounts of cards, with 100,000 jobs in a hundred queues.
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
 mod ground {
@@ -10,38 +8,10 @@ mod ground {
 use std::sync::Arc;
 use std::time::Duration;
 
-use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pumice::engine::decide;
+use criterion::{Criterion, criterion_group, criterion_main};
 use pumice::engine::model::{JobPhase, JobRecord};
 
-use ground::jobs::{ASKED, cluster, node, policy, question};
-
-fn admission(criterion: &mut Criterion) {
-    let policy = policy();
-    let mut group = criterion.benchmark_group("admit");
-    group.warm_up_time(Duration::from_millis(500));
-    group.measurement_time(Duration::from_secs(3));
-    for admitted in [0, 100_000] {
-        let (view, jobs, _) = cluster(admitted);
-        let derived = policy.derive(&view);
-        let question = question(&jobs);
-        let answers = decide::admit(&view, &policy, &mut derived.clone(), &question).expect("an answer");
-        let permits = answers.iter().flatten().filter(|answer| answer.permitted).count();
-        assert_eq!(permits, ASKED as usize);
-        group.throughput(Throughput::Elements(ASKED.into()));
-        group.bench_function(BenchmarkId::new("beside", admitted), |bench| {
-            bench.iter_batched(
-                || derived.clone(),
-                |mut derived| {
-                    drop(decide::admit(&view, &policy, &mut derived, &question));
-                    derived
-                },
-                BatchSize::LargeInput,
-            );
-        });
-    }
-    group.finish();
-}
+use ground::jobs::{cluster, node, policy};
 
 fn upkeep(criterion: &mut Criterion) {
     let policy = policy();
@@ -70,5 +40,5 @@ fn upkeep(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, admission, upkeep);
+criterion_group!(benches, upkeep);
 criterion_main!(benches);

@@ -1,5 +1,4 @@
-//! What fair order costs: an event in a tree of queues, with and without a resource that runs out by it; an order of queues;
-//! victims; and Koordinator's two plugins.
+//! What fair order costs: an event in a tree of queues, with and without a resource that runs out by it; victims; and Koordinator's two plugins.
 #![expect(clippy::expect_used, reason = "a bench that cannot ask has nothing to measure")]
 
 mod ground {
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use pumice::engine::cycle::Cycle;
 use pumice::engine::decide::{
-    self, Detail, OrderQuestion, Question, QuestionTask, ResourceFit, ScoreQuestion, VictimGroup, VictimsQuestion,
+    self, Detail, Question, QuestionTask, ResourceFit, ScoreQuestion, VictimGroup, VictimsQuestion,
 };
 use pumice::engine::model::{
     Amounts, JobRecord, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord, TaskStatus, View,
@@ -90,19 +89,6 @@ fn events(criterion: &mut Criterion) {
         }
     }
     group.finish();
-}
-
-fn orders(criterion: &mut Criterion) {
-    let view = cluster(1_000, FLAT);
-    let policy = policy(HIERARCHY);
-    let derived = policy.derive(&view);
-    let question = OrderQuestion {
-        queues: Some(Vec::new()),
-        ..OrderQuestion::default()
-    };
-    criterion.bench_function("order of 1000 queues", |bench| {
-        bench.iter(|| decide::order(&view, &policy, &derived, &question).expect("an order"));
-    });
 }
 
 /// A thousand candidates of a thousand jobs in a hundred queues, of whom half make room.
@@ -241,5 +227,5 @@ fn koordinator(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(fairness, events, orders, victims, koordinator);
+criterion_group!(fairness, events, victims, koordinator);
 criterion_main!(fairness);

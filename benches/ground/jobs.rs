@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use pumice::engine::decide::{AdmitQuestion, Subject};
 use pumice::engine::model::{
     Amounts, JobPhase, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, Texts, View,
 };
@@ -103,12 +102,4 @@ pub(crate) fn cluster(admitted: usize) -> (View, Vec<Arc<JobRecord>>, ResourceId
     }
     view.refresh_ranks();
     (view, jobs.into_iter().map(Arc::new).collect(), gpu)
-}
-
-/// May these jobs start?
-pub(crate) fn question(jobs: &[Arc<JobRecord>]) -> AdmitQuestion {
-    AdmitQuestion {
-        items: jobs.iter().map(|job| Ok(Subject::Job(Arc::clone(job)))).collect(),
-        plugins: Vec::new(),
-    }
 }

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use pumice::engine::decide::{self, OrderQuestion, ScoreQuestion};
+use pumice::engine::decide::{self, AdmitQuestion, OrderQuestion, ScoreQuestion, Subject};
 
 use super::{class, fair, gang, jobs, records};
 
@@ -58,7 +58,11 @@ fn place(kind: &str, nodes: u32) -> Run {
 fn admit(admitted: usize) -> Run {
     let (view, jobs, _) = jobs::cluster(admitted);
     let policy = jobs::policy();
-    let (derived, question) = (policy.derive(&view), jobs::question(&jobs));
+    let derived = policy.derive(&view);
+    let question = AdmitQuestion {
+        items: jobs.into_iter().map(|job| Ok(Subject::Job(job))).collect(),
+        plugins: Vec::new(),
+    };
     Box::new(move || {
         let answers = decide::admit(&view, &policy, &mut derived.clone(), black_box(&question));
         let answers = answers.expect("an answer");

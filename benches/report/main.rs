@@ -13,6 +13,7 @@ mod page;
 mod print;
 mod server;
 mod shapes;
+mod storm;
 
 #[path = "../ground"]
 mod ground {

@@ -37,6 +37,11 @@ impl Server {
         }
     }
 
+    /// Where it serves over loopback.
+    pub(crate) fn address(&self) -> String {
+        self.tcp.clone()
+    }
+
     /// A connection over loopback.
     pub(crate) async fn tcp(&self) -> Channel {
         connect(self.tcp.clone()).await
