@@ -18,7 +18,11 @@ pub(crate) fn describe(report: &mut Report, quick: bool) {
     report.say("cores", std::thread::available_parallelism().map_or(0, usize::from));
     report.say("avx2", avx2());
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    report.say("memory", field(&memory, "MemTotal"));
+    let kibibytes = field(&memory, "MemTotal")
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap_or(0.0);
+    report.say("memory", format!("{:.0} GiB", kibibytes / 1_048_576.0));
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     report.say("load_average_before", load.split(' ').next().unwrap_or_default());
 }

@@ -65,6 +65,9 @@ const ROWS: [Row; 7] = [
 
 /// Rewrites the parts of the page that hold figures, and the drawing.
 pub(crate) fn write(report: &Report) -> Result<(), Box<dyn std::error::Error>> {
+    if report.text("quick") == "true" {
+        return Err("a quick run's figures are too rough for the page".into());
+    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut page = std::fs::read_to_string(root.join(PAGE))?;
     for (name, body) in [
