@@ -49,6 +49,8 @@ mod ledger_tests;
 #[cfg(test)]
 mod ledger_tree_tests;
 #[cfg(test)]
+mod model_cards;
+#[cfg(test)]
 mod model_disk;
 #[cfg(test)]
 mod model_site;

@@ -16,6 +16,7 @@ use super::committing::{Assuming, Commit};
 use super::index::NodeTable;
 use super::ledger::{Ledger, SharedLeases};
 use super::ledger_tests::{POLICY, cpu, job, of_queue, queue};
+use super::model_cards::{cards_keep_the_promise, with_quota};
 use super::model_disk::{Disk, LATE, Power, REFUSES, WORKS};
 use super::policies::Policies;
 use super::seam::{Inbox, Publish, Reply};
@@ -80,6 +81,7 @@ fn keeps_the_promise(world: &World) {
         all <= CAPABILITY * 1_000,
         "the promise is broken: {held:?} in {CAPABILITY} cores"
     );
+    cards_keep_the_promise(world);
     for derived in world.derived.ready().into_values() {
         let fresh = policy().policy.derive(&world.view);
         assert_eq!(
@@ -254,7 +256,7 @@ impl Machine {
     fn tell(&self, truth: &mut Truth) {
         truth.sequence += 1;
         let node = machine("n", "", 1_000 * i64::try_from(CAPABILITY).unwrap());
-        let mut put = vec![queue("q", 10), Put::Node(Arc::new(node))];
+        let mut put = vec![with_quota(queue("q", 10)), Put::Node(Arc::new(node))];
         for (name, least) in [("ns/a", 2), ("ns/b", 2), ("ns/c", 1)] {
             let gang = truth.tasks.contains_key(&*format!("{name}-1"));
             put.push(Put::Job(JobRecord {
@@ -300,9 +302,13 @@ impl Site {
     }
 
     pub(super) fn confirm(&self, name: &'static str, cores: i64, attempt: u64) -> bool {
+        self.confirm_job(&job(name, "u", cores), attempt)
+    }
+
+    pub(super) fn confirm_job(&self, job: &JobRecord, attempt: u64) -> bool {
         let ask = |reply| {
             let item = ConfirmItem {
-                job: Arc::new(job(name, "u", cores)),
+                job: Arc::new(job.clone()),
                 attempt,
                 names: Arc::default(),
             };

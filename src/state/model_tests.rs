@@ -146,7 +146,7 @@ fn committing(checks: bool, late: bool) {
     clippy::disallowed_methods,
     reason = "the environment of a test run is its command line"
 )]
-fn schedules() -> usize {
+pub(super) fn schedules() -> usize {
     let said = std::env::var("PUMICE_MODEL_SCHEDULES");
     let said = said.ok().and_then(|said| said.parse().ok());
     said.unwrap_or(150)
@@ -174,7 +174,7 @@ fn the_first_schedules_of_all_keep_the_promise() {
     shuttle::check_dfs(|| committing(true, true), Some(schedules()));
 }
 
-fn found(run: impl Fn() + Send + Sync + 'static) -> String {
+pub(super) fn found(run: impl Fn() + Send + Sync + 'static) -> String {
     let run = || shuttle::check_random(run, schedules());
     let found = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
     let said = found.downcast_ref::<String>().cloned();
