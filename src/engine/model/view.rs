@@ -454,7 +454,8 @@ impl View {
 
     /// Counts a task in what its job holds, or takes it out.
     pub(crate) fn account_job(&mut self, job: &Arc<str>, requests: &Amounts, add: bool) {
-        if job.is_empty() {
+        // A task that asks for nothing leaves no trace in the totals.
+        if job.is_empty() || requests.is_empty() {
             return;
         }
         if let Some(totals) = self.allocated.get_mut(job) {
