@@ -364,7 +364,8 @@ impl State {
 
     fn touch(&mut self, nodes: &[&str], job: &str, outcome: &mut Outcome) {
         let touched = Arc::make_mut(&mut self.touched);
-        for slot in nodes.iter().filter_map(|node| self.view.slot_of(node)) {
+        let named = nodes.iter().filter(|node| !node.is_empty());
+        for slot in named.filter_map(|node| self.view.slot_of(node)) {
             outcome.nodes.insert(slot);
             touched.nodes.insert(slot);
         }

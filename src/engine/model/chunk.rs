@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(not(feature = "portable"))]
 use multiversion::multiversion;
 
-use super::amounts::ResourceId;
+use super::amounts::{Amounts, ResourceId};
 use super::chunks::Entries;
 use super::mask::Mask;
 use super::node::NodeEntry;
@@ -304,11 +304,14 @@ impl Chunk {
         }
     }
 
-    /// Changes a node that differs from the one that stands there in amounts of these resources alone.
-    pub(crate) fn change_entry(&mut self, offset: usize, entry: Arc<NodeEntry>, ids: &[ResourceId]) {
+    /// Puts back a node of which nothing changed but what tasks with these requests take.
+    pub(crate) fn change_usage(&mut self, offset: usize, entry: Arc<NodeEntry>, requests: &Amounts) {
         let surplus = entry.surplus();
-        for id in ids {
-            self.set_resource(offset, Some(&*entry), &surplus, *id);
+        // Pods without requests of cpu and memory count some in Kubernetes.
+        let plain = [ResourceId::CPU, ResourceId::MEMORY].into_iter();
+        let others = requests.iter().map(|(id, _)| id).filter(|id| *id > ResourceId::MEMORY);
+        for id in plain.chain(others) {
+            self.set_resource(offset, Some(&*entry), &surplus, id);
         }
         if let Some(place) = self.entries.get_mut(offset) {
             *place = Some(entry);
@@ -335,12 +338,13 @@ impl Chunk {
         }
     }
 
-    /// Takes a node's entry out for a moment; columns keep showing it. To be followed by [`Self::set_entry`].
+    /// Takes a node's entry out for a moment; columns keep showing it. To be followed by [`Self::set_entry`] or
+    /// [`Self::change_usage`].
     pub(crate) fn take_entry(&mut self, offset: usize) -> Option<Arc<NodeEntry>> {
         self.entries.get_mut(offset)?.take()
     }
 
-    fn set_value(&mut self, id: ResourceId, vector: Vector, offset: usize, value: Option<f64>) {
+    pub(super) fn set_value(&mut self, id: ResourceId, vector: Vector, offset: usize, value: Option<f64>) {
         if self
             .stored(id, vector)
             .map_or(value.is_none(), |column| column.get(offset) == value)
@@ -368,7 +372,7 @@ impl Chunk {
         }
     }
 
-    fn set_whole(&mut self, id: ResourceId, whole: Whole, offset: usize, value: Option<i128>) {
+    pub(super) fn set_whole(&mut self, id: ResourceId, whole: Whole, offset: usize, value: Option<i128>) {
         let held = self.exact(id, whole);
         if held.map_or(value.is_none(), |exact| exact.get(offset) == value) {
             return;

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::amounts::{Amounts, ResourceId, ResourceTable, Totals};
+use super::amounts::{Amounts, ResourceTable, Totals};
 use super::chunk::{CHUNK, Chunk};
 use super::chunks::Chunks;
+use super::imagined::Joining;
 use super::node::{NodeEntry, Usage};
 use super::problem::Problem;
 use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
@@ -274,15 +275,19 @@ impl View {
         true
     }
 
-    /// Puts a node as it would stand in the place of the one at a slot; tasks do not follow. `ids`: what it differs in;
-    /// `None`: anything.
-    pub(crate) fn set_node(&mut self, slot: Slot, entry: Arc<NodeEntry>, ids: Option<&[ResourceId]>) {
+    /// Puts a node as it would stand in the place of the one at a slot; tasks do not follow.
+    pub(crate) fn set_node(&mut self, slot: Slot, entry: Arc<NodeEntry>) {
         let (chunk, offset) = place(slot);
-        match (self.chunks.get_mut(chunk).map(Arc::make_mut), ids) {
-            (Some(chunk), Some(ids)) => chunk.change_entry(offset, entry, ids),
-            (Some(chunk), None) => chunk.set_entry(offset, Some(entry)),
-            (None, _) => {}
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            Arc::make_mut(chunk).set_entry(offset, Some(entry));
         }
+    }
+
+    /// Counts tasks in the columns of a node, and nowhere else. False: nothing is done, they do not tell all of it.
+    pub(crate) fn join(&mut self, slot: Slot, joining: &Joining, times: u32) -> bool {
+        let (chunk, offset) = place(slot);
+        let chunk = self.chunks.get_mut(chunk).map(Arc::make_mut);
+        chunk.is_some_and(|chunk| chunk.join(offset, joining, times))
     }
 
     /// Takes a node away. What its tasks use is kept until it comes back.
@@ -541,8 +546,14 @@ impl View {
                 usage.subtract(task);
             }
         };
-        if self.slot_of(&task.node).is_some() {
-            self.change_node(&task.node, |entry| change(&mut entry.usage));
+        if let Some(slot) = self.slot_of(&task.node) {
+            let (chunk, offset) = place(slot);
+            let chunk = self.chunks.get_mut(chunk).map(Arc::make_mut);
+            let Some(chunk) = chunk else { return };
+            if let Some(mut entry) = chunk.take_entry(offset) {
+                change(&mut Arc::make_mut(&mut entry).usage);
+                chunk.change_usage(offset, entry, &task.requests);
+            }
             return;
         }
         let mut usage = self.homeless.remove(&task.node).unwrap_or_default();

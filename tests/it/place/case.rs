@@ -14,7 +14,7 @@ pub(super) const CARD: &str = "volcano.sh/card.name";
 pub(super) const JOB: &str = "ns/job";
 
 /// Policies with every plugin that is served.
-pub(super) const POLICIES: [&str; 9] = [
+pub(super) const POLICIES: [&str; 12] = [
     "- name: resource-strategy-fit
     arguments:
       resourceStrategyFitWeight: 10
@@ -38,6 +38,18 @@ pub(super) const POLICIES: [&str; 9] = [
   - {name: binpack}",
     "- {name: capacity-card, enableNodeOrder: false}
   - {name: NodeResourcesFitPlus, arguments: {resources: {memory: {type: LeastAllocated, weight: 1}}}}",
+    "- name: capacity-card
+  - name: resource-strategy-fit
+    arguments:
+      resources: {cpu: {type: MostAllocated, weight: 1}, memory: {type: LeastAllocated, weight: 2}, pods: {type: LeastAllocated, weight: 1}}
+      proportional: {enable: true, resources: nvidia.com/gpu, resourceProportion: {nvidia.com/gpu.cpu: 2, nvidia.com/gpu.memory: 1}}",
+    "- name: resource-strategy-fit
+    arguments:
+      resources: {cpu: {type: MostAllocated, weight: 1}, memory: {type: MostAllocated, weight: 1}, pods: {type: LeastAllocated, weight: 7}}
+  - {name: NodeResourcesFitPlus, arguments: {resources: {cpu: {type: LeastAllocated, weight: 1}}}}",
+    "- {name: capacity-card, arguments: {cardUnlimitedCpuMemory: true}}
+  - name: resource-strategy-fit
+    arguments: {resources: {cpu: {type: LeastAllocated, weight: 1}, nvidia.com/gpu: {type: MostAllocated, weight: 1}}}",
 ];
 
 pub(super) fn document(policy: usize) -> String {
@@ -47,11 +59,12 @@ pub(super) fn document(policy: usize) -> String {
     )
 }
 
-/// One group: cpu, memory in Gi, gpus, which cards would do, and how many tasks.
+/// One group: cpu, memory in its unit, gpus, which cards would do, and how many tasks.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) cpu: u32,
     pub(super) memory: u32,
+    pub(super) unit: &'static str,
     pub(super) gpu: u32,
     pub(super) card: &'static str,
     pub(super) count: usize,
@@ -65,6 +78,8 @@ pub(super) struct Case {
     pub(super) policy: usize,
     pub(super) compatibility: Compatibility,
     nodes: Vec<Node>,
+    /// Nodes' memory is so much, and so little of it is left, that floats skip integers.
+    huge: bool,
     /// Tasks on nodes: node, status, cpu, gpus.
     standing: Vec<(usize, usize, u32, u32)>,
     pub(super) groups: Vec<Group>,
@@ -79,9 +94,11 @@ pub(super) struct Case {
 
 fn group() -> impl Strategy<Value = Group> {
     let cards = prop::sample::select(vec!["", "A", "B", "A|B", "B|A", "C|A"]);
-    (0_u32..5, 0_u32..5, 0_u32..3, cards, 0_usize..14).prop_map(|(cpu, memory, gpu, card, count)| Group {
+    let count = prop_oneof![4 => 0_usize..14, 1 => 14_usize..60];
+    (0_u32..5, 0_u32..5, 0_u32..3, cards, count).prop_map(|(cpu, memory, gpu, card, count)| Group {
         cpu,
         memory,
+        unit: "Gi",
         gpu,
         card: if gpu == 0 { "" } else { card },
         count,
@@ -90,11 +107,15 @@ fn group() -> impl Strategy<Value = Group> {
 
 pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = Case> {
     let node = (1_u32..16, 0_u32..5, 0_u32..6, 0_u32..2, 0_usize..3, 0_u8..12);
+    // Equal nodes tie at every step.
+    let equal = (node.clone(), 1..most_nodes).prop_map(|(node, count)| vec![node; count]);
+    let nodes = prop_oneof![4 => prop::collection::vec(node, 1..most_nodes), 1 => equal];
     let statuses = 0..STATUSES.len();
     let state = (
-        prop::collection::vec(node, 1..most_nodes),
+        nodes,
         prop::collection::vec((any::<prop::sample::Index>(), statuses, 0_u32..6, 0_u32..3), 0..12),
         (4_u32..60, 0_u32..9, 0_u32..9),
+        prop::bool::weighted(0.1),
     );
     let question = (
         prop::collection::vec(group(), 1..4),
@@ -106,10 +127,14 @@ pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = Case> {
     );
     let compatibility = prop::sample::select(vec![Compatibility::Corrected, Compatibility::Upstream]);
     (0..POLICIES.len(), compatibility, state, question).prop_map(
-        |(policy, compatibility, (nodes, standing, quota), question)| {
-            let (groups, min_member, min_available, excluded, candidates, idle_only) = question;
+        |(policy, compatibility, (nodes, standing, quota, huge), question)| {
+            let (mut groups, min_member, min_available, excluded, candidates, idle_only) = question;
             let standing = standing.into_iter();
+            if huge {
+                groups.iter_mut().for_each(|group| group.unit = "");
+            }
             Case {
+                huge,
                 policy,
                 compatibility,
                 standing: standing
@@ -178,14 +203,22 @@ impl Case {
     pub(super) fn cluster(&self) -> pb::Cluster {
         let nodes = self.nodes.iter().enumerate().map(|(number, own)| {
             let (cpu, gpu, used, gpus_used, card, state) = own;
-            let mut items = vec![("cpu", cpu.to_string()), ("memory", format!("{}Gi", cpu * 2))];
+            let huge = |more: u64| ((1_u64 << 53) + more).to_string();
+            let memory = if self.huge { huge(31) } else { format!("{}Gi", cpu * 2) };
+            let mut items = vec![("cpu", cpu.to_string()), ("memory", memory)];
             items.push((GPU, gpu.to_string()));
             items.push((NIC, "1".to_owned()));
             let items: Vec<_> = items.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
             let mut node = node(&name(number), if *gpu == 0 { &items[..2] } else { &items[..] });
-            let used = [("cpu", used.to_string()), (GPU, gpus_used.min(gpu).to_string())];
+            let mut used = vec![("cpu", used.to_string())];
+            if *gpu > 0 {
+                used.push((GPU, gpus_used.min(gpu).to_string()));
+            }
+            if self.huge {
+                used.push(("memory", ((1_u64 << 53) - 9 + u64::from(*cpu)).to_string()));
+            }
             let used: Vec<_> = used.iter().map(|(name, amount)| (*name, amount.as_str())).collect();
-            node.unattributed_used = Some(amounts(if *gpu == 0 { &used[..1] } else { &used[..] }));
+            node.unattributed_used = Some(amounts(&used));
             if *card < 2 && *gpu > 0 {
                 let labels = [("product", ["A", "B"][*card]), ("count", "4"), ("memory", "40960")];
                 let labels = labels.map(|(end, text)| (format!("{GPU}.{end}"), text.to_owned()));
@@ -245,7 +278,7 @@ impl Group {
     pub(super) fn task(&self) -> pb::Task {
         let items = [
             ("cpu", self.cpu.to_string()),
-            ("memory", format!("{}Gi", self.memory)),
+            ("memory", format!("{}{}", self.memory, self.unit)),
             (GPU, self.gpu.to_string()),
         ];
         let items: Vec<_> = items.iter().map(|(name, amount)| (*name, amount.as_str())).collect();

@@ -257,8 +257,14 @@ fn check(case: &Case) {
     assert_eq!(went(&view, &preview), went(&view, &placing));
 }
 
+/// `PUMICE_CASES=N`: so many times as many.
+fn cases(usual: u32) -> u32 {
+    let times = std::env::var("PUMICE_CASES").ok().and_then(|times| times.parse().ok());
+    usual * times.unwrap_or(1)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(cases(400)))]
 
     #[test]
     fn equals_asking_task_by_task(case in case(12)) {
@@ -267,7 +273,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(cases(12)))]
 
     #[test]
     fn equals_asking_task_by_task_over_several_chunks(case in case(600)) {

@@ -16,7 +16,7 @@ use crate::engine::decide::question::{Detail, Question, ResourceFit};
 use crate::engine::decide::room::node_state_reason;
 use crate::engine::decide::stages::Asked;
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Problem, Slot, TaskClass, TaskStatus, View};
+use crate::engine::model::{NodeEntry, Problem, Slot, TaskClass, TaskStatus, View};
 use crate::engine::plugin::{Facts, Figure, Reason};
 use crate::engine::policy::Policy;
 
@@ -27,8 +27,14 @@ pub(super) struct Desk<'q> {
     pub(super) policy: &'q Policy,
     pub(super) question: &'q PlaceQuestion,
     pub(super) stop: &'q dyn Fn() -> bool,
-    /// Nodes that took tasks since the View was brought up to date: nobody may ask any more.
-    pub(super) unsettled: Vec<(Rc<Joins>, Taken)>,
+    /// As everything was before the first group.
+    pub(super) opened: View,
+    /// Nodes that took tasks, pass by pass.
+    pub(super) log: Vec<(Rc<Joins>, Taken)>,
+    /// Passes that the View knows of: nobody may ask about the later ones any more.
+    pub(super) settled: usize,
+    /// Nodes whose entries in the View stand as they should, for columns do not tell all of them.
+    pub(super) entries: BTreeSet<Slot>,
 }
 
 impl<'q> Desk<'q> {
@@ -74,11 +80,38 @@ impl<'q> Desk<'q> {
         Ok(Some(placed))
     }
 
-    /// Brings the View up to date.
+    /// Brings the View up to date: its columns, and nodes' entries where columns do not tell all.
     fn settle(&mut self) {
-        for (joins, taken) in std::mem::take(&mut self.unsettled) {
-            joins.settle(&mut self.view, taken);
+        for at in self.settled..self.log.len() {
+            let Some((joins, taken)) = self.log.get(at) else { break };
+            for (slot, times) in taken {
+                let kept = joins.need_entries() || self.entries.contains(slot);
+                if !kept && joins.join(&mut self.view, *slot, *times) {
+                    continue;
+                }
+                let entry = if kept {
+                    self.view.node(*slot).map(|entry| joins.after(entry, *times))
+                } else {
+                    self.entries.insert(*slot);
+                    self.entry(*slot, at)
+                };
+                if let Some(entry) = entry {
+                    self.view.set_node(*slot, Arc::new(entry));
+                }
+            }
         }
+        self.settled = self.log.len();
+    }
+
+    /// A node after all that it took up to a pass.
+    fn entry(&self, slot: Slot, last: usize) -> Option<NodeEntry> {
+        let mut entry = NodeEntry::clone(self.opened.node(slot)?);
+        for (joins, taken) in self.log.iter().take(last + 1) {
+            for (_, times) in taken.iter().filter(|(own, _)| *own == slot) {
+                entry = joins.after(&entry, *times);
+            }
+        }
+        Some(entry)
     }
 
     /// Places tasks of a group in one gradient, until it has no node left or something must be looked at anew.
@@ -119,7 +152,7 @@ impl<'q> Desk<'q> {
         };
         let (ended, taken) = run.go(&candidates, count, gate, self.stop, &mut put)?;
         drop(run);
-        self.unsettled.push((Rc::clone(joins), taken));
+        self.log.push((Rc::clone(joins), taken));
         Ok(ended)
     }
 

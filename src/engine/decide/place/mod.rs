@@ -11,6 +11,7 @@ mod group;
 mod order;
 mod run;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::question::Rejection;
@@ -136,12 +137,15 @@ pub fn place_until(
     });
     let needed = needed(&view, question);
     let mut desk = group::Desk {
+        opened: view.clone(),
         view,
         derived,
         policy,
         question,
         stop,
-        unsettled: Vec::new(),
+        log: Vec::new(),
+        settled: 0,
+        entries: BTreeSet::new(),
     };
     let mut placing = Placing {
         needed,

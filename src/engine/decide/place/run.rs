@@ -64,14 +64,15 @@ impl Joins {
         after
     }
 
-    /// The View after nodes took tasks.
-    pub(super) fn settle(&self, view: &mut View, taken: Taken) {
-        let ids = self.joining.as_ref().map(Joining::resources);
-        for (slot, times) in taken {
-            if let Some(entry) = view.node(slot).map(|entry| self.after(entry, times)) {
-                view.set_node(slot, entry.into(), ids.as_deref());
-            }
-        }
+    /// True if nodes that take such tasks keep vectors of their own.
+    pub(super) fn need_entries(&self) -> bool {
+        self.joining.is_none()
+    }
+
+    /// Counts so many of the tasks in a node's columns. False: nothing is done, the node itself is to be changed.
+    pub(super) fn join(&self, view: &mut View, slot: Slot, times: u32) -> bool {
+        let joining = self.joining.as_ref();
+        joining.is_some_and(|joining| view.join(slot, joining, times))
     }
 }
 
