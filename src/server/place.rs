@@ -86,7 +86,9 @@ fn preview(edge: &Edge, standing: &Standing, stop: &Stop, call: PlaceCall) -> Re
     let encoding = call.encoding;
     let question = call.question(standing.nodes(), standing.table(), &edge.declared)?;
     let policy = &standing.policy.policy;
-    let derived = if policy.allocators().iter().any(|tier| !tier.is_empty()) {
+    let admits = policy.allocators().iter().any(|tier| !tier.is_empty());
+    // Filters may read it where nobody is asked for admission.
+    let derived = if admits || policy.reads_accounts(&[]) {
         standing.derived()
     } else {
         DerivedSet::default()
