@@ -1,0 +1,191 @@
+package volcano
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"pumice/clients/go/cycle"
+
+	"k8s.io/klog/v2"
+	"volcano.sh/apis/pkg/apis/scheduling"
+	"volcano.sh/volcano/pkg/scheduler/api"
+	"volcano.sh/volcano/pkg/scheduler/framework"
+)
+
+// plugin stands in the place of one in-tree plugin, and asks Pumice.
+type plugin struct {
+	name    string
+	process *process
+	inTree  framework.Plugin
+}
+
+// New makes the plugin of a name. The arguments reach Pumice with the whole configuration, when a session opens.
+func New(name string, arguments framework.Arguments) framework.Plugin {
+	made := &plugin{name: name, process: current()}
+	if builder := made.process.settings.InTree[name]; made.process.settings.Shadow && builder != nil {
+		made.inTree = builder(arguments)
+	}
+	return made
+}
+
+// Name is that of the plugin which it replaces.
+func (plugin *plugin) Name() string {
+	return plugin.name
+}
+
+// running is a cycle that the plugins of a session share.
+type running struct {
+	session *framework.Session
+	cycle   *cycle.Cycle
+	users   int
+}
+
+// OnSessionOpen opens the cycle, or joins that of another plugin, and puts the plugin's functions in place.
+func (plugin *plugin) OnSessionOpen(session *framework.Session) {
+	if plugin.inTree != nil {
+		plugin.inTree.OnSessionOpen(session)
+	}
+	running := plugin.process.join(session)
+	if running == nil {
+		if plugin.inTree == nil && plugin.process.settings.Cycle.Away == cycle.FailClosed {
+			session.AddPrePredicateFn(plugin.name, func(*api.TaskInfo) error {
+				return fmt.Errorf("pumice cannot be asked: %w", plugin.process.wrong)
+			})
+		}
+		return
+	}
+	hooks := hooksOf(plugin.name, running)
+	if plugin.inTree != nil {
+		if err := hooks.shadow(plugin.process.settings.Comparison, session); err != nil {
+			klog.ErrorS(err, "Nothing is compared", "plugin", plugin.name)
+		}
+		return
+	}
+	hooks.register(session)
+}
+
+// OnSessionClose leaves the cycle; the last one ends it.
+func (plugin *plugin) OnSessionClose(session *framework.Session) {
+	if plugin.inTree != nil {
+		plugin.inTree.OnSessionClose(session)
+	}
+	plugin.process.leave(session)
+}
+
+// CycleOf is the cycle of an open session, nil if Pumice is not asked in it.
+func CycleOf(session *framework.Session) *cycle.Cycle {
+	process := current()
+	process.mutex.Lock()
+	defer process.mutex.Unlock()
+	if found := process.open[session]; found != nil {
+		return found.cycle
+	}
+	return nil
+}
+
+func (process *process) join(session *framework.Session) *running {
+	process.mutex.Lock()
+	defer process.mutex.Unlock()
+	if process.wrong != nil {
+		return nil
+	}
+	found := process.open[session]
+	if found == nil {
+		found = &running{session: session, cycle: process.begin(session)}
+		for _, refused := range found.cycle.Refused() {
+			klog.InfoS("Pumice has not taken a record", "why", refused)
+		}
+		if found.cycle.Due() {
+			found.cycle.Verify(usage(session))
+		}
+		found.listen()
+		process.open[session] = found
+	}
+	found.users++
+	return found
+}
+
+// begin sends what has changed.
+func (process *process) begin(session *framework.Session) *cycle.Cycle {
+	var names []string
+	for _, tier := range session.Tiers {
+		for _, option := range tier.Plugins {
+			if slices.Contains(Names(), option.Name) {
+				names = append(names, option.Name)
+			}
+		}
+	}
+	policy := cycle.Policy{Document: document(session), Plugins: names}
+	return process.scheduler.Open(context.Background(), snapshotOf(session), policy)
+}
+
+// Open begins a cycle on a session's state without any plugin, for measurements. The caller closes it.
+func Open(session *framework.Session) *cycle.Cycle {
+	return current().begin(session)
+}
+
+func (process *process) leave(session *framework.Session) {
+	process.mutex.Lock()
+	defer process.mutex.Unlock()
+	found := process.open[session]
+	if found == nil {
+		return
+	}
+	if found.users--; found.users == 0 {
+		found.cycle.Close()
+		delete(process.open, session)
+	}
+}
+
+// usage is what the scheduler takes nodes to use.
+func usage(session *framework.Session) map[string]cycle.Amounts {
+	all := make(map[string]cycle.Amounts, len(session.Nodes))
+	for name, node := range session.Nodes {
+		amounts := cycle.Amounts{"cpu": node.Used.MilliCPU, "memory": node.Used.Memory}
+		for resource, value := range node.Used.ScalarResources {
+			amounts[string(resource)] = value
+		}
+		all[name] = amounts
+	}
+	return all
+}
+
+// task is a task as the cycle knows it.
+func (running *running) task(info *api.TaskInfo) cycle.Task {
+	task := cycle.Task{ID: string(info.UID), Name: info.Namespace + "/" + info.Name}
+	if job := running.session.Jobs[info.Job]; job != nil {
+		task.Job, task.Queue = string(job.UID), string(job.Queue)
+	}
+	return task
+}
+
+// listen tells the cycle what happens. What an event was follows from the status that the task has by then.
+func (running *running) listen() {
+	running.session.AddEventHandler(&framework.EventHandler{
+		AllocateFunc: func(event *framework.Event) {
+			verb := cycle.Unevicted
+			switch event.Task.Status {
+			case api.Allocated, api.Binding:
+				verb = cycle.Allocated
+			case api.Pipelined:
+				verb = cycle.Pipelined
+			default:
+			}
+			running.cycle.Happened(verb, running.task(event.Task), event.Task.NodeName)
+		},
+		DeallocateFunc: func(event *framework.Event) {
+			verb := cycle.Withdrawn
+			if event.Task.Status == api.Releasing {
+				verb = cycle.Evicted
+			}
+			running.cycle.Happened(verb, running.task(event.Task), event.Task.NodeName)
+		},
+	})
+	running.cycle.OnRevoked(func(job, reason string) {
+		klog.InfoS("A job waits on: its admission was not confirmed", "job", job, "why", reason)
+		if info := running.session.Jobs[api.JobID(job)]; info != nil {
+			info.PodGroup.Status.Phase = scheduling.PodGroupPending
+		}
+	})
+}

@@ -1,0 +1,15 @@
+// Builds drf.so for Volcano's directory of custom plugins.
+package main
+
+import (
+	"pumice/clients/go/volcano"
+
+	"volcano.sh/volcano/pkg/scheduler/framework"
+)
+
+// New is what Volcano looks for in the file.
+func New(arguments framework.Arguments) framework.Plugin {
+	return volcano.New("drf", arguments)
+}
+
+func main() {}

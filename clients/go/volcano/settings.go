@@ -1,0 +1,186 @@
+package volcano
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	pumice "pumice/clients/go"
+	"pumice/clients/go/cycle"
+
+	"k8s.io/klog/v2"
+	"volcano.sh/volcano/pkg/scheduler/framework"
+	"volcano.sh/volcano/pkg/scheduler/plugins/binpack"
+	"volcano.sh/volcano/pkg/scheduler/plugins/drf"
+	resourcestrategyfit "volcano.sh/volcano/pkg/scheduler/plugins/resource-strategy-fit"
+)
+
+// Settings are what the plugins of one process share.
+type Settings struct {
+	// Target of the service, as pumice.Dial takes it. Default pumice.DefaultTarget.
+	Target string
+	// Client options. The time of a call is bounded by the budget, too.
+	Client pumice.Options
+	// Cycle settings; the client is made from Target.
+	Cycle cycle.Settings
+	// Shadow: in-tree answers are used, Pumice's are compared.
+	Shadow bool
+	// Comparison counts in shadow mode. Default: differences are logged.
+	Comparison *cycle.Comparison
+	// InTree are the plugins that shadow mode compares with, by name.
+	InTree map[string]framework.PluginBuilder
+}
+
+// Names of the plugins that the service serves and Volcano names.
+func Names() []string {
+	return []string{"resource-strategy-fit", "drf", "capacity-card", "binpack"}
+}
+
+// Register puts the plugins in place of the in-tree ones of the same names.
+func Register() {
+	for _, name := range Names() {
+		framework.RegisterPluginBuilder(name, func(arguments framework.Arguments) framework.Plugin { return New(name, arguments) })
+	}
+}
+
+// FromEnvironment reads settings from PUMICE_TARGET, PUMICE_POLICY, PUMICE_POLICY_MODE (hand, check),
+// PUMICE_COMPATIBILITY (corrected, upstream), PUMICE_SOURCE, PUMICE_AWAY (fail-closed, abstain), PUMICE_SHADOW,
+// PUMICE_BUDGET_CALLS, PUMICE_BUDGET_MS, PUMICE_KEEP_MS, PUMICE_VERIFY_EVERY and PUMICE_PLANS.
+func FromEnvironment() (Settings, error) {
+	settings := Settings{Target: os.Getenv("PUMICE_TARGET")}
+	settings.Cycle.Policy = os.Getenv("PUMICE_POLICY")
+	settings.Cycle.Source = os.Getenv("PUMICE_SOURCE")
+	settings.Cycle.Compatibility = os.Getenv("PUMICE_COMPATIBILITY")
+	wrong := []error{
+		choice("PUMICE_COMPATIBILITY", map[string]func(){"corrected": func() {}, "upstream": func() {}}),
+		choice("PUMICE_POLICY_MODE", map[string]func(){
+			"hand": func() {}, "check": func() { settings.Cycle.PolicyMode = cycle.CheckPolicy },
+		}),
+		choice("PUMICE_AWAY", map[string]func(){
+			"fail-closed": func() {}, "abstain": func() { settings.Cycle.Away = cycle.Abstain },
+		}),
+		choice("PUMICE_SHADOW", map[string]func(){"false": func() {}, "true": func() { settings.Shadow = true }}),
+		choice("PUMICE_PLANS", map[string]func(){"false": func() {}, "true": func() { settings.Cycle.Plans = true }}),
+		number("PUMICE_BUDGET_CALLS", func(value int) { settings.Cycle.Budget.Calls = value }),
+		number("PUMICE_BUDGET_MS", func(value int) { settings.Cycle.Budget.Time = time.Duration(value) * time.Millisecond }),
+		number("PUMICE_KEEP_MS", func(value int) { settings.Cycle.KeepFor = time.Duration(value) * time.Millisecond }),
+		number("PUMICE_VERIFY_EVERY", func(value int) { settings.Cycle.VerifyEvery = value }),
+	}
+	return settings, errors.Join(wrong...)
+}
+
+func choice(name string, take map[string]func()) error {
+	text := os.Getenv(name)
+	if text == "" {
+		return nil
+	}
+	chosen, known := take[text]
+	if !known {
+		return fmt.Errorf("%s: %q is not known", name, text)
+	}
+	chosen()
+	return nil
+}
+
+func number(name string, take func(int)) error {
+	text := os.Getenv(name)
+	if text == "" {
+		return nil
+	}
+	value, err := strconv.Atoi(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	take(value)
+	return nil
+}
+
+// process is what the plugins of one process share: plugins in shared objects, too.
+type process struct {
+	settings  Settings
+	scheduler *cycle.Scheduler
+	wrong     error
+
+	mutex sync.Mutex
+	// By session, as long as one is open.
+	open map[*framework.Session]*running
+}
+
+var (
+	sharedMutex sync.Mutex
+	shared      *process
+)
+
+// Configure sets what the plugins of this process share. Without it the first plugin reads the environment.
+func Configure(settings Settings) error {
+	sharedMutex.Lock()
+	defer sharedMutex.Unlock()
+	made := start(settings)
+	shared = made
+	return made.wrong
+}
+
+func current() *process {
+	sharedMutex.Lock()
+	defer sharedMutex.Unlock()
+	if shared == nil {
+		settings, err := FromEnvironment()
+		shared = start(settings)
+		if err != nil {
+			shared.wrong = err
+		}
+		if shared.wrong != nil {
+			klog.ErrorS(shared.wrong, "Pumice cannot be asked")
+		}
+	}
+	return shared
+}
+
+func start(settings Settings) *process {
+	if settings.Target == "" {
+		settings.Target = pumice.DefaultTarget
+	}
+	if settings.Cycle.Observer == nil {
+		settings.Cycle.Observer = logs{}
+	}
+	if settings.Comparison == nil {
+		settings.Comparison = &cycle.Comparison{Report: func(hook, question string, used, answer any) {
+			klog.V(3).InfoS("Pumice would answer otherwise", "hook", hook, "question", question, "used", used, "pumice", answer)
+		}}
+	}
+	if settings.InTree == nil {
+		settings.InTree = map[string]framework.PluginBuilder{
+			resourcestrategyfit.PluginName: resourcestrategyfit.New, drf.PluginName: drf.New, binpack.PluginName: binpack.New,
+		}
+	}
+	made := &process{settings: settings, open: map[*framework.Session]*running{}}
+	client, err := pumice.Dial(settings.Target, settings.Client)
+	if err == nil {
+		settings.Cycle.Client = client
+		made.scheduler, err = cycle.New(settings.Cycle)
+	}
+	made.wrong = err
+	return made
+}
+
+// logs tells what cycles do.
+type logs struct{}
+
+func (logs) Opened(sent int, took time.Duration) {
+	klog.V(3).InfoS("Pumice knows the state", "sent", sent, "took", took)
+}
+
+func (logs) Closed(usage cycle.Usage) {
+	klog.V(3).InfoS("Pumice was asked", "calls", usage.Calls, "waited", usage.Waited, "changes", usage.Changes)
+}
+
+func (logs) Trouble(err error) {
+	klog.ErrorS(err, "Pumice is not asked for the rest of this cycle")
+}
+
+func (logs) Drifted(nodes []string) {
+	klog.ErrorS(nil, "Pumice's usage of nodes differs; everything is sent again", "nodes", nodes)
+}

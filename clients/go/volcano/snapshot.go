@@ -1,0 +1,288 @@
+package volcano
+
+import (
+	"hash/maphash"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	pumice "pumice/clients/go"
+	"pumice/clients/go/cycle"
+	"pumice/clients/go/derive"
+	pb "pumice/clients/go/pumicev1"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"volcano.sh/apis/pkg/apis/scheduling"
+	"volcano.sh/volcano/pkg/scheduler/api"
+	"volcano.sh/volcano/pkg/scheduler/framework"
+)
+
+// snapshot is a session's state in groups.
+type snapshot struct {
+	session *framework.Session
+	keys    []cycle.Key
+	nodes   []*api.NodeInfo
+	queues  []*api.QueueInfo
+	jobs    []*api.JobInfo
+}
+
+func snapshotOf(session *framework.Session) *snapshot {
+	made := &snapshot{session: session, keys: make([]cycle.Key, 0, len(session.Nodes)+len(session.Queues)+len(session.Jobs))}
+	for _, node := range session.Nodes {
+		made.keys, made.nodes = append(made.keys, cycle.Key{Kind: cycle.NodeGroup, Name: node.Name}), append(made.nodes, node)
+	}
+	for _, queue := range session.Queues {
+		made.keys, made.queues = append(made.keys, cycle.Key{Kind: cycle.QueueGroup, Name: queue.Name}), append(made.queues, queue)
+	}
+	for _, job := range session.Jobs {
+		made.keys, made.jobs = append(made.keys, cycle.Key{Kind: cycle.JobGroup, Name: string(job.UID)}), append(made.jobs, job)
+	}
+	return made
+}
+
+// Groups is their number.
+func (snapshot *snapshot) Groups() int {
+	return len(snapshot.keys)
+}
+
+// Key of a group.
+func (snapshot *snapshot) Key(at int) cycle.Key {
+	return snapshot.keys[at]
+}
+
+var seed = maphash.MakeSeed()
+
+// print is a fingerprint; order counts for mix, not for tasks.
+type print uint64
+
+func (sum *print) mix(value uint64) {
+	hash := (uint64(*sum) ^ value) * 0x9e3779b97f4a7c15
+	*sum = print(hash ^ hash>>29)
+}
+
+func (sum *print) text(text string) {
+	sum.mix(maphash.String(seed, text))
+}
+
+// task goes by the address of the pod, which the cache replaces and never changes in what is read here; the mirror keeps
+// it from being used again.
+func (sum *print) task(task *api.TaskInfo) {
+	own := print(uintptr(unsafe.Pointer(task.Pod)))
+	own.mix(uint64(task.Status))
+	own.text(task.NodeName)
+	*sum += own
+}
+
+// Fingerprint of a group.
+func (snapshot *snapshot) Fingerprint(at int) uint64 {
+	var made print
+	switch {
+	case at < len(snapshot.nodes):
+		node := snapshot.nodes[at]
+		made.mix(uint64(uintptr(unsafe.Pointer(node.Node))))
+		for _, task := range node.Tasks {
+			if snapshot.session.Jobs[task.Job] == nil {
+				made.task(task)
+			}
+		}
+	case at < len(snapshot.nodes)+len(snapshot.queues):
+		queue := snapshot.queues[at-len(snapshot.nodes)].Queue
+		made.mix(1)
+		made.object(&queue.ObjectMeta)
+		made.text(string(queue.Status.State))
+		made.amounts(queue.Spec.Capability)
+		made.amounts(queue.Spec.Deserved)
+		made.amounts(queue.Spec.Guarantee.Resource)
+		made.mix(uint64(queue.Spec.Weight))
+		made.mix(uint64(queue.Spec.Priority))
+		made.text(queue.Spec.Parent)
+		made.mix(flag(queue.Spec.Reclaimable))
+	default:
+		job := snapshot.jobs[at-len(snapshot.nodes)-len(snapshot.queues)]
+		made.mix(2)
+		made.object(&job.PodGroup.ObjectMeta)
+		made.text(string(job.Queue))
+		made.text(string(job.PodGroup.Status.Phase))
+		made.mix(uint64(job.Priority))
+		made.mix(uint64(job.MinAvailable))
+		if job.PodGroup.Spec.MinResources != nil {
+			made.mix(3)
+			made.amounts(*job.PodGroup.Spec.MinResources)
+		}
+		for _, task := range job.Tasks {
+			made.task(task)
+		}
+	}
+	return uint64(made)
+}
+
+func flag(value *bool) uint64 {
+	switch {
+	case value == nil:
+		return 0
+	case *value:
+		return 1
+	default:
+		return 2
+	}
+}
+
+func (sum *print) object(object *metav1.ObjectMeta) {
+	sum.text(string(object.UID))
+	sum.mix(uint64(object.CreationTimestamp.Unix()))
+	for key, value := range object.Annotations {
+		if strings.HasPrefix(key, annotationPrefix) {
+			own := print(maphash.String(seed, key))
+			own.text(value)
+			*sum += own
+		}
+	}
+}
+
+func (sum *print) amounts(list v1.ResourceList) {
+	for name, quantity := range list {
+		own := print(maphash.String(seed, string(name)))
+		own.mix(uint64(quantity.Value()))
+		own.mix(uint64(quantity.MilliValue()))
+		*sum += own
+	}
+}
+
+// annotationPrefix: what served plugins read begins so.
+const annotationPrefix = "volcano.sh/"
+
+func annotations(all map[string]string) map[string]string {
+	var read map[string]string
+	for key, value := range all {
+		if strings.HasPrefix(key, annotationPrefix) {
+			if read == nil {
+				read = map[string]string{}
+			}
+			read[key] = value
+		}
+	}
+	return read
+}
+
+// Records of a group.
+func (snapshot *snapshot) Records(at int) (cycle.Records, error) {
+	cluster, hold := &pb.Cluster{}, []any{}
+	add := func(task *api.TaskInfo, job string) {
+		cluster.Tasks = append(cluster.Tasks, record(task, job))
+		hold = append(hold, task.Pod)
+	}
+	switch {
+	case at < len(snapshot.nodes):
+		info := snapshot.nodes[at]
+		node, err := pumice.NodeRecord(info.Node)
+		if err != nil {
+			return cycle.Records{}, err
+		}
+		// Volcano takes no notice of the condition.
+		ready := true
+		node.Ready = &ready
+		cluster.Nodes, hold = append(cluster.Nodes, node), append(hold, info.Node)
+		for _, task := range info.Tasks {
+			if snapshot.session.Jobs[task.Job] == nil {
+				add(task, "")
+			}
+		}
+	case at < len(snapshot.nodes)+len(snapshot.queues):
+		cluster.Queues = append(cluster.Queues, queueRecord(snapshot.queues[at-len(snapshot.nodes)].Queue))
+	default:
+		job := snapshot.jobs[at-len(snapshot.nodes)-len(snapshot.queues)]
+		cluster.Jobs = append(cluster.Jobs, jobRecord(job))
+		for _, task := range job.Tasks {
+			add(task, string(job.UID))
+		}
+	}
+	return cycle.Records{Cluster: cluster, Hold: hold}, nil
+}
+
+func record(task *api.TaskInfo, job string) *pb.Task {
+	made := &pb.Task{
+		Name: task.Namespace + "/" + task.Name, Uid: string(task.UID), Job: job, Priority: task.Priority,
+		Status: statuses[task.Status], Node: task.NodeName, Gated: task.SchGated, NominatedNode: task.Pod.Status.NominatedNodeName,
+		Annotations: annotations(task.Pod.Annotations), Requests: requests(task.Resreq),
+	}
+	if !task.Pod.CreationTimestamp.IsZero() {
+		made.CreationTime = timestamppb.New(task.Pod.CreationTimestamp.Time)
+	}
+	if _, cards := made.Annotations[annotationPrefix+"card.name"]; cards {
+		// Cards are counted by limits. What cannot be derived is left out, as it is in the scheduler.
+		if effective, err := derive.Effective(task.Pod, derive.AsVolcano); err == nil && len(effective.Limits) > 0 {
+			made.Limits = &pb.ResourceList{Items: effective.Limits}
+		}
+	}
+	return made
+}
+
+// requests as the scheduler counts them; each pod counts as one in any case.
+func requests(resource *api.Resource) *pb.ResourceList {
+	items := map[string]string{}
+	if resource.MilliCPU != 0 {
+		items["cpu"] = exact(resource.MilliCPU) + "m"
+	}
+	if resource.Memory != 0 {
+		items["memory"] = exact(resource.Memory)
+	}
+	for name, value := range resource.ScalarResources {
+		if name != v1.ResourcePods {
+			items[string(name)] = exact(value) + "m"
+		}
+	}
+	return &pb.ResourceList{Items: items}
+}
+
+func exact(value float64) string {
+	return strconv.FormatFloat(value, 'f', -1, 64)
+}
+
+var statuses = map[api.TaskStatus]pb.TaskStatus{
+	api.Pending: pb.TaskStatus_TASK_STATUS_PENDING, api.Allocated: pb.TaskStatus_TASK_STATUS_ALLOCATED,
+	api.Pipelined: pb.TaskStatus_TASK_STATUS_PIPELINED, api.Binding: pb.TaskStatus_TASK_STATUS_BINDING,
+	api.Bound: pb.TaskStatus_TASK_STATUS_BOUND, api.Running: pb.TaskStatus_TASK_STATUS_RUNNING,
+	api.Releasing: pb.TaskStatus_TASK_STATUS_RELEASING, api.Succeeded: pb.TaskStatus_TASK_STATUS_SUCCEEDED,
+	api.Failed: pb.TaskStatus_TASK_STATUS_FAILED, api.Unknown: pb.TaskStatus_TASK_STATUS_UNKNOWN,
+}
+
+func jobRecord(job *api.JobInfo) *pb.Job {
+	made := &pb.Job{
+		Name: string(job.UID), Uid: string(job.PgUID), Queue: string(job.Queue), Priority: job.Priority,
+		Phase: phases[job.PodGroup.Status.Phase], MinMember: job.MinAvailable, Annotations: annotations(job.PodGroup.Annotations),
+	}
+	if !job.CreationTimestamp.IsZero() {
+		made.CreationTime = timestamppb.New(job.CreationTimestamp.Time)
+	}
+	if job.PodGroup.Spec.MinResources != nil {
+		made.MinResources = pumice.ResourceTexts(*job.PodGroup.Spec.MinResources)
+	}
+	return made
+}
+
+var phases = map[scheduling.PodGroupPhase]pb.JobPhase{
+	scheduling.PodGroupPending: pb.JobPhase_JOB_PHASE_PENDING, scheduling.PodGroupInqueue: pb.JobPhase_JOB_PHASE_INQUEUE,
+	scheduling.PodGroupRunning: pb.JobPhase_JOB_PHASE_RUNNING, scheduling.PodGroupUnknown: pb.JobPhase_JOB_PHASE_UNKNOWN,
+	scheduling.PodGroupCompleted: pb.JobPhase_JOB_PHASE_COMPLETED,
+}
+
+func queueRecord(queue *scheduling.Queue) *pb.Queue {
+	weight := queue.Spec.Weight
+	made := &pb.Queue{
+		Name: queue.Name, Uid: string(queue.UID), Annotations: annotations(queue.Annotations), Weight: &weight,
+		Priority: queue.Spec.Priority, State: states[queue.Status.State], Parent: queue.Spec.Parent,
+		Reclaimable: queue.Spec.Reclaimable, Capability: pumice.ResourceTexts(queue.Spec.Capability),
+		Deserved: pumice.ResourceTexts(queue.Spec.Deserved), Guarantee: pumice.ResourceTexts(queue.Spec.Guarantee.Resource),
+	}
+	if !queue.CreationTimestamp.IsZero() {
+		made.CreationTime = timestamppb.New(queue.CreationTimestamp.Time)
+	}
+	return made
+}
+
+var states = map[scheduling.QueueState]pb.QueueState{
+	scheduling.QueueStateOpen: pb.QueueState_QUEUE_STATE_OPEN, scheduling.QueueStateClosed: pb.QueueState_QUEUE_STATE_CLOSED,
+	scheduling.QueueStateClosing: pb.QueueState_QUEUE_STATE_CLOSING, scheduling.QueueStateUnknown: pb.QueueState_QUEUE_STATE_UNKNOWN,
+}
