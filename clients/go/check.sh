@@ -14,3 +14,11 @@ go mod tidy -diff
 go vet ./...
 go test -count=1 ./...
 go test -run '^$' -bench . -benchtime 100x .
+go test -run '^$' -bench . -benchtime 5x ./cycle
+
+# The adapter for Volcano needs Volcano's source, which no registry has.
+if [ -n "${VOLCANO:-}" ]; then
+  volcano/verify/run.sh
+else
+  echo "NOT BUILT, NOT RUN: clients/go/volcano (the adapter, and its comparison with the in-tree plugins): VOLCANO is not set to a directory with Volcano's source"
+fi

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -458,10 +460,31 @@ func TestPlansPlaceAJobWithOneQuestion(t *testing.T) {
 		}
 		node := cycle.Best(task("new", number, "q"), pending)
 		nodes = append(nodes, node)
+		for _, name := range []string{"n1", "n2"} {
+			cycle.Score(rsf, task("new", number, "q"), name)
+		}
 		cycle.Happened(Allocated, task("new", number, "q"), node)
 	}
 	if fmt.Sprint(nodes) != "[n1 n1 n2]" || cycle.Usage().Calls != before+1 {
 		t.Fatal(nodes, cycle.Usage().Calls-before)
 	}
 	cycle.Close()
+}
+
+// TestTheExampleRunsAsTheReadmeSays runs the two commands of clients/go/volcano/README.md that need no Volcano.
+func TestTheExampleRunsAsTheReadmeSays(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "volcano", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```console\n(.*?)```").FindAllSubmatch(readme, 2)
+	commands := strings.ReplaceAll(string(blocks[0][1]), "$ ", "")
+	address, _ := serve(t)
+	shell := exec.Command("bash", "-e", "-c", commands)
+	shell.Dir = vectors.Root()
+	shell.Env = append(os.Environ(), "PUMICE_SERVER="+address)
+	said, err := shell.Output()
+	if err != nil || string(said) != string(blocks[1][1]) {
+		t.Fatalf("%v: %s", err, said)
+	}
 }

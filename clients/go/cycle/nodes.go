@@ -58,12 +58,15 @@ func (cycle *Cycle) Prepare(task Task) error {
 	if reason, revoked := cycle.admitted.revoked[task.Job]; revoked {
 		return fmt.Errorf("the job's admission was not confirmed: %s", reason)
 	}
-	if len(cycle.nodePlugins) == 0 || cycle.follows(task) {
+	if len(cycle.nodePlugins) == 0 {
 		return nil
 	}
 	class := cycle.classOf(task)
 	if class == nil {
 		return fmt.Errorf("the decision service does not know task %s", task.Name)
+	}
+	if class.asked && cycle.follows(task) {
+		return nil
 	}
 	if cycle.refresh(class) != nil {
 		return cycle.closed()
@@ -251,7 +254,9 @@ func (cycle *Cycle) look(task Task, node string, use func(*class, int)) (known b
 	found, asked := cycle.byTask.Load(task.ID)
 	if asked && numbered && cycle.away == nil {
 		class := found.(*class)
-		if class.asked && cycle.spoiled <= class.clock && cycle.nodeAt[at] <= class.mark && at < len(class.known) && class.known[at] {
+		// Where a plan decides, the scores do not.
+		fresh := cycle.spoiled <= class.clock && cycle.nodeAt[at] <= class.mark || cycle.follows(task)
+		if class.asked && fresh && at < len(class.known) && class.known[at] {
 			use(class, at)
 			cycle.mutex.RUnlock()
 			return true, nil
