@@ -14,7 +14,7 @@ REPORT ?= target/bench/report.json
 .PHONY: help demo test torture vectors vectors-refresh lint fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e clients-generate ci rust clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: rust ## Start a server, load small clusters, show every answer of the README; ends by itself
 	@$(CARGO) run --locked --quiet -- demo

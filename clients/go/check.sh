@@ -12,7 +12,10 @@ unformatted="$(gofmt -l .)"
 [ -z "$unformatted" ] || { echo "not formatted: $unformatted" >&2; exit 1; }
 go mod tidy -diff
 go vet ./...
-go test -count=1 ./...
+# With the detector of races wherever the C compiler that it needs is there.
+race=()
+if [ "$(go env CGO_ENABLED)" = 1 ] && command -v "$(go env CC)" >/dev/null; then race=(-race); fi
+go test "${race[@]}" -count=1 ./...
 go test -run '^$' -bench . -benchtime 100x .
 go test -run '^$' -bench . -benchtime 5x ./cycle
 

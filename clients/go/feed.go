@@ -143,25 +143,38 @@ func (feed *Feed) Position() *pb.SourcePosition {
 // Flush sends what has changed: a delta, or everything the first time and after a loss. Nothing changed: nothing is
 // sent, and the outcome is nil. Look at Refused: those records were not taken.
 func (feed *Feed) Flush(ctx context.Context) (*pb.BatchOutcome, error) {
+	return feed.flush(ctx, feed.alone)
+}
+
+// sender brings one batch to the service, and its outcome back.
+type sender func(context.Context, *pb.Batch) (*pb.BatchOutcome, error)
+
+// alone sends a batch as a call of its own.
+func (feed *Feed) alone(ctx context.Context, batch *pb.Batch) (*pb.BatchOutcome, error) {
+	response, err := call(ctx, feed.client, "Apply", repeatable, feed.client.state.Apply, &pb.ApplyRequest{Batch: batch})
+	return response.GetOutcome(), err
+}
+
+func (feed *Feed) flush(ctx context.Context, send sender) (*pb.BatchOutcome, error) {
 	feed.sending.Lock()
 	defer feed.sending.Unlock()
 	if feed.fenced {
 		return nil, ErrFenced
 	}
 	if !feed.inStep {
-		return feed.snapshot(ctx)
+		return feed.snapshot(ctx, send)
 	}
 	delta := feed.delta()
 	if delta == nil {
 		return nil, nil
 	}
-	outcome, err := feed.apply(ctx, delta)
+	outcome, err := feed.apply(ctx, send, delta)
 	if err != nil {
 		return nil, err
 	}
 	if resync := outcome.GetResync(); resync != nil {
 		feed.client.options.Metrics.Resync(feed.source, resync.GetReason())
-		return feed.snapshot(ctx)
+		return feed.snapshot(ctx, send)
 	}
 	feed.inStep = true
 	return outcome, nil
@@ -199,7 +212,7 @@ func (feed *Feed) numbered(batch *pb.Batch) *pb.Batch {
 }
 
 // snapshot sends everything, in parts.
-func (feed *Feed) snapshot(ctx context.Context) (*pb.BatchOutcome, error) {
+func (feed *Feed) snapshot(ctx context.Context, send sender) (*pb.BatchOutcome, error) {
 	feed.mutex.Lock()
 	whole := &pb.Cluster{
 		Nodes: feed.nodes.everything(), Queues: feed.queues.everything(),
@@ -214,7 +227,7 @@ func (feed *Feed) snapshot(ctx context.Context) (*pb.BatchOutcome, error) {
 			batch.Kind = pb.BatchKind_BATCH_KIND_SNAPSHOT_LAST
 		}
 		var err error
-		if outcome, err = feed.apply(ctx, feed.numbered(batch)); err != nil {
+		if outcome, err = feed.apply(ctx, send, feed.numbered(batch)); err != nil {
 			return nil, err
 		}
 		if resync := outcome.GetResync(); resync != nil {
@@ -226,13 +239,13 @@ func (feed *Feed) snapshot(ctx context.Context) (*pb.BatchOutcome, error) {
 }
 
 // apply sends one batch. Until its outcome is here nobody knows whether it arrived, and so the next one is a snapshot.
-func (feed *Feed) apply(ctx context.Context, batch *pb.Batch) (*pb.BatchOutcome, error) {
+func (feed *Feed) apply(ctx context.Context, send sender, batch *pb.Batch) (*pb.BatchOutcome, error) {
 	feed.inStep = false
-	response, err := call(ctx, feed.client, "Apply", repeatable, feed.client.state.Apply, &pb.ApplyRequest{Batch: batch})
+	outcome, err := send(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
-	return response.GetOutcome(), feed.fence(response.GetOutcome())
+	return outcome, feed.fence(outcome)
 }
 
 func (feed *Feed) fence(outcome *pb.BatchOutcome) error {
@@ -251,7 +264,7 @@ func (feed *Feed) OpenSession(ctx context.Context, ground *pb.Ground) (*Session,
 		return nil, ErrFenced
 	}
 	if !feed.inStep {
-		if _, err := feed.snapshot(ctx); err != nil {
+		if _, err := feed.snapshot(ctx, feed.alone); err != nil {
 			return nil, err
 		}
 	}
@@ -264,7 +277,7 @@ func (feed *Feed) OpenSession(ctx context.Context, ground *pb.Ground) (*Session,
 			return nil, fenced
 		}
 		feed.client.options.Metrics.Resync(feed.source, failure.Outcome.GetResync().GetReason())
-		if _, err := feed.snapshot(ctx); err != nil {
+		if _, err := feed.snapshot(ctx, feed.alone); err != nil {
 			return nil, err
 		}
 		session, err = feed.client.openSession(ctx, ground, nil)

@@ -1,0 +1,113 @@
+package pumice
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	pb "pumice/clients/go/pumicev1"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// defaultQueue is the queue of pod groups that name none.
+const defaultQueue = "default"
+
+// QueueRecord is a Volcano Queue as a record. The object is Volcano's own type, the map of an unstructured one, or
+// anything else whose JSON is that of a Queue: this module does not require Volcano's.
+func QueueRecord(object any) (*pb.Queue, error) {
+	read := struct {
+		Metadata metav1.ObjectMeta
+		Spec     struct {
+			Weight               *int32
+			Priority             int32
+			Parent               string
+			Reclaimable          *bool
+			Capability, Deserved corev1.ResourceList
+			Guarantee            struct{ Resource corev1.ResourceList }
+		}
+		Status struct{ State string }
+	}{}
+	if err := readObject(object, &read, &read.Metadata); err != nil {
+		return nil, err
+	}
+	state, known := map[string]pb.QueueState{
+		"": pb.QueueState_QUEUE_STATE_UNSPECIFIED, "Open": pb.QueueState_QUEUE_STATE_OPEN, "Closed": pb.QueueState_QUEUE_STATE_CLOSED,
+		"Closing": pb.QueueState_QUEUE_STATE_CLOSING, "Unknown": pb.QueueState_QUEUE_STATE_UNKNOWN,
+	}[read.Status.State]
+	if !known {
+		return nil, fmt.Errorf("status.state: %q is no state of a queue", read.Status.State)
+	}
+	return &pb.Queue{
+		Name: read.Metadata.Name, Uid: string(read.Metadata.UID), CreationTime: created(&read.Metadata), Annotations: read.Metadata.Annotations,
+		Weight: read.Spec.Weight, Priority: read.Spec.Priority, State: state, Parent: read.Spec.Parent, Reclaimable: read.Spec.Reclaimable,
+		Capability: ResourceTexts(read.Spec.Capability), Deserved: ResourceTexts(read.Spec.Deserved),
+		Guarantee: ResourceTexts(read.Spec.Guarantee.Resource),
+	}, nil
+}
+
+// JobRecord is a Volcano PodGroup as a record, read as QueueRecord reads a Queue. The priority is that of its class,
+// which the object has by name only.
+func JobRecord(object any, priority int32) (*pb.Job, error) {
+	read := struct {
+		Metadata metav1.ObjectMeta
+		Spec     struct {
+			Queue        string
+			MinMember    int32
+			MinResources *corev1.ResourceList
+		}
+		Status struct{ Phase string }
+	}{}
+	if err := readObject(object, &read, &read.Metadata); err != nil {
+		return nil, err
+	}
+	phase, known := map[string]pb.JobPhase{
+		"": pb.JobPhase_JOB_PHASE_UNSPECIFIED, "Pending": pb.JobPhase_JOB_PHASE_PENDING, "Inqueue": pb.JobPhase_JOB_PHASE_INQUEUE,
+		"Running": pb.JobPhase_JOB_PHASE_RUNNING, "Unknown": pb.JobPhase_JOB_PHASE_UNKNOWN, "Completed": pb.JobPhase_JOB_PHASE_COMPLETED,
+	}[read.Status.Phase]
+	if !known {
+		return nil, fmt.Errorf("status.phase: %q is no phase of a pod group", read.Status.Phase)
+	}
+	namespace, queue := read.Metadata.Namespace, read.Spec.Queue
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	if queue == "" {
+		queue = defaultQueue
+	}
+	record := &pb.Job{
+		Name: namespace + "/" + read.Metadata.Name, Uid: string(read.Metadata.UID), Queue: queue, CreationTime: created(&read.Metadata),
+		Priority: priority, Phase: phase, MinMember: read.Spec.MinMember, Annotations: read.Metadata.Annotations,
+	}
+	if read.Spec.MinResources != nil {
+		// Absent and empty differ.
+		record.MinResources = &pb.ResourceList{Items: map[string]string{}}
+		for name, quantity := range *read.Spec.MinResources {
+			record.MinResources.Items[string(name)] = quantity.String()
+		}
+	}
+	return record, nil
+}
+
+func readObject(object, into any, metadata *metav1.ObjectMeta) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return err
+	}
+	if metadata.Name == "" {
+		return errors.New("metadata.name: is missing")
+	}
+	return nil
+}
+
+func created(metadata *metav1.ObjectMeta) *timestamppb.Timestamp {
+	if metadata.CreationTimestamp.IsZero() {
+		return nil
+	}
+	return timestamppb.New(metadata.CreationTimestamp.Time)
+}
