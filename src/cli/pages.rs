@@ -21,14 +21,14 @@ pub(super) async fn all<T>(
 }
 
 /// The page of that token, as large as the server gives them.
-pub(super) fn at(token: String) -> Option<pb::Page> {
-    Some(pb::Page {
+pub(super) fn at(token: String) -> pb::Page {
+    pb::Page {
         token,
         ..pb::Page::default()
-    })
+    }
 }
 
 /// The page of that token, of as many records as are worth a call when all are wanted; a server may give fewer.
-pub(super) fn large(token: String) -> Option<pb::Page> {
-    Some(pb::Page { size: 5_000, token })
+pub(super) fn large(token: String) -> pb::Page {
+    pb::Page { size: 5_000, token }
 }

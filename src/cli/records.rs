@@ -37,7 +37,7 @@ macro_rules! list {
         pages::all(async |token| {
             let request = pb::$request {
                 ground: $ground.clone(),
-                page: pages::large(token),
+                page: Some(pages::large(token)),
                 ..pb::$request::default()
             };
             let page = $connection.state.$call(request).await?.into_inner();

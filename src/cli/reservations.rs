@@ -54,7 +54,7 @@ async fn all(connection: &mut Connection, queues: &[String]) -> Result<pb::ListR
     let reservations = pages::all(async |token| {
         let request = pb::ListReservationsRequest {
             queues: queues.to_vec(),
-            page: pages::at(token),
+            page: Some(pages::at(token)),
         };
         let page = connection.state.list_reservations(request).await?.into_inner();
         Ok((page.reservations, page.next_page_token))

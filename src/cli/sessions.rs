@@ -45,7 +45,9 @@ pub(super) async fn run(args: SessionsArgs) -> Result<(), Failure> {
 async fn list(client: Client) -> Result<(), Failure> {
     let mut connection = Connection::open(&client.server).await?;
     let sessions = pages::all(async |token| {
-        let request = pb::ListSessionsRequest { page: pages::at(token) };
+        let request = pb::ListSessionsRequest {
+            page: Some(pages::at(token)),
+        };
         let page = connection.decisions.list_sessions(request).await?.into_inner();
         Ok((page.sessions, page.next_page_token))
     });

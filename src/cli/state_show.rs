@@ -53,7 +53,7 @@ macro_rules! all_pages {
         let records = pages::all(async |token| {
             let request = pb::$request {
                 names: $names.clone(),
-                page: pages::at(token),
+                page: Some(pages::at(token)),
                 ..pb::$request::default()
             };
             let mut page = $connection.state.$call(request).await?.into_inner();

@@ -287,7 +287,7 @@ impl Both {
             Err(error) => {
                 assert_eq!((error.reason(), self.fault == Fault::None), ("STORE_FAILED", false));
                 let held = self.model.clone().commit(&cycle);
-                self.failed(held);
+                self.failed(&held);
                 // It can be tried again.
                 self.cycles.insert(session, cycle);
                 return;
@@ -309,9 +309,9 @@ impl Both {
     }
 
     /// A write failed. It was about these tasks.
-    fn failed(&mut self, about: BTreeSet<usize>) {
+    fn failed(&mut self, about: &BTreeSet<usize>) {
         if self.fault == Fault::Late {
-            self.loose.extend(&about);
+            self.loose.extend(about);
             let tasks = about
                 .iter()
                 .filter_map(|task| Some((*task, self.model.tasks.get(task)?.uid)));
@@ -405,17 +405,7 @@ impl Both {
                 self.model.nodes.remove(&node);
                 self.stage.remove(Kind::Node, &format!("m{node}")).await;
             }
-            Act::Release(task) => {
-                let released = self.stage.state.release_assumptions("", vec![name(task).into()]).await;
-                let Ok((_, released)) = released else {
-                    assert_ne!(self.fault, Fault::None);
-                    self.failed(BTreeSet::from([task]));
-                    return self.compare();
-                };
-                let own = self.model.tasks.get_mut(&task).and_then(|told| told.assumed.take());
-                assert_eq!(released.len(), usize::from(own.is_some()));
-                assert!(self.fault == Fault::None || own.is_none(), "that is not kept");
-            }
+            Act::Release(task) => self.release(task).await,
             Act::Fail(fault) => self.fail(fault).await,
             Act::Die => self.die().await,
             Act::Wait(seconds) => {
@@ -431,6 +421,18 @@ impl Both {
             }
         }
         self.compare();
+    }
+
+    async fn release(&mut self, task: usize) {
+        let released = self.stage.state.release_assumptions("", vec![name(task).into()]).await;
+        let Ok((_, released)) = released else {
+            assert_ne!(self.fault, Fault::None);
+            self.failed(&BTreeSet::from([task]));
+            return;
+        };
+        let own = self.model.tasks.get_mut(&task).and_then(|told| told.assumed.take());
+        assert_eq!(released.len(), usize::from(own.is_some()));
+        assert!(self.fault == Fault::None || own.is_none(), "that is not kept");
     }
 
     fn compare(&self) {

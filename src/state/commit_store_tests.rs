@@ -187,12 +187,15 @@ async fn a_gang_is_one_write_with_what_it_takes_back() {
     assert_eq!(conflicts(&committed).len(), 2, "the gang does not fit: {committed:?}");
     let mut written = stage.store.written();
     let tasks: Vec<(&str, &str)> = (written[0].iter())
-        .map(|write| match write {
-            Write::Task {
+        .map(|write| {
+            let Write::Task {
                 task,
                 assumption: Some(one),
-            } => (&**task, &*one.node),
-            other => panic!("{other:?}"),
+            } = write
+            else {
+                panic!("{write:?}")
+            };
+            (&**task, &*one.node)
         })
         .collect();
     assert_eq!(tasks, [("a/free", "n2"), ("a/s", "n2")], "what holds, and only that");

@@ -102,7 +102,9 @@ impl Writer {
                 self.arbiter.assumptions.drop_draft(draft);
                 self.store_fails = true;
                 tracing::error!(%error, "the store failed; nothing was confirmed, committed or released");
-                outcomes.into_iter().for_each(|outcome| outcome.fail(&error));
+                for outcome in outcomes {
+                    outcome.fail(&error);
+                }
                 Vec::new()
             }
         }

@@ -197,7 +197,7 @@ fn request<Q>(question: Q, timeout: Duration) -> Request<Q> {
 pub(super) async fn nodes(connection: &mut Connection) -> Result<u32, Failure> {
     let counts = pages::all(async |token| {
         let request = pb::ListNodesRequest {
-            page: pages::large(token),
+            page: Some(pages::large(token)),
             ..pb::ListNodesRequest::default()
         };
         let page = connection.state.list_nodes(request).await?.into_inner();

@@ -42,7 +42,7 @@ macro_rules! list {
         pages::all(async |token| {
             let request = pb::$request {
                 ground: Some($asker.ground()),
-                page: pages::large(token),
+                page: Some(pages::large(token)),
                 ..pb::$request::default()
             };
             let page = $asker.connection.state.$call(request).await?.into_inner();

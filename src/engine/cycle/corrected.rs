@@ -74,8 +74,8 @@ impl State {
         self.touch(&[&before, &node], &stored.record.job, outcome);
         self.view.put_task(
             TaskRecord {
-                status,
                 node,
+                status,
                 ..stored.record.clone()
             },
             &stored.source,

@@ -230,8 +230,8 @@ fn set(state: &mut State, task: &str, status: TaskStatus, node: Option<&Arc<str>
     };
     let node = Arc::clone(node.unwrap_or(&stored.record.node));
     let record = TaskRecord {
-        status,
         node,
+        status,
         ..stored.record.clone()
     };
     state.view.set_task(record);

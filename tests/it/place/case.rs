@@ -131,7 +131,9 @@ pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = Case> {
             let (mut groups, min_member, min_available, excluded, candidates, idle_only) = question;
             let standing = standing.into_iter();
             if huge {
-                groups.iter_mut().for_each(|group| group.unit = "");
+                for group in &mut groups {
+                    group.unit = "";
+                }
             }
             Case {
                 huge,

@@ -259,8 +259,8 @@ fn check(case: &Case) {
 
 /// `PUMICE_CASES=N`: so many times as many.
 fn cases(usual: u32) -> u32 {
-    let times = std::env::var("PUMICE_CASES").ok().and_then(|times| times.parse().ok());
-    usual * times.unwrap_or(1)
+    let told = std::env::var_os("PUMICE_CASES").and_then(|told| told.into_string().ok());
+    usual * told.and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
 proptest! {

@@ -146,8 +146,8 @@ impl<'q> Gate<'q> {
             let mut plugins = self.policy.allocators().iter().flatten();
             card = plugins.find_map(|hook| hook.plugin.card_on(derived, &before, &node, &self.cards));
             let after = TaskRecord {
-                status,
                 node,
+                status,
                 ..TaskRecord::clone(&before)
             };
             derived.follow(view, &movement(&before, &after, card.as_deref().unwrap_or_default()))?;
