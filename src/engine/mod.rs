@@ -6,6 +6,7 @@
 pub mod cycle;
 pub mod decide;
 pub mod derived;
+mod kernel;
 pub mod model;
 pub mod plugin;
 pub mod plugins;

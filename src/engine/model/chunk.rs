@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-#[cfg(not(feature = "portable"))]
-use multiversion::multiversion;
-
 use super::amounts::{Amounts, ResourceId};
 use super::chunks::Entries;
 use super::mask::Mask;
@@ -12,12 +9,15 @@ use super::node::NodeEntry;
 use super::surplus::Surplus;
 use super::view::Slot;
 use super::whole::{Exact, WHOLES, Whole, Wholes, beside, read};
+use crate::engine::kernel::{kernel, reciprocal};
 
 /// Nodes in a chunk.
 pub const CHUNK: usize = 256;
 
-/// One vector of one resource over a chunk. Absent values are 0.
+/// One vector of one resource over a chunk. Absent values are 0. It begins where a line of the cache does, so that no
+/// four values lie in two of them.
 #[derive(Clone, Debug, PartialEq)]
+#[repr(C, align(64))]
 pub struct Column {
     /// In the resource's unit.
     pub values: [f64; CHUNK],
@@ -43,6 +43,30 @@ impl Column {
 /// Reads as zeros, nowhere present.
 static EMPTY: Column = Column::EMPTY;
 
+/// Reciprocals of what is allocatable.
+#[derive(Clone, Debug, PartialEq)]
+#[repr(C, align(64))]
+pub(super) struct Reciprocals {
+    values: [f64; CHUNK],
+    /// Where there is none to divide by exactly.
+    missing: Mask,
+}
+
+impl Reciprocals {
+    const EMPTY: Self = Self {
+        values: [0.0; CHUNK],
+        missing: Mask::NONE,
+    };
+
+    fn set(&mut self, offset: usize, allocatable: f64) {
+        let reciprocal = reciprocal(allocatable);
+        self.missing.set(offset, reciprocal.is_none());
+        if let Some(place) = self.values.get_mut(offset) {
+            *place = reciprocal.unwrap_or(0.0);
+        }
+    }
+}
+
 /// The vectors of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vector {
@@ -67,6 +91,8 @@ pub(crate) struct ResourceColumns {
     pub(super) vectors: [Option<Arc<Column>>; VECTORS],
     /// Where more than nothing is allocatable.
     pub(super) offered: Mask,
+    /// Beside allocatable amounts, wherever there are any.
+    pub(super) reciprocals: Option<Arc<Reciprocals>>,
     /// What the floats do not tell of Kubernetes' integers.
     pub(super) wholes: [Option<Arc<Exact>>; WHOLES],
 }
@@ -77,6 +103,7 @@ impl ResourceColumns {
             id,
             vectors: [const { None }; VECTORS],
             offered: Mask::NONE,
+            reciprocals: None,
             wholes: [const { None }; WHOLES],
         }
     }
@@ -169,9 +196,16 @@ impl Chunk {
         };
         let columns = self.columns.iter().flat_map(|own| own.vectors.iter().flatten());
         let own = columns.filter(|column| !shared(column)).count();
+        let held = |own: &Arc<Reciprocals>| {
+            let olds = older.columns.iter().filter_map(|own| own.reciprocals.as_ref());
+            olds.into_iter().any(|old| Arc::ptr_eq(old, own))
+        };
+        let reciprocals = self.columns.iter().filter_map(|own| own.reciprocals.as_ref());
+        let reciprocals = reciprocals.filter(|own| !held(own)).count();
         size_of::<Self>()
             + size_of_val(&*self.columns)
             + own * size_of::<Column>()
+            + reciprocals * size_of::<Reciprocals>()
             + self.entries.bytes_beside(&older.entries)
     }
 
@@ -203,6 +237,13 @@ impl Chunk {
     /// Where more than nothing of a resource is allocatable.
     pub fn offered(&self, id: ResourceId) -> Mask {
         self.columns_at(id).map_or(Mask::NONE, |columns| columns.offered)
+    }
+
+    /// What [`quotient`](crate::engine::kernel::quotient) wants to know of what is allocatable, place by place; `None`:
+    /// no node has any, or of some it cannot be known.
+    pub(crate) fn reciprocals(&self, id: ResourceId) -> Option<&[f64; CHUNK]> {
+        let reciprocals = self.columns_at(id)?.reciprocals.as_deref();
+        reciprocals.filter(|own| own.missing.is_empty()).map(|own| &own.values)
     }
 
     /// A vector of a resource over the chunk as Kubernetes counts it. What does not fit in 64 bits is cut off by `narrow`.
@@ -356,6 +397,8 @@ impl Chunk {
         };
         if vector == Vector::Allocatable {
             columns.offered.set(offset, value.is_some_and(|value| value > 0.0));
+            let reciprocals = columns.reciprocals.get_or_insert_with(|| Arc::new(Reciprocals::EMPTY));
+            Arc::make_mut(reciprocals).set(offset, value.unwrap_or(0.0));
         }
         let Some(slot) = columns.vectors.get_mut(vector as usize) else {
             return;
@@ -368,6 +411,9 @@ impl Chunk {
         // A column that nobody uses any more is dropped, so that a chunk equals one built anew.
         if column.present.is_empty() {
             *slot = None;
+            if vector == Vector::Allocatable {
+                columns.reciprocals = None;
+            }
             self.columns.retain(|columns| columns.id != id || !columns.is_empty());
         }
     }
@@ -404,9 +450,10 @@ impl Chunk {
     }
 }
 
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn subtract(from: &[f64; CHUNK], less: &[f64; CHUNK], rest: &mut [f64; CHUNK]) {
-    for (rest, (from, less)) in rest.iter_mut().zip(from.iter().zip(less)) {
-        *rest = from - less;
+kernel! {
+    fn subtract / subtract_plainly(from: &[f64; CHUNK], less: &[f64; CHUNK], rest: &mut [f64; CHUNK]) {
+        for (rest, (from, less)) in rest.iter_mut().zip(from.iter().zip(less)) {
+            *rest = from - less;
+        }
     }
 }

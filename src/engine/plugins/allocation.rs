@@ -1,8 +1,8 @@
 //! The kernel that `binpack` and `resource-strategy-fit` share: a weighted mean of how full, or how free, nodes become.
 
-#[cfg(not(feature = "portable"))]
-use multiversion::multiversion;
+use smallvec::SmallVec;
 
+use crate::engine::kernel::{kernel, quotient, reciprocal};
 use crate::engine::model::{CHUNK, Chunk, ResourceId, Vector};
 use crate::engine::plugin::Scores;
 
@@ -36,6 +36,34 @@ pub(super) struct Mean {
     factor: f64,
 }
 
+/// A term over the nodes of a chunk.
+#[derive(Clone, Copy, Debug)]
+struct Stock<'k> {
+    requested: f64,
+    /// Negative where a node shall become full, see [`part`].
+    weight: f64,
+    /// 1 where it shall stay free, else 0.
+    free: f64,
+    allocatable: &'k Scores,
+    used: &'k Scores,
+    /// Of what is allocatable.
+    reciprocals: &'k Scores,
+}
+
+/// What a sum of parts is divided by, and what the mean is multiplied with.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    divisor: f64,
+    reciprocal: f64,
+    factor: f64,
+}
+
+/// Terms that are added up in one go.
+const TOGETHER: usize = 4;
+
+/// Stands for reciprocals where none are used.
+static NONE: Scores = [0.0; CHUNK];
+
 impl Mean {
     /// A mean over nothing yet, for a plugin of this weight.
     pub(super) fn new(plugin_weight: i64) -> Self {
@@ -63,64 +91,141 @@ impl Mean {
     /// Scores every place of a chunk. Each operation is the reference's, in its order, so that results are equal to the
     /// last bit: `fin · w / cap`, summed, divided by the sum of weights, times 100 · weight.
     pub(super) fn score(&self, chunk: &Chunk, scores: &mut Scores) {
-        scores.fill(0.0);
-        let mut over: Scores = [0.0; CHUNK];
-        for term in &self.terms {
-            if chunk.lacks(term.id, Vector::Allocatable) {
-                continue;
-            }
-            let allocatable = &chunk.column(term.id, Vector::Allocatable).values;
-            let used = &chunk.column(term.id, Vector::Used).values;
-            match term.strategy {
-                Strategy::Most => add_most(term, allocatable, used, scores, &mut over),
-                Strategy::Least => add_least(term, allocatable, used, scores, &mut over),
-            }
-        }
+        let there = |term: &&Term| !chunk.lacks(term.id, Vector::Allocatable);
         // Dividing by 1 changes no bit.
-        let divisor = if self.weight_sum > 0 {
-            self.weight_sum as f64
-        } else {
-            1.0
+        let divisor = (self.weight_sum.max(1)) as f64;
+        let mut known = reciprocal(divisor);
+        let mut all_have = true;
+        let mut stocks: SmallVec<[Stock<'_>; 8]> = SmallVec::new();
+        for term in self.terms.iter().filter(there) {
+            let reciprocals = chunk.reciprocals(term.id);
+            known = known.filter(|_| reciprocals.is_some());
+            all_have &= chunk.live().and_not(&chunk.offered(term.id)).is_empty();
+            stocks.push(term.stock(chunk, reciprocals.unwrap_or(&NONE)));
+        }
+        let scale = Scale {
+            divisor,
+            reciprocal: known.unwrap_or(0.0),
+            factor: self.factor,
         };
-        finish(scores, &over, divisor, self.factor);
+        match (known.is_some(), all_have) {
+            (true, true) => mean::<false>(&stocks, scale, scores),
+            (true, false) => mean::<true>(&stocks, scale, scores),
+            // Some amount is so odd that only the divider divides by it.
+            (false, _) => mean_plainly::<false, true>(&stocks, scale, scores),
+        }
     }
 }
 
-/// The mean, and 0 where something requested does not fit.
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn finish(scores: &mut Scores, over: &Scores, divisor: f64, factor: f64) {
-    for (score, over) in scores.iter_mut().zip(over) {
-        let mean = *score / divisor * factor;
-        *score = if *over == 0.0 { mean } else { 0.0 };
+impl Term {
+    fn stock<'k>(&self, chunk: &'k Chunk, reciprocals: &'k Scores) -> Stock<'k> {
+        let (weight, free) = match self.strategy {
+            Strategy::Most => (-self.weight, 0.0),
+            Strategy::Least => (self.weight, 1.0),
+        };
+        Stock {
+            requested: self.requested,
+            weight,
+            free,
+            allocatable: &chunk.column(self.id, Vector::Allocatable).values,
+            used: &chunk.column(self.id, Vector::Used).values,
+            reciprocals,
+        }
     }
 }
 
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn add_most(term: &Term, allocatable: &Scores, used: &Scores, scores: &mut Scores, over: &mut Scores) {
-    let columns = allocatable.iter().zip(used);
-    for ((score, over), (&capacity, &used)) in scores.iter_mut().zip(over).zip(columns) {
-        let finally = term.requested + used;
-        let part = finally * term.weight / capacity;
-        *score += if capacity == 0.0 { 0.0 } else { part };
-        *over = if capacity != 0.0 && finally > capacity {
-            1.0
-        } else {
-            *over
-        };
+kernel! {
+    /// The mean, and 0 where something requested does not fit. `GAPS`: some nodes lack some resource, which then does
+    /// not count there.
+    fn mean / mean_plainly<const GAPS: bool>(stocks: &[Stock<'_>], scale: Scale, scores: &mut Scores) {
+        if let Some(stocks) = stocks.as_array::<4>() {
+            return alone::<FUSED, GAPS, 4>(stocks, scale, scores);
+        }
+        if let Some(stocks) = stocks.as_array::<3>() {
+            return alone::<FUSED, GAPS, 3>(stocks, scale, scores);
+        }
+        if let Some(stocks) = stocks.as_array::<2>() {
+            return alone::<FUSED, GAPS, 2>(stocks, scale, scores);
+        }
+        let mut over: Scores = [0.0; CHUNK];
+        scores.fill(0.0);
+        let (groups, rest) = stocks.as_chunks::<TOGETHER>();
+        for stocks in groups {
+            add::<FUSED, GAPS, TOGETHER>(stocks, scores, &mut over);
+        }
+        for stock in rest {
+            add::<FUSED, GAPS, 1>(std::array::from_ref(stock), scores, &mut over);
+        }
+        for (score, over) in scores.iter_mut().zip(&over) {
+            *score = finish::<FUSED>(*score, *over > 0.0, scale);
+        }
     }
 }
 
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn add_least(term: &Term, allocatable: &Scores, used: &Scores, scores: &mut Scores, over: &mut Scores) {
-    let columns = allocatable.iter().zip(used);
-    for ((score, over), (&capacity, &used)) in scores.iter_mut().zip(over).zip(columns) {
-        let finally = term.requested + used;
-        let part = (capacity - finally) * term.weight / capacity;
-        *score += if capacity == 0.0 { 0.0 } else { part };
-        *over = if capacity != 0.0 && finally > capacity {
-            1.0
-        } else {
-            *over
-        };
+/// All terms at once.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn alone<const FUSED: bool, const GAPS: bool, const N: usize>(
+    stocks: &[Stock<'_>; N],
+    scale: Scale,
+    scores: &mut Scores,
+) {
+    for (offset, score) in scores.iter_mut().enumerate() {
+        let (mut sum, mut is_over) = (0.0, false);
+        for stock in stocks {
+            let (part, over) = part::<FUSED, GAPS>(stock, offset);
+            sum += part;
+            is_over |= over;
+        }
+        *score = finish::<FUSED>(sum, is_over, scale);
     }
+}
+
+/// Some of the terms.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn add<const FUSED: bool, const GAPS: bool, const N: usize>(
+    stocks: &[Stock<'_>; N],
+    scores: &mut Scores,
+    over: &mut Scores,
+) {
+    for (offset, (score, over)) in scores.iter_mut().zip(over).enumerate() {
+        for stock in stocks {
+            let (part, is_over) = part::<FUSED, GAPS>(stock, offset);
+            *score += part;
+            *over = if is_over { 1.0 } else { *over };
+        }
+    }
+}
+
+/// One resource at one node, and whether the task would be too much there.
+///
+/// `(cap − fin) · w / cap` where the node shall stay free. Where it shall become full, `(0 − fin) · −w` is `fin · w`, so
+/// that there is one formula and no choice.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[expect(clippy::indexing_slicing, reason = "offsets are those of scores, of which there are as many")]
+#[inline(always)]
+fn part<const FUSED: bool, const GAPS: bool>(stock: &Stock<'_>, offset: usize) -> (f64, bool) {
+    let capacity = stock.allocatable[offset];
+    let finally = stock.requested + stock.used[offset];
+    let left = if FUSED {
+        // One rounding, as in the difference: multiplying by 0 or 1 needs none.
+        capacity.mul_add(stock.free, -finally)
+    } else {
+        capacity * stock.free - finally
+    };
+    let part = quotient::<FUSED>(left * stock.weight, capacity, stock.reciprocals[offset]);
+    let over = finally > capacity;
+    if GAPS {
+        (if capacity == 0.0 { 0.0 } else { part }, over & (capacity != 0.0))
+    } else {
+        (part, over)
+    }
+}
+
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn finish<const FUSED: bool>(sum: f64, is_over: bool, scale: Scale) -> f64 {
+    let mean = quotient::<FUSED>(sum, scale.divisor, scale.reciprocal) * scale.factor;
+    if is_over { 0.0 } else { mean }
 }
