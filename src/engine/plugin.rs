@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::derived::{Derived, DerivedSet};
 use super::model::resource_name::ResourceKind;
 use super::model::{CHUNK, Chunk, JobRecord, Mask, NamedAmounts, Problem, TaskClass, TaskRecord, View};
@@ -17,9 +19,43 @@ pub const MAX_PARTS: usize = 4;
 /// Among the queues whose keys a change moved, this stands for all there are: no queue has it for a name.
 pub const EVERY_QUEUE: &str = "";
 
-/// Why nodes of one chunk were refused: numbers of reasons of the filter that wrote them. Only entries of refused nodes
-/// mean anything.
-pub type Verdicts = [u16; CHUNK];
+/// Why nodes of one chunk were refused: sets of them, by number of a reason of the filter that refused.
+#[derive(Clone, Debug, Default)]
+pub struct Verdicts {
+    groups: SmallVec<[(u16, Mask); 8]>,
+    unread: bool,
+}
+
+impl Verdicts {
+    /// For those who want to know nothing but who is refused.
+    pub fn unread() -> Self {
+        Self {
+            unread: true,
+            ..Self::default()
+        }
+    }
+
+    /// True if nobody reads reasons, so that none need be found.
+    pub fn are_unread(&self) -> bool {
+        self.unread
+    }
+
+    /// Notes that these nodes are refused for this reason; a node is refused once.
+    pub fn refuse(&mut self, number: u16, nodes: &Mask) {
+        if self.unread || nodes.is_empty() {
+            return;
+        }
+        match self.groups.iter_mut().find(|(other, _)| *other == number) {
+            Some((_, group)) => *group = group.or(nodes),
+            None => self.groups.push((number, *nodes)),
+        }
+    }
+
+    /// Takes the groups out; nobody is refused any more.
+    pub fn drain(&mut self) -> impl Iterator<Item = (u16, Mask)> + '_ {
+        self.groups.drain(..)
+    }
+}
 
 /// A plugin of a policy, compiled once and never changed.
 pub trait Plugin: Debug + Send + Sync {
@@ -250,8 +286,8 @@ pub trait Scorer {
 
 /// A plugin's filter for one task class.
 pub trait Filterer {
-    /// Judges the nodes of the chunk that are in `among`. Answers which of them it refuses, and writes the number of a
-    /// reason for each of these.
+    /// Judges the nodes of the chunk that are in `among`. Answers which of them it refuses, and notes a reason for each
+    /// of these, if reasons are read.
     fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask;
 
     /// Reason `number`, without figures.

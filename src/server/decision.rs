@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
-use crate::engine::decide::{self, Question};
+use crate::engine::decide::{self, Effort, Question};
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::View;
 use crate::engine::{PolicyInForce, plugins};
@@ -327,6 +327,15 @@ fn measure(edge: &Edge, standing: &Standing, rpc: &'static str, question: &Quest
         .decided(rpc, question.tasks.len(), &plugins, start.elapsed());
 }
 
+/// Task-node pairs of a question.
+fn pairs(standing: &Standing, question: &Question) -> usize {
+    let nodes = question
+        .candidates
+        .as_ref()
+        .map_or(standing.view().slots() as usize, Vec::len);
+    question.tasks.len().saturating_mul(nodes)
+}
+
 /// At most so many nodes are in the set.
 pub(super) fn width(set: &pb::NodeSet) -> usize {
     set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
@@ -342,9 +351,13 @@ fn filter(
     let question = &call.question;
     let start = Instant::now();
     let derived = standing.derived_for(&question.plugins);
-    let items = decide::filter_until(standing.facts(&derived), &standing.policy.policy, question, &|| {
-        stop.is_set()
-    })?;
+    let hands = edge.work.questions.hands(pairs(standing, question));
+    let effort = Effort {
+        hands: hands.count(),
+        stop: &|| stop.is_set(),
+    };
+    let items = decide::filter_with(standing.facts(&derived), &standing.policy.policy, question, effort)?;
+    drop(hands);
     let items = items.ok_or_else(given_up)?;
     measure(edge, standing, "Filter", question, start);
     let answer = answer::filter(&items, standing.view(), call.encoding, question.detail);
@@ -398,9 +411,13 @@ fn score(
     let question = &call.question;
     let start = Instant::now();
     let derived = standing.derived_for(&question.question.plugins);
-    let items = decide::score_until(standing.facts(&derived), &standing.policy.policy, question, &|| {
-        stop.is_set()
-    })?;
+    let hands = edge.work.questions.hands(pairs(standing, &question.question));
+    let effort = Effort {
+        hands: hands.count(),
+        stop: &|| stop.is_set(),
+    };
+    let items = decide::score_with(standing.facts(&derived), &standing.policy.policy, question, effort)?;
+    drop(hands);
     let items = items.ok_or_else(given_up)?;
     measure(edge, standing, "Score", &question.question, start);
     let shape = ScoreShape {

@@ -1,8 +1,9 @@
 //! Work that takes longer than half a millisecond: off the async threads, so much at once, so much waiting, and given up
 //! when nobody wants its answer any more.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -39,11 +40,37 @@ pub struct Gate {
     places: Arc<Semaphore>,
     work: usize,
     queued: usize,
+    /// Cores that no question uses beside its own.
+    spare: AtomicUsize,
 }
+
+/// Cores that one question works on; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Hands<'g> {
+    gate: &'g Gate,
+    more: usize,
+}
+
+impl Hands<'_> {
+    pub(super) fn count(&self) -> usize {
+        self.more + 1
+    }
+}
+
+impl Drop for Hands<'_> {
+    fn drop(&mut self) {
+        self.gate.spare.fetch_add(self.more, Ordering::Relaxed);
+    }
+}
+
+/// Task-node pairs that are worth a thread: at some 5 ns each, half a millisecond.
+const PAIRS_PER_HAND: usize = 100_000;
 
 impl Gate {
     fn new(work: usize, queued: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self {
+            spare: AtomicUsize::new(cores - 1),
             workers: Arc::new(Semaphore::new(work)),
             places: Arc::new(Semaphore::new(work.saturating_add(queued).min(Semaphore::MAX_PERMITS))),
             work,
@@ -60,6 +87,23 @@ impl Gate {
     pub fn waiting(&self) -> usize {
         let taken = (self.work + self.queued).saturating_sub(self.places.available_permits());
         taken.saturating_sub(self.running())
+    }
+
+    /// The cores for a question of so many task-node pairs: its own, and more if it is large and nobody else works or
+    /// waits for a worker. Small questions are not kept out: the kernel gives them their share of a core at once.
+    pub(super) fn hands(&self, pairs: usize) -> Hands<'_> {
+        let alone = self.running() <= 1 && self.waiting() == 0;
+        let wanted = if alone {
+            (pairs / PAIRS_PER_HAND).saturating_sub(1)
+        } else {
+            0
+        };
+        let take = |spare: usize| (wanted > 0 && spare > 0).then(|| spare - spare.min(wanted));
+        let before = self.spare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        Hands {
+            gate: self,
+            more: before.map_or(0, |before| before.min(wanted)),
+        }
     }
 
     /// Does a piece of work on a blocking thread.

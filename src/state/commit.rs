@@ -269,7 +269,7 @@ impl Judge<'_> {
             view,
             derived: &self.now.derived,
         };
-        let items = decide::filter_until(facts, self.policy, &question, &|| false);
+        let items = decide::filter_with(facts, self.policy, &question, decide::Effort::ALONE);
         let items = items.map_err(|problem| unjudged(&problem))?.unwrap_or_default();
         let Some(item) = items.into_iter().next() else {
             return Ok(());

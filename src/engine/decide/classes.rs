@@ -1,10 +1,10 @@
 //! Equal tasks of a question are judged once.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::question::{Answered, Items, Question, QuestionTask};
+use super::question::{Answered, Effort, Items, Question, QuestionTask};
 use crate::engine::model::{Amounts, Problem, ResourceTable, TaskClass, TaskRecord, Texts, View};
 use crate::engine::policy::Policy;
 
@@ -37,40 +37,84 @@ impl<'a> Accounts<'a> {
     }
 }
 
+/// The answer of a class, and what was overlooked in it.
+type Judged<T> = Result<(Arc<T>, Vec<Problem>), Problem>;
+
 /// Answers every task, asking `judge` once per class. `judge` answers with what was overlooked in the class. `None`: it
-/// was told to stop; that is looked at before each class. `accounts`: if queues and limits count.
-pub(super) fn answer<'q, T>(
+/// was told to stop. `accounts`: if queues and limits count.
+pub(super) fn answer<'q, T: Send + Sync>(
     question: &'q Question,
     accounts: Option<Accounts<'q>>,
-    stop: &dyn Fn() -> bool,
-    mut judge: impl FnMut(&TaskClass) -> Result<(T, Vec<Problem>), Problem>,
+    effort: Effort<'_>,
+    judge: impl Fn(&TaskClass) -> Result<(T, Vec<Problem>), Problem> + Sync,
 ) -> Option<Items<T>> {
-    type Judged<T> = Result<(Arc<T>, Vec<Problem>), Problem>;
-    let mut judged: BTreeMap<Key<'_>, Judged<T>> = BTreeMap::new();
-    let mut answer_one = |item: &QuestionTask, key| {
-        let judged = match judged.entry(key) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if stop() => return None,
-            Entry::Vacant(new) => {
-                let class = class_of(&item.task, &question.resources, accounts);
-                new.insert(judge(&class).map(|(answer, warnings)| (Arc::new(answer), warnings)))
-            }
-        };
-        Some(match judged {
+    // The first task of each class, and the class of each task.
+    let mut firsts: Vec<&TaskRecord> = Vec::new();
+    let mut known: BTreeMap<Key<'_>, usize> = BTreeMap::new();
+    let mut classes = Vec::with_capacity(question.tasks.len());
+    for item in &question.tasks {
+        classes.push(item.as_ref().ok().map(|item| {
+            *known.entry(key(&item.task, accounts)).or_insert_with(|| {
+                firsts.push(&item.task);
+                firsts.len() - 1
+            })
+        }));
+    }
+    let judge_one = |task: &TaskRecord| -> Judged<T> {
+        let class = class_of(task, &question.resources, accounts);
+        judge(&class).map(|(answer, warnings)| (Arc::new(answer), warnings))
+    };
+    let judged = each(&firsts, effort, |task| judge_one(task))?;
+    let answered = |item: &QuestionTask, class: Option<usize>| -> Option<Result<Answered<T>, Problem>> {
+        Some(match judged.get(class?)? {
             Ok((answer, overlooked)) => Ok(Answered {
                 answer: Arc::clone(answer),
-                warnings: item.warnings.iter().chain(&*overlooked).cloned().collect(),
+                warnings: item.warnings.iter().chain(overlooked).cloned().collect(),
             }),
             Err(problem) => Err(problem.clone()),
         })
     };
-    let tasks = question.tasks.iter();
-    tasks
-        .map(|item| match item {
-            Ok(item) => answer_one(item, key(&item.task, accounts)),
+    let items = question.tasks.iter().zip(classes);
+    items
+        .map(|(item, class)| match item {
+            Ok(item) => answered(item, class),
             Err(problem) => Some(Err(problem.clone())),
         })
         .collect()
+}
+
+/// Does the same with each of these, on so many threads; results stand in their order. `None`: told to stop.
+fn each<I: Sync, O: Send>(items: &[I], effort: Effort<'_>, work: impl Fn(&I) -> O + Sync) -> Option<Vec<O>> {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(number) else { return done };
+            if (effort.stop)() {
+                return done;
+            }
+            done.push((number, work(item)));
+        }
+    };
+    let helpers = effort.hands.min(items.len()).saturating_sub(1);
+    let mut done = if helpers == 0 {
+        some()
+    } else {
+        std::thread::scope(|scope| {
+            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(some)).collect();
+            let mut done = some();
+            for helper in helpers {
+                match helper.join() {
+                    Ok(more) => done.extend(more),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            done
+        })
+    };
+    done.sort_unstable_by_key(|(number, _)| *number);
+    (done.len() == items.len()).then(|| done.into_iter().map(|(_, one)| one).collect())
 }
 
 fn key<'q>(task: &'q TaskRecord, accounts: Option<Accounts<'q>>) -> Key<'q> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::candidates::Candidates;
 use super::classes::{self, Accounts};
-use super::question::{FilterVerdict, Items, Question};
+use super::question::{Effort, FilterVerdict, Items, Question};
 use super::reduce;
 use super::rejections::Tally;
 use super::stages::Asked;
@@ -28,7 +28,7 @@ pub fn filter(view: &View, policy: &Policy, question: &Question) -> Result<Items
         view,
         derived: &derived,
     };
-    Ok(filter_until(facts, policy, question, &|| false)?.unwrap_or_default())
+    Ok(filter_with(facts, policy, question, Effort::ALONE)?.unwrap_or_default())
 }
 
 /// What plugins keep beside a state, if a question of Filter or Score needs it. Who asks often keeps it instead.
@@ -40,37 +40,39 @@ pub(super) fn derived_for(view: &View, policy: &Policy, plugins: &[Arc<str>]) ->
     }
 }
 
-/// As [`filter()`], with what plugins keep beside the state; `None` as soon as `stop` says so, which is asked before each
-/// class.
+/// As [`filter()`], with what plugins keep beside the state; `None` as soon as the effort is to stop.
 ///
 /// # Errors
 /// As [`filter()`].
-pub fn filter_until(
+pub fn filter_with(
     facts: Facts<'_>,
     policy: &Policy,
     question: &Question,
-    stop: &dyn Fn() -> bool,
+    effort: Effort<'_>,
 ) -> Result<Option<Items<FilterVerdict>>, Problem> {
     let asked = Asked::of(policy, question)?;
     let candidates = Candidates::of(facts.view, question.candidates.as_deref());
     let accounts = Accounts::of(facts.view, policy, &question.plugins);
-    Ok(classes::answer(question, accounts, stop, |class| {
-        let (verdict, _) = judge(facts, &asked, question, &candidates, class)?;
+    Ok(classes::answer(question, accounts, effort, |class| {
+        let (verdict, _) = judge(facts, &asked, question, &candidates, class, true)?;
         Ok((verdict, Vec::new()))
     }))
 }
 
-/// The verdict on one class, and the nodes that passed, part by part of the candidates.
+/// The verdict on one class, and the nodes that passed, part by part of the candidates. `with_fit`: their slots are
+/// wanted, too.
 pub(super) fn judge(
     facts: Facts<'_>,
     asked: &Asked<'_>,
     question: &Question,
     candidates: &Candidates<'_>,
     class: &TaskClass,
+    with_fit: bool,
 ) -> Result<(FilterVerdict, Vec<Mask>), Problem> {
-    let mut tally = Tally::new(asked.filterers(facts, question, class)?);
+    let mut tally = Tally::new(asked.filterers(facts, question, class)?, question);
     let mut passed = Vec::with_capacity(candidates.parts.len());
-    let mut fit = Vec::with_capacity(candidates.len());
+    let mut fit_count = 0;
+    let mut fit = Vec::with_capacity(if with_fit { candidates.len() } else { 0 });
     for part in &candidates.parts {
         let stages = tally.stages();
         let left = if asked.is_each() {
@@ -80,9 +82,17 @@ pub(super) fn judge(
         } else {
             reduce::conjunction(stages, &part.among, |stage, left| tally.ask(stage, part, left))
         };
-        part.push_slots(&left, &mut fit);
+        fit_count += left.count();
+        if with_fit {
+            part.push_slots(&left, &mut fit);
+        }
         passed.push(left);
     }
     let rejections = tally.rejections(facts.view, &candidates.absent, question);
-    Ok((FilterVerdict { fit, rejections }, passed))
+    let verdict = FilterVerdict {
+        fit,
+        fit_count,
+        rejections,
+    };
+    Ok((verdict, passed))
 }

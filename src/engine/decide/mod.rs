@@ -20,13 +20,13 @@ mod top;
 mod victims;
 
 pub use admit::{Admission, AdmitQuestion, JobJudge, Subject, admit, admit_task};
-pub use filter::{filter, filter_until};
+pub use filter::{filter, filter_with};
 pub use order::{OrderAnswer, OrderQuestion, PluginKeys, Rank, order};
 pub use place::{Blocker, GANG, PlaceGroup, PlaceQuestion, PlacedGroup, Placing, place, place_in, place_until};
 pub use question::{
-    Answered, Detail, FilterVerdict, Items, Question, QuestionTask, Rejection, ResourceFit, ScorePart, ScoreQuestion,
-    ScoreSheet,
+    Answered, Detail, Effort, FilterVerdict, Items, Question, QuestionTask, Rejection, ResourceFit, ScorePart,
+    ScoreQuestion, ScoreSheet,
 };
 pub use room::{NODE_STATE, RESOURCE_FIT};
-pub use score::{score, score_until};
+pub use score::{score, score_with};
 pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuestion, victims};

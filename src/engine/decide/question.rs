@@ -1,5 +1,6 @@
 //! Questions and answers of Filter and Score, in slots and columns.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::model::{Problem, ResourceTable, Slot, TaskRecord};
@@ -57,6 +58,31 @@ pub struct QuestionTask {
     pub warnings: Vec<Problem>,
 }
 
+/// How a question is worked on. The answer does not depend on it.
+#[derive(Clone, Copy)]
+pub struct Effort<'a> {
+    /// Threads that may judge classes side by side; 0 counts as 1.
+    pub hands: usize,
+    /// Says that nobody wants the answer any more; asked before each class.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Effort<'_> {
+    /// One thread, to the end.
+    pub const ALONE: Self = Self {
+        hands: 1,
+        stop: &|| false,
+    };
+}
+
+impl fmt::Debug for Effort<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Effort")
+            .field("hands", &self.hands)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Question of Score.
 #[derive(Clone, Debug)]
 pub struct ScoreQuestion {
@@ -85,8 +111,10 @@ pub struct Answered<T> {
 /// Verdict on one task class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilterVerdict {
-    /// Nodes that passed, by slot.
+    /// Nodes that passed, by slot; beside scores with [`Detail::Nodes`] only.
     pub fit: Vec<Slot>,
+    /// Number of these nodes.
+    pub fit_count: u32,
     /// Refused nodes, one group per distinct reason, sorted by plugin, code, resource, message.
     pub rejections: Vec<Rejection>,
 }

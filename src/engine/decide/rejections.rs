@@ -9,24 +9,45 @@ use crate::engine::plugin::{Figure, Filterer, Reason, Verdicts};
 /// One filter, and whom it has refused so far.
 struct Stage<'a> {
     filterer: Box<dyn Filterer + 'a>,
-    /// Slots by number of the reason.
-    refused: Vec<Vec<Slot>>,
+    /// By number of the reason.
+    refused: Vec<Refused>,
+}
+
+/// Nodes refused for one reason.
+#[derive(Clone, Default)]
+struct Refused {
+    count: u32,
+    /// By slot, if anybody wants to know.
+    slots: Vec<Slot>,
+}
+
+impl Refused {
+    fn of(slots: &[Slot]) -> Self {
+        Self {
+            count: u32::try_from(slots.len()).unwrap_or(u32::MAX),
+            slots: slots.to_vec(),
+        }
+    }
 }
 
 /// Filters at work on one task class.
 pub(super) struct Tally<'a> {
     stages: Vec<Stage<'a>>,
+    verdicts: Verdicts,
+    by_name: bool,
 }
 
 impl<'a> Tally<'a> {
     /// Nobody is refused yet.
-    pub(super) fn new(filterers: Vec<Box<dyn Filterer + 'a>>) -> Self {
+    pub(super) fn new(filterers: Vec<Box<dyn Filterer + 'a>>, question: &Question) -> Self {
         let stage = |filterer| Stage {
             filterer,
             refused: Vec::new(),
         };
         Self {
             stages: filterers.into_iter().map(stage).collect(),
+            verdicts: Verdicts::default(),
+            by_name: question.detail > Detail::Counts,
         }
     }
 
@@ -40,15 +61,17 @@ impl<'a> Tally<'a> {
         let Some(stage) = self.stages.get_mut(stage) else {
             return Mask::NONE;
         };
-        let mut verdicts: Verdicts = [0; CHUNK];
-        let refused = stage.filterer.filter(part.chunk, among, &mut verdicts).and(among);
-        for offset in refused.iter() {
-            let number = usize::from(verdicts.get(offset).copied().unwrap_or(0));
+        let refused = stage.filterer.filter(part.chunk, among, &mut self.verdicts).and(among);
+        for (number, nodes) in self.verdicts.drain() {
+            let (number, nodes) = (usize::from(number), nodes.and(among));
             if stage.refused.len() <= number {
-                stage.refused.resize_with(number + 1, Vec::new);
+                stage.refused.resize(number + 1, Refused::default());
             }
-            if let Some(slots) = stage.refused.get_mut(number) {
-                slots.push(part.slot(offset));
+            if let Some(refused) = stage.refused.get_mut(number) {
+                refused.count += nodes.count();
+                if self.by_name {
+                    part.push_slots(&nodes, &mut refused.slots);
+                }
             }
         }
         refused
@@ -59,11 +82,11 @@ impl<'a> Tally<'a> {
         let mut rejections = Vec::new();
         if !absent.is_empty() {
             let reason = node_state_reason("NodeNotFound", "there is no such node");
-            rejections.push(rejection(view, reason, absent.to_vec(), question, &|_| Vec::new()));
+            rejections.push(rejection(view, reason, Refused::of(absent), question, &|_| Vec::new()));
         }
         for stage in self.stages {
-            for (number, slots) in (0_u16..).zip(stage.refused) {
-                if slots.is_empty() {
+            for (number, refused) in (0_u16..).zip(stage.refused) {
+                if refused.count == 0 {
                     continue;
                 }
                 let figures = |slot: Slot| {
@@ -73,7 +96,7 @@ impl<'a> Tally<'a> {
                     })
                 };
                 let reason = stage.filterer.reason(number);
-                rejections.push(rejection(view, reason, slots, question, &figures));
+                rejections.push(rejection(view, reason, refused, question, &figures));
             }
         }
         rejections.sort_by(|a, b| key(&a.reason).cmp(&key(&b.reason)));
@@ -95,7 +118,7 @@ fn key(reason: &Reason) -> (&str, &str, &str, &str, u8) {
 fn rejection(
     view: &View,
     reason: Reason,
-    nodes: Vec<Slot>,
+    Refused { count, slots: nodes }: Refused,
     question: &Question,
     figures: &dyn Fn(Slot) -> Vec<Figure>,
 ) -> Rejection {
@@ -112,7 +135,7 @@ fn rejection(
     }
     Rejection {
         reason,
-        count: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
+        count,
         nodes: if question.detail == Detail::Nodes {
             nodes
         } else {

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-#[cfg(not(feature = "portable"))]
-use multiversion::multiversion;
 use smallvec::SmallVec;
 
 use super::question::ResourceFit;
+use crate::engine::kernel::kernel;
 use crate::engine::model::{CHUNK, Chunk, MIN_AMOUNT, Mask, Requested, TaskClass, Vector};
 use crate::engine::plugin::{Figure, Filterer, Reason, Resolution, Verdicts};
 
@@ -40,6 +39,9 @@ const STATES: [(&str, &str); 3] = [
 impl Filterer for NodeState {
     fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
         let refused = among.and_not(chunk.placeable());
+        if verdicts.are_unread() {
+            return refused;
+        }
         for offset in refused.iter() {
             let record = chunk.entry(offset).map(|entry| &entry.record);
             let number = match record {
@@ -47,9 +49,7 @@ impl Filterer for NodeState {
                 Some(record) if record.unschedulable => 1,
                 _ => 2,
             };
-            if let Some(verdict) = verdicts.get_mut(offset) {
-                *verdict = number;
-            }
+            verdicts.refuse(number, &Mask::one(offset));
         }
         refused
     }
@@ -119,7 +119,7 @@ struct Stock<'k> {
 
 impl Stock<'_> {
     fn available(&self, offset: usize) -> f64 {
-        let at = |values: &Values| values.get(offset).copied().unwrap_or(0.0);
+        let at = |values: &Values| at(values, offset);
         let idle = match &self.idle {
             Some(own) => at(own),
             None => at(self.allocatable) - at(self.used),
@@ -130,50 +130,55 @@ impl Stock<'_> {
         }
     }
 
-    /// Raises `worst` to how much more is requested than there is.
-    fn raise(&self, worst: &mut Values) {
-        let excess = |worst: &mut f64, available: f64| {
-            let excess = self.requested - available;
-            *worst = if excess > *worst { excess } else { *worst };
-        };
-        if self.idle.is_none() && self.moving.is_none() {
-            raise(self.requested, self.allocatable, self.used, worst);
-        } else {
-            for (offset, worst) in worst.iter_mut().enumerate() {
-                excess(worst, self.available(offset));
-            }
+    /// Where it is short.
+    fn short(&self) -> Mask {
+        match (&self.idle, self.moving) {
+            (None, None) => short(self.requested, self.allocatable, self.used),
+            (None, Some(moving)) => short_later(self.requested, [self.allocatable, self.used], moving),
+            (Some(_), _) => Mask::gather(|offset| is_short(self.requested - self.available(offset))),
         }
     }
 
-    fn is_short(&self, offset: usize) -> bool {
-        is_short(self.requested - self.available(offset))
-    }
-
-    /// True if even the empty node would be too small.
-    fn is_hopeless(&self, offset: usize) -> bool {
-        let allocatable = self.allocatable.get(offset).copied().unwrap_or(0.0);
-        is_short(self.requested - allocatable)
+    /// Where even the empty node would be too small.
+    fn hopeless(&self) -> Mask {
+        beyond(self.requested, self.allocatable)
     }
 }
 
-/// As [`Stock::raise`] where idle is allocatable − used: several nodes at once.
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn raise(requested: f64, allocatable: &Values, used: &Values, worst: &mut Values) {
-    for (worst, (allocatable, used)) in worst.iter_mut().zip(allocatable.iter().zip(used)) {
-        let excess = requested - (allocatable - used);
-        *worst = if excess > *worst { excess } else { *worst };
+kernel! {
+    /// As [`Stock::short`], out of what is idle.
+    fn short / short_plainly(requested: f64, allocatable: &Values, used: &Values) -> Mask {
+        Mask::gather(|offset| is_short(requested - (at(allocatable, offset) - at(used, offset))))
     }
 }
 
-/// Where something is short.
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn short(worst: &Values, refused: &mut [bool; CHUNK]) {
-    for (refused, &excess) in refused.iter_mut().zip(worst) {
-        *refused = excess >= MIN_AMOUNT;
+kernel! {
+    /// As [`Stock::short`], out of what will be idle: of what is allocatable and used, and what is releasing and pipelined.
+    fn short_later / short_later_plainly(requested: f64, now: [&Values; 2], moving: [&Values; 2]) -> Mask {
+        let ([allocatable, used], [releasing, pipelined]) = (now, moving);
+        Mask::gather(|offset| {
+            let idle = at(allocatable, offset) - at(used, offset);
+            is_short(requested - (idle + at(releasing, offset) - at(pipelined, offset)))
+        })
     }
+}
+
+kernel! {
+    /// As [`Stock::hopeless`].
+    fn beyond / beyond_plainly(requested: f64, allocatable: &Values) -> Mask {
+        Mask::gather(|offset| is_short(requested - at(allocatable, offset)))
+    }
+}
+
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn at(values: &Values, offset: usize) -> f64 {
+    values.get(offset).copied().unwrap_or(0.0)
 }
 
 /// Volcano's comparison: enough is more than requested, or nearer to it than the tolerance.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
 fn is_short(excess: f64) -> bool {
     excess >= MIN_AMOUNT
 }
@@ -181,21 +186,19 @@ fn is_short(excess: f64) -> bool {
 impl Filterer for Room<'_> {
     fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
         let stocks: SmallVec<[Stock<'_>; 8]> = self.requested.iter().map(|one| self.stock(chunk, one)).collect();
-        let mut worst = [f64::NEG_INFINITY; CHUNK];
-        for stock in &stocks {
-            stock.raise(&mut worst);
+        let short: SmallVec<[Mask; 8]> = stocks.iter().map(|stock| stock.short().and(among)).collect();
+        let refused = short.iter().fold(Mask::NONE, |all, one| all.or(one));
+        if refused.is_empty() || verdicts.are_unread() {
+            return refused;
         }
-        let mut refused = [false; CHUNK];
-        short(&worst, &mut refused);
-        let refused = Mask::from_bools(&refused).and(among);
-        for offset in refused.iter() {
-            let hopeless = stocks.iter().position(|stock| stock.is_hopeless(offset));
-            let number = match hopeless {
-                Some(hopeless) => hopeless * 2 + 1,
-                None => stocks.iter().position(|stock| stock.is_short(offset)).unwrap_or(0) * 2,
-            };
-            if let Some(verdict) = verdicts.get_mut(offset) {
-                *verdict = u16::try_from(number).unwrap_or(u16::MAX);
+        let mut left = refused;
+        let hopeless = (1..).step_by(2).zip(stocks.iter().map(Stock::hopeless));
+        let short = (0..).step_by(2).zip(short);
+        for (number, nodes) in hopeless.chain(short) {
+            verdicts.refuse(number, &left.and(&nodes));
+            left = left.and_not(&nodes);
+            if left.is_empty() {
+                break;
             }
         }
         refused

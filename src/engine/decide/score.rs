@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-#[cfg(not(feature = "portable"))]
-use multiversion::multiversion;
-
 use super::candidates::{Candidates, Part};
 use super::classes::{self, Accounts};
 use super::filter::{derived_for, judge};
-use super::question::{Items, ScorePart, ScoreQuestion, ScoreSheet};
+use super::question::{Detail, Effort, Items, ScorePart, ScoreQuestion, ScoreSheet};
 use super::stages::{Asked, Score};
 use super::top::{Ranked, Top};
+use crate::engine::kernel::kernel;
 use crate::engine::model::{CHUNK, Mask, Problem, ProblemKind, Slot, TaskClass, View};
 use crate::engine::plugin::{Facts, MAX_PARTS, Scores};
 use crate::engine::policy::Policy;
@@ -28,24 +26,23 @@ pub fn score(view: &View, policy: &Policy, question: &ScoreQuestion) -> Result<I
         view,
         derived: &derived,
     };
-    Ok(score_until(facts, policy, question, &|| false)?.unwrap_or_default())
+    Ok(score_with(facts, policy, question, Effort::ALONE)?.unwrap_or_default())
 }
 
-/// As [`score()`], with what plugins keep beside the state; `None` as soon as `stop` says so, which is asked before each
-/// class.
+/// As [`score()`], with what plugins keep beside the state; `None` as soon as the effort is to stop.
 ///
 /// # Errors
 /// As [`score()`].
-pub fn score_until(
+pub fn score_with(
     facts: Facts<'_>,
     policy: &Policy,
     question: &ScoreQuestion,
-    stop: &dyn Fn() -> bool,
+    effort: Effort<'_>,
 ) -> Result<Option<Items<ScoreSheet>>, Problem> {
     let asked = Asked::of(policy, &question.question)?;
     let candidates = Candidates::of(facts.view, question.question.candidates.as_deref());
     let accounts = Accounts::of(facts.view, policy, &question.question.plugins);
-    Ok(classes::answer(&question.question, accounts, stop, |class| {
+    Ok(classes::answer(&question.question, accounts, effort, |class| {
         let scorers = Scorers::new(&asked, facts, class, question)?;
         let warnings = scorers.warnings();
         Ok((sheet(facts, &asked, question, &candidates, class, &scorers)?, warnings))
@@ -63,8 +60,10 @@ fn sheet(
     let mut narrowed = None;
     let mut verdict = None;
     if question.with_filter {
-        let (filter, passed) = judge(facts, asked, &question.question, candidates, class)?;
+        let with_fit = question.question.detail >= Detail::Nodes;
+        let (filter, passed) = judge(facts, asked, &question.question, candidates, class, with_fit)?;
         let parts = candidates.parts.iter().zip(passed);
+        let parts = parts.filter(|(_, among)| !among.is_empty());
         narrowed = Some(parts.map(|(part, among)| Part { among, ..*part }).collect::<Vec<_>>());
         verdict = Some(filter);
     }
@@ -90,7 +89,7 @@ fn best(view: &View, parts: &[Part<'_>], limit: usize, scorers: &Scorers<'_>) ->
     for part in parts {
         scorers.each(part, &mut scratch, |_, _, _| {});
         let totals = &scratch.totals;
-        for offset in contenders(totals, &top).and(&part.among).iter() {
+        for offset in contenders(totals, top.threshold()).and(&part.among).iter() {
             let slot = part.slot(offset);
             top.offer(Ranked {
                 total: totals.get(offset).copied().unwrap_or(0.0),
@@ -117,17 +116,13 @@ fn best(view: &View, parts: &[Part<'_>], limit: usize, scorers: &Scorers<'_>) ->
     reorder(&scorers.all(&winners.parts), &indexes)
 }
 
-/// Places whose total may still be among the best.
-fn contenders(totals: &Scores, top: &Top) -> Mask {
-    let mut hopeful = [false; CHUNK];
-    reaching(totals, top.threshold(), &mut hopeful);
-    Mask::from_bools(&hopeful)
-}
-
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn reaching(totals: &Scores, threshold: f64, hopeful: &mut [bool; CHUNK]) {
-    for (hopeful, total) in hopeful.iter_mut().zip(totals) {
-        *hopeful = (*total >= threshold) | total.is_nan();
+kernel! {
+    /// Places whose total may still be among the best: that reach the threshold, or are no number.
+    fn contenders / contenders_plainly(totals: &Scores, threshold: f64) -> Mask {
+        Mask::gather(|offset| {
+            let total = totals.get(offset).copied().unwrap_or(0.0);
+            (total >= threshold) | total.is_nan()
+        })
     }
 }
 
@@ -152,7 +147,8 @@ fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
     }
 }
 
-/// Columns to work in.
+/// Columns to work in, each from the beginning of a line of the cache.
+#[repr(C, align(64))]
 pub(super) struct Scratch {
     columns: [Scores; MAX_PARTS],
     whole: Scores,
@@ -252,14 +248,20 @@ impl<'a> Scorers<'a> {
     /// Scores one chunk: the sum over plugins. `show` gets each plugin's parts and sum.
     pub(super) fn each(&self, part: &Part<'_>, scratch: &mut Scratch, mut show: impl FnMut(usize, &[Scores], &Scores)) {
         let Scratch { columns, whole, totals } = scratch;
-        totals.fill(0.0);
+        if self.scores.is_empty() {
+            totals.fill(0.0);
+        }
         for (number, score) in self.scores.iter().enumerate() {
             let count = score.scorer.as_ref().map_or(0, |scorer| scorer.parts().len());
             let columns = columns.get_mut(..count).unwrap_or_default();
             if let Some(scorer) = &score.scorer {
                 scorer.score(part.chunk, columns);
             }
-            sum_parts(columns, score.weight, whole, totals);
+            if number == 0 {
+                sum_parts::<true>(columns, score.weight, whole, totals);
+            } else {
+                sum_parts::<false>(columns, score.weight, whole, totals);
+            }
             show(number, columns, whole);
         }
     }
@@ -303,32 +305,38 @@ impl<'a> Scorers<'a> {
     }
 }
 
-/// Sums up a plugin's parts, from 0, and adds its sum times its weight to the totals. Multiplying by 1 changes no bit.
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn sum_parts(parts: &[Scores], weight: f64, whole: &mut Scores, totals: &mut Scores) {
-    let places = whole.iter_mut().zip(totals.iter_mut());
-    match parts {
-        [one] => {
-            for ((whole, total), one) in places.zip(one) {
-                *whole = 0.0 + one;
-                *total += *whole * weight;
+kernel! {
+    /// Sums up a plugin's parts, from 0, and adds its sum times its weight to the totals, which the first plugin begins.
+    /// Multiplying by 1 changes no bit.
+    fn sum_parts / sum_parts_plainly<const FIRST: bool>(
+        parts: &[Scores],
+        weight: f64,
+        whole: &mut Scores,
+        totals: &mut Scores,
+    ) {
+        let before = |total: f64| if FIRST { 0.0 } else { total };
+        let places = whole.iter_mut().zip(totals.iter_mut());
+        match parts {
+            [one] => {
+                for ((whole, total), one) in places.zip(one) {
+                    *whole = 0.0 + one;
+                    *total = before(*total) + *whole * weight;
+                }
             }
-        }
-        [one, two] => {
-            for ((whole, total), (one, two)) in places.zip(one.iter().zip(two)) {
-                *whole = 0.0 + one + two;
-                *total += *whole * weight;
+            [one, two] => {
+                for ((whole, total), (one, two)) in places.zip(one.iter().zip(two)) {
+                    *whole = 0.0 + one + two;
+                    *total = before(*total) + *whole * weight;
+                }
             }
-        }
-        _ => {
-            whole.fill(0.0);
-            for part in parts {
-                whole.iter_mut().zip(part).for_each(|(whole, part)| *whole += part);
+            _ => {
+                whole.fill(0.0);
+                for part in parts {
+                    whole.iter_mut().zip(part).for_each(|(whole, part)| *whole += part);
+                }
+                let places = whole.iter().zip(totals);
+                places.for_each(|(whole, total)| *total = before(*total) + *whole * weight);
             }
-            totals
-                .iter_mut()
-                .zip(whole)
-                .for_each(|(total, whole)| *total += *whole * weight);
         }
     }
 }

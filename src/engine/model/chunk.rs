@@ -255,6 +255,15 @@ impl Chunk {
         read(id, floats, self.exact(id, whole), narrow)
     }
 
+    /// The same, if floats tell all of it: as they stand in the columns.
+    pub(crate) fn whole_floats(&self, id: ResourceId, whole: Whole) -> Option<&[f64; CHUNK]> {
+        let vector = match whole {
+            Whole::Allocatable => Vector::Allocatable,
+            Whole::Requested => Vector::Used,
+        };
+        self.exact(id, whole).is_none().then(|| &self.column(id, vector).values)
+    }
+
     /// The value at one node.
     pub fn value(&self, id: ResourceId, vector: Vector, offset: usize) -> Option<f64> {
         self.column(id, vector).get(offset)

@@ -1,9 +1,7 @@
 //! Sets of the nodes of one chunk.
 
-#[cfg(not(feature = "portable"))]
-use multiversion::multiversion;
-
 use super::chunk::CHUNK;
+use crate::engine::kernel::kernel;
 
 /// A set of nodes of one chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +29,25 @@ impl Mask {
         mask
     }
 
+    /// The nodes for whose offset `member` is true. For kernels: four nodes become four bits without leaving their lanes.
+    #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+    #[inline(always)]
+    pub(crate) fn gather(member: impl Fn(usize) -> bool) -> Self {
+        let mut mask = Self::NONE;
+        for (first, word) in (0..CHUNK).step_by(64).zip(&mut mask.0) {
+            let (mut lanes, mut bits) = ([0_u64; 4], [1_u64, 2, 4, 8]);
+            for first in (first..first + 64).step_by(4) {
+                for ((lane, bit), offset) in lanes.iter_mut().zip(&mut bits).zip(first..) {
+                    *lane |= if member(offset) { *bit } else { 0 };
+                    *bit <<= 4;
+                }
+            }
+            let [a, b, c, d] = lanes;
+            *word = a | b | c | d;
+        }
+        mask
+    }
+
     /// The first so many places.
     pub fn first(count: usize) -> Self {
         let mut first = Self::NONE;
@@ -39,6 +56,13 @@ impl Mask {
             *word = if here == 64 { u64::MAX } else { (1 << here) - 1 };
         }
         first
+    }
+
+    /// One node.
+    pub fn one(offset: usize) -> Self {
+        let mut mask = Self::NONE;
+        mask.set(offset, true);
+        mask
     }
 
     /// The set as bits: bit `i` of word `w` is the node at `64 w + i`.
@@ -129,10 +153,11 @@ impl Mask {
     }
 }
 
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn choose(word: u64, value: f64, block: &mut [f64; 64]) {
-    for (bit, place) in block.iter_mut().enumerate() {
-        *place = if word >> bit & 1 == 1 { value } else { *place };
+kernel! {
+    fn choose / choose_plainly(word: u64, value: f64, block: &mut [f64; 64]) {
+        for (bit, place) in block.iter_mut().enumerate() {
+            *place = if word >> bit & 1 == 1 { value } else { *place };
+        }
     }
 }
 
@@ -143,7 +168,7 @@ mod tests {
     #[test]
     fn masks_hold_what_is_put_in() {
         let members: [bool; CHUNK] = std::array::from_fn(|i| i % 7 == 0 || i > 250);
-        let mask = Mask::from_bools(&members);
+        let mask = Mask::gather(|offset| members[offset]);
         let mut one_by_one = Mask::NONE;
         for (offset, member) in members.into_iter().enumerate() {
             assert_eq!(mask.get(offset), member, "{offset}");
@@ -159,7 +184,7 @@ mod tests {
         for keep in [1, 2, 3, 5, 64, 100, 300] {
             let members: [bool; CHUNK] = std::array::from_fn(|i| i % keep == 0 || (64..128).contains(&i));
             let mut values: [f64; CHUNK] = std::array::from_fn(|i| i as f64);
-            Mask::from_bools(&members).choose(-1.0, &mut values);
+            Mask::gather(|offset| members[offset]).choose(-1.0, &mut values);
             for (offset, member) in members.into_iter().enumerate() {
                 assert_eq!(
                     values[offset],

@@ -203,7 +203,10 @@ fn add<const FUSED: bool, const GAPS: bool, const N: usize>(
 /// `(cap − fin) · w / cap` where the node shall stay free. Where it shall become full, `(0 − fin) · −w` is `fin · w`, so
 /// that there is one formula and no choice.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
-#[expect(clippy::indexing_slicing, reason = "offsets are those of scores, of which there are as many")]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "offsets are those of scores, of which there are as many"
+)]
 #[inline(always)]
 fn part<const FUSED: bool, const GAPS: bool>(stock: &Stock<'_>, offset: usize) -> (f64, bool) {
     let capacity = stock.allocatable[offset];

@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::effective::{entry, map};
 use super::strict::{check_name, mismatch, resources};
 use crate::engine::model::resource_name::ResourceKind;
-use crate::engine::model::{CHUNK, Chunk, ResourceId, TaskClass, Vector};
+use crate::engine::model::{Chunk, Mask, ResourceId, TaskClass};
 use crate::engine::plugin::{Facts, Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
 use crate::engine::policy::{Argument, Arguments, Compatibility, Node, Report, Value, code};
 
@@ -104,6 +106,26 @@ fn node_score(left: u32, hit: u32) -> u32 {
     left.saturating_sub(hit) * MAX_SCORE / left.max(1)
 }
 
+/// The nodes of a chunk by in how many of these sets they are: at most one group more than there are sets.
+fn counted(sets: impl Iterator<Item = Mask>) -> SmallVec<[(Mask, u32); 8]> {
+    let mut groups: SmallVec<[(Mask, u32); 8]> = SmallVec::from_iter([(Mask::ALL, 0)]);
+    for set in sets {
+        // Who leaves a group joins the next one after its own have left.
+        let mut up = Mask::NONE;
+        for (nodes, _) in &mut groups {
+            let leaving = nodes.and(&set);
+            *nodes = nodes.and_not(&set).or(&up);
+            up = leaving;
+        }
+        if !up.is_empty() {
+            let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+            groups.push((up, count));
+        }
+    }
+    groups.retain(|(nodes, _)| !nodes.is_empty());
+    groups
+}
+
 struct ScarceScorer {
     /// Counted resources that the task does not request, and whether they are scarce.
     left: Vec<(ResourceId, bool)>,
@@ -115,21 +137,22 @@ impl Scorer for ScarceScorer {
     }
 
     fn score(&self, chunk: &Chunk, parts: &mut [Scores]) {
-        let (mut left, mut hit) = ([0_u32; CHUNK], [0_u32; CHUNK]);
-        for &(id, scarce) in &self.left {
-            if chunk.lacks(id, Vector::Allocatable) {
-                continue;
-            }
-            let allocatable = chunk.column(id, Vector::Allocatable);
-            for ((left, hit), amount) in left.iter_mut().zip(&mut hit).zip(&allocatable.values) {
-                let has = u32::from(*amount > 0.0);
-                *left += has;
-                *hit += has & u32::from(scarce);
-            }
+        let Some(scores) = parts.first_mut() else { return };
+        scores.fill(f64::from(MAX_SCORE));
+        let offered = |scarce: bool| {
+            let some = self.left.iter().filter(move |(_, own)| *own == scarce);
+            some.map(|(id, _)| chunk.offered(*id)).filter(|nodes| !nodes.is_empty())
+        };
+        // Nodes that have the same numbers of both score alike.
+        let hit = counted(offered(true));
+        if hit.iter().all(|(_, count)| *count == 0) {
+            return;
         }
-        if let Some(scores) = parts.first_mut() {
-            for (score, (left, hit)) in scores.iter_mut().zip(left.into_iter().zip(hit)) {
-                *score = f64::from(node_score(left, hit));
+        let rest = counted(offered(false));
+        for (nodes, hit) in hit.iter().filter(|(_, count)| *count > 0) {
+            for (among, rest) in &rest {
+                let score = node_score(hit + rest, *hit);
+                nodes.and(among).choose(f64::from(score), scores);
             }
         }
     }

@@ -85,11 +85,15 @@ fn each<T, Item: Clone>(
 }
 
 fn filter_item(verdict: &FilterVerdict, writer: Writer<'_>, detail: Detail, with_fit: bool) -> pb::FilterItem {
-    let FilterVerdict { fit, rejections } = verdict;
+    let FilterVerdict {
+        fit,
+        fit_count,
+        rejections,
+    } = verdict;
     pb::FilterItem {
         problem: None,
         fit: with_fit.then(|| writer.set(fit)),
-        fit_count: count(fit.len()),
+        fit_count: *fit_count,
         rejections: rejections
             .iter()
             .map(|rejection| self::rejection(rejection, writer, detail))
@@ -160,7 +164,8 @@ fn score_item(sheet: &ScoreSheet, writer: Writer<'_>, shape: ScoreShape) -> pb::
     } = sheet;
     // A bitmap has no order of its own, and without candidates names come sorted.
     let sorted = !shape.limited && (shape.encoding == Encoding::Slots || !shape.candidates);
-    let order = sorted.then(|| writer.order(nodes));
+    let in_order = shape.encoding == Encoding::Slots && nodes.is_sorted();
+    let order = (sorted && !in_order).then(|| writer.order(nodes));
     let column = |scores: &[f64]| match &order {
         Some(order) => order.iter().filter_map(|i| scores.get(*i).copied()).collect(),
         None => scores.to_vec(),
@@ -181,8 +186,4 @@ fn score_item(sheet: &ScoreSheet, writer: Writer<'_>, shape: ScoreShape) -> pb::
             .map(|verdict| filter_item(verdict, writer, shape.detail, with_fit)),
         warnings: Vec::new(),
     }
-}
-
-fn count(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
 }

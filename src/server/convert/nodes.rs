@@ -242,6 +242,17 @@ impl Writer<'_> {
 fn bitmap(slots: &[Slot]) -> Vec<u8> {
     let length = slots.iter().max().map_or(0, |last| *last as usize / 8 + 1);
     let mut bytes = vec![0; length];
+    // All there are, as a rule: whole bytes at once.
+    let is_run = slots.is_sorted()
+        && slots.first() == Some(&0)
+        && slots.last().map(|last| *last as usize + 1) == Some(slots.len());
+    if is_run {
+        bytes.fill(u8::MAX);
+        if let (Some(last), 1..8) = (bytes.last_mut(), slots.len() % 8) {
+            *last = u8::MAX >> (8 - slots.len() % 8);
+        }
+        return bytes;
+    }
     for slot in slots {
         if let Some(byte) = bytes.get_mut(*slot as usize / 8) {
             *byte |= 1u8 << (slot % 8);

@@ -131,7 +131,7 @@ fn s22_a_preemptor_passes_once_its_victims_give_their_cards_back() {
     let passes = |cycle: &Cycle| {
         let (view, derived) = (cycle.view(), cycle.derived());
         let facts = Facts { view, derived };
-        let items = decide::filter_until(facts, &policy, &question(view, &["ns/j/t1"]), &|| false);
+        let items = decide::filter_with(facts, &policy, &question(view, &["ns/j/t1"]), decide::Effort::ALONE);
         items.unwrap().unwrap().remove(0).unwrap().answer.fit.len()
     };
     assert_eq!(passes(&cycle), 0);

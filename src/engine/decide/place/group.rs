@@ -194,13 +194,13 @@ impl<'q> Desk<'q> {
         };
         if self.question.idle_only {
             question.resource_fit = ResourceFit::Idle;
-            let (verdict, _) = judge(facts, &asked, &question, &candidates, class)?;
+            let (verdict, _) = judge(facts, &asked, &question, &candidates, class, true)?;
             // What is idle there may be promised already.
             candidates = Candidates::at(&self.view, verdict.fit);
             rejections = verdict.rejections;
             question.resource_fit = ResourceFit::FutureIdle;
         }
-        let (verdict, _) = judge(facts, &asked, &question, &candidates, class)?;
+        let (verdict, _) = judge(facts, &asked, &question, &candidates, class, false)?;
         rejections.extend(verdict.rejections);
         if rejections.is_empty() {
             let reason = node_state_reason("NoCandidates", "there is no node to choose from");

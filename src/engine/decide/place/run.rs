@@ -10,9 +10,7 @@ use crate::engine::decide::reduce;
 use crate::engine::decide::room::Room;
 use crate::engine::decide::score::{Scorers, Scratch};
 use crate::engine::decide::stages::Asked;
-use crate::engine::model::{
-    CHUNK, Chunk, Joining, Mask, NodeEntry, Problem, Slot, TaskClass, TaskRecord, TaskStatus, View,
-};
+use crate::engine::model::{Chunk, Joining, Mask, NodeEntry, Problem, Slot, TaskClass, TaskRecord, TaskStatus, View};
 use crate::engine::plugin::{Facts, Filterer, Verdicts};
 use crate::engine::policy::{Compatibility, Policy};
 
@@ -187,7 +185,7 @@ impl<'a> Run<'a> {
 
     /// Nodes of a chunk that pass every filter.
     fn passing(&self, chunk: &Chunk, among: &Mask) -> Mask {
-        let mut verdicts: Verdicts = [0; CHUNK];
+        let mut verdicts = Verdicts::unread();
         reduce::conjunction(&self.filterers, among, |filterer, left| {
             filterer.filter(chunk, left, &mut verdicts).and(left)
         })

@@ -96,9 +96,7 @@ impl Filterer for CardFilter<'_> {
             let verdict = self.by_kind.get(kind as usize).copied().unwrap_or(PASSES);
             if verdict != PASSES {
                 refused.set(offset, true);
-                if let Some(place) = verdicts.get_mut(offset) {
-                    *place = verdict;
-                }
+                verdicts.refuse(verdict, &Mask::one(offset));
             }
         }
         refused

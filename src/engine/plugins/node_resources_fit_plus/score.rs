@@ -1,5 +1,14 @@
 //! The score of a node, in integers: cut twice, per resource and in the weighted mean.
+//!
+//! Where amounts are small enough, as nearly always, floats give the same integers, many nodes at a time:
+//!
+//! - Amounts below 2^46 and 100 times as much are exact. `⌊100 x / c⌋` with 0 ≤ x ≤ c < 2^46 is the float quotient cut off:
+//!   the quotient rounds to a whole number k ≤ 100 that it does not reach only if it is nearer than 2^-47 to it, half a unit
+//!   in the last place below 128; but it is at least 1/c > 2^-46 away. So with the weighted mean, which is at most 100, too.
+//! - A whole unit begun counts: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up: it is whole, or at
+//!   least 0.001 away from whole numbers, which are less than 2^41 and have neighbours nearer than that.
 
+use crate::engine::kernel::kernel;
 use crate::engine::model::{CHUNK, Chunk, ResourceId, Whole, Wholes};
 use crate::engine::plugin::{Scorer, Scores};
 
@@ -90,6 +99,23 @@ pub(super) struct Mean {
     narrow: bool,
     /// Scores may leave 0 … 100.
     unbounded: bool,
+    /// Weights and what the task adds are such that floats may give the scores.
+    small: bool,
+}
+
+/// Amounts and sums of weights below this are small.
+const SMALL: i64 = 1 << 46;
+
+/// A term over the nodes of a chunk, in floats.
+#[derive(Clone, Copy, Debug)]
+struct Shares<'k> {
+    allocatable: &'k Scores,
+    requested: &'k Scores,
+    own: f64,
+    weight: f64,
+    /// Amounts per whole unit.
+    unit: f64,
+    strategy: Strategy,
 }
 
 impl Mean {
@@ -103,6 +129,10 @@ impl Mean {
         Self {
             weights,
             narrow: absolute <= i128::from(NARROW),
+            small: terms
+                .iter()
+                .all(|term| (0..SMALL).contains(&term.own) && (0..SMALL).contains(&term.weight))
+                && (1..i128::from(SMALL)).contains(&exact),
             unbounded: arithmetic == Arithmetic::Wrapping || terms.iter().any(|term| term.weight < 0),
             terms,
             arithmetic,
@@ -125,6 +155,31 @@ impl Mean {
             chunk.wholes(term.id, Whole::Allocatable, narrow),
             chunk.wholes(term.id, Whole::Requested, narrow),
         )
+    }
+
+    /// In floats, if that is possible for all nodes of the chunk; else the scores are unfinished.
+    fn score_small(&self, chunk: &Chunk, scores: &mut Scores) -> bool {
+        scores.fill(0.0);
+        let mut small = self.small;
+        for term in &self.terms {
+            let floats = |whole| chunk.whole_floats(term.id, whole);
+            let (Some(allocatable), Some(requested)) = (floats(Whole::Allocatable), floats(Whole::Requested)) else {
+                return false;
+            };
+            small = small
+                && add_share(
+                    Shares {
+                        allocatable,
+                        requested,
+                        own: term.own as f64,
+                        weight: term.weight as f64,
+                        unit: if term.id.counts_alike() { 1.0 } else { 1_000.0 },
+                        strategy: term.strategy,
+                    },
+                    scores,
+                );
+        }
+        small && cut_mean(self.weights as f64, scores)
     }
 
     /// Sums that fit in 64 bits, or lose their upper bits there.
@@ -157,6 +212,48 @@ impl Mean {
     }
 }
 
+kernel! {
+    /// Adds a resource's part times its weight to each score. False: some amount is not small, or the processor has no
+    /// instruction that cuts floats off, so that integers are faster; then the scores mean nothing.
+    fn add_share / add_share_plainly(share: Shares<'_>, scores: &mut Scores) -> bool {
+        if share.unit == 1.0 {
+            FUSED && add_in_floats::<true>(share, scores)
+        } else {
+            FUSED && add_in_floats::<false>(share, scores)
+        }
+    }
+}
+
+kernel! {
+    /// Divides sums of parts by the sum of weights, and cuts the mean off. False as with [`add_share`].
+    fn cut_mean / cut_mean_plainly(weights: f64, scores: &mut Scores) -> bool {
+        if FUSED {
+            scores.iter_mut().for_each(|score| *score = (*score / weights).trunc());
+        }
+        FUSED
+    }
+}
+
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn add_in_floats<const ALIKE: bool>(share: Shares<'_>, scores: &mut Scores) -> bool {
+    let (limit, mut small) = (SMALL as f64, true);
+    let [most, least] = [Strategy::Most, Strategy::Least].map(|one| f64::from(u8::from(share.strategy == one)));
+    let columns = share.allocatable.iter().zip(share.requested);
+    for (score, (&capacity, &used)) in scores.iter_mut().zip(columns) {
+        small &= (capacity >= 0.0) & (capacity < limit) & (used >= 0.0) & (used < limit);
+        let whole = |amount: f64| if ALIKE { amount } else { (amount / share.unit).ceil() };
+        let (capacity, total) = (whole(capacity), whole(used) + share.own);
+        let left = capacity - total;
+        let left = if left > 0.0 { left } else { 0.0 };
+        let full = if total < capacity { total } else { capacity };
+        let amount = full * most + left * least;
+        let part = (amount * MAX_SCORE as f64 / capacity).trunc();
+        *score += if capacity > 0.0 { part } else { 0.0 } * share.weight;
+    }
+    small
+}
+
 impl Scorer for Mean {
     fn parts(&self) -> &[&'static str] {
         &[""]
@@ -166,6 +263,8 @@ impl Scorer for Mean {
         let Some(scores) = parts.first_mut() else { return };
         if self.weights == 0 {
             scores.fill(MAX_SCORE as f64);
+        } else if self.score_small(chunk, scores) {
+            // Nothing is left to do.
         } else if self.narrow || self.arithmetic == Arithmetic::Wrapping {
             self.score_narrow(chunk, scores);
         } else {
@@ -182,7 +281,10 @@ impl Scorer for Mean {
 mod tests {
     use proptest::{prop_assert, prop_assert_eq, proptest};
 
+    use std::sync::Arc;
+
     use super::*;
+    use crate::engine::model::{Amounts, NodeRecord, ResourceTable, Table, View};
 
     #[test]
     fn parts_are_cut() {
@@ -206,6 +308,60 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn floats_give_the_same_integers(
+            nodes in proptest::collection::vec((0_i64..SMALL, 0_i64..SMALL, 0_u32..40), 64),
+            own in 0_i64..SMALL,
+            weights in (0_i64..5_000, 1_i64..5_000),
+        ) {
+            let mut index = Table::default();
+            let mut resources = ResourceTable::default();
+            let disk = resources.intern("ephemeral-storage", 9).unwrap();
+            (0..).zip(&nodes).for_each(|(slot, _)| { index.insert(format!("n{slot}").into(), slot); });
+            let mut view = View::new(Arc::new(index), 1);
+            view.set_resources(Arc::new(resources));
+            for (slot, &(capacity, used, shift)) in nodes.iter().enumerate() {
+                let some = |amount: i64| Amounts::from_iter([(ResourceId::MEMORY, amount >> shift), (disk, amount >> shift)]);
+                let node = NodeRecord {
+                    name: format!("n{slot}").into(),
+                    allocatable: some(capacity),
+                    unattributed_used: Some(some(used)),
+                    ..NodeRecord::default()
+                };
+                view.put_node(Arc::new(node), &Arc::from("s"));
+            }
+            for strategies in [[Strategy::Most, Strategy::Least], [Strategy::Least, Strategy::Most]] {
+                let [first, second] = strategies;
+                let terms = vec![
+                    Term { id: ResourceId::MEMORY, own, strategy: first, weight: weights.0 },
+                    Term { id: disk, own: own >> 20, strategy: second, weight: weights.1 },
+                ];
+                let mean = Mean::new(terms, Arithmetic::Exact);
+                let (mut floats, mut integers) = ([0.0; CHUNK], [0.0; CHUNK]);
+                let chunk = view.chunks().get(0).unwrap();
+                let done = mean.score_small(chunk, &mut floats);
+                mean.score_narrow(chunk, &mut integers);
+                if done {
+                    prop_assert_eq!(floats, integers);
+                }
+                let mut forced = [0.0; CHUNK];
+                for term in &mean.terms {
+                    let floats = |whole| chunk.whole_floats(term.id, whole).unwrap();
+                    let share = Shares {
+                        allocatable: floats(Whole::Allocatable),
+                        requested: floats(Whole::Requested),
+                        own: term.own as f64,
+                        weight: term.weight as f64,
+                        unit: if term.id.counts_alike() { 1.0 } else { 1_000.0 },
+                        strategy: term.strategy,
+                    };
+                    prop_assert!(add_share_plainly::<true>(share, &mut forced));
+                }
+                prop_assert!(cut_mean_plainly::<true>(mean.weights as f64, &mut forced));
+                prop_assert_eq!(forced, integers);
+            }
+        }
+
         #[test]
         fn parts_lie_between_0_and_100(capacity in 0..i64::MAX, total in 0..i64::MAX) {
             for strategy in [Strategy::Most, Strategy::Least] {

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-#[cfg(not(feature = "portable"))]
-use multiversion::multiversion;
-
 use super::NAME;
 use super::arguments::Reading;
-use crate::engine::model::{CHUNK, Chunk, Column, Mask, ResourceId, ResourceTable, TaskClass};
+use crate::engine::kernel::kernel;
+use crate::engine::model::{CHUNK, Chunk, Column, Mask, ResourceId, ResourceTable, TaskClass, Vector};
 use crate::engine::plugin::{Figure, Filterer, Reason, Resolution, Verdicts};
 use crate::engine::plugins::effective::{entry, map};
 use crate::engine::plugins::names::{check_list, comma_list};
@@ -125,46 +123,72 @@ pub(super) struct ProportionalFilter {
 }
 
 /// Bytes that idle devices keep, in the reference's order of operations.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
 fn memory_reserve(devices: f64, ratio: f64) -> f64 {
-    BYTES.iter().fold(devices * ratio, |bytes, factor| bytes * factor)
+    let [first, second] = BYTES;
+    devices * ratio * first * second
 }
 
-impl ProportionalFilter {
-    fn short(&self, cpu: &Column, memory: &Column, devices: &Column, ratios: Ratios) -> Mask {
-        let mut refused = [false; CHUNK];
-        let idle = [&cpu.values, &memory.values, &devices.values];
-        short([self.cpu, self.memory], idle, ratios, &mut refused);
-        Mask::from_bools(&refused)
+type Values = [f64; CHUNK];
+
+/// allocatable − used, as two columns; or as one and nothing, where some node keeps an idle vector of its own.
+struct Idle<'k> {
+    of: [&'k Values; 2],
+    present: Mask,
+}
+
+/// Nothing.
+static ZEROS: Values = [0.0; CHUNK];
+
+impl<'k> Idle<'k> {
+    /// `own`: room for an idle vector.
+    fn new(chunk: &'k Chunk, id: ResourceId, own: &'k mut Option<Box<Column>>) -> Self {
+        if chunk.keeps_idle() {
+            let own = own.insert(Box::new(chunk.idle(id)));
+            let present = own.present;
+            return Self {
+                of: [&own.values, &ZEROS],
+                present,
+            };
+        }
+        let [allocatable, used] = [Vector::Allocatable, Vector::Used].map(|vector| chunk.column(id, vector));
+        Self {
+            of: [&allocatable.values, &used.values],
+            present: allocatable.present.or(&used.present),
+        }
     }
 }
 
-/// Where the task (cpu, memory) would take what idle devices keep, out of idle cpu, memory and devices.
-#[cfg_attr(not(feature = "portable"), multiversion(targets("x86_64+avx2")))]
-fn short(task: [f64; 2], idle: [&[f64; CHUNK]; 3], ratios: Ratios, refused: &mut [bool; CHUNK]) {
-    let [cpu, memory, devices] = idle;
-    for (refused, ((&cpu, &memory), &devices)) in refused.iter_mut().zip(cpu.iter().zip(memory).zip(devices)) {
+kernel! {
+    /// Where the task (cpu, memory) would take what idle devices keep, out of idle cpu, memory and devices.
+    fn short / short_plainly(task: [f64; 2], idle: [[&Values; 2]; 3], ratios: Ratios) -> Mask {
         let [task_cpu, task_memory] = task;
-        *refused =
-            (cpu - task_cpu < devices * ratios.cpu) | (memory - task_memory < memory_reserve(devices, ratios.memory));
+        Mask::gather(|offset| {
+            let at = |values: &Values| values.get(offset).copied().unwrap_or(0.0);
+            let [cpu, memory, devices] = idle.map(|[all, used]| at(all) - at(used));
+            (cpu - task_cpu < devices * ratios.cpu)
+                | (memory - task_memory < memory_reserve(devices, ratios.memory))
+        })
     }
 }
 
 impl Filterer for ProportionalFilter {
     fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
         let mut passed = *among;
-        let (cpu, memory) = (chunk.idle(ResourceId::CPU), chunk.idle(ResourceId::MEMORY));
+        let mut own = [const { None }; 3];
+        let [own_cpu, own_memory, own_devices] = &mut own;
+        let cpu = Idle::new(chunk, ResourceId::CPU, own_cpu);
+        let memory = Idle::new(chunk, ResourceId::MEMORY, own_memory);
         for (number, (id, _, ratios)) in (0..).zip(&self.primaries) {
-            let devices = chunk.idle(*id);
+            let devices = Idle::new(chunk, *id, own_devices);
             let with_entry = passed.and(&devices.present);
             if with_entry.is_empty() {
                 continue;
             }
-            let refused = self.short(&cpu, &memory, &devices, *ratios).and(&with_entry);
-            for offset in refused.iter() {
-                if let Some(verdict) = verdicts.get_mut(offset) {
-                    *verdict = number;
-                }
-            }
+            let idle = [cpu.of, memory.of, devices.of];
+            let refused = short([self.cpu, self.memory], idle, *ratios).and(&with_entry);
+            verdicts.refuse(number, &refused);
             passed = passed.and_not(&refused);
         }
         among.and_not(&passed)

@@ -131,11 +131,14 @@ impl SraKernel {
     /// Scores every place of a chunk: 0 where something requested is not there at all, else by the scarce resources that
     /// the node has, idle or not.
     pub(super) fn score(&self, chunk: &Chunk, scores: &mut Scores) {
-        scores.fill(0.0);
         let offered = self.requested.iter().map(|&id| chunk.offered(id));
         let asked = offered.fold(Mask::ALL, |all, one| all.and(&one));
-        for (nodes, there) in self.groups(&asked, chunk) {
-            put(self.one(there), &nodes, scores);
+        let groups = self.groups(&asked, chunk);
+        // Most nodes of most chunks are in the first group.
+        let first = groups.first().filter(|_| asked == *chunk.live() || asked == Mask::ALL);
+        scores.fill(first.map_or(0.0, |(_, there)| self.one(*there)));
+        for (nodes, there) in groups.iter().skip(usize::from(first.is_some())) {
+            nodes.choose(self.one(*there), scores);
         }
     }
 
@@ -169,14 +172,5 @@ impl SraKernel {
             there as f64
         };
         part * self.factor
-    }
-}
-
-/// Gives these nodes the score.
-fn put(score: f64, nodes: &Mask, scores: &mut Scores) {
-    if *nodes == Mask::ALL {
-        scores.fill(score);
-    } else {
-        nodes.choose(score, scores);
     }
 }
