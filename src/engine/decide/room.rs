@@ -242,3 +242,34 @@ impl Filterer for Room<'_> {
         figures
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn every_processor_finds_the_same_room(
+            values in prop::collection::vec(prop::collection::vec(0_u32..9, CHUNK), 4),
+            requested in 0_u32..9,
+        ) {
+            let columns: Vec<Values> = values
+                .iter()
+                .map(|values| std::array::from_fn(|offset| f64::from(values[offset])))
+                .collect();
+            let (requested, [a, u, r, p]) = (f64::from(requested), [0, 1, 2, 3].map(|column| &columns[column]));
+            prop_assert_eq!(short(requested, a, u), short_plainly::<false>(requested, a, u));
+            let later = short_later(requested, [a, u], [r, p]);
+            prop_assert_eq!(later, short_later_plainly::<false>(requested, [a, u], [r, p]));
+            prop_assert_eq!(beyond(requested, a), beyond_plainly::<false>(requested, a));
+            for offset in 0..CHUNK {
+                let available = a[offset] - u[offset] + r[offset] - p[offset];
+                prop_assert_eq!(later.get(offset), requested - available >= MIN_AMOUNT);
+            }
+        }
+    }
+}

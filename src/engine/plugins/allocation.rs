@@ -232,3 +232,79 @@ fn finish<const FUSED: bool>(sum: f64, is_over: bool, scale: Scale) -> f64 {
     let mean = quotient::<FUSED>(sum, scale.divisor, scale.reciprocal) * scale.factor;
     if is_over { 0.0 } else { mean }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Capacity, used.
+    fn node() -> impl proptest::strategy::Strategy<Value = (f64, f64)> {
+        let capacity = prop_oneof![
+            Just(0.0),
+            (1_u32..64_000).prop_map(f64::from),
+            (1_u64..1 << 40).prop_map(|n| n as f64)
+        ];
+        (capacity, 0.0..1.1_f64).prop_map(|(capacity, part)| (capacity, (capacity * part).floor()))
+    }
+
+    /// The reference's formula, node by node.
+    fn plain(stocks: &[Stock<'_>], scale: Scale, offset: usize) -> f64 {
+        let mut sum = 0.0;
+        for stock in stocks {
+            let (capacity, finally) = (stock.allocatable[offset], stock.requested + stock.used[offset]);
+            if capacity == 0.0 {
+                continue;
+            }
+            if finally > capacity {
+                return 0.0;
+            }
+            sum += if stock.free == 1.0 {
+                (capacity - finally) * stock.weight / capacity
+            } else {
+                finally * -stock.weight / capacity
+            };
+        }
+        sum / scale.divisor * scale.factor
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn every_processor_scores_the_same(
+            nodes in prop::collection::vec(prop::collection::vec(node(), CHUNK), 1..7),
+            terms in prop::collection::vec((1_u32..5_000, 0_u32..9, any::<bool>()), 7),
+            divisor in 1_u32..60,
+        ) {
+            let columns: Vec<[Scores; 3]> = nodes.iter().map(|nodes| {
+                let of = |pick: fn(&(f64, f64)) -> f64| std::array::from_fn(|offset| pick(&nodes[offset]));
+                [of(|node| node.0), of(|node| node.1), of(|node| reciprocal(node.0).unwrap())]
+            }).collect();
+            let stocks: Vec<Stock<'_>> = columns.iter().zip(&terms).map(|(columns, &(requested, weight, free))| {
+                let [allocatable, used, reciprocals] = columns;
+                Stock {
+                    requested: f64::from(requested),
+                    weight: if free { f64::from(weight) } else { -f64::from(weight) },
+                    free: f64::from(u8::from(free)),
+                    allocatable,
+                    used,
+                    reciprocals,
+                }
+            }).collect();
+            let divisor = f64::from(divisor);
+            let scale = Scale { divisor, reciprocal: reciprocal(divisor).unwrap(), factor: 1_000.0 };
+            let [mut chosen, mut portable, mut fused] = [[0.0; CHUNK]; 3];
+            mean::<true>(&stocks, scale, &mut chosen);
+            mean_plainly::<false, true>(&stocks, scale, &mut portable);
+            mean_plainly::<true, true>(&stocks, scale, &mut fused);
+            for offset in 0..CHUNK {
+                let expected = plain(&stocks, scale, offset).to_bits();
+                prop_assert_eq!(chosen[offset].to_bits(), expected);
+                prop_assert_eq!(portable[offset].to_bits(), expected);
+                prop_assert_eq!(fused[offset].to_bits(), expected);
+            }
+        }
+    }
+}
