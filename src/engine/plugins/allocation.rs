@@ -237,10 +237,10 @@ fn finish<const FUSED: bool>(sum: f64, is_over: bool, scale: Scale) -> f64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{CHUNK, Scale, Scores, Stock, mean, mean_plainly, reciprocal};
 
     /// Capacity, used.
-    fn node() -> impl proptest::strategy::Strategy<Value = (f64, f64)> {
+    fn node() -> impl Strategy<Value = (f64, f64)> {
         let capacity = prop_oneof![
             Just(0.0),
             (1_u32..64_000).prop_map(f64::from),
