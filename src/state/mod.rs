@@ -79,6 +79,7 @@ pub use open_sessions::SessionStatus;
 pub use origin::Origin;
 pub use policies::{PolicyVersion, Refusal, Reload, Reloaded, Rollback};
 pub use policy_store::KeptPolicyError;
+pub(crate) use pool::Pool;
 pub use reloading::hash;
 pub use session::{OpenSession, Opened, SessionGround, Stepped};
 pub use sources::SourceStatus;

@@ -56,7 +56,7 @@ impl<T: Eq + Hash + ?Sized> Shared<T> {
 
 /// What the records of the shared state have in common. Texts are compared whole, then one by one.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     shapes: Shared<TaskShape>,
     labels: Shared<[(Arc<str>, Arc<str>)]>,
     texts: Shared<str>,
@@ -64,8 +64,15 @@ pub(super) struct Pool {
 
 impl Pool {
     /// Lets a task use the shape that others have.
-    pub(super) fn task(&mut self, task: &mut TaskRecord) {
+    pub(crate) fn task(&mut self, task: &mut TaskRecord) {
         self.shapes.share(&mut task.shape);
+    }
+
+    /// The same, and the names of its job and its node, as far as others name them.
+    pub(crate) fn task_of_batch(&mut self, task: &mut TaskRecord) {
+        self.task(task);
+        self.texts.share(&mut task.job);
+        self.texts.share(&mut task.node);
     }
 
     /// Lets a node use what the record before it has, and labels that others have.

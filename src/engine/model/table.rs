@@ -6,6 +6,9 @@ use std::sync::Arc;
 /// Most entries in a leaf, and most leaves in a branch.
 const WIDTH: usize = 128;
 
+/// Entries that a full leaf gets room for.
+const SPARE: usize = 16;
+
 type Entry<V> = (Arc<str>, V);
 type Leaf<V> = Part<Entry<V>>;
 type Branch<V> = Part<Leaf<V>>;
@@ -45,7 +48,7 @@ fn part<T: Named>(items: Vec<T>) -> Part<T> {
 /// Three levels of arrays: 128 × 128 entries per branch, so that a million entries are a list of some hundred branches.
 #[derive(Clone, Debug)]
 pub struct Table<V> {
-    branches: Vec<Branch<V>>,
+    branches: Arc<Vec<Branch<V>>>,
     len: usize,
 }
 
@@ -55,7 +58,7 @@ type Place = (usize, usize, usize);
 impl<V> Default for Table<V> {
     fn default() -> Self {
         Self {
-            branches: Vec::new(),
+            branches: Arc::default(),
             len: 0,
         }
     }
@@ -95,7 +98,8 @@ impl<V: Clone> Table<V> {
 
     /// The leaf at a place; what clones share of the way to it is copied.
     fn leaf_mut(&mut self, at: usize, leaf_at: usize) -> Option<&mut Vec<Entry<V>>> {
-        let leaves = Arc::make_mut(&mut self.branches.get_mut(at)?.items);
+        let branches = Arc::make_mut(&mut self.branches);
+        let leaves = Arc::make_mut(&mut branches.get_mut(at)?.items);
         Some(Arc::make_mut(&mut leaves.get_mut(leaf_at)?.items))
     }
 
@@ -133,14 +137,15 @@ impl<V: Clone> Table<V> {
                 return Some(std::mem::replace(old, value));
             }
             Some(Err(place)) => self.insert_at(place, name, value),
-            None => self.branches.push(part(vec![part(vec![(name, value)])])),
+            None => Arc::make_mut(&mut self.branches).push(part(vec![part(vec![(name, value)])])),
         }
         self.len += 1;
         None
     }
 
     fn insert_at(&mut self, (at, leaf_at, place): Place, name: Arc<str>, value: V) {
-        let Some(branch) = self.branches.get_mut(at) else {
+        let branches = Arc::make_mut(&mut self.branches);
+        let Some(branch) = branches.get_mut(at) else {
             return;
         };
         let leaves = Arc::make_mut(&mut branch.items);
@@ -151,21 +156,24 @@ impl<V: Clone> Table<V> {
             branch.first = Arc::clone(&name);
         }
         let entries = Arc::make_mut(&mut leaf.items);
+        grow(entries);
         entries.insert(place, (name, value));
         if entries.len() > WIDTH {
             let right = part(split(entries));
+            grow(leaves);
             leaves.insert(leaf_at + 1, right);
         }
         if leaves.len() > WIDTH {
             let right = part(split(leaves));
-            self.branches.insert(at + 1, right);
+            branches.insert(at + 1, right);
         }
     }
 
     /// Removes a name and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<V> {
         let (at, leaf_at, found) = self.search(name)?.ok()?;
-        let branch = self.branches.get_mut(at)?;
+        let branches = Arc::make_mut(&mut self.branches);
+        let branch = branches.get_mut(at)?;
         let leaves = Arc::make_mut(&mut branch.items);
         let leaf = leaves.get_mut(leaf_at)?;
         let entries = Arc::make_mut(&mut leaf.items);
@@ -179,7 +187,7 @@ impl<V: Clone> Table<V> {
         match leaves.first() {
             Some(leaf) if leaf_at == 0 && found == 0 => branch.first = Arc::clone(&leaf.first),
             Some(_) => {}
-            None => drop(self.branches.remove(at)),
+            None => drop(branches.remove(at)),
         }
         Some(value)
     }
@@ -301,6 +309,13 @@ impl<'a, V> Cursor<'a, V> {
             other.step_leaf();
         }
         shared
+    }
+}
+
+/// Makes room for one more, and for few besides: a leaf that was just copied must not take twice its size.
+fn grow<T>(items: &mut Vec<T>) {
+    if items.len() == items.capacity() {
+        items.reserve_exact(SPARE);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::model::{Kind, Problem, ResourceId, ResourceTable, TooManyResourcesError};
 use crate::server::pb;
 use crate::server::status::{Failure, code_of};
-use crate::state::{Batch, BatchKind, BatchOutcome, Put, ResourceNames, Resync};
+use crate::state::{Batch, BatchKind, BatchOutcome, Pool, Put, ResourceNames, Resync};
 
 use super::amounts::Names;
 use super::reader::{Declared, Reader};
@@ -109,8 +109,11 @@ pub(super) fn cluster(cluster: pb::Cluster, reader: &mut Reader<'_>, batch: &mut
         let record = reader.job(job);
         take(Put::Job(record), reader, batch, format!("put.jobs[{i}]"));
     }
+    // Of a batch, what many say alike is thrown away where it was read.
+    let mut pool = Pool::default();
     for (i, task) in tasks.into_iter().enumerate() {
-        let record = reader.stored_task(task);
+        let mut record = reader.stored_task(task);
+        pool.task_of_batch(&mut record);
         take(Put::Task(record), reader, batch, format!("put.tasks[{i}]"));
     }
 }
