@@ -22,12 +22,16 @@ const RECLAIM_EVERY: Duration = Duration::from_millis(20);
 /// Old Worlds that are held back from being dropped by a reader.
 const HELD_BACK: usize = 1_024;
 
+/// Old Worlds that wait for the reclaiming thread. If it does not keep up, the writer waits for it: a storm of changes
+/// must not pile Worlds up.
+const RETIRED: usize = 64;
+
 /// The published World.
 #[derive(Debug)]
 pub(super) struct Worlds {
     newest: ArcSwap<World>,
     published: watch::Sender<u64>,
-    retired: mpsc::Sender<Arc<World>>,
+    retired: mpsc::SyncSender<Arc<World>>,
 }
 
 impl Publish for Worlds {
@@ -52,7 +56,7 @@ impl Worlds {
             positions: Arc::default(),
             derived: Derivations::default(),
         };
-        let (retired, queue) = mpsc::channel();
+        let (retired, queue) = mpsc::sync_channel(RETIRED);
         // Without the thread, Worlds are dropped by whoever holds them last: slower, not wrong.
         drop(
             std::thread::Builder::new()
@@ -156,4 +160,50 @@ pub(super) async fn derive(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|_| StateError::ShuttingDown)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use super::*;
+
+    /// Publishes so many Worlds, and looks after each how many there are.
+    fn storm(worlds: &Worlds, publications: u64, most: usize) {
+        let mut alive: Vec<Weak<World>> = Vec::new();
+        for _ in 0..publications {
+            let mut world = World::clone(&worlds.newest());
+            world.revision.number += 1;
+            worlds.publish(world);
+            alive.push(Arc::downgrade(&worlds.newest()));
+            alive.retain(|world| world.strong_count() > 0);
+            assert!(alive.len() <= most, "{} Worlds", alive.len());
+        }
+    }
+
+    #[test]
+    fn a_storm_leaves_few_worlds_behind() {
+        let worlds = Worlds::new(1);
+        // Those that wait, the newest, and the few that the thread looks at.
+        storm(&worlds, 20_000, RETIRED + 4);
+        let held = worlds.newest();
+        storm(&worlds, 20_000, RETIRED + 4);
+        assert_eq!(held.revision.number, 20_000);
+    }
+
+    #[test]
+    fn readers_that_let_go_of_nothing_hold_what_they_hold() {
+        let worlds = Worlds::new(1);
+        let mut held = Vec::new();
+        for _ in 0..HELD_BACK * 2 {
+            storm(&worlds, 1, 1);
+            held.push(worlds.newest());
+        }
+        let kept: Vec<Weak<World>> = held.iter().map(Arc::downgrade).collect();
+        drop(held);
+        // What was held back is dropped by the thread when it looks again, and it does after every publication.
+        while kept.iter().filter(|world| world.strong_count() > 0).count() > 1 {
+            storm(&worlds, 1, 2);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The single writer: applies what is queued, publishes one World for all of it, then answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::batch::{Batch, BatchKind, BatchOutcome, Put};
@@ -335,12 +335,6 @@ impl Writer {
 
     /// Removes the source's records that its snapshot neither holds nor holds in a form that could not be read.
     fn remove_absent(&mut self, source: &Arc<str>, put: &[(Put, String)], refused: &[(Kind, Arc<str>, Vec<Problem>)]) {
-        let mut kept: BTreeSet<(Kind, &str)> = put
-            .iter()
-            .map(|(record, _)| record.key())
-            .map(|(k, n)| (k, &**n))
-            .collect();
-        kept.extend(refused.iter().map(|(kind, name, _)| (*kind, &**name)));
         let view = &self.next.view;
         let nodes = view
             .nodes()
@@ -357,8 +351,18 @@ impl Writer {
             .tasks()
             .iter()
             .map(|(name, stored)| (Kind::Task, name, &*stored.source));
-        let absent: Vec<(Kind, Arc<str>)> = (nodes.chain(queues).chain(jobs).chain(tasks))
-            .filter(|(kind, name, owner)| *owner == source && !kept.contains(&(*kind, &***name)))
+        let mut own = (nodes.chain(queues).chain(jobs).chain(tasks))
+            .filter(|(.., owner)| *owner == source)
+            .peekable();
+        // Most snapshots are a source's first.
+        if own.peek().is_none() {
+            return;
+        }
+        let names = put.iter().map(|(record, _)| record.key());
+        let mut kept: HashSet<(Kind, &str)> = names.map(|(kind, name)| (kind, &**name)).collect();
+        kept.extend(refused.iter().map(|(kind, name, _)| (*kind, &**name)));
+        let absent: Vec<(Kind, Arc<str>)> = own
+            .filter(|(kind, name, _)| !kept.contains(&(*kind, &***name)))
             .map(|(kind, name, _)| (kind, Arc::clone(name)))
             .collect();
         let told = |task: &str| kept.contains(&(Kind::Task, task));

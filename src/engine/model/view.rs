@@ -72,7 +72,7 @@ pub struct Stored<R> {
 }
 
 /// The kinds of record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A node.
     Node,
