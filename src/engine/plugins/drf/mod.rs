@@ -2,6 +2,7 @@
 //! pkg/scheduler/plugins/drf; the paper on H-DRF of 2013 for `compatibility: corrected`).
 
 mod bits;
+mod carry;
 mod chunked;
 mod columns;
 mod faults;
@@ -34,7 +35,7 @@ pub(super) use plugin::DEF;
 pub use plugin::NAME;
 
 use crate::engine::derived::{Derived, Movement};
-use crate::engine::model::{Amounts, MIN_AMOUNT, Problem, ProblemKind, TaskRecord, TaskStatus, View};
+use crate::engine::model::{Amounts, Changes, MIN_AMOUNT, Problem, ProblemKind, TaskRecord, TaskStatus, View};
 use crate::engine::policy::Compatibility;
 
 /// What a job holds, and what its waiting tasks ask for.
@@ -198,6 +199,10 @@ impl Derived for Drf {
             Movement::Deallocate(task) => self.count(task.after, false),
             Movement::Enqueue(_) | Movement::Leave(_) | Movement::Reserve(_) => Ok(Vec::new()),
         }
+    }
+
+    fn carry(&self, changes: &Changes<'_>) -> Option<Arc<dyn Derived>> {
+        Some(Arc::new(self.carried(changes)?))
     }
 
     fn copy(&self) -> Arc<dyn Derived> {

@@ -1,5 +1,6 @@
 //! Tests of shares, trees and victims.
 
+mod carried;
 mod cluster;
 mod corrected;
 mod plain;

@@ -41,7 +41,7 @@ fn weight(path: &str) -> &'static str {
 }
 
 /// A cluster in which resources run out, with queues at several levels, also several of one path.
-fn cluster(numbers: &mut Numbers) -> View {
+pub(super) fn cluster(numbers: &mut Numbers) -> View {
     let mut view = one_node(8_000, 10 << 30, 40, 4_000);
     let queues = 1 + numbers.below(6);
     for number in 0..queues {
