@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
 mod ask;
+mod deltas;
 mod engine;
 mod figures;
 mod floor;

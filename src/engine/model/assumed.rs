@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::records::{TaskRecord, TaskStatus};
-use super::view::{Kind, View};
+use super::stored::Kind;
+use super::view::View;
 
 impl View {
     /// True if the task's node is assumed, not told.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::chunk::{CHUNK, Chunk};
 use super::node::NodeEntry;
 use super::records::{JobRecord, QueueRecord, TaskRecord};
+use super::stored::Stored;
 use super::table::Table;
-use super::view::{Slot, Stored, View};
+use super::view::{Slot, View};
 
 /// Two Views of one history.
 #[derive(Clone, Copy, Debug)]

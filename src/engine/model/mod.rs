@@ -15,6 +15,7 @@ pub mod quantity;
 mod records;
 pub mod reservation;
 pub mod resource_name;
+mod stored;
 mod surplus;
 mod table;
 mod uid;
@@ -38,8 +39,9 @@ pub use records::{
     text,
 };
 pub use reservation::{NamedAmounts, Reservation};
+pub use stored::{Faults, Kind, NodeIndex, Owner, Stored};
 pub use surplus::Surplus;
 pub use table::{Difference, Table};
 pub use uid::{Time, Uid};
-pub use view::{Faults, Kind, NodeIndex, Owner, Slot, Stored, View};
+pub use view::{Slot, View};
 pub use whole::{Whole, Wholes};

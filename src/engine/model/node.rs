@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::amounts::{Amounts, ResourceId, THOUSAND, Totals};
 use super::chunk::Vector;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
+use super::stored::Faults;
 use super::surplus::Surplus;
-use super::view::Faults;
 
 /// What tasks take of a node, exactly.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,7 +1,5 @@
 //! The View: frozen state in columns. Clones share everything; a change copies only what it touches.
 
-use std::fmt::Debug;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use super::amounts::{Amounts, ResourceTable, Totals};
@@ -9,9 +7,9 @@ use super::chunk::{CHUNK, Chunk};
 use super::chunks::Chunks;
 use super::imagined::Joining;
 use super::node::{NodeEntry, Usage};
-use super::problem::Problem;
 use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
 use super::reservation::Reservation;
+use super::stored::{Faults, Kind, NodeIndex, Owner, Stored};
 use super::table::Table;
 
 /// Position of a node in the node table: chunk `slot / 256`, offset `slot % 256`.
@@ -20,69 +18,8 @@ pub type Slot = u32;
 const CHUNK_SLOTS: Slot = 256;
 const _: () = assert!(CHUNK_SLOTS as usize == CHUNK);
 
-/// Names of nodes to slots. Within one generation of the node table it only grows, so that all Views of the generation
-/// share one; a View believes it only as far as its own entry at that slot has the name.
-pub trait NodeIndex: Debug + Send + Sync {
-    /// The slot of a name, if it ever had one.
-    fn slot(&self, name: &str) -> Option<Slot>;
-
-    /// The name of a slot, also while its node is away.
-    fn name(&self, slot: Slot) -> Option<Arc<str>>;
-}
-
 /// Rank of a slot without a node.
 const NO_RANK: u32 = u32::MAX;
-
-/// The index of a cluster that comes whole: names sorted, with their slots.
-impl NodeIndex for Table<Slot> {
-    fn slot(&self, name: &str) -> Option<Slot> {
-        self.get(name).copied()
-    }
-
-    /// Nodes of such a cluster never go away, so that Views name them.
-    fn name(&self, _: Slot) -> Option<Arc<str>> {
-        None
-    }
-}
-
-/// Faults of a record.
-pub type Faults = Arc<Vec<Problem>>;
-
-/// The name of a source as records hold it, in one word.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner(Arc<Arc<str>>);
-
-impl Deref for Owner {
-    type Target = Arc<str>;
-
-    fn deref(&self) -> &Arc<str> {
-        &self.0
-    }
-}
-
-/// A record with its owner.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Stored<R> {
-    /// The record.
-    pub record: R,
-    /// Its owner.
-    pub source: Owner,
-    /// Faults of a newer record that was refused; this one is the last good one.
-    pub invalid: Option<Faults>,
-}
-
-/// The kinds of record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A node.
-    Node,
-    /// A queue.
-    Queue,
-    /// A job.
-    Job,
-    /// A task.
-    Task,
-}
 
 /// Frozen state.
 #[derive(Clone, Debug)]

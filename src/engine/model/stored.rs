@@ -1,0 +1,70 @@
+//! What a View keeps beside records: whose they are, what is wrong with them, and where nodes stand.
+
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::problem::Problem;
+use super::table::Table;
+use super::view::Slot;
+
+/// Names of nodes to slots. Within one generation of the node table it only grows, so that all Views of the generation
+/// share one; a View believes it only as far as its own entry at that slot has the name.
+pub trait NodeIndex: Debug + Send + Sync {
+    /// The slot of a name, if it ever had one.
+    fn slot(&self, name: &str) -> Option<Slot>;
+
+    /// The name of a slot, also while its node is away.
+    fn name(&self, slot: Slot) -> Option<Arc<str>>;
+}
+
+/// The index of a cluster that comes whole: names sorted, with their slots.
+impl NodeIndex for Table<Slot> {
+    fn slot(&self, name: &str) -> Option<Slot> {
+        self.get(name).copied()
+    }
+
+    /// Nodes of such a cluster never go away, so that Views name them.
+    fn name(&self, _: Slot) -> Option<Arc<str>> {
+        None
+    }
+}
+
+/// Faults of a record.
+pub type Faults = Arc<Vec<Problem>>;
+
+/// The name of a source as records hold it, in one word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner(pub(super) Arc<Arc<str>>);
+
+impl Deref for Owner {
+    type Target = Arc<str>;
+
+    fn deref(&self) -> &Arc<str> {
+        &self.0
+    }
+}
+
+/// A record with its owner.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored<R> {
+    /// The record.
+    pub record: R,
+    /// Its owner.
+    pub source: Owner,
+    /// Faults of a newer record that was refused; this one is the last good one.
+    pub invalid: Option<Faults>,
+}
+
+/// The kinds of record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A node.
+    Node,
+    /// A queue.
+    Queue,
+    /// A job.
+    Job,
+    /// A task.
+    Task,
+}
