@@ -26,7 +26,6 @@ macro_rules! kernel {
             $plain::<false $($(, $number)+)?>($($argument),+)
         }
 
-        #[expect(clippy::inline_always, reason = "it is compiled with the features of its caller")]
         #[inline(always)]
         $vis fn $plain<const FUSED: bool $($(, const $number: $kind)+)?>($($argument: $type),+) $(-> $answer)? $body
     };
@@ -108,7 +107,9 @@ mod tests {
             let Some(reciprocal) = reciprocal(divisor) else { return Ok(()) };
             // A multiple of the divisor and a number half way between two doubles, cut to a double.
             let half_way = (bits >> 10) | 1 | 1 << 53;
-            let product = (divisor.min(9e14) as u128) * u128::from(half_way) >> shift;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and above zero")]
+            let whole_divisor = divisor.min(9e14) as u128;
+            let product = (whole_divisor * u128::from(half_way)) >> shift;
             let multiple = f64::from(whole) * divisor;
             for dividend in [
                 (bits >> length) as f64,

@@ -159,6 +159,11 @@ impl Assumptions {
         }
     }
 
+    /// Does anything of an earlier process wait for tasks of this source?
+    pub(super) fn wait_for(&self, source: &str) -> bool {
+        self.waiting.get(source).is_some_and(|tasks| !tasks.is_empty())
+    }
+
     /// A source has told of all its tasks: what still waits for one that is not `among` them ends.
     pub(super) fn gone_but(&mut self, source: &str, among: impl Fn(&str) -> bool) {
         let waiting = self.waiting.get(source).into_iter().flatten();

@@ -1,6 +1,6 @@
 //! The single writer: applies what is queued, publishes one World for all of it, then answers.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::batch::{Batch, BatchKind, BatchOutcome, Put};
@@ -334,6 +334,10 @@ impl Writer {
     }
 
     /// Removes the source's records that its snapshot neither holds nor holds in a form that could not be read.
+    #[expect(
+        clippy::disallowed_types,
+        reason = "asked for names, never walked: no order can show"
+    )]
     fn remove_absent(&mut self, source: &Arc<str>, put: &[(Put, String)], refused: &[(Kind, Arc<str>, Vec<Problem>)]) {
         let view = &self.next.view;
         let nodes = view
@@ -354,12 +358,12 @@ impl Writer {
         let mut own = (nodes.chain(queues).chain(jobs).chain(tasks))
             .filter(|(.., owner)| *owner == source)
             .peekable();
-        // Most snapshots are a source's first.
-        if own.peek().is_none() {
+        // Most snapshots are a source's first, and nobody waits for its tasks.
+        if own.peek().is_none() && !self.arbiter.assumptions.wait_for(source) {
             return;
         }
         let names = put.iter().map(|(record, _)| record.key());
-        let mut kept: HashSet<(Kind, &str)> = names.map(|(kind, name)| (kind, &**name)).collect();
+        let mut kept: std::collections::HashSet<(Kind, &str)> = names.map(|(kind, name)| (kind, &**name)).collect();
         kept.extend(refused.iter().map(|(kind, name, _)| (*kind, &**name)));
         let absent: Vec<(Kind, Arc<str>)> = own
             .filter(|(kind, name, _)| !kept.contains(&(*kind, &***name)))

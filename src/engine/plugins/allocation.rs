@@ -207,6 +207,10 @@ fn add<const FUSED: bool, const GAPS: bool, const N: usize>(
     clippy::indexing_slicing,
     reason = "offsets are those of scores, of which there are as many"
 )]
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "a branch here would keep the loop from being vectorised"
+)]
 #[inline(always)]
 fn part<const FUSED: bool, const GAPS: bool>(stock: &Stock<'_>, offset: usize) -> (f64, bool) {
     let capacity = stock.allocatable[offset];

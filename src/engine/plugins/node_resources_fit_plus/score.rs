@@ -228,13 +228,19 @@ kernel! {
     /// Divides sums of parts by the sum of weights, and cuts the mean off. False as with [`add_share`].
     fn cut_mean / cut_mean_plainly(weights: f64, scores: &mut Scores) -> bool {
         if FUSED {
-            scores.iter_mut().for_each(|score| *score = (*score / weights).trunc());
+            for score in scores {
+                *score = (*score / weights).trunc();
+            }
         }
         FUSED
     }
 }
 
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "a branch here would keep the loop from being vectorised"
+)]
 #[inline(always)]
 fn add_in_floats<const ALIKE: bool>(share: Shares<'_>, scores: &mut Scores) -> bool {
     let (limit, mut small) = (SMALL as f64, true);
