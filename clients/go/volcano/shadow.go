@@ -132,6 +132,10 @@ func chosen(note noting, hook string) func(used, own api.EvictableFn) api.Evicta
 			victims, vote := used(preemptor, candidates)
 			others, otherVote := own(preemptor, candidates)
 			same := vote == otherVote && slices.Equal(names(victims), names(others))
+			hook := hook
+			if len(victims)+len(others) > 0 {
+				hook += ", with victims"
+			}
 			note(hook, same, func() string { return fmt.Sprintf("%s among %v", preemptor.Name, names(candidates)) },
 				fmt.Sprint(names(victims), vote), fmt.Sprint(names(others), otherVote))
 			return victims, vote

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -126,6 +128,8 @@ type scenario struct {
 type shape struct {
 	nodes, queues, jobs, tasks int
 	hierarchy, full, cards     bool
+	// distinct nodes have no equal scores: of equal ones Volcano draws lots.
+	distinct bool
 }
 
 func random(seed uint64, shape shape) *scenario {
@@ -137,8 +141,12 @@ func random(seed uint64, shape shape) *scenario {
 		if number%3 == 0 {
 			scalars = append(scalars, api.ScalarResource{Name: "example.com/gpu", Value: pick("2", "4", "8")})
 		}
+		cpu, memory := pick("4", "8", "16", "7.5"), pick("8Gi", "16Gi", "10G")
+		if shape.distinct {
+			cpu, memory = fmt.Sprintf("%dm", 6000+number*317), fmt.Sprintf("%dMi", 9000+number*211)
+		}
 		made.nodes = append(made.nodes, util.BuildNode(fmt.Sprintf("n%03d", number),
-			api.BuildResourceList(pick("4", "8", "16", "7.5"), pick("8Gi", "16Gi", "10G"), scalars...), map[string]string{}))
+			api.BuildResourceList(cpu, memory, scalars...), map[string]string{}))
 	}
 	paths := []string{"root/eng/dev", "root/eng/prod", "root/sci", "root/ops/day", "root/ops/night"}
 	weights := []string{"100/50/50", "100/50/30", "100/20", "100/30/1", "100/30/9"}
@@ -258,8 +266,27 @@ func configure(t testing.TB, comparison *cycle.Comparison) {
 	}
 }
 
-func report(t *testing.T, comparison *cycle.Comparison) {
+// clusters is how many each test makes: CLUSTERS, or 30.
+func clusters(t testing.TB) uint64 {
+	text := os.Getenv("CLUSTERS")
+	if text == "" {
+		return 30
+	}
+	number, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
+// report lets no difference pass, and no hook that nobody called.
+func report(t *testing.T, comparison *cycle.Comparison, called ...string) {
 	t.Helper()
+	for _, name := range called {
+		if !slices.ContainsFunc(comparison.Hooks(), func(hook cycle.HookComparison) bool { return hook.Hook == name }) {
+			t.Errorf("%s was not called", name)
+		}
+	}
 	for _, hook := range comparison.Hooks() {
 		t.Logf("%-40s %8d calls %6d differences", hook.Hook, hook.Calls, hook.Differences)
 		if hook.Differences > 0 {
@@ -296,7 +323,7 @@ var strategies = []map[string]any{
 func TestResourceStrategyFit(t *testing.T) {
 	comparison := &cycle.Comparison{}
 	configure(t, comparison)
-	for seed := range uint64(30) {
+	for seed := range clusters(t) {
 		made := random(seed, shape{nodes: 20, queues: 2, jobs: 10, tasks: 6, full: seed%2 == 0, cards: true})
 		made.tiers = tiers(
 			[]conf.PluginOption{entry("priority", nil, false), entry("gang", nil, false)},
@@ -304,13 +331,13 @@ func TestResourceStrategyFit(t *testing.T) {
 		)
 		made.run(t, comparison, false, enqueue.New(), allocate.New(), backfill.New(), preempt.New())
 	}
-	report(t, comparison)
+	report(t, comparison, "resource-strategy-fit/NodeOrder", "resource-strategy-fit/Predicate", "binpack/NodeOrder")
 }
 
 func TestDRF(t *testing.T) {
 	comparison := &cycle.Comparison{}
 	configure(t, comparison)
-	for seed := range uint64(30) {
+	for seed := range clusters(t) {
 		made := random(seed, shape{nodes: 6, queues: 2, jobs: 14, tasks: 6, full: true, cards: true})
 		made.tiers = tiers(
 			[]conf.PluginOption{entry("gang", nil, false), entry("drf", nil, false), entry("conformance", nil, false)},
@@ -318,13 +345,13 @@ func TestDRF(t *testing.T) {
 		)
 		made.run(t, comparison, true, enqueue.New(), allocate.New(), preempt.New(), reclaim.New())
 	}
-	report(t, comparison)
+	report(t, comparison, "drf/JobOrder", "drf/Preemptable", "drf/Preemptable, with victims", "drf/share after event")
 }
 
 func TestHierarchicalDRF(t *testing.T) {
 	comparison := &cycle.Comparison{}
 	configure(t, comparison)
-	for seed := range uint64(30) {
+	for seed := range clusters(t) {
 		made := random(seed, shape{nodes: 6, queues: 5, jobs: 15, tasks: 6, full: true, cards: seed%2 == 0, hierarchy: true})
 		made.tiers = tiers(
 			[]conf.PluginOption{entry("gang", nil, false), entry("drf", nil, true)},
@@ -332,5 +359,6 @@ func TestHierarchicalDRF(t *testing.T) {
 		)
 		made.run(t, comparison, true, enqueue.New(), allocate.New(), reclaim.New(), preempt.New())
 	}
-	report(t, comparison)
+	report(t, comparison, "drf/QueueOrder", "drf/JobOrder", "drf/Reclaimable", "drf/Reclaimable, with victims",
+		"drf/Preemptable", "drf/Preemptable, with victims", "drf/share after event")
 }
