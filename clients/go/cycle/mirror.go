@@ -3,7 +3,9 @@ package cycle
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	pb "pumice/clients/go/pumicev1"
 
@@ -48,6 +50,13 @@ type Snapshot interface {
 	Fingerprint(at int) uint64
 	// Records of a group; asked for only when its fingerprint is new.
 	Records(at int) (Records, error)
+}
+
+// Forewarned is a Snapshot that wants to know, before it is asked about nodes, which of them are named by tasks of jobs
+// that have changed, as they were told before or as they are now. The tasks of jobs on all other nodes are as they were.
+type Forewarned interface {
+	Snapshot
+	Forewarn(nodes map[string]bool)
 }
 
 // mirror is what the service was told, by group, and finds out what has changed.
@@ -124,27 +133,61 @@ func (mirror *mirror) forget() {
 	}
 }
 
-// compare makes all fingerprints, with all processors, and says how many groups are as they were.
+// compare makes all fingerprints, those of nodes last, and says how many groups are as they were.
 func (mirror *mirror) compare(snapshot Snapshot) (changed []fresh, same int) {
+	changed, same = mirror.part(snapshot, func(kind Kind) bool { return kind != NodeGroup })
+	if listener, listens := snapshot.(Forewarned); listens {
+		nodes := map[string]bool{}
+		for _, item := range changed {
+			note := func(tasks []*pb.Task) {
+				for _, task := range tasks {
+					nodes[task.GetNode()] = true
+				}
+			}
+			note(item.records.Cluster.GetTasks())
+			if before := mirror.groups[snapshot.Key(item.at)]; before != nil {
+				note(before.records.Cluster.GetTasks())
+			}
+		}
+		listener.Forewarn(nodes)
+	}
+	more, others := mirror.part(snapshot, func(kind Kind) bool { return kind == NodeGroup })
+	changed = append(changed, more...)
+	slices.SortFunc(changed, func(left, right fresh) int { return left.at - right.at })
+	return changed, same + others
+}
+
+// stretch is how many groups a goroutine takes at a time.
+const stretch = 256
+
+// part compares the groups of some kinds, with all processors.
+func (mirror *mirror) part(snapshot Snapshot, wanted func(Kind) bool) (changed []fresh, same int) {
 	total := snapshot.Groups()
 	workers := max(1, min(runtime.GOMAXPROCS(0), total/64))
 	parts, counts := make([][]fresh, workers), make([]int, workers)
 	var wait sync.WaitGroup
+	var next atomic.Int64
 	for worker := range workers {
-		wait.Add(1)
-		go func() {
-			defer wait.Done()
-			for at := total * worker / workers; at < total*(worker+1)/workers; at++ {
-				print := snapshot.Fingerprint(at)
-				if before := mirror.groups[snapshot.Key(at)]; before != nil && before.fingerprint == print {
-					before.seen = mirror.round
-					counts[worker]++
-					continue
+		wait.Go(func() {
+			count := 0
+			for from := int(next.Add(stretch)) - stretch; from < total; from = int(next.Add(stretch)) - stretch {
+				for at := from; at < min(from+stretch, total); at++ {
+					key := snapshot.Key(at)
+					if !wanted(key.Kind) {
+						continue
+					}
+					print := snapshot.Fingerprint(at)
+					if before := mirror.groups[key]; before != nil && before.fingerprint == print {
+						before.seen = mirror.round
+						count++
+						continue
+					}
+					records, err := snapshot.Records(at)
+					parts[worker] = append(parts[worker], fresh{at, print, records, err})
 				}
-				records, err := snapshot.Records(at)
-				parts[worker] = append(parts[worker], fresh{at, print, records, err})
 			}
-		}()
+			counts[worker] = count
+		})
 	}
 	wait.Wait()
 	for worker := range workers {

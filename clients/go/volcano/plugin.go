@@ -117,7 +117,10 @@ func (process *process) begin(session *framework.Session) *cycle.Cycle {
 		}
 	}
 	policy := cycle.Policy{Document: document(session), Plugins: names}
-	return process.scheduler.Open(context.Background(), snapshotOf(session), policy)
+	snapshot := snapshotOf(session, process.memory)
+	made := process.scheduler.Open(context.Background(), snapshot, policy)
+	snapshot.leave(made.Err())
+	return made
 }
 
 // Open begins a cycle on a session's state without any plugin, for measurements. The caller closes it.

@@ -106,7 +106,8 @@ type process struct {
 
 	mutex sync.Mutex
 	// By session, as long as one is open.
-	open map[*framework.Session]*running
+	open   map[*framework.Session]*running
+	memory *memory
 }
 
 var (
@@ -156,7 +157,7 @@ func start(settings Settings) *process {
 			resourcestrategyfit.PluginName: resourcestrategyfit.New, drf.PluginName: drf.New, binpack.PluginName: binpack.New,
 		}
 	}
-	made := &process{settings: settings, open: map[*framework.Session]*running{}}
+	made := &process{settings: settings, open: map[*framework.Session]*running{}, memory: newMemory()}
 	client, err := pumice.Dial(settings.Target, settings.Client)
 	if err == nil {
 		settings.Cycle.Client = client

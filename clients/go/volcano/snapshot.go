@@ -22,24 +22,125 @@ import (
 // snapshot is a session's state in groups.
 type snapshot struct {
 	session *framework.Session
+	memory  *memory
 	keys    []cycle.Key
 	nodes   []*api.NodeInfo
 	queues  []*api.QueueInfo
 	jobs    []*api.JobInfo
+	// touched nodes are named by tasks of jobs that have changed.
+	touched map[string]bool
+	// found by node.
+	found []finding
 }
 
-func snapshotOf(session *framework.Session) *snapshot {
-	made := &snapshot{session: session, keys: make([]cycle.Key, 0, len(session.Nodes)+len(session.Queues)+len(session.Jobs))}
-	for _, node := range session.Nodes {
-		made.keys, made.nodes = append(made.keys, cycle.Key{Kind: cycle.NodeGroup, Name: node.Name}), append(made.nodes, node)
+// finding is what a look at the tasks of a node has shown; zero: nobody looked.
+type finding byte
+
+const (
+	// onlyOwned: all of them belong to jobs of the session.
+	onlyOwned finding = iota + 1
+	// others are there as well.
+	others
+)
+
+// memory is what one session leaves for the next, so that it need not look at everything again.
+type memory struct {
+	// jobs of the last session, and a sum over the addresses of their names.
+	jobs []api.JobID
+	sum  uint64
+	// nodes on which every task belonged to one of those jobs, and how many there were.
+	nodes map[string]int
+}
+
+func newMemory() *memory {
+	return &memory{nodes: map[string]int{}}
+}
+
+func snapshotOf(session *framework.Session, memory *memory) *snapshot {
+	made := &snapshot{
+		session: session, memory: memory,
+		keys:  make([]cycle.Key, 0, len(session.Nodes)+len(session.Queues)+len(session.Jobs)),
+		nodes: make([]*api.NodeInfo, 0, len(session.Nodes)), found: make([]finding, len(session.Nodes)),
+		queues: make([]*api.QueueInfo, 0, len(session.Queues)), jobs: make([]*api.JobInfo, 0, len(session.Jobs)),
+	}
+	for name, node := range session.Nodes {
+		made.keys, made.nodes = append(made.keys, cycle.Key{Kind: cycle.NodeGroup, Name: name}), append(made.nodes, node)
 	}
 	for _, queue := range session.Queues {
 		made.keys, made.queues = append(made.keys, cycle.Key{Kind: cycle.QueueGroup, Name: queue.Name}), append(made.queues, queue)
 	}
-	for _, job := range session.Jobs {
-		made.keys, made.jobs = append(made.keys, cycle.Key{Kind: cycle.JobGroup, Name: string(job.UID)}), append(made.jobs, job)
+	sum := uint64(0)
+	for name, job := range session.Jobs {
+		made.keys, made.jobs = append(made.keys, cycle.Key{Kind: cycle.JobGroup, Name: string(name)}), append(made.jobs, job)
+		sum += address(string(name))
 	}
+	memory.follow(session, sum)
 	return made
+}
+
+// follow takes a session's jobs in. When one of the last session's has gone, its tasks may be nobody's: then all nodes
+// are looked at again.
+func (memory *memory) follow(session *framework.Session, sum uint64) {
+	if sum == memory.sum && len(session.Jobs) == len(memory.jobs) {
+		return
+	}
+	for _, name := range memory.jobs {
+		if session.Jobs[name] == nil {
+			clear(memory.nodes)
+			break
+		}
+	}
+	// The names are kept, so that no others come to their addresses.
+	memory.sum, memory.jobs = sum, make([]api.JobID, 0, len(session.Jobs))
+	for name := range session.Jobs {
+		memory.jobs = append(memory.jobs, name)
+	}
+}
+
+// leave keeps what was found out for the next session. After a failure nothing is known of what was compared.
+func (snapshot *snapshot) leave(failure error) {
+	nodes := snapshot.memory.nodes
+	if failure != nil {
+		clear(nodes)
+		return
+	}
+	for at, found := range snapshot.found {
+		switch name := snapshot.keys[at].Name; found {
+		case onlyOwned:
+			nodes[name] = len(snapshot.nodes[at].Tasks)
+		case others:
+			delete(nodes, name)
+		}
+	}
+	if len(nodes) > len(snapshot.nodes) {
+		for name := range nodes {
+			if snapshot.session.Nodes[name] == nil {
+				delete(nodes, name)
+			}
+		}
+	}
+}
+
+// Forewarn of nodes on which jobs have changed.
+func (snapshot *snapshot) Forewarn(nodes map[string]bool) {
+	snapshot.touched = nodes
+}
+
+// node goes by the address of the object, and by its tasks that belong to no job of the session. Where there were none,
+// there are none now if they are as many and no job has changed there: one of them could only come in place of a job's.
+func (snapshot *snapshot) node(at int, made *print) {
+	node, name := snapshot.nodes[at], snapshot.keys[at].Name
+	made.mix(uint64(uintptr(unsafe.Pointer(node.Node))))
+	if before, known := snapshot.memory.nodes[name]; known && before == len(node.Tasks) && !snapshot.touched[name] {
+		return
+	}
+	snapshot.found[at] = onlyOwned
+	for _, task := range node.Tasks {
+		if snapshot.session.Jobs[task.Job] == nil {
+			made.task(task)
+			snapshot.found[at] = others
+		}
+	}
 }
 
 // Groups is their number.
@@ -66,13 +167,43 @@ func (sum *print) text(text string) {
 	sum.mix(maphash.String(seed, text))
 }
 
+// address of a text's bytes, as a hash. Clones of an object share it. It stands for the text as long as somebody keeps that.
+func address(text string) uint64 {
+	sum := print(0)
+	sum.mix(uint64(uintptr(unsafe.Pointer(unsafe.StringData(text)))) + uint64(len(text))<<56)
+	return uint64(sum)
+}
+
 // task goes by the address of the pod, which the cache replaces and never changes in what is read here; the mirror keeps
-// it from being used again.
+// it, and the record the name of the node, from being used again.
 func (sum *print) task(task *api.TaskInfo) {
 	own := print(uintptr(unsafe.Pointer(task.Pod)))
 	own.mix(uint64(task.Status))
-	own.text(task.NodeName)
+	own.mix(address(task.NodeName))
 	*sum += own
+}
+
+// together is how many tasks are looked at in one go: the processor fetches what does not depend on each other at once.
+const together = 32
+
+// tasks of a job. The map is gone through apart from the tasks, see together.
+func (sum *print) tasks(tasks map[api.TaskID]*api.TaskInfo) {
+	var some [together]*api.TaskInfo
+	count := 0
+	for _, task := range tasks {
+		some[count] = task
+		if count++; count == together {
+			sum.all(some[:])
+			count = 0
+		}
+	}
+	sum.all(some[:count])
+}
+
+func (sum *print) all(tasks []*api.TaskInfo) {
+	for _, task := range tasks {
+		sum.task(task)
+	}
 }
 
 // Fingerprint of a group.
@@ -80,13 +211,7 @@ func (snapshot *snapshot) Fingerprint(at int) uint64 {
 	var made print
 	switch {
 	case at < len(snapshot.nodes):
-		node := snapshot.nodes[at]
-		made.mix(uint64(uintptr(unsafe.Pointer(node.Node))))
-		for _, task := range node.Tasks {
-			if snapshot.session.Jobs[task.Job] == nil {
-				made.task(task)
-			}
-		}
+		snapshot.node(at, &made)
 	case at < len(snapshot.nodes)+len(snapshot.queues):
 		queue := snapshot.queues[at-len(snapshot.nodes)].Queue
 		made.mix(1)
@@ -111,9 +236,7 @@ func (snapshot *snapshot) Fingerprint(at int) uint64 {
 			made.mix(3)
 			made.amounts(*job.PodGroup.Spec.MinResources)
 		}
-		for _, task := range job.Tasks {
-			made.task(task)
-		}
+		made.tasks(job.Tasks)
 	}
 	return uint64(made)
 }

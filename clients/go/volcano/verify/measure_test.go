@@ -1,9 +1,11 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -126,7 +128,8 @@ func TestOpen(t *testing.T) {
 		Tiers: oneGang(1, 1).tiers,
 	}
 	fill(session)
-	for round := range 8 {
+	best := map[int]time.Duration{}
+	for round := range 16 {
 		if round > 0 {
 			// Volcano makes a session from clones.
 			for name, node := range session.Nodes {
@@ -146,23 +149,25 @@ func TestOpen(t *testing.T) {
 				}
 			}
 		}
-		plugins.Open(session).Close()
+		// The clones are the scheduler's garbage.
+		runtime.GC()
+		started := time.Now()
+		cycle := plugins.Open(session)
+		took := time.Since(started)
+		t.Logf("session %d: %d records sent, %v", round, heard.sent, took)
+		best[heard.sent] = min(took, cmp.Or(best[heard.sent], time.Hour))
+		cycle.Close()
 	}
-	for round, took := range heard.took {
-		t.Logf("session %d: %d records sent, %v", round, heard.sent[round], took)
-	}
+	t.Log("best by records sent:", best)
 }
 
 type opens struct {
 	strict
-	sent []int
-	took []time.Duration
+	sent int
 }
 
-func (opens *opens) Opened(sent int, took time.Duration) {
-	opens.sent, opens.took = append(opens.sent, sent), append(opens.took, took)
-}
-func (opens *opens) Trouble(err error) { panic(err) }
+func (opens *opens) Opened(sent int, _ time.Duration) { opens.sent = sent }
+func (opens *opens) Trouble(err error)                { panic(err) }
 
 func fill(session *framework.Session) {
 	queue := util.BuildQueue("q", 1, nil)
