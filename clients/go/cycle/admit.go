@@ -15,7 +15,9 @@ type admissions struct {
 	// enqueued jobs wait for their confirmation, revoked ones did not get it.
 	enqueued []string
 	revoked  map[string]string
-	// onRevoked is told of the latter.
+	// refused jobs got no permit, and why.
+	refused map[string]string
+	// onRevoked is told of the revoked.
 	onRevoked func(job, reason string)
 	// rooms is whether a queue takes a task of a class.
 	rooms map[string]*headroom
@@ -30,7 +32,7 @@ type headroom struct {
 }
 
 func newAdmissions() admissions {
-	return admissions{revoked: map[string]string{}, rooms: map[string]*headroom{}}
+	return admissions{revoked: map[string]string{}, refused: map[string]string{}, rooms: map[string]*headroom{}}
 }
 
 // OnRevoked is called with each enqueued job whose admission was not confirmed.
@@ -53,7 +55,7 @@ func (cycle *Cycle) Enqueueable(job string) map[string]int {
 			Items: []*pb.AdmitSubject{{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: job}}}},
 		})
 		if err == nil {
-			return cycle.votes(response, votes)
+			return cycle.votes(job, response, votes)
 		}
 	}
 	for _, plugin := range cycle.policy.Plugins {
@@ -65,8 +67,27 @@ func (cycle *Cycle) Enqueueable(job string) map[string]int {
 	return votes
 }
 
-func (cycle *Cycle) votes(response *pb.AdmitResponse, votes map[string]int) map[string]int {
+// WhyNot is why a job got no permit when Enqueueable was last asked; empty if it got one, or nobody knows.
+func (cycle *Cycle) WhyNot(job string) string {
+	cycle.mutex.RLock()
+	defer cycle.mutex.RUnlock()
+	return cycle.admitted.refused[job]
+}
+
+// reasonOf is why something was not admitted.
+func reasonOf(item *pb.Admission) string {
+	for _, why := range item.GetReasons() {
+		return why.GetMessage()
+	}
+	return item.GetProblem().GetMessage()
+}
+
+func (cycle *Cycle) votes(job string, response *pb.AdmitResponse, votes map[string]int) map[string]int {
+	delete(cycle.admitted.refused, job)
 	for _, item := range response.GetAnswer().GetItems() {
+		if !item.GetPermitted() {
+			cycle.admitted.refused[job] = reasonOf(item)
+		}
 		for _, vote := range item.GetVotes() {
 			votes[vote.GetPlugin()] = int(vote.GetVote())
 		}
@@ -134,11 +155,7 @@ func (admitted *admissions) confirm(cycle *Cycle) error {
 		if item.GetPermitted() {
 			continue
 		}
-		reason := item.GetProblem().GetMessage()
-		for _, why := range item.GetReasons() {
-			reason = why.GetMessage()
-			break
-		}
+		reason := reasonOf(item)
 		admitted.revoked[item.GetJob()] = reason
 		if admitted.onRevoked != nil {
 			admitted.onRevoked(item.GetJob(), reason)

@@ -7,6 +7,7 @@ import (
 
 	"pumice/clients/go/cycle"
 
+	"k8s.io/klog/v2"
 	"volcano.sh/volcano/pkg/scheduler/api"
 	"volcano.sh/volcano/pkg/scheduler/framework"
 	"volcano.sh/volcano/pkg/scheduler/plugins/util"
@@ -204,7 +205,12 @@ func (running *running) allocatable(name string) api.AllocatableFn {
 
 func (running *running) enqueueable(name string) api.VoteFn {
 	return func(job any) int {
-		return running.cycle.Enqueueable(string(job.(*api.JobInfo).UID))[name]
+		id := string(job.(*api.JobInfo).UID)
+		vote := running.cycle.Enqueueable(id)[name]
+		if why := running.cycle.WhyNot(id); why != "" {
+			klog.V(3).InfoS("A job may not start", "job", id, "why", why)
+		}
+		return vote
 	}
 }
 
