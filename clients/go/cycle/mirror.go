@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -279,6 +280,10 @@ func (known *known) classOf(quotas bool) string {
 	known.class = string(text) + "\x00"
 	if quotas {
 		known.class += known.queue
+	}
+	// All tasks of a job use one card: which one of several is the job's own affair.
+	if strings.Contains(read[annotationCard], "|") {
+		known.class += "\x00" + known.record.GetJob()
 	}
 	return known.class
 }
