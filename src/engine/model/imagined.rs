@@ -233,6 +233,11 @@ impl<'v> Imagined<'v> {
         }
         if self.exact || !self.joining.alike || !dense {
             self.count_whole();
+        } else {
+            // What an earlier chunk had of them is not of these nodes.
+            for columns in &mut self.chunk.columns {
+                columns.wholes.fill(None);
+            }
         }
         self.chunk.live = among;
         self.chunk.placeable = Mask::NONE;
@@ -325,6 +330,7 @@ mod tests {
     fn amounts() -> impl Strategy<Value = Amounts> {
         let amount = prop_oneof![
             4 => 0..5_000_i64,
+            1 => Just(16_000_000),
             1 => Just(1 << 53),
             1 => Just((1 << 53) - 3),
             1 => Just(i64::MAX / 5),
@@ -391,7 +397,7 @@ mod tests {
             let mut imagined = Imagined::new(&view, &joining);
             // What stood there before must leave nothing behind.
             for (slot, _, _) in &nodes {
-                imagined.add(*slot, 3);
+                imagined.add(*slot, 1 << 30);
             }
             imagined.chunk();
             imagined.clear();
@@ -418,6 +424,34 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn integers_of_an_earlier_chunk_are_gone() {
+        let (mut index, mut resources) = (Table::default(), ResourceTable::default());
+        index.insert("n".into(), 0);
+        let storage = resources.intern("a.b/c", 9).unwrap();
+        let mut view = View::new(Arc::new(index), 1);
+        view.set_resources(Arc::new(resources));
+        let record = NodeRecord {
+            name: "n".into(),
+            allocatable: Amounts::from_iter([(storage, 64_000_000)]),
+            ..NodeRecord::default()
+        };
+        view.put_node(Arc::new(record), &Arc::from("s"));
+        let joining = Joining::of(&TaskRecord::from(TaskFields {
+            requests: Amounts::from_iter([(storage, 16_000_000)]),
+            nonzero_requests: Some(Box::default()),
+            status: TaskStatus::Allocated,
+            ..TaskFields::default()
+        }));
+        let mut imagined = Imagined::new(&view, &joining);
+        for (more, whole) in [(1 << 30, 16_000 << 30), (2, 32_000)] {
+            imagined.clear();
+            imagined.add(0, more);
+            let (chunk, _) = imagined.chunk();
+            assert_eq!(chunk.whole(storage, Whole::Requested, 0), whole);
         }
     }
 
