@@ -212,8 +212,10 @@ fn effects(step: &Stepped, encoding: Encoding) -> pb::SessionEffects {
     } else {
         pb::InvalidationScope::Nodes
     };
-    // What repeated changes did was said in a reply that may be lost, and is not remembered.
-    let invalidation = if step.repeated {
+    // What repeated changes did was said in a reply that may be lost, and is not remembered. What jobs and queues hold
+    // counts on every node.
+    let elsewhere = !touched.is_empty() && step.policy.policy.reads_accounts(&[]);
+    let invalidation = if step.repeated || elsewhere {
         all()
     } else {
         pb::Invalidation {

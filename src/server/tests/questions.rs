@@ -2,7 +2,7 @@
 
 use tonic::{Code, Status};
 
-use super::{Running, amounts, detail, node, reason, score, snapshot, task, three_nodes};
+use super::{Running, amounts, detail, node, reason, reload, score, snapshot, task, three_nodes};
 use crate::server::pb::{self, NodeEncoding, ResourceFit};
 
 #[tokio::test]
@@ -234,5 +234,42 @@ async fn an_inline_cluster_is_answered_and_leaves_nothing_behind() {
     assert_eq!(reason(&twice), "DUPLICATE_RECORD");
     let nodes = server.state.list_nodes(pb::ListNodesRequest::default()).await;
     assert_eq!(nodes.unwrap().into_inner().nodes, []);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_queues_hold_makes_answers_about_every_node_stale() {
+    let mut server = Running::start().await;
+    server.apply(snapshot(three_nodes())).await;
+    let quotas = reload("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n", None);
+    server.policies.reload_policy(quotas).await.unwrap();
+    let opened = server.decisions.open_session(pb::OpenSessionRequest::default()).await;
+    let session = opened.unwrap().into_inner().session;
+    for (after, changes, scope) in [
+        (0, Vec::new(), pb::InvalidationScope::None),
+        (
+            0,
+            vec![pb::change::Change::Evict("ns/old".to_owned())],
+            pb::InvalidationScope::All,
+        ),
+        (1, Vec::new(), pb::InvalidationScope::None),
+    ] {
+        let changes = changes.into_iter().map(|change| pb::Change { change: Some(change) });
+        let step = pb::SessionStep {
+            session: session.clone(),
+            after,
+            changes: changes.collect(),
+        };
+        let question = pb::ScoreRequest {
+            ground: Some(pb::Ground {
+                ground: Some(pb::ground::Ground::Session(step)),
+                node_table: None,
+            }),
+            ..score(vec![task("", &[("cpu", "1")])])
+        };
+        let answer = server.decisions.score(question).await.unwrap().into_inner();
+        let effects = answer.stamp.unwrap().effects.unwrap();
+        assert_eq!(effects.invalidation.unwrap().scope(), scope);
+    }
     server.stop().await;
 }
