@@ -253,7 +253,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "session_age_ms",
         state.session_age,
-        "Age at which a session ends, whatever happens"
+        "Age at which a session ends, unless a change of it is under way"
     ),
     count!(
         "session_bytes",

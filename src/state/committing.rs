@@ -292,6 +292,7 @@ impl State {
         if let Some(outcome) = self.sessions.committed(session) {
             return Ok(outcome);
         }
+        self.sessions.find(session)?;
         let Some(policy) = own.shared.clone() else {
             return Err(StateError::SessionInline {
                 session: session.into(),

@@ -39,7 +39,7 @@ pub struct Limits {
     pub commit_placements: usize,
     /// Jobs, tasks and conflicts in the outcomes of commits that are remembered.
     pub commit_outcomes: usize,
-    /// Age at which a session ends, whatever happens.
+    /// Age at which a session ends, unless a change of it is under way.
     pub session_age: Duration,
     /// How long an ended session answers with its recorded outcome.
     pub tombstone_age: Duration,

@@ -277,7 +277,7 @@ impl State {
     /// Ends a session; a retry gets the same answer: the number of its last applied change.
     ///
     /// # Errors
-    /// The session had ended otherwise.
+    /// The session had ended otherwise, or a change or its commit is under way.
     pub fn close_session(&self, session: &str) -> Result<u64, StateError> {
         self.sessions.close(session)
     }

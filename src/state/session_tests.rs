@@ -209,6 +209,21 @@ async fn no_session_outlives_its_maximum_age() {
 }
 
 #[tokio::test]
+async fn nothing_ends_a_session_under_a_change() {
+    let (state, clock, session) = open(Compatibility::Corrected).await;
+    let busy = state.sessions.find(&session).unwrap();
+    let changing = busy.0.lock().unwrap();
+    assert_eq!(reason(state.close_session(&session)), "SESSION_BUSY");
+    clock.turn(601_000);
+    state.sessions.sweep();
+    assert_eq!(state.session_count(), 1);
+    assert_eq!(reason(state.close_session(&session)), "SESSION_BUSY");
+    drop(changing);
+    state.sessions.sweep();
+    assert_eq!(state.session_count(), 0);
+}
+
+#[tokio::test]
 async fn closing_is_remembered_for_retries() {
     let (state, clock, session) = open(Compatibility::Corrected).await;
     drop(state.step(&session, 0, &[allocate("a/x", "n1")]).unwrap());

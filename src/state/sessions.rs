@@ -258,8 +258,7 @@ impl Sessions {
             });
         };
         // The question that asks does not keep a session alive whose time was over before it came.
-        if let Some(why) = self.over(&busy.0, 1) {
-            self.end(&busy.0, false, why, None);
+        if let Some(why) = self.end_if_over(&busy.0, 1) {
             return Err(StateError::SessionExpired {
                 session: name.into(),
                 why,
@@ -279,6 +278,18 @@ impl Sessions {
         (idle && u128::from(silent) > session.lease.as_millis()).then_some("its lease ended")
     }
 
+    /// Ends a session whose time is over, unless a change or a commit of it is under way: that may still succeed.
+    fn end_if_over(&self, session: &Session, own: u32) -> Option<&'static str> {
+        self.over(session, own)?;
+        let _changing = session.lock().ok()?;
+        let why = self.over(session, own)?;
+        if self.open.contains_key(&session.name) {
+            self.end(session, false, why, None);
+        }
+        Some(why)
+    }
+
+    /// To be called with its lock held.
     fn end(&self, session: &Session, closed: bool, why: &'static str, outcome: Option<Arc<Committed>>) -> u64 {
         let applied = session.inner.load().applied;
         self.ended.insert(
@@ -309,13 +320,10 @@ impl Sessions {
 
     /// Ends sessions whose time is over, and forgets those that ended long ago.
     pub(super) fn sweep(&self) {
-        let over: Vec<(Arc<Session>, &'static str)> = self
-            .open
-            .iter()
-            .filter_map(|session| self.over(&session, 0).map(|why| (Arc::clone(&session), why)))
-            .collect();
-        for (session, why) in over {
-            self.end(&session, false, why, None);
+        let over = self.open.iter().filter(|session| self.over(session, 0).is_some());
+        let over: Vec<Arc<Session>> = over.map(|session| Arc::clone(&session)).collect();
+        for session in over {
+            self.end_if_over(&session, 0);
         }
         let now = self.clock.monotonic();
         self.ended
@@ -360,18 +368,27 @@ impl Sessions {
     }
 
     pub(super) fn close(&self, name: &str) -> Result<u64, StateError> {
-        if let Some(ended) = self.ended.get(name) {
-            return if ended.closed {
-                Ok(ended.applied)
-            } else {
-                Err(StateError::SessionExpired {
-                    session: name.into(),
-                    why: ended.why,
-                })
-            };
+        if let Some(closed) = self.closed(name) {
+            return closed;
         }
         let busy = self.find(name)?;
-        Ok(self.end(&busy.0, true, "it was closed", None))
+        let _changing = busy.0.lock()?;
+        // Somebody else may have ended it since it was looked up.
+        let closed = self.closed(name);
+        closed.unwrap_or_else(|| Ok(self.end(&busy.0, true, "it was closed", None)))
+    }
+
+    /// What closing a session answers that has ended.
+    fn closed(&self, name: &str) -> Option<Result<u64, StateError>> {
+        let ended = self.ended.get(name)?;
+        Some(if ended.closed {
+            Ok(ended.applied)
+        } else {
+            Err(StateError::SessionExpired {
+                session: name.into(),
+                why: ended.why,
+            })
+        })
     }
 }
 
