@@ -33,6 +33,24 @@ async fn an_ended_job_is_remembered_however_long_the_server_runs() {
 }
 
 #[tokio::test]
+async fn leases_end_however_often_something_is_written() {
+    let house = house().await;
+    house.state.look_at_leases().await.unwrap();
+    assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
+    for attempt in 1..=500 {
+        house.clock.turn(1_500);
+        house.apply(attempt + 1, BatchKind::Delta, Vec::new()).await;
+        house.confirm(job("ns/b", "u", 1), attempt).await;
+        house.release("ns/b", attempt).await;
+    }
+    let world = house.state.world();
+    assert!(
+        world.view.reservations().get("ns/a").is_none(),
+        "its lease of ten minutes is over"
+    );
+}
+
+#[tokio::test]
 async fn a_release_for_another_incarnation_opens_no_way_back() {
     let house = house().await;
     let release = |uid: &str, attempt| Release {

@@ -36,7 +36,7 @@ pub(super) struct Ledger {
     /// By age: since when each tombstone stands.
     graves: BTreeSet<(Duration, Arc<str>)>,
     since: BTreeMap<Arc<str>, Duration>,
-    /// When it last looked at the clock.
+    /// When it last let time pass.
     looked: Duration,
     leases: SharedLeases,
     /// Jobs of which the store may hold something else than is true.
@@ -202,7 +202,6 @@ impl Ledger {
             return Err(error);
         }
         self.dirty.clear();
-        self.looked = self.looked.max(now);
         for job in &stage.touched {
             match stage.view.reservations().get(job) {
                 Some(row) => self.leases().start(job, &row.source, row.lease),
