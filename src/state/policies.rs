@@ -291,9 +291,12 @@ impl Policies {
             policy_store::writes(active, true, &[], origin, content)
         };
         let file = !writes.is_empty();
-        if file {
-            self.owed().keep(histories, store, writes)?;
+        let mut owed = self.owed();
+        // What is owed may be the opposite of what is confirmed here.
+        if file || owed.any() {
+            owed.keep(histories, store, writes)?;
         }
+        drop(owed);
         if let Some(history) = histories.get_mut(&install.name) {
             if file {
                 history.file = Some(Arc::clone(content));

@@ -139,6 +139,13 @@ async fn whatever_is_written_next_sets_it_right() {
     assert_eq!(office.push(BINPACK).await.unwrap().version.in_force.version, 2);
     let office = office.crash();
     assert_eq!(&*office.state.policy(&"default".into(), 0).unwrap().document, BINPACK);
+    // The policy that is in force anyway; it is not confirmed while the store fails.
+    office.fail_late("default", FIT, Origin::Rpc("test".to_owned())).await;
+    assert!(office.push(BINPACK).await.is_err());
+    office.store.fail(Fault::None);
+    assert!(office.push(BINPACK).await.unwrap().unchanged);
+    let office = office.crash();
+    assert_eq!(&*office.state.policy(&"default".into(), 0).unwrap().document, BINPACK);
     // The end of the server.
     office.fail_late("default", FIT, Origin::Rpc("test".to_owned())).await;
     office.store.fail(Fault::None);
