@@ -10,38 +10,41 @@ use std::sync::Arc;
 
 use crate::engine::model::{NodeRecord, TaskRecord, TaskShape, Texts, View};
 
-/// Below so many values a pool does not look for those that nobody uses any more.
+/// Up to so many values a pool does not look for those that nobody uses any more.
 const SMALL: usize = 1_024;
 
-/// Values that records share. It holds at most twice what they use, and a thousand more.
+/// Values that records share. It holds at most twice what they used when it looked last, or a thousand; it looks again
+/// after as many questions.
 #[derive(Debug)]
 struct Shared<T: ?Sized> {
     known: HashSet<Arc<T>>,
-    /// Number of values from which on those are dropped that no record uses any more.
-    sweep_at: usize,
+    /// Number of questions after which those are dropped that no record uses any more.
+    sweep_in: usize,
 }
 
 impl<T: Eq + Hash + ?Sized> Default for Shared<T> {
     fn default() -> Self {
         Self {
             known: HashSet::new(),
-            sweep_at: SMALL,
+            sweep_in: SMALL,
         }
     }
 }
 
 impl<T: Eq + Hash + ?Sized> Shared<T> {
     /// The value as it is known, if it is.
-    fn find(&self, value: &T) -> Option<&Arc<T>> {
+    fn find(&mut self, value: &T) -> Option<&Arc<T>> {
+        if self.sweep_in == 0 {
+            self.known.retain(|known| Arc::strong_count(known) > 1);
+            let alive = self.known.len();
+            self.sweep_in = SMALL.saturating_sub(alive).max(alive);
+        }
+        self.sweep_in -= 1;
         self.known.get(value)
     }
 
-    /// Makes a value known.
+    /// Makes a value known that was not found.
     fn put(&mut self, value: &Arc<T>) {
-        if self.known.len() >= self.sweep_at {
-            self.known.retain(|known| Arc::strong_count(known) > 1);
-            self.sweep_at = SMALL.max(self.known.len() * 2);
-        }
         self.known.insert(Arc::clone(value));
     }
 
@@ -145,6 +148,19 @@ mod tests {
         let mut again = task(-1);
         pool.task(&mut again);
         assert!(Arc::ptr_eq(&again.shape, &kept.shape));
+    }
+
+    #[test]
+    fn a_former_peak_is_dropped() {
+        let mut pool = Pool::default();
+        let mut peak: Vec<TaskRecord> = (0..50_000).map(task).collect();
+        peak.iter_mut().for_each(|task| pool.task(task));
+        assert_eq!(pool.shapes.known.len(), 50_000);
+        peak.truncate(100);
+        for _ in 0..50_000 {
+            pool.task(&mut task(1));
+        }
+        assert!(pool.shapes.known.len() <= SMALL);
     }
 
     #[test]
