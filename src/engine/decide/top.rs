@@ -37,7 +37,8 @@ pub(super) struct Top {
     limit: usize,
     capacity: usize,
     held: Vec<Ranked>,
-    threshold: f64,
+    /// The last of the best when the worse part was thrown away: what is no better than it is not among the best.
+    bar: Option<Ranked>,
 }
 
 impl Top {
@@ -46,18 +47,19 @@ impl Top {
             limit,
             capacity: limit.saturating_add(limit.max(256)),
             held: Vec::new(),
-            threshold: f64::NEG_INFINITY,
+            bar: None,
         }
     }
 
     /// A total below this cannot be among the best any more.
     pub(super) fn threshold(&self) -> f64 {
-        self.threshold
+        self.bar.map_or(f64::NEG_INFINITY, |bar| key(bar.total))
     }
 
     /// Takes a node into account.
     pub(super) fn offer(&mut self, node: Ranked) {
-        if self.limit == 0 {
+        // Many nodes of a cluster are alike: of equal totals, only names before the last of the best are held.
+        if self.limit == 0 || self.bar.is_some_and(|bar| node.better(&bar).is_ge()) {
             return;
         }
         self.held.push(node);
@@ -70,7 +72,7 @@ impl Top {
         if self.held.len() > self.limit && self.limit > 0 {
             let last = self.limit - 1;
             let (_, worst, _) = self.held.select_nth_unstable_by(last, Ranked::better);
-            self.threshold = key(worst.total);
+            self.bar = Some(*worst);
             self.held.truncate(self.limit);
         }
     }
