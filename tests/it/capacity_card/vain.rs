@@ -87,3 +87,15 @@ fn what_other_plugins_leave_must_still_be_enough() {
     // Three are short, and drf lets one go only: better none.
     assert_eq!(ask(4, 3, false), (0, None));
 }
+
+#[test]
+fn nobody_goes_where_the_job_could_not_use_the_card_anyway() {
+    // Once the job uses `B`, filter and admission refuse the preemptor on nodes with `A`, whoever goes.
+    let ask = |quota: &str, used: &str| {
+        let tasks = [("A|B", "Running", used), ("A|B", "Pending", ""), ("A", "Running", "na")];
+        let verdict = ask(&cluster(quota, &tasks), "", "na", "ns/j/t1", &["ns/j/t2"], false);
+        (verdict.victims, verdict.fits_after)
+    };
+    assert_eq!(ask(r#"{"A": 1, "B": 2}"#, "nb"), (vec![], None));
+    assert_eq!(ask(r#"{"A": 2, "B": 2}"#, "na"), (vec![0], Some(1)));
+}

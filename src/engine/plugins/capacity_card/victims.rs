@@ -38,12 +38,13 @@ impl CapacityState {
     /// For each candidate whether it may go; `None`: the preemptor needs no cards, or belongs to no queue.
     pub(super) fn victims(&self, question: &VictimQuestion<'_>) -> Option<Vec<bool>> {
         let queue = Arc::clone(&self.jobs.get(&question.preemptor.job)?.queue);
-        let need = Need::of(self.context(&self.opened), question.preemptor);
+        let mut need = Need::of(self.context(&self.opened), question.preemptor);
         if need.fault.is_none() && need.demands.is_empty() {
             return None;
         }
         let nobody = vec![false; question.candidates.len()];
         let path = self.path(&queue).ok()?;
+        self.keep_preemptor_to_one_card(question, &path, &mut need);
         if need.fault.is_some() || !path.closed().is_empty() {
             return Some(nobody);
         }
@@ -80,10 +81,11 @@ impl CapacityState {
         else {
             return Vec::new();
         };
-        let need = Need::of(self.context(&self.opened), question.preemptor);
+        let mut need = Need::of(self.context(&self.opened), question.preemptor);
         if need.fault.is_none() && need.demands.is_empty() {
             return Vec::new();
         }
+        self.keep_preemptor_to_one_card(question, &path, &mut need);
         let lasting = need.fault.is_some() || !path.closed().is_empty();
         let Some(wanted) = self.wanted_on(node, &need).filter(|_| !lasting) else {
             // Nobody's going helps.
@@ -113,6 +115,13 @@ impl CapacityState {
             }
         }
         lacks
+    }
+
+    /// As filters and admission do: on nodes without that card, whoever goes, they refuse it still.
+    fn keep_preemptor_to_one_card(&self, question: &VictimQuestion<'_>, path: &Path, need: &mut Need) {
+        let task = question.preemptor;
+        let ledger = path.is_configured().then(|| path.for_task());
+        self.keep_to_one_card(&task.job, &task.annotations, need, ledger.as_ref());
     }
 
     /// A candidate that stands there twice counts once, the first time.
