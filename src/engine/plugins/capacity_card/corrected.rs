@@ -107,12 +107,13 @@ impl CapacityState {
 
     /// A job in figures: as it is kept, or anew for one that is only asked about.
     pub(super) fn entry(&self, view: &View, job: &JobRecord, kept: Option<&Arc<JobEntry>>) -> Arc<JobEntry> {
-        let is_same = |kept: &&Arc<JobEntry>| kept.stored.as_ref().is_some_and(|stored| stored.record == *job);
-        if let Some(kept) = kept.filter(is_same) {
+        let is_stored = kept.is_some_and(|kept| kept.stored.as_ref().is_some_and(|stored| stored.record == *job));
+        if let Some(kept) = kept.filter(|kept| is_stored && kept.of_stored) {
             return Arc::clone(kept);
         }
         let mut entry = JobEntry::of(self.context(view), job, self.tasks(view, &job.name));
         entry.stored = kept.and_then(|kept| kept.stored.clone());
+        entry.of_stored = is_stored;
         entry.row_aside = kept.map_or_else(|| self.rows.contains(&job.name), |kept| kept.row_aside);
         if let Some(kept) = kept.filter(|kept| kept.queue == job.queue) {
             entry.allocated = kept.allocated.clone();

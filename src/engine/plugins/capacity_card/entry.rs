@@ -39,6 +39,8 @@ pub struct JobEntry {
     pub(super) row_aside: bool,
     /// Its record in the View that the state was worked out from; `None`: it is only asked about.
     pub(super) stored: Option<Arc<Stored<JobRecord>>>,
+    /// Its figures are those of the record that is stored; else those of another one of its name, that was asked about.
+    pub(super) of_stored: bool,
 }
 
 /// What a job adds to its queue's account.
@@ -78,6 +80,7 @@ impl JobEntry {
             reserved: None,
             row_aside: false,
             stored: None,
+            of_stored: false,
         };
         for (task, need) in tasks.iter().filter(|(task, _)| counts(task.status)) {
             entry.use_cards(&task.annotations, &need.counts(), true);

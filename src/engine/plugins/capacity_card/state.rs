@@ -125,6 +125,7 @@ impl CapacityState {
         let job = &stored.record;
         let mut entry = JobEntry::of(self.context(view), job, self.tasks(view, &job.name));
         entry.stored = Some(Arc::clone(stored));
+        entry.of_stored = true;
         entry.promise(view.reservations().get(&job.name));
         entry
     }

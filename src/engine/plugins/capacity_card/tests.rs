@@ -220,6 +220,38 @@ fn all(state: &CapacityState, view: &View) -> Vec<String> {
     lines
 }
 
+#[test]
+fn a_vote_on_a_stored_job_knows_nothing_of_another_record_of_its_name() {
+    let mut world = World::new();
+    let cpu = |amount: i64| Some(Amounts::from_iter([(ResourceId::CPU, amount)]));
+    let queue = QueueRecord {
+        name: "q".into(),
+        capability: cpu(10_000),
+        ..QueueRecord::default()
+    };
+    let stored = JobRecord {
+        name: "j".into(),
+        queue: "q".into(),
+        min_resources: cpu(100_000),
+        ..JobRecord::default()
+    };
+    let source = Arc::from("s");
+    world.view.put_queue(queue, &source);
+    world.view.put_job(stored.clone(), &source);
+    let other = JobRecord {
+        min_resources: cpu(1_000),
+        ..stored.clone()
+    };
+    let view = &world.view;
+    let mut state = CapacityState::of(view, Config::default(), Compatibility::Corrected);
+    assert!(!state.vote_job(view, &stored).unwrap().permitted());
+    let verdict = state.vote_job(view, &other).unwrap();
+    assert!(verdict.permitted());
+    state.reserve(view, &other, &verdict).unwrap();
+    assert!(!state.vote_job(view, &stored).unwrap().permitted());
+    assert_eq!(state.vote_job(view, &other).unwrap(), verdict);
+}
+
 proptest! {
     #[test]
     fn carried_state_equals_one_worked_out_anew(
