@@ -237,8 +237,13 @@ impl Judge<'_> {
         }
         let mut card = Arc::clone(card);
         if self.checks == Checks::All {
-            self.fits(&record, node, &wanted.node_uid)?;
-            card = self.admitted(&record, node, &card)?;
+            // Judged as one that names its card: what came free elsewhere meanwhile chooses no other for its job.
+            let mut asked = Arc::clone(&record);
+            if asked.card != card {
+                Arc::make_mut(&mut asked).card = Arc::clone(&card);
+            }
+            self.fits(&asked, node, &wanted.node_uid)?;
+            card = self.admitted(&asked, node, &card)?;
         }
         self.put(&record, node, &card)
     }

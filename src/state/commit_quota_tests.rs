@@ -19,8 +19,8 @@ fn texts(pairs: &[(&str, &str)]) -> Texts {
 }
 
 /// A queue with one `A` and one `B`, a node with each, and two jobs with a task that may use either.
-async fn cards() -> Stage {
-    let mut stage = Stage::with(Limits::default(), ADMISSION).await;
+async fn cards(document: &str) -> Stage {
+    let mut stage = Stage::with(Limits::default(), document).await;
     let gpu = stage.state.names().intern("nvidia.com/gpu").unwrap();
     let mut put: Vec<Put> = [("na", "A"), ("nb", "B")]
         .into_iter()
@@ -37,11 +37,7 @@ async fn cards() -> Stage {
             Put::Node(Arc::new(node))
         })
         .collect();
-    put.push(Put::Queue(QueueRecord {
-        name: "q".into(),
-        annotations: texts(&[("volcano.sh/card.quota", r#"{"A": 1, "B": 1}"#)]),
-        ..QueueRecord::default()
-    }));
+    put.push(quota(1, 1));
     for name in ["a/x", "a/y"] {
         put.push(job(name, 1));
         let mut task: TaskRecord = record(&format!("{name}-0"), name, 100);
@@ -51,6 +47,15 @@ async fn cards() -> Stage {
     }
     stage.put(put).await;
     stage
+}
+
+fn quota(of_a: u32, of_b: u32) -> Put {
+    let quota = format!(r#"{{"A": {of_a}, "B": {of_b}}}"#);
+    Put::Queue(QueueRecord {
+        name: "q".into(),
+        annotations: texts(&[("volcano.sh/card.quota", &quota)]),
+        ..QueueRecord::default()
+    })
 }
 
 fn onto(task: &str, node: &str, card: &str) -> Change {
@@ -63,7 +68,7 @@ fn onto(task: &str, node: &str, card: &str) -> Change {
 
 #[tokio::test]
 async fn a_card_that_was_given_away_meanwhile_conflicts() {
-    let stage = cards().await;
+    let stage = cards(ADMISSION).await;
     let (one, two) = (stage.open().await, stage.open().await);
     let first = stage.commit(&one, &[onto("a/x-0", "na", "A")], &[]).await.unwrap();
     assert_eq!(conflicts(&first), []);
@@ -81,6 +86,28 @@ async fn a_card_that_was_given_away_meanwhile_conflicts() {
     assert_eq!(conflicts(&committed), []);
     let world = stage.state.world();
     assert_eq!(&*world.view.tasks().get("a/y-0").unwrap().record.card, "B");
+}
+
+#[tokio::test]
+async fn a_card_that_still_has_room_stands_whatever_came_free_elsewhere() {
+    for document in [ADMISSION, QUOTAS] {
+        let mut stage = cards(document).await;
+        let world = stage.state.world();
+        let other = TaskRecord {
+            name: "a/y-1".into(),
+            ..world.view.tasks().get("a/y-0").unwrap().record.clone()
+        };
+        stage.put(vec![Put::Task(other), quota(1, 0)]).await;
+        let session = stage.open().await;
+        // Now `B` has room for both tasks of the job, `A` for the least of them only.
+        stage.put(vec![quota(1, 2)]).await;
+        let committed = stage.commit(&session, &[onto("a/y-0", "na", "A")], &[]).await.unwrap();
+        assert_eq!(conflicts(&committed), [], "{document}");
+        // From here on it is the job's card: the other one is none for the second task.
+        let late = stage.open().await;
+        let late = stage.commit(&late, &[onto("a/y-1", "nb", "B")], &[]).await.unwrap();
+        assert_eq!(conflicts(&late).len(), 1, "{document}");
+    }
 }
 
 #[tokio::test]

@@ -8,13 +8,13 @@ use super::question::{Answered, Effort, Items, Question, QuestionTask};
 use crate::engine::model::{Amounts, Problem, ResourceTable, TaskClass, TaskRecord, Texts, View};
 use crate::engine::policy::Policy;
 
-/// What plugins of these families read of a task: equal, and the answer is equal. At the end the queue, the job, and the
-/// limits, for those that declare that they read them.
+/// What plugins of these families read of a task: equal, and the answer is equal. At the end the queue, the job, its
+/// card, and the limits, for those that declare that they read them.
 type Key<'q> = (
     &'q Amounts,
     &'q Texts,
     [Option<&'q Amounts>; 2],
-    Option<(&'q str, &'q str, Option<&'q Amounts>)>,
+    Option<(&'q str, Option<(&'q str, &'q str)>, Option<&'q Amounts>)>,
 );
 
 /// Whom tasks are charged to, for plugins that read that.
@@ -123,7 +123,7 @@ fn key<'q>(task: &'q TaskRecord, accounts: Option<Accounts<'q>>) -> Key<'q> {
         let (queue, job) = accounts.charged(task);
         (
             queue.map_or("", |queue| queue),
-            job.map_or("", |job| job),
+            job.map(|job| (&**job, &*task.card)),
             task.limits.as_deref(),
         )
     });

@@ -40,6 +40,8 @@ pub struct Charge {
     pub queue: Arc<str>,
     /// Its job, if plugins that are asked read what that holds; else empty.
     pub job: Arc<str>,
+    /// The card that a placement which is judged names; empty: none, or its job is not read either.
+    pub card: Arc<str>,
     /// All that it requests.
     pub requests: Amounts,
     /// Its limits.
@@ -76,6 +78,7 @@ impl TaskClass {
     pub fn charged(self, task: &TaskRecord, queue: Arc<str>, job: Arc<str>) -> Self {
         let charge = Charge {
             queue,
+            card: Arc::clone(if job.is_empty() { &job } else { &task.card }),
             job,
             requests: task.requests.clone(),
             limits: task.limits.clone(),

@@ -223,7 +223,7 @@ impl CapacityState {
         let path = self.path(&Arc::from(queue))?;
         let mut need = Need::of(self.context(view), task);
         let ledger = path.is_configured().then(|| path.for_task());
-        self.keep_to_one_card(&task.job, &task.annotations, &mut need, ledger.as_ref());
+        self.keep_to_one_card(&task.job, &task.annotations, &task.card, &mut need, ledger.as_ref());
         let mut refusals = path.closed();
         if let Some(fault) = &need.fault {
             refusals.push(refusal::request_failed(queue, fault));

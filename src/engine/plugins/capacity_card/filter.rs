@@ -40,7 +40,13 @@ impl CapacityState {
         let (charge, mut need) = self.cards_needed(view, class)?;
         let path = self.path(&charge.queue).ok()?;
         let ledger = path.is_configured().then(|| path.for_task());
-        self.keep_to_one_card(&charge.job, &class.annotations, &mut need, ledger.as_ref());
+        self.keep_to_one_card(
+            &charge.job,
+            &class.annotations,
+            &charge.card,
+            &mut need,
+            ledger.as_ref(),
+        );
         let mut refusals: Vec<Refusal> = Vec::new();
         let kinds = self.cards.kinds_of_nodes();
         let by_kind = kinds.each(|kind| {

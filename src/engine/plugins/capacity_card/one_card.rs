@@ -61,11 +61,13 @@ impl JobEntry {
 
 impl CapacityState {
     /// Leaves of what a task of a job needs only the card that the job's tasks of its kind use; while none of them uses
-    /// any, those with room for all of them, or for as many as the job needs at least; if there are none, all.
+    /// any, the one `named`, if it has room for as many as the job needs at least; else those with room for all of them,
+    /// or for the least; if there are none, all.
     pub(super) fn keep_to_one_card(
         &self,
         job: &str,
         annotations: &Texts,
+        named: &str,
         need: &mut Need,
         ledger: Option<&Ledger<'_>>,
     ) {
@@ -75,9 +77,9 @@ impl CapacityState {
         let (Some(choice), Some(job)) = (choice_of(annotations), self.jobs.get(job)) else {
             return;
         };
-        let named = |card: &str| choice.split(OR).any(|name| name == card);
+        let of_choice = |card: &str| choice.split(OR).any(|name| name == card);
         let mut demands = need.demands.iter_mut();
-        let Some(demand) = demands.find(|own| own.alternatives.iter().all(|(card, _)| named(card))) else {
+        let Some(demand) = demands.find(|own| own.alternatives.iter().all(|(card, _)| of_choice(card))) else {
             return;
         };
         let known = demand.name();
@@ -85,7 +87,10 @@ impl CapacityState {
         let (all, least) = (asked(&job.pending), asked(&job.min));
         let in_use = |card: &str| job.in_use.iter().any(|own| own.choice == choice && *own.card == *card);
         let fits = |card: &str, amount: i128| ledger.is_none_or(|ledger| ledger.room(card) >= amount);
-        if !demand.keep(in_use) && !demand.keep(|card| fits(card, all)) {
+        let kept = demand.keep(in_use)
+            || demand.keep(|card| card == named && fits(card, least))
+            || demand.keep(|card| fits(card, all));
+        if !kept {
             demand.keep(|card| fits(card, least));
         }
     }

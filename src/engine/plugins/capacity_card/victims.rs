@@ -121,7 +121,7 @@ impl CapacityState {
     fn keep_preemptor_to_one_card(&self, question: &VictimQuestion<'_>, path: &Path, need: &mut Need) {
         let task = question.preemptor;
         let ledger = path.is_configured().then(|| path.for_task());
-        self.keep_to_one_card(&task.job, &task.annotations, need, ledger.as_ref());
+        self.keep_to_one_card(&task.job, &task.annotations, &task.card, need, ledger.as_ref());
     }
 
     /// A candidate that stands there twice counts once, the first time.
