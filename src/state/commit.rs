@@ -303,16 +303,28 @@ impl Judge<'_> {
             let refused = || own("NotAdmitted", format!("the policy does not admit task `{}`", task.name));
             return Err(admission.reasons.into_iter().next().unwrap_or_else(refused));
         }
-        let cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
+        let mut cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
         if !card.is_empty() {
-            if cards.is_empty() || cards.contains(card) {
+            if cards.is_empty() {
                 return Ok(Arc::clone(card));
             }
-            let message = format!("the queue of task `{}` no longer admits it to card `{card}`", task.name);
-            return Err(own("CardNotAdmitted", message));
+            cards.retain(|admitted| admitted == card);
+            if cards.is_empty() {
+                let message = format!("the queue of task `{}` no longer admits it to card `{card}`", task.name);
+                return Err(own("CardNotAdmitted", message));
+            }
         }
         let mut plugins = self.policy.allocators().iter().flatten();
         let first = plugins.find_map(|hook| hook.plugin.card_on(&self.now.derived, task, node, &cards));
+        if first.is_none() && !cards.is_empty() {
+            // Whatever card the node has would be counted in its place.
+            let message = format!(
+                "node `{node}` has none of the cards that task `{}` may use: {}",
+                task.name,
+                cards.join(", ")
+            );
+            return Err(own("CardNotAdmitted", message));
+        }
         Ok(first.unwrap_or_default())
     }
 

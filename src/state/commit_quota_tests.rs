@@ -80,6 +80,20 @@ async fn a_card_that_was_given_away_meanwhile_conflicts() {
         "the queue of task `a/y-0` no longer admits it to card `A`"
     );
     assert_eq!(stage.task("a/y-0").0, TaskStatus::Pending);
+    // Nor does the card of that node count when none is said, or one that it has not.
+    for card in ["", "B"] {
+        let again = stage.open().await;
+        let passed = stage.commit(&again, &[onto("a/y-0", "na", card)], &[]).await.unwrap();
+        assert_eq!(
+            conflicts(&passed),
+            [("a/y-0".to_owned(), "CardNotAdmitted")],
+            "`{card}`"
+        );
+        assert_eq!(
+            passed.jobs[0].conflicts[0].reason.message,
+            "node `na` has none of the cards that task `a/y-0` may use: B"
+        );
+    }
     // The other card is there still; none said: the one that is admitted.
     let again = stage.open().await;
     let committed = stage.commit(&again, &[allocate("a/y-0", "nb")], &[]).await.unwrap();
