@@ -154,7 +154,9 @@ mod tests {
     fn a_former_peak_is_dropped() {
         let mut pool = Pool::default();
         let mut peak: Vec<TaskRecord> = (0..50_000).map(task).collect();
-        peak.iter_mut().for_each(|task| pool.task(task));
+        for task in &mut peak {
+            pool.task(task);
+        }
         assert_eq!(pool.shapes.known.len(), 50_000);
         peak.truncate(100);
         for _ in 0..50_000 {
