@@ -309,7 +309,7 @@ const (
 	InvalidationScope_INVALIDATION_SCOPE_NODES InvalidationScope = 2
 	// All. So it is, too, where nodes are not named: in a reply to changes that
 	// had been applied before, in an error about changes to many nodes, and where
-	// the policy\'s filters or scores read what jobs and queues hold.
+	// the policy's filters or scores read what jobs and queues hold.
 	InvalidationScope_INVALIDATION_SCOPE_ALL InvalidationScope = 3
 )
 
