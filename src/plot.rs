@@ -292,6 +292,9 @@ fn short(value: f64) -> String {
             return format!("{}{name}", trimmed(value / unit));
         }
     }
+    if value != 0.0 && value.abs() < 1e-3 {
+        return format!("{value:.0e}");
+    }
     trimmed(value)
 }
 
@@ -355,6 +358,10 @@ mod tests {
             ["0", "2k", "4k", "6k", "8k", "10k"]
         );
         assert_eq!(marks(Scale::Log, &[1_000.0, 100_000.0]), ["1k", "10k", "100k"]);
+        assert_eq!(
+            marks(Scale::Log, &[0.000_001, 0.001]),
+            ["1e-6", "1e-5", "1e-4", "0.001"]
+        );
         assert_eq!(marks(Scale::Linear, &[0.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(marks(Scale::Linear, &[-3.0, 1.0]), ["-3", "-2", "-1", "0", "1"]);
     }

@@ -193,7 +193,7 @@ class _InvalidationScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Inv
     INVALIDATION_SCOPE_ALL: _InvalidationScope.ValueType  # 3
     """All. So it is, too, where nodes are not named: in a reply to changes that
     had been applied before, in an error about changes to many nodes, and where
-    the policy\'s filters or scores read what jobs and queues hold.
+    the policy's filters or scores read what jobs and queues hold.
     """
 
 class InvalidationScope(_InvalidationScope, metaclass=_InvalidationScopeEnumTypeWrapper):
@@ -208,7 +208,7 @@ INVALIDATION_SCOPE_NODES: InvalidationScope.ValueType  # 2
 INVALIDATION_SCOPE_ALL: InvalidationScope.ValueType  # 3
 """All. So it is, too, where nodes are not named: in a reply to changes that
 had been applied before, in an error about changes to many nodes, and where
-the policy\'s filters or scores read what jobs and queues hold.
+the policy's filters or scores read what jobs and queues hold.
 """
 Global___InvalidationScope: _TypeAlias = InvalidationScope  # noqa: Y015
 
