@@ -1,12 +1,9 @@
 package cycle
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,43 +14,12 @@ import (
 	"time"
 
 	pumice "pumice/clients/go"
+	"pumice/clients/go/internal/testserver"
 	"pumice/clients/go/internal/vectors"
 	pb "pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/proto"
 )
-
-// serve starts the real server as a process of its own, on free ports, and says where it serves.
-func serve(t testing.TB) (string, *exec.Cmd) {
-	t.Helper()
-	binary := os.Getenv("PUMICE_BIN")
-	if binary == "" {
-		binary = filepath.Join(vectors.Root(), "target", "debug", "pumice")
-	}
-	command := exec.Command(binary, "serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0",
-		"--log", "info", "--log-format", "json")
-	log, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatalf("%v: run cargo build, or name the program in PUMICE_BIN", err)
-	}
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	})
-	lines := bufio.NewScanner(log)
-	for lines.Scan() {
-		var entry struct{ Message, GRPC string }
-		if json.Unmarshal(lines.Bytes(), &entry) == nil && entry.Message == "serving" {
-			go func() { _, _ = io.Copy(io.Discard, log) }()
-			return entry.GRPC, command
-		}
-	}
-	t.Fatal("the server ended before it served")
-	return "", nil
-}
 
 // cluster is a snapshot of plain records; a group's fingerprint is its content.
 type cluster struct {
@@ -159,10 +125,10 @@ func (listener *listener) Drifted(nodes []string) {
 	listener.drifted = append(listener.drifted, nodes...)
 }
 
-func start(t testing.TB, settings Settings) (*Scheduler, *listener, *exec.Cmd) {
+func start(t testing.TB, settings Settings) (*Scheduler, *listener, *testserver.Server) {
 	t.Helper()
-	address, process := serve(t)
-	client, err := pumice.Dial(address, pumice.Options{Timeout: 20 * time.Second, BreakAfter: -1, Attempts: 1})
+	server := testserver.Start(t)
+	client, err := pumice.Dial(server.Address, pumice.Options{Timeout: 20 * time.Second, BreakAfter: -1, Attempts: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +139,7 @@ func start(t testing.TB, settings Settings) (*Scheduler, *listener, *exec.Cmd) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return scheduler, heard, process
+	return scheduler, heard, server
 }
 
 func open(t testing.TB, scheduler *Scheduler, state Snapshot) *Cycle {
@@ -339,10 +305,9 @@ func TestVictimsKeepTheOrderAndAreAskedOnce(t *testing.T) {
 
 func TestAwayFailsClosedOrAbstains(t *testing.T) {
 	for _, away := range []Away{FailClosed, Abstain} {
-		scheduler, heard, process := start(t, Settings{Away: away})
+		scheduler, heard, server := start(t, Settings{Away: away})
 		cycle := open(t, scheduler, small())
-		_ = process.Process.Kill()
-		_ = process.Wait()
+		server.Kill()
 		first := task("new", 0, "q")
 		if err := cycle.Prepare(first); (err != nil) != (away == FailClosed) {
 			t.Fatal(away, err)
@@ -479,7 +444,7 @@ func TestTheExampleRunsAsTheReadmeSays(t *testing.T) {
 	}
 	blocks := regexp.MustCompile("(?s)```console\n(.*?)```").FindAllSubmatch(readme, 2)
 	commands := strings.ReplaceAll(string(blocks[0][1]), "$ ", "")
-	address, _ := serve(t)
+	address := testserver.Start(t).Address
 	shell := exec.Command("bash", "-e", "-c", commands)
 	shell.Dir = vectors.Root()
 	shell.Env = append(os.Environ(), "PUMICE_SERVER="+address)
