@@ -37,10 +37,11 @@ pub(super) struct Rules {
     pub(super) retry: f64,
 }
 
-/// Tasks that hold room.
-struct Placed {
-    tasks: Vec<(String, String)>,
-    arrival: usize,
+/// Tasks that found no place.
+struct Left {
+    tasks: Vec<pb::Task>,
+    /// What kept the first of them from one, in a few words.
+    why: String,
 }
 
 struct Run<'w> {
@@ -50,10 +51,14 @@ struct Run<'w> {
     workload: &'w Workload,
     account: Account,
     position: (u64, u64),
-    /// By time of their end in microseconds, then by arrival.
-    ends: BTreeMap<(u64, usize), Placed>,
-    /// Arrivals that wait, in order.
-    waiting: BTreeSet<usize>,
+    /// Tasks that hold room, with their nodes: by time of their end in microseconds, then by arrival.
+    ends: BTreeMap<(u64, usize), Vec<(String, String)>>,
+    /// Tasks that wait, by arrival.
+    waiting: BTreeMap<usize, Vec<pb::Task>>,
+    /// Tasks that are there or were put there, by job.
+    held: BTreeMap<String, u64>,
+    /// Faults and warnings that were said already.
+    said: BTreeSet<String>,
     /// Something left since what waits was tried.
     freed: bool,
     tried: f64,
@@ -93,7 +98,9 @@ pub(super) async fn run(
         account: Account::new(&workload.standing, usual),
         position: (position.source_epoch, position.sequence),
         ends: BTreeMap::new(),
-        waiting: BTreeSet::new(),
+        waiting: BTreeMap::new(),
+        held: BTreeMap::new(),
+        said: BTreeSet::new(),
         freed: false,
         tried: 0.0,
         took: Vec::new(),
@@ -103,6 +110,7 @@ pub(super) async fn run(
         samples: Vec::new(),
         now: 0.0,
     };
+    run.holds(&workload.standing.tasks);
     let every = workload.arrivals.len().div_ceil(SAMPLES).max(1);
     for (number, arrival) in workload.arrivals.iter().enumerate() {
         run.until(arrival.at).await?;
@@ -121,8 +129,8 @@ impl Run<'_> {
     async fn until(&mut self, at: f64) -> Result<(), Failure> {
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= micros(at)) {
             self.now = entry.key().0 as f64 / 1e6;
-            let placed = entry.remove();
-            self.leaves(placed).await?;
+            let ((_, number), tasks) = entry.remove_entry();
+            self.leaves(number, tasks).await?;
             self.retry_in_time().await?;
         }
         self.now = at;
@@ -140,13 +148,13 @@ impl Run<'_> {
         let Some(arrival) = self.workload.arrivals.get(number) else {
             return Ok(());
         };
-        let count = u64::try_from(arrival.tasks.len()).unwrap_or(u64::MAX);
-        self.tasks.arrived = self.tasks.arrived.saturating_add(count);
-        if let Some(why) = self.place(number, arrival).await? {
-            let seen = self.refused.entry(why).or_default();
-            *seen = seen.saturating_add(count);
-            self.tasks.had_to_wait = self.tasks.had_to_wait.saturating_add(count);
-            self.waiting.insert(number);
+        self.tasks.arrived = self.tasks.arrived.saturating_add(count(&arrival.tasks));
+        if let Some(left) = self.place(number, arrival.tasks.clone()).await? {
+            let waits = count(&left.tasks);
+            let seen = self.refused.entry(left.why).or_default();
+            *seen = seen.saturating_add(waits);
+            self.tasks.had_to_wait = self.tasks.had_to_wait.saturating_add(waits);
+            self.waiting.insert(number, left.tasks);
         }
         Ok(())
     }
@@ -156,72 +164,91 @@ impl Run<'_> {
         self.freed = false;
         self.tried = self.now;
         let mut hopeless: BTreeSet<Vec<u8>> = BTreeSet::new();
-        for number in self.waiting.clone() {
-            let Some(arrival) = self.workload.arrivals.get(number) else {
-                continue;
-            };
-            let like = likeness(arrival);
+        for (number, tasks) in std::mem::take(&mut self.waiting) {
+            let (like, waited) = (self.likeness(number, &tasks), tasks.len());
             if hopeless.contains(&like) {
+                self.waiting.insert(number, tasks);
                 continue;
             }
-            if self.place(number, arrival).await?.is_some() {
-                hopeless.insert(like);
-            } else {
-                self.waiting.remove(&number);
+            if let Some(left) = self.place(number, tasks).await? {
+                if left.tasks.len() == waited {
+                    hopeless.insert(like);
+                }
+                self.waiting.insert(number, left.tasks);
             }
         }
         Ok(())
     }
 
-    /// Asks for a place; refused: says why.
-    async fn place(&mut self, number: usize, arrival: &Arrival) -> Result<Option<String>, Failure> {
+    /// Asks for places for tasks of an arrival; those that found none are handed back.
+    async fn place(&mut self, number: usize, tasks: Vec<pb::Task>) -> Result<Option<Left>, Failure> {
         let world = pb::World {
             profile: self.policy.profile.clone(),
             ..pb::World::default()
         };
+        let groups = task::groups(tasks.clone(), 1);
         let request = pb::PlaceRequest {
             ground: Some(pb::Ground {
                 ground: Some(pb::ground::Ground::World(world)),
                 ..pb::Ground::default()
             }),
-            job: arrival.job.clone(),
-            groups: task::groups(arrival.tasks.clone(), 1),
+            job: self.arrival(number).and_then(|arrival| arrival.job.clone()),
+            groups: groups.clone(),
             idle_only: true,
             ..pb::PlaceRequest::default()
         };
-        let groups = request.groups.clone();
         let asked_at = Instant::now();
         let reply = self.connection.decisions.place(request).await?.into_inner();
         self.took.push(asked_at.elapsed());
         let answer = reply.answer.unwrap_or_default();
-        for (group, placed) in groups.iter().zip(&answer.groups) {
-            let title = decide::title(&group.task.clone().unwrap_or_default());
-            decide::check_item(&title, placed.problem.as_ref(), &[])?;
+        if let Some(why) = self.overlooked(&groups, &answer) {
+            return Ok(Some(Left { tasks, why }));
         }
         if !answer.placed {
-            return Ok(Some(why(&answer)));
+            let why = why(&answer);
+            return Ok(Some(Left { tasks, why }));
         }
-        // Groups hold the tasks in their order.
-        let mut tasks = arrival.tasks.iter();
-        let mut bound = Vec::new();
-        for (group, placed) in groups.iter().zip(&answer.groups) {
-            let count = usize::try_from(group.count.unwrap_or(1)).unwrap_or(usize::MAX);
-            let mut nodes = placed.allocated.clone().unwrap_or_default().names.into_iter();
-            for task in tasks.by_ref().take(count) {
-                if let Some(node) = nodes.next() {
-                    bound.push(pb::Task {
-                        node,
-                        status: pb::TaskStatus::Running.into(),
-                        ..task.clone()
-                    });
-                }
-            }
-        }
-        self.binds(number, arrival, bound).await?;
-        Ok(None)
+        let (bound, left) = bind(tasks, &groups, &answer);
+        self.binds(number, bound).await?;
+        let why = why(&answer);
+        Ok((!left.is_empty()).then_some(Left { tasks: left, why }))
     }
 
-    async fn binds(&mut self, number: usize, arrival: &Arrival, bound: Vec<pb::Task>) -> Result<(), Failure> {
+    fn arrival(&self, number: usize) -> Option<&Arrival> {
+        self.workload.arrivals.get(number)
+    }
+
+    /// Says what is odd with tasks that were asked about, each oddity once; with a fault, which nothing can be placed with,
+    /// its name.
+    fn overlooked(&mut self, groups: &[pb::TaskGroup], answer: &pb::PlaceAnswer) -> Option<String> {
+        let mut fault = None;
+        for (group, placed) in groups.iter().zip(&answer.groups) {
+            let told = placed.warnings.iter().map(|warning| (warning, &warning.message));
+            let faults = placed.problem.iter().map(|problem| (problem, &problem.reason));
+            for (problem, key) in told.chain(faults) {
+                if self.said.insert(key.clone()) {
+                    let title = decide::title(&group.task.clone().unwrap_or_default());
+                    let (policy, problem) = (&self.policy.name, output::problem(problem));
+                    output::note(&format!("warning: {policy}: {title}: {problem}"));
+                }
+            }
+            fault = fault.or_else(|| placed.problem.as_ref().map(|problem| problem.reason.clone()));
+        }
+        fault
+    }
+
+    /// Counts tasks that hold room, by job.
+    fn holds(&mut self, tasks: &[pb::Task]) {
+        for task in tasks.iter().filter(|task| !task.job.is_empty()) {
+            let held = self.held.entry(task.job.clone()).or_default();
+            *held = held.saturating_add(1);
+        }
+    }
+
+    async fn binds(&mut self, number: usize, bound: Vec<pb::Task>) -> Result<(), Failure> {
+        if bound.is_empty() {
+            return Ok(());
+        }
         for task in &bound {
             let amounts = asked(task);
             self.account.take(&task.node, amounts);
@@ -232,44 +259,36 @@ impl Run<'_> {
                 self.cpu_only.on_gpu_nodes = self.cpu_only.on_gpu_nodes.saturating_add(on);
             }
         }
-        if let Some(runs) = arrival.runs.filter(|_| self.rules.ends) {
-            let tasks = bound
-                .iter()
-                .map(|task| (task.name.clone(), task.node.clone()))
-                .collect();
+        self.holds(&bound);
+        let runs = self.arrival(number).and_then(|arrival| arrival.runs);
+        if let Some(runs) = runs.filter(|_| self.rules.ends) {
+            let tasks = bound.iter().map(|task| (task.name.clone(), task.node.clone()));
             let end = micros(self.now + runs);
-            self.ends.insert((end, number), Placed { tasks, arrival: number });
+            self.ends.entry((end, number)).or_default().extend(tasks);
         }
-        self.tell(
-            pb::Cluster {
-                tasks: bound,
-                ..pb::Cluster::default()
-            },
-            Vec::new(),
-        )
-        .await
+        let put = pb::Cluster {
+            tasks: bound,
+            ..pb::Cluster::default()
+        };
+        self.tell(put, Vec::new()).await
     }
 
-    async fn leaves(&mut self, placed: Placed) -> Result<(), Failure> {
-        let Some(arrival) = self.workload.arrivals.get(placed.arrival) else {
+    async fn leaves(&mut self, number: usize, placed: Vec<(String, String)>) -> Result<(), Failure> {
+        let Some(arrival) = self.workload.arrivals.get(number) else {
             return Ok(());
         };
-        let amounts: BTreeMap<&str, _> = arrival
-            .tasks
-            .iter()
-            .map(|task| (task.name.as_str(), asked(task)))
-            .collect();
+        let tasks: BTreeMap<&str, &pb::Task> = arrival.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
         let mut names = Vec::new();
-        for (name, node) in placed.tasks {
-            if let Some(amounts) = amounts.get(name.as_str()) {
-                self.account.give_back(&node, *amounts);
+        for (name, node) in placed {
+            if let Some(task) = tasks.get(name.as_str()) {
+                self.account.give_back(&node, asked(task));
+                if let Some(held) = self.held.get_mut(&task.job) {
+                    *held = held.saturating_sub(1);
+                }
             }
             names.push(name);
         }
-        self.tasks.ended = self
-            .tasks
-            .ended
-            .saturating_add(u64::try_from(names.len()).unwrap_or_default());
+        self.tasks.ended = self.tasks.ended.saturating_add(count(&names));
         self.freed = true;
         self.tell(pb::Cluster::default(), names).await
     }
@@ -308,6 +327,33 @@ impl Run<'_> {
         }
     }
 
+    /// What arrivals have in common that get the same answer.
+    fn likeness(&self, number: usize, tasks: &[pb::Task]) -> Vec<u8> {
+        let mut like = Vec::new();
+        if let Some(job) = self.arrival(number).and_then(|arrival| arrival.job.as_ref()) {
+            // What the job holds already it need not find.
+            let held = self.held.get(&job.name).copied().unwrap_or_default();
+            like.extend(held.to_le_bytes());
+            let job = pb::Job {
+                name: String::new(),
+                uid: String::new(),
+                creation_time: None,
+                ..job.clone()
+            };
+            like.extend(job.encode_length_delimited_to_vec());
+        }
+        for group in task::groups(tasks.to_vec(), 1) {
+            let task = pb::Task {
+                name: String::new(),
+                job: String::new(),
+                ..group.task.unwrap_or_default()
+            };
+            like.extend(task.encode_length_delimited_to_vec());
+            like.extend(group.count.unwrap_or(1).to_le_bytes());
+        }
+        like
+    }
+
     fn state(&self) -> State {
         let (used, total) = (self.account.used, self.account.total);
         State {
@@ -318,30 +364,23 @@ impl Run<'_> {
         }
     }
 
+    /// Tasks that wait.
+    fn wait(&self) -> u64 {
+        self.waiting.values().map(|tasks| count(tasks)).sum()
+    }
+
     fn sample(&mut self) {
-        let waiting = self
-            .waiting
-            .iter()
-            .filter_map(|number| self.workload.arrivals.get(*number));
         self.samples.push(Sample {
             seconds: self.now,
             arrived: self.tasks.arrived,
-            waiting: waiting
-                .map(|arrival| u64::try_from(arrival.tasks.len()).unwrap_or_default())
-                .sum(),
+            waiting: self.wait(),
             cpu_only_on_gpu_nodes: self.cpu_only.on_gpu_nodes,
             state: self.state(),
         });
     }
 
     fn outcome(mut self) -> Outcome {
-        let waiting = self
-            .waiting
-            .iter()
-            .filter_map(|number| self.workload.arrivals.get(*number));
-        self.tasks.waiting = waiting
-            .map(|arrival| u64::try_from(arrival.tasks.len()).unwrap_or_default())
-            .sum();
+        self.tasks.waiting = self.wait();
         let mut refused: Vec<(String, u64)> = std::mem::take(&mut self.refused).into_iter().collect();
         refused.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         Outcome {
@@ -365,6 +404,32 @@ fn micros(seconds: f64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
+fn count<T>(things: &[T]) -> u64 {
+    u64::try_from(things.len()).unwrap_or(u64::MAX)
+}
+
+/// Tasks with the nodes that they found, and those that found none.
+fn bind(tasks: Vec<pb::Task>, groups: &[pb::TaskGroup], answer: &pb::PlaceAnswer) -> (Vec<pb::Task>, Vec<pb::Task>) {
+    let (mut bound, mut left) = (Vec::new(), Vec::new());
+    // Groups hold the tasks in their order.
+    let mut tasks = tasks.into_iter();
+    for (group, placed) in groups.iter().zip(&answer.groups) {
+        let count = usize::try_from(group.count.unwrap_or(1)).unwrap_or(usize::MAX);
+        let mut nodes = placed.allocated.clone().unwrap_or_default().names.into_iter();
+        for task in tasks.by_ref().take(count) {
+            match nodes.next() {
+                Some(node) => bound.push(pb::Task {
+                    node,
+                    status: pb::TaskStatus::Running.into(),
+                    ..task
+                }),
+                None => left.push(task),
+            }
+        }
+    }
+    (bound, left)
+}
+
 /// What kept the first task from its place, in a few words.
 fn why(answer: &pb::PlaceAnswer) -> String {
     let most = answer.blockers.iter().max_by_key(|blocker| blocker.count);
@@ -377,26 +442,4 @@ fn why(answer: &pb::PlaceAnswer) -> String {
         format!(" {}", reason.resource)
     };
     format!("{} {}{resource}", reason.plugin, reason.code)
-}
-
-/// What two jobs have in common that get the same answer.
-fn likeness(arrival: &Arrival) -> Vec<u8> {
-    let mut like = Vec::new();
-    if let Some(job) = &arrival.job {
-        let job = pb::Job {
-            name: String::new(),
-            ..job.clone()
-        };
-        like.extend(job.encode_to_vec());
-    }
-    for group in task::groups(arrival.tasks.clone(), 1) {
-        let task = pb::Task {
-            name: String::new(),
-            job: String::new(),
-            ..group.task.unwrap_or_default()
-        };
-        like.extend(task.encode_length_delimited_to_vec());
-        like.extend(group.count.unwrap_or(1).to_le_bytes());
-    }
-    like
 }

@@ -1,6 +1,6 @@
 //! What is simulated: a cluster as it stands, and jobs that arrive one after another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::cli::{Failure, output, state_load};
@@ -9,6 +9,8 @@ use crate::server::pb;
 
 /// The annotation that names the cards that would do.
 const CARDS: &str = "volcano.sh/card.name";
+/// The queue of tasks without a job.
+const DEFAULT_QUEUE: &str = "default";
 
 /// A cluster and what is to be placed on it.
 #[derive(Debug)]
@@ -56,10 +58,18 @@ pub(super) fn read(files: &[PathBuf], counting: Counting, speed: f64) -> Result<
 /// Takes the waiting tasks out of a cluster; `speed` divides the times between arrivals.
 fn split(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> Workload {
     let waits = |task: &pb::Task| matches!(task.status(), pb::TaskStatus::Pending | pb::TaskStatus::Unspecified);
-    let (waiting, standing) = std::mem::take(&mut cluster.tasks)
+    let (mut waiting, standing) = std::mem::take(&mut cluster.tasks)
         .into_iter()
         .partition::<Vec<_>, _>(waits);
     cluster.tasks = standing;
+    let gated = waiting.iter().filter(|task| task.gated).count();
+    if gated > 0 {
+        let gated = output::count(gated, "task");
+        output::note(&format!(
+            "note: {gated} with a scheduling gate: taken as if it were open"
+        ));
+    }
+    employ(&mut waiting, &mut cluster);
     let names_cards = waiting.iter().any(|task| task.annotations.contains_key(CARDS));
     let mut jobs: BTreeMap<String, pb::Job> = BTreeMap::new();
     for job in &mut cluster.jobs {
@@ -70,7 +80,7 @@ fn split(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> 
         jobs.insert(job.name.clone(), job.clone());
     }
     // By arrival, then by name; a task without a job goes alone.
-    let mut groups: BTreeMap<(i64, String), Vec<pb::Task>> = BTreeMap::new();
+    let mut groups: BTreeMap<(i64, String, bool), Vec<pb::Task>> = BTreeMap::new();
     let mut first_of: BTreeMap<String, i64> = BTreeMap::new();
     for task in &waiting {
         let first = first_of.entry(task.job.clone()).or_insert(i64::MAX);
@@ -78,13 +88,13 @@ fn split(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> 
     }
     for task in waiting {
         let key = match first_of.get(&task.job) {
-            Some(first) if !task.job.is_empty() => (*first, task.job.clone()),
-            Some(_) | None => (seconds(&task), task.name.clone()),
+            Some(first) if !task.job.is_empty() => (*first, task.job.clone(), true),
+            Some(_) | None => (seconds(&task), task.name.clone(), false),
         };
         groups.entry(key).or_default().push(task);
     }
-    let start = groups.keys().next().map_or(0, |(at, _)| *at);
-    let arrival = |((at, _), tasks): ((i64, String), Vec<pb::Task>)| Arrival {
+    let start = groups.keys().next().map_or(0, |(at, ..)| *at);
+    let arrival = |((at, ..), tasks): ((i64, String, bool), Vec<pb::Task>)| Arrival {
         job: tasks.first().and_then(|task| jobs.get(&task.job)).cloned(),
         at: at.saturating_sub(start) as f64 / speed,
         // A job ends with its last task.
@@ -99,6 +109,28 @@ fn split(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> 
         arrivals: groups.into_iter().map(arrival).collect(),
         standing: cluster,
         names_cards,
+    }
+}
+
+/// Gives tasks without a job one of their own in the queue `default`, as Volcano does, if that queue is there.
+fn employ(waiting: &mut [pb::Task], cluster: &mut pb::Cluster) {
+    if !cluster.queues.iter().any(|queue| queue.name == DEFAULT_QUEUE) {
+        return;
+    }
+    let known: BTreeSet<String> = cluster.jobs.iter().map(|job| job.name.clone()).collect();
+    for task in waiting.iter_mut().filter(|task| task.job.is_empty()) {
+        if known.contains(&task.name) {
+            continue;
+        }
+        task.job.clone_from(&task.name);
+        cluster.jobs.push(pb::Job {
+            name: task.name.clone(),
+            queue: DEFAULT_QUEUE.to_owned(),
+            priority: task.priority,
+            creation_time: task.creation_time,
+            min_member: 1,
+            ..pb::Job::default()
+        });
     }
 }
 

@@ -131,6 +131,88 @@ fn gangs_of_a_dump_are_placed_whole_or_not_at_all() {
     }
 }
 
+/// A node of 12 cores and what more stands in a file.
+fn twelve_cores(more: &str) -> String {
+    let mut text = "{apiVersion: v1, kind: Node, metadata: {name: n0}, status: {allocatable: {cpu: 12, memory: 64Gi, pods: 110}}}\n".to_owned();
+    text.push_str("---\n{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: default}, ");
+    text.push_str("spec: {capability: {cpu: 100, memory: 100Gi}}}\n");
+    text.push_str(
+        "---\n{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: g, namespace: d}, ",
+    );
+    text.push_str("spec: {minMember: 2, queue: default}, status: {phase: Inqueue}}\n");
+    text.push_str(more);
+    text
+}
+
+/// A pod of four cores: its name, its annotations, and the rest of its spec and status.
+fn pod(name: &str, group: &str, spec: &str, phase: &str) -> String {
+    let annotations = if group.is_empty() {
+        String::new()
+    } else {
+        format!("annotations: {{scheduling.k8s.io/group-name: {group}}}")
+    };
+    format!(
+        "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: d, {annotations}}}, \
+         spec: {{schedulerName: volcano, {spec} containers: [{{name: c, resources: {{requests: {{cpu: 4}}}}}}]}}, \
+         status: {{phase: {phase}}}}}\n"
+    )
+}
+
+/// Tasks that arrived, were placed, had to wait at first, and wait in the end.
+fn counts(outcome: &Value) -> [u64; 4] {
+    ["arrived", "placed", "hadToWait", "waiting"].map(|name| outcome["tasks"][name].as_u64().unwrap())
+}
+
+#[test]
+fn tasks_of_a_gang_beyond_what_it_needs_wait_when_they_find_no_room() {
+    let folder = Folder::new("simulate-rest");
+    let wait = |name: &str| pod(name, "g", "", "Pending");
+    let run = |name: &str| pod(name, "g", "nodeName: n0,", "Running");
+    let whole = ["a", "b", "c", "d"].map(wait).concat();
+    let one = [run("a"), run("b"), wait("c"), wait("d")].concat();
+    let none = [run("a"), run("b"), run("c"), wait("d")].concat();
+    for (pods, expected) in [(whole, [4, 3, 1, 1]), (one, [2, 1, 1, 1]), (none, [1, 0, 1, 1])] {
+        let file = write(&folder, "dump.yaml", &twelve_cores(&pods));
+        for policy in ["built-in", "examples/capacity-card.yaml"] {
+            let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join(policy);
+            let policy = if policy.exists() {
+                policy.to_str().unwrap()
+            } else {
+                "built-in"
+            };
+            let report = json(&[file.as_str(), "--policy", policy]);
+            let outcome = &report["policies"][0];
+            assert_eq!(counts(outcome), expected, "{policy}: {outcome}");
+            assert_eq!(
+                outcome["refused"],
+                serde_json::json!([["resource-fit InsufficientResource cpu", 1]])
+            );
+        }
+    }
+}
+
+#[test]
+fn what_nothing_can_be_asked_about_is_refused_alone() {
+    let folder = Folder::new("simulate-odd");
+    let pods = [
+        pod("orphan", "nobody", "", "Pending"),
+        pod("gated", "", "schedulingGates: [{name: g}],", "Pending"),
+        pod("alone", "", "", "Pending"),
+    ];
+    let file = write(&folder, "dump.yaml", &twelve_cores(&pods.concat()));
+    let cards = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/capacity-card.yaml");
+    for policy in ["built-in", cards.to_str().unwrap()] {
+        let output = simulate(&[&file, "--policy", policy, "-o", "json"]);
+        let report: Value = serde_json::from_str(&out(&output)).unwrap();
+        let outcome = &report["policies"][0];
+        assert_eq!(counts(outcome), [3, 2, 1, 1], "{policy}: {outcome}");
+        assert_eq!(outcome["refused"], serde_json::json!([["UNKNOWN_JOB", 1]]));
+        let said = err(&output);
+        assert!(said.contains("no job that is there: `d/nobody`"), "{said}");
+        assert!(said.contains("1 task with a scheduling gate"), "{said}");
+    }
+}
+
 #[test]
 fn what_is_missing_is_said() {
     let folder = Folder::new("simulate-wrong");
