@@ -130,6 +130,17 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 fn text(out: &mut String, [x, y]: [f64; 2], attributes: &str, words: &str) {
+    // XML has no way to write most control characters.
+    let words: String = words
+        .chars()
+        .map(|c| {
+            if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect();
     let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     push(
         out,
@@ -343,6 +354,7 @@ mod tests {
         assert!((middle[1] - f64::midpoint(first[1], last[1])).abs() < 0.1, "{path}");
         assert!(first[1] > last[1], "up is less: {path}");
         assert!(drawn.contains("a &lt; b") && drawn.contains("one &amp; two"));
+        assert!(!svg("\u{1b}[1m\u{ffff}", &[], 1).contains(|c| matches!(c, '\u{1b}' | '\u{ffff}')));
     }
 
     #[test]

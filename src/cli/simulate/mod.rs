@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Failure, Format, output, state_load};
+use crate::engine::policy::{CompileOptions, compile};
 use crate::import::Counting;
 use report::Report;
 use run::{Candidate, Rules};
@@ -112,42 +113,74 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), Failure> {
             .push(run::run(&workload, candidate, rules, &progress).await?);
     }
     progress.finish_and_clear();
-    if let Some(file) = &args.svg {
-        std::fs::write(file, report.chart()).map_err(|error| Failure::file(file, &error))?;
-    }
     match args.output {
         Format::Table => report.show(),
         Format::Json => report.json(),
+    }?;
+    // Last: a file that cannot be written takes nothing else along.
+    match &args.svg {
+        Some(file) => std::fs::write(file, report.chart()).map_err(|error| Failure::file(file, &error)),
+        None => Ok(()),
     }
 }
 
-/// The policies to judge.
+/// The policies to judge; what is odd in a document is said, with its name.
 fn candidates(args: &SimulateArgs) -> Result<Vec<Candidate>, Failure> {
-    let candidate = |name: &str, document: String| Candidate {
-        name: name.to_owned(),
-        document,
-        profile: args.policy_profile.clone(),
+    let known = || KNOWN.iter().take(COMPARED).map(|(name, _)| (*name).to_owned());
+    let given: Vec<String> = if args.policy.is_empty() {
+        known().collect()
+    } else {
+        args.policy.clone()
     };
-    if args.policy.is_empty() {
-        let known = KNOWN.iter().take(COMPARED);
-        return Ok(known
-            .map(|(name, document)| candidate(name, (*document).to_owned()))
-            .collect());
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for given in &given {
+        let (mut name, document) = read(given)?;
+        let taken = |name: &str| candidates.iter().any(|other| other.name == name);
+        if taken(&name) {
+            name.clone_from(given);
+        }
+        let plain = name.clone();
+        let mut number = 2_u32;
+        while taken(&name) {
+            name = format!("{plain} ({number})");
+            number = number.saturating_add(1);
+        }
+        check(given, &document)?;
+        candidates.push(Candidate {
+            name,
+            document,
+            profile: args.policy_profile.clone(),
+        });
     }
-    let read = |given: &String| {
-        if let Some((name, document)) = KNOWN.iter().find(|(name, _)| name == given) {
-            return Ok(candidate(name, (*document).to_owned()));
-        }
-        let path = Path::new(given);
-        if !path.exists() {
-            let names: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
-            let message = format!("error: `{given}` is no file, and none of {}", names.join(", "));
-            return Err(Failure::Usage(message));
-        }
-        let name = path
-            .file_stem()
-            .map_or(given.as_str().into(), |stem| stem.to_string_lossy());
-        Ok(candidate(&name, state_load::text(path)?))
+    Ok(candidates)
+}
+
+/// A policy as it was given, a name or a file: what it is called, and its document.
+fn read(given: &str) -> Result<(String, String), Failure> {
+    if let Some((name, document)) = KNOWN.iter().find(|(name, _)| *name == given) {
+        return Ok(((*name).to_owned(), (*document).to_owned()));
+    }
+    let path = Path::new(given);
+    if !path.exists() {
+        let names: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+        let message = format!("error: `{given}` is no file, and none of {}", names.join(", "));
+        return Err(Failure::Usage(message));
+    }
+    let name = path.file_stem().map_or(given.into(), |stem| stem.to_string_lossy());
+    Ok((name.into_owned(), state_load::text(path)?))
+}
+
+fn check(given: &str, document: &str) -> Result<(), Failure> {
+    let (report, refused) = match compile(document, &CompileOptions::default()) {
+        Ok(compiled) => (compiled.report, false),
+        Err(report) => (report, true),
     };
-    args.policy.iter().map(read).collect()
+    for finding in &report.findings {
+        output::note(&format!("{given}:{finding}"));
+    }
+    if refused {
+        let faults = output::count(report.faults().count(), "fault");
+        return Err(Failure::said(format!("error: {given}: {faults}: no policy")));
+    }
+    Ok(())
 }

@@ -37,7 +37,7 @@ pub(super) struct Outcome {
     pub(super) tasks: Tasks,
     /// After the last arrival.
     pub(super) at_end: State,
-    /// Over the time between the first and the last arrival if tasks leave, else over the arrivals.
+    /// Over the time between the first and the last arrival if tasks leave, else over the tasks that arrived.
     pub(super) mean: State,
     pub(super) cpu_only: CpuOnly,
     /// GPUs after the last arrival, by kind.
@@ -125,27 +125,35 @@ impl Speed {
     }
 }
 
-/// The mean of the states: each for as long as it lasted if tasks leave, else over the arrivals.
-pub(super) fn mean(samples: &[Sample], timed: bool) -> State {
-    let place = |sample: &Sample| if timed { sample.seconds } else { sample.arrived as f64 };
-    let mut sum = State::default();
-    let mut whole = 0.0;
-    for pair in samples.windows(2) {
-        let [sample, next] = pair else { continue };
-        let share = place(next) - place(sample);
-        whole += share;
-        sum.gpu_allocated_percent += share * sample.state.gpu_allocated_percent;
-        sum.cpu_allocated_percent += share * sample.state.cpu_allocated_percent;
-        sum.memory_allocated_percent += share * sample.state.memory_allocated_percent;
-        sum.gpus_stranded += share * sample.state.gpus_stranded;
+/// The mean of states, each as long as it lasted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mean {
+    sum: State,
+    whole: f64,
+}
+
+impl Mean {
+    /// Takes in a state that lasted so long.
+    pub(super) fn add(&mut self, state: State, lasted: f64) {
+        self.whole += lasted;
+        self.sum.gpu_allocated_percent += lasted * state.gpu_allocated_percent;
+        self.sum.cpu_allocated_percent += lasted * state.cpu_allocated_percent;
+        self.sum.memory_allocated_percent += lasted * state.memory_allocated_percent;
+        self.sum.gpus_stranded += lasted * state.gpus_stranded;
     }
-    if whole > 0.0 {
-        sum.gpu_allocated_percent /= whole;
-        sum.cpu_allocated_percent /= whole;
-        sum.memory_allocated_percent /= whole;
-        sum.gpus_stranded /= whole;
+
+    /// The mean; if nothing lasted, the `last` state.
+    pub(super) fn of(self, last: State) -> State {
+        if self.whole <= 0.0 {
+            return last;
+        }
+        State {
+            gpu_allocated_percent: self.sum.gpu_allocated_percent / self.whole,
+            cpu_allocated_percent: self.sum.cpu_allocated_percent / self.whole,
+            memory_allocated_percent: self.sum.memory_allocated_percent / self.whole,
+            gpus_stranded: self.sum.gpus_stranded / self.whole,
+        }
     }
-    sum
 }
 
 impl Report {

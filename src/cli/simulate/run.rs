@@ -8,7 +8,7 @@ use prost::Message as _;
 use tokio::time::Instant;
 
 use super::account::{Account, Usual, asked, percent, whole};
-use super::report::{CpuOnly, Outcome, Sample, Speed, State, Tasks};
+use super::report::{CpuOnly, Mean, Outcome, Sample, Speed, State, Tasks};
 use super::workload::{Arrival, Workload};
 use crate::cli::local::Local;
 use crate::cli::{Failure, decide, output, state_load, task};
@@ -67,6 +67,7 @@ struct Run<'w> {
     cpu_only: CpuOnly,
     refused: BTreeMap<String, u64>,
     samples: Vec<Sample>,
+    mean: Mean,
     now: f64,
 }
 
@@ -108,6 +109,7 @@ pub(super) async fn run(
         cpu_only: CpuOnly::default(),
         refused: BTreeMap::new(),
         samples: Vec::new(),
+        mean: Mean::default(),
         now: 0.0,
     };
     run.holds(&workload.standing.tasks);
@@ -128,13 +130,23 @@ impl Run<'_> {
     /// Lets time pass: what is over leaves, what waits is tried again.
     async fn until(&mut self, at: f64) -> Result<(), Failure> {
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= micros(at)) {
-            self.now = entry.key().0 as f64 / 1e6;
-            let ((_, number), tasks) = entry.remove_entry();
+            let ((end, number), tasks) = entry.remove_entry();
+            self.pass(end as f64 / 1e6);
             self.leaves(number, tasks).await?;
             self.retry_in_time().await?;
         }
-        self.now = at;
+        self.pass(at);
         self.retry_in_time().await
+    }
+
+    /// Time goes on to this moment, and all stays as it is.
+    fn pass(&mut self, to: f64) {
+        // Ends are rounded to microseconds.
+        let lasted = (to - self.now).max(0.0);
+        if self.rules.ends {
+            self.mean.add(self.state(), lasted);
+        }
+        self.now += lasted;
     }
 
     async fn retry_in_time(&mut self) -> Result<(), Failure> {
@@ -155,6 +167,9 @@ impl Run<'_> {
             *seen = seen.saturating_add(waits);
             self.tasks.had_to_wait = self.tasks.had_to_wait.saturating_add(waits);
             self.waiting.insert(number, left.tasks);
+        }
+        if !self.rules.ends {
+            self.mean.add(self.state(), count(&arrival.tasks) as f64);
         }
         Ok(())
     }
@@ -387,7 +402,7 @@ impl Run<'_> {
             policy: self.policy.name.clone(),
             tasks: self.tasks,
             at_end: self.state(),
-            mean: super::report::mean(&self.samples, self.rules.ends),
+            mean: self.mean.of(self.state()),
             cpu_only: self.cpu_only,
             cards: self.account.by_card(),
             refused,

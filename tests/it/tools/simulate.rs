@@ -110,6 +110,8 @@ fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
     let leaves = run(&["--ends"]);
     let told = ["placed", "hadToWait", "waiting", "ended"].map(|name| leaves["tasks"][name].as_u64().unwrap());
     assert_eq!(told, [4, 1, 0, 3]);
+    // So all GPUs were taken for 400 of 1,000 seconds.
+    assert_eq!(leaves["mean"]["gpuAllocatedPercent"], 40.0);
     // Ten times as fast, the second and the third come while the first still runs.
     let crowded = run(&["--ends", "--speed", "10"]);
     assert_eq!(crowded["tasks"]["hadToWait"], 2);
@@ -211,6 +213,75 @@ fn what_nothing_can_be_asked_about_is_refused_alone() {
         assert!(said.contains("no job that is there: `d/nobody`"), "{said}");
         assert!(said.contains("1 task with a scheduling gate"), "{said}");
     }
+}
+
+#[test]
+fn a_mean_is_one_over_arrivals_and_of_one_arrival_what_it_left() {
+    let folder = Folder::new("simulate-mean");
+    let nodes = write(&folder, "nodes.csv", NODES);
+    let line = |name: &str| format!("{name},1000,1024,4,1000,,LS,Running,0,100,0");
+    for (lines, mean) in [(vec![line("a")], 50.0), (vec![line("a"), line("b")], 75.0)] {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let workload = write(&folder, "tasks.csv", &tasks(&lines));
+        let report = json(&[&nodes, &workload, "--policy", "built-in"]);
+        assert_eq!(report["policies"][0]["mean"]["gpuAllocatedPercent"], mean);
+        // All at one moment, which lasts no time.
+        let report = json(&[&nodes, &workload, "--policy", "built-in", "--ends"]);
+        let outcome = &report["policies"][0];
+        assert_eq!(outcome["mean"], outcome["atEnd"]);
+    }
+}
+
+#[test]
+fn policies_are_told_apart_by_their_files() {
+    let folder = Folder::new("simulate-files");
+    let nodes = write(&folder, "nodes.csv", NODES);
+    let workload = write(
+        &folder,
+        "tasks.csv",
+        &tasks(&["a,1000,1024,4,1000,,LS,Running,0,100,0"]),
+    );
+    let document = "actions: allocate\ntiers:\n- plugins: [{name: binpack, arguments: {binpack.wait: 1}}]\n";
+    let policies = ["a", "b"].map(|name| {
+        std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        write(&folder, &format!("{name}/policy.yaml"), document)
+    });
+    let nowhere = folder.path().join("nowhere/chart.svg");
+    let mut arguments = vec![
+        nodes.as_str(),
+        &workload,
+        "-o",
+        "json",
+        "--svg",
+        nowhere.to_str().unwrap(),
+    ];
+    for policy in [&policies[0], &policies[1], &policies[1]] {
+        arguments.extend(["--policy", policy]);
+    }
+    let output = simulate(&arguments);
+    let said = err(&output);
+    assert!(
+        said.contains(&format!("{}:3:", policies[0])),
+        "warnings are shown: {said}"
+    );
+    assert_eq!(output.status.code(), Some(1), "the chart cannot be written: {said}");
+    let report: Value = serde_json::from_str(&out(&output)).unwrap();
+    let names: Vec<&str> = report["policies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["policy"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["policy", &policies[1], &format!("{} (2)", policies[1])]);
+
+    let wrong = write(&folder, "wrong.yaml", "tiers: []\n");
+    let output = simulate(&[&nodes, &workload, "--policy", "spread", "--policy", &wrong]);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""));
+    assert!(
+        err(&output).contains("wrong.yaml: 1 fault: no policy"),
+        "{}",
+        err(&output)
+    );
 }
 
 #[test]
