@@ -11,6 +11,7 @@ use pumice::server::pb;
 use pumice::server::pb::decision_service_client::DecisionServiceClient;
 use pumice::server::pb::state_service_client::StateServiceClient;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
@@ -306,6 +307,9 @@ fn commits_hold_through_a_storm() {
         .collect();
     for kill in 1..=4 {
         while site.commits.load(Ordering::Relaxed) < kill * COMMITS {
+            // Who fails ends the test; nobody else would bring the commits that are waited for.
+            let ended = clients.iter().any(JoinHandle::is_finished);
+            assert!(!ended, "a client failed");
             std::thread::sleep(Duration::from_millis(5));
         }
         process.kill();

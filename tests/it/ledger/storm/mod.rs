@@ -11,6 +11,7 @@ use pumice::server::pb;
 use pumice::server::pb::decision_service_client::DecisionServiceClient;
 use pumice::server::pb::state_service_client::StateServiceClient;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
 use super::data_dir::Scratch;
@@ -358,6 +359,8 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
         .collect();
     for kill in 1..=kills {
         while !site.is_over() && site.permits.load(Ordering::Relaxed) < kill * PERMITS {
+            let ended = clients.iter().any(JoinHandle::is_finished);
+            assert!(!ended || site.is_over(), "a client failed");
             std::thread::sleep(Duration::from_millis(5));
         }
         process.kill();
