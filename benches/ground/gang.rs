@@ -19,9 +19,10 @@ pub(crate) const QUEUE: &str = "team";
 pub(crate) const GPU: &str = "nvidia.com/gpu";
 const GIB: i64 = 1 << 30;
 
-/// Three scores and their filters, and a check of the queue for each task. `kind`: `LeastAllocated` spreads,
+/// Three scores and their filters; `queue`: and a check of the queue for each task. `kind`: `LeastAllocated` spreads,
 /// `MostAllocated` packs.
-pub(crate) fn document(kind: &str) -> String {
+pub(crate) fn document(kind: &str, queue: bool) -> String {
+    let queue = if queue { "\n  - name: capacity-card" } else { "" };
     format!(
         "actions: allocate
 tiers:
@@ -38,15 +39,14 @@ tiers:
       proportional:
         enable: true
         resources: nvidia.com/nic
-        resourceProportion: {{nvidia.com/nic.cpu: 2, nvidia.com/nic.memory: 2}}
-  - name: capacity-card
+        resourceProportion: {{nvidia.com/nic.cpu: 2, nvidia.com/nic.memory: 2}}{queue}
 "
     )
 }
 
 /// The policy, compiled.
-pub(crate) fn policy(kind: &str) -> Arc<Policy> {
-    compile(&document(kind), &CompileOptions::default())
+pub(crate) fn policy(kind: &str, queue: bool) -> Arc<Policy> {
+    compile(&document(kind, queue), &CompileOptions::default())
         .expect("a good policy")
         .policy
 }

@@ -47,7 +47,7 @@ fn one_class(path: &str, nodes: u32) -> Run {
 
 /// A gang of 1,000 tasks, as a preview.
 fn place(kind: &str, nodes: u32) -> Run {
-    let (view, policy) = (gang::cluster(nodes), gang::policy(kind));
+    let (view, policy) = (gang::cluster(nodes), gang::policy(kind, true));
     let (derived, question) = (policy.derive(&view), gang::question(&view));
     let first = decide::place(&view, &policy, &derived, &question).expect("an answer");
     assert!(first.placed, "{:?}", first.blockers);

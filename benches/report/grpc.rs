@@ -83,7 +83,7 @@ async fn fill(channel: Channel) {
     let mut policies = PolicyServiceClient::new(channel);
     for (name, document) in [
         ("", class::POLICY.to_owned()),
-        (gang::QUEUE, gang::document("LeastAllocated")),
+        (gang::QUEUE, gang::document("LeastAllocated", true)),
     ] {
         let reload = pb::ReloadPolicyRequest {
             name: name.to_owned(),
