@@ -10,6 +10,7 @@ import (
 
 	pumice "pumice/clients/go"
 	"pumice/clients/go/cycle"
+	"pumice/clients/go/internal/testserver"
 	plugins "pumice/clients/go/volcano"
 
 	"volcano.sh/volcano/cmd/scheduler/app/options"
@@ -86,7 +87,7 @@ func TestOursDrive(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	options.Default()
 	err := plugins.Configure(plugins.Settings{
-		Target: serve(t), Client: pumice.Options{Timeout: 20 * time.Second},
+		Target: testserver.Start(t).Address, Client: pumice.Options{Timeout: 20 * time.Second},
 		Cycle: cycle.Settings{Compatibility: "upstream", Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	pumice "pumice/clients/go"
 	"pumice/clients/go/cycle"
+	"pumice/clients/go/internal/testserver"
 	plugins "pumice/clients/go/volcano"
 
 	"google.golang.org/grpc"
@@ -61,7 +62,7 @@ func TestGang(t *testing.T) {
 		calls.Add(1)
 		return invoke(ctx, method, request, reply, connection, options...)
 	})
-	target := serve(t)
+	target := testserver.Start(t).Address
 	for _, variant := range []struct {
 		name          string
 		pumice, plans bool
@@ -117,7 +118,7 @@ func TestOpen(t *testing.T) {
 	}
 	heard := &opens{}
 	err := plugins.Configure(plugins.Settings{
-		Target: serve(t), Client: pumice.Options{Timeout: 5 * time.Minute},
+		Target: testserver.Start(t).Address, Client: pumice.Options{Timeout: 5 * time.Minute},
 		Cycle: cycle.Settings{Compatibility: "upstream", VerifyEvery: -1, Observer: heard, Budget: cycle.Budget{Time: 5 * time.Minute}},
 	})
 	if err != nil {

@@ -4,7 +4,6 @@
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 : "${VOLCANO:?names a directory with the source of Volcano}"
-export PUMICE_BIN="${PUMICE_BIN:-$here/../../../../target/debug/pumice}"
 mod="$(mktemp -d)"
 trap 'rm -rf "$mod"' EXIT
 "$here/modfile.sh" "$VOLCANO" "$mod"

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"pumice/clients/go/cycle"
+	"pumice/clients/go/internal/testserver"
 	plugins "pumice/clients/go/volcano"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,7 +20,7 @@ import (
 func TestStrangersOnNodes(t *testing.T) {
 	heard := &opens{strict: strict{t: t}}
 	err := plugins.Configure(plugins.Settings{
-		Target: serve(t), Cycle: cycle.Settings{Compatibility: "upstream", VerifyEvery: -1, Observer: heard},
+		Target: testserver.Start(t).Address, Cycle: cycle.Settings{Compatibility: "upstream", VerifyEvery: -1, Observer: heard},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,14 +3,9 @@
 package verify
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -18,6 +13,7 @@ import (
 
 	pumice "pumice/clients/go"
 	"pumice/clients/go/cycle"
+	"pumice/clients/go/internal/testserver"
 	plugins "pumice/clients/go/volcano"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,37 +37,6 @@ import (
 	"volcano.sh/volcano/pkg/scheduler/uthelper"
 	"volcano.sh/volcano/pkg/scheduler/util"
 )
-
-// serve starts the real server as a process of its own, on a free port.
-func serve(t testing.TB) string {
-	t.Helper()
-	binary := os.Getenv("PUMICE_BIN")
-	if binary == "" {
-		binary = filepath.Join("..", "..", "..", "..", "target", "debug", "pumice")
-	}
-	command := exec.Command(binary, "serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--log", "info", "--log-format", "json")
-	log, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatalf("%v: name the program in PUMICE_BIN", err)
-	}
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	})
-	lines := bufio.NewScanner(log)
-	for lines.Scan() {
-		var entry struct{ Message, GRPC string }
-		if json.Unmarshal(lines.Bytes(), &entry) == nil && entry.Message == "serving" {
-			go func() { _, _ = io.Copy(io.Discard, log) }()
-			return entry.GRPC
-		}
-	}
-	t.Fatal("the server ended before it served")
-	return ""
-}
 
 // local are in-tree plugins that share the tiers.
 var local = map[string]framework.PluginBuilder{
@@ -258,7 +223,7 @@ func configure(t testing.TB, comparison *cycle.Comparison) {
 	t.Helper()
 	options.Default()
 	err := plugins.Configure(plugins.Settings{
-		Target: serve(t), Shadow: true, Comparison: comparison, Client: pumice.Options{Timeout: 20 * time.Second},
+		Target: testserver.Start(t).Address, Shadow: true, Comparison: comparison, Client: pumice.Options{Timeout: 20 * time.Second},
 		Cycle: cycle.Settings{Compatibility: "upstream", Budget: cycle.Budget{Calls: -1, Time: -1}, VerifyEvery: 1, KeepFor: -1, Observer: strict{t: t}},
 	})
 	if err != nil {
