@@ -38,7 +38,7 @@ vectors-refresh: ## Take new recordings in (FROM=DIR: a directory of plain .json
 
 lint: rust proto ## Check format, lints and protocol files
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --features counts -- -D warnings
 
 fmt: rust ## Format the code
 	$(CARGO) fmt
@@ -52,7 +52,7 @@ proto-baseline: $(BUF) ## Take today's protocol files as the baseline (before a 
 
 bench: rust ## Measure engine, wire and memory, into target/bench/report.json (QUICK=1: in seconds, roughly)
 	@mkdir -p target/bench
-	@$(CARGO) bench --locked --no-default-features --features portable --bench counts -- time $(if $(QUICK),5,150) >target/bench/portable.txt
+	@$(CARGO) run --locked --release --no-default-features --features counts,portable --bin counts -- time $(if $(QUICK),5,150) >target/bench/portable.txt
 	@$(CARGO) bench --locked --bench report -- $(if $(QUICK),--quick) --portable $(abspath target/bench/portable.txt) --out $(abspath $(REPORT))
 
 bench-docs: $(if $(MEASURED),,bench) ## Measure, then write the figures into docs/performance.md and its drawing (MEASURED=1: those of the last report)

@@ -18,7 +18,7 @@ command -v valgrind >/dev/null || {
 }
 
 cargo="${CARGO:-cargo}"
-built="$("$cargo" bench --locked --quiet --no-default-features --features portable --no-run --bench counts \
+built="$("$cargo" build --locked --quiet --release --no-default-features --features counts,portable --bin counts \
   --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)"
 [ -x "$built" ] || { echo "cargo did not say where the program is that it built" >&2; exit 1; }
 rustc="$(rustc --version)"
