@@ -313,6 +313,36 @@ mod tests {
         assert_eq!(part_exact(Strategy::Most, exa, 200 * peta), 20);
     }
 
+    #[test]
+    fn amounts_that_are_not_small_are_left_to_integers() {
+        let small = [64.0; CHUNK];
+        for odd in [SMALL as f64, -1.0, f64::INFINITY, f64::NAN] {
+            for at in [0, 100, CHUNK - 1] {
+                let mut column = small;
+                column[at] = odd;
+                for (allocatable, requested, is_small) in [
+                    (&small, &small, true),
+                    (&column, &small, false),
+                    (&small, &column, false),
+                ] {
+                    for unit in [1.0, 1_000.0] {
+                        let share = Shares {
+                            allocatable,
+                            requested,
+                            own: 1.0,
+                            weight: 1.0,
+                            unit,
+                            strategy: Strategy::Most,
+                        };
+                        let mut scores = [0.0; CHUNK];
+                        assert_eq!(add_share_plainly::<true>(share, &mut scores), is_small, "{odd} {at}");
+                        assert!(is_small || !add_share(share, &mut scores), "{odd} {at}");
+                    }
+                }
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn floats_give_the_same_integers(
@@ -361,9 +391,16 @@ mod tests {
                         unit: if term.id.counts_alike() { 1.0 } else { 1_000.0 },
                         strategy: term.strategy,
                     };
+                    let mut chosen = forced;
+                    let done = add_share(share, &mut chosen);
                     prop_assert!(add_share_plainly::<true>(share, &mut forced));
+                    prop_assert!(!add_share_plainly::<false>(share, &mut [0.0; CHUNK]));
+                    prop_assert!(!done || chosen.map(f64::to_bits) == forced.map(f64::to_bits));
                 }
+                let mut chosen = forced;
+                let done = cut_mean(mean.weights as f64, &mut chosen);
                 prop_assert!(cut_mean_plainly::<true>(mean.weights as f64, &mut forced));
+                prop_assert!(!done || chosen.map(f64::to_bits) == forced.map(f64::to_bits));
                 prop_assert_eq!(forced, integers);
             }
         }
