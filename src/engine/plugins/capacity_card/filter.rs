@@ -6,7 +6,8 @@ use super::kinds::{CardSet, NodeKinds};
 use super::need::{Asks, Need};
 use super::refusal::{self, Dimension, Refusal};
 use super::state::CapacityState;
-use crate::engine::model::{Charge, Chunk, Mask, TaskClass, View};
+use crate::engine::kernel::kernel;
+use crate::engine::model::{CHUNK, Charge, Chunk, Mask, TaskClass, View};
 use crate::engine::plugin::{Figure, Filterer, Reason, Verdicts};
 
 /// The kind of node passes.
@@ -90,20 +91,29 @@ fn judge(need: &Need, kind: &CardSet, ledger: Option<&Ledger<'_>>) -> Option<Ref
     None
 }
 
+kernel! {
+    /// Places with a number.
+    fn equal / equal_plainly(numbers: &[u16; CHUNK], number: u16) -> Mask {
+        Mask::gather(|offset| numbers.get(offset).copied().unwrap_or_default() == number)
+    }
+}
+
 impl Filterer for CardFilter<'_> {
     fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
-        let mut refused = Mask::NONE;
         if self.refusals.is_empty() {
-            return refused;
+            return Mask::NONE;
         }
-        let column = self.kinds.column(chunk, self.view);
-        for offset in among.iter() {
-            let kind = column.get(offset).copied().unwrap_or(u32::MAX);
-            let verdict = self.by_kind.get(kind as usize).copied().unwrap_or(PASSES);
-            if verdict != PASSES {
-                refused.set(offset, true);
-                verdicts.refuse(verdict, &Mask::one(offset));
-            }
+        let mut numbers = [PASSES; CHUNK];
+        for (number, kind) in numbers.iter_mut().zip(self.kinds.column(chunk, self.view).iter()) {
+            *number = self.by_kind.get(*kind as usize).copied().unwrap_or(PASSES);
+        }
+        let refused = among.and_not(&equal(&numbers, PASSES));
+        let mut left = if verdicts.are_unread() { Mask::NONE } else { refused };
+        // As many rounds as there are reasons here.
+        while let Some(&number) = left.iter().next().and_then(|first| numbers.get(first)) {
+            let alike = equal(&numbers, number);
+            verdicts.refuse(number, &left.and(&alike));
+            left = left.and_not(&alike);
         }
         refused
     }
@@ -118,5 +128,61 @@ impl Filterer for CardFilter<'_> {
     fn figures(&self, _: &Chunk, _: usize, number: u16) -> Vec<Figure> {
         let refusal = self.refusals.get(usize::from(number));
         refusal.map_or_else(Vec::new, |refusal| refusal.figures.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::model::{ResourceId, Table};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn every_node_is_refused_for_what_its_kind_is(
+            nodes in prop::collection::vec(0_usize..6, CHUNK),
+            by_kind in prop::collection::vec(prop_oneof![Just(PASSES), 0_u16..3], 6),
+            asked in prop::collection::vec(any::<bool>(), CHUNK),
+        ) {
+            let view = View::new(Arc::new(Table::default()), 1);
+            let mut kinds = NodeKinds::default();
+            // Kinds get their numbers in the order in which they come.
+            let mut numbers = BTreeMap::new();
+            for (slot, &kind) in (0..).zip(&nodes) {
+                let number = numbers.len();
+                numbers.entry(kind).or_insert(number);
+                kinds.put(slot, Some(vec![(format!("card-{kind}").into(), ResourceId::PODS)]));
+            }
+            let refusals = (0..3).map(|card| refusal::not_on_node(&format!("card-{card}"))).collect();
+            let filter = CardFilter { view: &view, kinds: &kinds, by_kind, refusals };
+            let among = Mask::gather(|offset| asked[offset]);
+            let mut verdicts = Verdicts::default();
+            let refused = filter.filter(&Chunk::at(0), &among, &mut verdicts);
+            let reasons: Vec<(u16, Mask)> = verdicts.drain().collect();
+            for offset in 0..CHUNK {
+                let number = filter.by_kind[numbers[&nodes[offset]]];
+                let expected = asked[offset] && number != PASSES;
+                prop_assert_eq!(refused.get(offset), expected);
+                let told: Vec<u16> = reasons.iter().filter(|(_, mask)| mask.get(offset)).map(|(own, _)| *own).collect();
+                prop_assert_eq!(told, if expected { vec![number] } else { Vec::new() });
+            }
+        }
+
+        #[test]
+        fn every_processor_finds_the_same_places(
+            numbers in prop::collection::vec(prop_oneof![0_u16..4, Just(PASSES)], CHUNK),
+            number in prop_oneof![0_u16..4, Just(PASSES)],
+        ) {
+            let column: [u16; CHUNK] = std::array::from_fn(|offset| numbers[offset]);
+            let chosen = equal(&column, number);
+            prop_assert_eq!(chosen, equal_plainly::<false>(&column, number));
+            prop_assert!(chosen.iter().eq((0..CHUNK).filter(|&offset| numbers[offset] == number)));
+        }
     }
 }
