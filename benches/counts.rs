@@ -2,6 +2,7 @@
 //! `counts time` says how long each takes, one line `PATH SHORTEST MEDIAN` each, in nanoseconds, over 10,000 nodes.
 
 mod ground {
+    pub(crate) mod alone;
     pub(crate) mod class;
     pub(crate) mod clock;
     pub(crate) mod fair;
@@ -19,7 +20,7 @@ use ground::paths::prepare;
 
 const NODES: u32 = 10_000;
 /// Every path that instructions are counted of.
-const PATHS: [&str; 9] = [
+const PATHS: [&str; 13] = [
     "score",
     "score_best16",
     "filter",
@@ -29,6 +30,10 @@ const PATHS: [&str; 9] = [
     "hdrf_event",
     "order",
     "publish",
+    "score_binpack",
+    "score_fit_plus",
+    "score_scarce",
+    "filter_cards",
 ];
 
 const ROUNDS: usize = 5;

@@ -78,7 +78,7 @@ awk -v percent="$percent" '
   function share(now, then) { return 100 * (now - then) / then }
   FNR == NR { if ($1 !~ /^(#|rustc:)$/) then[$1] = $2; next }
   FNR == 1 { printf "%-22s%14s%14s%9s\n", "path", "recorded", "now", "change" }
-  !($1 in then) { printf "%-22s%14s%14d   not recorded\n", $1, "", $2; bad = 1; next }
+  !($1 in then) { printf "%-22s%14s%14d   not recorded, not judged\n", $1, "", $2; next }
   {
     change = share($2, then[$1])
     off = change > percent || change < -percent

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use pumice::engine::decide::{self, AdmitQuestion, OrderQuestion, ScoreQuestion, Subject};
 
-use super::{class, fair, gang, jobs, records};
+use super::{alone, class, fair, gang, jobs, records};
 
 /// One run of a path.
 pub(crate) type Run = Box<dyn FnMut()>;
@@ -26,7 +26,7 @@ pub(crate) fn prepare(path: &str, nodes: u32) -> Option<(Run, u32)> {
         "order" => (order(), 1),
         "publish" => (publish(nodes, 0), 1),
         "publish_with_tasks" => (publish(nodes, records::TASKS_PER_NODE), 1),
-        _ => return None,
+        _ => (alone::prepare(path, nodes)?, nodes),
     })
 }
 

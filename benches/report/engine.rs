@@ -11,6 +11,9 @@ use super::ground::paths::{self, Run};
 /// Sizes of clusters, and how keys name them.
 const SIZES: [(u32, &str); 3] = [(1_000, "1k"), (10_000, "10k"), (100_000, "100k")];
 
+/// Paths of one plugin each.
+const ALONE: [&str; 4] = ["score_binpack", "score_fit_plus", "score_scarce", "filter_cards"];
+
 /// Something that is run, and where its figure goes.
 struct Case {
     key: String,
@@ -78,6 +81,11 @@ pub(crate) fn measure(report: &mut Report, quick: bool) {
         for name in ["score", "score_best16", "filter", "filter_score_best16"] {
             cases.push(Case::new(format!("{name}_ns_per_node_{size}"), path(name, nodes)));
         }
+        if nodes == 10_000 {
+            for name in ALONE {
+                cases.push(Case::new(format!("{name}_ns_per_node_{size}"), path(name, nodes)));
+            }
+        }
         cases.push(Case::new(format!("place_1000x{nodes}_ms"), path("place", nodes)));
         cases.push(Case::new(
             format!("place_pack_1000x{nodes}_ms"),
@@ -119,6 +127,7 @@ pub(crate) fn take_portable(report: &mut Report, text: &str) {
             continue;
         };
         match path {
+            _ if ALONE.contains(&path) => report.put(format!("{path}_ns_per_node_10k_portable"), nanoseconds),
             "score" | "score_best16" | "filter" | "filter_score_best16" => {
                 report.put(format!("{path}_ns_per_node_10k_portable"), nanoseconds);
             }

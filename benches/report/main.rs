@@ -18,6 +18,7 @@ mod storm;
 
 #[path = "../ground"]
 mod ground {
+    pub(crate) mod alone;
     pub(crate) mod class;
     pub(crate) mod clock;
     pub(crate) mod fair;

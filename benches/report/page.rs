@@ -74,6 +74,7 @@ pub(crate) fn write(report: &Report) -> Result<(), Box<dyn std::error::Error>> {
         ("machine", machine(report)),
         ("goals", goals(report)),
         ("growth", growth(report)),
+        ("alone", alone(report)),
         ("wire", wire(report)),
     ] {
         page = between(&page, name, &body).ok_or(format!("{PAGE} has no place for `{name}`"))?;
@@ -138,6 +139,27 @@ fn growth(report: &Report) -> String {
     for row in &ROWS {
         let figures = SIZES.map(|(nodes, size, tasks)| shown(report.get(&(row.key)(nodes, size, tasks))));
         let _: std::fmt::Result = writeln!(out, "| {} | {} | {} |", row.name, row.unit, figures.join(" | "));
+    }
+    out
+}
+
+/// Each plugin's own part: the name of its path, and what it is.
+const ALONE: [(&str, &str); 5] = [
+    ("score", "`resource-strategy-fit` with `sra`, four resources: score"),
+    ("score_binpack", "`binpack`, three resources: score"),
+    ("score_fit_plus", "`NodeResourcesFitPlus`, three resources: score"),
+    (
+        "score_scarce",
+        "`ScarceResourceAvoidance`, a third of the nodes without what is scarce: score",
+    ),
+    ("filter_cards", "`capacity-card`, eight kinds of cards: filter"),
+];
+
+fn alone(report: &Report) -> String {
+    let mut out = "| Plugin alone | ns per node | without AVX2 |\n|---|---:|---:|\n".to_owned();
+    for (path, what) in ALONE {
+        let figures = ["", "_portable"].map(|build| shown(report.get(&format!("{path}_ns_per_node_10k{build}"))));
+        let _: std::fmt::Result = writeln!(out, "| {what} | {} |", figures.join(" | "));
     }
     out
 }
