@@ -43,7 +43,7 @@ pub use records::{
 pub use reservation::{NamedAmounts, Reservation};
 pub use stored::{Faults, Kind, NodeIndex, Owner, Stored};
 pub use surplus::Surplus;
-pub use table::{Difference, Table};
+pub use table::{Difference, Spot, Table};
 pub use uid::{Time, Uid};
 pub use view::{Slot, View};
 pub use whole::{Whole, Wholes};

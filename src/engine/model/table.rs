@@ -55,6 +55,11 @@ pub struct Table<V> {
 /// Where an entry stands: branch, leaf, and place in the leaf.
 type Place = (usize, usize, usize);
 
+/// Where a name was found, to come back to it without another search: good until a name comes or goes, or for another
+/// table that was cloned from this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot(Place);
+
 impl<V> Default for Table<V> {
     fn default() -> Self {
         Self {
@@ -64,12 +69,31 @@ impl<V> Default for Table<V> {
     }
 }
 
+/// The order of two names, byte by byte. Eight bytes are compared at once, so that short names need no call.
+fn order(name: &str, other: &str) -> Ordering {
+    let (name, other) = (name.as_bytes(), other.as_bytes());
+    let ((words, _), (other_words, _)) = (name.as_chunks::<8>(), other.as_chunks::<8>());
+    let mut pairs = words.iter().zip(other_words);
+    if let Some((word, other)) = pairs.find(|(word, other)| word != other) {
+        return u64::from_be_bytes(*word).cmp(&u64::from_be_bytes(*other));
+    }
+    // What is left of the shorter one: its last eight bytes, of which the first are known to be equal.
+    let common = name.len().min(other.len());
+    let last = |bytes: &[u8]| bytes.get(..common)?.last_chunk().copied().map(u64::from_be_bytes);
+    match (last(name), last(other)) {
+        (Some(word), Some(other_word)) => word.cmp(&other_word).then(name.len().cmp(&other.len())),
+        _ => name.cmp(other),
+    }
+}
+
 /// Position of the last part that does not start after `name`.
 fn last_not_after<T>(parts: &[Part<T>], name: &str) -> usize {
     if parts.len() < 2 {
         return 0;
     }
-    parts.partition_point(|part| *part.first <= *name).saturating_sub(1)
+    parts
+        .partition_point(|part| order(&part.first, name).is_le())
+        .saturating_sub(1)
 }
 
 impl<V: Clone> Table<V> {
@@ -89,7 +113,7 @@ impl<V: Clone> Table<V> {
         let leaves = &self.branches.get(at)?.items;
         let leaf_at = last_not_after(leaves, name);
         let entries = &leaves.get(leaf_at)?.items;
-        let found = entries.binary_search_by(|(entry, _)| (**entry).cmp(name));
+        let found = entries.binary_search_by(|(entry, _)| order(entry, name));
         Some(match found {
             Ok(found) => Ok((at, leaf_at, found)),
             Err(place) => Err((at, leaf_at, place)),
@@ -113,10 +137,25 @@ impl<V: Clone> Table<V> {
         self.branches.get(at)?.items.get(leaf_at)?.items.get(found)
     }
 
+    /// Where a name stands, if it has a value.
+    pub fn find(&self, name: &str) -> Option<Spot> {
+        self.search(name)?.ok().map(Spot)
+    }
+
+    /// The value at a spot.
+    pub fn at(&self, Spot((at, leaf_at, found)): Spot) -> Option<&V> {
+        let entry = self.branches.get(at)?.items.get(leaf_at)?.items.get(found);
+        entry.map(|(_, value)| value)
+    }
+
+    /// The value at a spot, to be changed; what clones share of the way to it is copied.
+    pub fn at_mut(&mut self, Spot((at, leaf_at, found)): Spot) -> Option<&mut V> {
+        self.leaf_mut(at, leaf_at)?.get_mut(found).map(|(_, value)| value)
+    }
+
     /// The value of a name, to be changed; what clones share of the way to it is copied.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut V> {
-        let (at, leaf_at, found) = self.search(name)?.ok()?;
-        self.leaf_mut(at, leaf_at)?.get_mut(found).map(|(_, value)| value)
+        self.at_mut(self.find(name)?)
     }
 
     /// The name as it is kept, if it has a value.
@@ -390,6 +429,48 @@ mod tests {
             let expected = names.into_iter().map(|name| (name, old.get(name), new.get(name)));
             let expected: Vec<_> = expected.filter(|(_, before, after)| before != after).collect();
             prop_assert_eq!(kept.differences(&table, |a, b| a == b), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn spots_lead_to_values_and_old_clones_stay(
+            names in prop::collection::btree_set(0u16..2_000, 1..600),
+            changes in prop::collection::vec(0u16..2_000, 1..50),
+        ) {
+            let mut table = Table::default();
+            for key in &names {
+                table.insert(format!("n{key}").into(), u32::from(*key));
+            }
+            let kept = table.clone();
+            for key in &changes {
+                let spot = table.find(&format!("n{key}"));
+                prop_assert_eq!(spot.is_some(), names.contains(key));
+                if let Some(spot) = spot {
+                    *table.at_mut(spot).unwrap() += 10_000;
+                    prop_assert_eq!(kept.at(spot), Some(&u32::from(*key)));
+                }
+            }
+            for key in &names {
+                let times = changes.iter().filter(|changed| *changed == key).count();
+                let expected = u32::from(*key) + 10_000 * u32::try_from(times).unwrap();
+                prop_assert_eq!(table.get(&format!("n{key}")), Some(&expected));
+                prop_assert_eq!(kept.get(&format!("n{key}")), Some(&u32::from(*key)));
+            }
+        }
+    }
+
+    /// Names that share much, of lengths around those of words.
+    fn name() -> impl Strategy<Value = String> {
+        let end = prop_oneof!["[ab\u{0}é]{0,5}", "[a-c]{0,20}"];
+        ("(|team/job-|a)", "a{0,9}", end).prop_map(|(start, middle, end)| start + &middle + &end)
+    }
+
+    proptest! {
+        #[test]
+        fn order_is_that_of_bytes(one in name(), other in name()) {
+            prop_assert_eq!(order(&one, &other), one.as_bytes().cmp(other.as_bytes()));
+            prop_assert_eq!(order(&one, &one), Ordering::Equal);
         }
     }
 
