@@ -94,10 +94,12 @@ impl DerivedSet {
     /// Changes a plugin's derived state, if it keeps one and it is a `T`.
     pub fn change<T: Derived, R>(&mut self, plugin: &str, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         let (_, derived) = self.entries.iter_mut().find(|(name, _)| **name == *plugin)?;
-        if Arc::get_mut(derived).is_none() {
+        let own: &mut dyn Any = if let Some(own) = Arc::get_mut(derived) {
+            own
+        } else {
             *derived = derived.copy();
-        }
-        let own: &mut dyn Any = Arc::get_mut(derived)?;
+            Arc::get_mut(derived)?
+        };
         own.downcast_mut().map(change)
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::annotations::NAME;
 use super::books::times;
 use super::counts::Counts;
-use super::entry::JobEntry;
 use super::need::Asks;
 use super::state::CapacityState;
 use crate::engine::model::{ResourceId, TaskRecord, View, text};
@@ -18,7 +17,8 @@ impl CapacityState {
         match self.compatibility {
             Compatibility::Corrected if self.held(&task.name).is_some() => None,
             Compatibility::Corrected => {
-                let path = self.path(&Arc::from(queue)).ok()?;
+                let queue = Arc::from(queue);
+                let path = self.path(&queue).ok()?;
                 // What a job without figures holds is counted nowhere.
                 let counts = view.jobs().contains(&task.job) && self.jobs.contains(&task.job);
                 let room = path.for_task().headroom(&wanted).filter(|_| counts);
@@ -44,7 +44,7 @@ impl CapacityState {
                 let Some(entry) = self.jobs.get(&task.job).cloned() else {
                     return;
                 };
-                let mut next = JobEntry::clone(&entry);
+                let mut next = entry.clone();
                 next.allocated.add(&all);
                 let (taken, added) = (entry.contribution(), next.contribution());
                 self.shift(&entry.queue, |_, account| {
@@ -53,7 +53,7 @@ impl CapacityState {
                     account.allocated.forget_zeros();
                     account.add(&added);
                 });
-                self.jobs.insert(Arc::clone(&task.job), Arc::new(next));
+                self.jobs.insert(Arc::clone(&task.job), next);
             }
             Compatibility::Upstream => {
                 let queue = view.jobs().get(&task.job).map(|job| &job.record.queue);

@@ -1,5 +1,6 @@
 //! What is held and kept back in a queue, and in those above it, as jobs and tasks ask one after the other.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -21,23 +22,23 @@ const ROOT: &str = "root";
 
 /// A queue on a path.
 #[derive(Clone, Debug)]
-pub(super) struct Level {
-    pub(super) queue: Arc<str>,
-    pub(super) account: Arc<Account>,
+pub(super) struct Level<'a> {
+    pub(super) queue: &'a Arc<str>,
+    pub(super) account: Cow<'a, Account>,
 }
 
 /// A queue and, with `cardHierarchy`, those above it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Path {
-    pub(super) levels: SmallVec<[Level; 1]>,
+pub(super) struct Path<'a> {
+    pub(super) levels: SmallVec<[Level<'a>; 1]>,
     /// Why the path does not reach the root.
     broken: Option<String>,
 }
 
 impl CapacityState {
     /// Names of a queue and, with `cardHierarchy`, of those above it; and why they do not reach the root.
-    pub(super) fn line(&self, queue: &Arc<str>) -> (SmallVec<[Arc<str>; 1]>, Option<String>) {
-        let mut line: SmallVec<[Arc<str>; 1]> = SmallVec::from_iter([Arc::clone(queue)]);
+    pub(super) fn line<'a>(&'a self, queue: &'a Arc<str>) -> (SmallVec<[&'a Arc<str>; 1]>, Option<String>) {
+        let mut line: SmallVec<[&Arc<str>; 1]> = SmallVec::from_iter([queue]);
         if !self.config.hierarchy {
             return (line, None);
         }
@@ -46,7 +47,7 @@ impl CapacityState {
             if parent.is_empty() || **parent == *below.record.name && **parent == *ROOT {
                 break;
             }
-            if line.contains(parent) || line.len() > DEEPEST {
+            if line.contains(&parent) || line.len() > DEEPEST {
                 return (
                     line,
                     Some(format!("the path above it does not end: it comes to `{parent}` again")),
@@ -56,7 +57,7 @@ impl CapacityState {
                 let why = (**parent != *ROOT).then(|| format!("there is no queue `{parent}`, which is above it"));
                 return (line, why);
             }
-            line.push(Arc::clone(parent));
+            line.push(parent);
         }
         (line, None)
     }
@@ -65,16 +66,27 @@ impl CapacityState {
     ///
     /// # Errors
     /// The queue is not there.
-    pub(super) fn path(&self, queue: &Arc<str>) -> Result<Path, Problem> {
-        let account = self.account_of(queue)?;
+    pub(super) fn path<'a>(&'a self, queue: &'a Arc<str>) -> Result<Path<'a>, Problem> {
+        self.path_from(queue, self.accounts.get(queue))
+    }
+
+    /// The same, of a queue that has this account; `None`: it has none.
+    ///
+    /// # Errors
+    /// The queue is not there.
+    pub(super) fn path_from<'a>(
+        &'a self,
+        queue: &'a Arc<str>,
+        account: Option<&'a Arc<Account>>,
+    ) -> Result<Path<'a>, Problem> {
+        let account = self.account_or_empty(queue, account)?;
         if !self.config.hierarchy {
-            let queue = Arc::clone(queue);
             let levels = SmallVec::from_iter([Level { queue, account }]);
             return Ok(Path { levels, broken: None });
         }
         let (line, broken) = self.line(queue);
-        let level = |queue: Arc<str>| {
-            let account = self.account_of(&queue)?;
+        let level = |queue: &'a Arc<str>| {
+            let account = self.account_of(queue)?;
             Ok(Level { queue, account })
         };
         let levels: Result<_, Problem> = line.into_iter().map(level).collect();
@@ -85,18 +97,18 @@ impl CapacityState {
     }
 }
 
-impl Path {
+impl Path<'_> {
     /// Reasons that do not depend on amounts.
     pub(super) fn closed(&self) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         let Some(own) = self.levels.first() else {
             return refusals;
         };
-        refusals.extend(self.broken.iter().map(|why| refusal::path_broken(&own.queue, why)));
+        refusals.extend(self.broken.iter().map(|why| refusal::path_broken(own.queue, why)));
         let closed = self.levels.iter().filter(|level| !level.account.limits.is_open());
-        refusals.extend(closed.map(|level| refusal::not_open(&level.queue)));
+        refusals.extend(closed.map(|level| refusal::not_open(level.queue)));
         if !self.is_configured() {
-            refusals.push(refusal::empty_capability(&own.queue));
+            refusals.push(refusal::empty_capability(own.queue));
         }
         refusals
     }
@@ -115,10 +127,10 @@ impl Path {
             let limits = &*level.account.limits;
             let mut less = Counts::default();
             for own in own.unwrap_or_default() {
-                limits.book(&mut less, own, 1);
+                limits.book(&mut less, own);
             }
             Books {
-                queue: &level.queue,
+                queue: level.queue,
                 limits,
                 cards: limits.cards_said || (!said && number == 0),
                 account: &level.account,
@@ -164,42 +176,50 @@ impl Books<'_> {
         self.limits.capability.card_or_zero(card)
     }
 
-    /// What counts, with its sign.
-    fn counted(&self) -> impl Iterator<Item = (&Counts, i128)> {
+    /// What counts as used.
+    fn added(&self) -> impl Iterator<Item = &Counts> {
+        let of_jobs = self.for_job.then_some([&self.account.inqueue, &self.more]);
+        std::iter::once(&self.account.allocated).chain(of_jobs.into_iter().flatten())
+    }
+
+    /// What is taken off it.
+    fn taken(&self) -> impl Iterator<Item = &Counts> {
+        let of_jobs = self.for_job.then_some([&self.account.elastic, &self.less]);
+        of_jobs.into_iter().flatten()
+    }
+
+    /// So much of something is used.
+    fn used_of(&self, of: impl Fn(&Counts) -> i128) -> i128 {
         let account = self.account;
-        let of_jobs = [
-            (&account.inqueue, 1),
-            (&account.elastic, -1),
-            (&self.less, -1),
-            (&self.more, 1),
-        ];
-        let of_jobs = of_jobs.into_iter().filter(|_| self.for_job);
-        std::iter::once((&account.allocated, 1)).chain(of_jobs)
+        let held = of(&account.allocated);
+        if !self.for_job {
+            return held;
+        }
+        held + of(&account.inqueue) - of(&account.elastic) - of(&self.less) + of(&self.more)
     }
 
     /// Used of a card by name; of choices nothing.
     fn used(&self, card: &str) -> i128 {
-        let each = self.counted();
-        each.map(|(counts, sign)| counts.card_or_zero(card) * sign).sum()
+        self.used_of(|counts| counts.card_or_zero(card))
     }
 
     /// Cpu and memory that are used.
     fn used_plain(&self) -> Counts {
-        let mut used = Counts::default();
-        for (counts, sign) in self.counted() {
-            used.cpu += counts.cpu * sign;
-            used.memory += counts.memory * sign;
-        }
-        used
+        Counts::new(self.used_of(|counts| counts.cpu), self.used_of(|counts| counts.memory))
     }
 
     /// What is booked to choices.
     fn choices(&self) -> Counts {
         let mut choices = Counts::default();
-        for (counts, sign) in self.counted() {
-            for (name, amount) in counts.cards().filter(|(name, _)| name.contains(OR)) {
-                choices.add_card(name, amount * sign);
-            }
+        for counts in self.added() {
+            counts
+                .choices()
+                .for_each(|(name, amount)| choices.add_card(name, amount));
+        }
+        for counts in self.taken() {
+            counts
+                .choices()
+                .for_each(|(name, amount)| choices.add_card(name, -amount));
         }
         choices
     }
@@ -221,12 +241,12 @@ impl Books<'_> {
             return false;
         }
         // Mostly there is room for all choices that might go there, and nothing has to be weighed.
-        let booked = self.counted().filter(|(_, sign)| *sign > 0);
-        let booked = booked.flat_map(|(counts, _)| counts.cards());
-        let might: i128 = booked
-            .filter(|(name, amount)| *amount > 0 && name.contains(OR) && name.split(OR).any(|own| own == card))
-            .map(|(_, amount)| amount)
-            .sum();
+        let might_go = |counts: &Counts| -> i128 {
+            let choices = counts.choices().filter(|(_, amount)| *amount > 0);
+            let of_card = choices.filter(|(name, _)| name.split(OR).any(|own| own == card));
+            of_card.map(|(_, amount)| amount).sum()
+        };
+        let might: i128 = self.added().map(might_go).sum();
         might <= room || self.held(card) + wanted <= self.capability(card)
     }
 
@@ -256,18 +276,23 @@ impl Books<'_> {
     }
 
     /// Cpu and memory, where there is a limit.
-    fn plain(&self, wanted: &Counts) -> impl Iterator<Item = Refusal> {
-        let mut total = self.used_plain();
-        total.cpu += wanted.cpu;
-        total.memory += wanted.memory;
-        let limited = [self.limits.cpu_limited, self.limits.memory_limited];
-        refusal::plain(wanted, &total, &self.limits.capability)
-            .into_iter()
-            .zip(limited)
-            .filter(|((_, compared), limited)| {
-                *limited && compared.requested > 0 && compared.total > compared.capability
-            })
-            .map(|((dimension, compared), _)| insufficient(self.queue, dimension, compared, ""))
+    fn plain(&self, wanted: &Counts, refusals: &mut Vec<Refusal>) {
+        let mut judge = |limited: bool, dimension: Dimension<'_>, of: fn(&Counts) -> i128| {
+            let requested = of(wanted);
+            if !limited || requested <= 0 {
+                return;
+            }
+            let compared = Compared {
+                requested,
+                total: self.used_of(of) + requested,
+                capability: of(&self.limits.capability),
+            };
+            if compared.total > compared.capability {
+                refusals.push(insufficient(self.queue, dimension, compared, ""));
+            }
+        };
+        judge(self.limits.cpu_limited, Dimension::Cpu, |counts| counts.cpu);
+        judge(self.limits.memory_limited, Dimension::Memory, |counts| counts.memory);
     }
 
     /// The figures are those of the alternative that is the least short.
@@ -314,17 +339,23 @@ impl Ledger<'_> {
 
     /// Cpu and memory that are short.
     pub(super) fn plain(&self, wanted: &Counts) -> Vec<Refusal> {
-        self.0.iter().flat_map(|books| books.plain(wanted)).collect()
+        let mut refusals = Vec::new();
+        self.0.iter().for_each(|books| books.plain(wanted, &mut refusals));
+        refusals
     }
 
-    /// One card, or one of several, for a job; what fits is booked. `mixed`: it may use several of them.
-    pub(super) fn card(&mut self, choice: &Arc<str>, wanted: i128, mixed: bool) -> Vec<Refusal> {
+    /// What a job is given of one card, or of one of several, counts for what it asks for besides.
+    pub(super) fn book(&mut self, choice: &Arc<str>, amount: i128) {
+        for books in &mut self.0 {
+            books.more.add_card(&books.limits.booking(choice), amount);
+        }
+    }
+
+    /// One card, or one of several, for a job. `mixed`: it may use several of them.
+    pub(super) fn card(&self, choice: &Arc<str>, wanted: i128, mixed: bool) -> Vec<Refusal> {
         let fits = |card: &str| self.of_cards().all(|books| books.fits(card, wanted));
         let split = || mixed && self.of_cards().all(|books| books.holds_split(choice, wanted));
         if wanted <= 0 || choice.split(OR).any(fits) || (choice.contains(OR) && split()) {
-            for books in &mut self.0 {
-                books.more.add_card(&books.limits.booking(choice), wanted);
-            }
             return Vec::new();
         }
         let refuse = |books: &Books<'_>| {

@@ -143,9 +143,8 @@ impl CapacityState {
                 self.book(&row, false);
             }
             let entry = view.jobs().get(job).map(|stored| self.entry_of(view, stored));
-            let entry = entry.map(Arc::new);
             let old = match &entry {
-                Some(entry) => self.jobs.insert(Arc::clone(job), Arc::clone(entry)),
+                Some(entry) => self.jobs.insert(Arc::clone(job), entry.clone()),
                 None => self.jobs.remove(job),
             };
             if !book {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::annotations::OR;
+
 /// Amounts of processor time, memory and cards. A card that is present with 0 differs from one that is absent.
 ///
 /// Units: milli-cores, bytes, thousandths of cards. The name of several acceptable cards is joined by `|`.
@@ -67,6 +69,11 @@ impl Counts {
     /// All cards, by name.
     pub fn cards(&self) -> impl Iterator<Item = (&Arc<str>, i128)> + '_ {
         self.cards.iter().map(|(name, amount)| (name, *amount))
+    }
+
+    /// Those of several acceptable cards, by name.
+    pub(super) fn choices(&self) -> impl Iterator<Item = (&Arc<str>, i128)> + '_ {
+        self.cards().filter(|(name, _)| name.contains(OR))
     }
 
     /// True if any card is present.

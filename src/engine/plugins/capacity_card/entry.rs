@@ -4,9 +4,8 @@
 //! fewer tasks than that, what the annotation and `minResources` say. What is kept back is that least, less what the
 //! job holds already; what it holds beyond is elastic.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-
-use smallvec::SmallVec;
 
 use super::annotations::{self, CardsError, OR, REQUEST};
 use super::cards::{Cards, cards_milli};
@@ -16,9 +15,21 @@ use super::one_card::InUse;
 use crate::engine::model::{Amounts, JobPhase, JobRecord, ResourceId, Stored, TaskRecord, TaskStatus};
 use crate::engine::policy::Compatibility;
 
-/// A job in figures.
+/// A job in figures, and what becomes of it. It reads, and is changed, as if its figures were its own; permits change
+/// nothing of these, so that they stay shared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobEntry {
+    /// Its figures.
+    pub figures: Arc<Figures>,
+    /// Its queue keeps back what it does not hold yet.
+    pub admitted: bool,
+    /// It is admitted by a permit that ends with the next vote, unless it is kept.
+    pub(super) tentative: bool,
+}
+
+/// What a job needs, holds, and was promised.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
     /// Its queue.
     pub queue: Arc<str>,
     /// The least that it needs, cards by choice.
@@ -28,11 +39,9 @@ pub struct JobEntry {
     /// What its tasks hold.
     pub allocated: Counts,
     /// Cards that its tasks use, of those that they may use.
-    pub(super) in_use: SmallVec<[InUse; 1]>,
+    pub(super) in_use: Vec<InUse>,
     /// What its pending tasks ask for.
     pub pending: Arc<Counts>,
-    /// Its queue keeps back what it does not hold yet.
-    pub admitted: bool,
     /// What a confirmed reservation promises it, whatever its phase.
     pub reserved: Option<Arc<Counts>>,
     /// There is a reservation of its name that is not its own, and counts by itself.
@@ -41,6 +50,20 @@ pub struct JobEntry {
     pub(super) stored: Option<Arc<Stored<JobRecord>>>,
     /// Its figures are those of the record that is stored; else those of another one of its name, that was asked about.
     pub(super) of_stored: bool,
+}
+
+impl Deref for JobEntry {
+    type Target = Figures;
+
+    fn deref(&self) -> &Figures {
+        &self.figures
+    }
+}
+
+impl DerefMut for JobEntry {
+    fn deref_mut(&mut self) -> &mut Figures {
+        Arc::make_mut(&mut self.figures)
+    }
 }
 
 /// What a job adds to its queue's account.
@@ -69,28 +92,39 @@ impl JobEntry {
             Ok(declared) => (declared.unwrap_or_default(), None),
             Err(fault) => (Counts::default(), Some(Arc::new(fault))),
         };
-        let mut entry = Self {
+        let mut figures = Figures {
             queue: Arc::clone(&job.queue),
             min: Arc::new(least(context, job, declared, &tasks)),
             fault,
             allocated,
-            in_use: SmallVec::new(),
+            in_use: Vec::new(),
             pending: Arc::new(pending),
-            admitted: matches!(job.phase, JobPhase::Inqueue | JobPhase::Running | JobPhase::Unknown),
             reserved: None,
             row_aside: false,
             stored: None,
             of_stored: false,
         };
         for (task, need) in tasks.iter().filter(|(task, _)| counts(task.status)) {
-            entry.use_cards(&task.annotations, &need.counts(), true);
+            figures.use_cards(&task.annotations, &need.counts(), true);
         }
-        entry
+        Self {
+            figures: Arc::new(figures),
+            admitted: matches!(job.phase, JobPhase::Inqueue | JobPhase::Running | JobPhase::Unknown),
+            tentative: false,
+        }
     }
 
     /// What it would still keep back, and what it holds beyond its least.
     pub fn split(&self) -> Contribution {
         split(&self.min, &self.allocated)
+    }
+
+    /// What it would still keep back.
+    pub(super) fn left(&self) -> Arc<Counts> {
+        if self.allocated.is_empty() && self.min.cards().all(|(_, amount)| amount != 0) {
+            return Arc::clone(&self.min);
+        }
+        Arc::new(self.split().inqueue)
     }
 
     /// What it adds to its queue's account now.

@@ -41,7 +41,7 @@ pub use check::{Checked, check_card};
 pub use config::Config;
 pub use counts::Counts;
 pub use discovery::{CardOnNode, NodeCards};
-pub use entry::{Contribution, JobEntry};
+pub use entry::{Contribution, Figures, JobEntry};
 pub use job::JobView;
 pub use limits::{Limits, Quota};
 pub use need::{Asks, Context, Demand, Need};

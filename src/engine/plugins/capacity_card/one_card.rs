@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::annotations::{NAME, OR, choice};
 use super::books::Ledger;
 use super::counts::Counts;
-use super::entry::JobEntry;
+use super::entry::Figures;
 use super::need::Need;
 use super::state::CapacityState;
 use crate::engine::model::{Texts, text};
@@ -27,7 +27,7 @@ fn choice_of(annotations: &Texts) -> Option<Arc<str>> {
     Some(choice(name)).filter(|choice| choice.contains(OR))
 }
 
-impl JobEntry {
+impl Figures {
     /// A task with these annotations now holds this, or no longer.
     pub(super) fn use_cards(&mut self, annotations: &Texts, held: &Counts, holds: bool) {
         let Some(choice) = choice_of(annotations) else { return };

@@ -111,20 +111,13 @@ impl Plugin for CapacityCard {
         job: &JobRecord,
         keep: bool,
     ) -> Result<Option<Opinion>, Problem> {
-        let verdict = {
-            let Some(state) = derived.get::<CapacityState>(super::PLUGIN) else {
-                return Err(not_derived());
-            };
-            state.vote_job(view, job)?
+        let verdict = if keep {
+            derived.change(super::PLUGIN, |state: &mut CapacityState| state.permit(view, job))
+        } else {
+            let state = derived.get::<CapacityState>(super::PLUGIN);
+            state.map(|state| state.vote_job(view, job))
         };
-        if keep && verdict.permitted() {
-            derived
-                .change(super::PLUGIN, |state: &mut CapacityState| {
-                    state.reserve(view, job, &verdict)
-                })
-                .unwrap_or_else(|| Err(not_derived()))?;
-        }
-        Ok(Some(opinion(verdict)))
+        Ok(Some(opinion(verdict.unwrap_or_else(|| Err(not_derived()))?)))
     }
 
     fn admit_task(

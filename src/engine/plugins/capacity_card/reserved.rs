@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use smallvec::SmallVec;
 
 use super::counts::Counts;
-use super::entry::{JobEntry, split};
+use super::entry::{Figures, JobEntry, split};
 use super::state::CapacityState;
 use crate::engine::model::reservation::same_incarnation;
 use crate::engine::model::{JobPhase, JobRecord, NamedAmounts, Reservation, View};
@@ -41,7 +41,7 @@ fn meets(row: &Reservation, job: &JobRecord) -> bool {
     row.queue == job.queue && row.is_of(&job.uid)
 }
 
-impl JobEntry {
+impl Figures {
     /// Takes in what the ledger has under the job's name; true if what the job itself is promised differs.
     pub(super) fn promise(&mut self, row: Option<&Arc<Reservation>>) -> bool {
         let job = self.stored.as_ref().map(|stored| &stored.record);
@@ -67,7 +67,7 @@ impl CapacityState {
         let mut moved = Vec::new();
         let row = view.reservations().get(job);
         let (mut aside, mut taken, mut shifted) = (true, false, None);
-        if let Some(own) = self.jobs.get_mut(job).map(Arc::make_mut) {
+        if let Some(own) = self.jobs.get_mut(job) {
             aside = own.row_aside;
             let before = own.contribution();
             if own.promise(row) {
@@ -111,14 +111,18 @@ impl CapacityState {
             let account = self.empty_account(&stored.record);
             self.accounts.insert(Arc::clone(&row.queue), Arc::new(account));
         }
-        let entry = JobEntry {
+        let figures = Figures {
             queue: Arc::clone(&row.queue),
             min: Arc::new(counts(row)),
+            ..Figures::default()
+        };
+        let entry = JobEntry {
+            figures: Arc::new(figures),
             admitted: true,
             ..JobEntry::default()
         };
         self.book(&entry, true);
-        self.rows.insert(Arc::clone(&row.job), Arc::new(entry));
+        self.rows.insert(Arc::clone(&row.job), entry);
         Some(Arc::clone(&row.queue))
     }
 
@@ -147,7 +151,7 @@ impl CapacityState {
         &self,
         view: &View,
         job: &JobRecord,
-        own: Option<&Arc<JobEntry>>,
+        own: Option<&JobEntry>,
         asks: &JobEntry,
     ) -> (SmallVec<[Counts; 2]>, bool) {
         let is_same = |own: &JobEntry| {

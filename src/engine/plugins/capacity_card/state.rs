@@ -1,6 +1,7 @@
 //! What the plugin works out from a View and keeps beside it: cards, queue accounts, and what a cycle changes of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::account::Account;
@@ -31,14 +32,14 @@ pub struct CapacityState {
     /// Under `upstream`: the node that the pod of a task names since it was first allocated in this cycle.
     pods: Table<Arc<str>>,
     /// Under `corrected`: by job.
-    pub(super) jobs: Table<Arc<JobEntry>>,
+    pub(super) jobs: Table<JobEntry>,
     /// Under `corrected`: what tasks that moved in this cycle hold; `None`: nothing.
     pub(super) held: Table<Option<Arc<Counts>>>,
     /// Reservations of jobs that are not there, or whose records say another queue or incarnation; and, under
     /// `upstream`, of jobs that the reference does not count yet.
-    pub(super) rows: Table<Arc<JobEntry>>,
-    /// Under `corrected`: jobs whose permits end with the next vote, unless they are kept.
-    pub(super) tentative: Arc<BTreeSet<Arc<str>>>,
+    pub(super) rows: Table<JobEntry>,
+    /// Under `corrected`: jobs whose permits end with the next vote, unless they were kept since.
+    pub(super) tentative: Arc<Vec<Arc<str>>>,
 }
 
 /// A job in figures.
@@ -115,7 +116,7 @@ impl CapacityState {
     pub(super) fn open_corrected(&mut self, view: &View) {
         for (name, job) in view.jobs().iter() {
             let entry = self.entry_of(view, job);
-            self.jobs.insert(Arc::clone(name), Arc::new(entry));
+            self.jobs.insert(Arc::clone(name), entry);
         }
         self.sum();
     }
@@ -137,7 +138,7 @@ impl CapacityState {
             accounts.insert(Arc::clone(name), self.empty_account(&queue.record));
         }
         for (_, entry) in self.jobs.iter() {
-            for (level, queue) in self.line(&entry.queue).0.iter().enumerate() {
+            for (level, queue) in self.line(&entry.queue).0.into_iter().enumerate() {
                 if let Some(account) = accounts.get_mut(queue) {
                     account.add_job(level, entry);
                     account.add_request(entry);
@@ -212,12 +213,21 @@ impl CapacityState {
     }
 
     /// The account of a queue that is there; an empty one if nothing counts in it.
-    pub(super) fn account_of(&self, queue: &str) -> Result<Arc<Account>, Problem> {
-        if let Some(account) = self.accounts.get(queue) {
-            return Ok(Arc::clone(account));
+    pub(super) fn account_of(&self, queue: &str) -> Result<Cow<'_, Account>, Problem> {
+        self.account_or_empty(queue, self.accounts.get(queue))
+    }
+
+    /// The account of a queue, if it has one.
+    pub(super) fn account_or_empty<'a>(
+        &self,
+        queue: &str,
+        account: Option<&'a Arc<Account>>,
+    ) -> Result<Cow<'a, Account>, Problem> {
+        if let Some(account) = account {
+            return Ok(Cow::Borrowed(account));
         }
         match self.opened.queues().get(queue) {
-            Some(stored) => Ok(Arc::new(self.empty_account(&stored.record))),
+            Some(stored) => Ok(Cow::Owned(self.empty_account(&stored.record))),
             None => Err(unknown("UNKNOWN_QUEUE", format!("there is no queue `{queue}`"))),
         }
     }
@@ -289,17 +299,27 @@ impl CapacityState {
 
     /// The permit of a job stays: it is enqueued. Under `corrected` that counts without a permit, too.
     pub fn keep(&mut self, job: &str) {
-        if self.tentative.contains(job) {
-            Arc::make_mut(&mut self.tentative).remove(job);
-        }
+        self.settle(job);
         self.admit(&Arc::from(job), true);
     }
 
     /// Ends permits that were not kept. Under `upstream` they all stay, as in the reference.
     pub fn end_tentative(&mut self) {
         for job in std::mem::take(&mut self.tentative).iter() {
-            self.leave(job);
+            if self.settle(job) {
+                self.leave(job);
+            }
         }
+    }
+
+    /// Whatever permit a job has no longer ends by itself; true if one would have.
+    fn settle(&mut self, job: &str) -> bool {
+        let Some(spot) = self.jobs.find(job) else { return false };
+        let was = self.jobs.at(spot).is_some_and(|entry| entry.tentative);
+        if was && let Some(entry) = self.jobs.at_mut(spot) {
+            entry.tentative = false;
+        }
+        was
     }
 
     /// A job is no longer admitted. Under `upstream` what was kept back for it stays, as in the reference.

@@ -1,5 +1,6 @@
 //! State that is carried from View to View equals one worked out anew, whatever happens in whatever order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -250,6 +251,100 @@ fn a_vote_on_a_stored_job_knows_nothing_of_another_record_of_its_name() {
     state.reserve(view, &other, &verdict).unwrap();
     assert!(!state.vote_job(view, &stored).unwrap().permitted());
     assert_eq!(state.vote_job(view, &other).unwrap(), verdict);
+}
+
+/// One thing that befalls the permit of a job.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// It asks, as it is stored or, with a number, as one that needs so much cpu.
+    Ask(usize, Option<i64>),
+    Keep(usize),
+    Leave(usize),
+    End,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let other = prop::option::weighted(0.2, (0i64..3).prop_map(|cores| cores * 1000));
+    prop_oneof![
+        6 => (0usize..5, other).prop_map(|(job, other)| Step::Ask(job, other)),
+        1 => (0usize..5).prop_map(Step::Keep),
+        1 => (0usize..5).prop_map(Step::Leave),
+        1 => Just(Step::End),
+    ]
+}
+
+/// Jobs whose permits end with the next vote.
+fn tentative(state: &CapacityState) -> BTreeSet<Arc<str>> {
+    let flagged = state.jobs.iter().filter(|(_, entry)| entry.tentative);
+    let flagged: BTreeSet<Arc<str>> = flagged.map(|(job, _)| Arc::clone(job)).collect();
+    let noted: BTreeSet<Arc<str>> = state.tentative.iter().map(Arc::clone).collect();
+    assert!(flagged.is_subset(&noted), "{flagged:?} of {noted:?}");
+    flagged
+}
+
+proptest! {
+    /// A permit in one go is a vote and a reservation, and a copy of the state knows nothing of it.
+    #[test]
+    fn permits_in_one_go_equal_those_in_two_steps(
+        events in prop::collection::vec(event(), 10..50),
+        steps in prop::collection::vec(step(), 1..20),
+        hierarchy in any::<bool>(),
+        upstream in any::<bool>(),
+    ) {
+        let config = Config { hierarchy, ..Config::default() };
+        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let mut world = World::new();
+        for event in events {
+            world.put(event);
+        }
+        let view = &world.view;
+        let mut at_once = CapacityState::of(view, config, compatibility);
+        let (mut in_steps, opened) = (at_once.clone(), all(&at_once, view));
+        let (kept, mut ends) = (at_once.clone(), BTreeSet::new());
+        for step in steps {
+            match step {
+                Step::Ask(job, other) => {
+                    let Some(stored) = view.jobs().get(&format!("j{job}")) else { continue };
+                    let mut record = stored.record.clone();
+                    if let Some(cpu) = other {
+                        record.min_resources = Some(Amounts::from_iter([(ResourceId::CPU, cpu)]));
+                    }
+                    let admitted = in_steps.jobs.get(&record.name).is_some_and(|entry| entry.admitted);
+                    let verdict = in_steps.vote_job(view, &record);
+                    if let Some(verdict) = verdict.as_ref().ok().filter(|verdict| verdict.permitted()) {
+                        in_steps.reserve(view, &record, verdict).unwrap();
+                        if !admitted && !upstream {
+                            ends.insert(Arc::clone(&record.name));
+                        }
+                    }
+                    prop_assert_eq!(at_once.permit(view, &record), verdict);
+                }
+                Step::Keep(job) => {
+                    let job: Arc<str> = format!("j{job}").into();
+                    for state in [&mut at_once, &mut in_steps] {
+                        state.keep(&job);
+                    }
+                    ends.remove(&job);
+                }
+                Step::Leave(job) => {
+                    let job = format!("j{job}").into();
+                    for state in [&mut at_once, &mut in_steps] {
+                        state.leave(&job);
+                    }
+                }
+                Step::End => {
+                    at_once.end_tentative();
+                    for job in std::mem::take(&mut ends) {
+                        in_steps.leave(&job);
+                    }
+                    in_steps.end_tentative();
+                }
+            }
+            prop_assert_eq!(all(&at_once, view), all(&in_steps, view));
+            prop_assert_eq!(tentative(&at_once), ends.clone());
+        }
+        prop_assert_eq!(all(&kept, view), opened);
+    }
 }
 
 proptest! {

@@ -19,18 +19,18 @@ use crate::engine::model::TaskRecord;
 use crate::engine::plugin::{Lack, VictimKind, VictimQuestion};
 
 /// A task that may have to go.
-struct Candidate {
+struct Candidate<'a> {
     /// Its queue, and those above it that count.
-    line: SmallVec<[Arc<str>; 1]>,
+    line: SmallVec<[&'a Arc<str>; 1]>,
     /// What it holds.
     held: Arc<Counts>,
     /// What the preemptor would hold on its node; `None`: no card there would do.
     wanted: Option<Counts>,
 }
 
-impl Candidate {
+impl Candidate<'_> {
     fn counts_at(&self, queue: &str) -> bool {
-        self.line.iter().any(|own| **own == *queue)
+        self.line.iter().any(|own| ***own == *queue)
     }
 }
 
@@ -48,7 +48,7 @@ impl CapacityState {
         if need.fault.is_some() || !path.closed().is_empty() {
             return Some(nobody);
         }
-        let candidates: Vec<Option<Candidate>> = self.candidates(question, &need);
+        let candidates: Vec<Option<Candidate<'_>>> = self.candidates(question, &need);
         let mut may: Vec<bool> = candidates
             .iter()
             .map(|candidate| candidate.as_ref().is_some_and(|candidate| candidate.wanted.is_some()))
@@ -95,11 +95,11 @@ impl CapacityState {
             }];
         };
         let tasks = question.candidates.iter();
-        let candidates: Vec<Option<Candidate>> = tasks.map(|task| self.candidate(task, &need)).collect();
+        let candidates: Vec<Option<Candidate<'_>>> = tasks.map(|task| self.candidate(task, &need)).collect();
         let mut lacks = Vec::new();
         for (queue, short) in path.for_task().shortages(&wanted) {
             let mut lack = |missing: i128, held: &dyn Fn(&Counts) -> i128| {
-                let gain = |candidate: &Option<Candidate>| {
+                let gain = |candidate: &Option<Candidate<'_>>| {
                     let counted = candidate.as_ref().filter(|own| own.counts_at(queue));
                     counted.map_or(0, |own| held(&own.held))
                 };
@@ -118,14 +118,14 @@ impl CapacityState {
     }
 
     /// As filters and admission do: on nodes without that card, whoever goes, they refuse it still.
-    fn keep_preemptor_to_one_card(&self, question: &VictimQuestion<'_>, path: &Path, need: &mut Need) {
+    fn keep_preemptor_to_one_card(&self, question: &VictimQuestion<'_>, path: &Path<'_>, need: &mut Need) {
         let task = question.preemptor;
         let ledger = path.is_configured().then(|| path.for_task());
         self.keep_to_one_card(&task.job, &task.annotations, &task.card, need, ledger.as_ref());
     }
 
     /// A candidate that stands there twice counts once, the first time.
-    fn candidates(&self, question: &VictimQuestion<'_>, need: &Need) -> Vec<Option<Candidate>> {
+    fn candidates(&self, question: &VictimQuestion<'_>, need: &Need) -> Vec<Option<Candidate<'_>>> {
         let mut known: BTreeSet<&Arc<str>> = BTreeSet::new();
         let candidates = question.candidates.iter();
         candidates
@@ -136,7 +136,7 @@ impl CapacityState {
             .collect()
     }
 
-    fn candidate(&self, task: &TaskRecord, need: &Need) -> Option<Candidate> {
+    fn candidate(&self, task: &TaskRecord, need: &Need) -> Option<Candidate<'_>> {
         let queue = &self.jobs.get(&task.job)?.queue;
         let held = match self.held(&task.name) {
             Some(held) => held,
@@ -161,7 +161,7 @@ impl CapacityState {
     }
 
     /// Queues keep what they deserve.
-    fn spare_deserving(&self, candidates: &[Option<Candidate>], may: &mut [bool]) {
+    fn spare_deserving(&self, candidates: &[Option<Candidate<'_>>], may: &mut [bool]) {
         let mut left: BTreeMap<&Arc<str>, Counts> = BTreeMap::new();
         for (candidate, may) in candidates.iter().zip(may) {
             let Some((candidate, queue)) = candidate.as_ref().and_then(|own| Some((own, own.line.first()?))) else {
@@ -190,11 +190,11 @@ impl CapacityState {
 
 /// Of those on whose nodes the preemptor would hold the same: only who frees what is short, and nobody if that is not
 /// enough.
-fn spare_useless(path: &Path, wanted: &Counts, candidates: &[Option<Candidate>], may: &mut [bool]) {
+fn spare_useless(path: &Path<'_>, wanted: &Counts, candidates: &[Option<Candidate<'_>>], may: &mut [bool]) {
     let ledger = path.for_task();
     let short = ledger.shortages(wanted);
-    let of_kind = |candidate: &&Candidate| candidate.wanted.as_ref() == Some(wanted);
-    let helps = |candidate: &Candidate| {
+    let of_kind = |candidate: &&Candidate<'_>| candidate.wanted.as_ref() == Some(wanted);
+    let helps = |candidate: &Candidate<'_>| {
         short
             .iter()
             .any(|(queue, short)| candidate.counts_at(queue) && short.shares_any(&candidate.held))

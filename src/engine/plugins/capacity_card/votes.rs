@@ -17,11 +17,11 @@ pub struct Verdict {
     /// Why not; empty: permitted.
     pub refusals: Vec<Refusal>,
     /// What a permitted job keeps back in its queue.
-    pub reserve: Counts,
+    pub reserve: Arc<Counts>,
     /// Of a job: the least that it needs, whether it holds some of that already or not.
     pub least: Arc<Counts>,
-    /// Of a job: its figures, under `corrected`.
-    pub(super) entry: Option<Arc<JobEntry>>,
+    /// Of a job, under `corrected`: its figures, if they are not those that are kept of it.
+    pub(super) entry: Option<JobEntry>,
     /// Of a permitted task: the cards that would do, best first, and how many tasks of its kind on each.
     pub cards: Vec<(Arc<str>, u64)>,
     /// The same by demand: a node must have one card of each.
@@ -67,9 +67,9 @@ impl CapacityState {
         if let Some(refusal) = first_refusal(&job.queue, min, &total, &account, Asker::Job) {
             return Ok(Verdict::refused(refusal));
         }
-        let reserve = figures.without_gated(min.clone());
+        let reserve = Arc::new(figures.without_gated(min.clone()));
         Ok(Verdict {
-            least: Arc::new(reserve.clone()),
+            least: Arc::clone(&reserve),
             reserve,
             ..Verdict::default()
         })
@@ -77,7 +77,7 @@ impl CapacityState {
 
     /// Keeps back in its queue what a permitted job needs. Once more for the same job: once more.
     pub(super) fn reserve_upstream(&mut self, queue: &Arc<str>, reserve: &Counts) -> Result<(), Problem> {
-        let mut account = Account::clone(&*self.account_of(queue)?);
+        let mut account = self.account_of(queue)?.into_owned();
         account.inqueue.add(reserve);
         self.accounts.insert(Arc::clone(queue), Arc::new(account));
         Ok(())
@@ -146,6 +146,21 @@ impl CapacityState {
             Compatibility::Upstream => self.upstream_task(queue, task),
             Compatibility::Corrected => self.corrected_task(view, queue, task),
         }
+    }
+
+    /// The vote on a job; what a permitted one needs is kept back, as by [`Self::reserve`].
+    ///
+    /// # Errors
+    /// As [`Self::vote_job`].
+    pub fn permit(&mut self, view: &View, job: &JobRecord) -> Result<Verdict, Problem> {
+        if self.compatibility == Compatibility::Corrected {
+            return self.corrected_permit(view, job);
+        }
+        let verdict = self.upstream_job(view, job)?;
+        if verdict.permitted() {
+            self.reserve_upstream(&job.queue, &verdict.reserve)?;
+        }
+        Ok(verdict)
     }
 
     /// Keeps back in its queue what a permitted job needs. For the same job once more: under `upstream` once more,
