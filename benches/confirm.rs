@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use pumice::state::{Batch, BatchKind, Confirm, ConfirmItem, Origin, Put, Reload, State, StateOptions, SystemClock};
+use pumice::state::{
+    Batch, BatchKind, Confirm, ConfirmItem, Origin, Place, Put, Reload, State, StateOptions, SystemClock,
+};
 use pumice::store::DiskStore;
 
 use ground::{POLICY, QUEUES, job, queue};
@@ -43,7 +45,7 @@ impl House {
             origin: Origin::BuiltIn,
         };
         runtime.block_on(state.reload_policy(reload)).unwrap();
-        let put = (0..QUEUES).map(|number| (Put::Queue(queue(number)), String::new()));
+        let put = (0..QUEUES).map(|number| (Put::Queue(queue(number)), Place::at(number)));
         let batch = Batch {
             source: "bench".into(),
             source_epoch: 1,

@@ -30,6 +30,52 @@ impl Put {
     }
 }
 
+/// Where a record stands in a request. A snapshot holds a million of them back, so it is put into words only for the few of
+/// which something is to be said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    request: Request,
+    index: u32,
+}
+
+/// What a place is said of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Request {
+    /// The records themselves.
+    #[default]
+    Records,
+    /// The batch that is answered.
+    Batch,
+    /// A part of a snapshot, by its number, that was answered before.
+    Part(u64),
+}
+
+impl Place {
+    /// The place of a record among those of its kind.
+    pub fn at(index: usize) -> Self {
+        Self {
+            request: Request::Records,
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// In words: `batch.put.nodes[3]`.
+    pub fn field(self, kind: Kind) -> String {
+        let records = match kind {
+            Kind::Node => "nodes",
+            Kind::Queue => "queues",
+            Kind::Job => "jobs",
+            Kind::Task => "tasks",
+        };
+        let index = self.index;
+        match self.request {
+            Request::Records => format!("put.{records}[{index}]"),
+            Request::Batch => format!("batch.put.{records}[{index}]"),
+            Request::Part(sequence) => format!("batch[{sequence}].put.{records}[{index}]"),
+        }
+    }
+}
+
 /// What a batch is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchKind {
@@ -55,8 +101,8 @@ pub struct Batch {
     pub kind: BatchKind,
     /// Of a snapshot: number of this part, from 1. Part 1 begins a snapshot anew; every other must follow the one before.
     pub part: u32,
-    /// Records to put, each with its field: `put.nodes[3]`.
-    pub put: Vec<(Put, String)>,
+    /// Records to put, each with its place among what was sent.
+    pub put: Vec<(Put, Place)>,
     /// Records that could not be read: kind, name (empty: it had none) and all faults.
     pub refused: Vec<(Kind, Arc<str>, Vec<Problem>)>,
     /// Records to take away. Unknown names are no fault.
@@ -117,12 +163,12 @@ pub struct BatchOutcome {
 impl Batch {
     /// Says of every field which request it stands in: of a part of a snapshot that is answered later, by number.
     pub(super) fn placed(mut self) -> Self {
-        let prefix = match self.kind {
-            BatchKind::SnapshotPart => format!("batch[{}]", self.sequence),
-            BatchKind::Delta | BatchKind::SnapshotLast => "batch".to_owned(),
+        let (request, prefix) = match self.kind {
+            BatchKind::SnapshotPart => (Request::Part(self.sequence), format!("batch[{}]", self.sequence)),
+            BatchKind::Delta | BatchKind::SnapshotLast => (Request::Batch, "batch".to_owned()),
         };
-        for (_, field) in &mut self.put {
-            *field = format!("{prefix}.{field}");
+        for (_, place) in &mut self.put {
+            place.request = request;
         }
         let within = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.within(&prefix)).collect();
         for (_, _, problems) in &mut self.refused {
@@ -130,5 +176,29 @@ impl Batch {
         }
         self.warnings = within(self.warnings);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_says_which_request_it_stands_in() {
+        let field = |kind| {
+            let put = vec![(Put::Task(TaskRecord::default()), Place::at(3))];
+            let batch = Batch {
+                sequence: 7,
+                kind,
+                put,
+                ..Batch::default()
+            };
+            let (put, place) = &batch.placed().put[0];
+            place.field(put.key().0)
+        };
+        assert_eq!(Place::at(0).field(Kind::Node), "put.nodes[0]");
+        assert_eq!(field(BatchKind::Delta), "batch.put.tasks[3]");
+        assert_eq!(field(BatchKind::SnapshotLast), "batch.put.tasks[3]");
+        assert_eq!(field(BatchKind::SnapshotPart), "batch[7].put.tasks[3]");
     }
 }

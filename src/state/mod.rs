@@ -67,7 +67,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::error::TrySendError;
 
-pub use batch::{Batch, BatchKind, BatchOutcome, Put, Resync, ResyncReason};
+pub use batch::{Batch, BatchKind, BatchOutcome, Place, Put, Resync, ResyncReason};
 pub use clock::{Clock, SystemClock};
 pub use commit::{COMMIT, Committed, Conflict, JobCommitted};
 pub use confirming::SessionConfirm;

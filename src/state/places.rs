@@ -28,17 +28,17 @@ pub(super) fn judge(batch: &mut Batch, view: &View, policies: &BTreeMap<Arc<str>
         is_needed: is_snapshot || batch.remove.iter().any(removes),
     };
     let (refusals, warnings) = (&mut batch.refused, &mut batch.warnings);
-    batch.put.retain(|(record, field)| {
+    batch.put.retain(|(record, place)| {
         let Put::Queue(queue) = record else { return true };
         if let Some(fault) = drf::fault_of(queue) {
-            let fault = placed(fault, &queue.name, field);
+            let fault = placed(fault, &queue.name, &place.field(Kind::Queue));
             if is_checked {
                 refusals.push((Kind::Queue, Arc::clone(&queue.name), vec![fault]));
                 return false;
             }
             warnings.push(fault);
         } else {
-            watch.fields.insert(Arc::clone(&queue.name), field.clone());
+            watch.fields.insert(Arc::clone(&queue.name), place.field(Kind::Queue));
         }
         let before = view.queues().get(&queue.name).map(|stored| &stored.record);
         watch.is_needed |= before.is_none_or(|before| moves(before, queue));

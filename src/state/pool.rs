@@ -78,6 +78,11 @@ impl Pool {
         self.texts.share(&mut task.node);
     }
 
+    /// Lets a node use the labels that others have.
+    pub(crate) fn node_of_batch(&mut self, node: &mut NodeRecord) {
+        self.labels_of(&mut node.labels);
+    }
+
     /// Lets a node use what the record before it has, and labels that others have.
     pub(super) fn node(&mut self, record: Arc<NodeRecord>, view: &View) -> Arc<NodeRecord> {
         let before = view.node_named(&record.name).map(|entry| &entry.record);
@@ -163,6 +168,22 @@ mod tests {
             pool.task(&mut task(1));
         }
         assert!(pool.shapes.known.len() <= SMALL);
+    }
+
+    #[test]
+    fn nodes_of_a_batch_share_labels() {
+        let mut pool = Pool::default();
+        let node = |name: &str| NodeRecord {
+            name: name.into(),
+            labels: [("a.count".into(), "8".into())].into(),
+            ..NodeRecord::default()
+        };
+        let (mut one, mut other) = (node("n1"), node("n2"));
+        for node in [&mut one, &mut other] {
+            pool.node_of_batch(node);
+        }
+        assert!(Arc::ptr_eq(&one.labels, &other.labels));
+        assert_eq!(other, node("n2"));
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(super) fn batch(sequence: u64, kind: BatchKind, put: Vec<Put>) -> Batch {
     let put = put
         .into_iter()
         .enumerate()
-        .map(|(i, put)| (put, format!("put[{i}]")))
+        .map(|(i, put)| (put, Place::at(i)))
         .collect();
     let part = u32::from(kind != BatchKind::Delta);
     Batch {
@@ -180,7 +180,7 @@ async fn sources_own_their_records_and_epochs_fence() {
     assert_eq!(outcome.refused.len(), 1);
     assert_eq!(
         (outcome.refused[0].reason, &*outcome.refused[0].field),
-        ("OTHER_SOURCE", "batch.put[0].name")
+        ("OTHER_SOURCE", "batch.put.nodes[0].name")
     );
     assert_eq!(state.world().view.node_count(), 2);
     let newer = Batch {
@@ -308,7 +308,7 @@ async fn records_are_bounded_and_those_that_are_there_can_change() {
         .iter()
         .map(|problem| (problem.reason, &*problem.field))
         .collect();
-    assert_eq!(refused, [("TOO_MANY_RECORDS", "batch.put[2]")]);
+    assert_eq!(refused, [("TOO_MANY_RECORDS", "batch.put.tasks[2]")]);
     let outcome = state
         .apply(batch(2, BatchKind::Delta, vec![node("n2", 7)]))
         .await

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::batch::{Batch, BatchKind, BatchOutcome, Put};
+use super::batch::{Batch, BatchKind, BatchOutcome, Place, Put};
 use super::clock::Clock;
 use super::committing::Arbiter;
 use super::error::{PolicyError, StateError};
@@ -239,12 +239,12 @@ impl Writer {
                 self.arbiter.assumptions.gone_untold(&source, &name);
             }
         }
-        for (record, field) in put {
+        for (record, place) in put {
             let (kind, name) = record.key();
             match self.next.view.source_of(kind, name) {
-                Some(owner) if *owner != source => problems.push(foreign(name, owner, &field)),
+                Some(owner) if *owner != source => problems.push(foreign(name, owner, &place.field(kind))),
                 None if self.records() >= self.sources.records() => {
-                    problems.push(too_many(self.sources.records(), &field));
+                    problems.push(too_many(self.sources.records(), &place.field(kind)));
                 }
                 Some(_) | None => self.put(record, &source),
             }
@@ -338,7 +338,7 @@ impl Writer {
         clippy::disallowed_types,
         reason = "asked for names, never walked: no order can show"
     )]
-    fn remove_absent(&mut self, source: &Arc<str>, put: &[(Put, String)], refused: &[(Kind, Arc<str>, Vec<Problem>)]) {
+    fn remove_absent(&mut self, source: &Arc<str>, put: &[(Put, Place)], refused: &[(Kind, Arc<str>, Vec<Problem>)]) {
         let view = &self.next.view;
         let nodes = view
             .nodes()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::model::{Kind, Problem, ResourceId, ResourceTable, TooManyResourcesError};
 use crate::server::pb;
 use crate::server::status::{Failure, code_of};
-use crate::state::{Batch, BatchKind, BatchOutcome, Pool, Put, ResourceNames, Resync};
+use crate::state::{Batch, BatchKind, BatchOutcome, Place, Pool, Put, ResourceNames, Resync};
 
 use super::amounts::Names;
 use super::reader::{Declared, Reader};
@@ -97,39 +97,40 @@ pub(super) fn cluster(cluster: pb::Cluster, reader: &mut Reader<'_>, batch: &mut
         tasks,
     } = cluster;
     batch.put.reserve(nodes.len() + queues.len() + jobs.len() + tasks.len());
+    // Of a batch, what many say alike is thrown away where it was read.
+    let mut pool = Pool::default();
     for (i, node) in nodes.into_iter().enumerate() {
-        let record = reader.node(node);
-        take(Put::Node(Arc::new(record)), reader, batch, format!("put.nodes[{i}]"));
+        let mut record = reader.node(node);
+        pool.node_of_batch(&mut record);
+        take(Put::Node(Arc::new(record)), reader, batch, i);
     }
     for (i, queue) in queues.into_iter().enumerate() {
         let record = reader.queue(queue);
-        take(Put::Queue(record), reader, batch, format!("put.queues[{i}]"));
+        take(Put::Queue(record), reader, batch, i);
     }
     for (i, job) in jobs.into_iter().enumerate() {
         let record = reader.job(job);
-        take(Put::Job(record), reader, batch, format!("put.jobs[{i}]"));
+        take(Put::Job(record), reader, batch, i);
     }
-    // Of a batch, what many say alike is thrown away where it was read.
-    let mut pool = Pool::default();
     for (i, task) in tasks.into_iter().enumerate() {
         let mut record = reader.stored_task(task);
         pool.task_of_batch(&mut record);
-        take(Put::Task(record), reader, batch, format!("put.tasks[{i}]"));
+        take(Put::Task(record), reader, batch, i);
     }
 }
 
-fn take(put: Put, reader: &mut Reader<'_>, batch: &mut Batch, place: String) {
-    let found = reader.take();
+fn take(put: Put, reader: &mut Reader<'_>, batch: &mut Batch, index: usize) {
+    let (found, place) = (reader.take(), Place::at(index));
     if found.is_empty() {
         batch.put.push((put, place));
         return;
     }
-    let found = found.within(&place);
+    let (kind, name) = put.key();
+    let found = found.within(&place.field(kind));
     batch.warnings.extend(found.warnings);
     if found.problems.is_empty() {
         batch.put.push((put, place));
     } else {
-        let (kind, name) = put.key();
         batch.refused.push((kind, Arc::clone(name), found.problems));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::model::{Problem, Slot, Table, View};
+use crate::engine::model::{Kind, Problem, Slot, Table, View};
 use crate::server::pb;
 use crate::server::status::Failure;
-use crate::state::{Batch, Put};
+use crate::state::{Batch, Place, Put};
 
 use super::amounts::QuestionNames;
 use super::batch::cluster;
@@ -46,13 +46,13 @@ pub fn view(cluster: pb::Cluster, declared: &Declared) -> Result<(View, Vec<Prob
     Ok((build(batch.put, names)?, warnings))
 }
 
-fn build(put: Vec<(Put, String)>, names: QuestionNames) -> Result<View, Failure> {
+fn build(put: Vec<(Put, Place)>, names: QuestionNames) -> Result<View, Failure> {
     let mut index: Table<Slot> = Table::default();
     for (record, place) in &put {
         let Put::Node(node) = record else { continue };
         let next = Slot::try_from(index.len()).unwrap_or(Slot::MAX);
         if index.insert(Arc::clone(&node.name), next).is_some() {
-            return Err(twice("node", &node.name, place));
+            return Err(twice("node", &node.name, &place.field(Kind::Node)));
         }
     }
     let mut view = View::new(Arc::new(index), 0);
@@ -66,7 +66,8 @@ fn build(put: Vec<(Put, String)>, names: QuestionNames) -> Result<View, Failure>
             Put::Task(task) => view.tasks().contains(&task.name),
         };
         if known {
-            return Err(twice("record", record.key().1, &place));
+            let (kind, name) = record.key();
+            return Err(twice("record", name, &place.field(kind)));
         }
         match record {
             Put::Node(node) => {
