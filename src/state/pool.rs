@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::engine::model::{NodeRecord, TaskRecord, TaskShape, Texts, View};
+use crate::engine::model::{Amounts, JobRecord, NodeRecord, TaskRecord, TaskShape, View};
 
 /// Up to so many values a pool does not look for those that nobody uses any more.
 const SMALL: usize = 1_024;
@@ -48,12 +48,16 @@ impl<T: Eq + Hash + ?Sized> Shared<T> {
         self.known.insert(Arc::clone(value));
     }
 
-    /// Puts the known value in the place of an equal one, or makes it known.
-    fn share(&mut self, value: &mut Arc<T>) {
-        match self.find(value) {
-            Some(known) => *value = Arc::clone(known),
-            None => self.put(value),
+    /// Puts the known value in the place of an equal one, or makes it known; as `anew` gives it, if that says anything.
+    fn share(&mut self, value: &mut Arc<T>, anew: impl FnOnce(&T) -> Option<Arc<T>>) {
+        if let Some(known) = self.find(value) {
+            *value = Arc::clone(known);
+            return;
         }
+        if let Some(anew) = anew(value) {
+            *value = anew;
+        }
+        self.put(value);
     }
 }
 
@@ -62,18 +66,82 @@ impl<T: Eq + Hash + ?Sized> Shared<T> {
 pub(crate) struct Pool {
     shapes: Shared<TaskShape>,
     labels: Shared<[(Arc<str>, Arc<str>)]>,
-    texts: Shared<str>,
+    texts: Texts,
+}
+
+/// Texts that records share.
+#[derive(Debug, Default)]
+struct Texts {
+    shared: Shared<str>,
+    /// Those that become known are copied.
+    last: bool,
+}
+
+impl Texts {
+    fn share(&mut self, text: &mut Arc<str>) {
+        let last = self.last;
+        self.shared.share(text, |text| last.then(|| text.into()));
+    }
+
+    fn list(&mut self, list: &[(Arc<str>, Arc<str>)]) -> Arc<[(Arc<str>, Arc<str>)]> {
+        if list.is_empty() {
+            return Arc::default();
+        }
+        let mut shared = |text: &Arc<str>| {
+            let mut own = Arc::clone(text);
+            self.share(&mut own);
+            own
+        };
+        list.iter().map(|(name, text)| (shared(name), shared(text))).collect()
+    }
+
+    /// A shape in memory of its own.
+    fn shape(&mut self, shape: &TaskShape) -> TaskShape {
+        let copied = |amounts: &Option<Box<Amounts>>| amounts.as_ref().map(|amounts| Box::new(amounts.copied()));
+        let mut own = TaskShape {
+            requests: shape.requests.copied(),
+            limits: copied(&shape.limits),
+            nonzero_requests: copied(&shape.nonzero_requests),
+            counted_requests: copied(&shape.counted_requests),
+            ..shape.clone()
+        };
+        own.annotations = self.list(&shape.annotations);
+        self.share(&mut own.nominated_node);
+        own
+    }
+}
+
+/// A name in memory of its own.
+fn renew(name: &mut Arc<str>) {
+    if !name.is_empty() {
+        *name = Arc::from(&**name);
+    }
 }
 
 impl Pool {
-    /// Lets a task use the shape that others have.
-    pub(crate) fn task(&mut self, task: &mut TaskRecord) {
-        self.shapes.share(&mut task.shape);
+    /// A pool for records that stay. What it makes known, and what is new of a record, is copied: what was just read lies
+    /// in memory among what is thrown away, and would keep all of that from being used otherwise.
+    pub(super) fn lasting() -> Self {
+        Self {
+            texts: Texts {
+                last: true,
+                ..Texts::default()
+            },
+            ..Self::default()
+        }
     }
 
-    /// The same, and the names of its job and its node, as far as others name them.
+    /// Lets a task use the shape that others have.
+    fn shape_of(&mut self, task: &mut TaskRecord) {
+        let texts = &mut self.texts;
+        self.shapes.share(&mut task.shape, |shape| {
+            texts.last.then(|| Arc::new(texts.shape(shape)))
+        });
+    }
+
+    /// Lets a task use the shape that others have, and the names of its job and its node, as far as others name them.
     pub(crate) fn task_of_batch(&mut self, task: &mut TaskRecord) {
-        self.task(task);
+        self.shape_of(task);
         self.texts.share(&mut task.job);
         self.texts.share(&mut task.node);
     }
@@ -83,39 +151,59 @@ impl Pool {
         self.labels_of(&mut node.labels);
     }
 
-    /// Lets a node use what the record before it has, and labels that others have.
+    /// Lets a task that is to stay use the shape that others have. `is_new`: there is none of its name.
+    pub(super) fn task(&mut self, task: &mut TaskRecord, is_new: bool) {
+        self.shape_of(task);
+        if is_new {
+            renew(&mut task.name);
+            renew(&mut task.job);
+            renew(&mut task.node);
+            task.uid = task.uid.copied();
+        }
+    }
+
+    /// Lets a job that is to stay use the texts that others have.
+    pub(super) fn job(&mut self, job: &mut JobRecord) {
+        renew(&mut job.name);
+        renew(&mut job.uid);
+        self.texts.share(&mut job.queue);
+        job.min_resources = job.min_resources.as_ref().map(Amounts::copied);
+        job.annotations = self.texts.list(&job.annotations);
+    }
+
+    /// Lets a node that is to stay use what the record before it has, and labels that others have.
     pub(super) fn node(&mut self, record: Arc<NodeRecord>, view: &View) -> Arc<NodeRecord> {
         let before = view.node_named(&record.name).map(|entry| &entry.record);
         if let Some(before) = before.filter(|before| **before == record) {
             return Arc::clone(before);
         }
         let mut record = Arc::unwrap_or_clone(record);
-        if let Some(before) = before {
-            record.name = Arc::clone(&before.name);
-            if record.uid == before.uid {
-                record.uid = Arc::clone(&before.uid);
-            }
-            if record.allocatable == before.allocatable {
-                record.allocatable = before.allocatable.clone();
-            }
+        match before {
+            Some(before) => record.name = Arc::clone(&before.name),
+            None => renew(&mut record.name),
+        }
+        match before.filter(|before| before.uid == record.uid) {
+            Some(before) => record.uid = Arc::clone(&before.uid),
+            None => renew(&mut record.uid),
+        }
+        record.allocatable = match before.filter(|before| before.allocatable == record.allocatable) {
+            Some(before) => before.allocatable.clone(),
+            None => record.allocatable.copied(),
+        };
+        for amounts in [
+            &mut record.oversubscription,
+            &mut record.unattributed_used,
+            &mut record.unattributed_nonzero_used,
+        ] {
+            *amounts = amounts.as_ref().map(Amounts::copied);
         }
         self.labels_of(&mut record.labels);
         Arc::new(record)
     }
 
-    fn labels_of(&mut self, labels: &mut Texts) {
-        if let Some(known) = self.labels.find(labels) {
-            *labels = Arc::clone(known);
-            return;
-        }
+    fn labels_of(&mut self, labels: &mut Arc<[(Arc<str>, Arc<str>)]>) {
         let texts = &mut self.texts;
-        let mut shared = |text: &Arc<str>| {
-            let mut own = Arc::clone(text);
-            texts.share(&mut own);
-            own
-        };
-        *labels = labels.iter().map(|(name, text)| (shared(name), shared(text))).collect();
-        self.labels.put(labels);
+        self.labels.share(labels, |labels| Some(texts.list(labels)));
     }
 }
 
@@ -136,7 +224,7 @@ mod tests {
         let mut pool = Pool::default();
         let (mut one, mut other, mut third) = (task(1), task(1), task(2));
         for task in [&mut one, &mut other, &mut third] {
-            pool.task(task);
+            pool.shape_of(task);
         }
         assert!(Arc::ptr_eq(&one.shape, &other.shape) && !Arc::ptr_eq(&one.shape, &third.shape));
     }
@@ -145,13 +233,13 @@ mod tests {
     fn what_no_record_uses_any_more_is_dropped() {
         let mut pool = Pool::default();
         let mut kept = task(-1);
-        pool.task(&mut kept);
+        pool.shape_of(&mut kept);
         for cpu in 0..100_000 {
-            pool.task(&mut task(cpu));
+            pool.shape_of(&mut task(cpu));
             assert!(pool.shapes.known.len() <= SMALL);
         }
         let mut again = task(-1);
-        pool.task(&mut again);
+        pool.shape_of(&mut again);
         assert!(Arc::ptr_eq(&again.shape, &kept.shape));
     }
 
@@ -160,14 +248,60 @@ mod tests {
         let mut pool = Pool::default();
         let mut peak: Vec<TaskRecord> = (0..50_000).map(task).collect();
         for task in &mut peak {
-            pool.task(task);
+            pool.shape_of(task);
         }
         assert_eq!(pool.shapes.known.len(), 50_000);
         peak.truncate(100);
         for _ in 0..50_000 {
-            pool.task(&mut task(1));
+            pool.shape_of(&mut task(1));
         }
         assert!(pool.shapes.known.len() <= SMALL);
+    }
+
+    #[test]
+    fn what_lasts_is_copied_and_equal() {
+        let mut pool = Pool::lasting();
+        let amounts = || Amounts::from_iter((0..9).map(|id| (ResourceId::from_index(id), 1)));
+        let text = |text: &str| -> Arc<str> { text.into() };
+        let sent = TaskRecord::from(TaskFields {
+            name: text("a/t"),
+            uid: "u1".into(),
+            job: text("a/j"),
+            node: text("n1"),
+            nominated_node: text("n2"),
+            annotations: [(text("a"), text("b"))].into(),
+            requests: amounts(),
+            limits: Some(Box::new(amounts())),
+            ..TaskFields::default()
+        });
+        let mut kept = sent.clone();
+        pool.task(&mut kept, true);
+        assert_eq!(kept, sent);
+        for (own, sent) in [
+            (&kept.name, &sent.name),
+            (&kept.job, &sent.job),
+            (&kept.node, &sent.node),
+        ] {
+            assert!(!Arc::ptr_eq(own, sent));
+        }
+        assert!(!Arc::ptr_eq(&kept.nominated_node, &sent.nominated_node));
+        assert!(!Arc::ptr_eq(&kept.annotations[0].0, &sent.annotations[0].0));
+        let mut again = sent.clone();
+        pool.task(&mut again, false);
+        assert!(Arc::ptr_eq(&again.shape, &kept.shape) && Arc::ptr_eq(&again.name, &sent.name));
+        let job = JobRecord {
+            name: text("a/j"),
+            uid: text("u1"),
+            queue: text("q"),
+            min_resources: Some(amounts()),
+            annotations: [(text("a"), text("b"))].into(),
+            ..JobRecord::default()
+        };
+        let (mut one, mut other) = (job.clone(), job.clone());
+        pool.job(&mut one);
+        pool.job(&mut other);
+        assert_eq!((&one, &other), (&job, &job));
+        assert!(Arc::ptr_eq(&one.queue, &other.queue) && !Arc::ptr_eq(&one.queue, &job.queue));
     }
 
     #[test]
@@ -189,7 +323,7 @@ mod tests {
     #[test]
     fn labels_share_lists_and_texts() {
         let mut pool = Pool::default();
-        let labels = |product: &str| -> Texts {
+        let labels = |product: &str| -> Arc<[(Arc<str>, Arc<str>)]> {
             [("a.count", "8"), ("a.product", product)]
                 .map(|(name, text)| (name.into(), text.into()))
                 .into()

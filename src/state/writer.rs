@@ -105,7 +105,7 @@ impl Writer {
             ledger,
             nodes,
             arbiter,
-            pool: Pool::default(),
+            pool: Pool::lasting(),
             next,
             derived: BTreeMap::new(),
             changed: false,
@@ -246,7 +246,10 @@ impl Writer {
                 None if self.records() >= self.sources.records() => {
                     problems.push(too_many(self.sources.records(), &place.field(kind)));
                 }
-                Some(_) | None => self.put(record, &source),
+                known => {
+                    let is_new = known.is_none();
+                    self.put(record, &source, is_new);
+                }
             }
         }
         for (kind, name, faults) in refused {
@@ -284,15 +287,16 @@ impl Writer {
         view.slots() as usize + view.queues().len() + view.jobs().len() + view.tasks().len()
     }
 
-    fn put(&mut self, record: Put, source: &Arc<str>) {
+    fn put(&mut self, record: Put, source: &Arc<str>, is_new: bool) {
         match record {
             Put::Node(record) => {
-                self.nodes.admit(&record.name);
                 let record = self.pool.node(record, &self.next.view);
+                self.nodes.admit(&record.name);
                 self.next.view.put_node(record, source);
             }
             Put::Queue(record) => self.next.view.put_queue(record, source),
-            Put::Job(record) => {
+            Put::Job(mut record) => {
+                self.pool.job(&mut record);
                 let (before, name) = (
                     self.next.view.jobs().get(&record.name).cloned(),
                     Arc::clone(&record.name),
@@ -301,7 +305,7 @@ impl Writer {
                 self.job_moved(&name, before.as_ref().map(|before| &before.record));
             }
             Put::Task(mut record) => {
-                self.pool.task(&mut record);
+                self.pool.task(&mut record, is_new);
                 self.arbiter.assumptions.put(record, source, &mut self.next.view);
             }
         }

@@ -224,6 +224,11 @@ impl Amounts {
         }
     }
 
+    /// The same in memory of its own, with no room to spare.
+    pub(crate) fn copied(&self) -> Self {
+        Self(self.0.as_ref().map(|list| Arc::new(List::from_slice(list))))
+    }
+
     /// All amounts, by id.
     pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i64)> + '_ {
         self.list().iter().copied().take_while(|(id, _)| id.0 & WHOLE == 0)

@@ -22,6 +22,14 @@ impl Uid {
         self.0 == Form::Unsaid
     }
 
+    /// The same in memory of its own, if it takes any.
+    pub(crate) fn copied(&self) -> Self {
+        Self(match &self.0 {
+            Form::Text(text) => Form::Text(Arc::from(&**text)),
+            other => other.clone(),
+        })
+    }
+
     /// True if both may be the same incarnation: they are equal, or one of them was not said.
     pub fn may_be(&self, other: &Self) -> bool {
         self.is_empty() || other.is_empty() || self == other
