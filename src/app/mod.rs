@@ -1,6 +1,7 @@
 //! The composition root: builds state, services and listeners, and owns the order in which they stop.
 
 mod listen;
+mod memory;
 mod policy_file;
 
 use std::hash::{BuildHasher, RandomState};
@@ -244,6 +245,7 @@ impl Bound {
             draining: draining.clone(),
         };
         let kept = Arc::clone(&state);
+        let giving = tokio::spawn(memory::give_back(Arc::clone(&state)));
         tokio::spawn(policy_file::follow(policy_file, state, Arc::clone(&metrics), draining));
         let (incoming, http) = listeners(&config, grpc, socket, http, &metrics);
         let mut grpc = spawn_grpc(&config, incoming, &edge, metrics, probe.clone(), stopping)?;
@@ -265,6 +267,7 @@ impl Bound {
         finish("gRPC", grpc, config.drain_deadline).await;
         quit.send_replace(true);
         finish("HTTP", http, config.drain_deadline).await;
+        giving.abort();
         kept.stop().await;
         tracing::info!("stopped");
         Ok(())
