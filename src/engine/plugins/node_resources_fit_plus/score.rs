@@ -7,6 +7,8 @@
 //!   in the last place below 128; but it is at least 1/c > 2^-46 away. So with the weighted mean, which is at most 100, too.
 //! - A whole unit begun counts: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up: it is whole, or at
 //!   least 0.001 away from whole numbers, which are less than 2^41 and have neighbours nearer than that.
+//! - Where no instruction cuts floats off, adding and taking away 2^52 rounds such a one to the nearest whole number, which is at
+//!   most one too large (too small for rounding up), and says so by being greater (less) than it.
 
 use crate::engine::kernel::kernel;
 use crate::engine::model::{CHUNK, Chunk, ResourceId, Whole, Wholes};
@@ -179,7 +181,10 @@ impl Mean {
                     scores,
                 );
         }
-        small && cut_mean(self.weights as f64, scores)
+        if small {
+            cut_mean(self.weights as f64, scores);
+        }
+        small
     }
 
     /// Sums that fit in 64 bits, or lose their upper bits there.
@@ -213,27 +218,48 @@ impl Mean {
 }
 
 kernel! {
-    /// Adds a resource's part times its weight to each score. False: some amount is not small, or the processor has no
-    /// instruction that cuts floats off, so that integers are faster; then the scores mean nothing.
+    /// Adds a resource's part times its weight to each score. False: some amount is not small; then the scores mean nothing.
     fn add_share / add_share_plainly(share: Shares<'_>, scores: &mut Scores) -> bool {
         if share.unit == 1.0 {
-            FUSED && add_in_floats::<true>(share, scores)
+            add_in_floats::<FUSED, true>(share, scores)
         } else {
-            FUSED && add_in_floats::<false>(share, scores)
+            add_in_floats::<FUSED, false>(share, scores)
         }
     }
 }
 
 kernel! {
-    /// Divides sums of parts by the sum of weights, and cuts the mean off. False as with [`add_share`].
-    fn cut_mean / cut_mean_plainly(weights: f64, scores: &mut Scores) -> bool {
-        if FUSED {
-            for score in scores {
-                *score = (*score / weights).trunc();
-            }
+    /// Divides sums of parts by the sum of weights, and cuts the mean off.
+    fn cut_mean / cut_mean_plainly(weights: f64, scores: &mut Scores) {
+        for score in scores {
+            *score = down::<FUSED>(*score / weights);
         }
-        FUSED
     }
+}
+
+/// Between this and twice as much, floats are the whole numbers.
+const WHOLE: f64 = (1_u64 << 52) as f64;
+
+/// Cuts off what is from 0 to 2^51. `INSTRUCTION`: there is one for that.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn down<const INSTRUCTION: bool>(value: f64) -> f64 {
+    if INSTRUCTION {
+        return value.trunc();
+    }
+    let near = value + WHOLE - WHOLE;
+    near - if near > value { 1.0 } else { 0.0 }
+}
+
+/// Rounds up what is from 0 to 2^51.
+#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
+#[inline(always)]
+fn up<const INSTRUCTION: bool>(value: f64) -> f64 {
+    if INSTRUCTION {
+        return value.ceil();
+    }
+    let near = value + WHOLE - WHOLE;
+    near + if near < value { 1.0 } else { 0.0 }
 }
 
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
@@ -242,19 +268,25 @@ kernel! {
     reason = "a branch here would keep the loop from being vectorised"
 )]
 #[inline(always)]
-fn add_in_floats<const ALIKE: bool>(share: Shares<'_>, scores: &mut Scores) -> bool {
+fn add_in_floats<const FUSED: bool, const ALIKE: bool>(share: Shares<'_>, scores: &mut Scores) -> bool {
     let (limit, mut small) = (SMALL as f64, true);
     let [most, least] = [Strategy::Most, Strategy::Least].map(|one| f64::from(u8::from(share.strategy == one)));
     let columns = share.allocatable.iter().zip(share.requested);
     for (score, (&capacity, &used)) in scores.iter_mut().zip(columns) {
         small &= (capacity >= 0.0) & (capacity < limit) & (used >= 0.0) & (used < limit);
-        let whole = |amount: f64| if ALIKE { amount } else { (amount / share.unit).ceil() };
+        let whole = |amount: f64| {
+            if ALIKE {
+                amount
+            } else {
+                up::<FUSED>(amount / share.unit)
+            }
+        };
         let (capacity, total) = (whole(capacity), whole(used) + share.own);
         let left = capacity - total;
         let left = if left > 0.0 { left } else { 0.0 };
         let full = if total < capacity { total } else { capacity };
         let amount = full * most + left * least;
-        let part = (amount * MAX_SCORE as f64 / capacity).trunc();
+        let part = down::<FUSED>(amount * MAX_SCORE as f64 / capacity);
         *score += if capacity > 0.0 { part } else { 0.0 } * share.weight;
     }
     small
@@ -335,8 +367,9 @@ mod tests {
                             strategy: Strategy::Most,
                         };
                         let mut scores = [0.0; CHUNK];
+                        assert_eq!(add_share(share, &mut scores), is_small, "{odd} {at}");
+                        assert_eq!(add_share_plainly::<false>(share, &mut scores), is_small, "{odd} {at}");
                         assert_eq!(add_share_plainly::<true>(share, &mut scores), is_small, "{odd} {at}");
-                        assert!(is_small || !add_share(share, &mut scores), "{odd} {at}");
                     }
                 }
             }
@@ -344,6 +377,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn floats_are_cut_without_the_instruction(whole in 0_u64..1 << 46, part in 1_u64..1_000, divisor in 2_u64..1_000_000) {
+            for value in [whole as f64, (whole * 1_000 + part) as f64 / 1_000.0, whole as f64 / divisor as f64] {
+                prop_assert_eq!(down::<false>(value).to_bits(), value.trunc().to_bits());
+                prop_assert_eq!(up::<false>(value).to_bits(), value.ceil().to_bits());
+            }
+        }
+
         #[test]
         fn floats_give_the_same_integers(
             nodes in proptest::collection::vec((0_i64..SMALL, 0_i64..SMALL, 0_u32..40), 64),
@@ -373,14 +414,11 @@ mod tests {
                     Term { id: disk, own: own >> 20, strategy: second, weight: weights.1 },
                 ];
                 let mean = Mean::new(terms, Arithmetic::Exact);
-                let (mut floats, mut integers) = ([0.0; CHUNK], [0.0; CHUNK]);
+                let [mut floats, mut integers, mut portable, mut fused] = [[0.0; CHUNK]; 4];
                 let chunk = view.chunks().get(0).unwrap();
-                let done = mean.score_small(chunk, &mut floats);
+                prop_assert!(mean.score_small(chunk, &mut floats));
                 mean.score_narrow(chunk, &mut integers);
-                if done {
-                    prop_assert_eq!(floats, integers);
-                }
-                let mut forced = [0.0; CHUNK];
+                prop_assert_eq!(floats, integers);
                 for term in &mean.terms {
                     let floats = |whole| chunk.whole_floats(term.id, whole).unwrap();
                     let share = Shares {
@@ -391,17 +429,14 @@ mod tests {
                         unit: if term.id.counts_alike() { 1.0 } else { 1_000.0 },
                         strategy: term.strategy,
                     };
-                    let mut chosen = forced;
-                    let done = add_share(share, &mut chosen);
-                    prop_assert!(add_share_plainly::<true>(share, &mut forced));
-                    prop_assert!(!add_share_plainly::<false>(share, &mut [0.0; CHUNK]));
-                    prop_assert!(!done || chosen.map(f64::to_bits) == forced.map(f64::to_bits));
+                    prop_assert!(add_share_plainly::<false>(share, &mut portable));
+                    prop_assert!(add_share_plainly::<true>(share, &mut fused));
                 }
-                let mut chosen = forced;
-                let done = cut_mean(mean.weights as f64, &mut chosen);
-                prop_assert!(cut_mean_plainly::<true>(mean.weights as f64, &mut forced));
-                prop_assert!(!done || chosen.map(f64::to_bits) == forced.map(f64::to_bits));
-                prop_assert_eq!(forced, integers);
+                cut_mean_plainly::<false>(mean.weights as f64, &mut portable);
+                cut_mean_plainly::<true>(mean.weights as f64, &mut fused);
+                for one in [floats, portable, fused] {
+                    prop_assert_eq!(one.map(f64::to_bits), integers.map(f64::to_bits));
+                }
             }
         }
 
