@@ -106,9 +106,10 @@ pub(crate) fn cluster(nodes: u32) -> View {
     view
 }
 
-/// The gang, to be placed as a preview.
-pub(crate) fn question(view: &View) -> PlaceQuestion {
-    let task = TaskRecord::from(TaskFields {
+/// A task of the gang.
+fn task(name: &str) -> TaskRecord {
+    TaskRecord::from(TaskFields {
+        name: name.into(),
         job: JOB.into(),
         requests: Amounts::from_iter([
             (ResourceId::CPU, 4_000),
@@ -116,11 +117,30 @@ pub(crate) fn question(view: &View) -> PlaceQuestion {
             (ResourceId::PODS, 1),
         ]),
         ..TaskFields::default()
-    });
+    })
+}
+
+/// Names of the gang's tasks.
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    (0..TASKS).map(|number| format!("{JOB}-{number:04}"))
+}
+
+/// Puts the gang's tasks, which wait.
+pub(crate) fn store(view: &mut View) {
+    let (source, one) = (Arc::from("bench"), task(""));
+    for name in names() {
+        let name = name.into();
+        view.put_task(TaskRecord { name, ..one.clone() }, &source);
+    }
+}
+
+/// The gang, to be placed as a preview; `stored`: as the tasks that were put.
+pub(crate) fn question(view: &View, stored: bool) -> PlaceQuestion {
+    let names = names().map(Arc::from);
     let group = PlaceGroup {
-        task: Arc::new(task),
+        task: Arc::new(task("")),
         count: TASKS as usize,
-        names: Vec::new(),
+        names: if stored { names.collect() } else { Vec::new() },
         warnings: Vec::new(),
     };
     PlaceQuestion {

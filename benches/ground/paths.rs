@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 
+use pumice::engine::cycle::Cycle;
 use pumice::engine::decide::{self, AdmitQuestion, OrderQuestion, ScoreQuestion, Subject};
 
 use super::{alone, class, fair, gang, jobs, records};
@@ -20,6 +21,7 @@ pub(crate) fn prepare(path: &str, nodes: u32) -> Option<(Run, u32)> {
         "score" | "score_best16" | "filter" | "filter_score_best16" => (one_class(path, nodes), nodes),
         "place" => (place("LeastAllocated", nodes), 1),
         "place_pack" => (place("MostAllocated", nodes), 1),
+        "place_session" => (place_session(nodes), 1),
         "admit" => (admit(0), jobs::ASKED),
         "admit_beside_100k" => (admit(100_000), jobs::ASKED),
         "hdrf_event" => (hdrf_event(), 2),
@@ -48,10 +50,27 @@ fn one_class(path: &str, nodes: u32) -> Run {
 /// A gang of 1,000 tasks, as a preview.
 fn place(kind: &str, nodes: u32) -> Run {
     let (view, policy) = (gang::cluster(nodes), gang::policy(kind, true));
-    let (derived, question) = (policy.derive(&view), gang::question(&view));
+    let (derived, question) = (policy.derive(&view), gang::question(&view, false));
     let first = decide::place(&view, &policy, &derived, &question).expect("an answer");
     assert!(first.placed, "{:?}", first.blockers);
     Box::new(move || drop(black_box(decide::place(&view, &policy, &derived, black_box(&question)))))
+}
+
+/// The same as the next change of a cycle: it is placed, counted, and forgotten again.
+fn place_session(nodes: u32) -> Run {
+    let (mut view, policy) = (gang::cluster(nodes), gang::policy("LeastAllocated", true));
+    gang::store(&mut view);
+    let question = gang::question(&view, true);
+    let derived = policy.derive(&view);
+    let cycle = Cycle::new(view, policy.compatibility(), derived);
+    let place = move || {
+        let mut cycle = cycle.clone();
+        let placed = decide::place_in(&mut cycle, &policy, black_box(&question), &|| false);
+        (placed.expect("an answer"), cycle)
+    };
+    let (first, _) = place();
+    assert!(first.is_some_and(|(placing, _)| placing.placed));
+    Box::new(move || drop(black_box(place())))
 }
 
 /// 10,000 jobs in 100 queues, each seeing the permits before it, beside so many that are admitted already.

@@ -92,6 +92,10 @@ pub(crate) fn measure(report: &mut Report, quick: bool) {
             path("place_pack", nodes),
         ));
         cases.push(Case::new(
+            format!("place_session_1000x{nodes}_ms"),
+            path("place_session", nodes),
+        ));
+        cases.push(Case::new(
             format!("publish_one_of_{size}_us"),
             path("publish_with_tasks", nodes),
         ));

@@ -14,7 +14,7 @@ use super::figures::Report;
 use super::ground::{class, clock, gang};
 use super::server::Server;
 use super::shapes;
-use super::{deltas, storm};
+use super::{deltas, sessions, storm};
 
 /// Calls under way together.
 const AT_ONCE: usize = 64;
@@ -60,6 +60,7 @@ pub(crate) async fn measure(report: &mut Report, quick: bool) {
         at_once(report, &server, &tcp, &named, "", amount).await;
         at_once(report, &server, &socket, &named, "_uds", amount).await;
     }
+    sessions::measure(report, &server, 200 / amount.fewer).await;
     deltas::measure(report, &server, amount.load * 2).await;
     storm::measure(report, &server, 2_000 / amount.fewer).await;
 }

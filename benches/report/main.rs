@@ -13,6 +13,7 @@ mod machine;
 mod page;
 mod print;
 mod server;
+mod sessions;
 mod shapes;
 mod storm;
 

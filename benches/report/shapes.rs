@@ -95,15 +95,19 @@ pub(crate) fn classes() -> pb::ScoreRequest {
     score(CLASSES, Some(16))
 }
 
-/// The gang.
-pub(crate) fn place() -> pb::PlaceRequest {
-    let task = pb::Task {
+/// A task of the gang.
+pub(crate) fn gang_task() -> pb::Task {
+    pb::Task {
         job: gang::JOB.to_owned(),
         requests: Some(amounts([("cpu", "4".to_owned()), ("memory", "16Gi".to_owned())])),
         ..pb::Task::default()
-    };
+    }
+}
+
+/// The gang.
+pub(crate) fn place() -> pb::PlaceRequest {
     let group = pb::TaskGroup {
-        task: Some(task),
+        task: Some(gang_task()),
         count: Some(gang::TASKS),
         ..pb::TaskGroup::default()
     };
