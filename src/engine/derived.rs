@@ -1,6 +1,7 @@
 //! Derived state: what a plugin works out from a View and keeps beside it, moved by the changes of a cycle.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -34,6 +35,22 @@ pub enum Movement<'a> {
     Reserve(&'a Arc<str>),
 }
 
+impl<'a> Movement<'a> {
+    /// The task that now counts, if that is what happened.
+    pub fn arrival(&self) -> Option<&TaskMove<'a>> {
+        match self {
+            Self::Allocate(moved) | Self::Pipeline(moved) => Some(moved),
+            Self::Deallocate(_) | Self::Enqueue(_) | Self::Leave(_) | Self::Reserve(_) => None,
+        }
+    }
+
+    /// True if both are tasks of one job that now count.
+    pub fn arrives_like(&self, other: &Self) -> bool {
+        let both = self.arrival().zip(other.arrival());
+        both.is_some_and(|(one, other)| one.after.job == other.after.job)
+    }
+}
+
 /// What one plugin keeps beside a View. Clones must be cheap: every mark of a cycle is one.
 pub trait Derived: Any + Debug + Send + Sync {
     /// Follows a change. `view` is the state after it. Answers which queues' order keys or accounts it moved, besides
@@ -42,6 +59,19 @@ pub trait Derived: Any + Debug + Send + Sync {
     /// # Errors
     /// It cannot be counted: the changes that it belongs to are refused, and this value is thrown away.
     fn follow(&mut self, view: &View, movement: &Movement<'_>) -> Result<Vec<Arc<str>>, Problem>;
+
+    /// Follows changes of tasks in their order, all of which `view` shows already. Answers as [`Self::follow`] would in
+    /// all.
+    ///
+    /// # Errors
+    /// As [`Self::follow`].
+    fn follow_all(&mut self, view: &View, movements: &[Movement<'_>]) -> Result<BTreeSet<Arc<str>>, Problem> {
+        let mut moved = BTreeSet::new();
+        for movement in movements {
+            moved.extend(self.follow(view, movement)?);
+        }
+        Ok(moved)
+    }
 
     /// Follows the same change of so many tasks that differ in name alone, of which the plugin said that they move this
     /// alike ([`Plugin::admits_in_a_row`](super::plugin::Plugin::admits_in_a_row)); `movement` is that of one of them.
@@ -133,6 +163,18 @@ impl DerivedSet {
         let mut moved = Vec::new();
         for own in self.own() {
             moved.extend(own.follow(view, movement)?);
+        }
+        Ok(moved)
+    }
+
+    /// Tells every plugin of changes of tasks, as [`Derived::follow_all`].
+    ///
+    /// # Errors
+    /// As [`Self::follow`].
+    pub fn follow_all(&mut self, view: &View, movements: &[Movement<'_>]) -> Result<BTreeSet<Arc<str>>, Problem> {
+        let mut moved = BTreeSet::new();
+        for own in self.own() {
+            moved.append(&mut own.follow_all(view, movements)?);
         }
         Ok(moved)
     }

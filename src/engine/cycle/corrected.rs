@@ -51,7 +51,7 @@ impl State {
     }
 
     /// The task's status, which must be one of these.
-    fn expect(&self, task: &str, fitting: &[TaskStatus]) -> Result<TaskStatus, String> {
+    pub(super) fn expect(&self, task: &str, fitting: &[TaskStatus]) -> Result<TaskStatus, String> {
         let status = self
             .view
             .tasks()

@@ -18,6 +18,7 @@
 mod assume;
 mod change;
 mod corrected;
+mod puts;
 mod upstream;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use super::derived::{DerivedSet, Movement, TaskMove};
 use super::model::{JobPhase, JobRecord, Kind, Problem, ProblemKind, Slot, Table, TaskRecord, TaskStatus, View};
 use super::policy::Compatibility;
 pub(crate) use assume::assume;
+pub(crate) use puts::{Put, To};
 use upstream::Upstream;
 
 pub use change::{Change, Event, Moved, Outcome, Placement};
@@ -203,12 +205,53 @@ impl Cycle {
     /// As [`Self::apply`].
     pub fn apply_from(&mut self, before: usize, changes: &[Change]) -> Result<Outcome, Problem> {
         let (mut next, mut outcome) = (self.clone(), Outcome::default());
-        for (number, change) in (before..).zip(changes) {
-            let field = format!("changes[{number}].{}", change.word());
-            next.one(change, &field, &mut outcome)?;
+        let mut at = 0;
+        while let Some(rest) = changes.get(at..).filter(|rest| !rest.is_empty()) {
+            let puts = rest.iter().map_while(Put::of);
+            let row = if next.state.upstream.is_some() {
+                0
+            } else {
+                puts.clone().count()
+            };
+            if row > 1 {
+                if next.state.put_all(before + at, puts, &mut outcome).is_err() {
+                    // Which of them it was is said by what takes them one by one.
+                    return self.apply_one_by_one(before, changes);
+                }
+                at += row;
+            } else {
+                next.numbered(before + at, rest.first(), &mut outcome)?;
+                at += 1;
+            }
         }
         *self = next;
         Ok(outcome)
+    }
+
+    /// The same, with no two of them taken together.
+    fn apply_one_by_one(&mut self, before: usize, changes: &[Change]) -> Result<Outcome, Problem> {
+        let (mut next, mut outcome) = (self.clone(), Outcome::default());
+        for (number, change) in (before..).zip(changes) {
+            next.numbered(number, Some(change), &mut outcome)?;
+        }
+        *self = next;
+        Ok(outcome)
+    }
+
+    /// Puts tasks on nodes, in order, all or none: as changes that do so.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) fn put_all(&mut self, puts: &[Put<'_>]) -> Result<Outcome, Problem> {
+        if self.state.upstream.is_none() {
+            let (mut next, mut outcome) = (self.state.clone(), Outcome::default());
+            if next.put_all(0, puts.iter().copied(), &mut outcome).is_ok() {
+                self.state = next;
+                return Ok(outcome);
+            }
+        }
+        let changes: Vec<Change> = puts.iter().map(|put| put.change(self.view())).collect();
+        self.apply_one_by_one(0, &changes)
     }
 
     /// The reference's session form of Allocate and Pipeline, which leaves a refused task half placed: status and node
@@ -241,6 +284,12 @@ impl Cycle {
                 ..stored.record.clone()
             });
         }
+    }
+
+    fn numbered(&mut self, number: usize, change: Option<&Change>, outcome: &mut Outcome) -> Result<(), Problem> {
+        let Some(change) = change else { return Ok(()) };
+        let field = format!("changes[{number}].{}", change.word());
+        self.one(change, &field, outcome)
     }
 
     fn one(&mut self, change: &Change, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
@@ -341,7 +390,7 @@ impl State {
             Step::Deallocate => Movement::Deallocate(moved),
         };
         let moved = self.derived.follow(&self.view, &movement)?;
-        self.touch_queues(moved, outcome);
+        self.touch_queues(&moved, outcome);
         Ok(())
     }
 
@@ -357,9 +406,10 @@ impl State {
         self.moved.insert(Arc::clone(&before.name), Arc::new(moved));
     }
 
-    fn touch_queues(&mut self, queues: Vec<Arc<str>>, outcome: &mut Outcome) {
-        Arc::make_mut(&mut self.touched).queues.extend(queues.iter().cloned());
-        outcome.queues.extend(queues);
+    fn touch_queues<'a>(&mut self, queues: impl IntoIterator<Item = &'a Arc<str>> + Clone, outcome: &mut Outcome) {
+        let touched = Arc::make_mut(&mut self.touched);
+        touched.queues.extend(queues.clone().into_iter().cloned());
+        outcome.queues.extend(queues.into_iter().cloned());
     }
 
     fn touch(&mut self, nodes: &[&str], job: &str, outcome: &mut Outcome) {
@@ -406,7 +456,7 @@ impl State {
         }
         Arc::make_mut(&mut self.enqueued).push(Arc::clone(&stored.record.name));
         let moved = self.derived.follow(&self.view, &Movement::Enqueue(job));
-        self.touch_queues(moved.map_err(|problem| problem.within(field))?, outcome);
+        self.touch_queues(&moved.map_err(|problem| problem.within(field))?, outcome);
         Ok(())
     }
 
@@ -424,7 +474,7 @@ impl State {
             self.view.put_job(record, &stored.source);
         }
         let moved = self.derived.follow(&self.view, &Movement::Leave(job))?;
-        self.touch_queues(moved, outcome);
+        self.touch_queues(&moved, outcome);
         Ok(())
     }
 }

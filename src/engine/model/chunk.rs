@@ -363,6 +363,11 @@ impl Chunk {
         for id in plain.chain(others) {
             self.set_resource(offset, Some(&*entry), &surplus, id);
         }
+        self.put_back(offset, entry);
+    }
+
+    /// Puts back the entry of a node whose columns tell it already.
+    pub(super) fn put_back(&mut self, offset: usize, entry: Arc<NodeEntry>) {
         if let Some(place) = self.entries.get_mut(offset) {
             *place = Some(entry);
         }
@@ -388,8 +393,8 @@ impl Chunk {
         }
     }
 
-    /// Takes a node's entry out for a moment; columns keep showing it. To be followed by [`Self::set_entry`] or
-    /// [`Self::change_usage`].
+    /// Takes a node's entry out for a moment; columns keep showing it. To be followed by [`Self::set_entry`],
+    /// [`Self::change_usage`] or [`Self::put_back`].
     pub(crate) fn take_entry(&mut self, offset: usize) -> Option<Arc<NodeEntry>> {
         self.entries.get_mut(offset)?.take()
     }

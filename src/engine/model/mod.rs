@@ -1,6 +1,7 @@
 //! The words of scheduling: amounts, records, and the columnar View that decisions read.
 
 mod amounts;
+mod arrivals;
 mod assumed;
 mod bytes;
 mod changes;
@@ -27,6 +28,7 @@ mod whole;
 mod tests;
 
 pub use amounts::{Amounts, ResourceId, ResourceTable, TooManyResourcesError, Totals};
+pub(crate) use arrivals::Arrival;
 pub use changes::{Changed, ChangedNode, Changes};
 pub use chunk::{CHUNK, Chunk, Column, Vector};
 pub use chunks::Chunks;
@@ -43,6 +45,7 @@ pub use records::{
 pub use reservation::{NamedAmounts, Reservation};
 pub use stored::{Faults, Kind, NodeIndex, Owner, Stored};
 pub use surplus::Surplus;
+pub(crate) use table::Near;
 pub use table::{Difference, Spot, Table};
 pub use uid::{Time, Uid};
 pub use view::{Slot, View};

@@ -1,7 +1,11 @@
 //! A persistent map from names to values, sorted by name: a clone costs a few pointers, a change copies one leaf.
 
+mod near;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
+
+pub(crate) use near::Near;
 
 /// Most entries in a leaf, and most leaves in a branch.
 const WIDTH: usize = 128;

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::decide::{Blocker, Detail, PlaceGroup, PlaceQuestion, PlacedGroup, Placing};
-use crate::engine::model::{JobRecord, Problem, ProblemKind, Slot, TaskFields, TaskRecord, TaskStatus, Time, View};
+use crate::engine::model::{
+    JobRecord, Near, Problem, ProblemKind, Slot, TaskFields, TaskRecord, TaskStatus, Time, View,
+};
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::Failure;
@@ -126,7 +128,7 @@ impl PlaceCall {
             view: nodes.view,
             in_session: self.in_session,
             job: job.as_ref().map(|job| Arc::clone(&job.name)),
-            seen: BTreeSet::new(),
+            seen: Seen::default(),
         };
         let groups = groups.into_iter().enumerate().map(|(number, group)| {
             let read = sheet.group(group, &mut reader);
@@ -168,7 +170,25 @@ struct Sheet<'a> {
     /// The job of all tasks; `None`: none was said or seen yet.
     job: Option<Arc<str>>,
     /// Stored tasks that some group is about.
-    seen: BTreeSet<Arc<str>>,
+    seen: Seen,
+}
+
+/// Names that came, mostly in ascending order.
+#[derive(Debug, Default)]
+struct Seen {
+    ascending: Vec<Arc<str>>,
+    others: BTreeSet<Arc<str>>,
+}
+
+impl Seen {
+    /// Takes a name in; false if it was there.
+    fn insert(&mut self, name: &Arc<str>) -> bool {
+        if self.ascending.last().is_none_or(|last| last < name) {
+            self.ascending.push(Arc::clone(name));
+            return true;
+        }
+        self.ascending.binary_search(name).is_err() && self.others.insert(Arc::clone(name))
+    }
 }
 
 fn invalid(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Problem {
@@ -249,10 +269,10 @@ impl Sheet<'_> {
     /// The stored tasks of these names: the first, and how they are called.
     fn stored(&mut self, names: Vec<String>) -> Result<(Arc<TaskRecord>, Vec<Arc<str>>), Problem> {
         let mut first: Option<Arc<TaskRecord>> = None;
-        let mut found = Vec::with_capacity(names.len());
+        let (mut found, mut near) = (Vec::with_capacity(names.len()), Near::default());
         for (at, name) in names.into_iter().enumerate() {
             let at = || format!("names[{at}]");
-            let Some(stored) = self.view.tasks().get(&name) else {
+            let Some(stored) = self.view.tasks().get_near(&name, &mut near) else {
                 let message = format!("there is no task `{name}`");
                 return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", at(), message));
             };
@@ -265,7 +285,7 @@ impl Sheet<'_> {
                 return refuse("TASK_GATED", format!("task `{name}` has a scheduling gate"));
             }
             if let Some(first) = &first
-                && !same(first, task, true)
+                && !alike(first, task)
             {
                 let message = format!(
                     "task `{name}` differs from `{}`: put it into a group of its own",
@@ -277,7 +297,7 @@ impl Sheet<'_> {
                 let message = format!("task `{name}` is of job `{}`, the question about `{job}`", task.job);
                 return refuse("JOB_MISMATCH", message);
             }
-            if !self.seen.insert(Arc::clone(&task.name)) {
+            if !self.seen.insert(&task.name) {
                 return refuse("DUPLICATE_TASK", format!("task `{name}` stands there twice"));
             }
             found.push(Arc::clone(&task.name));
@@ -291,6 +311,13 @@ impl Sheet<'_> {
         let first = first.ok_or_else(|| invalid("NAMES_MISSING", "names", "no task is named"))?;
         Ok((first, found))
     }
+}
+
+/// True if two stored tasks are equal in what decisions read, in whose they are and in how they stand.
+fn alike(one: &TaskRecord, other: &TaskRecord) -> bool {
+    // Those of one template share its shape.
+    let shared = Arc::ptr_eq(&one.shape, &other.shape);
+    shared && (&one.job, &one.node, one.status) == (&other.job, &other.node, other.status) || same(one, other, true)
 }
 
 /// True if two tasks are equal in what decisions read; with `all`, also in whose they are and how they stand.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pumice::engine::cycle::{Change, Cycle, Placement};
+use pumice::engine::cycle::{Change, Cycle, Outcome, Placement};
 use pumice::engine::decide::{
     self, AdmitQuestion, Detail, PlaceGroup, PlaceQuestion, Placing, Question, QuestionTask, ResourceFit,
     ScoreQuestion, Subject,
@@ -14,9 +14,10 @@ use pumice::server::pb;
 
 use super::case::{Case, case, document};
 use super::plain::{Scheduler, Went, place};
+use super::together::same;
 use crate::support::engine;
 
-fn policy(case: &Case) -> Arc<Policy> {
+pub(super) fn policy(case: &Case) -> Arc<Policy> {
     let options = CompileOptions {
         compatibility: case.compatibility,
         ..CompileOptions::default()
@@ -33,6 +34,8 @@ struct Engine {
     policy: Arc<Policy>,
     cycle: Cycle,
     begun: Cycle,
+    /// What the changes since then did.
+    outcome: Outcome,
 }
 
 impl Engine {
@@ -127,10 +130,12 @@ impl Scheduler for Engine {
         };
         let outcome = self.cycle.apply(&[change]).unwrap();
         assert_eq!(outcome.warnings, []);
+        self.outcome.also(outcome);
     }
 
     fn undo(&mut self) {
         self.cycle = self.begun.clone();
+        self.outcome = Outcome::default();
     }
 }
 
@@ -173,18 +178,6 @@ fn went(view: &View, placing: &Placing) -> Vec<Went> {
     groups.collect()
 }
 
-/// The state in words: nodes with their vectors, tasks, and what plugins keep.
-fn state(cycle: &Cycle) -> String {
-    let nodes: Vec<String> = cycle.view().nodes().map(|(_, entry)| format!("{entry:?}")).collect();
-    let tasks: Vec<String> = cycle
-        .view()
-        .tasks()
-        .iter()
-        .map(|(_, task)| format!("{:?}", task.record))
-        .collect();
-    format!("{nodes:#?}{tasks:#?}")
-}
-
 /// How many tasks had to find a place, from the case alone.
 pub(super) fn needed(case: &Case) -> usize {
     let all = case.groups.iter().map(|group| group.count).sum();
@@ -210,6 +203,7 @@ fn check(case: &Case) {
         policy: Arc::clone(&policy),
         cycle: begun.clone(),
         begun: begun.clone(),
+        outcome: Outcome::default(),
     };
     let groups: Vec<Vec<pb::Task>> = (0..case.groups.len())
         .map(|number| {
@@ -225,7 +219,7 @@ fn check(case: &Case) {
 
     let mut cycle = begun.clone();
     let question = question(case, &view, true);
-    let (placing, _) = decide::place_in(&mut cycle, &policy, &question, &|| false)
+    let (placing, outcome) = decide::place_in(&mut cycle, &policy, &question, &|| false)
         .unwrap()
         .unwrap();
     let corrected = case.compatibility == pumice::engine::policy::Compatibility::Corrected;
@@ -242,7 +236,8 @@ fn check(case: &Case) {
     assert_eq!(plain(went(&view, &placing)), plain(expected.clone()), "{placing:#?}");
     assert_eq!((placing.placed, placing.needed), (placed, needed(case)));
     assert_eq!(placing.found, expected.iter().map(Vec::len).sum::<usize>());
-    assert_eq!(state(&cycle), state(&engine.cycle));
+    same(&cycle, &engine.cycle);
+    assert_eq!(outcome, engine.outcome);
     for (group, (asked, went)) in placing.groups.iter().zip(case.groups.iter().zip(&expected)) {
         let blockers = &group.as_ref().unwrap().blockers;
         assert_eq!(blockers.is_empty(), asked.count == went.len(), "{blockers:?}");
@@ -258,7 +253,7 @@ fn check(case: &Case) {
 }
 
 /// `PUMICE_CASES=N`: so many times as many.
-fn cases(usual: u32) -> u32 {
+pub(super) fn cases(usual: u32) -> u32 {
     let told = std::env::var_os("PUMICE_CASES").and_then(|told| told.into_string().ok());
     usual * told.and_then(|times| times.parse().ok()).unwrap_or(1)
 }

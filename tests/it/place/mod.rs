@@ -5,4 +5,5 @@ mod command_line;
 mod engine;
 mod plain;
 mod refusals;
+mod together;
 mod wire;

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::question::Rejection;
-use crate::engine::cycle::{Change, Cycle, Outcome, Placement};
+use crate::engine::cycle::{Cycle, Outcome, Put, To};
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::{JobRecord, Problem, ProblemKind, ResourceTable, Slot, TaskRecord, Totals, View};
 use crate::engine::plugin::{Figure, Reason, Resolution};
@@ -191,8 +191,7 @@ pub fn place_in(
     if !placing.placed {
         return Ok(Some((placing, Outcome::default())));
     }
-    let changes = changes(cycle.view(), question, &placing);
-    let outcome = cycle.apply(&changes)?;
+    let outcome = cycle.put_all(&puts(question, &placing))?;
     match outcome.warnings.first() {
         // Under `upstream` a node may still hold a copy of a task that was taken off it.
         Some(warning) => Err(warning.clone()),
@@ -200,27 +199,21 @@ pub fn place_in(
     }
 }
 
-fn changes(view: &View, question: &PlaceQuestion, placing: &Placing) -> Vec<Change> {
-    let mut changes = Vec::with_capacity(placing.found);
+fn puts<'a>(question: &'a PlaceQuestion, placing: &'a Placing) -> Vec<Put<'a>> {
+    let mut puts = Vec::with_capacity(placing.found);
     let groups = question.groups.iter().zip(&placing.groups);
     for (asked, placed) in groups.filter_map(|(asked, placed)| Some((asked.as_ref().ok()?, placed.as_ref().ok()?))) {
         let allocated = placed.allocated.iter().map(|slot| (slot, false));
         let nodes = allocated.chain(placed.pipelined.iter().map(|slot| (slot, true)));
-        let mut cards = placed.cards.iter().cloned();
-        for (task, (slot, pipelined)) in asked.names.iter().zip(nodes) {
-            let to = Placement {
-                task: Arc::clone(task),
-                node: view.name_of(*slot).unwrap_or_default(),
-                card: cards.next().unwrap_or_default(),
-            };
-            changes.push(if pipelined {
-                Change::Pipeline(to)
-            } else {
-                Change::Allocate(to)
-            });
-        }
+        let mut cards = placed.cards.iter();
+        puts.extend(asked.names.iter().zip(nodes).map(|(task, (slot, pipelined))| Put {
+            task,
+            to: To::Slot(*slot),
+            pipelined,
+            card: cards.next(),
+        }));
     }
-    changes
+    puts
 }
 
 /// How many tasks must find a place.

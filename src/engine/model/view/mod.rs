@@ -30,16 +30,16 @@ pub struct View {
     index: Arc<dyn NodeIndex>,
     generation: u64,
     slots: Slot,
-    chunks: Chunks,
+    pub(super) chunks: Chunks,
     nodes: u32,
     ranks: Arc<[u32]>,
     /// Usage of nodes that tasks name and that are not there.
     homeless: Table<Arc<Usage>>,
     queues: Table<Arc<Stored<QueueRecord>>>,
     jobs: Table<Arc<Stored<JobRecord>>>,
-    tasks: Table<Arc<Stored<TaskRecord>>>,
+    pub(super) tasks: Table<Arc<Stored<TaskRecord>>>,
     /// Requests of each job's tasks in Allocated, Binding, Bound and Running, whether or not the job is there.
-    allocated: Table<Arc<Totals>>,
+    pub(super) allocated: Table<Arc<Totals>>,
     /// By job, whether or not it is there.
     reservations: Table<Arc<Reservation>>,
     /// Whoever owned a record; as few as there are sources.

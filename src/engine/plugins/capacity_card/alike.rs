@@ -65,7 +65,7 @@ impl CapacityState {
     }
 
     /// What a task holds on any node; `None`: that depends on the node, for it uses cards.
-    fn held_anywhere(&self, task: &TaskRecord) -> Option<Counts> {
+    pub(super) fn held_anywhere(&self, task: &TaskRecord) -> Option<Counts> {
         let named = text(&task.annotations, NAME).is_some_and(|name| !name.is_empty());
         let asks = Asks::from(task);
         let kinds = self.cards.kinds_of_nodes();

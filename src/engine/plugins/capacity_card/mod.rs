@@ -32,6 +32,7 @@ mod scorer;
 mod state;
 #[cfg(test)]
 mod tests;
+mod together;
 mod victims;
 mod votes;
 

@@ -1,5 +1,6 @@
 //! `capacity-card` as it stands in a policy.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::effective::map;
@@ -220,6 +221,20 @@ impl Derived for CapacityState {
             Movement::Reserve(job) => return Ok(self.set_row(view, job)),
         }
         Ok(Vec::new())
+    }
+
+    fn follow_all(&mut self, view: &View, movements: &[Movement<'_>]) -> Result<BTreeSet<Arc<str>>, Problem> {
+        let mut queues = BTreeSet::new();
+        for row in movements.chunk_by(Movement::arrives_like) {
+            if row.len() > 1 && self.compatibility == Compatibility::Corrected {
+                self.hold_all(view, row.iter().filter_map(Movement::arrival));
+            } else {
+                for movement in row {
+                    queues.extend(Derived::follow(self, view, movement)?);
+                }
+            }
+        }
+        Ok(queues)
     }
 
     fn follow_alike(&mut self, view: &View, movement: &Movement<'_>, times: u64) -> Result<(), Problem> {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::annotations::{NAME, QUOTA, REQUEST};
 use super::{CapacityState, Config};
+use crate::engine::derived::{Derived, Movement, TaskMove};
 use crate::engine::model::{
     Amounts, Changes, JobPhase, JobRecord, NodeRecord, QueueRecord, Reservation, ResourceId, ResourceTable, Slot,
     Table, TaskFields, TaskRecord, TaskStatus, Texts, View,
@@ -347,7 +348,60 @@ proptest! {
     }
 }
 
+/// Every task that waits is put on some node, and now and then told twice.
+fn follow_both(view: &View, state: &CapacityState) -> [Vec<String>; 2] {
+    let tasks = view.tasks().iter().map(|(_, task)| &task.record);
+    let waiting: Vec<&TaskRecord> = tasks.filter(|task| task.status == TaskStatus::Pending).collect();
+    let put = |(at, task): (usize, &&TaskRecord)| TaskRecord {
+        node: format!("n{}", at * 7 % 6).into(),
+        status: TaskStatus::Allocated,
+        ..TaskRecord::clone(task)
+    };
+    let put: Vec<TaskRecord> = waiting.iter().enumerate().map(put).collect();
+    let mut movements = Vec::new();
+    for (at, (before, after)) in waiting.iter().zip(&put).enumerate() {
+        let card = ["", "A", "B", "C"][at % 4];
+        let moved = TaskMove { before, after, card };
+        let movement = if at % 3 == 0 {
+            Movement::Pipeline(moved)
+        } else {
+            Movement::Allocate(moved)
+        };
+        movements.extend(std::iter::repeat_n(movement, 1 + usize::from(at % 5 == 2)));
+    }
+    let [mut together, mut alone] = [state.clone(), state.clone()];
+    together.follow_all(view, &movements).unwrap();
+    for movement in &movements {
+        Derived::follow(&mut alone, view, movement).unwrap();
+    }
+    [together, alone].map(|state| {
+        let mut lines = all(&state, view);
+        lines.extend(state.held.iter().map(|(task, held)| format!("{task} {held:?}")));
+        lines
+    })
+}
+
 proptest! {
+    #[test]
+    fn tasks_that_are_told_of_together_count_as_one_after_the_other(
+        events in prop::collection::vec(event(), 1..60),
+        hierarchy in any::<bool>(),
+        unlimited in any::<bool>(),
+        upstream in any::<bool>(),
+    ) {
+        let config = Config { hierarchy, unlimited, ..Config::default() };
+        let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
+        let mut world = World::new();
+        for event in events {
+            world.put(event);
+            if matches!(event, Event::Look) {
+                let state = CapacityState::of(&world.view, config, compatibility);
+                let [together, alone] = follow_both(&world.view, &state);
+                prop_assert_eq!(together, alone);
+            }
+        }
+    }
+
     #[test]
     fn carried_state_equals_one_worked_out_anew(
         events in prop::collection::vec(event(), 1..60),

@@ -19,6 +19,7 @@ mod tests;
 mod tree;
 mod victims;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bits::Bits;
@@ -133,6 +134,42 @@ impl Drf {
         Ok(self.shape.moved_queues(job, everywhere))
     }
 
+    /// Tasks of one job now count, one after the other. Answers which queues' keys moved at any of them.
+    fn count_all<'t>(&mut self, mut tasks: impl Iterator<Item = &'t TaskRecord>) -> BTreeSet<Arc<str>> {
+        let Some(first) = tasks.next() else {
+            return BTreeSet::new();
+        };
+        let job = self.shape.job_number(&first.job);
+        let Some((job, mut account)) = job.and_then(|job| Some((job, self.accounts.get(job)?.clone()))) else {
+            return BTreeSet::new();
+        };
+        let mut allocated = self.allocated.clone();
+        let mut exhausted = self.shape.dims.exhausted(&allocated);
+        let (mut here, mut everywhere) = (false, false);
+        let (mut of, mut requests) = (&first.shape, self.shape.dims.place(&first.requests).0);
+        for task in std::iter::once(first).chain(tasks) {
+            if !Arc::ptr_eq(of, &task.shape) {
+                (of, requests) = (&task.shape, self.shape.dims.place(&task.requests).0);
+            }
+            add(&mut account.held, &requests);
+            add(&mut allocated, &requests);
+            if self.shape.compatibility == Compatibility::Corrected && !task.gated {
+                account.wait(&requests, false);
+            }
+            let now = self.shape.dims.exhausted(&allocated);
+            let flipped = self.tree.is_some() && now != exhausted;
+            (here, everywhere) = (here || !flipped, everywhere || flipped);
+            exhausted = now;
+        }
+        self.restate(job, account, allocated);
+        let moved = [(here, false), (everywhere, true)]
+            .into_iter()
+            .filter(|(moved, _)| *moved);
+        moved
+            .flat_map(|(_, everywhere)| self.shape.moved_queues(job, everywhere))
+            .collect()
+    }
+
     /// Takes a task's requests from what its job holds.
     fn take(&self, held: &mut Exact, requests: &Amounts, job: &str) -> Result<(), Problem> {
         let (placed, foreign) = self.shape.dims.place(requests);
@@ -199,6 +236,20 @@ impl Derived for Drf {
             Movement::Deallocate(task) => self.count(task.after, false),
             Movement::Enqueue(_) | Movement::Leave(_) | Movement::Reserve(_) => Ok(Vec::new()),
         }
+    }
+
+    fn follow_all(&mut self, view: &View, movements: &[Movement<'_>]) -> Result<BTreeSet<Arc<str>>, Problem> {
+        let mut moved = BTreeSet::new();
+        for row in movements.chunk_by(Movement::arrives_like) {
+            if row.len() > 1 {
+                moved.extend(self.count_all(row.iter().filter_map(|movement| Some(movement.arrival()?.after))));
+                continue;
+            }
+            for movement in row {
+                moved.extend(self.follow(view, movement)?);
+            }
+        }
+        Ok(moved)
     }
 
     fn carry(&self, changes: &Changes<'_>) -> Option<Arc<dyn Derived>> {

@@ -6,3 +6,4 @@ mod corrected;
 mod plain;
 mod promises;
 mod properties;
+mod together;

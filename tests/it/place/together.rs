@@ -1,0 +1,134 @@
+//! Changes of a cycle that are taken together, against the same ones, each by itself: on random clusters, under every
+//! plugin, whether they fit or not.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use pumice::engine::cycle::{Change, Cycle, Outcome, Placement};
+use pumice::engine::plugins::capacity_card::CapacityState;
+use pumice::engine::plugins::drf::Drf;
+
+use super::case::{Case, case};
+use super::engine::{cases, policy};
+use crate::support::engine;
+
+/// A change: what is done, and to which task on which node.
+type Step = (u8, prop::sample::Index, prop::sample::Index);
+
+/// Tasks in rows, as a scheduler places them, and some that do not fit.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(
+        (0_u8..40, any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+        0..60,
+    )
+}
+
+fn changes(case: &Case, steps: &[Step], sorted: bool) -> Vec<Change> {
+    let mut tasks: Vec<String> = (0..case.groups.len()).flat_map(|group| case.names(group)).collect();
+    tasks.extend((0..12).map(|number| format!("ns/there-{number}")));
+    let mut nodes = case.nodes();
+    nodes.extend(["n001".to_owned(), "nowhere".to_owned()]);
+    let mut steps = steps.to_vec();
+    if sorted {
+        steps.sort_by_key(|(_, task, _)| task.index(tasks.len()));
+    }
+    let change = |(what, task, node): &Step| {
+        let node: Arc<str> = Arc::from(&*nodes[node.index(nodes.len())]);
+        let task: Arc<str> = match what {
+            0 => Arc::from("ns/nobody"),
+            _ => Arc::from(&*tasks[task.index(tasks.len())]),
+        };
+        let card: Arc<str> = Arc::from(["", "", "A", "B"][usize::from(*what) % 4]);
+        let to = Placement {
+            task: Arc::clone(&task),
+            node,
+            card,
+        };
+        match what {
+            0..26 => Change::Allocate(to),
+            26..34 => Change::Pipeline(to),
+            34 => Change::Unallocate(task),
+            35 => Change::Unpipeline(task),
+            36 => Change::Evict(task),
+            37 => Change::Unevict(task),
+            38 => Change::Savepoint("mark".into()),
+            _ => Change::JobEnqueued("ns/job".into()),
+        }
+    };
+    steps.iter().map(change).collect()
+}
+
+/// Everything that a cycle holds, but for what plugins keep.
+fn state(cycle: &Cycle) -> String {
+    let view = cycle.view();
+    let tasks: Vec<_> = view.tasks().iter().collect();
+    let held: Vec<_> = view.jobs().iter().map(|(job, _)| view.job_allocated(job)).collect();
+    let moved: Vec<_> = cycle.moved().collect();
+    format!("{:?}{tasks:?}{held:?}{moved:?}", view.chunks())
+}
+
+pub(super) fn same(one: &Cycle, other: &Cycle) {
+    assert_eq!(state(one), state(other));
+    let drf = |cycle: &Cycle| cycle.derived().get::<Drf>("drf").cloned();
+    assert_eq!(drf(one), drf(other));
+    let cards = |cycle: &Cycle| format!("{:?}", cycle.derived().get::<CapacityState>("capacity-card"));
+    assert_eq!(cards(one), cards(other));
+}
+
+fn check(case: &Case, steps: &[Step], sorted: bool) {
+    let policy = policy(case);
+    let mut cluster = case.cluster();
+    for (number, task) in cluster.tasks.iter_mut().enumerate() {
+        match number % 5 {
+            1 => "ns/other".clone_into(&mut task.job),
+            4 => task.job.clear(),
+            _ => {}
+        }
+    }
+    let view = engine::view(&cluster);
+    let derived = policy.derive(&view);
+    let begun = Cycle::new(view, policy.compatibility(), derived);
+    let changes = changes(case, steps, sorted);
+    let (mut together, mut alone) = (begun.clone(), begun);
+    let outcome = together.apply(&changes);
+    let mut plain = Ok(Outcome::default());
+    for (number, change) in changes.iter().enumerate() {
+        match alone.apply_from(number, std::slice::from_ref(change)) {
+            Ok(done) => plain.as_mut().unwrap().also(done),
+            Err(refused) => {
+                plain = Err(refused);
+                break;
+            }
+        }
+    }
+    assert_eq!(outcome, plain);
+    if plain.is_ok() {
+        same(&together, &alone);
+        let back = [Change::RollbackTo("mark".into())];
+        assert_eq!(together.apply(&back), alone.apply(&back));
+        same(&together, &alone);
+        assert_eq!(together.bytes(), alone.bytes());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(400)))]
+
+    #[test]
+    fn changes_together_do_what_each_does_by_itself(case in case(12), steps in steps(), sorted: bool) {
+        check(&case, &steps, sorted);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(12)))]
+
+    #[test]
+    fn changes_together_do_what_each_does_by_itself_over_several_chunks(
+        case in case(600),
+        steps in steps(),
+        sorted: bool,
+    ) {
+        check(&case, &steps, sorted);
+    }
+}
