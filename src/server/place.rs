@@ -93,7 +93,9 @@ fn preview(edge: &Edge, standing: &Standing, stop: &Stop, call: PlaceCall) -> Re
     } else {
         DerivedSet::default()
     };
-    let placed = decide::place_until(standing.view(), policy, &derived, &question, &|| stop.is_set())?;
+    let placed = decide::place_until(standing.view(), policy, standing.kept(&derived), &question, &|| {
+        stop.is_set()
+    })?;
     let placing = placed.ok_or_else(given_up)?;
     Ok(pb::PlaceResponse {
         stamp: Some(standing.stamp(edge, encoding)),

@@ -9,6 +9,7 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 
 use crate::engine::cycle::{Cycle, Outcome};
+use crate::engine::decide::Kept;
 use crate::engine::derived::DerivedSet;
 use crate::engine::model::{Problem, View};
 use crate::engine::plugin::{EVERY_QUEUE, Facts};
@@ -88,6 +89,14 @@ impl Standing {
             Held::Session(_) => true,
             Held::World(world) => !self.policy.policy.reads_accounts(&[]) || world.derived.is_ready(&self.policy.name),
             Held::Inline(_) => !self.policy.policy.reads_accounts(&[]),
+        }
+    }
+
+    /// How what plugins derived stands to the state.
+    pub(super) fn kept<'a>(&self, derived: &'a DerivedSet) -> Kept<'a> {
+        match &self.held {
+            Held::Session(_) => Kept::Moved(derived),
+            Held::World(_) | Held::Inline(_) => Kept::WorkedOut(derived),
         }
     }
 

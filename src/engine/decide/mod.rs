@@ -22,7 +22,7 @@ mod victims;
 pub use admit::{Admission, AdmitQuestion, JobJudge, Subject, admit, admit_task};
 pub use filter::{filter, filter_with};
 pub use order::{OrderAnswer, OrderQuestion, PluginKeys, Rank, order};
-pub use place::{Blocker, GANG, PlaceGroup, PlaceQuestion, PlacedGroup, Placing, place, place_in, place_until};
+pub use place::{Blocker, GANG, Kept, PlaceGroup, PlaceQuestion, PlacedGroup, Placing, place, place_in, place_until};
 pub use question::{
     Answered, Detail, Effort, FilterVerdict, Items, Question, QuestionTask, Rejection, ResourceFit, ScorePart,
     ScoreQuestion, ScoreSheet,

@@ -3,15 +3,13 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use super::amounts::{ResourceId, Totals};
-use super::chunk::{CHUNK, Chunk, Vector};
+use super::amounts::{Amounts, Totals};
+use super::chunk::{CHUNK, Chunk};
+use super::imagined::Joining;
 use super::records::{TaskRecord, TaskStatus};
 use super::stored::Stored;
 use super::table::Near;
 use super::view::{Slot, View};
-use super::whole::{Whole, beside};
 
 /// A task that was given a node. It had none, or was not counted there.
 #[derive(Clone, Debug)]
@@ -52,17 +50,26 @@ impl View {
         for of_job in arrivals.chunk_by(|one, next| one.after.record.job == next.after.record.job) {
             self.job_takes(of_job);
         }
-        let mut by_slot: Vec<&Arrival> = arrivals.iter().collect();
-        // Nodes keep the order in which their tasks came.
-        by_slot.sort_by_key(|arrival| arrival.slot);
-        let chunk_of = |arrival: &Arrival| arrival.slot as usize / CHUNK;
-        for of_chunk in by_slot.chunk_by(|one, next| chunk_of(one) == chunk_of(next)) {
-            let number = of_chunk.first().map_or(0, |first| chunk_of(first));
+        let mut kinds = Vec::new();
+        let mut comers: Vec<Comer<'_>> = Vec::with_capacity(arrivals.len());
+        for alike in arrivals.chunk_by(Arrival::counts_like) {
+            let kind = kinds.len();
+            kinds.extend(alike.first().map(|first| Joining::of(&first.after.record)));
+            comers.extend(alike.iter().map(|arrival| Comer {
+                slot: arrival.slot,
+                kind,
+                task: &arrival.after.record,
+            }));
+        }
+        comers.sort_unstable_by_key(|comer| (comer.slot, comer.kind));
+        let chunk_of = |comer: &Comer<'_>| comer.slot as usize / CHUNK;
+        for of_chunk in comers.chunk_by(|one, next| chunk_of(one) == chunk_of(next)) {
+            let number = of_chunk.first().map_or(0, chunk_of);
             let Some(chunk) = self.chunks.get_mut(number).map(Arc::make_mut) else {
                 continue;
             };
             for of_node in of_chunk.chunk_by(|one, next| one.slot == next.slot) {
-                chunk.take_in(of_node);
+                chunk.take_in(of_node, &kinds);
             }
         }
     }
@@ -93,37 +100,51 @@ impl View {
     }
 }
 
+impl Arrival {
+    /// True if both count alike on a node.
+    fn counts_like(&self, other: &Self) -> bool {
+        let (one, other) = (&self.after.record, &other.after.record);
+        one.status == other.status && Arc::ptr_eq(&one.shape, &other.shape)
+    }
+}
+
+/// A task on its way to a node.
+#[derive(Clone, Copy, Debug)]
+struct Comer<'a> {
+    slot: Slot,
+    /// Which kind it is of: tasks of one kind count alike.
+    kind: usize,
+    task: &'a TaskRecord,
+}
+
 impl Chunk {
-    /// Counts tasks on the node that they all arrive at.
-    fn take_in(&mut self, arrivals: &[&Arrival]) {
-        let Some(offset) = arrivals.first().map(|first| first.slot as usize % CHUNK) else {
+    /// Counts tasks on the node that they all come to.
+    fn take_in(&mut self, comers: &[Comer<'_>], kinds: &[Joining]) {
+        let Some(offset) = comers.first().map(|first| first.slot as usize % CHUNK) else {
             return;
         };
         let Some(mut entry) = self.take_entry(offset) else {
             return;
         };
         let own = Arc::make_mut(&mut entry);
-        let mut ids: SmallVec<[ResourceId; 8]> = SmallVec::new();
-        // Pods without requests of cpu and memory count some in Kubernetes.
-        ids.extend([ResourceId::CPU, ResourceId::MEMORY]);
-        for arrival in arrivals {
-            let task = &arrival.after.record;
-            own.usage.add(task);
-            ids.extend(task.requests.iter().map(|(id, _)| id));
+        for comer in comers {
+            own.usage.add(comer.task);
         }
         if own.upstream.is_some() {
             return self.set_entry(offset, Some(entry));
         }
-        ids.sort_unstable();
-        ids.dedup();
-        let surplus = entry.surplus();
-        for id in ids {
-            let used = entry.value(id, Vector::Used);
-            let counted = beside(id, used, entry.whole_used(id, &surplus));
-            self.set_whole(id, Whole::Requested, offset, counted);
-            self.set_value(id, Vector::Used, offset, used);
-            self.set_value(id, Vector::Pipelined, offset, entry.value(id, Vector::Pipelined));
+        let join = |alike: &[Comer<'_>]| {
+            let kind = alike.first().and_then(|first| kinds.get(first.kind));
+            let times = u32::try_from(alike.len()).ok();
+            kind.zip(times)
+                .is_some_and(|(kind, times)| self.join(offset, kind, times))
+        };
+        if comers.chunk_by(|one, next| one.kind == next.kind).all(join) {
+            return self.put_back(offset, entry);
         }
-        self.put_back(offset, entry);
+        // Columns do not tell all of it.
+        let ids = comers.iter().flat_map(|comer| comer.task.requests.iter());
+        let amounts: Amounts = ids.map(|(id, _)| (id, 0)).collect();
+        self.change_usage(offset, entry, &amounts);
     }
 }

@@ -410,6 +410,16 @@ impl Policy {
     /// The same, and sooner, if it is known what these plugins kept beside an older View. `before` must be as it was
     /// worked out, moved by no change of a cycle.
     pub fn derive_after(&self, view: &View, before: Option<(&View, &DerivedSet)>) -> DerivedSet {
+        self.derive_of(|_| true, view, before)
+    }
+
+    /// The same of some plugins only.
+    pub(crate) fn derive_of(
+        &self,
+        which: impl Fn(&str) -> bool,
+        view: &View,
+        before: Option<(&View, &DerivedSet)>,
+    ) -> DerivedSet {
         let mut derived = DerivedSet::default();
         let entries = self.spec.tiers.iter().flatten().zip(self.compiled.iter().flatten());
         for (spec, plugin) in entries {
@@ -417,7 +427,7 @@ impl Policy {
             let (Some(plugin), Some(known)) = (plugin, known) else {
                 continue;
             };
-            if derived.contains(&known.name) {
+            if derived.contains(&known.name) || !which(&known.name) {
                 continue;
             }
             let carried = before.and_then(|(old, kept)| kept.carry(&known.name, &Changes { old, new: view }));

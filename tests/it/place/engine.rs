@@ -5,10 +5,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use pumice::engine::cycle::{Change, Cycle, Outcome, Placement};
 use pumice::engine::decide::{
-    self, AdmitQuestion, Detail, PlaceGroup, PlaceQuestion, Placing, Question, QuestionTask, ResourceFit,
+    self, AdmitQuestion, Detail, Kept, PlaceGroup, PlaceQuestion, Placing, Question, QuestionTask, ResourceFit,
     ScoreQuestion, Subject,
 };
-use pumice::engine::model::{Slot, TaskRecord, View};
+use pumice::engine::model::{JobPhase, JobRecord, Slot, TaskRecord, View};
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 use pumice::server::pb;
 
@@ -236,7 +236,7 @@ fn check(case: &Case) {
     assert_eq!(plain(went(&view, &placing)), plain(expected.clone()), "{placing:#?}");
     assert_eq!((placing.placed, placing.needed), (placed, needed(case)));
     assert_eq!(placing.found, expected.iter().map(Vec::len).sum::<usize>());
-    same(&cycle, &engine.cycle);
+    same(&cycle, &engine.cycle, corrected);
     assert_eq!(outcome, engine.outcome);
     for (group, (asked, went)) in placing.groups.iter().zip(case.groups.iter().zip(&expected)) {
         let blockers = &group.as_ref().unwrap().blockers;
@@ -250,6 +250,30 @@ fn check(case: &Case) {
     let question = self::question(case, &view, false);
     let preview = decide::place(&view, &policy, begun.derived(), &question).unwrap();
     assert_eq!(went(&view, &preview), went(&view, &placing));
+
+    // An imagined job is counted alike, whether what plugins keep is carried to it or worked out anew.
+    let question = of_a_job_that_is_not_there(question);
+    let imagine = |kept| decide::place_until(&view, &policy, kept, &question, &|| false).unwrap();
+    let anew = imagine(Kept::Moved(begun.derived()));
+    assert_eq!(imagine(Kept::WorkedOut(begun.derived())), anew);
+}
+
+fn of_a_job_that_is_not_there(mut question: PlaceQuestion) -> PlaceQuestion {
+    let job = JobRecord {
+        name: "ns/imagined".into(),
+        queue: "q".into(),
+        min_member: 2,
+        phase: JobPhase::Inqueue,
+        ..JobRecord::default()
+    };
+    for group in question.groups.iter_mut().flatten() {
+        group.task = Arc::new(TaskRecord {
+            job: Arc::clone(&job.name),
+            ..TaskRecord::clone(&group.task)
+        });
+    }
+    question.job = Some(Arc::new(job));
+    question
 }
 
 /// `PUMICE_CASES=N`: so many times as many.

@@ -111,7 +111,16 @@ pub const GANG: &str = "gang";
 /// # Errors
 /// Something that belongs to no group; nothing was judged.
 pub fn place(view: &View, policy: &Policy, derived: &DerivedSet, question: &PlaceQuestion) -> Result<Placing, Problem> {
-    Ok(place_until(view, policy, derived, question, &|| false)?.unwrap_or_default())
+    Ok(place_until(view, policy, Kept::Moved(derived), question, &|| false)?.unwrap_or_default())
+}
+
+/// What plugins keep beside the state that is asked about.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept<'a> {
+    /// As it was worked out from the state: an imagined job is counted by carrying it.
+    WorkedOut(&'a DerivedSet),
+    /// Moved since by changes of a cycle: with an imagined job it is worked out anew.
+    Moved(&'a DerivedSet),
 }
 
 /// As [`place()`]; `None` as soon as `stop` says so, which is asked every so many tasks.
@@ -121,20 +130,11 @@ pub fn place(view: &View, policy: &Policy, derived: &DerivedSet, question: &Plac
 pub fn place_until(
     view: &View,
     policy: &Policy,
-    derived: &DerivedSet,
+    kept: Kept<'_>,
     question: &PlaceQuestion,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Placing>, Problem> {
-    let (mut view, mut derived) = (view.clone(), derived.clone());
-    view.set_resources(Arc::clone(&question.resources));
-    if let Some(job) = &question.job {
-        view.put_job(JobRecord::clone(job), &Arc::from(""));
-        derived = policy.derive(&view);
-    }
-    derived.keep_only(|name| {
-        let allocates = policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
-        allocates || policy.reads_accounts(&[Arc::from(name)])
-    });
+    let (view, derived) = ground(view, policy, kept, question);
     let needed = needed(&view, question);
     let mut desk = group::Desk {
         opened: view.clone(),
@@ -175,6 +175,30 @@ pub fn place_until(
     Ok(Some(placing))
 }
 
+/// The state with the job that is imagined, and what plugins that are asked keep beside it.
+fn ground(view: &View, policy: &Policy, kept: Kept<'_>, question: &PlaceQuestion) -> (View, DerivedSet) {
+    let is_asked = |name: &str| {
+        let allocates = policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
+        allocates || policy.reads_accounts(&[Arc::from(name)])
+    };
+    let mut with_job = view.clone();
+    with_job.set_resources(Arc::clone(&question.resources));
+    let Some(job) = &question.job else {
+        let (Kept::WorkedOut(derived) | Kept::Moved(derived)) = kept;
+        let mut derived = derived.clone();
+        derived.keep_only(is_asked);
+        return (with_job, derived);
+    };
+    with_job.put_job(JobRecord::clone(job), &Arc::from(""));
+    let before = match kept {
+        // Names that nobody knew before may be those of cards.
+        Kept::WorkedOut(derived) if question.resources.len() == view.resources().len() => Some((view, derived)),
+        Kept::WorkedOut(_) | Kept::Moved(_) => None,
+    };
+    let derived = policy.derive_of(is_asked, &with_job, before);
+    (with_job, derived)
+}
+
 /// Places the groups in a cycle: what found a place becomes its next changes, if it is enough.
 ///
 /// # Errors
@@ -185,7 +209,7 @@ pub fn place_in(
     question: &PlaceQuestion,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<(Placing, Outcome)>, Problem> {
-    let Some(placing) = place_until(cycle.view(), policy, cycle.derived(), question, stop)? else {
+    let Some(placing) = place_until(cycle.view(), policy, Kept::Moved(cycle.derived()), question, stop)? else {
         return Ok(None);
     };
     if !placing.placed {

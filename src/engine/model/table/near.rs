@@ -35,6 +35,7 @@ impl<V: Clone> Table<V> {
             Some(Err(place)) => {
                 self.insert_at(place, Arc::clone(name), value);
                 self.len += 1;
+                near.0 = place;
             }
             None => drop(self.insert(Arc::clone(name), value)),
         }
@@ -43,7 +44,9 @@ impl<V: Clone> Table<V> {
     fn find_near(&self, name: &str, near: &mut Near) -> Option<Result<Place, Place>> {
         let found = self.beside(name, near.0).or_else(|| self.search(name))?;
         near.0 = match found {
-            Ok(place) | Err(place) => place,
+            Ok(place) => place,
+            // Who looked it up may put it there.
+            Err((at, leaf_at, place)) => (at, leaf_at, place.saturating_sub(1)),
         };
         Some(found)
     }
