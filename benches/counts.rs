@@ -20,12 +20,13 @@ use ground::paths::prepare;
 
 const NODES: u32 = 10_000;
 /// Every path that instructions are counted of.
-const PATHS: [&str; 13] = [
+const PATHS: [&str; 14] = [
     "score",
     "score_best16",
     "filter",
     "filter_score_best16",
     "place",
+    "place_session",
     "admit",
     "hdrf_event",
     "order",

@@ -6,40 +6,19 @@ mod ground {
     pub(crate) mod gang;
 }
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use ground::gang;
 use pumice::engine::cycle::Cycle;
-use pumice::engine::decide::{self, PlaceQuestion};
-use pumice::engine::model::{TaskRecord, View};
+use pumice::engine::decide;
 
 const NODES: u32 = 10_000;
 
-/// The gang, stored, and the question that places its tasks by their names.
-fn stored(view: &mut View) -> PlaceQuestion {
-    let source = Arc::from("bench");
-    let mut asked = gang::question(view);
-    for group in asked.groups.iter_mut().flatten() {
-        group.names = (0..group.count)
-            .map(|number| format!("{}-{number:04}", gang::JOB).into())
-            .collect();
-        for name in &group.names {
-            let task = TaskRecord {
-                name: Arc::clone(name),
-                ..TaskRecord::clone(&group.task)
-            };
-            view.put_task(task, &source);
-        }
-    }
-    asked
-}
-
 fn place(criterion: &mut Criterion) {
     let mut view = gang::cluster(NODES);
-    let by_name = stored(&mut view);
-    let asked = gang::question(&view);
+    gang::store(&mut view);
+    let [asked, by_name] = [false, true].map(|stored| gang::question(&view, stored));
     let mut group = criterion.benchmark_group("place_1000x10000");
     group
         .sample_size(20)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::amounts::{Amounts, Totals};
 use super::chunk::{CHUNK, Chunk};
-use super::imagined::Joining;
+use super::joining::Joining;
 use super::records::{TaskRecord, TaskStatus};
 use super::stored::Stored;
 use super::table::Near;
