@@ -151,6 +151,10 @@ fn what_switches_sra_and_proportional_off_is_said() {
                 "{proportional: {enable: true, resources: a.b/c, resourceProportion: {a.b/c.cpu: -2}}}",
                 &[(IGNORED, ".proportional")],
             ),
+            (
+                "{proportional: {enable: true, resources: a.b/c, resourceProportion: {a.b/c.memory: .nan}}}",
+                &[(IGNORED, ".proportional")],
+            ),
         ],
     );
 }

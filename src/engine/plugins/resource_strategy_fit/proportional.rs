@@ -62,6 +62,8 @@ impl Proportional {
                 warn(format!("`{key}` belongs to no listed resource; it has no effect"));
             } else if *ratio < 0.0 {
                 warn(format!("the negative ratio of `{key}` counts as 1"));
+            } else if ratio.is_nan() {
+                warn(format!("the ratio of `{key}` is no number: nothing is kept free"));
             }
         }
         let ratio = |name: &str, second: &str| {
