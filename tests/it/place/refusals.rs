@@ -281,3 +281,47 @@ fn a_queue_that_is_full_is_named_with_its_figures() {
     assert_eq!(figures, [("requested", 1.0), ("total", 4.0), ("capability", 3.0)]);
     assert_eq!(answer.blockers[0].count, 0);
 }
+
+#[test]
+fn tasks_whose_job_or_queue_is_not_there_are_told_by_field() {
+    let server = started();
+    let wire = &server.wire;
+    let of = |job: &str| pb::TaskGroup {
+        task: Some(pb::Task {
+            job: job.to_owned(),
+            ..imagined(&[("cpu", "1")])
+        }),
+        ..pb::TaskGroup::default()
+    };
+    let lost = pb::Cluster {
+        jobs: vec![job("ns/lost", "nowhere")],
+        tasks: vec![task("ns/lost-0", "ns/lost", &[("cpu", "1")])],
+        ..pb::Cluster::default()
+    };
+    wire.apply_batch(snapshot("jobs", 1, lost)).unwrap();
+    wire.reload_policy(pb::ReloadPolicyRequest {
+        document: "actions: allocate\ntiers:\n- plugins: [{name: capacity-card}]\n".to_owned(),
+        ..pb::ReloadPolicyRequest::default()
+    })
+    .unwrap();
+    for (group, field, reason, word) in [
+        (
+            of("ns/none"),
+            "groups[0].task.job",
+            "UNKNOWN_JOB",
+            "there is no job `ns/none`",
+        ),
+        (of(""), "groups[0].task.job", "UNKNOWN_JOB", "of no job"),
+        (of("ns/lost"), "groups[0].task.job", "UNKNOWN_QUEUE", "`nowhere`"),
+        (named(&["ns/lost-0"]), "groups[0].names", "UNKNOWN_QUEUE", "`nowhere`"),
+    ] {
+        let answer = wire.place(preview(vec![group])).unwrap().answer.unwrap();
+        let found = answer.groups[0].problem.clone().unwrap();
+        assert_eq!(
+            (found.field.as_str(), found.reason.as_str()),
+            (field, reason),
+            "{found:?}"
+        );
+        assert!(found.message.contains(word), "{}", found.message);
+    }
+}

@@ -210,7 +210,7 @@ fn what_nothing_can_be_asked_about_is_refused_alone() {
         assert_eq!(counts(outcome), [3, 2, 1, 1], "{policy}: {outcome}");
         assert_eq!(outcome["refused"], serde_json::json!([["UNKNOWN_JOB", 1]]));
         let said = err(&output);
-        assert!(said.contains("no job that is there: `d/nobody`"), "{said}");
+        assert!(said.contains("there is no job `d/nobody`"), "{said}");
         assert!(said.contains("1 task with a scheduling gate"), "{said}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::PlaceGroup;
 use crate::engine::decide::admit::{self, Admission};
 use crate::engine::derived::{DerivedSet, Movement, TaskMove};
-use crate::engine::model::{Problem, Slot, TaskRecord, TaskStatus, View};
+use crate::engine::model::{Problem, ProblemKind, Slot, TaskRecord, TaskStatus, View};
 use crate::engine::policy::Policy;
 
 /// What becomes of the next task before any node is looked at.
@@ -82,7 +82,15 @@ impl<'q> Gate<'q> {
         }
         self.tell(view, derived)?;
         let task = self.task(view);
-        let admission = admit::admit_task(view, self.policy, derived, &task)?;
+        if view.jobs().get(&task.job).is_none() {
+            return Err(self.jobless(&task.job));
+        }
+        let admission = admit::admit_task(view, self.policy, derived, &task).map_err(|mut problem| {
+            if problem.field == "queue" {
+                problem.field = self.job_field();
+            }
+            problem
+        })?;
         if !admission.permitted {
             return Ok(Next::Refused(admission));
         }
@@ -95,6 +103,21 @@ impl<'q> Gate<'q> {
         }
         self.cards = cards;
         Ok(Next::Changed)
+    }
+
+    /// Where the group says whose its tasks are.
+    fn job_field(&self) -> String {
+        let named = !self.group.names.is_empty();
+        (if named { "names" } else { "task.job" }).to_owned()
+    }
+
+    fn jobless(&self, job: &str) -> Problem {
+        let message = if job.is_empty() {
+            "the tasks are of no job, and this policy admits tasks by their jobs".to_owned()
+        } else {
+            format!("there is no job `{job}`, and nothing else says what it would be")
+        };
+        Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", self.job_field(), message)
     }
 
     /// How many tasks like this one are permitted in a row and can be told of at once; 0: each is to be asked about.
