@@ -325,3 +325,35 @@ fn tasks_whose_job_or_queue_is_not_there_are_told_by_field() {
         assert!(found.message.contains(word), "{}", found.message);
     }
 }
+
+#[test]
+fn scores_out_of_range_are_told_of_all_nodes() {
+    let server = Server::start();
+    let all = (0..300).map(|number| node(&format!("n{number:03}"), &[("cpu", "4"), ("memory", "4")]));
+    server
+        .wire
+        .apply_batch(snapshot("test", 1, nodes(all.collect())))
+        .unwrap();
+    let arguments = "{resources: {cpu: {type: LeastAllocated, weight: 3}, memory: {type: MostAllocated, weight: -2}}}";
+    server
+        .wire
+        .reload_policy(pb::ReloadPolicyRequest {
+            document: format!(
+                "actions: allocate\ntiers:\n- plugins: [{{name: NodeResourcesFitPlus, arguments: {arguments}}}]\n"
+            ),
+            ..pb::ReloadPolicyRequest::default()
+        })
+        .unwrap();
+    let group = pb::TaskGroup {
+        task: Some(imagined(&[("cpu", "1"), ("memory", "1")])),
+        ..pb::TaskGroup::default()
+    };
+    let answer = server.wire.place(preview(vec![group])).unwrap().answer.unwrap();
+    let found = answer.groups[0].problem.clone().unwrap();
+    assert_eq!(found.reason, "SCORE_OUT_OF_RANGE");
+    assert!(
+        found.message.contains("and more on 290 other nodes"),
+        "{}",
+        found.message
+    );
+}

@@ -172,7 +172,9 @@ impl<'a> Run<'a> {
                 continue;
             }
             let part = Part { among, ..*part };
-            self.scorers.check(self.view, &[part])?;
+            if let Err(first) = self.scorers.check(self.view, &[part]) {
+                return Err(self.check_all(candidates).err().unwrap_or(first));
+            }
             self.scorers.each(&part, &mut scratch, |_, _, _| {});
             keys.extend(among.iter().map(|offset| {
                 let slot = part.slot(offset);
@@ -181,6 +183,15 @@ impl<'a> Run<'a> {
             }));
         }
         Ok(Some(keys))
+    }
+
+    /// Looks at the scores of every node that passes, so that a fault names all that have it, whatever chunks they lie in.
+    fn check_all(&self, candidates: &Candidates<'_>) -> Result<(), Problem> {
+        let parts = candidates.parts.iter().map(|part| Part {
+            among: self.passing(part.chunk, &part.among),
+            ..*part
+        });
+        self.scorers.check(self.view, &parts.collect::<Vec<_>>())
     }
 
     /// Nodes of a chunk that pass every filter.
