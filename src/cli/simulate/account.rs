@@ -144,7 +144,8 @@ impl Account {
         };
         for node in &cluster.nodes {
             let total = Amounts::read(node.allocatable.as_ref());
-            let named = node.labels.get(PRODUCT).map_or(UNNAMED, String::as_str);
+            let named = node.labels.get(PRODUCT).filter(|name| !name.is_empty());
+            let named = named.map_or(UNNAMED, String::as_str);
             let room = Room {
                 card: (total.gpu > 0).then(|| named.to_owned()),
                 total,
@@ -196,15 +197,22 @@ impl Account {
 
     /// GPUs by kind.
     pub(super) fn by_card(&self) -> BTreeMap<String, Cards> {
-        let mut cards: BTreeMap<String, Cards> = BTreeMap::new();
+        let mut sums: BTreeMap<&str, [i128; 3]> = BTreeMap::new();
         for room in self.rooms.values() {
             let Some(card) = &room.card else { continue };
-            let kind = cards.entry(card.clone()).or_default();
-            kind.total += whole(room.total.gpu);
-            kind.allocated += whole(room.used.gpu);
-            kind.stranded += whole(room.stranded(self.usual));
+            let own = [room.total.gpu, room.used.gpu, room.stranded(self.usual)];
+            for (sum, own) in sums.entry(card).or_default().iter_mut().zip(own) {
+                *sum = sum.saturating_add(own);
+            }
         }
-        cards
+        let cards = |[total, allocated, stranded]: [i128; 3]| Cards {
+            total: whole(total),
+            allocated: whole(allocated),
+            stranded: whole(stranded),
+        };
+        sums.into_iter()
+            .map(|(card, sums)| (card.to_owned(), cards(sums)))
+            .collect()
     }
 }
 
@@ -272,5 +280,25 @@ mod tests {
         assert_eq!(account.used.gpu, 6_000);
         assert_eq!(account.used.cpu, 0);
         assert!(account.has_gpu("n") && !account.has_gpu("m"));
+    }
+
+    #[test]
+    fn kinds_are_summed_in_thousandths_and_one_without_a_name_is_unnamed() {
+        let node = |name: &str| pb::Node {
+            name: name.to_owned(),
+            labels: [(PRODUCT.to_owned(), String::new())].into(),
+            allocatable: Some(list(&[(GPU, "4")])),
+            ..pb::Node::default()
+        };
+        let cluster = pb::Cluster {
+            nodes: ["a", "b", "c"].map(node).into(),
+            ..pb::Cluster::default()
+        };
+        let mut account = Account::new(&cluster, Usual::default());
+        for (name, share) in [("a", "4000"), ("b", "1001"), ("c", "500")] {
+            account.take(name, asked(&task(&[(GPU_SHARE, share)])));
+        }
+        let cards = account.by_card();
+        assert_eq!((cards[UNNAMED].total, cards[UNNAMED].allocated), (12.0, 5.501));
     }
 }
