@@ -3,6 +3,7 @@
 set -euo pipefail
 [ $# = 2 ] || { echo "usage: compare.sh OLD NEW" >&2; exit 2; }
 for file in "$@"; do
+  [ -n "$file" ] || { echo "name both reports: make bench-compare OLD=FILE [NEW=FILE]" >&2; exit 2; }
   [ -r "$file" ] || { echo "$file cannot be read" >&2; exit 1; }
 done
 
@@ -14,11 +15,16 @@ awk '
     key = $1; gsub(/[":]/, "", key)
     value = $0; sub(/^[^:]*: */, "", value)
   }
-  FNR == NR { old[key] = value; next }
+  FILENAME == ARGV[1] { old[key] = value; order[++count] = key; next }
+  { seen[key] }
   value ~ /^"/ || value ~ /^(true|false)$/ {
     if (old[key] != value) printf "%-46s%14s  was %s\n", key, value, (key in old) ? old[key] : "not there"
     next
   }
   key in old && old[key] + 0 != 0 { printf "%-46s%14s%14s%+9.1f%%\n", key, old[key], value, 100 * (value - old[key]) / old[key]; next }
   { printf "%-46s%14s%14s\n", key, (key in old) ? old[key] : "-", value }
+  END {
+    for (at = 1; at <= count; at++)
+      if (!(order[at] in seen)) printf "%-46s%14s%14s\n", order[at], old[order[at]], "-"
+  }
 ' "$1" "$2"
