@@ -145,11 +145,11 @@ fn candidates(args: &SimulateArgs) -> Result<Vec<Candidate>, Failure> {
             name = format!("{plain} ({number})");
             number = number.saturating_add(1);
         }
-        check(given, &document)?;
+        let profile = check(given, &document, &args.policy_profile)?;
         candidates.push(Candidate {
             name,
             document,
-            profile: args.policy_profile.clone(),
+            profile,
         });
     }
     Ok(candidates)
@@ -170,17 +170,24 @@ fn read(given: &str) -> Result<(String, String), Failure> {
     Ok((name.into_owned(), state_load::text(path)?))
 }
 
-fn check(given: &str, document: &str) -> Result<(), Failure> {
-    let (report, refused) = match compile(document, &CompileOptions::default()) {
-        Ok(compiled) => (compiled.report, false),
-        Err(report) => (report, true),
+/// Says what is odd in a document; which profile of it is meant: the one named, if it has several.
+fn check(given: &str, document: &str, named: &str) -> Result<String, Failure> {
+    let (policy, report) = match compile(document, &CompileOptions::default()) {
+        Ok(compiled) => (Some(compiled.policy), compiled.report),
+        Err(report) => (None, report),
     };
     for finding in &report.findings {
         output::note(&format!("{given}:{finding}"));
     }
-    if refused {
+    let Some(policy) = policy else {
         let faults = output::count(report.faults().count(), "fault");
         return Err(Failure::said(format!("error: {given}: {faults}: no policy")));
+    };
+    if policy.profile("").is_ok() {
+        return Ok(String::new());
     }
-    Ok(())
+    match policy.profile(named) {
+        Ok(_) => Ok(named.to_owned()),
+        Err(unknown) => Err(Failure::said(format!("error: {given}: {unknown}"))),
+    }
 }

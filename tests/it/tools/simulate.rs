@@ -274,6 +274,33 @@ fn policies_are_told_apart_by_their_files() {
         .collect();
     assert_eq!(names, ["policy", &policies[1], &format!("{} (2)", policies[1])]);
 
+    let profile = |name: &str| {
+        let plugins = "plugins: {multiPoint: {enabled: [{name: ScarceResourceAvoidance}]}}";
+        let arguments = "pluginConfig: [{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}]";
+        format!("{{schedulerName: {name}, {plugins}, {arguments}}}")
+    };
+    let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+    let two = format!("{head}profiles: [{}, {}]\n", profile("one"), profile("two"));
+    let two = write(&folder, "two.yaml", &two);
+    let compared = [
+        &nodes,
+        &workload,
+        "--policy",
+        "spread",
+        "--policy",
+        &two,
+        "--policy-profile",
+    ];
+    // A policy without profiles goes beside one of several.
+    let report = json(&[&compared[..], &["two"]].concat());
+    assert_eq!(report["policies"].as_array().unwrap().len(), 2);
+    let output = simulate(&[&compared[..], &["three"]].concat());
+    assert!(
+        err(&output).contains("two.yaml: the policy has no profile `three`; it has: one, two"),
+        "{}",
+        err(&output)
+    );
+
     let wrong = write(&folder, "wrong.yaml", "tiers: []\n");
     let output = simulate(&[&nodes, &workload, "--policy", "spread", "--policy", &wrong]);
     assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""));
