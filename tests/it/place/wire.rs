@@ -7,11 +7,11 @@ use pumice::engine::policy::Compatibility;
 use pumice::server::pb;
 use pumice::server::pb::change::Change;
 
-use super::case::{Case, JOB, case, document};
+use super::case::{CARD, Case, JOB, case, document};
 use super::engine::{has, needed};
 use super::plain::{Scheduler, place};
 use crate::support::Server;
-use crate::support::records::{snapshot, step};
+use crate::support::records::{amounts, job, node, queue, snapshot, step, task};
 use crate::support::wire::Wire;
 
 /// A session of the server, asked task by task.
@@ -219,4 +219,52 @@ fn a_session_stands_as_if_it_had_been_asked_task_by_task() {
         }
         check(&server, &case, sequence);
     }
+}
+
+#[test]
+fn a_task_that_names_a_card_and_asks_for_none_is_given_none() {
+    let server = Server::start();
+    let labels = [("product", "A"), ("count", "4"), ("memory", "40960")];
+    let nodes = vec![pb::Node {
+        labels: labels
+            .map(|(end, text)| (format!("nvidia.com/gpu.{end}"), text.to_owned()))
+            .into(),
+        ..node("n", &[("cpu", "4"), ("nvidia.com/gpu", "4")])
+    }];
+    let asking = |name: &str, gpus: &str| pb::Task {
+        annotations: [(CARD.to_owned(), "A".to_owned())].into(),
+        ..task(name, JOB, &[("cpu", "1"), ("nvidia.com/gpu", gpus)])
+    };
+    let cluster = pb::Cluster {
+        nodes,
+        queues: vec![pb::Queue {
+            annotations: [("volcano.sh/card.quota".to_owned(), r#"{"A": 4}"#.to_owned())].into(),
+            capability: Some(amounts(&[("cpu", "100"), ("memory", "1Ti")])),
+            ..queue("q")
+        }],
+        jobs: vec![job(JOB, "q")],
+        tasks: vec![asking("ns/none", "0"), asking("ns/one", "1")],
+    };
+    server.wire.apply_batch(snapshot("test", 1, cluster)).unwrap();
+    server
+        .wire
+        .reload_policy(pb::ReloadPolicyRequest {
+            document: "actions: allocate\ntiers:\n- plugins: [{name: capacity-card}]\n".to_owned(),
+            ..pb::ReloadPolicyRequest::default()
+        })
+        .unwrap();
+    let group = |name: &str| pb::TaskGroup {
+        names: vec![name.to_owned()],
+        ..pb::TaskGroup::default()
+    };
+    let answer = server.wire.place(pb::PlaceRequest {
+        groups: vec![group("ns/none"), group("ns/one")],
+        ..pb::PlaceRequest::default()
+    });
+    let answer = answer.unwrap().answer.unwrap();
+    assert_eq!(answer.found, 2, "{answer:?}");
+    assert_eq!(
+        (&answer.groups[0].cards, &answer.groups[1].cards),
+        (&vec![], &vec!["A".to_owned()])
+    );
 }

@@ -163,7 +163,8 @@ impl Plugin for CapacityCard {
         let state = derived.get::<CapacityState>(super::PLUGIN)?;
         let on_node = state.cards().on_node(node)?;
         let has = |card: &str| on_node.cards.get_key_value(card).map(|(card, _)| Arc::clone(card));
-        if !admitted.is_empty() {
+        // Under `corrected` a task that uses cards is admitted to some; the others use none, whatever they name.
+        if !admitted.is_empty() || self.compatibility == Compatibility::Corrected {
             return admitted.iter().find_map(|card| has(card));
         }
         let name = text(&task.annotations, NAME)?;
