@@ -13,6 +13,10 @@ const WIDTH: usize = 128;
 /// Entries that a full leaf gets room for.
 const SPARE: usize = 16;
 
+/// Entries that stay where a part is cut. Names that arrive in order fill leaves one after the other, so the cut is near the
+/// end; and so many entries of three words fill a block of 2,560 bytes, of which allocators have a size, to the last few.
+const KEPT: usize = 106;
+
 type Entry<V> = (Arc<str>, V);
 type Leaf<V> = Part<Entry<V>>;
 type Branch<V> = Part<Leaf<V>>;
@@ -362,10 +366,12 @@ fn grow<T>(items: &mut Vec<T>) {
     }
 }
 
-/// Cuts the upper half off. Names that arrive in order fill leaves one after the other, so they are cut near the end.
+/// Cuts the upper part off. What stays moves: an allocator that is asked to shrink a block may leave it as large as it was.
 fn split<T>(items: &mut Vec<T>) -> Vec<T> {
-    let right = items.split_off(items.len() * 3 / 4);
-    items.shrink_to_fit();
+    let right = items.split_off(KEPT);
+    let mut left = Vec::with_capacity(items.len());
+    left.append(items);
+    *items = left;
     right
 }
 
@@ -484,6 +490,9 @@ mod tests {
         for i in 0..50_000 {
             table.insert(format!("pod-{i:06}").into(), i);
         }
+        let leaves = table.branches.iter().flat_map(|branch| branch.items.iter());
+        let room: usize = leaves.map(|leaf| leaf.items.capacity()).sum();
+        assert!(room < 50_000 + WIDTH, "room for {room} entries");
         assert_eq!((table.len(), table.get("pod-012345")), (50_000, Some(&12_345)));
         assert!(table.iter().map(|(_, i)| *i).eq(0..50_000));
         assert_eq!(table.after("pod-049998").map(|(_, i)| *i).collect::<Vec<_>>(), [49_999]);
