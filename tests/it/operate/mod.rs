@@ -1,6 +1,8 @@
 //! What an operator expects: settings, reloads, figures, and a server that stays responsive.
 
 mod load;
+#[cfg(target_os = "linux")]
+mod memory;
 mod program;
 mod reload;
 mod settings;
