@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::question::ResourceFit;
 use crate::engine::kernel::kernel;
-use crate::engine::model::{CHUNK, Chunk, MIN_AMOUNT, Mask, Requested, TaskClass, Vector};
+use crate::engine::model::{CHUNK, Chunk, MIN_AMOUNT, Mask, Requested, ResourceId, TaskClass, Vector};
 use crate::engine::plugin::{Figure, Filterer, Reason, Resolution, Verdicts};
 
 /// Stands for a plugin in reasons about the node itself.
@@ -72,6 +72,8 @@ impl Filterer for NodeState {
 #[derive(Debug)]
 pub(super) struct Room<'c> {
     requested: &'c [Requested],
+    /// Of each, the most that is too little, see [`bound`].
+    bounds: SmallVec<[(ResourceId, f64); 8]>,
     future: bool,
 }
 
@@ -85,17 +87,22 @@ impl<'c> Room<'c> {
         };
         Some(Self {
             requested: &class.requested,
+            bounds: class
+                .requested
+                .iter()
+                .map(|requested| (requested.id, bound(requested.amount)))
+                .collect(),
             future,
         })
     }
 
-    fn stock<'k>(&self, chunk: &'k Chunk, requested: &Requested) -> Stock<'k> {
-        let id = requested.id;
-        let values = |vector| &chunk.column(id, vector).values;
-        let there = |vector| !chunk.lacks(id, vector);
+    #[inline]
+    fn stock<'k>(&self, chunk: &'k Chunk, id: ResourceId) -> Stock<'k> {
+        let resource = chunk.resource(id);
+        let values = |vector| &resource.column(vector).values;
+        let there = |vector| !resource.lacks(vector);
         let moving = self.future && (there(Vector::Releasing) || there(Vector::Pipelined));
         Stock {
-            requested: requested.amount,
             allocatable: values(Vector::Allocatable),
             used: values(Vector::Used),
             idle: chunk.keeps_idle().then(|| Box::new(chunk.idle(id).values)),
@@ -108,7 +115,6 @@ type Values = [f64; CHUNK];
 
 /// What the nodes of a chunk have of one requested resource.
 struct Stock<'k> {
-    requested: f64,
     allocatable: &'k Values,
     used: &'k Values,
     /// Instead of allocatable − used, where some node keeps an idle vector of its own.
@@ -130,43 +136,39 @@ impl Stock<'_> {
         }
     }
 
-    /// Where it is short.
-    fn short(&self) -> Mask {
+    /// Where there is no more than this.
+    #[inline]
+    fn short(&self, bound: f64) -> Mask {
         match (&self.idle, self.moving) {
-            (None, None) => short(self.requested, self.allocatable, self.used),
-            (None, Some(moving)) => short_later(self.requested, [self.allocatable, self.used], moving),
-            (Some(_), _) => Mask::gather(|offset| is_short(self.requested - self.available(offset))),
+            (None, None) => short(bound, self.allocatable, self.used),
+            (None, Some(moving)) => short_later(bound, [self.allocatable, self.used], moving),
+            (Some(_), _) => Mask::gather(|offset| self.available(offset) <= bound),
         }
-    }
-
-    /// Where even the empty node would be too small.
-    fn hopeless(&self) -> Mask {
-        beyond(self.requested, self.allocatable)
     }
 }
 
 kernel! {
     /// As [`Stock::short`], out of what is idle.
-    fn short / short_plainly(requested: f64, allocatable: &Values, used: &Values) -> Mask {
-        Mask::gather(|offset| is_short(requested - (at(allocatable, offset) - at(used, offset))))
+    fn short / short_plainly(bound: f64, allocatable: &Values, used: &Values) -> Mask {
+        Mask::gather(|offset| at(allocatable, offset) - at(used, offset) <= bound)
     }
 }
 
 kernel! {
     /// As [`Stock::short`], out of what will be idle: of what is allocatable and used, and what is releasing and pipelined.
-    fn short_later / short_later_plainly(requested: f64, now: [&Values; 2], moving: [&Values; 2]) -> Mask {
+    fn short_later / short_later_plainly(bound: f64, now: [&Values; 2], moving: [&Values; 2]) -> Mask {
         let ([allocatable, used], [releasing, pipelined]) = (now, moving);
         Mask::gather(|offset| {
             let idle = at(allocatable, offset) - at(used, offset);
-            is_short(requested - (idle + at(releasing, offset) - at(pipelined, offset)))
+            idle + at(releasing, offset) - at(pipelined, offset) <= bound
         })
     }
 }
 
 kernel! {
-    /// As [`Stock::hopeless`].
-    fn beyond / beyond_plainly(requested: f64, allocatable: &Values) -> Mask {
-        Mask::gather(|offset| is_short(requested - at(allocatable, offset)))
+    /// Where even the empty node would have no more than that.
+    fn within / within_plainly(bound: f64, allocatable: &Values) -> Mask {
+        Mask::gather(|offset| at(allocatable, offset) <= bound)
     }
 }
 
@@ -177,29 +179,67 @@ fn at(values: &Values, offset: usize) -> f64 {
 }
 
 /// Volcano's comparison: enough is more than requested, or nearer to it than the tolerance.
-#[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
-#[inline(always)]
-fn is_short(excess: f64) -> bool {
-    excess >= MIN_AMOUNT
+fn is_short(requested: f64, available: f64) -> bool {
+    requested - available >= MIN_AMOUNT
+}
+
+/// The most that is still too little of what is requested, to the last bit: the difference, rounded as it is, never grows
+/// with what is available, so that one comparison says as much as [`is_short`].
+fn bound(requested: f64) -> f64 {
+    // Doubles in order, as whole numbers in order.
+    let number = |double: f64| {
+        let bits = double.to_bits().cast_signed();
+        bits ^ (bits >> 63 & i64::MAX)
+    };
+    let double = |number: i64| f64::from_bits((number ^ (number >> 63 & i64::MAX)).cast_unsigned());
+    let short = |at: i64| is_short(requested, double(at));
+    let near = number(requested - MIN_AMOUNT);
+    let (mut low, mut high, mut step) = (near, near, 1_i64);
+    while !short(low) {
+        (high, low) = (low, low.saturating_sub(step).max(number(f64::NEG_INFINITY)));
+        step = step.saturating_mul(2);
+    }
+    while short(high) {
+        (low, high) = (high, high.saturating_add(step).min(number(f64::INFINITY)));
+        step = step.saturating_mul(2);
+    }
+    while high - low > 1 {
+        let middle = i64::midpoint(low, high);
+        if short(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    double(low)
 }
 
 impl Filterer for Room<'_> {
     fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
-        let stocks: SmallVec<[Stock<'_>; 8]> = self.requested.iter().map(|one| self.stock(chunk, one)).collect();
-        let short: SmallVec<[Mask; 8]> = stocks.iter().map(|stock| stock.short().and(among)).collect();
-        let refused = short.iter().fold(Mask::NONE, |all, one| all.or(one));
+        let mut refused = Mask::NONE;
+        let mut short: SmallVec<[Mask; 8]> = SmallVec::new();
+        for (id, bound) in &self.bounds {
+            let mask = self.stock(chunk, *id).short(*bound).and(among);
+            refused = refused.or(&mask);
+            short.push(mask);
+        }
         if refused.is_empty() || verdicts.are_unread() {
             return refused;
         }
         let mut left = refused;
-        let hopeless = (1..).step_by(2).zip(stocks.iter().map(Stock::hopeless));
-        let short = (0..).step_by(2).zip(short);
-        for (number, nodes) in hopeless.chain(short) {
-            verdicts.refuse(number, &left.and(&nodes));
-            left = left.and_not(&nodes);
-            if left.is_empty() {
-                break;
+        let mut refuse = |number, nodes: &Mask| {
+            verdicts.refuse(number, &left.and(nodes));
+            left = left.and_not(nodes);
+        };
+        for (number, (id, bound)) in (1..).step_by(2).zip(&self.bounds) {
+            let resource = chunk.resource(*id);
+            if !resource.is_above(*bound, &refused) {
+                let allocatable = &resource.column(Vector::Allocatable).values;
+                refuse(number, &within(*bound, allocatable));
             }
+        }
+        for (number, nodes) in (0..).step_by(2).zip(&short) {
+            refuse(number, nodes);
         }
         refused
     }
@@ -228,7 +268,7 @@ impl Filterer for Room<'_> {
         let Some(requested) = self.requested.get(usize::from(number / 2)) else {
             return Vec::new();
         };
-        let stock = self.stock(chunk, requested);
+        let stock = self.stock(chunk, requested.id);
         let figure = |name, amount| Figure::of_resource(name, &requested.name, amount);
         let name = if self.future { "future idle" } else { "idle" };
         let mut figures = vec![
@@ -262,13 +302,29 @@ mod tests {
                 .map(|values| std::array::from_fn(|offset| f64::from(values[offset])))
                 .collect();
             let (requested, [a, u, r, p]) = (f64::from(requested), [0, 1, 2, 3].map(|column| &columns[column]));
-            prop_assert_eq!(short(requested, a, u), short_plainly::<false>(requested, a, u));
-            let later = short_later(requested, [a, u], [r, p]);
-            prop_assert_eq!(later, short_later_plainly::<false>(requested, [a, u], [r, p]));
-            prop_assert_eq!(beyond(requested, a), beyond_plainly::<false>(requested, a));
+            let bound = bound(requested);
+            prop_assert_eq!(short(bound, a, u), short_plainly::<false>(bound, a, u));
+            let later = short_later(bound, [a, u], [r, p]);
+            prop_assert_eq!(later, short_later_plainly::<false>(bound, [a, u], [r, p]));
+            prop_assert_eq!(within(bound, a), within_plainly::<false>(bound, a));
             for offset in 0..CHUNK {
                 let available = a[offset] - u[offset] + r[offset] - p[offset];
                 prop_assert_eq!(later.get(offset), requested - available >= MIN_AMOUNT);
+            }
+        }
+
+        #[test]
+        fn one_comparison_says_whether_room_is_short(
+            requested in prop_oneof![0_i64..2_000, any::<i64>(), Just(0), Just(i64::MAX)],
+            available in prop_oneof![any::<f64>(), (-5_000_i64..5_000).prop_map(|some| some as f64 / 10.0)],
+            near in -3_i64..4,
+        ) {
+            let requested = requested as f64;
+            let most = bound(requested);
+            prop_assert!(is_short(requested, most) && !is_short(requested, most.next_up()));
+            let beside = requested - MIN_AMOUNT + near as f64 * MIN_AMOUNT;
+            for available in [available, -available, beside, 0.0, -0.0, f64::MIN_POSITIVE, f64::INFINITY, f64::NEG_INFINITY] {
+                prop_assert_eq!(available <= most, is_short(requested, available), "{} {}", requested, available);
             }
         }
     }

@@ -14,22 +14,24 @@ use crate::engine::kernel::{kernel, reciprocal};
 /// Nodes in a chunk.
 pub const CHUNK: usize = 256;
 
-/// One vector of one resource over a chunk. Absent values are 0. It begins where a line of the cache does, so that no
-/// four values lie in two of them.
+/// One vector of one resource over a chunk. Absent values are 0. They begin where a line of the cache does, so that no
+/// eight values lie in two of them.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub struct Column {
+    /// Where there is a value at all. It stands in the line before the values, not far behind them.
+    pub present: Mask,
+    gap: [u64; 4],
     /// In the resource's unit.
     pub values: [f64; CHUNK],
-    /// Where there is a value at all.
-    pub present: Mask,
 }
 
 impl Column {
     /// A column without values.
     pub const EMPTY: Self = Self {
-        values: [0.0; CHUNK],
         present: Mask::NONE,
+        gap: [0; 4],
+        values: [0.0; CHUNK],
     };
 
     fn get(&self, offset: usize) -> Option<f64> {
@@ -43,28 +45,13 @@ impl Column {
 /// Reads as zeros, nowhere present.
 static EMPTY: Column = Column::EMPTY;
 
-/// Reciprocals of what is allocatable.
+/// Reciprocals of what is allocatable; 0 where there is none.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
-pub(super) struct Reciprocals {
-    values: [f64; CHUNK],
-    /// Where there is none to divide by exactly.
-    missing: Mask,
-}
+pub(super) struct Reciprocals([f64; CHUNK]);
 
 impl Reciprocals {
-    const EMPTY: Self = Self {
-        values: [0.0; CHUNK],
-        missing: Mask::NONE,
-    };
-
-    fn set(&mut self, offset: usize, allocatable: f64) {
-        let reciprocal = reciprocal(allocatable);
-        self.missing.set(offset, reciprocal.is_none());
-        if let Some(place) = self.values.get_mut(offset) {
-            *place = reciprocal.unwrap_or(0.0);
-        }
-    }
+    const EMPTY: Self = Self([0.0; CHUNK]);
 }
 
 /// The vectors of a node.
@@ -91,8 +78,12 @@ pub(crate) struct ResourceColumns {
     pub(super) vectors: [Option<Arc<Column>>; VECTORS],
     /// Where more than nothing is allocatable.
     pub(super) offered: Mask,
+    /// The least of these amounts.
+    pub(super) least_offered: f64,
     /// Beside allocatable amounts, wherever there are any.
     pub(super) reciprocals: Option<Arc<Reciprocals>>,
+    /// Where the amount is one that the divider alone divides by exactly.
+    odd: Mask,
     /// What the floats do not tell of Kubernetes' integers.
     pub(super) wholes: [Option<Arc<Exact>>; WHOLES],
 }
@@ -103,13 +94,89 @@ impl ResourceColumns {
             id,
             vectors: [const { None }; VECTORS],
             offered: Mask::NONE,
+            least_offered: f64::INFINITY,
             reciprocals: None,
+            odd: Mask::NONE,
             wholes: [const { None }; WHOLES],
         }
     }
 
     fn is_empty(&self) -> bool {
         self.vectors.iter().all(Option::is_none) && self.wholes.iter().all(Option::is_none)
+    }
+
+    /// Notes what follows from an allocatable amount that was another one before; the column has it already.
+    fn offer(&mut self, offset: usize, before: f64, allocatable: f64) {
+        self.offered.set(offset, allocatable > 0.0);
+        if allocatable > 0.0 && allocatable <= self.least_offered {
+            self.least_offered = allocatable;
+        } else if before == self.least_offered {
+            let column = self
+                .vectors
+                .get(Vector::Allocatable as usize)
+                .and_then(Option::as_deref);
+            let offered = column.into_iter().flat_map(|column| &column.values);
+            let offered = offered.filter(|amount| **amount > 0.0);
+            self.least_offered = offered.fold(f64::INFINITY, |least, amount| least.min(*amount));
+        }
+        let reciprocal = reciprocal(allocatable);
+        self.odd.set(offset, reciprocal.is_none());
+        let reciprocals = self.reciprocals.get_or_insert_with(|| Arc::new(Reciprocals::EMPTY));
+        if let Some(place) = Arc::make_mut(reciprocals).0.get_mut(offset) {
+            *place = reciprocal.unwrap_or(0.0);
+        }
+    }
+
+    /// Uses the first of other columns of allocatable amounts that are the same place by place.
+    fn share<'o>(&mut self, mut others: impl Iterator<Item = &'o Self>) {
+        const ALLOCATABLE: usize = Vector::Allocatable as usize;
+        let [Some(own), ..] = &mut self.vectors else { return };
+        let equal = others.find_map(|other| {
+            let column = other.vectors.get(ALLOCATABLE)?.as_ref()?;
+            (Arc::ptr_eq(own, column) || own == column).then_some((column, &other.reciprocals))
+        });
+        if let Some((column, reciprocals)) = equal {
+            own.clone_from(column);
+            self.reciprocals.clone_from(reciprocals);
+        }
+    }
+}
+
+/// One resource over a chunk, found once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resource<'k>(Option<&'k ResourceColumns>);
+
+impl<'k> Resource<'k> {
+    /// A vector; zeros, nowhere present, if no node has it.
+    pub(crate) fn column(self, vector: Vector) -> &'k Column {
+        self.stored(vector).map_or(&EMPTY, |column| column)
+    }
+
+    /// True if no node has this vector.
+    pub(crate) fn lacks(self, vector: Vector) -> bool {
+        self.stored(vector).is_none()
+    }
+
+    /// Where more than nothing is allocatable.
+    pub(crate) fn offered(self) -> Mask {
+        self.0.map_or(Mask::NONE, |columns| columns.offered)
+    }
+
+    /// True if each of these nodes has more than this allocatable; false says nothing.
+    pub(crate) fn is_above(self, amount: f64, among: &Mask) -> bool {
+        self.0
+            .is_some_and(|columns| columns.least_offered > amount && among.and_not(&columns.offered).is_empty())
+    }
+
+    /// What [`quotient`](crate::engine::kernel::quotient) wants to know of what is allocatable, place by place; `None`:
+    /// no node has any, or of some it cannot be known.
+    pub(crate) fn reciprocals(self) -> Option<&'k [f64; CHUNK]> {
+        let columns = self.0.filter(|columns| columns.odd.is_empty())?;
+        columns.reciprocals.as_deref().map(|own| &own.0)
+    }
+
+    fn stored(self, vector: Vector) -> Option<&'k Column> {
+        self.0?.vectors.get(vector as usize)?.as_deref()
     }
 }
 
@@ -224,26 +291,29 @@ impl Chunk {
         self.entries.get(offset)?.as_ref()
     }
 
-    /// A vector of a resource over the chunk; zeros, nowhere present, if no node has it.
-    pub fn column(&self, id: ResourceId, vector: Vector) -> &Column {
-        self.stored(id, vector).map_or(&EMPTY, |column| column)
+    /// A resource's columns, for more than one look.
+    pub(crate) fn resource(&self, id: ResourceId) -> Resource<'_> {
+        let at = self.columns.binary_search_by_key(&id, |columns| columns.id);
+        Resource(at.ok().and_then(|at| self.columns.get(at)))
     }
 
-    /// True if no node of the chunk has this resource in this vector.
-    pub fn lacks(&self, id: ResourceId, vector: Vector) -> bool {
-        self.stored(id, vector).is_none()
+    /// A vector of a resource over the chunk; zeros, nowhere present, if no node has it.
+    pub fn column(&self, id: ResourceId, vector: Vector) -> &Column {
+        self.resource(id).column(vector)
     }
 
     /// Where more than nothing of a resource is allocatable.
     pub fn offered(&self, id: ResourceId) -> Mask {
-        self.columns_at(id).map_or(Mask::NONE, |columns| columns.offered)
+        self.resource(id).offered()
     }
 
-    /// What [`quotient`](crate::engine::kernel::quotient) wants to know of what is allocatable, place by place; `None`:
-    /// no node has any, or of some it cannot be known.
-    pub(crate) fn reciprocals(&self, id: ResourceId) -> Option<&[f64; CHUNK]> {
-        let reciprocals = self.columns_at(id)?.reciprocals.as_deref();
-        reciprocals.filter(|own| own.missing.is_empty()).map(|own| &own.values)
+    /// Lets this chunk use the columns of allocatable amounts of another one, the first in which these are equal place
+    /// by place: nodes come in pools of one kind, and what is shared stays near.
+    pub(super) fn share(&mut self, others: &[Arc<Self>]) {
+        for own in &mut self.columns {
+            let id = own.id;
+            own.share(others.iter().filter_map(|other| other.resource(id).0));
+        }
     }
 
     /// A vector of a resource over the chunk as Kubernetes counts it. What does not fit in 64 bits is cut off by `narrow`.
@@ -313,12 +383,7 @@ impl Chunk {
     }
 
     pub(super) fn stored(&self, id: ResourceId, vector: Vector) -> Option<&Column> {
-        self.columns_at(id)?.vectors.get(vector as usize)?.as_deref()
-    }
-
-    fn columns_at(&self, id: ResourceId) -> Option<&ResourceColumns> {
-        let at = self.columns.binary_search_by_key(&id, |columns| columns.id).ok()?;
-        self.columns.get(at)
+        self.resource(id).stored(vector)
     }
 
     #[cfg(test)]
@@ -329,7 +394,7 @@ impl Chunk {
     }
 
     pub(super) fn exact(&self, id: ResourceId, whole: Whole) -> Option<&Exact> {
-        self.columns_at(id)?.wholes.get(whole as usize)?.as_deref()
+        self.resource(id).0?.wholes.get(whole as usize)?.as_deref()
     }
 
     /// Puts a node in, changes it, or takes it out; columns follow.
@@ -400,20 +465,13 @@ impl Chunk {
     }
 
     pub(super) fn set_value(&mut self, id: ResourceId, vector: Vector, offset: usize, value: Option<f64>) {
-        if self
-            .stored(id, vector)
-            .map_or(value.is_none(), |column| column.get(offset) == value)
-        {
+        let before = self.value(id, vector, offset);
+        if before == value {
             return;
         }
         let Some(columns) = self.columns_of(id) else {
             return;
         };
-        if vector == Vector::Allocatable {
-            columns.offered.set(offset, value.is_some_and(|value| value > 0.0));
-            let reciprocals = columns.reciprocals.get_or_insert_with(|| Arc::new(Reciprocals::EMPTY));
-            Arc::make_mut(reciprocals).set(offset, value.unwrap_or(0.0));
-        }
         let Some(slot) = columns.vectors.get_mut(vector as usize) else {
             return;
         };
@@ -422,9 +480,15 @@ impl Chunk {
         if let Some(place) = column.values.get_mut(offset) {
             *place = value.unwrap_or(0.0);
         }
+        let is_empty = column.present.is_empty();
+        if vector == Vector::Allocatable {
+            columns.offer(offset, before.unwrap_or(0.0), value.unwrap_or(0.0));
+        }
         // A column that nobody uses any more is dropped, so that a chunk equals one built anew.
-        if column.present.is_empty() {
-            *slot = None;
+        if is_empty {
+            if let Some(slot) = columns.vectors.get_mut(vector as usize) {
+                *slot = None;
+            }
             if vector == Vector::Allocatable {
                 columns.reciprocals = None;
             }

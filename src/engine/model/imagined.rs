@@ -119,6 +119,8 @@ impl<'v> Imagined<'v> {
                     *offered = *value > 0.0;
                 }
                 columns.offered = Mask::from_bools(&offered).and(&column.present);
+                // Nobody asks often enough to find it out.
+                columns.least_offered = 0.0;
             }
         }
         if self.exact || !self.joining.alike || !dense {

@@ -29,21 +29,20 @@ impl Mask {
         mask
     }
 
-    /// The nodes for whose offset `member` is true. For kernels: four nodes become four bits without leaving their lanes.
+    /// The nodes for whose offset `member` is true. For kernels: eight nodes become eight bits without leaving their lanes.
     #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
     #[inline(always)]
     pub(crate) fn gather(member: impl Fn(usize) -> bool) -> Self {
         let mut mask = Self::NONE;
         for (first, word) in (0..CHUNK).step_by(64).zip(&mut mask.0) {
-            let (mut lanes, mut bits) = ([0_u64; 4], [1_u64, 2, 4, 8]);
-            for first in (first..first + 64).step_by(4) {
+            let (mut lanes, mut bits) = ([0_u64; 8], [1_u64, 2, 4, 8, 16, 32, 64, 128]);
+            for first in (first..first + 64).step_by(8) {
                 for ((lane, bit), offset) in lanes.iter_mut().zip(&mut bits).zip(first..) {
                     *lane |= if member(offset) { *bit } else { 0 };
-                    *bit <<= 4;
+                    *bit <<= 8;
                 }
             }
-            let [a, b, c, d] = lanes;
-            *word = a | b | c | d;
+            *word = lanes.iter().fold(0, |word, lane| word | lane);
         }
         mask
     }
@@ -120,14 +119,9 @@ impl Mask {
     }
 
     /// Offsets of the nodes, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
-        self.0.into_iter().enumerate().flat_map(|(i, mut word)| {
-            std::iter::from_fn(move || {
-                let bit = word.trailing_zeros();
-                word &= word.wrapping_sub(1);
-                (bit < 64).then(|| i * 64 + bit as usize)
-            })
-        })
+    pub fn iter(&self) -> Offsets {
+        let [word, later @ ..] = self.0;
+        Offsets { word, first: 0, later }
     }
 
     /// Writes `value` at the nodes of the set.
@@ -150,6 +144,37 @@ impl Mask {
                 _ => choose(word, value, block),
             }
         }
+    }
+}
+
+/// Offsets of the nodes of a set, ascending.
+#[derive(Clone, Debug)]
+pub struct Offsets {
+    /// What is left of the word that begins at `first`.
+    word: u64,
+    first: usize,
+    /// The words after it.
+    later: [u64; 3],
+}
+
+impl Iterator for Offsets {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        while self.word == 0 {
+            let [next, after @ ..] = self.later;
+            if self.first == CHUNK - 64 {
+                return None;
+            }
+            self.word = next;
+            let [second, third] = after;
+            self.later = [second, third, 0];
+            self.first += 64;
+        }
+        let offset = self.first + self.word.trailing_zeros() as usize;
+        self.word &= self.word - 1;
+        Some(offset)
     }
 }
 

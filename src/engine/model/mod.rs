@@ -30,12 +30,13 @@ mod tests;
 pub use amounts::{Amounts, ResourceId, ResourceTable, TooManyResourcesError, Totals};
 pub(crate) use arrivals::Arrival;
 pub use changes::{Changed, ChangedNode, Changes};
+pub(crate) use chunk::Resource;
 pub use chunk::{CHUNK, Chunk, Column, Vector};
 pub use chunks::Chunks;
 pub use class::{Charge, MIN_AMOUNT, Requested, TaskClass};
 pub(crate) use imagined::Imagined;
 pub(crate) use joining::Joining;
-pub use mask::Mask;
+pub use mask::{Mask, Offsets};
 pub use node::{NodeEntry, UpstreamNode, Usage};
 pub use problem::{Problem, ProblemKind};
 pub use records::{

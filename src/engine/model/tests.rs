@@ -216,3 +216,49 @@ fn ties_break_by_name_whatever_the_slots() {
     view.refresh_ranks();
     assert_eq!(view.ranks(), [2, 0, 1]);
 }
+
+#[test]
+fn full_chunks_of_equal_nodes_share_columns() {
+    const NODES: Slot = 3 * CHUNK as Slot;
+    let mut index = Table::default();
+    for slot in 0..NODES {
+        index.insert(format!("n{slot}").into(), slot);
+    }
+    let mut view = View::new(Arc::new(index), 1);
+    view.set_resources(resources().0);
+    let source: Arc<str> = "s".into();
+    let put = |view: &mut View, slot: Slot, cpu: i64| {
+        let record = NodeRecord {
+            name: format!("n{slot}").into(),
+            allocatable: amounts(cpu, true),
+            ..NodeRecord::default()
+        };
+        view.put_node(Arc::new(record), &source);
+    };
+    // The second chunk is the last to be full.
+    for slot in (0..CHUNK).chain(2 * CHUNK..3 * CHUNK).chain(CHUNK..2 * CHUNK) {
+        put(&mut view, Slot::try_from(slot).unwrap(), 8);
+    }
+    let column = |view: &View, number: usize| -> *const Column {
+        view.chunks()
+            .get(number)
+            .unwrap()
+            .column(ResourceId::CPU, Vector::Allocatable)
+    };
+    assert_eq!(column(&view, 0), column(&view, 1));
+    let before = view.clone();
+    put(&mut view, 300, 9);
+    assert_ne!(column(&view, 0), column(&view, 1));
+    let cpu = |view: &View, slot: usize| {
+        let chunk = view.chunks().get(slot / CHUNK).unwrap();
+        chunk.value(ResourceId::CPU, Vector::Allocatable, slot % CHUNK)
+    };
+    assert_eq!(
+        (cpu(&view, 300), cpu(&view, 44), cpu(&before, 300)),
+        (Some(9.0), Some(8.0), Some(8.0))
+    );
+    check_columns(&view);
+    put(&mut view, 300, 8);
+    assert_eq!(column(&view, 0), column(&view, 1));
+    same(&view, &before);
+}

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::engine::kernel::{kernel, quotient, reciprocal};
-use crate::engine::model::{CHUNK, Chunk, ResourceId, Vector};
+use crate::engine::model::{CHUNK, Chunk, Resource, ResourceId, Vector};
 use crate::engine::plugin::Scores;
 
 /// The highest score that one plugin of weight 1 gives.
@@ -91,17 +91,20 @@ impl Mean {
     /// Scores every place of a chunk. Each operation is the reference's, in its order, so that results are equal to the
     /// last bit: `fin · w / cap`, summed, divided by the sum of weights, times 100 · weight.
     pub(super) fn score(&self, chunk: &Chunk, scores: &mut Scores) {
-        let there = |term: &&Term| !chunk.lacks(term.id, Vector::Allocatable);
         // Dividing by 1 changes no bit.
         let divisor = (self.weight_sum.max(1)) as f64;
         let mut known = reciprocal(divisor);
         let mut all_have = true;
         let mut stocks: SmallVec<[Stock<'_>; 8]> = SmallVec::new();
-        for term in self.terms.iter().filter(there) {
-            let reciprocals = chunk.reciprocals(term.id);
+        for term in &self.terms {
+            let resource = chunk.resource(term.id);
+            if resource.lacks(Vector::Allocatable) {
+                continue;
+            }
+            let reciprocals = resource.reciprocals();
             known = known.filter(|_| reciprocals.is_some());
-            all_have &= chunk.live().and_not(&chunk.offered(term.id)).is_empty();
-            stocks.push(term.stock(chunk, reciprocals.unwrap_or(&NONE)));
+            all_have &= chunk.live().and_not(&resource.offered()).is_empty();
+            stocks.push(term.stock(resource, reciprocals.unwrap_or(&NONE)));
         }
         let scale = Scale {
             divisor,
@@ -118,7 +121,7 @@ impl Mean {
 }
 
 impl Term {
-    fn stock<'k>(&self, chunk: &'k Chunk, reciprocals: &'k Scores) -> Stock<'k> {
+    fn stock<'k>(&self, resource: Resource<'k>, reciprocals: &'k Scores) -> Stock<'k> {
         let (weight, free) = match self.strategy {
             Strategy::Most => (-self.weight, 0.0),
             Strategy::Least => (self.weight, 1.0),
@@ -127,8 +130,8 @@ impl Term {
             requested: self.requested,
             weight,
             free,
-            allocatable: &chunk.column(self.id, Vector::Allocatable).values,
-            used: &chunk.column(self.id, Vector::Used).values,
+            allocatable: &resource.column(Vector::Allocatable).values,
+            used: &resource.column(Vector::Used).values,
             reciprocals,
         }
     }

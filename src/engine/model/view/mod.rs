@@ -4,10 +4,13 @@ mod tasks;
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::amounts::{ResourceTable, Totals};
 use super::chunk::{CHUNK, Chunk};
 use super::chunks::Chunks;
 use super::joining::Joining;
+use super::mask::Mask;
 use super::node::{NodeEntry, Usage};
 use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
 use super::reservation::Reservation;
@@ -211,7 +214,22 @@ impl View {
             Arc::make_mut(chunk).set_entry(offset, Some(entry));
         }
         self.slots = self.slots.max(slot + 1);
+        self.share_columns(chunk);
         true
+    }
+
+    /// Lets a full chunk use the columns of a neighbour where they are equal.
+    fn share_columns(&mut self, number: usize) {
+        if self.chunks.get(number).is_none_or(|chunk| *chunk.live() != Mask::ALL) {
+            return;
+        }
+        let neighbours = [number.checked_sub(1), Some(number + 1)].into_iter().flatten();
+        let neighbours: SmallVec<[Arc<Chunk>; 2]> = neighbours
+            .filter_map(|number| self.chunks.get(number).cloned())
+            .collect();
+        if let Some(chunk) = self.chunks.get_mut(number) {
+            Arc::make_mut(chunk).share(&neighbours);
+        }
     }
 
     /// Puts a node as it would stand in the place of the one at a slot; tasks do not follow.

@@ -154,7 +154,8 @@ impl<'k> Idle<'k> {
                 present,
             };
         }
-        let [allocatable, used] = [Vector::Allocatable, Vector::Used].map(|vector| chunk.column(id, vector));
+        let resource = chunk.resource(id);
+        let [allocatable, used] = [Vector::Allocatable, Vector::Used].map(|vector| resource.column(vector));
         Self {
             of: [&allocatable.values, &used.values],
             present: allocatable.present.or(&used.present),
