@@ -1,7 +1,7 @@
-//! Loops over columns, compiled twice, and exact division without the processor's divider.
+//! Loops over columns, compiled three times, and exact division without the processor's divider.
 //!
-//! A kernel is compiled for every processor of the kind and, on x86-64, for those with AVX2 and FMA; which one runs is
-//! found out once, at run time. Both give the same bits. Neither reorders nor fuses what a formula says; the one step
+//! A kernel is compiled for every processor of the kind and, on x86-64, for those with AVX2 and FMA and for those with
+//! AVX-512, too; which one runs is found out once, at run time. All give the same bits. None reorders or fuses what a formula says; the one step
 //! that differs is division, see [`quotient`].
 
 /// Defines a kernel `$name`, and beside it `$plain`, its body: `$plain::<false, …>` is what processors without AVX2
@@ -15,7 +15,7 @@ macro_rules! kernel {
     ) => {
         $(#[$meta])*
         #[cfg(not(feature = "portable"))]
-        #[multiversion::multiversion(targets("x86_64+avx2+fma"))]
+        #[multiversion::multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx2+fma", "x86_64+avx2+fma"))]
         $vis fn $name $(<$(const $number: $kind),+>)? ($($argument: $type),+) $(-> $answer)? {
             $plain::<{ multiversion::target::target_cfg_f!(target_feature = "fma") } $($(, $number)+)?>($($argument),+)
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use super::arguments::Reading;
+use crate::engine::kernel::kernel;
 use crate::engine::model::{Chunk, Mask, ResourceId, ResourceTable, TaskClass};
 use crate::engine::plugin::Scores;
 use crate::engine::plugins::effective::{entry, map};
@@ -117,6 +118,12 @@ impl Sra {
     }
 }
 
+kernel! {
+    fn fill / fill_plainly(value: f64, scores: &mut Scores) {
+        scores.fill(value);
+    }
+}
+
 /// Sra for one task class.
 #[derive(Debug)]
 pub(super) struct SraKernel {
@@ -133,13 +140,29 @@ impl SraKernel {
     pub(super) fn score(&self, chunk: &Chunk, scores: &mut Scores) {
         let offered = self.requested.iter().map(|&id| chunk.offered(id));
         let asked = offered.fold(Mask::ALL, |all, one| all.and(&one));
-        let groups = self.groups(&asked, chunk);
-        // Most nodes of most chunks are in the first group.
-        let first = groups.first().filter(|_| asked == *chunk.live() || asked == Mask::ALL);
-        scores.fill(first.map_or(0.0, |(_, there)| self.one(*there)));
-        for (nodes, there) in groups.iter().skip(usize::from(first.is_some())) {
-            nodes.choose(self.one(*there), scores);
+        if let Some(there) = self.alike(&asked, chunk) {
+            let everywhere = asked == *chunk.live() || asked == Mask::ALL;
+            fill(if everywhere { self.one(there) } else { 0.0 }, scores);
+            if !everywhere {
+                asked.choose(self.one(there), scores);
+            }
+            return;
         }
+        fill(0.0, scores);
+        for (nodes, there) in self.groups(&asked, chunk) {
+            nodes.choose(self.one(there), scores);
+        }
+    }
+
+    /// The weights of the scarce resources that these nodes have, if it is the same ones everywhere.
+    fn alike(&self, asked: &Mask, chunk: &Chunk) -> Option<i64> {
+        self.scarce.iter().try_fold(0, |there: i64, &(id, weight)| {
+            let with = asked.and(&chunk.offered(id));
+            match with.is_empty() {
+                true => Some(there),
+                false => (with == *asked).then(|| there.wrapping_add(weight)),
+            }
+        })
     }
 
     /// The nodes by the weights of the scarce resources that they have: at most one group per node, and in practice few.
