@@ -1,10 +1,12 @@
-//! Equal tasks of a question are judged once.
+//! Equal tasks of a question are judged once, and classes go over the nodes together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::candidates::Part;
 use super::question::{Answered, Effort, Items, Question, QuestionTask};
+use super::score::Scratch;
 use crate::engine::model::{Amounts, Problem, ResourceTable, TaskClass, TaskRecord, Texts, View};
 use crate::engine::policy::Policy;
 
@@ -37,16 +39,49 @@ impl<'a> Accounts<'a> {
     }
 }
 
-/// The answer of a class, and what was overlooked in it.
-type Judged<T> = Result<(Arc<T>, Vec<Problem>), Problem>;
+/// The answer on a class, and what was overlooked in it.
+pub(super) type Judged<T> = Result<(T, Vec<Problem>), Problem>;
 
-/// Answers every task, asking `judge` once per class. `judge` answers with what was overlooked in the class. `None`: it
-/// was told to stop. `accounts`: if queues and limits count.
+/// One class on its way over the chunks of a question.
+pub(super) trait Walk {
+    /// Its answer.
+    type Answer;
+
+    /// Goes over one chunk.
+    fn step(&mut self, part: &Part<'_>, scratch: &mut Scratch);
+
+    /// What came of it.
+    fn end(self) -> Judged<Self::Answer>;
+}
+
+/// Classes that go over a chunk one after the other while it is near.
+const TOGETHER: usize = 8;
+
+/// Takes classes over the same nodes side by side; `None`: told to stop.
+pub(super) fn walk<W: Walk>(
+    mut walks: Vec<Result<W, Problem>>,
+    parts: &[Part<'_>],
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Option<Vec<Judged<W::Answer>>> {
+    let mut scratch = Scratch::new();
+    for part in parts {
+        if stop() {
+            return None;
+        }
+        for walk in walks.iter_mut().flatten() {
+            walk.step(part, &mut scratch);
+        }
+    }
+    Some(walks.into_iter().map(|walk| walk?.end()).collect())
+}
+
+/// Answers every task, asking `judge` about each class once: about some at a time, answers in their order. `None`: it was
+/// told to stop. `accounts`: if queues and limits count.
 pub(super) fn answer<'q, T: Send + Sync>(
     question: &'q Question,
     accounts: Option<Accounts<'q>>,
     effort: Effort<'_>,
-    judge: impl Fn(&TaskClass) -> Result<(T, Vec<Problem>), Problem> + Sync,
+    judge: impl Fn(&[TaskClass]) -> Option<Vec<Judged<T>>> + Sync,
 ) -> Option<Items<T>> {
     // The first task of each class, and the class of each task.
     let mut firsts: Vec<&TaskRecord> = Vec::new();
@@ -60,11 +95,15 @@ pub(super) fn answer<'q, T: Send + Sync>(
             })
         }));
     }
-    let judge_one = |task: &TaskRecord| -> Judged<T> {
-        let class = class_of(task, &question.resources, accounts);
-        judge(&class).map(|(answer, warnings)| (Arc::new(answer), warnings))
+    let fair = firsts.len().div_ceil(effort.hands.max(1));
+    let groups: Vec<&[&TaskRecord]> = firsts.chunks(fair.clamp(1, TOGETHER)).collect();
+    let judge_some = |tasks: &&[&TaskRecord]| {
+        let classes = tasks.iter().map(|task| class_of(task, &question.resources, accounts));
+        judge(&classes.collect::<Vec<_>>())
     };
-    let judged = each(&firsts, effort, |task| judge_one(task))?;
+    let judged = each(&groups, effort.hands, judge_some)?.into_iter().flatten();
+    let judged = judged.map(|judged| judged.map(|(answer, warnings)| (Arc::new(answer), warnings)));
+    let judged: Vec<Judged<Arc<T>>> = judged.collect();
     let answered = |item: &QuestionTask, class: Option<usize>| -> Option<Result<Answered<T>, Problem>> {
         Some(match judged.get(class?)? {
             Ok((answer, overlooked)) => Ok(Answered {
@@ -83,21 +122,19 @@ pub(super) fn answer<'q, T: Send + Sync>(
         .collect()
 }
 
-/// Does the same with each of these, on so many threads; results stand in their order. `None`: told to stop.
-fn each<I: Sync, O: Send>(items: &[I], effort: Effort<'_>, work: impl Fn(&I) -> O + Sync) -> Option<Vec<O>> {
+/// Does the same with each of these, on so many threads; results stand in their order. `None`: one of them is.
+fn each<I: Sync, O: Send>(items: &[I], hands: usize, work: impl Fn(&I) -> Option<O> + Sync) -> Option<Vec<O>> {
     let next = AtomicUsize::new(0);
     let some = || {
         let mut done = Vec::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(number) else { return done };
-            if (effort.stop)() {
-                return done;
-            }
-            done.push((number, work(item)));
+            let Some(answer) = work(item) else { return done };
+            done.push((number, answer));
         }
     };
-    let helpers = effort.hands.min(items.len()).saturating_sub(1);
+    let helpers = hands.min(items.len()).saturating_sub(1);
     let mut done = if helpers == 0 {
         some()
     } else {

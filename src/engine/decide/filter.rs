@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::candidates::Candidates;
-use super::classes::{self, Accounts};
+use super::candidates::{Candidates, Part};
+use super::classes::{self, Accounts, Judged, Walk};
 use super::question::{Effort, FilterVerdict, Items, Question};
 use super::reduce;
 use super::rejections::Tally;
+use super::score::Scratch;
 use super::stages::Asked;
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Mask, Problem, TaskClass, View};
+use crate::engine::model::{Mask, Problem, Slot, TaskClass, View};
 use crate::engine::plugin::Facts;
 use crate::engine::policy::Policy;
 
@@ -53,46 +54,102 @@ pub fn filter_with(
     let asked = Asked::of(policy, question)?;
     let candidates = Candidates::of(facts.view, question.candidates.as_deref());
     let accounts = Accounts::of(facts.view, policy, &question.plugins);
-    Ok(classes::answer(question, accounts, effort, |class| {
-        let (verdict, _) = judge(facts, &asked, question, &candidates, class, true)?;
-        Ok((verdict, Vec::new()))
+    Ok(classes::answer(question, accounts, effort, |classes| {
+        let sieves = classes.iter().map(|class| {
+            let sieve = Sieve::new(facts, &asked, question, &candidates, class);
+            sieve.map(|sieve| sieve.with_fit(candidates.len()))
+        });
+        classes::walk(sieves.collect(), &candidates.parts, effort.stop)
     }))
 }
 
-/// The verdict on one class, and the nodes that passed, part by part of the candidates. `with_fit`: their slots are
-/// wanted, too.
-pub(super) fn judge(
-    facts: Facts<'_>,
-    asked: &Asked<'_>,
-    question: &Question,
-    candidates: &Candidates<'_>,
-    class: &TaskClass,
-    with_fit: bool,
-) -> Result<(FilterVerdict, Vec<Mask>), Problem> {
-    let mut tally = Tally::new(asked.filterers(facts, question, class)?, question);
-    let mut passed = Vec::with_capacity(candidates.parts.len());
-    let mut fit_count = 0;
-    let mut fit = Vec::with_capacity(if with_fit { candidates.len() } else { 0 });
-    for part in &candidates.parts {
-        let stages = tally.stages();
-        let left = if asked.is_each() {
+/// The filters of one class, and what has come of them so far.
+pub(super) struct Sieve<'a> {
+    facts: Facts<'a>,
+    question: &'a Question,
+    absent: &'a [Slot],
+    tally: Tally<'a>,
+    is_each: bool,
+    fit_count: u32,
+    /// Slots, if they are wanted.
+    fit: Option<Vec<Slot>>,
+}
+
+impl<'a> Sieve<'a> {
+    /// No node has been judged yet.
+    ///
+    /// # Errors
+    /// A plugin cannot read something in the class.
+    pub(super) fn new<'p: 'a>(
+        facts: Facts<'a>,
+        asked: &Asked<'p>,
+        question: &'a Question,
+        candidates: &'a Candidates<'_>,
+        class: &'a TaskClass,
+    ) -> Result<Self, Problem> {
+        Ok(Self {
+            facts,
+            question,
+            absent: &candidates.absent,
+            tally: Tally::new(asked.filterers(facts, question, class)?, question),
+            is_each: asked.is_each(),
+            fit_count: 0,
+            fit: None,
+        })
+    }
+
+    /// The slots of nodes that pass, at most so many, are wanted, too.
+    pub(super) fn with_fit(self, nodes: usize) -> Self {
+        Self {
+            fit: Some(Vec::with_capacity(nodes)),
+            ..self
+        }
+    }
+
+    /// Judges nodes of one chunk; those that pass.
+    pub(super) fn pass(&mut self, part: &Part<'_>) -> Mask {
+        let stages = self.tally.stages();
+        let tally = &mut self.tally;
+        let left = if self.is_each {
             stages.fold(part.among, |left, stage| {
                 left.and_not(&tally.ask(stage, part, &part.among))
             })
         } else {
             reduce::conjunction(stages, &part.among, |stage, left| tally.ask(stage, part, left))
         };
-        fit_count += left.count();
-        if with_fit {
-            part.push_slots(&left, &mut fit);
+        self.fit_count += left.count();
+        if let Some(fit) = &mut self.fit {
+            part.push_slots(&left, fit);
         }
-        passed.push(left);
+        left
     }
-    let rejections = tally.rejections(facts.view, &candidates.absent, question);
-    let verdict = FilterVerdict {
-        fit,
-        fit_count,
-        rejections,
-    };
-    Ok((verdict, passed))
+
+    /// Judges nodes of all these chunks.
+    pub(super) fn judge(mut self, parts: &[Part<'_>]) -> FilterVerdict {
+        for part in parts {
+            self.pass(part);
+        }
+        self.verdict()
+    }
+
+    /// The verdict on the nodes that were judged.
+    pub(super) fn verdict(self) -> FilterVerdict {
+        FilterVerdict {
+            fit: self.fit.unwrap_or_default(),
+            fit_count: self.fit_count,
+            rejections: self.tally.rejections(self.facts.view, self.absent, self.question),
+        }
+    }
+}
+
+impl Walk for Sieve<'_> {
+    type Answer = FilterVerdict;
+
+    fn step(&mut self, part: &Part<'_>, _: &mut Scratch) {
+        self.pass(part);
+    }
+
+    fn end(self) -> Judged<FilterVerdict> {
+        Ok((self.verdict(), Vec::new()))
+    }
 }

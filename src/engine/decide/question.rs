@@ -63,7 +63,7 @@ pub struct QuestionTask {
 pub struct Effort<'a> {
     /// Threads that may judge classes side by side; 0 counts as 1.
     pub hands: usize,
-    /// Says that nobody wants the answer any more; asked before each class.
+    /// Says that nobody wants the answer any more; asked before each chunk of nodes.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 

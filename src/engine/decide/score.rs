@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::candidates::{Candidates, Part};
-use super::classes::{self, Accounts};
-use super::filter::{derived_for, judge};
+use super::classes::{self, Accounts, Judged, Walk};
+use super::filter::{Sieve, derived_for};
 use super::question::{Detail, Effort, Items, ScorePart, ScoreQuestion, ScoreSheet};
 use super::stages::{Asked, Score};
 use super::top::{Ranked, Top};
@@ -42,62 +42,112 @@ pub fn score_with(
     let asked = Asked::of(policy, &question.question)?;
     let candidates = Candidates::of(facts.view, question.question.candidates.as_deref());
     let accounts = Accounts::of(facts.view, policy, &question.question.plugins);
-    Ok(classes::answer(&question.question, accounts, effort, |class| {
-        let scorers = Scorers::new(&asked, facts, class, question)?;
-        let warnings = scorers.warnings();
-        Ok((sheet(facts, &asked, question, &candidates, class, &scorers)?, warnings))
+    Ok(classes::answer(&question.question, accounts, effort, |classes| {
+        let walks = classes
+            .iter()
+            .map(|class| Search::new(facts, &asked, question, &candidates, class));
+        classes::walk(walks.collect(), &candidates.parts, effort.stop)
     }))
 }
 
-fn sheet(
-    facts: Facts<'_>,
-    asked: &Asked<'_>,
-    question: &ScoreQuestion,
-    candidates: &Candidates<'_>,
-    class: &TaskClass,
-    scorers: &Scorers<'_>,
-) -> Result<ScoreSheet, Problem> {
-    let mut narrowed = None;
-    let mut verdict = None;
-    if question.with_filter {
-        let with_fit = question.question.detail >= Detail::Nodes;
-        let (filter, passed) = judge(facts, asked, &question.question, candidates, class, with_fit)?;
-        let parts = candidates.parts.iter().zip(passed);
-        let parts = parts.filter(|(_, among)| !among.is_empty());
-        narrowed = Some(parts.map(|(part, among)| Part { among, ..*part }).collect::<Vec<_>>());
-        verdict = Some(filter);
+/// One class on its way over the nodes.
+struct Search<'a> {
+    view: &'a View,
+    candidates: &'a Candidates<'a>,
+    sieve: Option<Sieve<'a>>,
+    scorers: Scorers<'a>,
+    outside: Outside<'a>,
+    found: Found,
+}
+
+/// The nodes found so far.
+enum Found {
+    All(ScoreSheet),
+    Best(Top),
+}
+
+impl<'a> Search<'a> {
+    fn new<'p: 'a>(
+        facts: Facts<'a>,
+        asked: &Asked<'p>,
+        question: &'a ScoreQuestion,
+        candidates: &'a Candidates<'a>,
+        class: &'a TaskClass,
+    ) -> Result<Self, Problem> {
+        let scorers = Scorers::new(asked, facts, class, question)?;
+        let sieve = if question.with_filter {
+            let sieve = Sieve::new(facts, asked, &question.question, candidates, class)?;
+            let with_fit = question.question.detail >= Detail::Nodes;
+            Some(if with_fit {
+                sieve.with_fit(candidates.len())
+            } else {
+                sieve
+            })
+        } else {
+            None
+        };
+        let found = match question.limit {
+            Some(limit) => Found::Best(Top::new(limit)),
+            None => Found::All(scorers.empty(candidates.len())),
+        };
+        Ok(Self {
+            view: facts.view,
+            candidates,
+            sieve,
+            scorers,
+            outside: Outside::default(),
+            found,
+        })
     }
-    let parts = narrowed.as_deref().unwrap_or(&candidates.parts);
-    scorers.check(facts.view, parts)?;
-    let mut sheet = if let Some(limit) = question.limit {
-        best(facts.view, parts, limit, scorers)
-    } else {
-        let sheet = scorers.all(parts);
-        match candidates.callers_order(&sheet.nodes) {
-            Some(indexes) => reorder(&sheet, &indexes),
-            None => sheet,
+}
+
+impl Walk for Search<'_> {
+    type Answer = ScoreSheet;
+
+    fn step(&mut self, part: &Part<'_>, scratch: &mut Scratch) {
+        let among = self.sieve.as_mut().map_or(part.among, |sieve| sieve.pass(part));
+        if among.is_empty() {
+            return;
         }
-    };
-    sheet.filter = verdict;
-    Ok(sheet)
+        let part = Part { among, ..*part };
+        self.scorers.check(self.view, &part, scratch, &mut self.outside);
+        match &mut self.found {
+            Found::All(sheet) => self.scorers.extend(&part, scratch, sheet),
+            Found::Best(top) => {
+                self.scorers.each(&part, scratch, |_, _, _| {});
+                offer(self.view, &part, &scratch.totals, top);
+            }
+        }
+    }
+
+    fn end(self) -> Judged<ScoreSheet> {
+        self.scorers.refuse(self.outside)?;
+        let mut sheet = match self.found {
+            Found::Best(top) => best(self.view, top, &self.scorers),
+            Found::All(sheet) => match self.candidates.callers_order(&sheet.nodes) {
+                Some(indexes) => reorder(&sheet, &indexes),
+                None => sheet,
+            },
+        };
+        sheet.filter = self.sieve.map(Sieve::verdict);
+        Ok((sheet, self.scorers.warnings()))
+    }
+}
+
+/// Shows the nodes of one chunk that may be among the best.
+fn offer(view: &View, part: &Part<'_>, totals: &Scores, top: &mut Top) {
+    for offset in contenders(totals, top.threshold()).and(&part.among).iter() {
+        let slot = part.slot(offset);
+        top.offer(Ranked {
+            total: totals.get(offset).copied().unwrap_or(0.0),
+            rank: view.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
+            slot,
+        });
+    }
 }
 
 /// The best nodes, best first.
-fn best(view: &View, parts: &[Part<'_>], limit: usize, scorers: &Scorers<'_>) -> ScoreSheet {
-    let mut top = Top::new(limit);
-    let mut scratch = Scratch::new();
-    for part in parts {
-        scorers.each(part, &mut scratch, |_, _, _| {});
-        let totals = &scratch.totals;
-        for offset in contenders(totals, top.threshold()).and(&part.among).iter() {
-            let slot = part.slot(offset);
-            top.offer(Ranked {
-                total: totals.get(offset).copied().unwrap_or(0.0),
-                rank: view.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
-                slot,
-            });
-        }
-    }
+fn best(view: &View, top: Top, scorers: &Scorers<'_>) -> ScoreSheet {
     let best = top.finish();
     if scorers.shown.is_empty() {
         return ScoreSheet {
@@ -113,7 +163,11 @@ fn best(view: &View, parts: &[Part<'_>], limit: usize, scorers: &Scorers<'_>) ->
     let mut indexes: Vec<(usize, usize)> = by_slot.iter().map(|&(_, place)| place).zip(0..).collect();
     indexes.sort_unstable();
     let indexes: Vec<usize> = indexes.into_iter().map(|(_, index)| index).collect();
-    reorder(&scorers.all(&winners.parts), &indexes)
+    let (mut sheet, mut scratch) = (scorers.empty(best.len()), Scratch::new());
+    for part in &winners.parts {
+        scorers.extend(part, &mut scratch, &mut sheet);
+    }
+    reorder(&sheet, &indexes)
 }
 
 kernel! {
@@ -170,6 +224,10 @@ impl Scratch {
     }
 }
 
+/// Nodes on which scorers, by number, left their range, with their names and scores.
+#[derive(Debug, Default)]
+pub(super) struct Outside<'v>(Vec<(usize, &'v str, f64)>);
+
 /// The scorers of a question for one class, and what of them to show.
 pub(super) struct Scorers<'a> {
     scores: Vec<Score<'a>>,
@@ -218,31 +276,38 @@ impl<'a> Scorers<'a> {
         scorers.flat_map(|scorer| scorer.warnings()).collect()
     }
 
-    /// Refuses the class if a plugin leaves its range on a node that is asked about, as kube-scheduler refuses the pod.
-    pub(super) fn check(&self, view: &View, parts: &[Part<'_>]) -> Result<(), Problem> {
-        for score in &self.scores {
+    /// Notes where a plugin leaves its range among nodes that are asked about.
+    pub(super) fn check<'v>(&self, view: &'v View, part: &Part<'_>, scratch: &mut Scratch, outside: &mut Outside<'v>) {
+        for (number, score) in self.scores.iter().enumerate() {
             let Some((scorer, (low, high))) = score.scorer.as_ref().and_then(|scorer| Some((scorer, scorer.range()?)))
             else {
                 continue;
             };
-            let mut outside: Vec<(&str, f64)> = Vec::new();
-            let mut columns = [[0.0; CHUNK]; MAX_PARTS];
-            let columns = columns.get_mut(..scorer.parts().len()).unwrap_or_default();
-            for part in parts {
-                scorer.score(part.chunk, columns);
-                let sum = |offset: usize| -> f64 { columns.iter().filter_map(|column| column.get(offset)).sum() };
-                let beyond = part.among.iter().map(|offset| (offset, sum(offset)));
-                let beyond = beyond.filter(|(_, score)| !(low..=high).contains(score));
-                outside.extend(beyond.filter_map(|(offset, score)| {
-                    let node = view.node(part.slot(offset))?;
-                    Some((&*node.record.name, score))
-                }));
-            }
-            if !outside.is_empty() {
-                return Err(out_of_range(score.plugin, (low, high), outside));
-            }
+            let columns = scratch.columns.get_mut(..scorer.parts().len()).unwrap_or_default();
+            scorer.score(part.chunk, columns);
+            let sum = |offset: usize| -> f64 { columns.iter().filter_map(|column| column.get(offset)).sum() };
+            let beyond = part.among.iter().map(|offset| (offset, sum(offset)));
+            let beyond = beyond.filter(|(_, score)| !(low..=high).contains(score));
+            outside.0.extend(beyond.filter_map(|(offset, score)| {
+                let node = view.node(part.slot(offset))?;
+                Some((number, &*node.record.name, score))
+            }));
         }
-        Ok(())
+    }
+
+    /// Refuses the class if a plugin left its range somewhere, as kube-scheduler refuses the pod: the first that did.
+    pub(super) fn refuse(&self, outside: Outside<'_>) -> Result<(), Problem> {
+        let Some(first) = outside.0.iter().map(|(number, ..)| *number).min() else {
+            return Ok(());
+        };
+        let nodes = outside.0.into_iter().filter(|(number, ..)| *number == first);
+        let nodes = nodes.map(|(_, name, score)| (name, score)).collect();
+        let score = self.scores.get(first);
+        let range = score.and_then(|score| score.scorer.as_ref()?.range());
+        match (score, range) {
+            (Some(score), Some(range)) => Err(out_of_range(score.plugin, range, nodes)),
+            _ => Ok(()),
+        }
     }
 
     /// Scores one chunk: the sum over plugins. `show` gets each plugin's parts and sum.
@@ -266,24 +331,18 @@ impl<'a> Scorers<'a> {
         }
     }
 
-    /// All nodes of these parts, by slot.
-    fn all(&self, parts: &[Part<'_>]) -> ScoreSheet {
-        let count = parts.iter().map(|part| part.among.count() as usize).sum();
-        let mut sheet = self.empty(count);
-        let mut scratch = Scratch::new();
-        for part in parts {
-            let columns = &mut sheet.parts;
-            self.each(part, &mut scratch, |number, parts, whole| {
-                let shown = columns.iter_mut().zip(&self.shown);
-                for (column, (_, own)) in shown.filter(|(_, (of, _))| *of == number) {
-                    let scores = own.map_or(Some(whole), |own| parts.get(own));
-                    extend(&mut column.scores, scores.unwrap_or(whole), &part.among);
-                }
-            });
-            extend(&mut sheet.totals, &scratch.totals, &part.among);
-            part.push_slots(&part.among, &mut sheet.nodes);
-        }
-        sheet
+    /// Appends the nodes of one chunk with their scores.
+    fn extend(&self, part: &Part<'_>, scratch: &mut Scratch, sheet: &mut ScoreSheet) {
+        let columns = &mut sheet.parts;
+        self.each(part, scratch, |number, parts, whole| {
+            let shown = columns.iter_mut().zip(&self.shown);
+            for (column, (_, own)) in shown.filter(|(_, (of, _))| *of == number) {
+                let scores = own.map_or(Some(whole), |own| parts.get(own));
+                extend(&mut column.scores, scores.unwrap_or(whole), &part.among);
+            }
+        });
+        extend(&mut sheet.totals, &scratch.totals, &part.among);
+        part.push_slots(&part.among, &mut sheet.nodes);
     }
 
     fn empty(&self, count: usize) -> ScoreSheet {

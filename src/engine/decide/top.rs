@@ -30,8 +30,8 @@ pub(super) fn key(total: f64) -> f64 {
     }
 }
 
-/// Keeps the best `limit` of what it is shown. It holds up to twice as many (and some), and throws the worse part away
-/// when it is full: constant work per node, whatever the order.
+/// Keeps the best `limit` of what it is shown. It holds up to twice as many, and throws the worse half away when it is
+/// full: constant work per node, whatever the order.
 #[derive(Debug)]
 pub(super) struct Top {
     limit: usize,
@@ -45,7 +45,7 @@ impl Top {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit,
-            capacity: limit.saturating_add(limit.max(256)),
+            capacity: limit.saturating_mul(2),
             held: Vec::new(),
             bar: None,
         }
@@ -61,6 +61,10 @@ impl Top {
         // Many nodes of a cluster are alike: of equal totals, only names before the last of the best are held.
         if self.limit == 0 || self.bar.is_some_and(|bar| node.better(&bar).is_ge()) {
             return;
+        }
+        if self.limit == 1 {
+            self.held.clear();
+            self.bar = Some(node);
         }
         self.held.push(node);
         if self.held.len() >= self.capacity {

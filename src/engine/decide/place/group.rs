@@ -11,7 +11,7 @@ use super::{Blocker, PlaceGroup, PlaceQuestion, PlacedGroup, too_large};
 use crate::engine::decide::admit::Admission;
 use crate::engine::decide::candidates::Candidates;
 use crate::engine::decide::classes::{Accounts, class_of};
-use crate::engine::decide::filter::judge;
+use crate::engine::decide::filter::Sieve;
 use crate::engine::decide::question::{Detail, Question, ResourceFit};
 use crate::engine::decide::room::node_state_reason;
 use crate::engine::decide::stages::Asked;
@@ -194,13 +194,15 @@ impl<'q> Desk<'q> {
         };
         if self.question.idle_only {
             question.resource_fit = ResourceFit::Idle;
-            let (verdict, _) = judge(facts, &asked, &question, &candidates, class, true)?;
+            let sieve = Sieve::new(facts, &asked, &question, &candidates, class)?;
+            let verdict = sieve.with_fit(candidates.len()).judge(&candidates.parts);
             // What is idle there may be promised already.
             candidates = Candidates::at(&self.view, verdict.fit);
             rejections = verdict.rejections;
             question.resource_fit = ResourceFit::FutureIdle;
         }
-        let (verdict, _) = judge(facts, &asked, &question, &candidates, class, false)?;
+        let sieve = Sieve::new(facts, &asked, &question, &candidates, class)?;
+        let verdict = sieve.judge(&candidates.parts);
         rejections.extend(verdict.rejections);
         if rejections.is_empty() {
             let reason = node_state_reason("NoCandidates", "there is no node to choose from");

@@ -8,7 +8,7 @@ use crate::engine::decide::candidates::{Candidates, Part};
 use crate::engine::decide::question::{Question, ResourceFit};
 use crate::engine::decide::reduce;
 use crate::engine::decide::room::Room;
-use crate::engine::decide::score::{Scorers, Scratch};
+use crate::engine::decide::score::{Outside, Scorers, Scratch};
 use crate::engine::decide::stages::Asked;
 use crate::engine::model::{Chunk, Joining, Mask, NodeEntry, Problem, Slot, TaskClass, TaskRecord, TaskStatus, View};
 use crate::engine::plugin::{Facts, Filterer, Verdicts};
@@ -162,6 +162,7 @@ impl<'a> Run<'a> {
     fn keys(&self, candidates: &Candidates<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Vec<Key>>, Problem> {
         let mut keys = Vec::with_capacity(candidates.len());
         let mut scratch = Scratch::new();
+        let mut outside = Outside::default();
         let ranks = self.view.ranks();
         for (number, part) in candidates.parts.iter().enumerate() {
             if number % STOP_EVERY == STOP_EVERY - 1 && stop() {
@@ -172,9 +173,7 @@ impl<'a> Run<'a> {
                 continue;
             }
             let part = Part { among, ..*part };
-            if let Err(first) = self.scorers.check(self.view, &[part]) {
-                return Err(self.check_all(candidates).err().unwrap_or(first));
-            }
+            self.scorers.check(self.view, &part, &mut scratch, &mut outside);
             self.scorers.each(&part, &mut scratch, |_, _, _| {});
             keys.extend(among.iter().map(|offset| {
                 let slot = part.slot(offset);
@@ -182,16 +181,8 @@ impl<'a> Run<'a> {
                 key(score(scratch.total(offset)), rank, slot)
             }));
         }
+        self.scorers.refuse(outside)?;
         Ok(Some(keys))
-    }
-
-    /// Looks at the scores of every node that passes, so that a fault names all that have it, whatever chunks they lie in.
-    fn check_all(&self, candidates: &Candidates<'_>) -> Result<(), Problem> {
-        let parts = candidates.parts.iter().map(|part| Part {
-            among: self.passing(part.chunk, &part.among),
-            ..*part
-        });
-        self.scorers.check(self.view, &parts.collect::<Vec<_>>())
     }
 
     /// Nodes of a chunk that pass every filter.

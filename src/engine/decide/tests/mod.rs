@@ -9,6 +9,7 @@ mod questions;
 mod seeds;
 #[cfg(feature = "server")]
 mod tiers;
+mod together;
 #[cfg(feature = "server")]
 mod vectors;
 mod victims;
