@@ -1,184 +1,19 @@
-//! Columns: 256 nodes side by side, one array per resource and vector, shared until changed.
+//! Chunks: 256 nodes side by side in columns, one per resource and vector, shared until changed.
 
 use std::sync::Arc;
 
 use super::amounts::{Amounts, ResourceId};
 use super::chunks::Entries;
+use super::column::{Column, Reciprocals, Resource, ResourceColumns, Vector};
 use super::mask::Mask;
 use super::node::NodeEntry;
 use super::surplus::Surplus;
 use super::view::Slot;
-use super::whole::{Exact, WHOLES, Whole, Wholes, beside, read};
-use crate::engine::kernel::{kernel, reciprocal};
+use super::whole::{Exact, Whole, Wholes, beside, read};
+use crate::engine::kernel::kernel;
 
 /// Nodes in a chunk.
 pub const CHUNK: usize = 256;
-
-/// One vector of one resource over a chunk. Absent values are 0. They begin where a line of the cache does, so that no
-/// eight values lie in two of them.
-#[derive(Clone, Debug, PartialEq)]
-#[repr(C, align(64))]
-pub struct Column {
-    /// Where there is a value at all. It stands in the line before the values, not far behind them.
-    pub present: Mask,
-    gap: [u64; 4],
-    /// In the resource's unit.
-    pub values: [f64; CHUNK],
-}
-
-impl Column {
-    /// A column without values.
-    pub const EMPTY: Self = Self {
-        present: Mask::NONE,
-        gap: [0; 4],
-        values: [0.0; CHUNK],
-    };
-
-    fn get(&self, offset: usize) -> Option<f64> {
-        self.present
-            .get(offset)
-            .then(|| self.values.get(offset).copied())
-            .flatten()
-    }
-}
-
-/// Reads as zeros, nowhere present.
-static EMPTY: Column = Column::EMPTY;
-
-/// Reciprocals of what is allocatable; 0 where there is none.
-#[derive(Clone, Debug, PartialEq)]
-#[repr(C, align(64))]
-pub(super) struct Reciprocals([f64; CHUNK]);
-
-impl Reciprocals {
-    const EMPTY: Self = Self([0.0; CHUNK]);
-}
-
-/// The vectors of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vector {
-    /// What pods may use, oversubscription included.
-    Allocatable = 0,
-    /// Requests of everything on the node, also of what is being released.
-    Used = 1,
-    /// Of that, being released.
-    Releasing = 2,
-    /// Promised out of what is being released.
-    Pipelined = 3,
-    /// Only in sessions under `compatibility: upstream`, where it may differ from allocatable − used.
-    Idle = 4,
-}
-
-const VECTORS: usize = 5;
-
-/// The columns of one resource; a vector that no node of the chunk has takes no room.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ResourceColumns {
-    pub(super) id: ResourceId,
-    pub(super) vectors: [Option<Arc<Column>>; VECTORS],
-    /// Where more than nothing is allocatable.
-    pub(super) offered: Mask,
-    /// The least of these amounts.
-    pub(super) least_offered: f64,
-    /// Beside allocatable amounts, wherever there are any.
-    pub(super) reciprocals: Option<Arc<Reciprocals>>,
-    /// Where the amount is one that the divider alone divides by exactly.
-    odd: Mask,
-    /// What the floats do not tell of Kubernetes' integers.
-    pub(super) wholes: [Option<Arc<Exact>>; WHOLES],
-}
-
-impl ResourceColumns {
-    pub(super) fn new(id: ResourceId) -> Self {
-        Self {
-            id,
-            vectors: [const { None }; VECTORS],
-            offered: Mask::NONE,
-            least_offered: f64::INFINITY,
-            reciprocals: None,
-            odd: Mask::NONE,
-            wholes: [const { None }; WHOLES],
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.vectors.iter().all(Option::is_none) && self.wholes.iter().all(Option::is_none)
-    }
-
-    /// Notes what follows from an allocatable amount that was another one before; the column has it already.
-    fn offer(&mut self, offset: usize, before: f64, allocatable: f64) {
-        self.offered.set(offset, allocatable > 0.0);
-        if allocatable > 0.0 && allocatable <= self.least_offered {
-            self.least_offered = allocatable;
-        } else if before == self.least_offered {
-            let column = self
-                .vectors
-                .get(Vector::Allocatable as usize)
-                .and_then(Option::as_deref);
-            let offered = column.into_iter().flat_map(|column| &column.values);
-            let offered = offered.filter(|amount| **amount > 0.0);
-            self.least_offered = offered.fold(f64::INFINITY, |least, amount| least.min(*amount));
-        }
-        let reciprocal = reciprocal(allocatable);
-        self.odd.set(offset, reciprocal.is_none());
-        let reciprocals = self.reciprocals.get_or_insert_with(|| Arc::new(Reciprocals::EMPTY));
-        if let Some(place) = Arc::make_mut(reciprocals).0.get_mut(offset) {
-            *place = reciprocal.unwrap_or(0.0);
-        }
-    }
-
-    /// Uses the first of other columns of allocatable amounts that are the same place by place.
-    fn share<'o>(&mut self, mut others: impl Iterator<Item = &'o Self>) {
-        const ALLOCATABLE: usize = Vector::Allocatable as usize;
-        let [Some(own), ..] = &mut self.vectors else { return };
-        let equal = others.find_map(|other| {
-            let column = other.vectors.get(ALLOCATABLE)?.as_ref()?;
-            (Arc::ptr_eq(own, column) || own == column).then_some((column, &other.reciprocals))
-        });
-        if let Some((column, reciprocals)) = equal {
-            own.clone_from(column);
-            self.reciprocals.clone_from(reciprocals);
-        }
-    }
-}
-
-/// One resource over a chunk, found once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Resource<'k>(Option<&'k ResourceColumns>);
-
-impl<'k> Resource<'k> {
-    /// A vector; zeros, nowhere present, if no node has it.
-    pub(crate) fn column(self, vector: Vector) -> &'k Column {
-        self.stored(vector).map_or(&EMPTY, |column| column)
-    }
-
-    /// True if no node has this vector.
-    pub(crate) fn lacks(self, vector: Vector) -> bool {
-        self.stored(vector).is_none()
-    }
-
-    /// Where more than nothing is allocatable.
-    pub(crate) fn offered(self) -> Mask {
-        self.0.map_or(Mask::NONE, |columns| columns.offered)
-    }
-
-    /// True if each of these nodes has more than this allocatable; false says nothing.
-    pub(crate) fn is_above(self, amount: f64, among: &Mask) -> bool {
-        self.0
-            .is_some_and(|columns| columns.least_offered > amount && among.and_not(&columns.offered).is_empty())
-    }
-
-    /// What [`quotient`](crate::engine::kernel::quotient) wants to know of what is allocatable, place by place; `None`:
-    /// no node has any, or of some it cannot be known.
-    pub(crate) fn reciprocals(self) -> Option<&'k [f64; CHUNK]> {
-        let columns = self.0.filter(|columns| columns.odd.is_empty())?;
-        columns.reciprocals.as_deref().map(|own| &own.0)
-    }
-
-    fn stored(self, vector: Vector) -> Option<&'k Column> {
-        self.0?.vectors.get(vector as usize)?.as_deref()
-    }
-}
 
 /// 256 consecutive slots of the node table.
 #[derive(Clone, Debug)]
@@ -347,10 +182,8 @@ impl Chunk {
     /// allocatable − used over the chunk, with `present` where either is.
     pub fn idle(&self, id: ResourceId) -> Column {
         let (allocatable, used) = (self.column(id, Vector::Allocatable), self.column(id, Vector::Used));
-        let mut idle = Column {
-            present: allocatable.present.or(&used.present),
-            ..Column::EMPTY
-        };
+        let mut idle = Column::EMPTY;
+        idle.present = allocatable.present.or(&used.present);
         subtract(&allocatable.values, &used.values, &mut idle.values);
         let own = self.column(id, Vector::Idle);
         for offset in self.upstream.iter() {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::amounts::ResourceId;
-use super::chunk::{CHUNK, Chunk, Column, ResourceColumns, Vector};
+use super::chunk::{CHUNK, Chunk};
 use super::chunks::Chunks;
+use super::column::{Column, ResourceColumns, Vector};
 use super::joining::{Joining, sum};
 use super::mask::Mask;
 use super::view::{Slot, View};

@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 
 use super::amounts::{ResourceId, THOUSAND};
-use super::chunk::{Chunk, Vector};
+use super::chunk::Chunk;
+use super::column::Vector;
 use super::records::{TaskRecord, TaskStatus};
 use super::whole::{DENSE, Whole, beside, read_off};
 

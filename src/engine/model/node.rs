@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::amounts::{Amounts, ResourceId, THOUSAND, Totals};
-use super::chunk::Vector;
+use super::column::Vector;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
 use super::stored::Faults;
 use super::surplus::Surplus;

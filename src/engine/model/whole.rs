@@ -4,7 +4,8 @@
 //! 2^53, non-zero requests that differ), a column of integers holds that node's.
 
 use super::amounts::{ResourceId, THOUSAND};
-use super::chunk::{CHUNK, Column};
+use super::chunk::CHUNK;
+use super::column::Column;
 use super::mask::Mask;
 
 /// The vectors of a node as Kubernetes counts them.
