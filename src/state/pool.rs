@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn what_lasts_is_copied_and_equal() {
         let mut pool = Pool::lasting();
-        let amounts = || Amounts::from_iter((0..9).map(|id| (ResourceId::from_index(id), 1)));
+        let amounts = || -> Amounts { (0..9).map(|id| (ResourceId::from_index(id), 1)).collect() };
         let text = |text: &str| -> Arc<str> { text.into() };
         let sent = TaskRecord::from(TaskFields {
             name: text("a/t"),

@@ -119,7 +119,7 @@ impl Mask {
     }
 
     /// Offsets of the nodes, ascending.
-    pub fn iter(&self) -> Offsets {
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
         let [word, later @ ..] = self.0;
         Offsets { word, first: 0, later }
     }
@@ -149,7 +149,7 @@ impl Mask {
 
 /// Offsets of the nodes of a set, ascending.
 #[derive(Clone, Debug)]
-pub struct Offsets {
+struct Offsets {
     /// What is left of the word that begins at `first`.
     word: u64,
     first: usize,

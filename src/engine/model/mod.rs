@@ -38,7 +38,7 @@ pub(crate) use column::Resource;
 pub use column::{Column, Vector};
 pub(crate) use imagined::Imagined;
 pub(crate) use joining::Joining;
-pub use mask::{Mask, Offsets};
+pub use mask::Mask;
 pub use node::{NodeEntry, UpstreamNode, Usage};
 pub use problem::{Problem, ProblemKind};
 pub use records::{

@@ -26,7 +26,7 @@ impl Uid {
     pub(crate) fn copied(&self) -> Self {
         Self(match &self.0 {
             Form::Text(text) => Form::Text(Arc::from(&**text)),
-            other => other.clone(),
+            Form::Unsaid | Form::Uuid(_) => self.0.clone(),
         })
     }
 

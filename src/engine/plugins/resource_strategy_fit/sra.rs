@@ -158,10 +158,10 @@ impl SraKernel {
     fn alike(&self, asked: &Mask, chunk: &Chunk) -> Option<i64> {
         self.scarce.iter().try_fold(0, |there: i64, &(id, weight)| {
             let with = asked.and(&chunk.offered(id));
-            match with.is_empty() {
-                true => Some(there),
-                false => (with == *asked).then(|| there.wrapping_add(weight)),
+            if with.is_empty() {
+                return Some(there);
             }
+            (with == *asked).then(|| there.wrapping_add(weight))
         })
     }
 
