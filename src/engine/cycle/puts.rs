@@ -185,8 +185,8 @@ impl State {
                 touched.queues.insert(Arc::clone(&job.record.queue));
             }
         }
-        let names = arrivals.iter().map(|arrival| Arc::clone(&arrival.after.record.name));
-        outcome.events.extend(names.map(Event::Allocate));
+        let tasks = arrivals.iter().map(|arrival| Arc::clone(&arrival.after.record.name));
+        outcome.events.extend(tasks.map(Event::Allocate));
     }
 
     fn remember_all(&mut self, arrivals: &[Arrival], cards: &[Option<&Arc<str>>]) {

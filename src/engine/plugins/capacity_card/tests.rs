@@ -389,7 +389,7 @@ proptest! {
         unlimited in any::<bool>(),
         upstream in any::<bool>(),
     ) {
-        let config = Config { hierarchy, unlimited, ..Config::default() };
+        let config = Config { unlimited, hierarchy, ..Config::default() };
         let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
         let mut world = World::new();
         for event in events {
