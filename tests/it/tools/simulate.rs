@@ -273,7 +273,14 @@ fn policies_are_told_apart_by_their_files() {
         .map(|one| one["policy"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["policy", &policies[1], &format!("{} (2)", policies[1])]);
+}
 
+#[test]
+fn policies_are_judged_before_anything_is_placed() {
+    let folder = Folder::new("simulate-profiles");
+    let nodes = write(&folder, "nodes.csv", NODES);
+    let workload = tasks(&["a,1000,1024,4,1000,,LS,Running,0,100,0"]);
+    let workload = write(&folder, "tasks.csv", &workload);
     let profile = |name: &str| {
         let plugins = "plugins: {multiPoint: {enabled: [{name: ScarceResourceAvoidance}]}}";
         let arguments = "pluginConfig: [{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}]";

@@ -319,6 +319,27 @@ fn look_for_leaks(site: &Site, runtime: &Runtime, wire: &Wire) {
     }
 }
 
+/// Schedulers that let jobs live and die until the storm is over.
+fn clients(site: &Arc<Site>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
+    (0..CLIENTS)
+        .map(|number| {
+            let mut client = Client {
+                site: Arc::clone(site),
+                dice: Dice(0x9e37_79b9_7f4a_7c15 ^ (number + 1)),
+                channel: None,
+            };
+            runtime.spawn(async move {
+                for job in 0_u64.. {
+                    if client.site.is_over() {
+                        return;
+                    }
+                    client.live(&format!("c{number}/j{job}")).await;
+                }
+            })
+        })
+        .collect()
+}
+
 /// Kills the server so many times under load. What was wrong, if anything was.
 fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
     let directory = Scratch::new("storm");
@@ -340,23 +361,7 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
         boots: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     });
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|number| {
-            let mut client = Client {
-                site: Arc::clone(&site),
-                dice: Dice(0x9e37_79b9_7f4a_7c15 ^ (number + 1)),
-                channel: None,
-            };
-            runtime.spawn(async move {
-                for job in 0_u64.. {
-                    if client.site.is_over() {
-                        return;
-                    }
-                    client.live(&format!("c{number}/j{job}")).await;
-                }
-            })
-        })
-        .collect();
+    let clients = clients(&site, &runtime);
     for kill in 1..=kills {
         while !site.is_over() && site.permits.load(Ordering::Relaxed) < kill * PERMITS {
             let ended = clients.iter().any(JoinHandle::is_finished);
