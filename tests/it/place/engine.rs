@@ -15,7 +15,7 @@ use pumice::server::pb;
 use super::case::{Case, case, document};
 use super::plain::{Scheduler, Went, place};
 use super::together::same;
-use crate::support::engine;
+use crate::support::{engine, records};
 
 pub(super) fn policy(case: &Case) -> Arc<Policy> {
     let options = CompileOptions {
@@ -274,6 +274,42 @@ fn of_a_job_that_is_not_there(mut question: PlaceQuestion) -> PlaceQuestion {
     }
     question.job = Some(Arc::new(job));
     question
+}
+
+#[test]
+fn a_cycle_stays_as_it_was_when_a_task_is_not_there() {
+    let cluster = pb::Cluster {
+        nodes: vec![records::node("n", &[("cpu", "8"), ("pods", "10")])],
+        tasks: vec![records::task("ns/a", "", &[("cpu", "1")])],
+        ..pb::Cluster::default()
+    };
+    let view = engine::view(&cluster);
+    let document = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
+    let policy = compile(document, &CompileOptions::default()).unwrap().policy;
+    let mut cycle = Cycle::new(view.clone(), policy.compatibility(), policy.derive(&view));
+    let group = PlaceGroup {
+        task: Arc::new(view.tasks().get("ns/a").unwrap().record.clone()),
+        count: 2,
+        names: vec!["ns/a".into(), "ns/nobody".into()],
+        warnings: Vec::new(),
+    };
+    let question = PlaceQuestion {
+        job: None,
+        groups: vec![Ok(group)],
+        resources: Arc::clone(view.resources()),
+        min_available: None,
+        candidates: None,
+        exclusions: Vec::new(),
+        idle_only: false,
+        samples: 3,
+        pairs: u64::MAX,
+    };
+    let refused = decide::place_in(&mut cycle, &policy, &question, &|| false).unwrap_err();
+    assert_eq!(
+        (refused.reason, &*refused.field),
+        ("UNKNOWN_TASK", "changes[1].allocate")
+    );
+    assert_eq!(cycle.moved().count(), 0);
 }
 
 /// `PUMICE_CASES=N`: so many times as many.

@@ -215,12 +215,14 @@ pub fn place_in(
     if !placing.placed {
         return Ok(Some((placing, Outcome::default())));
     }
-    let outcome = cycle.put_all(&puts(question, &placing))?;
-    match outcome.warnings.first() {
+    let mut next = cycle.clone();
+    let outcome = next.put_all(&puts(question, &placing))?;
+    if let Some(warning) = outcome.warnings.first() {
         // Under `upstream` a node may still hold a copy of a task that was taken off it.
-        Some(warning) => Err(warning.clone()),
-        None => Ok(Some((placing, outcome))),
+        return Err(warning.clone());
     }
+    *cycle = next;
+    Ok(Some((placing, outcome)))
 }
 
 fn puts<'a>(question: &'a PlaceQuestion, placing: &'a Placing) -> Vec<Put<'a>> {
