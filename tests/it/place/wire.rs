@@ -221,29 +221,27 @@ fn a_session_stands_as_if_it_had_been_asked_task_by_task() {
     }
 }
 
-#[test]
-fn a_task_that_names_a_card_and_asks_for_none_is_given_none() {
+/// A server with quotas of cards, a node of each, and these tasks of a job.
+fn cards(quota: &str, tasks: Vec<pb::Task>) -> Server {
     let server = Server::start();
-    let labels = [("product", "A"), ("count", "4"), ("memory", "40960")];
-    let nodes = vec![pb::Node {
-        labels: labels
-            .map(|(end, text)| (format!("nvidia.com/gpu.{end}"), text.to_owned()))
-            .into(),
-        ..node("n", &[("cpu", "4"), ("nvidia.com/gpu", "4")])
-    }];
-    let asking = |name: &str, gpus: &str| pb::Task {
-        annotations: [(CARD.to_owned(), "A".to_owned())].into(),
-        ..task(name, JOB, &[("cpu", "1"), ("nvidia.com/gpu", gpus)])
+    let with = |name: &str, card: &str| {
+        let labels = [("product", card), ("count", "4"), ("memory", "40960")];
+        pb::Node {
+            labels: labels
+                .map(|(end, text)| (format!("nvidia.com/gpu.{end}"), text.to_owned()))
+                .into(),
+            ..node(name, &[("cpu", "64"), ("nvidia.com/gpu", "4")])
+        }
     };
     let cluster = pb::Cluster {
-        nodes,
+        nodes: vec![with("a", "A"), with("b", "B")],
         queues: vec![pb::Queue {
-            annotations: [("volcano.sh/card.quota".to_owned(), r#"{"A": 4}"#.to_owned())].into(),
+            annotations: [("volcano.sh/card.quota".to_owned(), quota.to_owned())].into(),
             capability: Some(amounts(&[("cpu", "100"), ("memory", "1Ti")])),
             ..queue("q")
         }],
         jobs: vec![job(JOB, "q")],
-        tasks: vec![asking("ns/none", "0"), asking("ns/one", "1")],
+        tasks,
     };
     server.wire.apply_batch(snapshot("test", 1, cluster)).unwrap();
     server
@@ -253,6 +251,20 @@ fn a_task_that_names_a_card_and_asks_for_none_is_given_none() {
             ..pb::ReloadPolicyRequest::default()
         })
         .unwrap();
+    server
+}
+
+fn asking(name: &str, job: &str, cards: &str, gpus: &str) -> pb::Task {
+    pb::Task {
+        annotations: [(CARD.to_owned(), cards.to_owned())].into(),
+        ..task(name, job, &[("cpu", "1"), ("nvidia.com/gpu", gpus)])
+    }
+}
+
+#[test]
+fn a_task_that_names_a_card_and_asks_for_none_is_given_none() {
+    let tasks = vec![asking("ns/none", JOB, "A", "0"), asking("ns/one", JOB, "A", "1")];
+    let server = cards(r#"{"A": 4}"#, tasks);
     let group = |name: &str| pb::TaskGroup {
         names: vec![name.to_owned()],
         ..pb::TaskGroup::default()
@@ -267,4 +279,47 @@ fn a_task_that_names_a_card_and_asks_for_none_is_given_none() {
         (&answer.groups[0].cards, &answer.groups[1].cards),
         (&vec![], &vec!["A".to_owned()])
     );
+}
+
+#[test]
+fn a_job_that_is_imagined_chooses_its_one_card_by_how_many_tasks_it_has() {
+    let named = |name: &str| asking(name, JOB, "A|B", "1");
+    let server = cards(r#"{"A": 1, "B": 3}"#, ["ns/0", "ns/1", "ns/2"].map(named).into());
+    let place = |job: Option<pb::Job>, group| {
+        let answer = server.wire.place(pb::PlaceRequest {
+            job,
+            groups: vec![group],
+            ..pb::PlaceRequest::default()
+        });
+        answer.unwrap().answer.unwrap()
+    };
+    let stored = pb::TaskGroup {
+        names: ["ns/0", "ns/1", "ns/2"].map(str::to_owned).into(),
+        ..pb::TaskGroup::default()
+    };
+    let stored = place(None, stored);
+    assert!(stored.placed, "{stored:?}");
+    assert_eq!(stored.groups[0].cards, ["B", "B", "B"], "A has room for one of three");
+    let like = |job: &str| pb::TaskGroup {
+        task: Some(asking("", job, "A|B", "1")),
+        count: Some(3),
+        ..pb::TaskGroup::default()
+    };
+    assert_eq!(place(None, like(JOB)), stored);
+    assert_eq!(place(Some(job("ns/new", "q")), like("ns/new")), stored);
+    // Nothing of it is stored any more.
+    let (gone, source) = (vec!["ns/0".to_owned(), "ns/1".to_owned(), "ns/2".to_owned()], "test");
+    let removed = pb::Batch {
+        source: source.to_owned(),
+        source_epoch: 1,
+        sequence: 2,
+        kind: pb::BatchKind::Delta.into(),
+        remove: Some(pb::Removals {
+            tasks: gone,
+            ..pb::Removals::default()
+        }),
+        ..pb::Batch::default()
+    };
+    server.wire.apply_batch(removed).unwrap();
+    assert_eq!(place(None, like(JOB)), stored);
 }

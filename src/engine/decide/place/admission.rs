@@ -68,11 +68,7 @@ impl<'q> Gate<'q> {
         if !self.each {
             return Arc::clone(&self.group.task);
         }
-        Arc::new(TaskRecord {
-            // No name of a pod: it cannot be that of another task.
-            name: Arc::from(format!("#{}.{}", self.number, self.given)),
-            ..TaskRecord::clone(&self.group.task)
-        })
+        Arc::new(imagined(self.number, self.given, &self.group.task))
     }
 
     /// Asks about the next task.
@@ -177,6 +173,15 @@ impl<'q> Gate<'q> {
         }
         self.given += 1;
         Ok(card)
+    }
+}
+
+/// One of the tasks of a group that nobody has stored.
+pub(super) fn imagined(group: usize, place: usize, task: &TaskRecord) -> TaskRecord {
+    TaskRecord {
+        // No name of a pod: it cannot be that of another task.
+        name: Arc::from(format!("#{group}.{place}")),
+        ..TaskRecord::clone(task)
     }
 }
 

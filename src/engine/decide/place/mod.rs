@@ -17,7 +17,9 @@ use std::sync::Arc;
 use super::question::Rejection;
 use crate::engine::cycle::{Cycle, Outcome, Put, To};
 use crate::engine::derived::DerivedSet;
-use crate::engine::model::{JobRecord, Problem, ProblemKind, ResourceTable, Slot, TaskRecord, Totals, View};
+use crate::engine::model::{
+    JobRecord, Problem, ProblemKind, ResourceTable, Slot, TaskRecord, TaskStatus, Totals, View,
+};
 use crate::engine::plugin::{Figure, Reason, Resolution};
 use crate::engine::policy::Policy;
 
@@ -183,13 +185,16 @@ fn ground(view: &View, policy: &Policy, kept: Kept<'_>, question: &PlaceQuestion
     };
     let mut with_job = view.clone();
     with_job.set_resources(Arc::clone(&question.resources));
-    let Some(job) = &question.job else {
+    if let Some(job) = &question.job {
+        with_job.put_job(JobRecord::clone(job), &Arc::from(""));
+    }
+    let waiting = put_waiting(&mut with_job, policy, question);
+    if question.job.is_none() && !waiting {
         let (Kept::WorkedOut(derived) | Kept::Moved(derived)) = kept;
         let mut derived = derived.clone();
         derived.keep_only(is_asked);
         return (with_job, derived);
-    };
-    with_job.put_job(JobRecord::clone(job), &Arc::from(""));
+    }
     let before = match kept {
         // Names that nobody knew before may be those of cards.
         Kept::WorkedOut(derived) if question.resources.len() == view.resources().len() => Some((view, derived)),
@@ -197,6 +202,31 @@ fn ground(view: &View, policy: &Policy, kept: Kept<'_>, question: &PlaceQuestion
     };
     let derived = policy.derive_of(is_asked, &with_job, before);
     (with_job, derived)
+}
+
+/// Lets imagined tasks wait in the View, where it matters to a plugin what else of their job waits, and nothing of it does:
+/// one card for all of them is chosen by how many they are. True: some were put there.
+fn put_waiting(view: &mut View, policy: &Policy, question: &PlaceQuestion) -> bool {
+    let reads_job = |task: &TaskRecord| {
+        let mut allocators = policy.allocators().iter().flatten();
+        policy.reads_job(task) || allocators.any(|hook| hook.plugin.reads_job(task))
+    };
+    let groups = question.groups.iter().enumerate();
+    let groups = groups.filter_map(|(number, group)| Some((number, group.as_ref().ok()?)));
+    let imagined: Vec<(usize, &PlaceGroup)> = groups.filter(|(_, group)| group.names.is_empty()).collect();
+    let Some((_, first)) = imagined.iter().find(|(_, group)| reads_job(&group.task)) else {
+        return false;
+    };
+    let waits = |record: &TaskRecord| record.job == first.task.job && record.status == TaskStatus::Pending;
+    if view.tasks().iter().any(|(_, task)| waits(&task.record)) {
+        return false;
+    }
+    for (number, group) in imagined {
+        for place in 0..group.count {
+            view.put_task(admission::imagined(number, place, &group.task), &Arc::from(""));
+        }
+    }
+    true
 }
 
 /// Places the groups in a cycle: what found a place becomes its next changes, if it is enough.
