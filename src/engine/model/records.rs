@@ -124,6 +124,29 @@ pub struct JobRecord {
     pub annotations: Texts,
 }
 
+impl JobRecord {
+    /// True if it equals another one. What both share is not read: of a stored job that is only named, nothing is.
+    pub fn is(&self, other: &Self) -> bool {
+        let Self {
+            name,
+            uid,
+            queue,
+            creation_time,
+            priority,
+            phase,
+            min_member,
+            min_resources,
+            annotations,
+        } = self;
+        let texts = [(name, &other.name), (uid, &other.uid), (queue, &other.queue)];
+        let same_annotations = || Arc::ptr_eq(annotations, &other.annotations) || *annotations == other.annotations;
+        (creation_time, priority, phase) == (&other.creation_time, &other.priority, &other.phase)
+            && (min_member, min_resources) == (&other.min_member, &other.min_resources)
+            && texts.iter().all(|(own, other)| Arc::ptr_eq(own, other) || own == other)
+            && same_annotations()
+    }
+}
+
 /// Where a task stands, in Volcano's words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskStatus {

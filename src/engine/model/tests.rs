@@ -261,3 +261,36 @@ fn full_chunks_of_equal_nodes_share_columns() {
     assert_eq!(column(&view, 0), column(&view, 1));
     same(&view, &before);
 }
+
+#[test]
+fn a_job_is_another_if_nothing_differs() {
+    let full = || JobRecord {
+        name: "ns/j".into(),
+        uid: "u".into(),
+        queue: "q".into(),
+        creation_time: Some(1),
+        priority: 2,
+        phase: JobPhase::Pending,
+        min_member: 3,
+        min_resources: Some(Amounts::from_iter([(ResourceId::CPU, 4)])),
+        annotations: vec![(Arc::from("a"), Arc::from("b"))].into(),
+    };
+    let changes: [fn(&mut JobRecord); 9] = [
+        |job| job.name = "ns/k".into(),
+        |job| job.uid = "v".into(),
+        |job| job.queue = "r".into(),
+        |job| job.creation_time = None,
+        |job| job.priority = 1,
+        |job| job.phase = JobPhase::Inqueue,
+        |job| job.min_member = 1,
+        |job| job.min_resources = None,
+        |job| job.annotations = Texts::default(),
+    ];
+    let own = full();
+    assert!(own.is(&own.clone()) && own.is(&full()), "shared or not");
+    for change in changes {
+        let mut other = own.clone();
+        change(&mut other);
+        assert!(!own.is(&other) && own != other);
+    }
+}

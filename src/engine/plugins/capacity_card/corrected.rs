@@ -124,7 +124,7 @@ impl CapacityState {
 
     /// A job in figures: as it is kept, or anew for one that is only asked about.
     pub(super) fn entry<'a>(&self, view: &View, job: &JobRecord, kept: Option<&'a JobEntry>) -> Cow<'a, JobEntry> {
-        let is_stored = kept.is_some_and(|kept| kept.stored.as_ref().is_some_and(|stored| stored.record == *job));
+        let is_stored = kept.is_some_and(|kept| kept.stored.as_ref().is_some_and(|stored| stored.record.is(job)));
         if let Some(kept) = kept.filter(|kept| is_stored && kept.of_stored) {
             return Cow::Borrowed(kept);
         }
