@@ -24,7 +24,7 @@ const ROOT: &str = "root";
 #[derive(Clone, Debug)]
 pub(super) struct Level<'a> {
     pub(super) queue: &'a Arc<str>,
-    pub(super) account: Cow<'a, Account>,
+    pub(super) account: Cow<'a, Arc<Account>>,
 }
 
 /// A queue and, with `cardHierarchy`, those above it.

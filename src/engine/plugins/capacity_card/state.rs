@@ -213,7 +213,7 @@ impl CapacityState {
     }
 
     /// The account of a queue that is there; an empty one if nothing counts in it.
-    pub(super) fn account_of(&self, queue: &str) -> Result<Cow<'_, Account>, Problem> {
+    pub(super) fn account_of(&self, queue: &str) -> Result<Cow<'_, Arc<Account>>, Problem> {
         self.account_or_empty(queue, self.accounts.get(queue))
     }
 
@@ -222,12 +222,12 @@ impl CapacityState {
         &self,
         queue: &str,
         account: Option<&'a Arc<Account>>,
-    ) -> Result<Cow<'a, Account>, Problem> {
+    ) -> Result<Cow<'a, Arc<Account>>, Problem> {
         if let Some(account) = account {
             return Ok(Cow::Borrowed(account));
         }
         match self.opened.queues().get(queue) {
-            Some(stored) => Ok(Cow::Owned(self.empty_account(&stored.record))),
+            Some(stored) => Ok(Cow::Owned(Arc::new(self.empty_account(&stored.record)))),
             None => Err(unknown("UNKNOWN_QUEUE", format!("there is no queue `{queue}`"))),
         }
     }

@@ -77,7 +77,7 @@ impl CapacityState {
 
     /// Keeps back in its queue what a permitted job needs. Once more for the same job: once more.
     pub(super) fn reserve_upstream(&mut self, queue: &Arc<str>, reserve: &Counts) -> Result<(), Problem> {
-        let mut account = self.account_of(queue)?.into_owned();
+        let mut account = Account::clone(&**self.account_of(queue)?);
         account.inqueue.add(reserve);
         self.accounts.insert(Arc::clone(queue), Arc::new(account));
         Ok(())
