@@ -426,3 +426,67 @@ fn out_of_range(plugin: &str, (low, high): (f64, f64), mut outside: Vec<(&str, f
     let message = format!("scores of `{plugin}` leave {low} to {high}: {}{more}", named.join(", "));
     Problem::new(ProblemKind::Refused, "SCORE_OUT_OF_RANGE", "", message)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn column() -> impl Strategy<Value = Vec<f64>> {
+        let score = prop_oneof![(0_u32..9).prop_map(f64::from), -1e9..1e9, Just(-0.0)];
+        prop::collection::vec(score, CHUNK)
+    }
+
+    fn array(column: &[f64]) -> Scores {
+        std::array::from_fn(|offset| column[offset])
+    }
+
+    /// What the kernel makes of totals.
+    type Sum = fn(&[Scores], f64, &mut Scores, &mut Scores);
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn every_processor_finds_the_same_contenders(
+            column in column(),
+            odd in prop::collection::vec((0..CHUNK, prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-f64::INFINITY)]), 9),
+            threshold in prop_oneof![(0_u32..9).prop_map(f64::from), Just(f64::NEG_INFINITY)],
+        ) {
+            let mut totals = array(&column);
+            odd.iter().for_each(|&(offset, total)| totals[offset] = total);
+            let chosen = contenders(&totals, threshold);
+            prop_assert_eq!(chosen, contenders_plainly::<false>(&totals, threshold));
+            for (offset, total) in totals.iter().enumerate() {
+                prop_assert_eq!(chosen.get(offset), *total >= threshold || total.is_nan());
+            }
+        }
+
+        #[test]
+        fn every_processor_sums_the_same(
+            parts in prop::collection::vec(column(), 0..=MAX_PARTS),
+            before in column(),
+            weight in -5..9_i32,
+        ) {
+            let (parts, before, weight): (Vec<Scores>, _, _) =
+                (parts.iter().map(|part| array(part)).collect(), array(&before), f64::from(weight));
+            let kernels: [(bool, [Sum; 3]); 2] = [
+                (true, [sum_parts::<true>, sum_parts_plainly::<false, true>, sum_parts_plainly::<true, true>]),
+                (false, [sum_parts::<false>, sum_parts_plainly::<false, false>, sum_parts_plainly::<true, false>]),
+            ];
+            for (first, kernels) in kernels {
+                for sum in kernels {
+                    let (mut whole, mut totals) = ([7.0; CHUNK], before);
+                    sum(&parts, weight, &mut whole, &mut totals);
+                    for offset in 0..CHUNK {
+                        let own = parts.iter().fold(0.0, |own, part| own + part[offset]);
+                        let total = if first { 0.0 } else { before[offset] } + own * weight;
+                        prop_assert_eq!(whole[offset].to_bits(), own.to_bits());
+                        prop_assert_eq!(totals[offset].to_bits(), total.to_bits());
+                    }
+                }
+            }
+        }
+    }
+}

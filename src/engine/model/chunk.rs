@@ -368,3 +368,29 @@ kernel! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn every_processor_subtracts_the_same(
+            nodes in prop::collection::vec((0_u64..1 << 60, 0_u64..1 << 60, 0_u32..60), CHUNK),
+        ) {
+            let column = |pick: fn(&(u64, u64, u32)) -> u64| std::array::from_fn(|offset| pick(&nodes[offset]) as f64);
+            let (from, less) = (column(|node| node.0 >> node.2), column(|node| node.1 >> node.2));
+            let [mut chosen, mut plain] = [[0.0; CHUNK]; 2];
+            subtract(&from, &less, &mut chosen);
+            subtract_plainly::<false>(&from, &less, &mut plain);
+            for offset in 0..CHUNK {
+                let expected = (from[offset] - less[offset]).to_bits();
+                prop_assert_eq!((chosen[offset].to_bits(), plain[offset].to_bits()), (expected, expected));
+            }
+        }
+    }
+}

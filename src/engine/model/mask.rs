@@ -205,6 +205,26 @@ mod tests {
     }
 
     #[test]
+    fn every_processor_writes_the_same_values() {
+        for word in [
+            0,
+            1,
+            u64::MAX,
+            1 << 63,
+            0x5555_5555_5555_5555,
+            0x8000_0000_ffff_0001,
+            0x0f1e_2d3c_4b5a_6978,
+        ] {
+            let before: [f64; 64] = std::array::from_fn(|bit| bit as f64);
+            let expected = std::array::from_fn(|bit| if word >> bit & 1 == 1 { -0.5 } else { before[bit] });
+            let [mut chosen, mut plain] = [before; 2];
+            choose(word, -0.5, &mut chosen);
+            choose_plainly::<false>(word, -0.5, &mut plain);
+            assert_eq!((chosen, plain), (expected, expected), "{word:x}");
+        }
+    }
+
+    #[test]
     fn values_are_written_at_the_nodes_of_the_set() {
         for keep in [1, 2, 3, 5, 64, 100, 300] {
             let members: [bool; CHUNK] = std::array::from_fn(|i| i % keep == 0 || (64..128).contains(&i));

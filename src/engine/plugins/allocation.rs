@@ -285,32 +285,40 @@ mod tests {
             terms in prop::collection::vec((1_u32..5_000, 0_u32..9, any::<bool>()), 7),
             divisor in 1_u32..60,
         ) {
-            let columns: Vec<[Scores; 3]> = nodes.iter().map(|nodes| {
-                let of = |pick: fn(&(f64, f64)) -> f64| std::array::from_fn(|offset| pick(&nodes[offset]));
-                [of(|node| node.0), of(|node| node.1), of(|node| reciprocal(node.0).unwrap())]
-            }).collect();
-            let stocks: Vec<Stock<'_>> = columns.iter().zip(&terms).map(|(columns, &(requested, weight, free))| {
-                let [allocatable, used, reciprocals] = columns;
-                Stock {
-                    requested: f64::from(requested),
-                    weight: if free { f64::from(weight) } else { -f64::from(weight) },
-                    free: f64::from(u8::from(free)),
-                    allocatable,
-                    used,
-                    reciprocals,
-                }
-            }).collect();
             let divisor = f64::from(divisor);
             let scale = Scale { divisor, reciprocal: reciprocal(divisor).unwrap(), factor: 1_000.0 };
-            let [mut chosen, mut portable, mut fused] = [[0.0; CHUNK]; 3];
-            mean::<true>(&stocks, scale, &mut chosen);
-            mean_plainly::<false, true>(&stocks, scale, &mut portable);
-            mean_plainly::<true, true>(&stocks, scale, &mut fused);
-            for offset in 0..CHUNK {
-                let expected = plain(&stocks, scale, offset).to_bits();
-                prop_assert_eq!(chosen[offset].to_bits(), expected);
-                prop_assert_eq!(portable[offset].to_bits(), expected);
-                prop_assert_eq!(fused[offset].to_bits(), expected);
+            // Some nodes lack a resource, then none does.
+            for least in [0.0, 1.0] {
+                let columns: Vec<[Scores; 3]> = nodes.iter().map(|nodes| {
+                    let capacity: Scores = std::array::from_fn(|offset| nodes[offset].0.max(least));
+                    let used = std::array::from_fn(|offset| nodes[offset].1);
+                    [capacity, used, capacity.map(|capacity| reciprocal(capacity).unwrap())]
+                }).collect();
+                let stocks: Vec<Stock<'_>> = columns.iter().zip(&terms).map(|(columns, &(requested, weight, free))| {
+                    let [allocatable, used, reciprocals] = columns;
+                    Stock {
+                        requested: f64::from(requested),
+                        weight: if free { f64::from(weight) } else { -f64::from(weight) },
+                        free: f64::from(u8::from(free)),
+                        allocatable,
+                        used,
+                        reciprocals,
+                    }
+                }).collect();
+                let expected: [u64; CHUNK] = std::array::from_fn(|offset| plain(&stocks, scale, offset).to_bits());
+                let found = |kernel: fn(&[Stock<'_>], Scale, &mut Scores)| {
+                    let mut scores = [0.0; CHUNK];
+                    kernel(&stocks, scale, &mut scores);
+                    scores.map(f64::to_bits)
+                };
+                prop_assert_eq!(found(mean::<true>), expected);
+                prop_assert_eq!(found(mean_plainly::<false, true>), expected);
+                prop_assert_eq!(found(mean_plainly::<true, true>), expected);
+                if least > 0.0 {
+                    prop_assert_eq!(found(mean::<false>), expected);
+                    prop_assert_eq!(found(mean_plainly::<false, false>), expected);
+                    prop_assert_eq!(found(mean_plainly::<true, false>), expected);
+                }
             }
         }
     }

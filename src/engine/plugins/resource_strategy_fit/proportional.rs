@@ -228,3 +228,40 @@ impl Filterer for ProportionalFilter {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn every_processor_finds_the_same_shortage(
+            nodes in prop::collection::vec(prop::collection::vec(0_u32..20, CHUNK), 6),
+            task in (0_u32..20, 0_u32..20),
+            ratios in (0_u32..4, 0_u32..4),
+        ) {
+            // Memory in units in which as much is kept as of cpu.
+            let [first, second] = BYTES;
+            let units = [1.0, 1.0, first * second, first * second, 1.0, 1.0];
+            let columns: Vec<Values> = nodes.iter().zip(units).map(|(nodes, unit)| {
+                std::array::from_fn(|offset| f64::from(nodes[offset]) * unit)
+            }).collect();
+            let [c, cu, m, mu, d, du] = [0, 1, 2, 3, 4, 5].map(|column| &columns[column]);
+            let idle = [[c, cu], [m, mu], [d, du]];
+            let task = [f64::from(task.0), f64::from(task.1) * first * second];
+            let ratios = Ratios { cpu: f64::from(ratios.0), memory: f64::from(ratios.1) / 3.0 };
+            let chosen = short(task, idle, ratios);
+            prop_assert_eq!(chosen, short_plainly::<false>(task, idle, ratios));
+            for offset in 0..CHUNK {
+                let devices = d[offset] - du[offset];
+                let cpu = c[offset] - cu[offset] - task[0] < devices * ratios.cpu;
+                let memory = m[offset] - mu[offset] - task[1] < devices * ratios.memory * first * second;
+                prop_assert_eq!(chosen.get(offset), cpu || memory);
+            }
+        }
+    }
+}
