@@ -225,7 +225,7 @@ impl Amounts {
     }
 
     /// The same in memory of its own, with no room to spare.
-    pub(crate) fn copied(&self) -> Self {
+    pub fn copied(&self) -> Self {
         Self(self.0.as_ref().map(|list| Arc::new(List::from_slice(list))))
     }
 

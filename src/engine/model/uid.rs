@@ -23,7 +23,7 @@ impl Uid {
     }
 
     /// The same in memory of its own, if it takes any.
-    pub(crate) fn copied(&self) -> Self {
+    pub fn copied(&self) -> Self {
         Self(match &self.0 {
             Form::Text(text) => Form::Text(Arc::from(&**text)),
             Form::Unsaid | Form::Uuid(_) => self.0.clone(),
