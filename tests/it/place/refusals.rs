@@ -357,3 +357,41 @@ fn scores_out_of_range_are_told_of_all_nodes() {
         found.message
     );
 }
+
+#[test]
+fn what_looks_at_every_node_after_each_task_is_bounded() {
+    let server = started();
+    let many = (0..101).map(|number| node(&format!("m{number}"), &[("cpu", "64")]));
+    server
+        .wire
+        .apply_batch(snapshot("nodes", 1, nodes(many.collect())))
+        .unwrap();
+    let group = |count| pb::TaskGroup {
+        task: Some(pb::Task {
+            job: "ns/a".to_owned(),
+            ..imagined(&[("cpu", "1")])
+        }),
+        count: Some(count),
+        ..pb::TaskGroup::default()
+    };
+    server
+        .wire
+        .reload_policy(pb::ReloadPolicyRequest {
+            document: "actions: allocate\ntiers:\n- plugins: [{name: capacity-card, enabledAllocatable: false}]\n"
+                .to_owned(),
+            ..pb::ReloadPolicyRequest::default()
+        })
+        .unwrap();
+    let place = |count| server.wire.place(preview(vec![group(count)])).unwrap().answer.unwrap();
+    let found = place(1_000_000).groups[0].problem.clone().unwrap();
+    assert_eq!(
+        (found.reason.as_str(), found.field.as_str()),
+        ("QUESTION_TOO_LARGE", "groups[0].count")
+    );
+    assert!(
+        found.message.contains("limit `pairs` is 100000000"),
+        "{}",
+        found.message
+    );
+    assert_eq!(place(10).found, 10);
+}

@@ -116,6 +116,11 @@ impl<'q> Gate<'q> {
         Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", self.job_field(), message)
     }
 
+    /// True if nodes must be judged anew after each task.
+    pub(super) fn looks_anew(&self) -> bool {
+        self.unheard
+    }
+
     /// How many tasks like this one are permitted in a row and can be told of at once; 0: each is to be asked about.
     fn in_a_row(&self, view: &View, derived: &DerivedSet, task: &TaskRecord) -> u64 {
         let Some(job) = view.jobs().get(&task.job) else {

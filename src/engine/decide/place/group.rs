@@ -135,7 +135,7 @@ impl<'q> Desk<'q> {
         };
         let run = Run::new(facts, self.policy, class, &question, joins)?;
         let candidates = Candidates::of(&self.view, slots);
-        if run.looks_at_all() {
+        if run.looks_at_all() || gate.looks_anew() {
             let pairs = (count as u64).saturating_mul(candidates.len() as u64);
             if pairs > self.question.pairs {
                 return Err(too_large(count, candidates.len(), self.question.pairs));

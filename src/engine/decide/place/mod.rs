@@ -323,8 +323,8 @@ impl Blocker {
 /// A group cannot be placed with this policy without looking at more pairs than one question may.
 fn too_large(count: usize, nodes: usize, limit: u64) -> Problem {
     let message = format!(
-        "{count} tasks on {nodes} nodes: scores of this policy must be checked for every node after each task, and limit \
-         `pairs` is {limit}"
+        "{count} tasks on {nodes} nodes: under this policy every node must be looked at after each task, and limit `pairs` \
+         is {limit}"
     );
     Problem::new(ProblemKind::Exhausted, "QUESTION_TOO_LARGE", "count", message)
 }
