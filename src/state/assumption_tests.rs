@@ -35,7 +35,7 @@ async fn an_assumption_stays_while_its_task_is_still_shown_pending() {
     assert_eq!((stage.is_assumed("a/s"), stage.used("n1")), (true, 400));
     let released = stage.state.release_assumptions("", vec!["a/s".into()]).await.unwrap();
     assert_eq!(released.1.len(), 1);
-    assert!(stage.state.world().view.tasks().get("a/s").unwrap().invalid.is_some());
+    assert!(stage.state.world().view.tasks().get("a/s").unwrap().invalid().is_some());
     assert_eq!(stage.used("n1"), 0);
 }
 

@@ -323,8 +323,8 @@ fn withdraw(own: Assumption, view: &mut View) -> bool {
         return false;
     };
     view.put_task(told, &stored.source);
-    if stored.invalid.is_some() {
-        view.set_invalid(Kind::Task, &task, stored.invalid.clone());
+    if stored.invalid().is_some() {
+        view.set_invalid(Kind::Task, &task, stored.invalid().cloned());
     }
     true
 }

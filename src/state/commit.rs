@@ -342,7 +342,7 @@ impl Judge<'_> {
             let mut next = derived.clone();
             if let Err(problem) = next.follow(view, &Movement::Allocate(moved)) {
                 view.put_task(before.clone(), &opened.source);
-                view.set_invalid(Kind::Task, &before.name, opened.invalid.clone());
+                view.set_invalid(Kind::Task, &before.name, opened.invalid().cloned());
                 return Err(unjudged(&problem));
             }
             *derived = next;

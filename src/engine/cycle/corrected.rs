@@ -80,8 +80,8 @@ impl State {
             },
             &stored.source,
         );
-        if stored.invalid.is_some() {
-            self.view.set_invalid(Kind::Task, task, stored.invalid.clone());
+        if stored.invalid().is_some() {
+            self.view.set_invalid(Kind::Task, task, stored.invalid().cloned());
         }
     }
 }

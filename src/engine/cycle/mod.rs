@@ -451,8 +451,8 @@ impl State {
             },
             &stored.source,
         );
-        if stored.invalid.is_some() {
-            self.view.set_invalid(Kind::Job, job, stored.invalid.clone());
+        if stored.invalid().is_some() {
+            self.view.set_invalid(Kind::Job, job, stored.invalid().cloned());
         }
         Arc::make_mut(&mut self.enqueued).push(Arc::clone(&stored.record.name));
         let moved = self.derived.follow(&self.view, &Movement::Enqueue(job));

@@ -245,7 +245,7 @@ fn refuse_invalid(view: &View, queue: &str, admission: &mut Admission) -> Result
         let message = format!("there is no queue `{queue}`");
         return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "queue", message));
     };
-    if let Some(fault) = stored.invalid.as_ref().and_then(|faults| faults.first()) {
+    if let Some(fault) = stored.invalid().and_then(|faults| faults.first()) {
         let reason = Reason {
             plugin: Arc::from(STATE),
             code: QUEUE_INVALID,

@@ -36,7 +36,6 @@ impl View {
                 ..before.record.clone()
             },
             source: before.source.clone(),
-            invalid: before.invalid.clone(),
         });
         *place = Arc::clone(&after);
         if !self.assumed.is_empty() {

@@ -31,8 +31,8 @@ impl View {
         }
         let name = Arc::clone(&record.name);
         self.put_task(record, &stored.source);
-        if stored.invalid.is_some() {
-            self.set_invalid(Kind::Task, task, stored.invalid.clone());
+        if stored.invalid().is_some() {
+            self.set_invalid(Kind::Task, task, stored.invalid().cloned());
         }
         self.assumed.insert(name, ());
         Some(stored.record.clone())

@@ -33,15 +33,41 @@ impl NodeIndex for Table<Slot> {
 /// Faults of a record.
 pub type Faults = Arc<Vec<Problem>>;
 
-/// The name of a source as records hold it, in one word.
+/// The name of a source as records hold it, in one word; and what is wrong with a record, if anything is. All good records
+/// of a source share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner(pub(super) Arc<Arc<str>>);
+pub struct Owner(Arc<Standing>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Standing {
+    source: Arc<str>,
+    invalid: Option<Faults>,
+}
+
+impl Owner {
+    /// The owner of good records.
+    pub(super) fn new(source: &Arc<str>) -> Self {
+        Self::standing(source, None)
+    }
+
+    /// The same of a record that is outdated by a refused one.
+    pub(super) fn refused(&self, faults: Faults) -> Self {
+        Self::standing(self, Some(faults))
+    }
+
+    fn standing(source: &Arc<str>, invalid: Option<Faults>) -> Self {
+        Self(Arc::new(Standing {
+            source: Arc::clone(source),
+            invalid,
+        }))
+    }
+}
 
 impl Deref for Owner {
     type Target = Arc<str>;
 
     fn deref(&self) -> &Arc<str> {
-        &self.0
+        &self.0.source
     }
 }
 
@@ -52,8 +78,13 @@ pub struct Stored<R> {
     pub record: R,
     /// Its owner.
     pub source: Owner,
+}
+
+impl<R> Stored<R> {
     /// Faults of a newer record that was refused; this one is the last good one.
-    pub invalid: Option<Faults>,
+    pub fn invalid(&self) -> Option<&Faults> {
+        self.source.0.invalid.as_ref()
+    }
 }
 
 /// The kinds of record.
@@ -67,4 +98,15 @@ pub enum Kind {
     Job,
     /// A task.
     Task,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::model::TaskRecord;
+
+    #[test]
+    fn a_stored_task_and_the_counts_beside_it_take_fourteen_words() {
+        assert_eq!(size_of::<Stored<TaskRecord>>() + 2 * size_of::<usize>(), 14 * 8);
+    }
 }

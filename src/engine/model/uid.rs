@@ -1,33 +1,44 @@
 //! What a record costs less room for: the incarnation of a task, and when it was created.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// An incarnation. A UUID in its usual form, as Kubernetes gives them, takes no memory of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Uid(Form);
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// In two words: what is no UUID stands beside a first half that no UUID has here.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
-    #[default]
-    Unsaid,
-    Uuid([u8; 16]),
-    /// Neither empty nor a UUID in small letters.
-    Text(Arc<str>),
+    /// A UUID in small letters; one whose first half is zero is a text.
+    Uuid(NonZeroU64, u64),
+    /// Not empty; nothing: unsaid.
+    Other(Option<Arc<Arc<str>>>),
+}
+
+impl Default for Uid {
+    fn default() -> Self {
+        Self(Form::Other(None))
+    }
 }
 
 impl Uid {
     /// True if it was not said.
     pub fn is_empty(&self) -> bool {
-        self.0 == Form::Unsaid
+        self.0 == Form::Other(None)
     }
 
     /// The same in memory of its own, if it takes any.
     pub fn copied(&self) -> Self {
-        Self(match &self.0 {
-            Form::Text(text) => Form::Text(Arc::from(&**text)),
-            Form::Unsaid | Form::Uuid(_) => self.0.clone(),
-        })
+        match &self.0 {
+            Form::Other(Some(text)) => Self::text(Arc::from(&***text)),
+            Form::Other(None) | Form::Uuid(..) => self.clone(),
+        }
+    }
+
+    fn text(text: Arc<str>) -> Self {
+        Self(Form::Other(Some(Arc::new(text))))
     }
 
     /// True if both may be the same incarnation: they are equal, or one of them was not said.
@@ -62,13 +73,24 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
+/// What is kept as no text: nothing, and most UUIDs.
+fn short(text: &str) -> Option<Uid> {
+    if text.is_empty() {
+        return Some(Uid::default());
+    }
+    let [upper, lower] = halves(uuid(text)?);
+    Some(Uid(Form::Uuid(NonZeroU64::new(upper)?, lower)))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of the number")]
+fn halves(bytes: [u8; 16]) -> [u64; 2] {
+    let number = u128::from_be_bytes(bytes);
+    [(number >> 64) as u64, number as u64]
+}
+
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
-        Self(match uuid(text) {
-            _ if text.is_empty() => Form::Unsaid,
-            Some(bytes) => Form::Uuid(bytes),
-            None => Form::Text(text.into()),
-        })
+        short(text).unwrap_or_else(|| Self::text(text.into()))
     }
 }
 
@@ -80,20 +102,18 @@ impl From<String> for Uid {
 
 impl From<Arc<str>> for Uid {
     fn from(text: Arc<str>) -> Self {
-        match Self::from(&*text) {
-            Self(Form::Text(_)) => Self(Form::Text(text)),
-            other => other,
-        }
+        short(&text).unwrap_or_else(|| Self::text(text))
     }
 }
 
 impl fmt::Display for Uid {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Form::Unsaid => Ok(()),
-            Form::Text(text) => out.write_str(text),
-            Form::Uuid(bytes) => {
-                for (place, byte) in bytes.iter().enumerate() {
+            Form::Other(None) => Ok(()),
+            Form::Other(Some(text)) => out.write_str(text),
+            Form::Uuid(upper, lower) => {
+                let number = u128::from(upper.get()) << 64 | u128::from(*lower);
+                for (place, byte) in number.to_be_bytes().iter().enumerate() {
                     if matches!(place, 4 | 6 | 8 | 10) {
                         out.write_str("-")?;
                     }
@@ -137,7 +157,12 @@ mod tests {
     #[test]
     fn only_the_usual_form_is_taken_for_a_uuid() {
         let usual = "0b7f3f0e-9d5c-4f0e-8a2b-00ff10a0c0de";
-        assert_eq!(Uid::from(usual).0, Form::Uuid(uuid(usual).unwrap()));
+        assert!(matches!(Uid::from(usual).0, Form::Uuid(..)));
+        let nil = "00000000-0000-0000-0000-00ff10a0c0de";
+        assert_eq!(
+            (Uid::from(nil), Uid::from(nil).to_string()),
+            (Uid::text(nil.into()), nil.to_owned())
+        );
         for other in [
             "0B7F3F0E-9d5c-4f0e-8a2b-00ff10a0c0de",
             "0b7f3f0e9d5c4f0e8a2b00ff10a0c0de",
@@ -153,7 +178,7 @@ mod tests {
 
     #[test]
     fn records_stay_small() {
-        assert_eq!((size_of::<Uid>(), size_of::<Time>()), (24, 8));
+        assert_eq!((size_of::<Uid>(), size_of::<Time>()), (16, 8));
     }
 
     proptest! {

@@ -117,7 +117,7 @@ pub fn jobs(view: &View, derived: &DerivedSet, wanted: &Wanted) -> (Vec<pb::JobS
         job: Some(job(&stored.record, view.resources())),
         source: stored.source.to_string(),
         accounts: accounts::of_job(view, &stored.record, derived),
-        invalid: faults(stored.invalid.as_ref()),
+        invalid: faults(stored.invalid()),
         allocated: allocated(&stored.record.name).unwrap_or_default(),
     };
     (page.into_iter().map(status).collect(), token)
@@ -131,7 +131,7 @@ pub fn tasks(view: &View, wanted: &Wanted) -> (Vec<pb::StoredTask>, String) {
         source: stored.source.to_string(),
         assumed: view.is_assumed(&stored.record.name),
         card: stored.record.card.to_string(),
-        invalid: faults(stored.invalid.as_ref()),
+        invalid: faults(stored.invalid()),
     };
     (page.into_iter().map(status).collect(), token)
 }
@@ -140,7 +140,7 @@ pub fn tasks(view: &View, wanted: &Wanted) -> (Vec<pb::StoredTask>, String) {
 fn queue_faults(stored: &Stored<QueueRecord>, derived: &DerivedSet) -> Vec<pb::Problem> {
     let drf = derived.get::<Drf>(drf::NAME);
     let place = drf.and_then(|drf| drf.queue_problem(&stored.record.name));
-    let mut all = faults(stored.invalid.as_ref());
+    let mut all = faults(stored.invalid());
     all.extend(place.map(problem));
     all
 }

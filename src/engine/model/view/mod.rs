@@ -338,22 +338,31 @@ impl View {
 
     /// Marks the record of a name, if there is one, as outdated by a refused one (`Some`), or as good again (`None`).
     pub fn set_invalid(&mut self, kind: Kind, name: &str, problems: Option<Faults>) {
-        fn mark<R: Clone>(table: &mut Table<Arc<Stored<R>>>, name: &str, invalid: Option<Faults>) {
-            if let Some(old) = table.get(name) {
-                let marked = Stored {
-                    invalid,
-                    ..Stored::clone(old)
-                };
-                if let Some(place) = table.get_mut(name) {
-                    *place = Arc::new(marked);
-                }
+        fn mark<R: Clone>(
+            table: &mut Table<Arc<Stored<R>>>,
+            name: &str,
+            invalid: Option<Faults>,
+            owners: &mut Arc<Vec<Owner>>,
+        ) {
+            let Some(old) = table.get(name) else { return };
+            let source = match invalid {
+                Some(faults) => old.source.refused(faults),
+                None if old.invalid().is_none() => return,
+                None => owner(owners, &old.source),
+            };
+            let marked = Stored {
+                source,
+                ..Stored::clone(old)
+            };
+            if let Some(place) = table.get_mut(name) {
+                *place = Arc::new(marked);
             }
         }
         match kind {
             Kind::Node => self.change_node(name, |entry| entry.invalid = problems),
-            Kind::Queue => mark(&mut self.queues, name, problems),
-            Kind::Job => mark(&mut self.jobs, name, problems),
-            Kind::Task => mark(&mut self.tasks, name, problems),
+            Kind::Queue => mark(&mut self.queues, name, problems, &mut self.owners),
+            Kind::Job => mark(&mut self.jobs, name, problems, &mut self.owners),
+            Kind::Task => mark(&mut self.tasks, name, problems, &mut self.owners),
         }
     }
 
@@ -374,18 +383,19 @@ impl View {
 
     /// A record as it is kept.
     fn stored<R>(&mut self, record: R, source: &Arc<str>) -> Arc<Stored<R>> {
-        let known = self.owners.iter().find(|owner| ***owner == *source).cloned();
-        let source = known.unwrap_or_else(|| {
-            let owner = Owner(Arc::new(Arc::clone(source)));
-            Arc::make_mut(&mut self.owners).push(owner.clone());
-            owner
-        });
-        Arc::new(Stored {
-            record,
-            source,
-            invalid: None,
-        })
+        let source = owner(&mut self.owners, source);
+        Arc::new(Stored { record, source })
     }
+}
+
+/// The owner of a source's good records, who becomes known.
+fn owner(owners: &mut Arc<Vec<Owner>>, source: &Arc<str>) -> Owner {
+    let known = owners.iter().find(|owner| ***owner == *source).cloned();
+    known.unwrap_or_else(|| {
+        let owner = Owner::new(source);
+        Arc::make_mut(owners).push(owner.clone());
+        owner
+    })
 }
 
 fn place(slot: Slot) -> (usize, usize) {
