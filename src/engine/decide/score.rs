@@ -455,7 +455,9 @@ mod tests {
             threshold in prop_oneof![(0_u32..9).prop_map(f64::from), Just(f64::NEG_INFINITY)],
         ) {
             let mut totals = array(&column);
-            odd.iter().for_each(|&(offset, total)| totals[offset] = total);
+            for (offset, total) in odd {
+                totals[offset] = total;
+            }
             let chosen = contenders(&totals, threshold);
             prop_assert_eq!(chosen, contenders_plainly::<false>(&totals, threshold));
             for (offset, total) in totals.iter().enumerate() {

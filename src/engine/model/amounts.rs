@@ -225,6 +225,7 @@ impl Amounts {
     }
 
     /// The same in memory of its own, with no room to spare.
+    #[must_use]
     pub fn copied(&self) -> Self {
         Self(self.0.as_ref().map(|list| Arc::new(List::from_slice(list))))
     }

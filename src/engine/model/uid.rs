@@ -30,6 +30,7 @@ impl Uid {
     }
 
     /// The same in memory of its own, if it takes any.
+    #[must_use]
     pub fn copied(&self) -> Self {
         match &self.0 {
             Form::Other(Some(text)) => Self::text(Arc::from(&***text)),
