@@ -47,7 +47,7 @@ pub(crate) const GOALS: [Goal; 18] = [
         "ns",
         7.0,
         "floor_score_ns_per_node_10k",
-        "the same without AVX2, of 10,000 nodes",
+        "the same with the portable kernels, of 10,000 nodes",
     ),
     goal(
         "place_1000x10000_ms",

@@ -16,7 +16,9 @@ pub(crate) fn describe(report: &mut Report, quick: bool) {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     report.say("cpu", field(&cpus, "model name"));
     report.say("cores", std::thread::available_parallelism().map_or(0, usize::from));
-    report.say("avx2", avx2());
+    let [avx2, avx512] = vectors();
+    report.say("avx2", avx2);
+    report.say("avx512", avx512);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kibibytes = field(&memory, "MemTotal")
         .trim_end_matches(" kB")
@@ -43,12 +45,16 @@ fn field(text: &str, name: &str) -> String {
     values.next().unwrap_or("?").to_owned()
 }
 
+/// Whether the kernels for AVX2 run here, and those for AVX-512 in their place.
 #[cfg(target_arch = "x86_64")]
-fn avx2() -> bool {
-    cfg!(not(feature = "portable")) && std::is_x86_feature_detected!("avx2")
+fn vectors() -> [bool; 2] {
+    let chosen = cfg!(not(feature = "portable"));
+    let avx512 = std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512bw");
+    [chosen && std::is_x86_feature_detected!("avx2"), chosen && avx512]
 }
 
+/// Whether the kernels for AVX2 run here, and those for AVX-512 in their place.
 #[cfg(not(target_arch = "x86_64"))]
-fn avx2() -> bool {
-    false
+fn vectors() -> [bool; 2] {
+    [false; 2]
 }

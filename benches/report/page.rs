@@ -97,9 +97,13 @@ fn between(page: &str, name: &str, body: &str) -> Option<String> {
 
 fn machine(report: &Report) -> String {
     let said = |key: &str| report.text(key);
-    let avx2 = if said("avx2") == "true" { "with" } else { "without" };
+    let vectors = match (said("avx2") == "true", said("avx512") == "true") {
+        (_, true) => "with AVX-512",
+        (true, false) => "with AVX2",
+        (false, false) => "without AVX2",
+    };
     format!(
-        "Measured on {}, revision {}: {} cores of {}, {avx2} AVX2, {} of memory, {}, {}; load average before: {}.\n",
+        "Measured on {}, revision {}: {} cores of {}, {vectors}, {} of memory, {}, {}; load average before: {}.\n",
         said("date"),
         said("revision"),
         said("cores"),
@@ -156,7 +160,7 @@ const ALONE: [(&str, &str); 5] = [
 ];
 
 fn alone(report: &Report) -> String {
-    let mut out = "| Plugin alone | ns per node | without AVX2 |\n|---|---:|---:|\n".to_owned();
+    let mut out = "| Plugin alone | ns per node | portable |\n|---|---:|---:|\n".to_owned();
     for (path, what) in ALONE {
         let figures = ["", "_portable"].map(|build| shown(report.get(&format!("{path}_ns_per_node_10k{build}"))));
         let _: std::fmt::Result = writeln!(out, "| {what} | {} |", figures.join(" | "));
