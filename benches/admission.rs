@@ -1,19 +1,19 @@
 //! What admission costs in the engine, however many jobs are admitted already.
 #![expect(clippy::unwrap_used, reason = "a bench that cannot be set up has nothing to measure")]
 
-#[path = "ground/admission.rs"]
-mod ground;
+#[path = "fixtures/admission.rs"]
+mod fixtures;
 
 use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use pumice::engine::decide::JobJudge;
-use pumice::engine::derived::Movement;
-use pumice::engine::model::{JobRecord, Reservation, Slot, Table, View};
+use pumice::engine::decide::JobAdmitter;
+use pumice::engine::model::{ClusterState, JobRecord, NodeSlot, Reservation, SortedTable};
+use pumice::engine::plugin_state::PlacementEvent;
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 
-use ground::{POLICY, QUEUES, job, queue};
+use fixtures::{POLICY, QUEUES, job, queue};
 
 const JOBS: usize = 10_000;
 
@@ -22,18 +22,18 @@ fn policy() -> Arc<Policy> {
 }
 
 /// Queues, jobs that ask, and rows of jobs that are admitted.
-fn view(admitted: usize) -> View {
+fn cluster_state(admitted: usize) -> ClusterState {
     let source: Arc<str> = "bench".into();
-    let mut view = View::new(Arc::new(Table::<Slot>::default()), 1);
+    let mut cluster_state = ClusterState::new(Arc::new(SortedTable::<NodeSlot>::default()), 1);
     for number in 0..QUEUES {
-        view.put_queue(queue(number), &source);
+        cluster_state.put_queue(queue(number), &source);
     }
     for number in 0..JOBS {
-        view.put_job(job("new", number), &source);
+        cluster_state.put_job(job("new", number), &source);
     }
     for number in 0..admitted {
         let old = job("old", number);
-        view.put_reservation(Arc::new(Reservation {
+        cluster_state.put_reservation(Arc::new(Reservation {
             job: old.name,
             queue: old.queue,
             amounts: vec![
@@ -44,7 +44,7 @@ fn view(admitted: usize) -> View {
             ..Reservation::default()
         }));
     }
-    view
+    cluster_state
 }
 
 fn engine(criterion: &mut Criterion) {
@@ -52,34 +52,36 @@ fn engine(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(JOBS as u64)).sample_size(20);
     let policy = policy();
     for admitted in [0, 100_000] {
-        let view = view(admitted);
-        let derived = policy.derive(&view);
+        let cluster_state = cluster_state(admitted);
+        let derived = policy.compute_plugin_states(&cluster_state);
         let jobs: Vec<JobRecord> = (0..JOBS).map(|number| job("new", number)).collect();
-        let judge = JobJudge::new(&policy, &[]).unwrap();
+        let judge = JobAdmitter::new(&policy, &[]).unwrap();
         group.bench_function(format!("vote, {admitted} admitted"), |bencher| {
             let mut derived = derived.clone();
             bencher.iter(|| {
                 for job in &jobs {
-                    assert!(black_box(judge.job(&view, &mut derived, job).unwrap()).permitted);
+                    assert!(black_box(judge.judge(&cluster_state, &mut derived, job).unwrap()).permitted);
                 }
             });
         });
         group.bench_function(format!("vote and promise, {admitted} admitted"), |bencher| {
-            let fresh = || (view.clone(), derived.clone());
+            let fresh = || (cluster_state.clone(), derived.clone());
             bencher.iter_batched(
                 fresh,
-                |(mut view, mut derived)| {
+                |(mut cluster_state, mut derived)| {
                     for job in &jobs {
-                        let admission = judge.job(&view, &mut derived, job).unwrap();
-                        view.put_reservation(Arc::new(Reservation {
+                        let admission = judge.judge(&cluster_state, &mut derived, job).unwrap();
+                        cluster_state.put_reservation(Arc::new(Reservation {
                             job: Arc::clone(&job.name),
                             queue: Arc::clone(&job.queue),
                             amounts: admission.reserve,
                             ..Reservation::default()
                         }));
-                        derived.follow(&view, &Movement::Reserve(&job.name)).unwrap();
+                        derived
+                            .apply(&cluster_state, &PlacementEvent::Reserve(&job.name))
+                            .unwrap();
                     }
-                    (view, derived)
+                    (cluster_state, derived)
                 },
                 BatchSize::LargeInput,
             );

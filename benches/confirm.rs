@@ -2,60 +2,61 @@
 #![expect(clippy::unwrap_used, reason = "a bench that cannot be set up has nothing to measure")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
-#[path = "ground/admission.rs"]
-mod ground;
+#[path = "fixtures/admission.rs"]
+mod fixtures;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pumice::state::{
-    Batch, BatchKind, Confirm, ConfirmItem, Origin, Place, Put, Reload, State, StateOptions, SystemClock,
+    Batch, BatchKind, BatchRecord, ConfirmItem, LedgerConfirm, PolicyOrigin, PolicyReload, RecordLocation, SharedState,
+    StateOptions, SystemClock,
 };
 use pumice::store::DiskStore;
 
-use ground::{POLICY, QUEUES, job, queue};
+use fixtures::{POLICY, QUEUES, job, queue};
 
 /// A whole state over a store on disk.
-struct House {
-    state: Arc<State>,
+struct DurableBenchState {
+    state: Arc<SharedState>,
     runtime: tokio::runtime::Runtime,
     directory: std::path::PathBuf,
     next: std::cell::Cell<usize>,
 }
 
-impl House {
+impl DurableBenchState {
     fn new() -> Self {
         let directory = std::env::temp_dir().join(format!("pumice-bench-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&directory));
         let store = DiskStore::open(&directory).unwrap();
         let clock = Arc::new(SystemClock::default());
-        let state = State::start_on(StateOptions::default(), clock, Box::new(store)).unwrap();
+        let state = SharedState::start_on(StateOptions::default(), clock, Box::new(store)).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .build()
             .unwrap();
-        let reload = Reload {
+        let reload = PolicyReload {
             name: "default".into(),
             document: POLICY.into(),
             expected_version: None,
             dry_run: false,
             strict: false,
             compatibility: pumice::engine::policy::Compatibility::Corrected,
-            origin: Origin::BuiltIn,
+            origin: PolicyOrigin::BuiltIn,
         };
         runtime.block_on(state.reload_policy(reload)).unwrap();
-        let put = (0..QUEUES).map(|number| (Put::Queue(queue(number)), Place::at(number)));
+        let put = (0..QUEUES).map(|number| (BatchRecord::Queue(queue(number)), RecordLocation::at(number)));
         let batch = Batch {
             source: "bench".into(),
             source_epoch: 1,
             sequence: 1,
-            kind: BatchKind::SnapshotLast,
+            kind: BatchKind::FullSyncLast,
             part: 1,
             put: put.collect(),
             ..Batch::default()
         };
-        runtime.block_on(state.apply(batch)).unwrap();
+        runtime.block_on(state.apply_batch(batch)).unwrap();
         Self {
             state,
             runtime,
@@ -89,15 +90,15 @@ impl House {
                 let (state, gate) = (Arc::clone(&self.state), Arc::clone(&gate));
                 all.spawn(async move {
                     let _turn = gate.acquire().await.unwrap();
-                    let confirm = Confirm {
+                    let confirm = LedgerConfirm {
                         policy: "default".into(),
                         profile: Arc::default(),
                         plugins: Vec::new(),
                         lease: None,
-                        read: Box::new(move |_| items),
+                        read_items: Box::new(move |_| items),
                     };
                     let done = state.confirm(confirm).await.unwrap();
-                    assert!(done.items.iter().flatten().all(|item| item.admission.permitted));
+                    assert!(done.items.iter().flatten().all(|item| item.verdict.permitted));
                 });
             }
             while let Some(done) = all.join_next().await {
@@ -108,7 +109,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for DurableBenchState {
     fn drop(&mut self) {
         self.runtime.block_on(self.state.stop());
         drop(std::fs::remove_dir_all(&self.directory));
@@ -118,7 +119,7 @@ impl Drop for House {
 fn durable(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("confirm on disk");
     group.sample_size(10);
-    let house = House::new();
+    let house = DurableBenchState::new();
     for admitted in [0, 100_000] {
         if house.next.get() < admitted {
             house.confirm(admitted - house.next.get(), 1_000, 4);

@@ -1,22 +1,22 @@
 //! Runs one hot path a given number of times and nothing else, for instruction counters: `counts PATH TIMES`; `counts list` names the paths,
 //! `counts time` says how long each takes, one line `PATH SHORTEST MEDIAN` each, in nanoseconds, over 10,000 nodes.
 
-mod ground {
-    pub(crate) mod alone;
-    pub(crate) mod class;
+mod fixtures {
     pub(crate) mod clock;
-    pub(crate) mod fair;
+    pub(crate) mod fair_share;
     pub(crate) mod gang;
     pub(crate) mod jobs;
     pub(crate) mod paths;
     pub(crate) mod records;
+    pub(crate) mod single_plugin;
+    pub(crate) mod task_class;
 }
 
 use std::io::Write as _;
 use std::time::Duration;
 
-use ground::clock::{self, Round};
-use ground::paths::prepare;
+use fixtures::clock::{self, RunTimes};
+use fixtures::paths::prepare;
 
 const NODES: u32 = 10_000;
 /// Every path that instructions are counted of.
@@ -58,7 +58,7 @@ fn main() -> std::io::Result<()> {
             let budget = Duration::from_millis(milliseconds.unwrap_or(200) as u64);
             for path in PATHS {
                 let (mut run, parts) = prepare(path, NODES).ok_or_else(unknown)?;
-                let rounds: Vec<Round> = (0..ROUNDS).map(|_| clock::round(&mut run, budget)).collect();
+                let rounds: Vec<RunTimes> = (0..ROUNDS).map(|_| clock::round(&mut run, budget)).collect();
                 let [shortest, median] = clock::middle(&rounds).map(|time| time / f64::from(parts));
                 writeln!(out, "{path} {shortest:.3} {median:.3}")?;
             }

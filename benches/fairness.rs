@@ -1,24 +1,25 @@
 //! What fair order costs: an event in a tree of queues, with and without a resource that runs out by it; victims; and Koordinator's two plugins.
 #![expect(clippy::expect_used, reason = "a bench that cannot ask has nothing to measure")]
 
-mod ground {
-    pub(crate) mod fair;
+mod fixtures {
+    pub(crate) mod fair_share;
 }
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pumice::engine::cycle::Cycle;
+use pumice::engine::cycle::SchedulingCycle;
 use pumice::engine::decide::{
-    self, Detail, Question, QuestionTask, ResourceFit, ScoreQuestion, VictimGroup, VictimsQuestion,
+    self, FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery, VictimGroup, VictimsQuery,
 };
 use pumice::engine::model::{
-    Amounts, JobRecord, NodeRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord, TaskStatus, View,
+    ClusterState, JobRecord, NodeRecord, NodeSlot, ResourceAmounts, ResourceId, ResourceTable, SortedTable, TaskFields,
+    TaskRecord, TaskStatus,
 };
 use pumice::engine::plugin::VictimKind;
 
-use ground::fair::{FLAT, HIERARCHY, Kind, WAITING, cluster, event, policy, put_queue};
+use fixtures::fair_share::{FLAT, HIERARCHY, QueueShape, WAITING, cluster, event, policy, put_queue};
 
 const KOORDINATOR: &str = "
 actions: allocate
@@ -32,7 +33,10 @@ tiers:
 const GIB: i64 = 1 << 30;
 
 /// So little cpu is left that one more task takes the last of it.
-const SHORT: Kind = Kind { spare: 507, ..FLAT };
+const SHORT: QueueShape = QueueShape {
+    free_millicores: 507,
+    ..FLAT
+};
 
 /// A task that comes and goes in turn: one event each time.
 #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
@@ -42,35 +46,46 @@ fn events(criterion: &mut Criterion) {
         .sample_size(30)
         .measurement_time(Duration::from_secs(2))
         .warm_up_time(Duration::from_millis(300));
-    let grouped = Kind {
-        above: "root/all",
-        weights_above: "1/1",
+    let grouped = QueueShape {
+        path_prefix: "root/all",
+        prefix_weights: "1/1",
         ..FLAT
     };
     let cases = [
         ("siblings", FLAT),
         ("siblings below a group", grouped),
         ("a resource flips", SHORT),
-        ("a resource flips, below a group", Kind { spare: 507, ..grouped }),
+        (
+            "a resource flips, below a group",
+            QueueShape {
+                free_millicores: 507,
+                ..grouped
+            },
+        ),
         (
             "a resource flips, queues of two kinds of jobs",
-            Kind { mixed: true, ..FLAT },
+            QueueShape { mixed: true, ..FLAT },
         ),
     ];
     for queues in [1_000, 10_000] {
         for (name, kind) in cases {
-            let view = cluster(queues, kind);
-            let mut derived = policy(HIERARCHY).derive(&view);
-            let task = view.tasks().get(WAITING).expect("a waiting task").record.clone();
+            let cluster_state = cluster(queues, kind);
+            let mut derived = policy(HIERARCHY).compute_plugin_states(&cluster_state);
+            let task = cluster_state
+                .tasks()
+                .get(WAITING)
+                .expect("a waiting task")
+                .record
+                .clone();
             group.bench_function(BenchmarkId::new(name, queues), |bench| {
                 bench.iter_custom(|times| {
                     let begin = Instant::now();
                     for time in 0..times {
-                        event(&view, &mut derived, &task, time % 2 == 0);
+                        event(&cluster_state, &mut derived, &task, time % 2 == 0);
                     }
                     let spent = begin.elapsed();
                     if times % 2 == 1 {
-                        event(&view, &mut derived, &task, false);
+                        event(&cluster_state, &mut derived, &task, false);
                     }
                     spent
                 });
@@ -80,7 +95,7 @@ fn events(criterion: &mut Criterion) {
                 bench.iter_batched(
                     || derived.clone(),
                     |mut step| {
-                        event(&view, &mut step, &task, true);
+                        event(&cluster_state, &mut step, &task, true);
                         step
                     },
                     criterion::BatchSize::PerIteration,
@@ -93,24 +108,30 @@ fn events(criterion: &mut Criterion) {
 
 /// A thousand candidates of a thousand jobs in a hundred queues, of whom half make room.
 fn victims(criterion: &mut Criterion) {
-    let mut view = cluster(100, Kind { spare: 0, ..FLAT });
+    let mut cluster_state = cluster(
+        100,
+        QueueShape {
+            free_millicores: 0,
+            ..FLAT
+        },
+    );
     let source: Arc<str> = "bench".into();
-    put_queue(&mut view, FLAT, 100, &source);
+    put_queue(&mut cluster_state, FLAT, 100, &source);
     let job = JobRecord {
         name: "ns/new".into(),
         queue: "queue-00100".into(),
         ..JobRecord::default()
     };
-    view.put_job(job, &source);
+    cluster_state.put_job(job, &source);
     let preemptor = TaskRecord::from(TaskFields {
         name: "ns/new-0".into(),
         job: "ns/new".into(),
         status: TaskStatus::Pending,
-        requests: Amounts::from_iter([(ResourceId::CPU, 4_000)]),
+        requests: ResourceAmounts::from_iter([(ResourceId::CPU, 4_000)]),
         ..TaskFields::default()
     });
-    view.put_task(preemptor.clone(), &source);
-    let tasks = view.tasks().iter().map(|(_, stored)| &stored.record);
+    cluster_state.put_task(preemptor.clone(), &source);
+    let tasks = cluster_state.tasks().iter().map(|(_, stored)| &stored.record);
     let group = VictimGroup {
         preemptor,
         node: "node".into(),
@@ -118,7 +139,11 @@ fn victims(criterion: &mut Criterion) {
         assumptions: Vec::new(),
     };
     let policy = policy(HIERARCHY);
-    let cycle = Cycle::new(view.clone(), policy.compatibility(), policy.derive(&view));
+    let cycle = SchedulingCycle::new(
+        cluster_state.clone(),
+        policy.compatibility(),
+        policy.compute_plugin_states(&cluster_state),
+    );
     let mut bench_group = criterion.benchmark_group("1000 candidates");
     bench_group.sample_size(10).measurement_time(Duration::from_secs(2));
     for (name, kind, cores, irreducible) in [
@@ -128,40 +153,38 @@ fn victims(criterion: &mut Criterion) {
         ("preempt, irreducible, hundreds go", VictimKind::Preempt, 200, true),
     ] {
         let mut group = group.clone();
-        group.preemptor.requests = Amounts::from_iter([(ResourceId::CPU, cores * 1_000)]);
-        let question = VictimsQuestion {
+        group.preemptor.requests = ResourceAmounts::from_iter([(ResourceId::CPU, cores * 1_000)]);
+        let query = VictimsQuery {
             kind,
             groups: vec![Ok(group)],
             plugins: Vec::new(),
             irreducible,
         };
-        let first = decide::victims(&cycle, &policy, &question)
-            .expect("an answer")
-            .remove(0);
+        let first = decide::victims(&cycle, &policy, &query).expect("an answer").remove(0);
         let victims = first.expect("a verdict").victims.len();
         bench_group.bench_function(BenchmarkId::new(name, format!("{victims} victims")), |bench| {
-            bench.iter(|| decide::victims(&cycle, &policy, &question).expect("an answer"));
+            bench.iter(|| decide::victims(&cycle, &policy, &query).expect("an answer"));
         });
     }
     bench_group.finish();
 }
 
 /// Nodes with gpus, half of them held. `odd`: amounts that floats do not tell, so that columns of integers stand beside.
-fn nodes(number: u32, odd: bool) -> View {
+fn nodes(number: u32, odd: bool) -> ClusterState {
     let mut resources = ResourceTable::default();
     let gpu = resources.intern("nvidia.com/gpu", 64).expect("room for a name");
-    let mut index = Table::<Slot>::default();
+    let mut index = SortedTable::<NodeSlot>::default();
     let names: Vec<Arc<str>> = (0..number).map(|slot| format!("node-{slot:06}").into()).collect();
     for (slot, name) in (0..).zip(&names) {
         index.insert(Arc::clone(name), slot);
     }
-    let mut view = View::new(Arc::new(index), 1);
-    view.set_resources(Arc::new(resources));
+    let mut cluster_state = ClusterState::new(Arc::new(index), 1);
+    cluster_state.set_resources(Arc::new(resources));
     for (slot, name) in (0..).zip(&names) {
-        assert!(view.put_node(Arc::new(node(name, gpu, slot, odd)), &Arc::from("bench")));
+        assert!(cluster_state.put_node(Arc::new(node(name, gpu, slot, odd)), &Arc::from("bench")));
     }
-    view.refresh_ranks();
-    view
+    cluster_state.refresh_ranks();
+    cluster_state
 }
 
 fn node(name: &Arc<str>, gpu: ResourceId, some: i64, odd: bool) -> NodeRecord {
@@ -174,10 +197,14 @@ fn node(name: &Arc<str>, gpu: ResourceId, some: i64, odd: bool) -> NodeRecord {
     };
     NodeRecord {
         name: Arc::clone(name),
-        allocatable: Amounts::from_iter([(ResourceId::CPU, 64_000), (ResourceId::MEMORY, 256 * GIB), (gpu, 8_000)]),
-        unattributed_used: Some(Amounts::from_iter(used(0))),
+        allocatable: ResourceAmounts::from_iter([
+            (ResourceId::CPU, 64_000),
+            (ResourceId::MEMORY, 256 * GIB),
+            (gpu, 8_000),
+        ]),
+        unattributed_used: Some(ResourceAmounts::from_iter(used(0))),
         // Another sum than the one that is used.
-        unattributed_nonzero_used: odd.then(|| Amounts::from_iter(used(100))),
+        unattributed_nonzero_used: odd.then(|| ResourceAmounts::from_iter(used(100))),
         ..NodeRecord::default()
     }
 }
@@ -187,22 +214,26 @@ fn koordinator(criterion: &mut Criterion) {
     let policy = policy(KOORDINATOR);
     let mut group = criterion.benchmark_group("Koordinator, 10000 nodes");
     for (name, odd) in [("told by floats", false), ("integers beside", true)] {
-        let mut view = nodes(NODES, odd);
-        let gpu = view.resources().get("nvidia.com/gpu").expect("known");
+        let mut cluster_state = nodes(NODES, odd);
+        let gpu = cluster_state.resources().get("nvidia.com/gpu").expect("known");
         let task = Arc::new(TaskRecord::from(TaskFields {
-            requests: Amounts::from_iter([(ResourceId::CPU, 4_000), (ResourceId::MEMORY, 16 * GIB), (gpu, 1_000)]),
+            requests: ResourceAmounts::from_iter([
+                (ResourceId::CPU, 4_000),
+                (ResourceId::MEMORY, 16 * GIB),
+                (gpu, 1_000),
+            ]),
             ..TaskFields::default()
         }));
         let warnings = Vec::new();
-        let question = ScoreQuestion {
-            question: Question {
-                tasks: vec![Ok(QuestionTask { task, warnings })],
-                resources: Arc::clone(view.resources()),
+        let query = ScoreQuery {
+            node_query: NodeQuery {
+                tasks: vec![Ok(QueryTask { task, warnings })],
+                resources: Arc::clone(cluster_state.resources()),
                 candidates: None,
                 plugins: Vec::new(),
                 resource_fit: ResourceFit::None,
                 samples: 3,
-                detail: Detail::Counts,
+                detail: FilterDetail::Counts,
             },
             with_filter: false,
             limit: None,
@@ -210,16 +241,16 @@ fn koordinator(criterion: &mut Criterion) {
         };
         group.throughput(Throughput::Elements(NODES.into()));
         group.bench_function(format!("score by both plugins, {name}"), |bench| {
-            bench.iter(|| decide::score(&view, &policy, &question).expect("scores"));
+            bench.iter(|| decide::score(&cluster_state, &policy, &query).expect("scores"));
         });
         group.throughput(Throughput::Elements(1));
         let (source, mut some) = (Arc::from("bench"), 0);
         group.bench_function(format!("one changed node, {name}"), |bench| {
             bench.iter(|| {
                 some += 1;
-                // The View before stays as it was.
-                let before = view.clone();
-                assert!(view.put_node(Arc::new(node(&"node-005000".into(), gpu, some, odd)), &source));
+                // The cluster state before stays as it was.
+                let before = cluster_state.clone();
+                assert!(cluster_state.put_node(Arc::new(node(&"node-005000".into(), gpu, some, odd)), &source));
                 before
             });
         });

@@ -2,23 +2,23 @@
 //! previews and in a session that keeps what it places.
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
-mod ground {
+mod fixtures {
     pub(crate) mod gang;
 }
 
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ground::gang;
-use pumice::engine::cycle::Cycle;
+use fixtures::gang;
+use pumice::engine::cycle::SchedulingCycle;
 use pumice::engine::decide;
 
 const NODES: u32 = 10_000;
 
 fn place(criterion: &mut Criterion) {
-    let mut view = gang::cluster(NODES);
-    gang::store(&mut view);
-    let [asked, by_name] = [false, true].map(|stored| gang::question(&view, stored));
+    let mut cluster_state = gang::cluster(NODES);
+    gang::store(&mut cluster_state);
+    let [asked, by_name] = [false, true].map(|stored| gang::place_query(&cluster_state, stored));
     let mut group = criterion.benchmark_group("place_1000x10000");
     group
         .sample_size(20)
@@ -31,17 +31,17 @@ fn place(criterion: &mut Criterion) {
         ("pack, queue", "MostAllocated", true),
     ] {
         let policy = gang::policy(kind, queue);
-        let derived = policy.derive(&view);
-        let placing = decide::place(&view, &policy, &derived, &asked).expect("an answer");
+        let derived = policy.compute_plugin_states(&cluster_state);
+        let placing = decide::place(&cluster_state, &policy, &derived, &asked).expect("an answer");
         assert!(placing.placed, "{:?}", placing.blockers);
         group.bench_function(format!("preview, {name}"), |bench| {
-            bench.iter(|| decide::place(&view, &policy, &derived, &asked));
+            bench.iter(|| decide::place(&cluster_state, &policy, &derived, &asked));
         });
-        let cycle = Cycle::new(view.clone(), policy.compatibility(), derived);
+        let cycle = SchedulingCycle::new(cluster_state.clone(), policy.compatibility(), derived);
         group.bench_function(format!("session, {name}"), |bench| {
             bench.iter(|| {
                 let mut cycle = cycle.clone();
-                decide::place_in(&mut cycle, &policy, &by_name, &|| false)
+                decide::place_in_cycle(&mut cycle, &policy, &by_name, &|| false)
             });
         });
     }

@@ -6,9 +6,9 @@
 //! cli ─► app ─► server ─► state ─► engine
 //! ```
 //!
-//! The life of a decision: `server` turns bytes into a question and a ground (a published [`engine::World`], or a
+//! The life of a decision: `server` turns bytes into a question and a ground (a published [`engine::snapshot`], or a
 //! session's private copy of one), `engine::decide` answers it as a pure function of the two, and `server` turns the
-//! answer into bytes. `state` is the only place that changes anything; it publishes Worlds.
+//! answer into bytes. `state` is the only place that changes anything; it publishes snapshots.
 
 #[cfg(feature = "server")]
 pub mod app;

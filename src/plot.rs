@@ -11,7 +11,7 @@ const MARGIN: [f64; 4] = [62.0, 14.0, 30.0, 44.0];
 /// Height of the title and of each line of the legend, in pixels.
 const LINE: f64 = 20.0;
 /// Marks on an axis, about.
-const MARKS: f64 = 5.0;
+const TICKS: f64 = 5.0;
 /// Colours that people with a colour blindness tell apart (Okabe and Ito, 2008), without the yellow.
 const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888",
@@ -24,7 +24,7 @@ const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#222}.title{font-s
 
 /// How an axis is divided.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Scale {
+pub enum AxisScale {
     /// From zero, or from the smallest value if that is below.
     #[default]
     Linear,
@@ -34,36 +34,36 @@ pub enum Scale {
 
 /// An axis.
 #[derive(Debug, Clone, Default)]
-pub struct Axis {
+pub struct PlotAxis {
     /// What is told, with its unit.
     pub label: String,
     /// How it is divided.
-    pub scale: Scale,
+    pub scale: AxisScale,
 }
 
-impl Axis {
+impl PlotAxis {
     /// An axis from zero.
     #[must_use]
     pub fn linear(label: &str) -> Self {
-        Axis {
+        PlotAxis {
             label: label.to_owned(),
-            scale: Scale::Linear,
+            scale: AxisScale::Linear,
         }
     }
 
     /// An axis by powers of ten.
     #[must_use]
     pub fn log(label: &str) -> Self {
-        Axis {
+        PlotAxis {
             label: label.to_owned(),
-            scale: Scale::Log,
+            scale: AxisScale::Log,
         }
     }
 }
 
 /// A line of a panel. Lines of one name look the same in all panels.
 #[derive(Debug, Clone, Default)]
-pub struct Line {
+pub struct PlotLine {
     /// Its name in the legend.
     pub name: String,
     /// Its points, from left to right.
@@ -72,20 +72,20 @@ pub struct Line {
 
 /// One chart.
 #[derive(Debug, Clone, Default)]
-pub struct Panel {
+pub struct PlotPanel {
     /// What it shows.
     pub title: String,
     /// The horizontal axis.
-    pub x: Axis,
+    pub x: PlotAxis,
     /// The vertical axis.
-    pub y: Axis,
+    pub y: PlotAxis,
     /// Its lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<PlotLine>,
 }
 
 /// Draws panels, so many beside each other, under a title and a legend.
 #[must_use]
-pub fn svg(title: &str, panels: &[Panel], columns: usize) -> String {
+pub fn render_svg(title: &str, panels: &[PlotPanel], columns: usize) -> String {
     let columns = columns.clamp(1, panels.len().max(1));
     let mut names: Vec<&str> = Vec::new();
     for line in panels.iter().flat_map(|panel| &panel.lines) {
@@ -104,28 +104,28 @@ pub fn svg(title: &str, panels: &[Panel], columns: usize) -> String {
     for (at, name) in names.iter().enumerate() {
         let [column, row] = [at % (columns * 2), at / (columns * 2)].map(|slot| slot as f64);
         let [x, y] = [14.0 + column * WIDTH / 2.0, LINE * 2.0 + row * LINE];
-        push(
+        push_format(
             &mut out,
             format_args!(
                 "<line x1=\"{x}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" {}/>\n",
                 y - 4.0,
                 x + 26.0,
                 y - 4.0,
-                look(at)
+                line_style(at)
             ),
         );
         text(&mut out, [x + 32.0, y], "", name);
     }
     for (at, panel) in panels.iter().enumerate() {
         let corner = [(at % columns) as f64 * WIDTH, top + (at / columns) as f64 * HEIGHT];
-        draw(&mut out, panel, corner, &names);
+        draw_panel(&mut out, panel, corner, &names);
     }
     out.push_str("</svg>\n");
     out
 }
 
 /// Text is never refused by a `String`.
-fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+fn push_format(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
@@ -142,29 +142,29 @@ fn text(out: &mut String, [x, y]: [f64; 2], attributes: &str, words: &str) {
         })
         .collect();
     let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    push(
+    push_format(
         out,
         format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" {attributes}>{words}</text>\n"),
     );
 }
 
 /// How the line of that number in the legend looks.
-fn look(at: usize) -> String {
+fn line_style(at: usize) -> String {
     let colour = COLOURS.get(at % COLOURS.len()).copied().unwrap_or_default();
     let dash = DASHES.get(at % DASHES.len()).copied().unwrap_or_default();
     format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"")
 }
 
 /// Values of an axis as shares of its length.
-struct Span {
-    scale: Scale,
+struct AxisSpan {
+    scale: AxisScale,
     low: f64,
     high: f64,
 }
 
-impl Span {
-    fn of(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
-        let usable = values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0));
+impl AxisSpan {
+    fn of(scale: AxisScale, values: impl Iterator<Item = f64>) -> Self {
+        let usable = values.filter(|value| value.is_finite() && (scale == AxisScale::Linear || *value > 0.0));
         let ends = usable.fold(None, |ends: Option<(f64, f64)>, value| {
             let (low, high) = ends.unwrap_or((value, value));
             Some((low.min(value), high.max(value)))
@@ -172,12 +172,12 @@ impl Span {
         let (low, high) = ends.unwrap_or((1.0, 1.0));
         let (low, high) = match scale {
             // All zero, or nothing at all: an axis from 0 to 1.
-            Scale::Linear if low >= 0.0 && high <= 0.0 => (0.0, 1.0),
-            Scale::Linear => (low.min(0.0), high.max(0.0)),
-            Scale::Log => (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0)),
+            AxisScale::Linear if low >= 0.0 && high <= 0.0 => (0.0, 1.0),
+            AxisScale::Linear => (low.min(0.0), high.max(0.0)),
+            AxisScale::Log => (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0)),
         };
-        let mut span = Span { scale, low, high };
-        if scale == Scale::Linear {
+        let mut span = AxisSpan { scale, low, high };
+        if scale == AxisScale::Linear {
             let step = span.step();
             span.low = (low / step).floor() * step;
             span.high = (high / step).ceil() * step;
@@ -185,9 +185,9 @@ impl Span {
         span
     }
 
-    /// 1, 2 or 5 times a power of ten, so that about [`MARKS`] marks stand on the axis.
+    /// 1, 2 or 5 times a power of ten, so that about [`TICKS`] marks stand on the axis.
     fn step(&self) -> f64 {
-        let rough = ((self.high - self.low) / MARKS).max(f64::MIN_POSITIVE);
+        let rough = ((self.high - self.low) / TICKS).max(f64::MIN_POSITIVE);
         let power = 10_f64.powf(rough.log10().floor());
         let factor = [1.0, 2.0, 5.0]
             .into_iter()
@@ -198,37 +198,37 @@ impl Span {
     /// Where a value stands, from 0 to 1; nowhere if the axis has no place for it.
     fn share(&self, value: f64) -> Option<f64> {
         let value = match self.scale {
-            Scale::Linear => value,
-            Scale::Log => value.log10(),
+            AxisScale::Linear => value,
+            AxisScale::Log => value.log10(),
         };
         let share = (value - self.low) / (self.high - self.low);
         (0.0..=1.0).contains(&share).then_some(share)
     }
 
-    fn marks(&self) -> Vec<f64> {
+    fn ticks(&self) -> Vec<f64> {
         let (first, step) = match self.scale {
-            Scale::Linear => (self.low, self.step()),
-            Scale::Log => (self.low, ((self.high - self.low) / MARKS).ceil().max(1.0)),
+            AxisScale::Linear => (self.low, self.step()),
+            AxisScale::Log => (self.low, ((self.high - self.low) / TICKS).ceil().max(1.0)),
         };
         let count = ((self.high - self.low) / step + 0.001).floor();
         let at = (0_u32..=64).map(f64::from).take_while(|at| *at <= count);
         let marks = at.map(|at| first + at * step);
         match self.scale {
-            Scale::Linear => marks.collect(),
-            Scale::Log => marks.map(|power| 10_f64.powf(power)).collect(),
+            AxisScale::Linear => marks.collect(),
+            AxisScale::Log => marks.map(|power| 10_f64.powf(power)).collect(),
         }
     }
 }
 
 /// The rectangle inside the axes of a panel.
-struct Frame {
+struct PlotFrame {
     left: f64,
     right: f64,
     bottom: f64,
     top: f64,
 }
 
-impl Frame {
+impl PlotFrame {
     fn across(&self, share: f64) -> f64 {
         self.left + share * (self.right - self.left)
     }
@@ -238,29 +238,39 @@ impl Frame {
     }
 }
 
-fn draw(out: &mut String, panel: &Panel, [left, top]: [f64; 2], names: &[&str]) {
+fn draw_panel(out: &mut String, panel: &PlotPanel, [left, top]: [f64; 2], names: &[&str]) {
     let points = || panel.lines.iter().flat_map(|line| &line.points);
-    let x = Span::of(panel.x.scale, points().map(|point| point.0));
-    let y = Span::of(panel.y.scale, points().map(|point| point.1));
+    let x = AxisSpan::of(panel.x.scale, points().map(|point| point.0));
+    let y = AxisSpan::of(panel.y.scale, points().map(|point| point.1));
     let [room_left, room_right, room_above, room_below] = MARGIN;
-    let frame = Frame {
+    let frame = PlotFrame {
         left: left + room_left,
         right: left + WIDTH - room_right,
         bottom: top + HEIGHT - room_below,
         top: top + room_above,
     };
     text(out, [frame.left, frame.top - 10.0], "class=\"panel\"", &panel.title);
-    for mark in x.marks() {
+    for mark in x.ticks() {
         let at = frame.across(x.share(mark).unwrap_or_default());
         grid(out, [at, frame.bottom], [at, frame.top]);
-        text(out, [at, frame.bottom + 16.0], "text-anchor=\"middle\"", &short(mark));
+        text(
+            out,
+            [at, frame.bottom + 16.0],
+            "text-anchor=\"middle\"",
+            &mark_label(mark),
+        );
     }
-    for mark in y.marks() {
+    for mark in y.ticks() {
         let at = frame.up(y.share(mark).unwrap_or_default());
         grid(out, [frame.left, at], [frame.right, at]);
-        text(out, [frame.left - 6.0, at + 4.0], "text-anchor=\"end\"", &short(mark));
+        text(
+            out,
+            [frame.left - 6.0, at + 4.0],
+            "text-anchor=\"end\"",
+            &mark_label(mark),
+        );
     }
-    push(
+    push_format(
         out,
         format_args!(
             "<rect class=\"frame\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\n",
@@ -282,22 +292,22 @@ fn draw(out: &mut String, panel: &Panel, [left, top]: [f64; 2], names: &[&str]) 
             .iter()
             .filter_map(|point| Some([frame.across(x.share(point.0)?), frame.up(y.share(point.1)?)]));
         let path: Vec<String> = places.map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
-        push(
+        push_format(
             out,
-            format_args!("<polyline points=\"{}\" {}/>\n", path.join(" "), look(at)),
+            format_args!("<polyline points=\"{}\" {}/>\n", path.join(" "), line_style(at)),
         );
     }
 }
 
 fn grid(out: &mut String, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) {
-    push(
+    push_format(
         out,
         format_args!("<line class=\"grid\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>\n"),
     );
 }
 
 /// A mark's value in few characters.
-fn short(value: f64) -> String {
+fn mark_label(value: f64) -> String {
     for (unit, name) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
         if value.abs() >= unit {
             return format!("{}{name}", trimmed(value / unit));
@@ -319,12 +329,12 @@ fn trimmed(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn panel(y: Axis, points: &[(f64, f64)]) -> Panel {
-        Panel {
+    fn panel(y: PlotAxis, points: &[(f64, f64)]) -> PlotPanel {
+        PlotPanel {
             title: "a < b".to_owned(),
-            x: Axis::linear("x"),
+            x: PlotAxis::linear("x"),
             y,
-            lines: vec![Line {
+            lines: vec![PlotLine {
                 name: "one & two".to_owned(),
                 points: points.to_vec(),
             }],
@@ -333,9 +343,9 @@ mod tests {
 
     #[test]
     fn points_lie_where_their_axes_say() {
-        let drawn = svg(
+        let drawn = render_svg(
             "t",
-            &[panel(Axis::linear("y"), &[(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)])],
+            &[panel(PlotAxis::linear("y"), &[(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)])],
             1,
         );
         let path = drawn.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
@@ -354,40 +364,43 @@ mod tests {
         assert!((middle[1] - f64::midpoint(first[1], last[1])).abs() < 0.1, "{path}");
         assert!(first[1] > last[1], "up is less: {path}");
         assert!(drawn.contains("a &lt; b") && drawn.contains("one &amp; two"));
-        assert!(!svg("\u{1b}[1m\u{ffff}", &[], 1).contains(['\u{1b}', '\u{ffff}']));
+        assert!(!render_svg("\u{1b}[1m\u{ffff}", &[], 1).contains(['\u{1b}', '\u{ffff}']));
     }
 
     #[test]
     fn marks_are_round_and_cover_the_values() {
         let marks = |scale, values: &[f64]| -> Vec<String> {
-            let span = Span::of(scale, values.iter().copied());
+            let span = AxisSpan::of(scale, values.iter().copied());
             assert!(values.iter().all(|value| span.share(*value).is_some()));
-            span.marks().into_iter().map(short).collect()
+            span.ticks().into_iter().map(mark_label).collect()
         };
-        assert_eq!(marks(Scale::Linear, &[3.0, 97.0]), ["0", "20", "40", "60", "80", "100"]);
         assert_eq!(
-            marks(Scale::Linear, &[0.0, 8152.0]),
+            marks(AxisScale::Linear, &[3.0, 97.0]),
+            ["0", "20", "40", "60", "80", "100"]
+        );
+        assert_eq!(
+            marks(AxisScale::Linear, &[0.0, 8152.0]),
             ["0", "2k", "4k", "6k", "8k", "10k"]
         );
-        assert_eq!(marks(Scale::Log, &[1_000.0, 100_000.0]), ["1k", "10k", "100k"]);
+        assert_eq!(marks(AxisScale::Log, &[1_000.0, 100_000.0]), ["1k", "10k", "100k"]);
         assert_eq!(
-            marks(Scale::Log, &[0.000_001, 0.001]),
+            marks(AxisScale::Log, &[0.000_001, 0.001]),
             ["1e-6", "1e-5", "1e-4", "0.001"]
         );
-        assert_eq!(marks(Scale::Linear, &[0.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
-        assert_eq!(marks(Scale::Linear, &[-3.0, 1.0]), ["-3", "-2", "-1", "0", "1"]);
+        assert_eq!(marks(AxisScale::Linear, &[0.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(marks(AxisScale::Linear, &[-3.0, 1.0]), ["-3", "-2", "-1", "0", "1"]);
     }
 
     #[test]
     fn values_without_a_place_are_left_out() {
-        let drawn = svg(
+        let drawn = render_svg(
             "t",
-            &[panel(Axis::log("y"), &[(1.0, 0.0), (2.0, 10.0), (3.0, f64::NAN)])],
+            &[panel(PlotAxis::log("y"), &[(1.0, 0.0), (2.0, 10.0), (3.0, f64::NAN)])],
             3,
         );
         assert_eq!(drawn.matches("points=\"").count(), 1);
         let path = drawn.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
         assert_eq!(path.split(' ').count(), 1, "{path}");
-        assert!(svg("nothing", &[], 2).ends_with("</svg>\n"));
+        assert!(render_svg("nothing", &[], 2).ends_with("</svg>\n"));
     }
 }

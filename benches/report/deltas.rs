@@ -12,9 +12,9 @@ use pumice::server::pb;
 use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;
 
-use super::ask::{Client, Question};
-use super::figures::Report;
-use super::server::Server;
+use super::calls::{BenchCall, BenchClient};
+use super::measurements::MeasurementReport;
+use super::server::BenchServer;
 use super::shapes::{self, amounts};
 
 /// Tasks that change, ten for each node.
@@ -34,14 +34,14 @@ fn task(change: u64) -> pb::Task {
 }
 
 /// An endless Sync stream of batches of so many changes each, on a thread of its own.
-struct Storm {
+struct DeltaStream {
     over: Arc<AtomicBool>,
     visible: Arc<AtomicU64>,
     thread: JoinHandle<()>,
 }
 
-impl Storm {
-    fn start(server: &Server, source: &str, changes: u64) -> Self {
+impl DeltaStream {
+    fn start(server: &BenchServer, source: &str, changes: u64) -> Self {
         let (over, visible) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let batch = {
             let source = source.to_owned();
@@ -51,12 +51,12 @@ impl Storm {
                 sequence: number + 1,
                 // A source begins with a snapshot: here of nothing.
                 kind: if number == 0 {
-                    pb::BatchKind::SnapshotLast
+                    pb::BatchKind::FullSyncLast
                 } else {
                     pb::BatchKind::Delta
                 }
                 .into(),
-                snapshot_part: u32::from(number == 0),
+                part: u32::from(number == 0),
                 put: (number > 0).then(|| pb::Cluster {
                     tasks: ((number - 1) * changes..number * changes).map(task).collect(),
                     ..pb::Cluster::default()
@@ -103,11 +103,11 @@ impl Storm {
 
 /// Asks for the best node again and again; 50 and 99 of a hundred answers came within so many microseconds.
 async fn ask(channel: Channel, lasts: Duration) -> [f64; 2] {
-    let (mut client, question) = (Client::new(channel), Question::Score(Box::new(shapes::best())));
+    let (mut client, query) = (BenchClient::new(channel), BenchCall::Score(Box::new(shapes::best())));
     let (begin, mut times) = (Instant::now(), Vec::new());
     while times.len() < 10 || begin.elapsed() < lasts {
         let started = Instant::now();
-        client.ask(&question).await;
+        client.ask(&query).await;
         times.push(started.elapsed().as_secs_f64() * 1e6);
     }
     times.sort_unstable_by(f64::total_cmp);
@@ -115,13 +115,13 @@ async fn ask(channel: Channel, lasts: Duration) -> [f64; 2] {
 }
 
 /// Measures them on a server that has the cluster.
-pub(crate) async fn measure(report: &mut Report, server: &Server, lasts: Duration) {
+pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer, lasts: Duration) {
     let channel = server.tcp().await;
     let [p50, p99] = ask(channel.clone(), lasts).await;
     report.put("grpc_best_idle_p50_us", p50);
     report.put("grpc_best_idle_p99_us", p99);
     for changes in [1, 1_000] {
-        let storm = Storm::start(server, &format!("storm-{changes}"), changes);
+        let storm = DeltaStream::start(server, &format!("storm-{changes}"), changes);
         // The first turn puts what later ones move.
         while storm.visible() < 1_000 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -144,8 +144,8 @@ async fn remove(channel: Channel, source: &str) {
         source: source.to_owned(),
         source_epoch: 2,
         sequence: 1,
-        kind: pb::BatchKind::SnapshotLast.into(),
-        snapshot_part: 1,
+        kind: pb::BatchKind::FullSyncLast.into(),
+        part: 1,
         ..pb::Batch::default()
     };
     let applied = StateServiceClient::new(channel)

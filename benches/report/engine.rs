@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-use super::figures::Report;
+use super::fixtures::clock::{self, RunTimes};
+use super::fixtures::gang;
+use super::fixtures::paths::{self, BenchRun};
 use super::floor;
-use super::ground::clock::{self, Round};
-use super::ground::gang;
-use super::ground::paths::{self, Run};
+use super::measurements::MeasurementReport;
 
 /// Sizes of clusters, and how keys name them.
 const SIZES: [(u32, &str); 3] = [(1_000, "1k"), (10_000, "10k"), (100_000, "100k")];
 
 /// Paths of one plugin each.
-const ALONE: [&str; 4] = ["score_binpack", "score_fit_plus", "score_scarce", "filter_cards"];
+const SINGLE_PLUGIN_PATHS: [&str; 4] = ["score_binpack", "score_fit_plus", "score_scarce", "filter_cards"];
 
 /// Something that is run, and where its figure goes.
-struct Case {
+struct EngineBenchCase {
     key: String,
-    run: Run,
+    run: BenchRun,
     /// Nanoseconds times this are the figure.
     scale: f64,
-    rounds: Vec<Round>,
+    rounds: Vec<RunTimes>,
 }
 
 /// Units of keys, in nanoseconds.
 const UNITS: [(&str, f64); 3] = [("_ms", 1e6), ("_us", 1e3), ("_ns", 1.0)];
 
-impl Case {
-    fn new(key: impl Into<String>, (run, parts): (Run, u32)) -> Self {
+impl EngineBenchCase {
+    fn new(key: impl Into<String>, (run, parts): (BenchRun, u32)) -> Self {
         let key = key.into();
         let unit = UNITS
             .iter()
@@ -43,12 +43,12 @@ impl Case {
 }
 
 /// A hot path over so many nodes.
-fn path(name: &str, nodes: u32) -> (Run, u32) {
+fn path(name: &str, nodes: u32) -> (BenchRun, u32) {
     paths::prepare(name, nodes).expect("a path of that name")
 }
 
 /// Cases in rounds: each is run in every round, so that a disturbance of the machine does not hit one alone.
-fn in_rounds(report: &mut Report, quick: bool, mut cases: Vec<Case>) {
+fn in_rounds(report: &mut MeasurementReport, quick: bool, mut cases: Vec<EngineBenchCase>) {
     let (rounds, budget) = if quick {
         (2, Duration::from_millis(5))
     } else {
@@ -67,51 +67,63 @@ fn in_rounds(report: &mut Report, quick: bool, mut cases: Vec<Case>) {
 }
 
 /// Measures them.
-pub(crate) fn measure(report: &mut Report, quick: bool) {
+pub(crate) fn measure(report: &mut MeasurementReport, quick: bool) {
     let sizes = SIZES.iter().filter(|(nodes, _)| !quick || *nodes <= 10_000);
     for &(nodes, size) in sizes {
         let mut cases = vec![
-            Case::new(format!("floor_score_ns_per_node_{size}"), (floor::score(nodes), nodes)),
-            Case::new(format!("floor_publish_{size}_us"), (floor::publish(nodes), 1)),
-            Case::new(
+            EngineBenchCase::new(format!("floor_score_ns_per_node_{size}"), (floor::score(nodes), nodes)),
+            EngineBenchCase::new(format!("floor_publish_{size}_us"), (floor::publish(nodes), 1)),
+            EngineBenchCase::new(
                 format!("floor_place_1000x{nodes}_ms"),
                 (floor::place(nodes, gang::TASKS), 1),
             ),
         ];
         for name in ["score", "score_best16", "filter", "filter_score_best16"] {
-            cases.push(Case::new(format!("{name}_ns_per_node_{size}"), path(name, nodes)));
+            cases.push(EngineBenchCase::new(
+                format!("{name}_ns_per_node_{size}"),
+                path(name, nodes),
+            ));
         }
         if nodes == 10_000 {
-            for name in ALONE {
-                cases.push(Case::new(format!("{name}_ns_per_node_{size}"), path(name, nodes)));
+            for name in SINGLE_PLUGIN_PATHS {
+                cases.push(EngineBenchCase::new(
+                    format!("{name}_ns_per_node_{size}"),
+                    path(name, nodes),
+                ));
             }
         }
-        cases.push(Case::new(format!("place_1000x{nodes}_ms"), path("place", nodes)));
-        cases.push(Case::new(
+        cases.push(EngineBenchCase::new(
+            format!("place_1000x{nodes}_ms"),
+            path("place", nodes),
+        ));
+        cases.push(EngineBenchCase::new(
             format!("place_pack_1000x{nodes}_ms"),
             path("place_pack", nodes),
         ));
-        cases.push(Case::new(
+        cases.push(EngineBenchCase::new(
             format!("place_session_1000x{nodes}_ms"),
             path("place_session", nodes),
         ));
-        cases.push(Case::new(
+        cases.push(EngineBenchCase::new(
             format!("publish_one_of_{size}_us"),
             path("publish_with_tasks", nodes),
         ));
         in_rounds(report, quick, cases);
     }
     let mut cases = vec![
-        Case::new("hdrf_event_us_1000q", path("hdrf_event", 0)),
-        Case::new("order_1000q_ms", path("order", 0)),
-        Case::new("admit_us_per_job", path("admit", 0)),
+        EngineBenchCase::new("hdrf_event_us_1000q", path("hdrf_event", 0)),
+        EngineBenchCase::new("order_1000q_ms", path("order", 0)),
+        EngineBenchCase::new("admit_us_per_job", path("admit", 0)),
     ];
     if !quick {
-        cases.push(Case::new("admit_us_per_job_beside_100k", path("admit_beside_100k", 0)));
+        cases.push(EngineBenchCase::new(
+            "admit_us_per_job_beside_100k",
+            path("admit_beside_100k", 0),
+        ));
     }
     for (key, reply) in [("floor_tcp_32b_ms", 32), ("floor_tcp_80k_ms", 80_000)] {
         let run = floor::socket(reply).expect("a socket on loopback");
-        cases.push(Case::new(key, (run, 1)));
+        cases.push(EngineBenchCase::new(key, (run, 1)));
     }
     in_rounds(report, quick, cases);
     // A socket's shortest time is a lucky one; calls are judged by their middle one, so this floor is, too.
@@ -123,7 +135,7 @@ pub(crate) fn measure(report: &mut Report, quick: bool) {
 }
 
 /// Takes in what `counts time` printed that was built with the feature `portable`.
-pub(crate) fn take_portable(report: &mut Report, text: &str) {
+pub(crate) fn take_portable(report: &mut MeasurementReport, text: &str) {
     for line in text.lines() {
         let mut words = line.split_whitespace();
         let (Some(path), Some(nanoseconds)) = (words.next(), words.next().and_then(|word| word.parse::<f64>().ok()))
@@ -131,7 +143,9 @@ pub(crate) fn take_portable(report: &mut Report, text: &str) {
             continue;
         };
         match path {
-            _ if ALONE.contains(&path) => report.put(format!("{path}_ns_per_node_10k_portable"), nanoseconds),
+            _ if SINGLE_PLUGIN_PATHS.contains(&path) => {
+                report.put(format!("{path}_ns_per_node_10k_portable"), nanoseconds)
+            }
             "score" | "score_best16" | "filter" | "filter_score_best16" => {
                 report.put(format!("{path}_ns_per_node_10k_portable"), nanoseconds);
             }

@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use multiversion::multiversion;
 
-use super::ground::paths::Run;
+use super::fixtures::paths::BenchRun;
 
 /// Nodes that are gone over together.
 const BLOCK: usize = 256;
 
 /// Bare columns of four resources: what there is, what is used, and a score for each node.
-struct Columns {
+struct FloorColumns {
     all: [Vec<f64>; 4],
     used: [Vec<f64>; 4],
     scores: Vec<f64>,
 }
 
-impl Columns {
+impl FloorColumns {
     fn new(nodes: u32) -> Self {
         let some = |slot: u32| f64::from(slot.wrapping_mul(2_654_435_761) >> 20);
         Self {
@@ -65,8 +65,8 @@ fn divide(scores: &mut [f64], all: [&[f64]; 4], used: [&[f64]; 4]) {
 }
 
 /// Four divisions per node, and nothing else.
-pub(crate) fn score(nodes: u32) -> Run {
-    let mut columns = Columns::new(nodes);
+pub(crate) fn score(nodes: u32) -> BenchRun {
+    let mut columns = FloorColumns::new(nodes);
     Box::new(move || {
         columns.score();
         black_box(&mut columns.scores);
@@ -74,8 +74,8 @@ pub(crate) fn score(nodes: u32) -> Run {
 }
 
 /// The same, then 1,000 times the best of them, scored anew after each.
-pub(crate) fn place(nodes: u32, tasks: u32) -> Run {
-    let mut columns = Columns::new(nodes);
+pub(crate) fn place(nodes: u32, tasks: u32) -> BenchRun {
+    let mut columns = FloorColumns::new(nodes);
     Box::new(move || {
         columns.score();
         let scores = columns.scores.iter().map(|score| score.to_bits());
@@ -92,7 +92,7 @@ pub(crate) fn place(nodes: u32, tasks: u32) -> Run {
 }
 
 /// One chunk of 256 nodes with 20 columns copied, the list of all chunks copied, and the old list let go.
-pub(crate) fn publish(nodes: u32) -> Run {
+pub(crate) fn publish(nodes: u32) -> BenchRun {
     let chunks = nodes as usize / BLOCK + 1;
     let mut newest: Vec<Arc<Vec<f64>>> = (0..chunks).map(|_| Arc::new(vec![1.0; BLOCK * 20])).collect();
     Box::new(move || {
@@ -105,19 +105,19 @@ pub(crate) fn publish(nodes: u32) -> Run {
 }
 
 /// 32 bytes to another thread over loopback, and so many back.
-pub(crate) fn socket(reply: usize) -> std::io::Result<Run> {
+pub(crate) fn socket(reply: usize) -> std::io::Result<BenchRun> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut stream = TcpStream::connect(listener.local_addr()?)?;
     stream.set_nodelay(true)?;
     let (mut other, _) = listener.accept()?;
     other.set_nodelay(true)?;
-    let answer = vec![7; reply];
+    let result = vec![7; reply];
     // It ends when the other end goes away.
     std::thread::spawn(move || {
         let mut asked = [0; 32];
         while other
             .read_exact(&mut asked)
-            .and_then(|()| other.write_all(&answer))
+            .and_then(|()| other.write_all(&result))
             .is_ok()
         {}
     });

@@ -9,10 +9,10 @@ use pumice::server::pb;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::ask::{Client, Named, questions};
-use super::figures::Report;
-use super::ground::{class, clock, gang};
-use super::server::Server;
+use super::calls::{BenchClient, NamedBenchCall, bench_calls};
+use super::fixtures::{clock, gang, task_class};
+use super::measurements::MeasurementReport;
+use super::server::BenchServer;
 use super::shapes;
 use super::{deltas, sessions, storm};
 
@@ -23,30 +23,30 @@ const CONNECTIONS: usize = 4;
 
 /// How much is asked.
 #[derive(Clone, Copy, Debug)]
-struct Amount {
+struct CallVolume {
     rounds: usize,
     /// Calls of a round are divided by it.
-    fewer: usize,
+    call_divisor: usize,
     /// Time of 64 at once.
     load: Duration,
 }
 
 /// Measures them.
-pub(crate) async fn measure(report: &mut Report, quick: bool) {
+pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
     let amount = if quick {
-        Amount {
+        CallVolume {
             rounds: 2,
-            fewer: 20,
+            call_divisor: 20,
             load: Duration::from_millis(100),
         }
     } else {
-        Amount {
+        CallVolume {
             rounds: 5,
-            fewer: 1,
+            call_divisor: 1,
             load: Duration::from_millis(1_500),
         }
     };
-    let server = Server::start();
+    let server = BenchServer::start();
     let channel = server.tcp().await;
     fill(channel.clone()).await;
     one_at_a_time(report, &server, channel, "", amount).await;
@@ -56,13 +56,13 @@ pub(crate) async fn measure(report: &mut Report, quick: bool) {
         tcp.push(server.tcp().await);
         socket.push(server.socket().await);
     }
-    for named in questions() {
+    for named in bench_calls() {
         at_once(report, &server, &tcp, &named, "", amount).await;
         at_once(report, &server, &socket, &named, "_uds", amount).await;
     }
-    sessions::measure(report, &server, 200 / amount.fewer).await;
+    sessions::measure(report, &server, 200 / amount.call_divisor).await;
     deltas::measure(report, &server, amount.load * 2).await;
-    storm::measure(report, &server, 2_000 / amount.fewer).await;
+    storm::measure(report, &server, 2_000 / amount.call_divisor).await;
 }
 
 /// Puts the cluster and the policies in force.
@@ -71,8 +71,8 @@ async fn fill(channel: Channel) {
         source: "bench".to_owned(),
         source_epoch: 1,
         sequence: 1,
-        kind: pb::BatchKind::SnapshotLast.into(),
-        snapshot_part: 1,
+        kind: pb::BatchKind::FullSyncLast.into(),
+        part: 1,
         put: Some(shapes::cluster()),
         ..pb::Batch::default()
     };
@@ -83,7 +83,7 @@ async fn fill(channel: Channel) {
     assert!(outcome.refused.is_empty(), "everything is taken: {:?}", outcome.refused);
     let mut policies = PolicyServiceClient::new(channel);
     for (name, document) in [
-        ("", class::POLICY.to_owned()),
+        ("", task_class::POLICY.to_owned()),
         (gang::QUEUE, gang::document("LeastAllocated", true)),
     ] {
         let reload = pb::ReloadPolicyRequest {
@@ -97,13 +97,13 @@ async fn fill(channel: Channel) {
 
 /// Percentiles of one round's calls, in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct CallLatencies {
     p50: f64,
     p99: f64,
     shortest: f64,
 }
 
-impl Round {
+impl CallLatencies {
     fn of(mut times: Vec<f64>) -> Self {
         times.sort_unstable_by(f64::total_cmp);
         let at = |part: usize| times.get((times.len() * part / 100).min(times.len() - 1)).copied();
@@ -116,35 +116,45 @@ impl Round {
 }
 
 /// The middle of what the rounds say.
-fn middle(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
-    let mut figures: Vec<f64> = rounds.iter().map(of).collect();
-    figures.sort_unstable_by(f64::total_cmp);
-    clock::median(&figures)
+fn middle(rounds: &[CallLatencies], of: impl Fn(&CallLatencies) -> f64) -> f64 {
+    let mut measurements: Vec<f64> = rounds.iter().map(of).collect();
+    measurements.sort_unstable_by(f64::total_cmp);
+    clock::median(&measurements)
 }
 
 /// One caller that asks again as soon as it has its answer; every question in every round.
-async fn one_at_a_time(report: &mut Report, server: &Server, channel: Channel, way: &str, amount: Amount) {
-    let (mut client, questions) = (Client::new(channel), questions());
-    let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); questions.len()];
-    let mut spent = vec![0.0; questions.len()];
+async fn one_at_a_time(
+    report: &mut MeasurementReport,
+    server: &BenchServer,
+    channel: Channel,
+    way: &str,
+    amount: CallVolume,
+) {
+    let (mut client, queries) = (BenchClient::new(channel), bench_calls());
+    let mut rounds: Vec<Vec<CallLatencies>> = vec![Vec::new(); queries.len()];
+    let mut spent = vec![0.0; queries.len()];
     for round in 0..=amount.rounds {
-        for ((named, rounds), spent) in questions.iter().zip(&mut rounds).zip(&mut spent) {
-            let before = server.spent();
+        for ((named, rounds), spent) in queries.iter().zip(&mut rounds).zip(&mut spent) {
+            let before = server.cpu_seconds();
             let mut times = Vec::new();
-            for _ in 0..(named.calls / amount.fewer).max(3) {
+            for _ in 0..(named.calls / amount.call_divisor).max(3) {
                 let started = Instant::now();
-                client.ask(&named.question).await;
+                client.ask(&named.call).await;
                 times.push(started.elapsed().as_secs_f64() * 1e3);
             }
             // The first round warms up.
             if round > 0 {
-                *spent += server.spent().zip(before).map_or(0.0, |(after, before)| after - before) / times.len() as f64;
-                rounds.push(Round::of(times));
+                *spent += server
+                    .cpu_seconds()
+                    .zip(before)
+                    .map_or(0.0, |(after, before)| after - before)
+                    / times.len() as f64;
+                rounds.push(CallLatencies::of(times));
             }
         }
     }
     let empty = rounds.first().cloned().unwrap_or_default();
-    for ((named, rounds), spent) in questions.iter().zip(&rounds).zip(&spent) {
+    for ((named, rounds), spent) in queries.iter().zip(&rounds).zip(&spent) {
         let key = |what: &str| format!("grpc_{}{way}_{what}", named.name);
         report.put(key("p50_ms"), middle(rounds, |round| round.p50));
         report.put(key("p99_ms"), middle(rounds, |round| round.p99));
@@ -167,22 +177,22 @@ async fn one_at_a_time(report: &mut Report, server: &Server, channel: Channel, w
 
 /// 64 callers over several connections.
 async fn at_once(
-    report: &mut Report,
-    server: &Server,
+    report: &mut MeasurementReport,
+    server: &BenchServer,
     connections: &[Channel],
-    named: &Named,
+    named: &NamedBenchCall,
     way: &str,
-    amount: Amount,
+    amount: CallVolume,
 ) {
-    let (before, begin) = (server.spent(), Instant::now());
+    let (before, begin) = (server.cpu_seconds(), Instant::now());
     let mut callers: JoinSet<Vec<f64>> = JoinSet::new();
     for channel in connections.iter().cycle().take(AT_ONCE) {
-        let (mut client, question) = (Client::new(channel.clone()), named.question.clone());
+        let (mut client, query) = (BenchClient::new(channel.clone()), named.call.clone());
         callers.spawn(async move {
             let mut times = Vec::new();
             while begin.elapsed() < amount.load {
                 let started = Instant::now();
-                client.ask(&question).await;
+                client.ask(&query).await;
                 times.push(started.elapsed().as_secs_f64() * 1e3);
             }
             times
@@ -190,8 +200,11 @@ async fn at_once(
     }
     let times: Vec<f64> = callers.join_all().await.concat();
     let (elapsed, calls) = (begin.elapsed().as_secs_f64(), times.len() as f64);
-    let spent = server.spent().zip(before).map_or(0.0, |(after, before)| after - before);
-    let all = Round::of(times);
+    let spent = server
+        .cpu_seconds()
+        .zip(before)
+        .map_or(0.0, |(after, before)| after - before);
+    let all = CallLatencies::of(times);
     let key = |what: &str| format!("grpc_{}_64{way}_{what}", named.name);
     report.put(key("per_s"), calls / elapsed);
     report.put(key("p50_ms"), all.p50);

@@ -14,10 +14,10 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 use tonic_prost::{ProstCodec, ProstDecoder};
 
-use super::figures::Report;
-use super::ground::clock;
-use super::ground::records::TASKS_PER_NODE;
-use super::server::Server;
+use super::fixtures::clock;
+use super::fixtures::records::TASKS_PER_NODE;
+use super::measurements::MeasurementReport;
+use super::server::BenchServer;
 use super::shapes::amounts;
 
 /// Records of a batch: some hundred kilobytes.
@@ -74,7 +74,7 @@ fn task(number: u32, nodes: u32) -> pb::Task {
 }
 
 /// A snapshot in parts, as bytes: what the client needs to make them is no part of the figure.
-fn snapshot(
+fn full_sync(
     source: &str,
     records: u32,
     per_batch: u32,
@@ -86,13 +86,13 @@ fn snapshot(
         source_epoch: 1,
         sequence: (part + 1).into(),
         kind: if part + 1 == parts {
-            pb::BatchKind::SnapshotLast
+            pb::BatchKind::FullSyncLast
         } else {
-            pb::BatchKind::SnapshotPart
+            pb::BatchKind::FullSyncPart
         }
         .into(),
         put: Some(cluster(part * per_batch..records.min((part + 1) * per_batch))),
-        snapshot_part: part + 1,
+        part: part + 1,
         ..pb::Batch::default()
     };
     let request = |part| pb::SyncRequest {
@@ -103,9 +103,9 @@ fn snapshot(
 
 /// Sends bytes as they are.
 #[derive(Clone, Copy, Debug)]
-struct Raw;
+struct RawBytesCodec;
 
-impl Encoder for Raw {
+impl Encoder for RawBytesCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -115,7 +115,7 @@ impl Encoder for Raw {
     }
 }
 
-impl Codec for Raw {
+impl Codec for RawBytesCodec {
     type Encode = Bytes;
     type Decode = pb::SyncResponse;
     type Encoder = Self;
@@ -138,7 +138,7 @@ async fn sync(channel: Channel, batches: Vec<Bytes>) -> Duration {
     let path = PathAndQuery::from_static("/pumice.v1.StateService/Sync");
     let batches = Request::new(tokio_stream::iter(batches));
     let mut replies = client
-        .streaming(batches, path, Raw)
+        .streaming(batches, path, RawBytesCodec)
         .await
         .expect("a stream")
         .into_inner();
@@ -157,9 +157,9 @@ async fn sync(channel: Channel, batches: Vec<Bytes>) -> Duration {
 
 /// What the server holds when it has come to rest: the least of some looks. In between one small record changes, as some
 /// always do: the allocator gives back what a snapshot freed when it is next asked for something.
-async fn held(server: &Server, channel: &Channel, changes: &mut u64, patience: Duration) -> Option<f64> {
+async fn held(server: &BenchServer, channel: &Channel, changes: &mut u64, patience: Duration) -> Option<f64> {
     let mut client = StateServiceClient::new(channel.clone());
-    let (begin, mut least) = (Instant::now(), server.held()?);
+    let (begin, mut least) = (Instant::now(), server.memory_bytes()?);
     while begin.elapsed() < patience {
         *changes += 1;
         let queue = pb::Queue {
@@ -170,8 +170,8 @@ async fn held(server: &Server, channel: &Channel, changes: &mut u64, patience: D
             source: "rest".to_owned(),
             source_epoch: 1,
             sequence: *changes,
-            kind: pb::BatchKind::SnapshotLast.into(),
-            snapshot_part: 1,
+            kind: pb::BatchKind::FullSyncLast.into(),
+            part: 1,
             put: Some(pb::Cluster {
                 queues: vec![queue],
                 ..pb::Cluster::default()
@@ -181,25 +181,25 @@ async fn held(server: &Server, channel: &Channel, changes: &mut u64, patience: D
         let applied = client.apply(pb::ApplyRequest { batch: Some(batch) }).await;
         applied.expect("a reply");
         tokio::time::sleep(Duration::from_millis(100)).await;
-        least = least.min(server.held()?);
+        least = least.min(server.memory_bytes()?);
     }
     Some(least)
 }
 
 /// Measures them.
-pub(crate) async fn measure(report: &mut Report, quick: bool) {
+pub(crate) async fn measure(report: &mut MeasurementReport, quick: bool) {
     let patience = Duration::from_millis(if quick { 200 } else { 2_000 });
     for &(nodes, size, tasks_size) in SIZES.iter().filter(|(nodes, ..)| !quick || *nodes <= 1_000) {
         let tasks = nodes * TASKS_PER_NODE;
-        let of_nodes = snapshot("nodes", nodes, NODES_PER_BATCH, |range| pb::Cluster {
+        let of_nodes = full_sync("nodes", nodes, NODES_PER_BATCH, |range| pb::Cluster {
             nodes: range.map(|number| node(number, 64_000)).collect(),
             ..pb::Cluster::default()
         });
-        let of_tasks = snapshot("tasks", tasks, TASKS_PER_BATCH, |range| pb::Cluster {
+        let of_tasks = full_sync("tasks", tasks, TASKS_PER_BATCH, |range| pb::Cluster {
             tasks: range.map(|number| task(number, nodes)).collect(),
             ..pb::Cluster::default()
         });
-        let server = Server::start();
+        let server = BenchServer::start();
         let channel = server.tcp().await;
         let mut changes = 0;
         let empty = held(&server, &channel, &mut changes, patience / 4).await;
@@ -222,7 +222,7 @@ pub(crate) async fn measure(report: &mut Report, quick: bool) {
 }
 
 /// One changed node in a call, until it is visible.
-async fn change_one(report: &mut Report, channel: Channel, nodes: u32, size: &str) {
+async fn change_one(report: &mut MeasurementReport, channel: Channel, nodes: u32, size: &str) {
     let mut client = StateServiceClient::new(channel);
     let mut times = Vec::new();
     for change in 1..=CHANGES {

@@ -2,35 +2,35 @@
 
 use std::process::Command;
 
-use super::figures::Report;
+use super::measurements::MeasurementReport;
 
 /// Writes it down.
-pub(crate) fn describe(report: &mut Report, quick: bool) {
-    report.say("quick", quick);
-    report.say("date", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
-    report.say("rustc", said("rustc", &["--version"]));
-    report.say("system", said("uname", &["-srm"]));
-    let changed = !said("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty();
-    let revision = said("git", &["rev-parse", "--short", "HEAD"]);
-    report.say("revision", revision + if changed { " with changes" } else { "" });
+pub(crate) fn describe(report: &mut MeasurementReport, quick: bool) {
+    report.put_value("quick", quick);
+    report.put_value("date", first_output_line("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
+    report.put_value("rustc", first_output_line("rustc", &["--version"]));
+    report.put_value("system", first_output_line("uname", &["-srm"]));
+    let changed = !first_output_line("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty();
+    let revision = first_output_line("git", &["rev-parse", "--short", "HEAD"]);
+    report.put_value("revision", revision + if changed { " with changes" } else { "" });
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    report.say("cpu", field(&cpus, "model name"));
-    report.say("cores", std::thread::available_parallelism().map_or(0, usize::from));
+    report.put_value("cpu", field(&cpus, "model name"));
+    report.put_value("cores", std::thread::available_parallelism().map_or(0, usize::from));
     let [avx2, avx512] = vectors();
-    report.say("avx2", avx2);
-    report.say("avx512", avx512);
+    report.put_value("avx2", avx2);
+    report.put_value("avx512", avx512);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kibibytes = field(&memory, "MemTotal")
         .trim_end_matches(" kB")
         .parse()
         .unwrap_or(0.0);
-    report.say("memory", format!("{:.0} GiB", kibibytes / 1_048_576.0));
+    report.put_value("memory", format!("{:.0} GiB", kibibytes / 1_048_576.0));
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    report.say("load_average_before", load.split(' ').next().unwrap_or_default());
+    report.put_value("load_average_before", load.split(' ').next().unwrap_or_default());
 }
 
 /// The first line that a program prints, empty if there is none.
-fn said(program: &str, arguments: &[&str]) -> String {
+fn first_output_line(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()

@@ -2,14 +2,14 @@
 //! writes them as a flat JSON object; `report page FILE` writes them into the page and its drawing.
 #![expect(clippy::expect_used, reason = "a bench that cannot be set up has nothing to measure")]
 
-mod ask;
+mod calls;
 mod deltas;
 mod engine;
-mod figures;
 mod floor;
 mod grpc;
 mod load;
 mod machine;
+mod measurements;
 mod page;
 mod print;
 mod server;
@@ -17,33 +17,33 @@ mod sessions;
 mod shapes;
 mod storm;
 
-#[path = "../ground"]
-mod ground {
-    pub(crate) mod alone;
-    pub(crate) mod class;
+#[path = "../fixtures"]
+mod fixtures {
     pub(crate) mod clock;
-    pub(crate) mod fair;
+    pub(crate) mod fair_share;
     pub(crate) mod gang;
     pub(crate) mod jobs;
     pub(crate) mod paths;
     pub(crate) mod records;
+    pub(crate) mod single_plugin;
+    pub(crate) mod task_class;
 }
 
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use figures::Report;
+use measurements::MeasurementReport;
 
 /// What is asked of the program.
 #[derive(Debug, Default)]
-struct Arguments {
+struct ReportArguments {
     quick: bool,
     portable: Option<PathBuf>,
     out: Option<PathBuf>,
     page: Option<PathBuf>,
 }
 
-impl Arguments {
+impl ReportArguments {
     fn read(mut given: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut arguments = Self::default();
         while let Some(argument) = given.next() {
@@ -68,27 +68,27 @@ impl Arguments {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments = Arguments::read(std::env::args().skip(1))?;
+    let arguments = ReportArguments::read(std::env::args().skip(1))?;
     if let Some(file) = &arguments.page {
-        return page::write(&Report::read(file)?);
+        return page::write(&MeasurementReport::read(file)?);
     }
-    let mut report = Report::default();
+    let mut report = MeasurementReport::default();
     machine::describe(&mut report, arguments.quick);
     if let Some(file) = &arguments.portable {
         engine::take_portable(&mut report, &std::fs::read_to_string(file)?);
     }
-    say("the engine, on one thread");
+    log_progress("the engine, on one thread");
     engine::measure(&mut report, arguments.quick);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    say("questions over gRPC");
+    log_progress("questions over gRPC");
     runtime.block_on(grpc::measure(&mut report, arguments.quick));
-    say("loading over gRPC");
+    log_progress("loading over gRPC");
     runtime.block_on(load::measure(&mut report, arguments.quick));
     report.derive();
     writeln!(std::io::stdout(), "{}", print::for_people(&report))?;
     if let Some(file) = &arguments.out {
         report.write(file)?;
-        say(&format!("written to {}", file.display()));
+        log_progress(&format!("written to {}", file.display()));
     }
     let missing = report.missing();
     if missing.is_empty() {
@@ -98,7 +98,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// What is being done, for who waits.
-fn say(what: &str) {
+fn log_progress(what: &str) {
     // Nobody may be there to read it.
     let _ = writeln!(std::io::stderr(), "{what}");
 }

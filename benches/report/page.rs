@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use pumice::plot::{self, Axis, Line, Panel};
+use pumice::plot::{self, PlotAxis, PlotLine, PlotPanel};
 
-use super::figures::{GOALS, Report};
+use super::measurements::{GOALS, MeasurementReport};
 use super::print::shown;
 
 const PAGE: &str = "docs/performance.md";
@@ -15,7 +15,7 @@ const DRAWING: &str = "docs/performance.svg";
 const SIZES: [(u32, &str, &str); 3] = [(1_000, "1k", "10k"), (10_000, "10k", "100k"), (100_000, "100k", "1m")];
 
 /// What grows: a name, a unit, the keys by size, and for the drawing seconds per unit (and per node).
-struct Row {
+struct GrowthRow {
     name: &'static str,
     unit: &'static str,
     key: fn(u32, &str, &str) -> String,
@@ -29,8 +29,8 @@ const fn row(
     seconds: f64,
     per_node: bool,
     key: fn(u32, &str, &str) -> String,
-) -> Row {
-    Row {
+) -> GrowthRow {
+    GrowthRow {
         name,
         unit,
         key,
@@ -39,7 +39,7 @@ const fn row(
     }
 }
 
-const ROWS: [Row; 7] = [
+const ROWS: [GrowthRow; 7] = [
     row("score, all nodes", "ns per node", 1e-9, true, |_, size, _| {
         format!("score_ns_per_node_{size}")
     }),
@@ -64,7 +64,7 @@ const ROWS: [Row; 7] = [
 ];
 
 /// Rewrites the parts of the page that hold figures, and the drawing.
-pub(crate) fn write(report: &Report) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn write(report: &MeasurementReport) -> Result<(), Box<dyn std::error::Error>> {
     if report.text("quick") == "true" {
         return Err("a quick run's figures are too rough for the page".into());
     }
@@ -95,7 +95,7 @@ fn between(page: &str, name: &str, body: &str) -> Option<String> {
     Some(format!("{before}{begin}{body}{end}{after}"))
 }
 
-fn machine(report: &Report) -> String {
+fn machine(report: &MeasurementReport) -> String {
     let said = |key: &str| report.text(key);
     let vectors = match (said("avx2") == "true", said("avx512") == "true") {
         (_, true) => "with AVX-512",
@@ -115,20 +115,20 @@ fn machine(report: &Report) -> String {
     )
 }
 
-fn goals(report: &Report) -> String {
+fn goals(report: &MeasurementReport) -> String {
     let mut out =
         "| Figure | what | measured | at most | floor | times the floor |\n|---|---|---:|---:|---:|---:|\n".to_owned();
     for goal in &GOALS {
-        let (figure, floor) = (report.get(goal.key), report.get(goal.floor));
-        let times = figure.zip(floor).map(|(figure, floor)| figure / floor);
-        let missed = figure.is_some_and(|figure| figure > goal.at_most);
+        let (measurement, floor) = (report.get(goal.key), report.get(goal.floor));
+        let times = measurement.zip(floor).map(|(measurement, floor)| measurement / floor);
+        let missed = measurement.is_some_and(|measurement| measurement > goal.at_most);
         let mark = if missed { "**" } else { "" };
         let _: std::fmt::Result = writeln!(
             out,
             "| `{}` | {} | {mark}{} {}{mark} | {} | {} | {} |",
             goal.key,
             goal.what,
-            shown(figure),
+            shown(measurement),
             goal.unit,
             shown(Some(goal.at_most)),
             shown(floor),
@@ -138,17 +138,17 @@ fn goals(report: &Report) -> String {
     out
 }
 
-fn growth(report: &Report) -> String {
+fn growth(report: &MeasurementReport) -> String {
     let mut out = "| | unit | 1,000 nodes | 10,000 nodes | 100,000 nodes |\n|---|---|---:|---:|---:|\n".to_owned();
     for row in &ROWS {
-        let figures = SIZES.map(|(nodes, size, tasks)| shown(report.get(&(row.key)(nodes, size, tasks))));
-        let _: std::fmt::Result = writeln!(out, "| {} | {} | {} |", row.name, row.unit, figures.join(" | "));
+        let measurements = SIZES.map(|(nodes, size, tasks)| shown(report.get(&(row.key)(nodes, size, tasks))));
+        let _: std::fmt::Result = writeln!(out, "| {} | {} | {} |", row.name, row.unit, measurements.join(" | "));
     }
     out
 }
 
 /// Each plugin's own part: the name of its path, and what it is.
-const ALONE: [(&str, &str); 5] = [
+const SINGLE_PLUGIN_ROWS: [(&str, &str); 5] = [
     ("score", "`resource-strategy-fit` with `sra`, four resources: score"),
     ("score_binpack", "`binpack`, three resources: score"),
     ("score_fit_plus", "`NodeResourcesFitPlus`, three resources: score"),
@@ -159,16 +159,16 @@ const ALONE: [(&str, &str); 5] = [
     ("filter_cards", "`capacity-card`, eight kinds of cards: filter"),
 ];
 
-fn alone(report: &Report) -> String {
+fn alone(report: &MeasurementReport) -> String {
     let mut out = "| Plugin alone | ns per node | portable |\n|---|---:|---:|\n".to_owned();
-    for (path, what) in ALONE {
-        let figures = ["", "_portable"].map(|build| shown(report.get(&format!("{path}_ns_per_node_10k{build}"))));
-        let _: std::fmt::Result = writeln!(out, "| {what} | {} |", figures.join(" | "));
+    for (path, what) in SINGLE_PLUGIN_ROWS {
+        let measurements = ["", "_portable"].map(|build| shown(report.get(&format!("{path}_ns_per_node_10k{build}"))));
+        let _: std::fmt::Result = writeln!(out, "| {what} | {} |", measurements.join(" | "));
     }
     out
 }
 
-fn wire(report: &Report) -> String {
+fn wire(report: &MeasurementReport) -> String {
     let mut out = "| Question | way | p50 | p99 | processor | 64 at once | their p99 | processor |\n\
                    |---|---|---:|---:|---:|---:|---:|---:|\n"
         .to_owned();
@@ -180,9 +180,9 @@ fn wire(report: &Report) -> String {
         ("place", "place 1,000 tasks on 10,000"),
     ] {
         for (way, called) in [("", "TCP"), ("_uds", "Unix socket")] {
-            let figure = |key: &str| shown(report.get(&format!("grpc_{name}{key}")));
-            let alone = |key: &str| figure(&format!("{way}_{key}"));
-            let together = |key: &str| figure(&format!("_64{way}_{key}"));
+            let measurement = |key: &str| shown(report.get(&format!("grpc_{name}{key}")));
+            let alone = |key: &str| measurement(&format!("{way}_{key}"));
+            let together = |key: &str| measurement(&format!("_64{way}_{key}"));
             let _: std::fmt::Result = writeln!(
                 out,
                 "| {what} | {called} | {} ms | {} ms | {} µs | {} per s | {} ms | {} µs |",
@@ -198,23 +198,23 @@ fn wire(report: &Report) -> String {
     out
 }
 
-fn drawing(report: &Report) -> String {
-    let line = |row: &Row, factor: f64| Line {
+fn drawing(report: &MeasurementReport) -> String {
+    let line = |row: &GrowthRow, factor: f64| PlotLine {
         name: row.name.to_owned(),
         points: SIZES
             .iter()
             .filter_map(|(nodes, size, tasks)| {
-                let figure = report.get(&(row.key)(*nodes, size, tasks))?;
+                let measurement = report.get(&(row.key)(*nodes, size, tasks))?;
                 let each = if row.per_node { f64::from(*nodes) } else { 1.0 };
-                Some((f64::from(*nodes), figure * factor * each))
+                Some((f64::from(*nodes), measurement * factor * each))
             })
             .collect(),
     };
-    let (timed, held): (Vec<&Row>, Vec<&Row>) = ROWS.iter().partition(|row| row.seconds > 0.0);
-    let panel = |title: &str, unit: &str, lines: Vec<Line>| Panel {
+    let (timed, held): (Vec<&GrowthRow>, Vec<&GrowthRow>) = ROWS.iter().partition(|row| row.seconds > 0.0);
+    let panel = |title: &str, unit: &str, lines: Vec<PlotLine>| PlotPanel {
         title: title.to_owned(),
-        x: Axis::log("nodes"),
-        y: Axis::log(unit),
+        x: PlotAxis::log("nodes"),
+        y: PlotAxis::log(unit),
         lines,
     };
     let panels = [
@@ -229,5 +229,5 @@ fn drawing(report: &Report) -> String {
             held.iter().map(|row| line(row, 1.0)).collect(),
         ),
     ];
-    plot::svg("Times and memory over the number of nodes", &panels, 2)
+    plot::render_svg("Times and memory over the number of nodes", &panels, 2)
 }

@@ -2,26 +2,26 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{GOALS, Report};
+use super::measurements::{GOALS, MeasurementReport};
 
 /// A table of what is to be reached, and the rest by key.
-pub(crate) fn for_people(report: &Report) -> String {
+pub(crate) fn for_people(report: &MeasurementReport) -> String {
     let mut out = String::new();
     let line = |cells: [&str; 7]| {
-        let [key, figure, unit, at_most, reached, floor, over] = cells;
-        format!("{key:<34}{figure:>10} {unit:<3}{at_most:>8}  {reached:<4}{floor:>10}{over:>8}\n")
+        let [key, measurement, unit, at_most, reached, floor, over] = cells;
+        format!("{key:<34}{measurement:>10} {unit:<3}{at_most:>8}  {reached:<4}{floor:>10}{over:>8}\n")
     };
     out += &line(["key", "figure", "", "at most", "", "floor", "times"]);
     for goal in &GOALS {
-        let figure = report.get(goal.key);
+        let measurement = report.get(goal.key);
         let floor = report.get(goal.floor);
-        let times = figure
+        let times = measurement
             .zip(floor)
-            .map(|(figure, floor)| format!("{:.1}", figure / floor));
-        let reached = figure.map_or("", |figure| if figure <= goal.at_most { "yes" } else { "NO" });
+            .map(|(measurement, floor)| format!("{:.1}", measurement / floor));
+        let reached = measurement.map_or("", |measurement| if measurement <= goal.at_most { "yes" } else { "NO" });
         out += &line([
             goal.key,
-            &shown(figure),
+            &shown(measurement),
             goal.unit,
             &shown(Some(goal.at_most)),
             reached,
@@ -39,13 +39,13 @@ pub(crate) fn for_people(report: &Report) -> String {
 }
 
 /// A figure in few characters, `–` without one.
-pub(crate) fn shown(figure: Option<f64>) -> String {
-    let Some(figure) = figure else {
+pub(crate) fn shown(measurement: Option<f64>) -> String {
+    let Some(measurement) = measurement else {
         return "–".to_owned();
     };
-    let size = figure.abs();
+    let size = measurement.abs();
     if size >= 1_000.0 {
-        let whole = format!("{figure:.0}");
+        let whole = format!("{measurement:.0}");
         let mut out = String::new();
         for (at, digit) in whole.chars().enumerate() {
             if at > 0 && (whole.len() - at).is_multiple_of(3) {
@@ -54,13 +54,13 @@ pub(crate) fn shown(figure: Option<f64>) -> String {
             out.push(digit);
         }
         out
-    } else if size >= 100.0 || figure.fract() == 0.0 {
-        format!("{figure:.0}")
+    } else if size >= 100.0 || measurement.fract() == 0.0 {
+        format!("{measurement:.0}")
     } else if size >= 10.0 {
-        format!("{figure:.1}")
+        format!("{measurement:.1}")
     } else if size >= 0.1 {
-        format!("{figure:.2}")
+        format!("{measurement:.2}")
     } else {
-        format!("{figure:.3}")
+        format!("{measurement:.3}")
     }
 }

@@ -9,13 +9,13 @@ use tonic::transport::{Channel, Endpoint};
 
 /// A running `pumice serve` on free ports and a Unix socket. It is ended when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct BenchServer {
     child: Child,
     tcp: String,
     folder: PathBuf,
 }
 
-impl Server {
+impl BenchServer {
     /// Starts it, and waits until it says where it serves.
     pub(crate) fn start() -> Self {
         let folder = std::env::temp_dir().join(format!("pumice-report-{}", std::process::id()));
@@ -53,7 +53,7 @@ impl Server {
     }
 
     /// Processor time spent so far, in seconds; none where the system does not tell it this way.
-    pub(crate) fn spent(&self) -> Option<f64> {
+    pub(crate) fn cpu_seconds(&self) -> Option<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
         // The name of the program may hold spaces: what counts stands behind its closing parenthesis.
         let (_, rest) = text.rsplit_once(')')?;
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// Memory that it holds, in bytes; none where the system does not tell it this way.
-    pub(crate) fn held(&self) -> Option<f64> {
+    pub(crate) fn memory_bytes(&self) -> Option<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kibibytes = line.trim().trim_end_matches(" kB").parse::<f64>().ok()?;
@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         // It may have ended by itself.
         drop(self.child.kill());

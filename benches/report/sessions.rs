@@ -9,16 +9,16 @@ use pb::state_service_client::StateServiceClient;
 use pumice::server::pb;
 use tonic::transport::Channel;
 
-use super::figures::Report;
-use super::ground::{clock, gang};
-use super::server::Server;
+use super::fixtures::{clock, gang};
+use super::measurements::MeasurementReport;
+use super::server::BenchServer;
 use super::shapes;
 
 /// Owner of the gang's tasks.
 const SOURCE: &str = "gang";
 
 /// Measures them on a server that has the cluster and the policies.
-pub(crate) async fn measure(report: &mut Report, server: &Server, rounds: usize) {
+pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer, rounds: usize) {
     let channel = server.tcp().await;
     put(channel.clone(), 1, gang::names().map(task).collect()).await;
     let mut client = DecisionServiceClient::new(channel.clone());
@@ -26,7 +26,7 @@ pub(crate) async fn measure(report: &mut Report, server: &Server, rounds: usize)
     let (mut placed, mut told) = (Vec::new(), Vec::new());
     for _ in 0..rounds.max(3) {
         placed.push(place(&mut client, pb::NodeEncoding::Slots).await.0);
-        told.push(tell(&mut client, &nodes.names).await);
+        told.push(send_changes(&mut client, &nodes.names).await);
     }
     for (key, mut times) in [
         ("grpc_place_session_1000x10000", placed),
@@ -45,8 +45,8 @@ async fn put(channel: Channel, source_epoch: u64, tasks: Vec<pb::Task>) {
         source: SOURCE.to_owned(),
         source_epoch,
         sequence: 1,
-        kind: pb::BatchKind::SnapshotLast.into(),
-        snapshot_part: 1,
+        kind: pb::BatchKind::FullSyncLast.into(),
+        part: 1,
         put: Some(pb::Cluster {
             tasks,
             ..pb::Cluster::default()
@@ -67,85 +67,85 @@ fn task(name: String) -> pb::Task {
     }
 }
 
-type Client = DecisionServiceClient<Channel>;
+type SessionBenchClient = DecisionServiceClient<Channel>;
 
-async fn open(client: &mut Client) -> String {
-    let world = pb::World {
+async fn open(client: &mut SessionBenchClient) -> String {
+    let snapshot = pb::LatestRef {
         policy: gang::QUEUE.to_owned(),
-        ..pb::World::default()
+        ..pb::LatestRef::default()
     };
-    let ground = pb::Ground {
-        ground: Some(pb::ground::Ground::World(world)),
-        ..pb::Ground::default()
+    let evaluation_ref = pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
+        ..pb::EvaluationRef::default()
     };
     let open = pb::OpenSessionRequest {
-        ground: Some(ground),
+        against: Some(evaluation_ref),
         ..pb::OpenSessionRequest::default()
     };
     let opened = client.open_session(open).await.expect("a session").into_inner();
     opened.session
 }
 
-fn step(session: &str, changes: Vec<pb::Change>) -> pb::Ground {
-    let step = pb::SessionStep {
-        session: session.to_owned(),
+fn session_ref(session: &str, changes: Vec<pb::SessionChange>) -> pb::EvaluationRef {
+    let step = pb::SessionRef {
+        id: session.to_owned(),
         after: 0,
         changes,
     };
-    pb::Ground {
-        ground: Some(pb::ground::Ground::Session(step)),
-        ..pb::Ground::default()
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Session(step)),
+        ..pb::EvaluationRef::default()
     }
 }
 
-async fn close(client: &mut Client, session: String) {
+async fn close(client: &mut SessionBenchClient, session: String) {
     let closed = client.close_session(pb::CloseSessionRequest { session }).await;
     closed.expect("it is closed");
 }
 
 /// The gang in one call of a fresh session: milliseconds, and the nodes that it went to.
-async fn place(client: &mut Client, encoding: pb::NodeEncoding) -> (f64, pb::NodeSet) {
+async fn place(client: &mut SessionBenchClient, encoding: pb::NodeEncoding) -> (f64, pb::NodeSet) {
     let session = open(client).await;
     let group = pb::TaskGroup {
         names: gang::names().collect(),
         ..pb::TaskGroup::default()
     };
-    let question = pb::PlaceRequest {
-        ground: Some(step(&session, Vec::new())),
+    let query = pb::PlaceRequest {
+        against: Some(session_ref(&session, Vec::new())),
         groups: vec![group],
         effect: pb::PlaceEffect::Session.into(),
         node_encoding: encoding.into(),
         ..pb::PlaceRequest::default()
     };
     let started = Instant::now();
-    let placed = client.place(question).await;
+    let placed = client.place(query).await;
     let milliseconds = started.elapsed().as_secs_f64() * 1e3;
-    let answer = placed.expect("an answer").into_inner().answer.expect("an answer");
-    assert!(answer.placed);
+    let result = placed.expect("an answer").into_inner().result.expect("an answer");
+    assert!(result.placed);
     close(client, session).await;
-    let first = answer.groups.into_iter().next().expect("its group");
+    let first = result.groups.into_iter().next().expect("its group");
     (milliseconds, first.allocated.unwrap_or_default())
 }
 
 /// The same placements as a scheduler's own changes, with a question that asks nothing: milliseconds.
-async fn tell(client: &mut Client, nodes: &[String]) -> f64 {
+async fn send_changes(client: &mut SessionBenchClient, nodes: &[String]) -> f64 {
     let session = open(client).await;
-    let change = |(task, node): (String, &String)| pb::Change {
-        change: Some(pb::change::Change::Allocate(pb::TaskOnNode {
+    let change = |(task, node): (String, &String)| pb::SessionChange {
+        change: Some(pb::session_change::Change::Allocate(pb::TaskPlacement {
             task,
             node: node.clone(),
-            ..pb::TaskOnNode::default()
+            ..pb::TaskPlacement::default()
         })),
     };
-    let question = pb::FilterRequest {
-        ground: Some(step(&session, gang::names().zip(nodes).map(change).collect())),
+    let query = pb::FilterRequest {
+        against: Some(session_ref(&session, gang::names().zip(nodes).map(change).collect())),
         ..pb::FilterRequest::default()
     };
     let started = Instant::now();
-    let told = client.filter(question).await;
+    let told = client.filter(query).await;
     let milliseconds = started.elapsed().as_secs_f64() * 1e3;
-    let stamp = told.expect("an answer").into_inner().stamp.expect("a stamp");
-    let effects = stamp.effects.expect("what the changes did");
+    let metadata = told.expect("an answer").into_inner().metadata.expect("a stamp");
+    let effects = metadata.effects.expect("what the changes did");
     assert!(effects.warnings.is_empty() && effects.applied_through == u64::from(gang::TASKS));
     close(client, session).await;
     milliseconds

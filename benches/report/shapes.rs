@@ -2,7 +2,7 @@
 
 use pumice::server::pb;
 
-use super::ground::{class, gang};
+use super::fixtures::{gang, task_class};
 
 /// Nodes of the questions.
 pub(crate) const NODES: u32 = 10_000;
@@ -25,7 +25,7 @@ fn node(slot: u32) -> pb::Node {
             ("memory", of(memory).to_string()),
             ("pods", of(pods).to_string()),
             (gang::GPU, of(gpus).to_string()),
-            (class::NIC, of((2, i64::from(slot % 3))).to_string()),
+            (task_class::NIC, of((2, i64::from(slot % 3))).to_string()),
         ])
     };
     pb::Node {
@@ -111,14 +111,14 @@ pub(crate) fn place() -> pb::PlaceRequest {
         count: Some(gang::TASKS),
         ..pb::TaskGroup::default()
     };
-    let world = pb::World {
+    let snapshot = pb::LatestRef {
         policy: gang::QUEUE.to_owned(),
-        ..pb::World::default()
+        ..pb::LatestRef::default()
     };
     pb::PlaceRequest {
-        ground: Some(pb::Ground {
-            ground: Some(pb::ground::Ground::World(world)),
-            ..pb::Ground::default()
+        against: Some(pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
+            ..pb::EvaluationRef::default()
         }),
         groups: vec![group],
         node_encoding: pb::NodeEncoding::Slots.into(),

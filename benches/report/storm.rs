@@ -9,19 +9,19 @@ use pb::state_service_client::StateServiceClient;
 use pumice::server::pb;
 use tonic::transport::Channel;
 
-use super::ask::{Client, Question};
-use super::figures::Report;
-use super::server::Server;
+use super::calls::{BenchCall, BenchClient};
+use super::measurements::MeasurementReport;
+use super::server::BenchServer;
 use super::shapes;
 
 /// Nodes that change together.
 const CHANGED: usize = 100;
 
 /// Measures it on a server that has the cluster, as the last thing that is done there.
-pub(crate) async fn measure(report: &mut Report, server: &Server, calls: usize) {
-    let (mut client, question) = (
-        Client::new(server.tcp().await),
-        Question::Score(Box::new(shapes::best())),
+pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer, calls: usize) {
+    let (mut client, query) = (
+        BenchClient::new(server.tcp().await),
+        BenchCall::Score(Box::new(shapes::best())),
     );
     let stopped = Arc::new(AtomicBool::new(false));
     let writer = {
@@ -31,7 +31,7 @@ pub(crate) async fn measure(report: &mut Report, server: &Server, calls: usize) 
     let mut times = Vec::new();
     for _ in 0..calls {
         let started = Instant::now();
-        client.ask(&question).await;
+        client.ask(&query).await;
         times.push(started.elapsed().as_secs_f64() * 1e3);
     }
     stopped.store(true, Ordering::Relaxed);
@@ -64,7 +64,7 @@ fn changes(address: String, stopped: &AtomicBool) -> f64 {
                 sequence,
                 kind: pb::BatchKind::Delta.into(),
                 put: Some(pb::Cluster {
-                    nodes: nodes.iter().map(|node| said(node, sequence)).collect(),
+                    nodes: nodes.iter().map(|node| changed_node(node, sequence)).collect(),
                     ..pb::Cluster::default()
                 }),
                 ..pb::Batch::default()
@@ -82,7 +82,7 @@ fn changes(address: String, stopped: &AtomicBool) -> f64 {
 }
 
 /// A node with a little less memory each time.
-fn said(node: &pb::Node, sequence: u64) -> pb::Node {
+fn changed_node(node: &pb::Node, sequence: u64) -> pb::Node {
     let mut node = node.clone();
     if let Some(allocatable) = &mut node.allocatable {
         let memory = (256_u64 << 30) - (sequence % 1_000);

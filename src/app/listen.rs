@@ -18,31 +18,31 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 use crate::telemetry::Metrics;
 
 /// Pause after a failed accept, which usually means that no more files can be opened.
-const BREATH: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// How long a connection may do nothing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct ConnectionTimeouts {
     /// Until the first byte comes.
-    pub(super) greeting: Duration,
+    pub(super) first_byte: Duration,
     /// Between bytes; `None`: for ever.
-    pub(super) silence: Option<Duration>,
+    pub(super) idle: Option<Duration>,
     /// While it takes none of what is written.
-    pub(super) stalled: Duration,
+    pub(super) write: Duration,
 }
 
-enum Socket {
+enum AcceptedStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 /// Counts an open connection.
-struct Counted {
+struct ConnectionGuard {
     metrics: Option<Arc<Metrics>>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         if let Some(metrics) = &self.metrics {
             metrics.connections().dec();
@@ -51,19 +51,19 @@ impl Drop for Counted {
 }
 
 /// A connection.
-pub(super) struct Connection {
-    socket: Socket,
-    patience: Patience,
-    reading: Option<Pin<Box<Sleep>>>,
-    writing: Option<Pin<Box<Sleep>>>,
+pub(super) struct TimedConnection {
+    socket: AcceptedStream,
+    timeouts: ConnectionTimeouts,
+    read_timer: Option<Pin<Box<Sleep>>>,
+    write_timer: Option<Pin<Box<Sleep>>>,
     info: TcpConnectInfo,
-    _counted: Counted,
+    _guard: ConnectionGuard,
 }
 
-impl Connection {
-    fn new(socket: Socket, patience: Patience, counted: Counted) -> Self {
+impl TimedConnection {
+    fn new(socket: AcceptedStream, timeouts: ConnectionTimeouts, counted: ConnectionGuard) -> Self {
         let info = match &socket {
-            Socket::Tcp(stream) => {
+            AcceptedStream::Tcp(stream) => {
                 // Answers are written whole; to wait for more would only delay them.
                 let _ = stream.set_nodelay(true);
                 TcpConnectInfo {
@@ -71,31 +71,31 @@ impl Connection {
                     remote_addr: stream.peer_addr().ok(),
                 }
             }
-            Socket::Unix(_) => TcpConnectInfo {
+            AcceptedStream::Unix(_) => TcpConnectInfo {
                 local_addr: None,
                 remote_addr: None,
             },
         };
         Self {
             socket,
-            patience,
-            reading: Some(Box::pin(sleep(patience.greeting))),
-            writing: None,
+            timeouts,
+            read_timer: Some(Box::pin(sleep(timeouts.first_byte))),
+            write_timer: None,
             info,
-            _counted: counted,
+            _guard: counted,
         }
     }
 
     /// Pending, or the end of the patience with what has not been written.
-    fn stalled<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let stalled = self.patience.stalled;
-        let timer = self.writing.get_or_insert_with(|| Box::pin(sleep(stalled)));
+    fn poll_write_timeout<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let stalled = self.timeouts.write;
+        let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep(stalled)));
         ready!(timer.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nothing is taken")))
     }
 }
 
-impl Connected for Connection {
+impl Connected for TimedConnection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
@@ -103,17 +103,17 @@ impl Connected for Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for TimedConnection {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let read = match &mut self.socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_read(context, into),
-            Socket::Unix(stream) => Pin::new(stream).poll_read(context, into),
+            AcceptedStream::Tcp(stream) => Pin::new(stream).poll_read(context, into),
+            AcceptedStream::Unix(stream) => Pin::new(stream).poll_read(context, into),
         };
         if read.is_ready() {
-            self.reading = self.patience.silence.map(|silence| Box::pin(sleep(silence)));
+            self.read_timer = self.timeouts.idle.map(|silence| Box::pin(sleep(silence)));
             return read;
         }
-        let Some(timer) = &mut self.reading else {
+        let Some(timer) = &mut self.read_timer else {
             return Poll::Pending;
         };
         ready!(timer.as_mut().poll(context));
@@ -121,16 +121,16 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for TimedConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = match &mut self.socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            Socket::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            AcceptedStream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            AcceptedStream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
         };
         if written.is_pending() {
-            return self.stalled(context);
+            return self.poll_write_timeout(context);
         }
-        self.writing = None;
+        self.write_timer = None;
         written
     }
 
@@ -140,13 +140,13 @@ impl AsyncWrite for Connection {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = match &mut self.socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            AcceptedStream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            AcceptedStream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         };
         if written.is_pending() {
-            return self.stalled(context);
+            return self.poll_write_timeout(context);
         }
-        self.writing = None;
+        self.write_timer = None;
         written
     }
 
@@ -156,85 +156,85 @@ impl AsyncWrite for Connection {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_flush(context),
-            Socket::Unix(stream) => Pin::new(stream).poll_flush(context),
+            AcceptedStream::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            AcceptedStream::Unix(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            AcceptedStream::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            AcceptedStream::Unix(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }
 
 /// Connections of the gRPC services, from both kinds of socket. Beyond the limit they are closed at once.
-pub(super) struct Incoming {
+pub(super) struct GrpcListener {
     tcp: TcpListener,
     unix: Option<SocketFile>,
-    places: Arc<Semaphore>,
-    patience: Patience,
+    permits: Arc<Semaphore>,
+    timeouts: ConnectionTimeouts,
     metrics: Arc<Metrics>,
-    breath: Option<Pin<Box<Sleep>>>,
+    accept_pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl Incoming {
+impl GrpcListener {
     pub(super) fn new(
         tcp: TcpListener,
         unix: Option<SocketFile>,
         most: usize,
-        patience: Patience,
+        timeouts: ConnectionTimeouts,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             tcp,
             unix,
-            places: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
-            patience,
+            permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+            timeouts,
             metrics,
-            breath: None,
+            accept_pause: None,
         }
     }
 
-    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Socket>> {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<AcceptedStream>> {
         if let Poll::Ready(accepted) = self.tcp.poll_accept(context) {
-            return Poll::Ready(accepted.map(|(stream, _)| Socket::Tcp(stream)));
+            return Poll::Ready(accepted.map(|(stream, _)| AcceptedStream::Tcp(stream)));
         }
         let Some(unix) = &self.unix else {
             return Poll::Pending;
         };
         let (stream, _) = ready!(unix.listener.poll_accept(context))?;
-        Poll::Ready(Ok(Socket::Unix(stream)))
+        Poll::Ready(Ok(AcceptedStream::Unix(stream)))
     }
 }
 
-impl Stream for Incoming {
-    type Item = io::Result<Connection>;
+impl Stream for GrpcListener {
+    type Item = io::Result<TimedConnection>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Some(breath) = &mut self.breath {
+            if let Some(breath) = &mut self.accept_pause {
                 ready!(breath.as_mut().poll(context));
-                self.breath = None;
+                self.accept_pause = None;
             }
             match ready!(self.poll_accept(context)) {
                 Ok(socket) => {
-                    let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() else {
+                    let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
                         tracing::warn!(limit = "connections", "connection refused");
-                        self.metrics.refused("connections");
+                        self.metrics.record_limit_rejection("connections");
                         continue;
                     };
                     self.metrics.connections().inc();
-                    let counted = Counted {
+                    let counted = ConnectionGuard {
                         metrics: Some(Arc::clone(&self.metrics)),
                         _permit: permit,
                     };
-                    return Poll::Ready(Some(Ok(Connection::new(socket, self.patience, counted))));
+                    return Poll::Ready(Some(Ok(TimedConnection::new(socket, self.timeouts, counted))));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection cannot be accepted");
-                    self.breath = Some(Box::pin(sleep(BREATH)));
+                    self.accept_pause = Some(Box::pin(sleep(ACCEPT_RETRY_DELAY)));
                 }
             }
         }
@@ -242,43 +242,46 @@ impl Stream for Incoming {
 }
 
 /// Connections of probes and metrics. Beyond the limit they wait.
-pub(super) struct Pages {
+pub(super) struct HttpListener {
     tcp: TcpListener,
-    places: Arc<Semaphore>,
-    patience: Patience,
+    permits: Arc<Semaphore>,
+    timeouts: ConnectionTimeouts,
 }
 
-impl Pages {
-    pub(super) fn new(tcp: TcpListener, most: usize, patience: Patience) -> Self {
+impl HttpListener {
+    pub(super) fn new(tcp: TcpListener, most: usize, timeouts: ConnectionTimeouts) -> Self {
         Self {
             tcp,
-            places: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
-            patience,
+            permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+            timeouts,
         }
     }
 }
 
-impl axum::serve::Listener for Pages {
-    type Io = Connection;
+impl axum::serve::Listener for HttpListener {
+    type Io = TimedConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (TimedConnection, SocketAddr) {
         loop {
-            let Ok(permit) = Arc::clone(&self.places).acquire_owned().await else {
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
                 std::future::pending::<()>().await;
                 continue;
             };
             match self.tcp.accept().await {
                 Ok((stream, address)) => {
-                    let counted = Counted {
+                    let counted = ConnectionGuard {
                         metrics: None,
                         _permit: permit,
                     };
-                    return (Connection::new(Socket::Tcp(stream), self.patience, counted), address);
+                    return (
+                        TimedConnection::new(AcceptedStream::Tcp(stream), self.timeouts, counted),
+                        address,
+                    );
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection cannot be accepted");
-                    sleep(BREATH).await;
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
@@ -319,7 +322,7 @@ impl SocketFile {
         }
         Ok(Self {
             listener: UnixListener::bind(path)?,
-            identity: identity(path),
+            identity: file_identity(path),
             path: path.to_owned(),
         })
     }
@@ -328,13 +331,13 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // Another process may have put its own there.
-        if self.identity.is_some() && identity(&self.path) == self.identity {
+        if self.identity.is_some() && file_identity(&self.path) == self.identity {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+fn file_identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = std::fs::symlink_metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))

@@ -1,7 +1,7 @@
 //! The composition root: builds state, services and listeners, and owns the order in which they stop.
 
 mod listen;
-mod memory;
+mod memory_release;
 mod policy_file;
 
 use std::hash::{BuildHasher, RandomState};
@@ -16,20 +16,20 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
-use crate::config::Config;
-use crate::server::convert::ground::DEFAULT_POLICY;
-use crate::server::probe::Probe;
-use crate::server::{AdmissionLayer, BUILT_IN_POLICY, CONNECTION_WINDOW, Edge, STREAM_WINDOW, pb};
-use crate::state::{Origin, PolicyError, StartError, State, StateOptions, SystemClock};
+use crate::config::ServerConfig;
+use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
+use crate::server::probe::HealthProbe;
+use crate::server::{BUILT_IN_POLICY, CONNECTION_WINDOW, STREAM_WINDOW, ServerContext, ThrottleLayer, pb};
+use crate::state::{PolicyError, PolicyOrigin, SharedState, StateOptions, StateStartError, SystemClock};
 use crate::store::{DiskStore, MemoryStore, Store};
-use crate::telemetry::{MeasureLayer, Metrics};
+use crate::telemetry::{CallMetricsLayer, Metrics};
 
-use listen::{Incoming, Pages, Patience, SocketFile};
+use listen::{ConnectionTimeouts, GrpcListener, HttpListener, SocketFile};
 
 pub use policy_file::PolicyFile;
 
 /// Connections of probes and metrics.
-const PAGES: usize = 64;
+const MAX_HTTP_CONNECTIONS: usize = 64;
 
 /// Why a server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,7 @@ pub enum ServeError {
     Policy(PolicyError),
     /// The state could not be started.
     #[error("{0}")]
-    State(StartError),
+    State(StateStartError),
     /// The reflection service refuses the descriptors.
     #[error("server reflection: {0}")]
     Reflection(String),
@@ -79,14 +79,14 @@ pub enum ServeError {
 
 /// A server that listens but does not answer yet.
 #[derive(Debug)]
-pub struct Bound {
-    config: Config,
+pub struct BoundServer {
+    config: ServerConfig,
     grpc: TcpListener,
     socket: Option<SocketFile>,
     http: TcpListener,
     grpc_address: SocketAddr,
     http_address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<SharedState>,
     metrics: Arc<Metrics>,
     policy_file: Option<(PolicyFile, Arc<str>)>,
 }
@@ -95,7 +95,10 @@ pub struct Bound {
 ///
 /// # Errors
 /// The server cannot start, or a listener fails.
-pub async fn serve(config: Config, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<(), ServeError> {
+pub async fn serve(
+    config: ServerConfig,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), ServeError> {
     bind(config).await?.run(shutdown).await
 }
 
@@ -103,19 +106,19 @@ pub async fn serve(config: Config, shutdown: impl Future<Output = ()> + Send + '
 ///
 /// # Errors
 /// The policy is refused, or an address cannot be had.
-pub async fn bind(config: Config) -> Result<Bound, ServeError> {
+pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
     let options = StateOptions {
         limits: config.limits.state.clone(),
-        epoch: random(),
+        epoch: random_epoch(),
         expected_sources: config.expected_sources.clone(),
         #[cfg(debug_assertions)]
-        without_checks: config.without_checks,
+        without_checks: config.skip_checks,
     };
     let store: Box<dyn Store> = match &config.data_dir {
         Some(directory) => Box::new(DiskStore::open(directory).map_err(|error| ServeError::State(error.into()))?),
         None => Box::new(MemoryStore::default()),
     };
-    let state = State::start_on(options, Arc::new(SystemClock::default()), store).map_err(ServeError::State)?;
+    let state = SharedState::start_on(options, Arc::new(SystemClock::default()), store).map_err(ServeError::State)?;
     let metrics = Arc::new(Metrics::new());
     let policy_file = load_policy(&config, &state, &metrics).await?;
     let socket = match &config.grpc_socket {
@@ -127,7 +130,7 @@ pub async fn bind(config: Config) -> Result<Bound, ServeError> {
     };
     let (grpc, grpc_address) = listen(config.grpc_address).await?;
     let (http, http_address) = listen(config.http_address).await?;
-    Ok(Bound {
+    Ok(BoundServer {
         config,
         grpc,
         socket,
@@ -151,21 +154,21 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeE
 
 /// Loads the policy that serves from the start, and says what the file held, if it came from one.
 async fn load_policy(
-    config: &Config,
-    state: &State,
+    config: &ServerConfig,
+    state: &SharedState,
     metrics: &Metrics,
 ) -> Result<Option<(PolicyFile, Arc<str>)>, ServeError> {
     let Some(path) = config.policy_file.clone() else {
-        if let Ok(kept) = state.policy(&DEFAULT_POLICY.into(), 0)
-            && kept.origin != Origin::BuiltIn
+        if let Ok(kept) = state.policy_version(&DEFAULT_POLICY.into(), 0)
+            && kept.origin != PolicyOrigin::BuiltIn
         {
             tracing::info!(version = kept.in_force.version, origin = %kept.origin, "the policy that was in force serves again");
             return Ok(None);
         }
-        let bring = policy_file::bring(
+        let bring = policy_file::reload_policy(
             BUILT_IN_POLICY.into(),
             config.compatibility,
-            Origin::BuiltIn,
+            PolicyOrigin::BuiltIn,
             state,
             metrics,
         );
@@ -183,18 +186,18 @@ async fn load_policy(
         );
         return Ok(Some((file, content)));
     }
-    file.bring(Arc::clone(&content), false, state, metrics)
+    file.reload(Arc::clone(&content), false, state, metrics)
         .await
         .map_err(ServeError::Policy)?;
     Ok(Some((file, content)))
 }
 
 /// A number that no other start of the process is likely to have.
-fn random() -> u64 {
+fn random_epoch() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-impl Bound {
+impl BoundServer {
     /// Where gRPC is served.
     pub fn grpc_address(&self) -> SocketAddr {
         self.grpc_address
@@ -206,7 +209,7 @@ impl Bound {
     }
 
     /// The state behind the services.
-    pub fn state(&self) -> &Arc<State> {
+    pub fn state(&self) -> &Arc<SharedState> {
         &self.state
     }
 
@@ -229,44 +232,49 @@ impl Bound {
         } = self;
         let (drain, draining) = watch::channel(false);
         let (stop, stopping) = watch::channel(false);
-        let edge = Edge::new(
+        let edge = ServerContext::new(
             Arc::clone(&state),
             Arc::clone(&metrics),
             config.limits.edge.clone(),
             draining.clone(),
-            random(),
+            random_epoch(),
         );
-        let probe = Probe {
+        let probe = HealthProbe {
             state: Arc::clone(&state),
             metrics: Arc::clone(&metrics),
-            work: Arc::clone(edge.work()),
+            workers: Arc::clone(edge.workers()),
             policy_file: policy_file.as_ref().map(|(file, _)| file.clone()),
             expected_sources: config.expected_sources.clone(),
             draining: draining.clone(),
         };
         let kept = Arc::clone(&state);
-        let giving = tokio::spawn(memory::give_back(Arc::clone(&state)));
-        tokio::spawn(policy_file::follow(policy_file, state, Arc::clone(&metrics), draining));
+        let giving = tokio::spawn(memory_release::release_freed_memory(Arc::clone(&state)));
+        tokio::spawn(policy_file::watch_policy_file(
+            policy_file,
+            state,
+            Arc::clone(&metrics),
+            draining,
+        ));
         let (incoming, http) = listeners(&config, grpc, socket, http, &metrics);
         let mut grpc = spawn_grpc(&config, incoming, &edge, metrics, probe.clone(), stopping)?;
         let (quit, quitting) = watch::channel(false);
         let mut http = tokio::spawn(async move {
-            let quitting = turned(quitting);
+            let quitting = wait_until_true(quitting);
             axum::serve(http, probe.router()).with_graceful_shutdown(quitting).await
         });
         tracing::info!(grpc = %grpc_address, http = %http_address, "serving");
         tokio::select! {
             () = shutdown => {}
-            ended = &mut grpc => return Err(failed("gRPC", ended.map(|ended| ended.map_err(|error| error.to_string())))),
-            ended = &mut http => return Err(failed("HTTP", ended.map(|ended| ended.map_err(|error| error.to_string())))),
+            ended = &mut grpc => return Err(transport_error("gRPC", ended.map(|ended| ended.map_err(|error| error.to_string())))),
+            ended = &mut http => return Err(transport_error("HTTP", ended.map(|ended| ended.map_err(|error| error.to_string())))),
         }
         tracing::info!("draining");
         drain.send_replace(true);
         tokio::time::sleep(config.drain_delay).await;
         stop.send_replace(true);
-        finish("gRPC", grpc, config.drain_deadline).await;
+        await_server_end("gRPC", grpc, config.drain_deadline).await;
         quit.send_replace(true);
-        finish("HTTP", http, config.drain_deadline).await;
+        await_server_end("HTTP", http, config.drain_deadline).await;
         giving.abort();
         kept.stop().await;
         tracing::info!("stopped");
@@ -275,18 +283,18 @@ impl Bound {
 }
 
 fn listeners(
-    config: &Config,
+    config: &ServerConfig,
     grpc: TcpListener,
     socket: Option<SocketFile>,
     http: TcpListener,
     metrics: &Arc<Metrics>,
-) -> (Incoming, Pages) {
-    let patience = Patience {
-        greeting: config.keepalive_timeout,
-        silence: None,
-        stalled: config.limits.edge.stalled,
+) -> (GrpcListener, HttpListener) {
+    let patience = ConnectionTimeouts {
+        first_byte: config.keepalive_timeout,
+        idle: None,
+        write: config.limits.edge.stalled,
     };
-    let incoming = Incoming::new(
+    let incoming = GrpcListener::new(
         grpc,
         socket,
         config.limits.edge.connections,
@@ -295,17 +303,27 @@ fn listeners(
     );
     // A prober asks again on a connection of its own if this one was closed for its silence.
     let silence = Some(config.keepalive);
-    (incoming, Pages::new(http, PAGES, Patience { silence, ..patience }))
+    (
+        incoming,
+        HttpListener::new(
+            http,
+            MAX_HTTP_CONNECTIONS,
+            ConnectionTimeouts {
+                idle: silence,
+                ..patience
+            },
+        ),
+    )
 }
 
 type GrpcTask = JoinHandle<Result<(), tonic::transport::Error>>;
 
 fn spawn_grpc(
-    config: &Config,
-    incoming: Incoming,
-    edge: &Arc<Edge>,
+    config: &ServerConfig,
+    incoming: GrpcListener,
+    edge: &Arc<ServerContext>,
     metrics: Arc<Metrics>,
-    probe: Probe,
+    probe: HealthProbe,
     stopping: watch::Receiver<bool>,
 ) -> Result<GrpcTask, ServeError> {
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -315,30 +333,30 @@ fn spawn_grpc(
         .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .map_err(|error| ServeError::Reflection(error.to_string()))?;
-    tokio::spawn(probe.follow(reporter));
+    tokio::spawn(probe.publish_health(reporter));
     let server = Server::builder()
         .max_concurrent_streams(u32::try_from(config.limits.edge.connection_calls).unwrap_or(u32::MAX))
         .http2_keepalive_interval(Some(config.keepalive))
         .http2_keepalive_timeout(Some(config.keepalive_timeout))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .layer(MeasureLayer(metrics))
-        .layer(AdmissionLayer::new(&config.limits.edge))
+        .layer(CallMetricsLayer(metrics))
+        .layer(ThrottleLayer::new(&config.limits.edge))
         .add_routes(edge.routes())
         .add_service(health)
         .add_service(reflection);
     Ok(tokio::spawn(
-        server.serve_with_incoming_shutdown(incoming, turned(stopping)),
+        server.serve_with_incoming_shutdown(incoming, wait_until_true(stopping)),
     ))
 }
 
 /// Completes when the flag turns true, or can no longer turn.
-async fn turned(mut flag: watch::Receiver<bool>) {
+async fn wait_until_true(mut flag: watch::Receiver<bool>) {
     // Without a sender there is nobody left to serve for, so an error ends the wait, too.
     let _ = flag.wait_for(|turned| *turned).await.is_ok();
 }
 
-fn failed(what: &'static str, ended: Result<Result<(), String>, tokio::task::JoinError>) -> ServeError {
+fn transport_error(what: &'static str, ended: Result<Result<(), String>, tokio::task::JoinError>) -> ServeError {
     let message = match ended {
         Ok(Ok(())) => "it ended by itself".to_owned(),
         Ok(Err(message)) => message,
@@ -348,7 +366,11 @@ fn failed(what: &'static str, ended: Result<Result<(), String>, tokio::task::Joi
 }
 
 /// Waits for a server to end, but not beyond the deadline.
-async fn finish<E: std::fmt::Display>(what: &'static str, mut task: JoinHandle<Result<(), E>>, deadline: Duration) {
+async fn await_server_end<E: std::fmt::Display>(
+    what: &'static str,
+    mut task: JoinHandle<Result<(), E>>,
+    deadline: Duration,
+) {
     match tokio::time::timeout(deadline, &mut task).await {
         Ok(Ok(Ok(()))) => {}
         Ok(Ok(Err(error))) => tracing::warn!(what, %error, "stopped with an error"),

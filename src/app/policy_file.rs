@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::turned;
+use super::wait_until_true;
 use crate::engine::policy::Compatibility;
-use crate::server::convert::ground::DEFAULT_POLICY;
-use crate::state::{Origin, PolicyError, Reload, State};
+use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
+use crate::state::{PolicyError, PolicyOrigin, PolicyReload, SharedState};
 use crate::telemetry::{Metrics, ReloadOutcome};
 
 /// Most faults of one document in the log.
-const LOGGED: usize = 20;
+const MAX_LOGGED: usize = 20;
 
 /// The policy file and how it stands.
 #[derive(Clone, Debug)]
@@ -27,18 +27,18 @@ pub struct PolicyFile {
     path: PathBuf,
     poll: Duration,
     compatibility: Compatibility,
-    most: usize,
-    trouble: Arc<Mutex<Option<String>>>,
+    max_bytes: usize,
+    read_failure: Arc<Mutex<Option<String>>>,
 }
 
 impl PolicyFile {
-    pub(super) fn new(path: PathBuf, poll: Duration, compatibility: Compatibility, most: usize) -> Self {
+    pub(super) fn new(path: PathBuf, poll: Duration, compatibility: Compatibility, max_bytes: usize) -> Self {
         Self {
             path,
             poll,
             compatibility,
-            most,
-            trouble: Arc::default(),
+            max_bytes,
+            read_failure: Arc::default(),
         }
     }
 
@@ -48,27 +48,27 @@ impl PolicyFile {
     }
 
     /// Why the file cannot be read, if it cannot.
-    pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn read_failure(&self) -> Option<String> {
+        self.read_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Its content; of a file beyond the limit a little more than the limit, which is then refused by name.
     pub(super) fn read(&self) -> io::Result<Arc<str>> {
         let mut content = Vec::new();
-        let most = u64::try_from(self.most).unwrap_or(u64::MAX).saturating_add(1);
+        let most = u64::try_from(self.max_bytes).unwrap_or(u64::MAX).saturating_add(1);
         File::open(&self.path)?.take(most).read_to_end(&mut content)?;
-        if content.len() > self.most {
+        if content.len() > self.max_bytes {
             return Ok(String::from_utf8_lossy(&content).into());
         }
         let text = String::from_utf8(content).map_err(|_| io::Error::other("it is not UTF-8 text"))?;
         Ok(text.into())
     }
 
-    async fn look(&self) -> Option<Arc<str>> {
+    async fn poll_content(&self) -> Option<Arc<str>> {
         let file = self.clone();
         let read = tokio::task::spawn_blocking(move || file.read()).await;
         let read = read.unwrap_or_else(|_| Err(io::Error::other("a worker stopped")));
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trouble = self.read_failure.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(content) => {
                 *trouble = None;
@@ -86,33 +86,36 @@ impl PolicyFile {
     }
 
     /// Brings a content.
-    pub(super) async fn bring(
+    pub(super) async fn reload(
         &self,
         content: Arc<str>,
         by_hangup: bool,
-        state: &State,
+        state: &SharedState,
         metrics: &Metrics,
     ) -> Result<(), PolicyError> {
         let path = self.path.display().to_string();
         let origin = if by_hangup {
-            Origin::Hangup(path)
+            PolicyOrigin::Hangup(path)
         } else {
-            Origin::File(path)
+            PolicyOrigin::File(path)
         };
-        bring(content, self.compatibility, origin, state, metrics).await
+        reload_policy(content, self.compatibility, origin, state, metrics).await
     }
 
     /// Follows the file until the server drains. `taken`: the content that was brought last.
-    async fn follow(&self, taken: Arc<str>, hangup: &mut Hangup, state: &State, metrics: &Metrics) {
-        let mut looks = Looks { taken, seen: None };
+    async fn watch_changes(&self, taken: Arc<str>, hangup: &mut HangupSignal, state: &SharedState, metrics: &Metrics) {
+        let mut looks = ContentDebounce {
+            last_loaded: taken,
+            last_seen: None,
+        };
         loop {
             let by_hangup = tokio::select! {
-                () = hangup.heard() => true,
-                () = pause(self.poll) => false,
+                () = hangup.received() => true,
+                () = poll_delay(self.poll) => false,
             };
-            if let Some(content) = looks.see(self.look().await, by_hangup) {
+            if let Some(content) = looks.observe(self.poll_content().await, by_hangup) {
                 // What became of it has been told.
-                drop(self.bring(content, by_hangup, state, metrics).await);
+                drop(self.reload(content, by_hangup, state, metrics).await);
             }
         }
     }
@@ -120,26 +123,26 @@ impl PolicyFile {
 
 /// What the last looks at a file showed.
 #[derive(Debug)]
-struct Looks {
+struct ContentDebounce {
     /// Brought last.
-    taken: Arc<str>,
+    last_loaded: Arc<str>,
     /// Seen last; `None`: the file could not be read.
-    seen: Option<Arc<str>>,
+    last_seen: Option<Arc<str>>,
 }
 
-impl Looks {
+impl ContentDebounce {
     /// What to bring after this look. An operator who asks gets what stands there; nobody else is brought a file that may
     /// not be whole yet.
-    fn see(&mut self, content: Option<Arc<str>>, asked: bool) -> Option<Arc<str>> {
-        let settled = content.is_some() && content == self.seen;
-        self.seen.clone_from(&content);
-        let content = content.filter(|content| asked || (settled && *content != self.taken))?;
-        self.taken = Arc::clone(&content);
+    fn observe(&mut self, content: Option<Arc<str>>, asked: bool) -> Option<Arc<str>> {
+        let settled = content.is_some() && content == self.last_seen;
+        self.last_seen.clone_from(&content);
+        let content = content.filter(|content| asked || (settled && *content != self.last_loaded))?;
+        self.last_loaded = Arc::clone(&content);
         Some(content)
     }
 }
 
-async fn pause(poll: Duration) {
+async fn poll_delay(poll: Duration) {
     if poll.is_zero() {
         std::future::pending::<()>().await;
     }
@@ -147,15 +150,15 @@ async fn pause(poll: Duration) {
 }
 
 /// Puts a document in force, and tells in log and instruments what became of it.
-pub(super) async fn bring(
+pub(super) async fn reload_policy(
     document: Arc<str>,
     compatibility: Compatibility,
-    origin: Origin,
-    state: &State,
+    origin: PolicyOrigin,
+    state: &SharedState,
     metrics: &Metrics,
 ) -> Result<(), PolicyError> {
     let (kind, from) = (origin.kind(), origin.to_string());
-    let reload = Reload {
+    let reload = PolicyReload {
         name: Arc::from(DEFAULT_POLICY),
         document,
         expected_version: None,
@@ -165,13 +168,13 @@ pub(super) async fn bring(
         origin,
     };
     let reloaded = state.reload_policy(reload).await;
-    metrics.reloaded(kind, ReloadOutcome::of(&reloaded));
+    metrics.record_reload(kind, ReloadOutcome::of(&reloaded));
     match reloaded {
         Ok(reloaded) => {
-            for warning in reloaded.version.report.warnings().take(LOGGED) {
+            for warning in reloaded.version.report.warnings().take(MAX_LOGGED) {
                 tracing::warn!(%warning, "policy");
             }
-            for problem in reloaded.queues.iter().take(LOGGED) {
+            for problem in reloaded.queue_problems.iter().take(MAX_LOGGED) {
                 tracing::warn!(problem = problem.message, "policy");
             }
             let (version, hash) = (reloaded.version.in_force.version, &reloaded.version.in_force.hash);
@@ -180,9 +183,9 @@ pub(super) async fn bring(
         }
         Err(error) => {
             tracing::error!(policy = DEFAULT_POLICY, %error, origin = from, "policy refused");
-            if let PolicyError::Refused(refusal) = &error {
-                for fault in refusal.report.faults().take(LOGGED) {
-                    tracing::error!(%fault, "policy");
+            if let PolicyError::Rejected(rejection) = &error {
+                for problem in rejection.report.errors().take(MAX_LOGGED) {
+                    tracing::error!(%problem, "policy");
                 }
             }
             Err(error)
@@ -191,12 +194,12 @@ pub(super) async fn bring(
 }
 
 /// SIGHUP, where there is such a thing.
-struct Hangup {
+struct HangupSignal {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,
 }
 
-impl Hangup {
+impl HangupSignal {
     fn new() -> Self {
         #[cfg(unix)]
         {
@@ -209,7 +212,7 @@ impl Hangup {
         Self {}
     }
 
-    async fn heard(&mut self) {
+    async fn received(&mut self) {
         #[cfg(unix)]
         if let Some(signal) = &mut self.signal
             && signal.recv().await.is_some()
@@ -222,25 +225,25 @@ impl Hangup {
 }
 
 /// Follows the file, if there is one, and SIGHUP until the server drains.
-pub(super) async fn follow(
+pub(super) async fn watch_policy_file(
     file: Option<(PolicyFile, Arc<str>)>,
-    state: Arc<State>,
+    state: Arc<SharedState>,
     metrics: Arc<Metrics>,
     draining: watch::Receiver<bool>,
 ) {
-    let mut hangup = Hangup::new();
+    let mut hangup = HangupSignal::new();
     let work = async {
         if let Some((file, taken)) = file {
-            file.follow(taken, &mut hangup, &state, &metrics).await;
+            file.watch_changes(taken, &mut hangup, &state, &metrics).await;
         }
         loop {
-            hangup.heard().await;
+            hangup.received().await;
             tracing::warn!("there is no policy file to read again");
         }
     };
     tokio::select! {
         () = work => {}
-        () = turned(draining) => {}
+        () = wait_until_true(draining) => {}
     }
 }
 
@@ -249,13 +252,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_still_changes_is_waited_out() {
-        let mut looks = Looks {
-            taken: "old".into(),
-            seen: None,
+    fn a_file_is_loaded_once_its_content_is_stable() {
+        let mut looks = ContentDebounce {
+            last_loaded: "old".into(),
+            last_seen: None,
         };
-        let shown =
-            |looks: &mut Looks, text: Option<&str>| looks.see(text.map(Arc::from), false).as_deref().map(str::to_owned);
+        let shown = |looks: &mut ContentDebounce, text: Option<&str>| {
+            looks.observe(text.map(Arc::from), false).as_deref().map(str::to_owned)
+        };
         for text in [
             Some("old"),
             Some("old"),
@@ -269,6 +273,10 @@ mod tests {
         }
         assert_eq!(shown(&mut looks, Some("new")), Some("new".to_owned()));
         assert_eq!(shown(&mut looks, Some("new")), None, "brought once");
-        assert_eq!(looks.see(Some("new".into()), true).as_deref(), Some("new"), "asked for");
+        assert_eq!(
+            looks.observe(Some("new".into()), true).as_deref(),
+            Some("new"),
+            "asked for"
+        );
     }
 }

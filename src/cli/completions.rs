@@ -3,7 +3,7 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use super::{Failure, command_line, output};
+use super::{CommandError, command_line, output};
 
 /// Arguments of `pumice completions`.
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ pub(super) struct CompletionsArgs {
 }
 
 /// Runs it.
-pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &CompletionsArgs) -> Result<(), CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command_line(), "pumice", &mut script);
     output::write(&String::from_utf8_lossy(&script))

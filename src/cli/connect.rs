@@ -7,7 +7,7 @@ use tonic::transport::Endpoint;
 use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 
-use super::Failure;
+use super::CommandError;
 use crate::server::pb::decision_service_client::DecisionServiceClient;
 use crate::server::pb::policy_service_client::PolicyServiceClient;
 use crate::server::pb::state_service_client::StateServiceClient;
@@ -20,36 +20,36 @@ pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:7461";
 const REPLY_BYTES: usize = 256 << 20;
 
 /// What carries calls: a connection to a server, or the services themselves in this process.
-pub(super) type Carrier = BoxCloneSyncService<Request<Body>, Response<Body>, Status>;
+pub(super) type CallTransport = BoxCloneSyncService<Request<Body>, Response<Body>, Status>;
 
 /// The three services of one server.
 #[derive(Debug, Clone)]
-pub(super) struct Connection {
-    pub(super) decisions: DecisionServiceClient<Carrier>,
-    pub(super) policies: PolicyServiceClient<Carrier>,
-    pub(super) state: StateServiceClient<Carrier>,
+pub(super) struct ClientConnection {
+    pub(super) decisions: DecisionServiceClient<CallTransport>,
+    pub(super) policies: PolicyServiceClient<CallTransport>,
+    pub(super) state: StateServiceClient<CallTransport>,
 }
 
-impl Connection {
+impl ClientConnection {
     /// Connects to a server; an address without a scheme is taken as `http://`, `unix:/path` is a Unix socket.
-    pub(super) async fn open(server: &str) -> Result<Self, Failure> {
+    pub(super) async fn open(server: &str) -> Result<Self, CommandError> {
         let url = url(server)?;
         let endpoint = Endpoint::from_shared(url.clone())
-            .map_err(|error| Failure::Usage(format!("error: `{server}` is no address of a server ({error})")))?;
+            .map_err(|error| CommandError::Usage(format!("error: `{server}` is no address of a server ({error})")))?;
         let channel = endpoint
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .connect()
             .await
-            .map_err(|error| Failure::Unreachable { server: url, error })?;
-        Ok(Connection::over(Carrier::new(
+            .map_err(|error| CommandError::Unreachable { server: url, error })?;
+        Ok(ClientConnection::with_transport(CallTransport::new(
             channel.map_err(|error| Status::from_error(error.into())),
         )))
     }
 
     /// The services at the other end of a carrier.
-    pub(super) fn over(carrier: Carrier) -> Self {
-        Connection {
+    pub(super) fn with_transport(carrier: CallTransport) -> Self {
+        ClientConnection {
             decisions: DecisionServiceClient::new(carrier.clone()).max_decoding_message_size(REPLY_BYTES),
             policies: PolicyServiceClient::new(carrier.clone()).max_decoding_message_size(REPLY_BYTES),
             state: StateServiceClient::new(carrier).max_decoding_message_size(REPLY_BYTES),
@@ -58,9 +58,9 @@ impl Connection {
 }
 
 /// The address with its scheme.
-fn url(server: &str) -> Result<String, Failure> {
+fn url(server: &str) -> Result<String, CommandError> {
     if server.starts_with("https:") {
-        return Err(Failure::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "error: {server}: Pumice speaks plain text only, TLS is not served; put a proxy that ends TLS beside the \
              server, and name the proxy's plain side"
         )));
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_may_leave_the_scheme_out_and_tls_is_refused() {
+    fn addresses_may_omit_the_scheme_and_tls_is_rejected() {
         assert_eq!(url("lab:7461").unwrap(), "http://lab:7461");
         assert_eq!(url("http://lab:7461").unwrap(), "http://lab:7461");
         assert_eq!(url("unix:/run/pumice.sock").unwrap(), "unix:/run/pumice.sock");

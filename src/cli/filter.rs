@@ -2,21 +2,21 @@
 
 use clap::Args;
 
-use super::connect::Connection;
-use super::decide::{self, QuestionArgs};
-use super::{Client, Failure, Format, output};
+use super::connect::ClientConnection;
+use super::node_query::{self, QueryArgs};
+use super::{ClientArgs, CommandError, OutputFormat, output};
 use crate::server::pb;
 
 /// Nodes that are named before the rest is only counted.
-const SHOWN: usize = 20;
+const NODES_SHOWN: usize = 20;
 
 /// Arguments of `pumice filter`.
 #[derive(Debug, Args)]
 pub(super) struct FilterArgs {
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
     #[command(flatten)]
-    question: QuestionArgs,
+    query: QueryArgs,
     /// Refused nodes shown with their figures, per reason
     #[arg(long, default_value_t = 3)]
     samples: u32,
@@ -26,27 +26,27 @@ pub(super) struct FilterArgs {
 }
 
 /// Runs it.
-pub(super) async fn run(args: FilterArgs) -> Result<(), Failure> {
-    let tasks = args.question.tasks()?;
+pub(super) async fn run(args: FilterArgs) -> Result<(), CommandError> {
+    let tasks = args.query.tasks()?;
     let request = pb::FilterRequest {
-        ground: Some(args.question.ground()),
+        against: Some(args.query.evaluation_ref()),
         tasks: tasks.clone(),
-        candidates: args.question.candidates(),
-        plugins: args.question.plugins.clone(),
-        resource_fit: args.question.resource_fit().into(),
+        candidates: args.query.candidates(),
+        plugins: args.query.plugins.clone(),
+        resource_fit: args.query.resource_fit().into(),
         samples: Some(args.samples),
         ..pb::FilterRequest::default()
     };
-    let mut connection = Connection::open(&args.client.server).await?;
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let reply = connection.decisions.filter(request).await?.into_inner();
-    if args.client.output == Format::Json {
+    if args.client.output == OutputFormat::Json {
         output::json("FilterResponse", &reply)?;
     }
     let mut outcome = Ok(());
-    for (task, item) in tasks.iter().zip(reply.answer.unwrap_or_default().items) {
-        let title = decide::title(task);
-        match decide::check_item(&title, item.problem.as_ref(), &item.warnings) {
-            Ok(()) if args.client.output == Format::Table => show(&title, &item, args.all)?,
+    for (task, item) in tasks.iter().zip(reply.result.unwrap_or_default().items) {
+        let title = node_query::task_title(task);
+        match node_query::check_item(&title, item.problem.as_ref(), &item.warnings) {
+            Ok(()) if args.client.output == OutputFormat::Table => show(&title, &item, args.all)?,
             Ok(()) => {}
             Err(failure) => outcome = Err(failure),
         }
@@ -54,7 +54,7 @@ pub(super) async fn run(args: FilterArgs) -> Result<(), Failure> {
     outcome
 }
 
-fn show(title: &str, item: &pb::FilterItem, all: bool) -> Result<(), Failure> {
+fn show(title: &str, item: &pb::FilterItem, all: bool) -> Result<(), CommandError> {
     let names = item.fit.as_ref().map(|set| set.names.as_slice()).unwrap_or_default();
     let refused: u32 = item.rejections.iter().map(|rejection| rejection.count).sum();
     output::line(&format!(
@@ -62,7 +62,7 @@ fn show(title: &str, item: &pb::FilterItem, all: bool) -> Result<(), Failure> {
         item.fit_count,
         item.fit_count.saturating_add(refused)
     ))?;
-    let shown = if all { names.len() } else { SHOWN };
+    let shown = if all { names.len() } else { NODES_SHOWN };
     if !names.is_empty() {
         let more = names.len().saturating_sub(shown);
         let passed = names.iter().take(shown).cloned().collect::<Vec<_>>().join(", ");
@@ -73,7 +73,7 @@ fn show(title: &str, item: &pb::FilterItem, all: bool) -> Result<(), Failure> {
         };
         output::line(&format!("passed: {passed}{rest}"))?;
     }
-    match decide::rejections(item) {
+    match node_query::rejection_table(item) {
         Some(table) => output::table(&table),
         None => Ok(()),
     }

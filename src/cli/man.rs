@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 use clap_mangen::Man;
 
-use super::{Failure, command_line, output};
+use super::{CommandError, command_line, output};
 
 /// Arguments of `pumice man`.
 #[derive(Debug, Args)]
@@ -16,7 +16,7 @@ pub(super) struct ManArgs {
 }
 
 /// Runs it.
-pub(super) fn run(args: &ManArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &ManArgs) -> Result<(), CommandError> {
     // Where and when it was built is nobody's business, and equal builds write equal pages.
     let mut command = command_line().disable_help_subcommand(true);
     command.build();
@@ -24,16 +24,16 @@ pub(super) fn run(args: &ManArgs) -> Result<(), Failure> {
         let (_, page) = page(&command)?;
         return output::write(&String::from_utf8_lossy(&page));
     };
-    std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
+    std::fs::create_dir_all(folder).map_err(|error| CommandError::file_error(folder, &error))?;
     let written = write(&command, folder)?;
     output::line(&format!("{} in {}", output::count(written, "page"), folder.display()))
 }
 
 /// Writes the page of a command and those of the commands below it; returns how many.
-fn write(command: &Command, folder: &Path) -> Result<usize, Failure> {
+fn write(command: &Command, folder: &Path) -> Result<usize, CommandError> {
     let (name, text) = page(command)?;
     let file = folder.join(name);
-    std::fs::write(&file, text).map_err(|error| Failure::file(&file, &error))?;
+    std::fs::write(&file, text).map_err(|error| CommandError::file_error(&file, &error))?;
     let mut written: usize = 1;
     for below in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         written = written.saturating_add(write(below, folder)?);
@@ -41,7 +41,7 @@ fn write(command: &Command, folder: &Path) -> Result<usize, Failure> {
     Ok(written)
 }
 
-fn page(command: &Command) -> Result<(String, Vec<u8>), Failure> {
+fn page(command: &Command) -> Result<(String, Vec<u8>), CommandError> {
     let name = command
         .get_display_name()
         .unwrap_or_else(|| command.get_name())

@@ -6,22 +6,22 @@ mod bench;
 mod capacity;
 mod completions;
 mod connect;
-mod decide;
 mod demo;
+mod document_diff;
+mod error;
 mod explain;
-mod failure;
 mod filter;
-mod local;
+mod in_process;
 mod man;
+mod node_query;
 mod output;
 mod pages;
 mod place;
 mod policy;
 mod policy_args;
-mod policy_change;
 mod policy_check;
 mod policy_diff;
-mod policy_effect;
+mod policy_impact;
 mod policy_test;
 mod profile;
 mod records;
@@ -44,7 +44,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
-use failure::Failure;
+use error::CommandError;
 
 /// What the exit codes mean, at the end of every help text and man page.
 const EXIT_CODES: &str = "Exit codes:
@@ -68,14 +68,14 @@ struct Cli {
         default_value_t,
         help_heading = "Options of every command"
     )]
-    color: Colour,
+    color: ColorMode,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 /// When there is colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Colour {
+enum ColorMode {
     /// On a terminal, unless the variable `NO_COLOR` is set
     #[default]
     Auto,
@@ -86,7 +86,7 @@ enum Colour {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Serve decisions; without options on loopback, under the built-in policy
     Serve(crate::config::ServeArgs),
     /// Start a server, load small clusters, show and check its answers; ends by itself
@@ -126,7 +126,7 @@ enum Command {
 
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum OutputFormat {
     /// For people.
     #[default]
     Table,
@@ -136,17 +136,17 @@ enum Format {
 
 /// Which server is asked, and how its answer is printed.
 #[derive(Debug, Args)]
-struct Client {
+struct ClientArgs {
     /// Address of the server
     #[arg(long, value_name = "URL", env = "PUMICE_SERVER", default_value = connect::DEFAULT_SERVER)]
     server: String,
     /// How the answer is printed
     #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    output: OutputFormat,
 }
 
 /// A variable of the environment that belongs to no flag; an empty one says nothing.
-fn variable(name: &str) -> Option<OsString> {
+fn nonempty_env(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
@@ -160,22 +160,22 @@ fn command_line() -> clap::Command {
 
 /// Reads the process's command line; what is wrong with it ends the process with code 2. A profile's values are
 /// defaults, so that they are known only once the profile is: then the line is read again.
-fn parse() -> Result<Cli, Failure> {
+fn parse() -> Result<Cli, CommandError> {
     let read = |command: clap::Command| {
         let matches = command.get_matches();
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     };
     let cli = read(command_line());
-    output::colour(cli.color, variable("NO_COLOR").is_some());
+    output::set_color(cli.color, nonempty_env("NO_COLOR").is_some());
     let serverless = matches!(
         cli.command,
-        Command::Serve(_) | Command::Demo(_) | Command::Completions(_) | Command::Man(_)
+        CliCommand::Serve(_) | CliCommand::Demo(_) | CliCommand::Completions(_) | CliCommand::Man(_)
     );
     if serverless {
         return Ok(cli);
     }
     match cli.profile.find()? {
-        Some(profile) => Ok(read(profile.into_defaults(command_line()))),
+        Some(profile) => Ok(read(profile.apply_as_defaults(command_line()))),
         None => Ok(cli),
     }
 }
@@ -190,30 +190,30 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::failure(&failure);
+            output::error(&failure);
             ExitCode::from(failure.exit_code())
         }
     }
 }
 
-async fn run(command: Command) -> Result<(), Failure> {
+async fn run(command: CliCommand) -> Result<(), CommandError> {
     match command {
-        Command::Serve(args) => serve::run(args).await,
-        Command::Demo(args) => demo::run(args).await,
-        Command::Policy(command) => policy::run(command).await,
-        Command::State(command) => state::run(command).await,
-        Command::Sessions(args) => sessions::run(args).await,
-        Command::Reservations(command) => reservations::run(command).await,
-        Command::Explain(args) => explain::run(args).await,
-        Command::Filter(args) => filter::run(args).await,
-        Command::Score(args) => score::run(args).await,
-        Command::Place(args) => place::run(args).await,
-        Command::Capacity(args) => capacity::run(args).await,
-        Command::Simulate(args) => simulate::run(args).await,
-        Command::Bench(args) => bench::run(args).await,
-        Command::Top(args) => top::run(args).await,
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
+        CliCommand::Serve(args) => serve::run(args).await,
+        CliCommand::Demo(args) => demo::run(args).await,
+        CliCommand::Policy(command) => policy::run(command).await,
+        CliCommand::State(command) => state::run(command).await,
+        CliCommand::Sessions(args) => sessions::run(args).await,
+        CliCommand::Reservations(command) => reservations::run(command).await,
+        CliCommand::Explain(args) => explain::run(args).await,
+        CliCommand::Filter(args) => filter::run(args).await,
+        CliCommand::Score(args) => score::run(args).await,
+        CliCommand::Place(args) => place::run(args).await,
+        CliCommand::Capacity(args) => capacity::run(args).await,
+        CliCommand::Simulate(args) => simulate::run(args).await,
+        CliCommand::Bench(args) => bench::run(args).await,
+        CliCommand::Top(args) => top::run(args).await,
+        CliCommand::Completions(args) => completions::run(&args),
+        CliCommand::Man(args) => man::run(&args),
     }
 }
 

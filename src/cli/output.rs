@@ -8,30 +8,30 @@ use indicatif::{ProgressBar, ProgressStyle};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 
-use super::{Colour, Failure};
+use super::{ColorMode, CommandError};
 use crate::server::pb;
 
 /// Whether standard output and standard error are coloured; unset: not.
-static COLOURED: OnceLock<[bool; 2]> = OnceLock::new();
+static COLORED_STREAMS: OnceLock<[bool; 2]> = OnceLock::new();
 
 /// Decides, once, where there is colour.
-pub(super) fn colour(when: Colour, refused: bool) {
+pub(super) fn set_color(when: ColorMode, refused: bool) {
     let terminals = [io::stdout().is_terminal(), io::stderr().is_terminal()];
     // A second word would change nothing: the first one was the person's.
-    let _ = COLOURED.set(terminals.map(|terminal| coloured(when, refused, terminal)));
+    let _ = COLORED_STREAMS.set(terminals.map(|terminal| uses_color(when, refused, terminal)));
 }
 
-fn coloured(when: Colour, refused: bool, terminal: bool) -> bool {
+fn uses_color(when: ColorMode, refused: bool, terminal: bool) -> bool {
     match when {
-        Colour::Auto => terminal && !refused,
-        Colour::Always => true,
-        Colour::Never => false,
+        ColorMode::Auto => terminal && !refused,
+        ColorMode::Always => true,
+        ColorMode::Never => false,
     }
 }
 
 /// True if standard output is coloured.
-pub(super) fn colours() -> bool {
-    COLOURED.get().is_some_and(|[out, _]| *out)
+pub(super) fn stdout_is_colored() -> bool {
+    COLORED_STREAMS.get().is_some_and(|[out, _]| *out)
 }
 
 /// A text in a style, such as `1;31`, if there is colour.
@@ -44,12 +44,12 @@ fn styled(style: &str, text: &str, coloured: bool) -> String {
 }
 
 /// Says on standard error why a command failed.
-pub(super) fn failure(failure: &Failure) {
+pub(super) fn error(failure: &CommandError) {
     note(&failure.to_string());
 }
 
 /// Lines as a terminal shows them: the word that they begin with stands out.
-fn marked(text: &str, coloured: bool) -> String {
+fn highlighted(text: &str, coloured: bool) -> String {
     let line = |line: &str| {
         let word = line.split_once(": ").map(|(word, _)| word);
         let style = match word {
@@ -65,12 +65,12 @@ fn marked(text: &str, coloured: bool) -> String {
 }
 
 /// Writes a line to standard output.
-pub(super) fn line(text: &str) -> Result<(), Failure> {
+pub(super) fn line(text: &str) -> Result<(), CommandError> {
     write(&format!("{text}\n"))
 }
 
 /// Writes a text to standard output. A reader that went away (`| head`) is no failure.
-pub(super) fn write(text: &str) -> Result<(), Failure> {
+pub(super) fn write(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -80,8 +80,8 @@ pub(super) fn write(text: &str) -> Result<(), Failure> {
 
 /// Writes a line to standard error, where nothing depends on it being read.
 pub(super) fn note(text: &str) {
-    let coloured = COLOURED.get().is_some_and(|[_, err]| *err);
-    let _ = writeln!(io::stderr(), "{}", marked(text, coloured));
+    let coloured = COLORED_STREAMS.get().is_some_and(|[_, err]| *err);
+    let _ = writeln!(io::stderr(), "{}", highlighted(text, coloured));
 }
 
 /// A bar on standard error for work of so many steps; on a terminal only.
@@ -96,9 +96,9 @@ pub(super) fn progress(steps: u64, what: &'static str) -> ProgressBar {
 }
 
 /// Rows under a head.
-pub(super) struct Table(comfy_table::Table);
+pub(super) struct TextTable(comfy_table::Table);
 
-impl Table {
+impl TextTable {
     pub(super) fn new<H: IntoIterator<Item = S>, S: Into<String>>(head: H) -> Self {
         let mut table = comfy_table::Table::new();
         let head: Vec<String> = head.into_iter().map(Into::into).collect();
@@ -106,7 +106,7 @@ impl Table {
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(head);
-        Table(table)
+        TextTable(table)
     }
 
     pub(super) fn row<R: IntoIterator<Item = S>, S: Into<String>>(&mut self, row: R) {
@@ -116,17 +116,17 @@ impl Table {
 }
 
 /// Writes a table to standard output.
-pub(super) fn table(table: &Table) -> Result<(), Failure> {
+pub(super) fn table(table: &TextTable) -> Result<(), CommandError> {
     let mut lines: Vec<String> = table.0.lines().map(|line| line.trim_end().to_owned()).collect();
     if let Some(head) = lines.first_mut() {
-        *head = styled("1", head, colours());
+        *head = styled("1", head, stdout_is_colored());
     }
     line(&lines.join("\n"))
 }
 
 /// Writes a reply as protobuf JSON; `name` is its message in `pumice.v1`.
-pub(super) fn json<M: Message>(name: &str, message: &M) -> Result<(), Failure> {
-    let broken = |error: &dyn std::fmt::Display| Failure::said(format!("error: {name} as JSON: {error}"));
+pub(super) fn json<M: Message>(name: &str, message: &M) -> Result<(), CommandError> {
+    let broken = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {name} as JSON: {error}"));
     let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).map_err(|error| broken(&error))?;
     let descriptor = pool
         .get_message_by_name(&format!("pumice.v1.{name}"))
@@ -175,16 +175,16 @@ pub(super) fn amount(amount: &pb::Amount) -> String {
 }
 
 /// A figure of a reason, with its unit.
-pub(super) fn figure(figure: &pb::Figure) -> String {
-    match figure.unit.as_str() {
-        "" => format!("{} {}", figure.name, number(figure.value)),
-        "bytes" => format!("{} {}B", figure.name, bytes(figure.value)),
-        unit => format!("{} {} {unit}", figure.name, number(figure.value)),
+pub(super) fn measurement(measurement: &pb::Measurement) -> String {
+    match measurement.unit.as_str() {
+        "" => format!("{} {}", measurement.name, number(measurement.value)),
+        "bytes" => format!("{} {}B", measurement.name, bytes(measurement.value)),
+        unit => format!("{} {} {unit}", measurement.name, number(measurement.value)),
     }
 }
 
 /// Seconds in the unit that leaves a number people can read.
-pub(super) fn time(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     if seconds >= 10.0 {
         format!("{seconds:.1} s")
     } else if seconds >= 1.0 {
@@ -218,22 +218,22 @@ pub(super) fn problem(problem: &pb::Problem) -> String {
 }
 
 /// A finding of a policy, as the engine writes its own.
-pub(super) fn finding(finding: &pb::Finding) -> String {
-    let severity = match finding.severity() {
-        pb::Severity::Fault => "fault",
+pub(super) fn diagnostic(diagnostic: &pb::Diagnostic) -> String {
+    let severity = match diagnostic.severity() {
+        pb::Severity::Error => "fault",
         pb::Severity::Warning | pb::Severity::Unspecified => "warning",
     };
-    let place = if finding.line == 0 {
+    let place = if diagnostic.line == 0 {
         String::new()
     } else {
-        format!("{}:{}: ", finding.line, finding.column)
+        format!("{}:{}: ", diagnostic.line, diagnostic.column)
     };
-    let path = if finding.path.is_empty() {
+    let path = if diagnostic.path.is_empty() {
         String::new()
     } else {
-        format!("{}: ", finding.path)
+        format!("{}: ", diagnostic.path)
     };
-    format!("{place}{severity} {}: {path}{}", finding.code, finding.message)
+    format!("{place}{severity} {}: {path}{}", diagnostic.code, diagnostic.message)
 }
 
 #[cfg(test)]
@@ -258,38 +258,38 @@ mod tests {
     }
 
     #[test]
-    fn colour_is_for_terminals_and_can_be_refused() {
-        assert!(coloured(Colour::Auto, false, true));
-        assert!(!coloured(Colour::Auto, false, false), "a pipe or file");
-        assert!(!coloured(Colour::Auto, true, true), "NO_COLOR");
+    fn color_is_for_terminals_and_can_be_disabled() {
+        assert!(uses_color(ColorMode::Auto, false, true));
+        assert!(!uses_color(ColorMode::Auto, false, false), "a pipe or file");
+        assert!(!uses_color(ColorMode::Auto, true, true), "NO_COLOR");
         assert!(
-            coloured(Colour::Always, true, false),
+            uses_color(ColorMode::Always, true, false),
             "a flag goes before the environment"
         );
-        assert!(!coloured(Colour::Never, false, true));
+        assert!(!uses_color(ColorMode::Never, false, true));
     }
 
     #[test]
-    fn the_first_word_of_a_line_stands_out() {
+    fn the_first_word_of_a_line_is_highlighted() {
         let text = "refused: node a\nerror: 1 record refused: b";
-        assert_eq!(marked(text, false), text);
+        assert_eq!(highlighted(text, false), text);
         assert_eq!(
-            marked(text, true),
+            highlighted(text, true),
             "\u{1b}[33mrefused\u{1b}[0m: node a\n\u{1b}[1;31merror\u{1b}[0m: 1 record refused: b"
         );
-        assert_eq!(marked("default:3: a", true), "default:3: a");
+        assert_eq!(highlighted("default:3: a", true), "default:3: a");
     }
 
     #[test]
-    fn times_are_short() {
-        let times = [0.0, 0.000_123, 0.001_234, 0.0567, 1.234, 59.96].map(time);
+    fn durations_are_short() {
+        let times = [0.0, 0.000_123, 0.001_234, 0.0567, 1.234, 59.96].map(duration);
         assert_eq!(times, ["0 µs", "123 µs", "1.23 ms", "57 ms", "1.23 s", "60.0 s"]);
     }
 
     #[test]
     fn json_is_protobuf_json() {
         let reply = pb::ScoreResponse {
-            answer: Some(pb::ScoreAnswer {
+            result: Some(pb::ScoreResult {
                 items: vec![pb::ScoreItem {
                     totals: vec![937.5],
                     ..pb::ScoreItem::default()

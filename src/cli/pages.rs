@@ -1,13 +1,13 @@
 //! Listings that come in pages, read to their end.
 
-use super::Failure;
+use super::CommandError;
 use crate::server::pb;
 
 /// Calls `page` with the token of each page, the first one's is empty, until a reply names no next one; all records.
 /// It gives the records of its page and the next one's token.
 pub(super) async fn all<T>(
-    mut page: impl AsyncFnMut(String) -> Result<(Vec<T>, String), Failure>,
-) -> Result<Vec<T>, Failure> {
+    mut page: impl AsyncFnMut(String) -> Result<(Vec<T>, String), CommandError>,
+) -> Result<Vec<T>, CommandError> {
     let mut all = Vec::new();
     let mut token = String::new();
     loop {

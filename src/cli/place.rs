@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::connect::Connection;
-use super::output::{self, Table};
+use super::connect::ClientConnection;
+use super::output::{self, TextTable};
 use super::policy_args::PolicyArgs;
-use super::{Client, Failure, Format, decide, state_load, task};
-use crate::import::{Counting, Import};
+use super::{ClientArgs, CommandError, OutputFormat, node_query, state_load, task};
+use crate::import::{AmountRules, ClusterImport};
 use crate::server::pb;
 
 /// Arguments of `pumice place`.
@@ -19,8 +19,8 @@ pub(super) struct PlaceArgs {
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// How the amounts of pods are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::counting())]
-    derivation: Counting,
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    derivation: AmountRules,
     /// So many of each pod
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     count: u32,
@@ -39,18 +39,18 @@ pub(super) struct PlaceArgs {
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Runs it.
-pub(super) async fn run(args: PlaceArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
     let (job, groups) = read(&args)?;
     let set = |names: &[String]| pb::NodeSet {
         names: names.to_vec(),
         ..pb::NodeSet::default()
     };
     let request = pb::PlaceRequest {
-        ground: Some(args.policy.ground()),
+        against: Some(args.policy.evaluation_ref()),
         job,
         groups: groups.clone(),
         min_available: args.min_available,
@@ -59,68 +59,68 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), Failure> {
         idle_only: args.idle_only,
         ..pb::PlaceRequest::default()
     };
-    let mut connection = Connection::open(&args.client.server).await?;
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let reply = connection.decisions.place(request).await?.into_inner();
-    if args.client.output == Format::Json {
+    if args.client.output == OutputFormat::Json {
         output::json("PlaceResponse", &reply)?;
     }
-    let answer = reply.answer.unwrap_or_default();
-    for (group, placed) in groups.iter().zip(&answer.groups) {
-        let title = decide::title(&group.task.clone().unwrap_or_default());
-        decide::check_item(&title, placed.problem.as_ref(), &placed.warnings)?;
+    let result = reply.result.unwrap_or_default();
+    for (group, placed) in groups.iter().zip(&result.groups) {
+        let title = node_query::task_title(&group.task.clone().unwrap_or_default());
+        node_query::check_item(&title, placed.problem.as_ref(), &placed.warnings)?;
     }
-    if args.client.output == Format::Table {
-        show(&groups, &answer)?;
+    if args.client.output == OutputFormat::Table {
+        show(&groups, &result)?;
     }
-    if answer.placed {
+    if result.placed {
         return Ok(());
     }
-    Err(Failure::said(format!(
+    Err(CommandError::message(format!(
         "refused: {} found a place, {} are needed",
-        output::count(answer.found as usize, "task"),
-        answer.needed
+        output::count(result.placed_count as usize, "task"),
+        result.min_count
     )))
 }
 
 /// The job of a file, if it stands there, and its pods, equal ones together.
-fn read(args: &PlaceArgs) -> Result<(Option<pb::Job>, Vec<pb::TaskGroup>), Failure> {
+fn read(args: &PlaceArgs) -> Result<(Option<pb::Job>, Vec<pb::TaskGroup>), CommandError> {
     let (file, name) = (&args.file, args.file.display());
-    let mut import = Import::new(args.derivation);
-    import.read(&name.to_string(), &state_load::text(file)?)?;
-    if let Some(refused) = import.refused().first() {
+    let mut import = ClusterImport::new(args.derivation);
+    import.read(&name.to_string(), &state_load::read_text(file)?)?;
+    if let Some(refused) = import.rejected().first() {
         let message = format!("error: {name}: {}: {}", refused.object, refused.error);
-        return Err(Failure::said(message));
+        return Err(CommandError::message(message));
     }
     let pb::Cluster { jobs, tasks, .. } = import.into_cluster();
     if tasks.is_empty() {
-        return Err(Failure::said(format!("error: {name}: no pod in this file")));
+        return Err(CommandError::message(format!("error: {name}: no pod in this file")));
     }
     if let Some(task) = tasks.iter().find(|task| task.job.is_empty()) {
         let message = format!("error: {name}: {}: the pod names no PodGroup", task.name);
-        return Err(Failure::said(message));
+        return Err(CommandError::message(message));
     }
     let of: Vec<&String> = tasks.iter().map(|task| &task.job).collect();
     if let Some(pair) = of.windows(2).find(|pair| pair.first() != pair.last()) {
         let message = format!("error: {name}: pods of several jobs ({pair:?}); one job is placed at a time");
-        return Err(Failure::said(message));
+        return Err(CommandError::message(message));
     }
     let job = jobs
         .into_iter()
         .find(|job| of.first().is_some_and(|name| **name == job.name));
-    Ok((job, task::groups(tasks, args.count)))
+    Ok((job, task::task_groups(tasks, args.count)))
 }
 
-fn show(groups: &[pb::TaskGroup], answer: &pb::PlaceAnswer) -> Result<(), Failure> {
+fn show(groups: &[pb::TaskGroup], result: &pb::PlaceResult) -> Result<(), CommandError> {
     let wanted: u32 = groups.iter().map(|group| group.count.unwrap_or(1)).sum();
     output::line(&format!(
         "{} of {} found a place, {} needed",
-        answer.found,
+        result.placed_count,
         output::count(wanted as usize, "task"),
-        answer.needed
+        result.min_count
     ))?;
-    let mut table = Table::new(["TASKS", "LIKE", "NODE", "ROOM", "CARD"]);
-    for (group, placed) in groups.iter().zip(&answer.groups) {
-        let like = decide::title(&group.task.clone().unwrap_or_default());
+    let mut table = TextTable::new(["TASKS", "LIKE", "NODE", "ROOM", "CARD"]);
+    for (group, placed) in groups.iter().zip(&result.groups) {
+        let like = node_query::task_title(&group.task.clone().unwrap_or_default());
         let names = |set: &Option<pb::NodeSet>| set.clone().unwrap_or_default().names;
         let idle = names(&placed.allocated).into_iter().map(|node| (node, "idle"));
         let nodes = idle.chain(
@@ -137,10 +137,10 @@ fn show(groups: &[pb::TaskGroup], answer: &pb::PlaceAnswer) -> Result<(), Failur
             table.row([count.to_string(), like.clone(), node, room.to_owned(), card]);
         }
     }
-    if answer.found > 0 {
+    if result.placed_count > 0 {
         output::table(&table)?;
     }
-    match decide::blockers(&answer.blockers) {
+    match node_query::blocker_table(&result.blockers) {
         Some(table) => output::table(&table),
         None => Ok(()),
     }

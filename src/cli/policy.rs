@@ -4,33 +4,33 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::connect::Connection;
-use super::output::{self, Table};
-use super::{Client, Failure, Format, pages, policy_check, policy_diff, policy_test, state_load};
+use super::connect::ClientConnection;
+use super::output::{self, TextTable};
+use super::{ClientArgs, CommandError, OutputFormat, pages, policy_check, policy_diff, policy_test, state_load};
 use crate::server::pb;
 
 /// What to do with a policy.
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
     /// Check a document without a server: all findings, with line and column
-    Check(policy_check::CheckArgs),
+    Check(policy_check::CheckPolicyArgs),
     /// Compare two documents or versions as they take effect; exit code 1: they differ
-    Diff(policy_diff::DiffArgs),
+    Diff(policy_diff::DiffPolicyArgs),
     /// Run files of cases, in this process; exit code 1: some failed
-    Test(policy_test::TestArgs),
+    Test(policy_test::TestPolicyArgs),
     /// Put a document in force; a refused one leaves the old one serving
-    Push(PushArgs),
+    Push(PushPolicyArgs),
     /// Read the document in force, or an earlier one
-    Get(GetArgs),
+    Get(GetPolicyArgs),
     /// List the versions of a policy, newest first
-    History(HistoryArgs),
+    History(PolicyHistoryArgs),
     /// Put an earlier version in force again
-    Rollback(RollbackArgs),
+    Rollback(RollbackPolicyArgs),
 }
 
 /// Arguments of `pumice policy push`.
 #[derive(Debug, Args)]
-pub(super) struct PushArgs {
+pub(super) struct PushPolicyArgs {
     /// The document: volcano-scheduler.conf; `-`: standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -47,12 +47,12 @@ pub(super) struct PushArgs {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Arguments of `pumice policy get`.
 #[derive(Debug, Args)]
-pub(super) struct GetArgs {
+pub(super) struct GetPolicyArgs {
     /// Name of the policy
     #[arg(long, default_value = "default")]
     name: String,
@@ -66,22 +66,22 @@ pub(super) struct GetArgs {
     #[arg(long)]
     loaded: bool,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Arguments of `pumice policy history`.
 #[derive(Debug, Args)]
-pub(super) struct HistoryArgs {
+pub(super) struct PolicyHistoryArgs {
     /// Name of the policy; empty: all that are in force
     #[arg(long, default_value = "default")]
     name: String,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Arguments of `pumice policy rollback`.
 #[derive(Debug, Args)]
-pub(super) struct RollbackArgs {
+pub(super) struct RollbackPolicyArgs {
     /// Version to return to; 0: the one before
     #[arg(value_name = "VERSION", default_value_t = 0)]
     version: u64,
@@ -95,14 +95,14 @@ pub(super) struct RollbackArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Runs it.
-pub(super) async fn run(command: PolicyCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: PolicyCommand) -> Result<(), CommandError> {
     match command {
         PolicyCommand::Check(args) => policy_check::run(&args),
-        PolicyCommand::Diff(args) => same(policy_diff::run(args).await?),
+        PolicyCommand::Diff(args) => require_same(policy_diff::run(args).await?),
         PolicyCommand::Test(args) => policy_test::run(args).await,
         PolicyCommand::Push(args) => push(args).await,
         PolicyCommand::Get(args) => get(args).await,
@@ -112,26 +112,26 @@ pub(super) async fn run(command: PolicyCommand) -> Result<(), Failure> {
 }
 
 /// As `diff` does: what is not the same ends with code 1, and needs no words.
-pub(super) fn same(same: bool) -> Result<(), Failure> {
-    if same { Ok(()) } else { Err(Failure::Differ) }
+pub(super) fn require_same(same: bool) -> Result<(), CommandError> {
+    if same { Ok(()) } else { Err(CommandError::Different) }
 }
 
-async fn push(args: PushArgs) -> Result<(), Failure> {
+async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
     let request = pb::ReloadPolicyRequest {
         name: args.name,
-        document: state_load::text(&args.file)?,
+        document: state_load::read_text(&args.file)?,
         expected_version: args.expected_version,
         dry_run: args.dry_run,
         strict: args.strict,
         ..pb::ReloadPolicyRequest::default()
     };
-    let mut connection = Connection::open(&args.client.server).await?;
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let reply = connection.policies.reload_policy(request).await?.into_inner();
-    if args.client.output == Format::Json {
+    if args.client.output == OutputFormat::Json {
         return output::json("ReloadPolicyResponse", &reply);
     }
-    report(&reply.report.unwrap_or_default());
-    accepted(
+    print_report(&reply.report.unwrap_or_default());
+    print_accepted(
         &reply.policy.unwrap_or_default(),
         reply.unchanged,
         args.dry_run,
@@ -139,20 +139,20 @@ async fn push(args: PushArgs) -> Result<(), Failure> {
     )
 }
 
-async fn rollback(args: RollbackArgs) -> Result<(), Failure> {
+async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
     let request = pb::RollbackPolicyRequest {
         name: args.name,
         version: args.version,
         expected_version: args.expected_version,
         dry_run: args.dry_run,
     };
-    let mut connection = Connection::open(&args.client.server).await?;
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let reply = connection.policies.rollback_policy(request).await?.into_inner();
-    if args.client.output == Format::Json {
+    if args.client.output == OutputFormat::Json {
         return output::json("RollbackPolicyResponse", &reply);
     }
-    report(&reply.report.unwrap_or_default());
-    accepted(
+    print_report(&reply.report.unwrap_or_default());
+    print_accepted(
         &reply.policy.unwrap_or_default(),
         reply.unchanged,
         args.dry_run,
@@ -161,16 +161,16 @@ async fn rollback(args: RollbackArgs) -> Result<(), Failure> {
 }
 
 /// Says on standard error what loading found.
-fn report(report: &pb::PolicyReport) {
-    for finding in &report.findings {
-        output::note(&output::finding(finding));
+fn print_report(report: &pb::PolicyReport) {
+    for diagnostic in &report.diagnostics {
+        output::note(&output::diagnostic(diagnostic));
     }
-    if !report.not_served.is_empty() {
-        output::note(&format!("not served here: {}", report.not_served.join(", ")));
+    if !report.unserved_plugins.is_empty() {
+        output::note(&format!("not served here: {}", report.unserved_plugins.join(", ")));
     }
 }
 
-fn accepted(policy: &pb::Policy, unchanged: bool, dry_run: bool, difference: &str) -> Result<(), Failure> {
+fn print_accepted(policy: &pb::Policy, unchanged: bool, dry_run: bool, difference: &str) -> Result<(), CommandError> {
     let hash = policy.hash.get(..12).unwrap_or(&policy.hash);
     let name = &policy.name;
     if !difference.is_empty() {
@@ -186,14 +186,14 @@ fn accepted(policy: &pb::Policy, unchanged: bool, dry_run: bool, difference: &st
     })
 }
 
-async fn get(args: GetArgs) -> Result<(), Failure> {
+async fn get(args: GetPolicyArgs) -> Result<(), CommandError> {
     let request = pb::GetPolicyRequest {
         name: args.name,
         version: args.version,
     };
-    let mut connection = Connection::open(&args.client.server).await?;
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let reply = connection.policies.get_policy(request).await?.into_inner();
-    if args.client.output == Format::Json {
+    if args.client.output == OutputFormat::Json {
         return output::json("GetPolicyResponse", &reply);
     }
     let policy = reply.policy.unwrap_or_default();
@@ -212,8 +212,8 @@ async fn get(args: GetArgs) -> Result<(), Failure> {
     output::line(document.trim_end_matches('\n'))
 }
 
-async fn history(args: HistoryArgs) -> Result<(), Failure> {
-    let mut connection = Connection::open(&args.client.server).await?;
+async fn history(args: PolicyHistoryArgs) -> Result<(), CommandError> {
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let policies = pages::all(async |page_token| {
         let request = pb::ListPoliciesRequest {
             name: args.name.clone(),
@@ -227,10 +227,10 @@ async fn history(args: HistoryArgs) -> Result<(), Failure> {
         policies: policies.await?,
         ..pb::ListPoliciesResponse::default()
     };
-    if args.client.output == Format::Json {
+    if args.client.output == OutputFormat::Json {
         return output::json("ListPoliciesResponse", &all);
     }
-    let mut table = Table::new(["POLICY", "VERSION", "HASH", "IN FORCE", "ACCEPTED", "FROM"]);
+    let mut table = TextTable::new(["POLICY", "VERSION", "HASH", "IN FORCE", "ACCEPTED", "FROM"]);
     for policy in &all.policies {
         table.row([
             policy.name.clone(),

@@ -17,19 +17,19 @@ pub(super) struct PolicyArgs {
 
 impl PolicyArgs {
     /// Shared state under that policy.
-    pub(super) fn world(&self) -> pb::World {
-        pb::World {
+    pub(super) fn latest_ref(&self) -> pb::LatestRef {
+        pb::LatestRef {
             policy: self.policy.clone(),
             profile: self.policy_profile.clone().unwrap_or_default(),
-            ..pb::World::default()
+            ..pb::LatestRef::default()
         }
     }
 
     /// The same as the ground of a question.
-    pub(super) fn ground(&self) -> pb::Ground {
-        pb::Ground {
-            ground: Some(pb::ground::Ground::World(self.world())),
-            ..pb::Ground::default()
+    pub(super) fn evaluation_ref(&self) -> pb::EvaluationRef {
+        pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Latest(self.latest_ref())),
+            ..pb::EvaluationRef::default()
         }
     }
 }

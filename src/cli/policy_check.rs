@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, output, state_load};
-use crate::engine::policy::{Compatibility, CompileOptions, Limits, Report, compile};
+use super::{CommandError, output, state_load};
+use crate::engine::policy::{Compatibility, CompileOptions, DiagnosticReport, YamlLimits, compile};
 
 /// Arguments of `pumice policy check`.
 #[derive(Debug, Args)]
-pub(super) struct CheckArgs {
+pub(super) struct CheckPolicyArgs {
     /// The document: volcano-scheduler.conf; `-`: standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -19,18 +19,18 @@ pub(super) struct CheckArgs {
 }
 
 /// Runs it.
-pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let text = state_load::text(&args.file)?;
+pub(super) fn run(args: &CheckPolicyArgs) -> Result<(), CommandError> {
+    let text = state_load::read_text(&args.file)?;
     let file = args.file.display();
-    let report = judge(&text, args.strict);
-    for finding in &report.findings {
-        output::line(&format!("{file}:{finding}"))?;
+    let report = compile_report(&text, args.strict);
+    for diagnostic in &report.diagnostics {
+        output::line(&format!("{file}:{diagnostic}"))?;
     }
-    if report.left_out > 0 {
-        output::line(&format!("{file}: {} more findings are not listed", report.left_out))?;
+    if report.omitted > 0 {
+        output::line(&format!("{file}: {} more findings are not listed", report.omitted))?;
     }
     // Names that Volcano does not know either are among the warnings.
-    for plugin in report.not_served.iter().filter(|plugin| plugin.known_upstream) {
+    for plugin in report.unserved_plugins.iter().filter(|plugin| plugin.known_upstream) {
         let mark = plugin.at.mark;
         output::line(&format!(
             "{file}:{}:{}: note: `{}` is not served here",
@@ -38,20 +38,20 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
         ))?;
     }
     let warnings = output::count(report.warnings().count(), "warning");
-    match report.faults().count() {
+    match report.errors().count() {
         0 => output::line(&format!("{file}: ok, {warnings}")),
-        faults => {
-            let faults = output::count(faults, "fault");
-            Err(Failure::said(format!(
-                "error: {file}: {faults}, {warnings}: a server would refuse it"
+        problems => {
+            let problems = output::count(problems, "fault");
+            Err(CommandError::message(format!(
+                "error: {file}: {problems}, {warnings}: a server would refuse it"
             )))
         }
     }
 }
 
-fn judge(text: &str, strict: bool) -> Report {
+fn compile_report(text: &str, strict: bool) -> DiagnosticReport {
     let options = CompileOptions {
-        limits: Limits::default(),
+        limits: YamlLimits::default(),
         compatibility: Compatibility::default(),
         strict,
     };

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 
-use super::{Failure, variable};
-use crate::engine::policy::{Limits, Mark, Node, Value, slip, yaml};
+use super::{CommandError, nonempty_env};
+use crate::engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
 
 /// Largest file, in bytes.
 const FILE_BYTES: usize = 1 << 20;
 /// What a profile can say.
-const KEYS: [&str; 4] = ["server", "metrics", "policy", "output"];
+const PROFILE_KEYS: [&str; 4] = ["server", "metrics", "policy", "output"];
 
 /// Which profile is meant, and where profiles are looked for.
 #[derive(Debug, Clone, Default, Args)]
@@ -37,21 +37,21 @@ pub(super) struct ProfileArgs {
 
 /// The values of one profile, by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Profile(BTreeMap<&'static str, String>);
+pub(super) struct ClientProfile(BTreeMap<&'static str, String>);
 
 /// What a file of profiles says.
 #[derive(Debug, Default)]
-struct Profiles {
+struct ProfileFile {
     default: Option<String>,
-    named: BTreeMap<String, Profile>,
+    profiles: BTreeMap<String, ClientProfile>,
 }
 
 impl ProfileArgs {
     /// The profile in force; none if none is named and the file, if there is one, has no default.
-    pub(super) fn find(&self) -> Result<Option<Profile>, Failure> {
+    pub(super) fn find(&self) -> Result<Option<ClientProfile>, CommandError> {
         let named = self.profile.as_deref().filter(|name| !name.is_empty());
         let given = self.client_config.as_deref().filter(|path| !path.is_empty());
-        let Some(path) = given.map(PathBuf::from).or_else(usual_file) else {
+        let Some(path) = given.map(PathBuf::from).or_else(default_path) else {
             return match named {
                 Some(name) => Err(usage(&format!(
                     "there is no profile `{name}`: no file of profiles was found"
@@ -66,14 +66,14 @@ impl ProfileArgs {
             }
             Err(error) => return Err(usage(&format!("{}: {error}", path.display()))),
         };
-        let mut all = read(&text).map_err(|fault| fault.at(&path))?;
+        let mut all = parse_profiles(&text).map_err(|problem| problem.at(&path))?;
         let Some(name) = named.map(str::to_owned).or(all.default) else {
             return Ok(None);
         };
-        if let Some(profile) = all.named.remove(&name) {
+        if let Some(profile) = all.profiles.remove(&name) {
             return Ok(Some(profile));
         }
-        let known: Vec<&str> = all.named.keys().map(String::as_str).collect();
+        let known: Vec<&str> = all.profiles.keys().map(String::as_str).collect();
         Err(usage(&format!(
             "{}: there is no profile `{name}`; there are: {}",
             path.display(),
@@ -83,15 +83,15 @@ impl ProfileArgs {
 }
 
 /// Where the file is when nobody says.
-fn usual_file() -> Option<PathBuf> {
-    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".config"));
-    let folder = variable("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)?;
+fn default_path() -> Option<PathBuf> {
+    let home = || nonempty_env("HOME").map(|home| PathBuf::from(home).join(".config"));
+    let folder = nonempty_env("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)?;
     Some(folder.join("pumice").join("config.yaml"))
 }
 
-impl Profile {
+impl ClientProfile {
     /// The command line with the profile's values as defaults.
-    pub(super) fn into_defaults(self, command: Command) -> Command {
+    pub(super) fn apply_as_defaults(self, command: Command) -> Command {
         let command = command.mut_args(|arg| {
             let key = match arg.get_id().as_str() {
                 // `pumice policy` names the policy that it works on by itself.
@@ -109,111 +109,114 @@ impl Profile {
         });
         command.mut_subcommands(|command| match command.get_name() {
             "serve" | "demo" | "completions" | "man" => command,
-            _ => self.clone().into_defaults(command),
+            _ => self.clone().apply_as_defaults(command),
         })
     }
 }
 
 /// What is wrong with a file of profiles, and where.
 #[derive(Debug, PartialEq, Eq)]
-struct Fault {
+struct ProfileError {
     mark: Mark,
     message: String,
 }
 
-impl Fault {
+impl ProfileError {
     fn new(mark: Mark, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { mark, message }
     }
 
-    fn at(&self, path: &Path) -> Failure {
+    fn at(&self, path: &Path) -> CommandError {
         let Mark { line, column } = self.mark;
         usage(&format!("{}:{line}:{column}: {}", path.display(), self.message))
     }
 }
 
-fn usage(message: &str) -> Failure {
-    Failure::Usage(format!("error: {message}"))
+fn usage(message: &str) -> CommandError {
+    CommandError::Usage(format!("error: {message}"))
 }
 
-fn read(text: &str) -> Result<Profiles, Fault> {
-    let limits = Limits {
+fn parse_profiles(text: &str) -> Result<ProfileFile, ProfileError> {
+    let limits = YamlLimits {
         bytes: FILE_BYTES,
-        ..Limits::default()
+        ..YamlLimits::default()
     };
-    let root = yaml::read(text, &limits).map_err(|error| Fault::new(error.mark, error.message))?;
-    let mut profiles = Profiles::default();
+    let root = yaml::read(text, &limits).map_err(|error| ProfileError::new(error.mark, error.message))?;
+    let mut profiles = ProfileFile::default();
     for (key, node) in map(&root, "a file of profiles")? {
-        match name_of(key)?.as_str() {
-            "default" => profiles.default = Some(text_of(node)?),
+        match key_text(key)?.as_str() {
+            "default" => profiles.default = Some(string_value(node)?),
             "profiles" => {
                 for (key, node) in map(node, "`profiles`")? {
-                    let name = name_of(key)?;
-                    let profile = profile(node, &name)?;
-                    profiles.named.insert(name, profile);
+                    let name = key_text(key)?;
+                    let profile = parse_profile(node, &name)?;
+                    profiles.profiles.insert(name, profile);
                 }
             }
-            other => return Err(no_such_key(key.mark, other, &["default", "profiles"])),
+            other => return Err(unknown_key(key.mark, other, &["default", "profiles"])),
         }
     }
     Ok(profiles)
 }
 
-fn profile(node: &Node, name: &str) -> Result<Profile, Fault> {
+fn parse_profile(node: &YamlNode, name: &str) -> Result<ClientProfile, ProfileError> {
     let mut values = BTreeMap::new();
     for (key, node) in map(node, &format!("profile `{name}`"))? {
-        let written = name_of(key)?;
-        let Some(known) = KEYS.into_iter().find(|known| *known == written) else {
-            return Err(no_such_key(key.mark, &written, &KEYS));
+        let written = key_text(key)?;
+        let Some(known) = PROFILE_KEYS.into_iter().find(|known| *known == written) else {
+            return Err(unknown_key(key.mark, &written, &PROFILE_KEYS));
         };
-        let value = text_of(node)?;
+        let value = string_value(node)?;
         if known == "output" && !matches!(value.as_str(), "table" | "json") {
-            return Err(Fault::new(
+            return Err(ProfileError::new(
                 node.mark,
                 format!("`output` is `table` or `json`, not `{value}`"),
             ));
         }
         values.insert(known, value);
     }
-    Ok(Profile(values))
+    Ok(ClientProfile(values))
 }
 
-fn no_such_key(mark: Mark, written: &str, known: &[&str]) -> Fault {
-    let meant = slip::nearest(written, known).map(|near| format!("; `{near}` was meant?"));
-    Fault::new(
+fn unknown_key(mark: Mark, written: &str, known: &[&str]) -> ProfileError {
+    let meant = suggestion::nearest_name(written, known).map(|near| format!("; `{near}` was meant?"));
+    ProfileError::new(
         mark,
         format!("there is no key `{written}` here{}", meant.unwrap_or_default()),
     )
 }
 
-fn map<'n>(node: &'n Node, what: &str) -> Result<&'n [(Node, Node)], Fault> {
-    if let Value::Map(entries) = &node.value {
+fn map<'n>(node: &'n YamlNode, what: &str) -> Result<&'n [(YamlNode, YamlNode)], ProfileError> {
+    if let YamlValue::Map(entries) = &node.value {
         return Ok(entries);
     }
-    if matches!(node.value, Value::Null) {
+    if matches!(node.value, YamlValue::Null) {
         return Ok(&[]);
     }
     let message = format!("{what} is a map, not {}", node.value.kind());
-    Err(Fault::new(node.mark, message))
+    Err(ProfileError::new(node.mark, message))
 }
 
-fn name_of(key: &Node) -> Result<String, Fault> {
-    if let Value::Int(number) = &key.value {
+fn key_text(key: &YamlNode) -> Result<String, ProfileError> {
+    if let YamlValue::Int(number) = &key.value {
         return Ok(number.to_string());
     }
-    if let Value::String(text) = &key.value {
+    if let YamlValue::String(text) = &key.value {
         return Ok(text.clone());
     }
-    Err(Fault::new(key.mark, format!("{} is no name", key.value.kind())))
+    Err(ProfileError::new(key.mark, format!("{} is no name", key.value.kind())))
 }
 
-fn text_of(node: &Node) -> Result<String, Fault> {
-    let Value::String(text) = &node.value else {
-        return Err(Fault::new(node.mark, format!("{} is no text", node.value.kind())));
+fn string_value(node: &YamlNode) -> Result<String, ProfileError> {
+    let YamlValue::String(text) = &node.value else {
+        return Err(ProfileError::new(
+            node.mark,
+            format!("{} is no text", node.value.kind()),
+        ));
     };
     if text.is_empty() {
-        return Err(Fault::new(node.mark, "it is empty"));
+        return Err(ProfileError::new(node.mark, "it is empty"));
     }
     Ok(text.clone())
 }
@@ -224,18 +227,19 @@ mod tests {
 
     #[test]
     fn profiles_are_read() {
-        let profiles = read("default: lab\nprofiles:\n  lab: {server: 'lab:7461', output: json}\n  none:\n").unwrap();
+        let profiles =
+            parse_profiles("default: lab\nprofiles:\n  lab: {server: 'lab:7461', output: json}\n  none:\n").unwrap();
         assert_eq!(profiles.default.as_deref(), Some("lab"));
-        let lab = Profile(BTreeMap::from([
+        let lab = ClientProfile(BTreeMap::from([
             ("server", "lab:7461".to_owned()),
             ("output", "json".to_owned()),
         ]));
-        assert_eq!(profiles.named.get("lab"), Some(&lab));
-        assert_eq!(profiles.named.get("none"), Some(&Profile::default()));
+        assert_eq!(profiles.profiles.get("lab"), Some(&lab));
+        assert_eq!(profiles.profiles.get("none"), Some(&ClientProfile::default()));
     }
 
     #[test]
-    fn faults_have_a_place_and_a_hint() {
+    fn errors_have_a_position_and_a_hint() {
         for (text, line, said) in [
             ("profiles:\n  lab: {servr: x}\n", 2, "`server` was meant?"),
             ("profiles:\n  lab: {output: yml}\n", 2, "`output` is `table` or `json`"),
@@ -244,9 +248,9 @@ mod tests {
             ("defaults: lab\n", 1, "`default` was meant?"),
             ("default: ''\n", 1, "it is empty"),
         ] {
-            let fault = read(text).unwrap_err();
-            assert_eq!(fault.mark.line, line, "{text}");
-            assert!(fault.message.contains(said), "{text}: {}", fault.message);
+            let problem = parse_profiles(text).unwrap_err();
+            assert_eq!(problem.mark.line, line, "{text}");
+            assert!(problem.message.contains(said), "{text}: {}", problem.message);
         }
     }
 }

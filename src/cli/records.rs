@@ -6,9 +6,9 @@ use prost::Message as _;
 use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage as _, Value};
 use serde::Serialize;
 
-use super::Failure;
-use super::connect::Connection;
-use super::schema::Schema;
+use super::CommandError;
+use super::connect::ClientConnection;
+use super::schema::ProtocolSchema;
 use super::{output, pages};
 use crate::server::pb;
 
@@ -19,7 +19,7 @@ pub(super) const KINDS: [&str; 4] = ["node", "queue", "job", "task"];
 
 /// The records of a cluster.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Records {
+pub(super) struct ClusterRecords {
     pub(super) cluster: pb::Cluster,
     /// The owner of each record, by kind and name.
     pub(super) sources: BTreeMap<(&'static str, String), String>,
@@ -28,86 +28,107 @@ pub(super) struct Records {
     /// State that they were read from; several, if it moved on meanwhile.
     pub(super) revision: Option<pb::Revision>,
     /// The state moved on between the pages, again and again.
-    pub(super) torn: bool,
+    pub(super) inconsistent: bool,
 }
 
 /// Reads all pages of one listing, and says at which revisions.
 macro_rules! list {
-    ($connection:expr, $ground:expr, $call:ident, $request:ident, $records:ident, $revisions:expr) => {
+    ($connection:expr, $evaluation_ref:expr, $call:ident, $request:ident, $records:ident, $revisions:expr) => {
         pages::all(async |token| {
             let request = pb::$request {
-                ground: $ground.clone(),
+                against: $evaluation_ref.clone(),
                 page: Some(pages::large(token)),
                 ..pb::$request::default()
             };
             let page = $connection.state.$call(request).await?.into_inner();
-            $revisions.extend(page.stamp.and_then(|stamp| stamp.revision));
+            $revisions.extend(page.metadata.and_then(|metadata| metadata.revision));
             Ok((page.$records, page.next_page_token))
         })
         .await?
     };
 }
 
-impl Records {
+impl ClusterRecords {
     /// Reads them all, of one revision if the state holds still for so long.
-    pub(super) async fn read(connection: &mut Connection) -> Result<Self, Failure> {
+    pub(super) async fn read(connection: &mut ClientConnection) -> Result<Self, CommandError> {
         let mut attempt = 1;
         loop {
             let records = Self::read_once(connection).await?;
-            if !records.torn || attempt == ATTEMPTS {
+            if !records.inconsistent || attempt == ATTEMPTS {
                 return Ok(records);
             }
             attempt += 1;
         }
     }
 
-    async fn read_once(connection: &mut Connection) -> Result<Self, Failure> {
-        let ground: Option<pb::Ground> = None;
+    async fn read_once(connection: &mut ClientConnection) -> Result<Self, CommandError> {
+        let evaluation_ref: Option<pb::EvaluationRef> = None;
         let mut revisions: Vec<pb::Revision> = Vec::new();
-        let nodes = list!(connection, ground, list_nodes, ListNodesRequest, nodes, revisions);
-        let queues = list!(connection, ground, list_queues, ListQueuesRequest, queues, revisions);
-        let jobs = list!(connection, ground, list_jobs, ListJobsRequest, jobs, revisions);
-        let tasks = list!(connection, ground, list_tasks, ListTasksRequest, tasks, revisions);
-        let mut records = Records {
+        let nodes = list!(
+            connection,
+            evaluation_ref,
+            list_nodes,
+            ListNodesRequest,
+            nodes,
+            revisions
+        );
+        let queues = list!(
+            connection,
+            evaluation_ref,
+            list_queues,
+            ListQueuesRequest,
+            queues,
+            revisions
+        );
+        let jobs = list!(connection, evaluation_ref, list_jobs, ListJobsRequest, jobs, revisions);
+        let tasks = list!(
+            connection,
+            evaluation_ref,
+            list_tasks,
+            ListTasksRequest,
+            tasks,
+            revisions
+        );
+        let mut records = ClusterRecords {
             revision: revisions.first().copied(),
-            torn: revisions.windows(2).any(|pair| pair.first() != pair.last()),
-            ..Records::default()
+            inconsistent: revisions.windows(2).any(|pair| pair.first() != pair.last()),
+            ..ClusterRecords::default()
         };
         for status in nodes {
             let name = status.node.as_ref().map(|node| node.name.clone());
-            records.about(("node", name.unwrap_or_default()), status.source, &status.invalid);
+            records.insert_status(("node", name.unwrap_or_default()), status.source, &status.invalid);
             records.cluster.nodes.extend(status.node);
         }
         for status in queues {
             let name = status.queue.as_ref().map(|queue| queue.name.clone());
-            records.about(("queue", name.unwrap_or_default()), status.source, &status.invalid);
+            records.insert_status(("queue", name.unwrap_or_default()), status.source, &status.invalid);
             records.cluster.queues.extend(status.queue);
         }
         for status in jobs {
             let name = status.job.as_ref().map(|job| job.name.clone());
-            records.about(("job", name.unwrap_or_default()), status.source, &status.invalid);
+            records.insert_status(("job", name.unwrap_or_default()), status.source, &status.invalid);
             records.cluster.jobs.extend(status.job);
         }
         for stored in tasks {
             let name = stored.task.as_ref().map(|task| task.name.clone());
-            records.about(("task", name.unwrap_or_default()), stored.source, &stored.invalid);
+            records.insert_status(("task", name.unwrap_or_default()), stored.source, &stored.invalid);
             records.cluster.tasks.extend(stored.task);
         }
         Ok(records)
     }
 
-    fn about(&mut self, key: (&'static str, String), source: String, invalid: &[pb::Problem]) {
-        if let Some(fault) = invalid.first() {
-            self.invalid.insert(key.clone(), output::problem(fault));
+    fn insert_status(&mut self, key: (&'static str, String), source: String, invalid: &[pb::Problem]) {
+        if let Some(problem) = invalid.first() {
+            self.invalid.insert(key.clone(), output::problem(problem));
         }
         self.sources.insert(key, source);
     }
 
     /// Every record by kind and name, as fields by path.
-    pub(super) fn fields(&self) -> Result<BTreeMap<(usize, String), Fields>, Failure> {
+    pub(super) fn fields(&self) -> Result<BTreeMap<(usize, String), RecordFields>, CommandError> {
         let mut all = BTreeMap::new();
         let cluster = &self.cluster;
-        let schema = Schema::read()?;
+        let schema = ProtocolSchema::read()?;
         let [node, queue, job, task] = ["Node", "Queue", "Job", "Task"].map(|name| schema.message(name));
         let (node, queue, job, task) = (node?, queue?, job?, task?);
         for one in &cluster.nodes {
@@ -122,10 +143,10 @@ impl Records {
         for one in &cluster.tasks {
             all.insert((3, one.name.clone()), fields(&task, &one.encode_to_vec())?);
         }
-        for ((kind, name), fault) in &self.invalid {
+        for ((kind, name), problem) in &self.invalid {
             let place = KINDS.iter().position(|own| own == kind).unwrap_or_default();
             if let Some(fields) = all.get_mut(&(place, name.clone())) {
-                fields.insert("invalid".to_owned(), fault.clone());
+                fields.insert("invalid".to_owned(), problem.clone());
             }
         }
         Ok(all)
@@ -133,23 +154,23 @@ impl Records {
 }
 
 /// A record's fields by path, those that are set.
-pub(super) type Fields = BTreeMap<String, String>;
+pub(super) type RecordFields = BTreeMap<String, String>;
 
 /// What became of one record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Change {
+pub(super) struct RecordDiff {
     /// `added`, `removed` or `changed`.
     #[serde(rename = "change")]
-    pub(super) what: &'static str,
+    pub(super) action: &'static str,
     pub(super) kind: &'static str,
     pub(super) name: String,
     /// Of a changed one: which fields; of the others the main ones.
-    pub(super) fields: Vec<FieldChange>,
+    pub(super) fields: Vec<FieldDiff>,
 }
 
 /// A field that is not the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct FieldChange {
+pub(super) struct FieldDiff {
     pub(super) field: String,
     /// Absent: it was not set.
     pub(super) from: Option<String>,
@@ -158,14 +179,14 @@ pub(super) struct FieldChange {
 }
 
 /// What differs from one look to the next, by kind and name.
-pub(super) fn changes(
-    before: &BTreeMap<(usize, String), Fields>,
-    after: &BTreeMap<(usize, String), Fields>,
-) -> Vec<Change> {
+pub(super) fn record_diffs(
+    before: &BTreeMap<(usize, String), RecordFields>,
+    after: &BTreeMap<(usize, String), RecordFields>,
+) -> Vec<RecordDiff> {
     let mut keys: Vec<&(usize, String)> = before.keys().chain(after.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
-    let none = Fields::new();
+    let none = RecordFields::new();
     let change = |key: &(usize, String)| {
         let (old, new) = (before.get(key), after.get(key));
         let what = match (old, new) {
@@ -174,23 +195,23 @@ pub(super) fn changes(
             (Some(old), Some(new)) if old == new => return None,
             (Some(_), Some(_)) => "changed",
         };
-        Some(Change {
-            what,
+        Some(RecordDiff {
+            action: what,
             kind: KINDS.get(key.0).copied().unwrap_or_default(),
             name: key.1.clone(),
-            fields: field_changes(old.unwrap_or(&none), new.unwrap_or(&none)),
+            fields: field_diffs(old.unwrap_or(&none), new.unwrap_or(&none)),
         })
     };
     keys.into_iter().filter_map(change).collect()
 }
 
-fn field_changes(before: &Fields, after: &Fields) -> Vec<FieldChange> {
+fn field_diffs(before: &RecordFields, after: &RecordFields) -> Vec<FieldDiff> {
     let mut keys: Vec<&String> = before.keys().chain(after.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
     let change = |key: &String| {
         let (from, to) = (before.get(key), after.get(key));
-        (from != to).then(|| FieldChange {
+        (from != to).then(|| FieldDiff {
             field: key.clone(),
             from: from.cloned(),
             to: to.cloned(),
@@ -199,10 +220,10 @@ fn field_changes(before: &Fields, after: &Fields) -> Vec<FieldChange> {
     keys.into_iter().filter_map(change).collect()
 }
 
-impl Change {
+impl RecordDiff {
     /// One line for people.
     pub(super) fn line(&self) -> String {
-        let mark = match self.what {
+        let mark = match self.action {
             "added" => '+',
             "removed" => '-',
             _ => '~',
@@ -210,12 +231,12 @@ impl Change {
         let told = self
             .fields
             .iter()
-            .filter(|one| self.what == "changed" || one.field != "name");
+            .filter(|one| self.action == "changed" || one.field != "name");
         let shown = told.map(|one| match (&one.from, &one.to) {
             (Some(from), Some(to)) => format!("{} {from} → {to}", one.field),
-            (None, Some(to)) if self.what == "added" => format!("{} {to}", one.field),
+            (None, Some(to)) if self.action == "added" => format!("{} {to}", one.field),
             (None, Some(to)) => format!("{} (none) → {to}", one.field),
-            (Some(from), None) if self.what == "removed" => format!("{} {from}", one.field),
+            (Some(from), None) if self.action == "removed" => format!("{} {from}", one.field),
             (Some(from), None) => format!("{} {from} → (none)", one.field),
             (None, None) => one.field.clone(),
         });
@@ -230,15 +251,15 @@ impl Change {
 }
 
 /// The set fields of a message of `pumice.v1`, lists of amounts by resource.
-fn fields(of: &MessageDescriptor, bytes: &[u8]) -> Result<Fields, Failure> {
+fn fields(of: &MessageDescriptor, bytes: &[u8]) -> Result<RecordFields, CommandError> {
     let message = DynamicMessage::decode(of.clone(), bytes);
-    let message = message.map_err(|error| Failure::said(format!("error: {}: {error}", of.name())))?;
-    let mut fields = Fields::new();
+    let message = message.map_err(|error| CommandError::message(format!("error: {}: {error}", of.name())))?;
+    let mut fields = RecordFields::new();
     flatten("", &message, &mut fields);
     Ok(fields)
 }
 
-fn flatten(path: &str, message: &DynamicMessage, into: &mut Fields) {
+fn flatten(path: &str, message: &DynamicMessage, into: &mut RecordFields) {
     let mut empty = true;
     for (field, value) in message.fields() {
         empty = false;
@@ -248,14 +269,14 @@ fn flatten(path: &str, message: &DynamicMessage, into: &mut Fields) {
             (path, "items") => path.to_owned(),
             (path, name) => format!("{path}.{name}"),
         };
-        put(&path, value, &field.kind(), into);
+        put_value(&path, value, &field.kind(), into);
     }
     if empty && !path.is_empty() {
         into.insert(path.to_owned(), "{}".to_owned());
     }
 }
 
-fn put(path: &str, value: &Value, kind: &prost_reflect::Kind, into: &mut Fields) {
+fn put_value(path: &str, value: &Value, kind: &prost_reflect::Kind, into: &mut RecordFields) {
     let text = match value {
         Value::Message(message) if message.descriptor().full_name() == "google.protobuf.Timestamp" => {
             let seconds = message
@@ -272,14 +293,14 @@ fn put(path: &str, value: &Value, kind: &prost_reflect::Kind, into: &mut Fields)
             let mut entries: Vec<(String, &Value)> = map.iter().map(|(key, value)| (key_text(key), value)).collect();
             entries.sort_by(|a, b| a.0.cmp(&b.0));
             for (key, value) in entries {
-                into.insert(format!("{path}[{key}]"), plain(value));
+                into.insert(format!("{path}[{key}]"), plain_text(value));
             }
             return;
         }
         Value::EnumNumber(number) => kind
             .as_enum()
             .and_then(|kind| Some(kind.get_value(*number)?.name().to_owned()))
-            .map_or_else(|| number.to_string(), |name| short(&name, kind)),
+            .map_or_else(|| number.to_string(), |name| enum_word(&name, kind)),
         Value::Bool(_)
         | Value::I32(_)
         | Value::I64(_)
@@ -289,13 +310,13 @@ fn put(path: &str, value: &Value, kind: &prost_reflect::Kind, into: &mut Fields)
         | Value::F64(_)
         | Value::String(_)
         | Value::Bytes(_)
-        | Value::List(_) => plain(value),
+        | Value::List(_) => plain_text(value),
     };
     into.insert(path.to_owned(), text);
 }
 
 /// `TASK_STATUS_RUNNING` as `running`.
-fn short(name: &str, kind: &prost_reflect::Kind) -> String {
+fn enum_word(name: &str, kind: &prost_reflect::Kind) -> String {
     let enumeration = kind.as_enum().map(|own| own.name().len()).unwrap_or_default();
     let words = name.split('_').collect::<Vec<_>>();
     let mut length = 0;
@@ -311,7 +332,7 @@ fn key_text(key: &MapKey) -> String {
     key.as_str().map_or_else(|| format!("{key:?}"), str::to_owned)
 }
 
-fn plain(value: &Value) -> String {
+fn plain_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -319,20 +340,20 @@ fn plain(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn look(tasks: Vec<pb::Task>) -> BTreeMap<(usize, String), Fields> {
+    fn fields_of(tasks: Vec<pb::Task>) -> BTreeMap<(usize, String), RecordFields> {
         let cluster = pb::Cluster {
             tasks,
             ..pb::Cluster::default()
         };
-        let records = Records {
+        let records = ClusterRecords {
             cluster,
-            ..Records::default()
+            ..ClusterRecords::default()
         };
         records.fields().unwrap()
     }
 
     #[test]
-    fn changes_name_the_fields_by_path() {
+    fn diffs_name_the_fields_by_path() {
         let task = |name: &str, cpu: &str| pb::Task {
             name: name.to_owned(),
             requests: Some(pb::ResourceList {
@@ -345,11 +366,11 @@ mod tests {
             status: pb::TaskStatus::Running.into(),
             ..task("a", "1")
         };
-        let found = changes(
-            &look(vec![task("a", "1"), task("b", "1")]),
-            &look(vec![running, task("c", "2")]),
+        let found = record_diffs(
+            &fields_of(vec![task("a", "1"), task("b", "1")]),
+            &fields_of(vec![running, task("c", "2")]),
         );
-        let lines: Vec<String> = found.iter().map(Change::line).collect();
+        let lines: Vec<String> = found.iter().map(RecordDiff::line).collect();
         assert_eq!(
             lines,
             [

@@ -2,33 +2,33 @@
 
 use clap::{Args, Subcommand};
 
-use super::connect::Connection;
-use super::output::{self, Table};
-use super::{Client, Failure, Format, pages};
+use super::connect::ClientConnection;
+use super::output::{self, TextTable};
+use super::{ClientArgs, CommandError, OutputFormat, pages};
 use crate::server::pb;
 
 /// What to do with reservations.
 #[derive(Debug, Subcommand)]
 pub(super) enum ReservationsCommand {
     /// List what jobs were promised, and how much of it is still held back
-    List(ListArgs),
+    List(ListReservationsArgs),
     /// Take the reservation of a job back; a late confirmation cannot revive it
-    Release(ReleaseArgs),
+    Release(ReleaseReservationArgs),
 }
 
 /// Arguments of `pumice reservations list`.
 #[derive(Debug, Args)]
-pub(super) struct ListArgs {
+pub(super) struct ListReservationsArgs {
     /// Only of this queue; may be given several times
     #[arg(long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Arguments of `pumice reservations release`.
 #[derive(Debug, Args)]
-pub(super) struct ReleaseArgs {
+pub(super) struct ReleaseReservationArgs {
     /// The job, as `namespace/name`
     #[arg(value_name = "JOB")]
     job: String,
@@ -39,18 +39,21 @@ pub(super) struct ReleaseArgs {
     #[arg(long)]
     attempt: Option<u64>,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Runs it.
-pub(super) async fn run(command: ReservationsCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: ReservationsCommand) -> Result<(), CommandError> {
     match command {
         ReservationsCommand::List(args) => list(args).await,
         ReservationsCommand::Release(args) => release(args).await,
     }
 }
 
-async fn all(connection: &mut Connection, queues: &[String]) -> Result<pb::ListReservationsResponse, Failure> {
+async fn fetch_reservations(
+    connection: &mut ClientConnection,
+    queues: &[String],
+) -> Result<pb::ListReservationsResponse, CommandError> {
     let reservations = pages::all(async |token| {
         let request = pb::ListReservationsRequest {
             queues: queues.to_vec(),
@@ -65,13 +68,13 @@ async fn all(connection: &mut Connection, queues: &[String]) -> Result<pb::ListR
     })
 }
 
-async fn list(args: ListArgs) -> Result<(), Failure> {
-    let mut connection = Connection::open(&args.client.server).await?;
-    let all = all(&mut connection, &args.queues).await?;
-    if args.client.output == Format::Json {
+async fn list(args: ListReservationsArgs) -> Result<(), CommandError> {
+    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let all = fetch_reservations(&mut connection, &args.queues).await?;
+    if args.client.output == OutputFormat::Json {
         return output::json("ListReservationsResponse", &all);
     }
-    let mut table = Table::new(["JOB", "QUEUE", "ATTEMPT", "RESERVED", "HELD", "CONFIRMED", "EXPIRES"]);
+    let mut table = TextTable::new(["JOB", "QUEUE", "ATTEMPT", "RESERVED", "HELD", "CONFIRMED", "EXPIRES"]);
     for row in &all.reservations {
         let expires = row
             .expire_time
@@ -81,7 +84,7 @@ async fn list(args: ListArgs) -> Result<(), Failure> {
             row.queue.clone(),
             row.attempt.to_string(),
             amounts(&row.reserved),
-            amounts(&row.held),
+            amounts(&row.outstanding),
             row.confirm_time.map(|time| time.to_string()).unwrap_or_default(),
             expires,
         ]);
@@ -89,16 +92,21 @@ async fn list(args: ListArgs) -> Result<(), Failure> {
     output::table(&table)
 }
 
-async fn release(args: ReleaseArgs) -> Result<(), Failure> {
-    let mut connection = Connection::open(&args.client.server).await?;
+async fn release(args: ReleaseReservationArgs) -> Result<(), CommandError> {
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let attempt = if let Some(attempt) = args.attempt {
         attempt
     } else {
-        let all = all(&mut connection, &[]).await?;
+        let all = fetch_reservations(&mut connection, &[]).await?;
         let listed = all.reservations.into_iter().find(|row| row.job == args.job);
         match listed {
             Some(row) => row.attempt,
-            None => return Err(Failure::said(format!("error: job `{}` has no reservation", args.job))),
+            None => {
+                return Err(CommandError::message(format!(
+                    "error: job `{}` has no reservation",
+                    args.job
+                )));
+            }
         }
     };
     let request = pb::ReleaseReservationRequest {
@@ -107,7 +115,7 @@ async fn release(args: ReleaseArgs) -> Result<(), Failure> {
         attempt,
     };
     let reply = connection.state.release_reservation(request).await?.into_inner();
-    if args.client.output == Format::Json {
+    if args.client.output == OutputFormat::Json {
         return output::json("ReleaseReservationResponse", &reply);
     }
     output::line(&match &reply.reservation {
@@ -115,7 +123,7 @@ async fn release(args: ReleaseArgs) -> Result<(), Failure> {
             "{}: released {}, of which {} was held back",
             row.job,
             amounts(&row.reserved),
-            amounts(&row.held)
+            amounts(&row.outstanding)
         ),
         None => format!(
             "{}: nothing was reserved; attempts up to {attempt} are refused from now on",

@@ -2,23 +2,23 @@
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 
-use super::Failure;
+use super::CommandError;
 use crate::server::pb;
 
 /// The messages of `pumice.v1`.
 #[derive(Debug, Clone)]
-pub(super) struct Schema(DescriptorPool);
+pub(super) struct ProtocolSchema(DescriptorPool);
 
-impl Schema {
-    pub(super) fn read() -> Result<Self, Failure> {
+impl ProtocolSchema {
+    pub(super) fn read() -> Result<Self, CommandError> {
         let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET);
-        pool.map(Schema)
-            .map_err(|error| Failure::said(format!("error: the protocol's descriptors: {error}")))
+        pool.map(ProtocolSchema)
+            .map_err(|error| CommandError::message(format!("error: the protocol's descriptors: {error}")))
     }
 
     /// A message by its name in `pumice.v1`.
-    pub(super) fn message(&self, name: &str) -> Result<MessageDescriptor, Failure> {
+    pub(super) fn message(&self, name: &str) -> Result<MessageDescriptor, CommandError> {
         let found = self.0.get_message_by_name(&format!("pumice.v1.{name}"));
-        found.ok_or_else(|| Failure::said(format!("error: the protocol has no message {name}")))
+        found.ok_or_else(|| CommandError::message(format!("error: the protocol has no message {name}")))
     }
 }

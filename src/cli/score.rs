@@ -2,19 +2,19 @@
 
 use clap::Args;
 
-use super::connect::Connection;
-use super::decide::{self, QuestionArgs};
-use super::output::{self, Table};
-use super::{Client, Failure, Format};
+use super::connect::ClientConnection;
+use super::node_query::{self, QueryArgs};
+use super::output::{self, TextTable};
+use super::{ClientArgs, CommandError, OutputFormat};
 use crate::server::pb;
 
 /// Arguments of `pumice score`.
 #[derive(Debug, Args)]
 pub(super) struct ScoreArgs {
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
     #[command(flatten)]
-    question: QuestionArgs,
+    query: QueryArgs,
     /// Only the best so many nodes; 0: all
     #[arg(long, default_value_t = 10)]
     limit: u32,
@@ -27,30 +27,30 @@ pub(super) struct ScoreArgs {
 }
 
 /// Runs it.
-pub(super) async fn run(args: ScoreArgs) -> Result<(), Failure> {
-    let tasks = args.question.tasks()?;
+pub(super) async fn run(args: ScoreArgs) -> Result<(), CommandError> {
+    let tasks = args.query.tasks()?;
     let request = pb::ScoreRequest {
-        ground: Some(args.question.ground()),
+        against: Some(args.query.evaluation_ref()),
         tasks: tasks.clone(),
-        candidates: args.question.candidates(),
-        plugins: args.question.plugins.clone(),
-        resource_fit: args.question.resource_fit().into(),
+        candidates: args.query.candidates(),
+        plugins: args.query.plugins.clone(),
+        resource_fit: args.query.resource_fit().into(),
         with_filter: !args.unfiltered,
         limit: (args.limit > 0).then_some(args.limit),
         with_parts: args.parts,
         filter_detail: pb::FilterDetail::Samples.into(),
         ..pb::ScoreRequest::default()
     };
-    let mut connection = Connection::open(&args.client.server).await?;
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let reply = connection.decisions.score(request).await?.into_inner();
-    if args.client.output == Format::Json {
+    if args.client.output == OutputFormat::Json {
         output::json("ScoreResponse", &reply)?;
     }
     let mut outcome = Ok(());
-    for (task, item) in tasks.iter().zip(reply.answer.unwrap_or_default().items) {
-        let title = decide::title(task);
-        match decide::check_item(&title, item.problem.as_ref(), &item.warnings) {
-            Ok(()) if args.client.output == Format::Table => show(&title, &item, args.limit > 0)?,
+    for (task, item) in tasks.iter().zip(reply.result.unwrap_or_default().items) {
+        let title = node_query::task_title(task);
+        match node_query::check_item(&title, item.problem.as_ref(), &item.warnings) {
+            Ok(()) if args.client.output == OutputFormat::Table => show(&title, &item, args.limit > 0)?,
             Ok(()) => {}
             Err(failure) => outcome = Err(failure),
         }
@@ -59,13 +59,13 @@ pub(super) async fn run(args: ScoreArgs) -> Result<(), Failure> {
 }
 
 /// The scores of one task, in the order of the answer.
-pub(super) fn table(item: &pb::ScoreItem) -> Table {
+pub(super) fn score_table(item: &pb::ScoreItem) -> TextTable {
     let mut head = vec!["NODE".to_owned(), "SCORE".to_owned()];
     head.extend(item.parts.iter().map(|part| match part.part.as_str() {
         "" => part.plugin.clone(),
         name => format!("{}/{name}", part.plugin),
     }));
-    let mut table = Table::new(head);
+    let mut table = TextTable::new(head);
     let names = item.nodes.as_ref().map(|set| set.names.as_slice()).unwrap_or_default();
     for (at, name) in names.iter().enumerate() {
         let mut row = vec![
@@ -82,7 +82,7 @@ pub(super) fn table(item: &pb::ScoreItem) -> Table {
     table
 }
 
-fn show(title: &str, item: &pb::ScoreItem, ranked: bool) -> Result<(), Failure> {
+fn show(title: &str, item: &pb::ScoreItem, ranked: bool) -> Result<(), CommandError> {
     let scored = item.nodes.as_ref().map_or(0, |set| set.names.len());
     let passed = item
         .filter
@@ -94,8 +94,8 @@ fn show(title: &str, item: &pb::ScoreItem, ranked: bool) -> Result<(), Failure> 
         output::count(scored, "node"),
         passed.unwrap_or_default()
     ))?;
-    output::table(&table(item))?;
-    match item.filter.as_ref().and_then(decide::rejections) {
+    output::table(&score_table(item))?;
+    match item.filter.as_ref().and_then(node_query::rejection_table) {
         Some(rejections) => output::table(&rejections),
         None => Ok(()),
     }

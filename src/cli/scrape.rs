@@ -7,12 +7,12 @@ use clap::Args;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::config::Config;
+use crate::config::ServerConfig;
 
 /// Largest page that is read, in bytes.
 const PAGE_BYTES: u64 = 16 << 20;
 /// Time that the page gets.
-const PATIENCE: Duration = Duration::from_secs(5);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a server's metrics are.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ impl MetricsArgs {
         let address = server.split_once("://").map_or(server, |(_, rest)| rest);
         let address = address.split('/').next().unwrap_or_default();
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let usual = Config::default().http_address;
+        let usual = ServerConfig::default().http_address;
         if host.is_empty() || host == "unix" {
             return format!("http://{usual}/metrics");
         }
@@ -41,7 +41,7 @@ impl MetricsArgs {
 
 /// One figure of a page.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct MetricSample {
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) value: f64,
@@ -49,36 +49,36 @@ pub(super) struct Sample {
 
 /// All figures of a page.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Page(Vec<Sample>);
+pub(super) struct MetricsPage(Vec<MetricSample>);
 
-impl Page {
+impl MetricsPage {
     /// Reads the page at a URL; the error is a sentence.
     pub(super) async fn fetch(url: &str) -> Result<Self, String> {
-        let page = tokio::time::timeout(PATIENCE, get(url)).await;
+        let page = tokio::time::timeout(FETCH_TIMEOUT, http_get(url)).await;
         page.unwrap_or_else(|_| Err("no answer in time".to_owned()))
-            .map(|text| Page::read(&text))
+            .map(|text| MetricsPage::parse(&text))
             .map_err(|error| format!("{url}: {error}"))
     }
 
     /// Reads OpenMetrics text; lines that are no samples are left out.
-    pub(super) fn read(text: &str) -> Self {
-        Page(text.lines().filter_map(sample).collect())
+    pub(super) fn parse(text: &str) -> Self {
+        MetricsPage(text.lines().filter_map(parse_sample).collect())
     }
 
     /// The samples of a name.
-    pub(super) fn of<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p Sample> {
+    pub(super) fn samples<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p MetricSample> {
         self.0.iter().filter(move |sample| sample.name == name)
     }
 
     /// The sum over all labels of a name; none if it is not there.
     pub(super) fn sum(&self, name: &str) -> Option<f64> {
-        let mut values = self.of(name).map(|sample| sample.value).peekable();
+        let mut values = self.samples(name).map(|sample| sample.value).peekable();
         values.peek()?;
         Some(values.sum())
     }
 }
 
-async fn get(url: &str) -> Result<String, String> {
+async fn http_get(url: &str) -> Result<String, String> {
     let rest = url.strip_prefix("http://").unwrap_or(url);
     if rest.contains("://") {
         return Err("only http:// is spoken".to_owned());
@@ -98,18 +98,18 @@ async fn get(url: &str) -> Result<String, String> {
     }
 }
 
-fn sample(line: &str) -> Option<Sample> {
+fn parse_sample(line: &str) -> Option<MetricSample> {
     if line.starts_with('#') {
         return None;
     }
     let (name, labels, rest) = if let Some((name, rest)) = line.split_once('{') {
-        let (labels, rest) = labels(rest)?;
+        let (labels, rest) = parse_labels(rest)?;
         (name, labels, rest)
     } else {
         let (name, rest) = line.split_once(' ')?;
         (name, BTreeMap::new(), rest)
     };
-    Some(Sample {
+    Some(MetricSample {
         name: name.to_owned(),
         labels,
         value: rest.split_whitespace().next()?.parse().ok()?,
@@ -117,7 +117,7 @@ fn sample(line: &str) -> Option<Sample> {
 }
 
 /// Labels up to the closing brace, and what stands behind it.
-fn labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
+fn parse_labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     let mut rest = text;
     loop {
@@ -126,14 +126,14 @@ fn labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
             return Some((labels, rest));
         }
         let (name, value) = rest.split_once("=\"")?;
-        let (value, behind) = quoted(value)?;
+        let (value, behind) = parse_quoted(value)?;
         labels.insert(name.to_owned(), value);
         rest = behind;
     }
 }
 
 /// A text up to its closing quote, and what stands behind it.
-fn quoted(text: &str) -> Option<(String, &str)> {
+fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
     loop {
@@ -154,19 +154,19 @@ mod tests {
 
     #[test]
     fn samples_have_names_labels_and_values() {
-        let page = Page::read(
+        let page = MetricsPage::parse(
             "# HELP a_total A.\na_total{rpc=\"Filter\",code=\"OK\"} 3\na_total{rpc=\"Score\",code=\"OK\"} 4 17\nb 0.5\n\
              c{p=\"a \\\"quoted\\\" } name\"} 1\n# EOF\n",
         );
         assert_eq!(page.sum("a_total"), Some(7.0));
         assert_eq!(page.sum("b"), Some(0.5));
         assert_eq!(page.sum("d"), None);
-        let quoted = page.of("c").next().unwrap();
+        let quoted = page.samples("c").next().unwrap();
         assert_eq!(quoted.labels.get("p").map(String::as_str), Some("a \"quoted\" } name"));
     }
 
     #[test]
-    fn the_page_is_looked_for_beside_the_server() {
+    fn metrics_url_defaults_to_the_host_of_the_server() {
         let url = |server| MetricsArgs { metrics: None }.url(server);
         assert_eq!(url("http://127.0.0.1:7461"), "http://127.0.0.1:7462/metrics");
         assert_eq!(url("lab:9000"), "http://lab:7462/metrics");

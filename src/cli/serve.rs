@@ -2,14 +2,14 @@
 
 use std::io::Write as _;
 
-use super::Failure;
+use super::CommandError;
 use crate::app;
 use crate::config::ServeArgs;
 use crate::telemetry;
 
 /// Runs it.
-pub(super) async fn run(args: ServeArgs) -> Result<(), Failure> {
-    let said = |error: &dyn std::fmt::Display| Failure::said(format!("error: {error}"));
+pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
+    let said = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {error}"));
     let print = args.print_config;
     let settings = args.resolve().map_err(|error| said(&error))?;
     if print {
@@ -18,14 +18,14 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let config = settings.config;
-    let traces = telemetry::start(&config).map_err(|error| said(&error))?;
-    let served = app::serve(config, told_to_stop()).await;
+    let traces = telemetry::start_logging(&config).map_err(|error| said(&error))?;
+    let served = app::serve(config, shutdown_signal()).await;
     traces.stop().await;
     served.map_err(|error| said(&error))
 }
 
 /// Completes at the first SIGINT or SIGTERM.
-async fn told_to_stop() {
+async fn shutdown_signal() {
     let interrupted = tokio::signal::ctrl_c();
     #[cfg(unix)]
     {

@@ -2,9 +2,9 @@
 
 use clap::{Args, Subcommand};
 
-use super::connect::Connection;
-use super::output::{self, Table};
-use super::{Client, Failure, Format, pages};
+use super::connect::ClientConnection;
+use super::output::{self, TextTable};
+use super::{ClientArgs, CommandError, OutputFormat, pages};
 use crate::server::pb;
 
 /// Arguments of `pumice sessions`.
@@ -14,36 +14,36 @@ pub(super) struct SessionsArgs {
     #[command(subcommand)]
     command: Option<SessionsCommand>,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// What to do with sessions.
 #[derive(Debug, Subcommand)]
 enum SessionsCommand {
     /// End a session: its scheduler is answered `SESSION_EXPIRED` from then on
-    Close(CloseArgs),
+    Close(CloseSessionArgs),
 }
 
 /// Arguments of `pumice sessions close`.
 #[derive(Debug, Args)]
-struct CloseArgs {
+struct CloseSessionArgs {
     /// The session
     #[arg(value_name = "ID")]
     session: String,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Runs it.
-pub(super) async fn run(args: SessionsArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: SessionsArgs) -> Result<(), CommandError> {
     match args.command {
         None => list(args.client).await,
         Some(SessionsCommand::Close(args)) => close(args).await,
     }
 }
 
-async fn list(client: Client) -> Result<(), Failure> {
-    let mut connection = Connection::open(&client.server).await?;
+async fn list(client: ClientArgs) -> Result<(), CommandError> {
+    let mut connection = ClientConnection::open(&client.server).await?;
     let sessions = pages::all(async |token| {
         let request = pb::ListSessionsRequest {
             page: Some(pages::at(token)),
@@ -55,10 +55,10 @@ async fn list(client: Client) -> Result<(), Failure> {
         sessions: sessions.await?,
         ..pb::ListSessionsResponse::default()
     };
-    if client.output == Format::Json {
+    if client.output == OutputFormat::Json {
         return output::json("ListSessionsResponse", &all);
     }
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "SESSION",
         "SOURCE",
         "AGE",
@@ -78,8 +78,8 @@ async fn list(client: Client) -> Result<(), Failure> {
             session.session.clone(),
             session.source.clone(),
             seconds(session.age),
-            if session.questions > 0 {
-                format!("{} under way", session.questions)
+            if session.requests_in_progress > 0 {
+                format!("{} under way", session.requests_in_progress)
             } else {
                 seconds(session.idle)
             },
@@ -102,13 +102,13 @@ fn seconds(time: Option<prost_types::Duration>) -> String {
     format!("{}.{} s", time.seconds, time.nanos / 100_000_000)
 }
 
-async fn close(args: CloseArgs) -> Result<(), Failure> {
-    let mut connection = Connection::open(&args.client.server).await?;
+async fn close(args: CloseSessionArgs) -> Result<(), CommandError> {
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let request = pb::CloseSessionRequest {
         session: args.session.clone(),
     };
     let reply = connection.decisions.close_session(request).await?.into_inner();
-    if args.client.output == Format::Json {
+    if args.client.output == OutputFormat::Json {
         return output::json("CloseSessionResponse", &reply);
     }
     output::line(&format!(

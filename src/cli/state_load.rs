@@ -7,19 +7,19 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use prost::Message as _;
 
-use super::connect::Connection;
-use super::{Client, Failure, Format, output};
-use crate::import::{Counting, Import};
+use super::connect::ClientConnection;
+use super::{ClientArgs, CommandError, OutputFormat, output};
+use crate::import::{AmountRules, ClusterImport};
 use crate::server::pb;
 
 /// Bytes of one part: well below the four mebibytes that gRPC servers take by default.
 const PART_BYTES: usize = 2 << 20;
 /// Refused records that are shown one by one.
-const REFUSED_SHOWN: usize = 50;
+const REJECTED_SHOWN: usize = 50;
 
 /// Arguments of `pumice state load`.
 #[derive(Debug, Args)]
-pub(super) struct LoadArgs {
+pub(super) struct LoadStateArgs {
     /// Files; `-`: standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -27,61 +27,61 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "NAME", default_value = "file")]
     source: String,
     /// How the amounts of pods are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = counting())]
-    derivation: Counting,
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = amount_rules_parser())]
+    derivation: AmountRules,
     /// Send the snapshot even if the files hold no record: the source then has none
     #[arg(long)]
-    empty: bool,
+    allow_empty: bool,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Reads `--derivation`.
-pub(super) fn counting() -> impl TypedValueParser<Value = Counting> {
-    PossibleValuesParser::new(Counting::names()).map(|name| Counting::from_name(&name).unwrap_or_default())
+pub(super) fn amount_rules_parser() -> impl TypedValueParser<Value = AmountRules> {
+    PossibleValuesParser::new(AmountRules::names()).map(|name| AmountRules::from_name(&name).unwrap_or_default())
 }
 
 /// The text of a file; `-` is standard input.
-pub(super) fn text(path: &Path) -> Result<String, Failure> {
+pub(super) fn read_text(path: &Path) -> Result<String, CommandError> {
     if path == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().lock().read_to_string(&mut text)?;
         return Ok(text);
     }
-    std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))
+    std::fs::read_to_string(path).map_err(|error| CommandError::file_error(path, &error))
 }
 
 /// What became of a snapshot.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadOutcome {
     /// The outcome of the whole.
     pub(super) outcome: pb::BatchOutcome,
     /// For each refused record: what it is and why it was refused.
-    pub(super) refused: Vec<String>,
+    pub(super) rejected: Vec<String>,
 }
 
 /// Runs it.
-pub(super) async fn run(args: LoadArgs) -> Result<(), Failure> {
-    let mut import = Import::new(args.derivation);
+pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
+    let mut import = ClusterImport::new(args.derivation);
     for file in &args.files {
-        import.read(&file.display().to_string(), &text(file)?)?;
+        import.read(&file.display().to_string(), &read_text(file)?)?;
     }
     for (note, count) in import.notes() {
         output::note(&format!("note: {note} ({count} ×)"));
     }
     let unread: Vec<String> = import
-        .refused()
+        .rejected()
         .iter()
         .map(|one| format!("{}: {}", one.object, one.error))
         .collect();
     let cluster = import.into_cluster();
-    if cluster == pb::Cluster::default() && !args.empty {
-        return Err(nothing(&unread, &args.source));
+    if cluster == pb::Cluster::default() && !args.allow_empty {
+        return Err(nothing_loaded(&unread, &args.source));
     }
-    let counts = counts(&cluster);
-    let mut connection = Connection::open(&args.client.server).await?;
-    let loaded = send(&mut connection, &args.source, cluster).await?;
-    if args.client.output == Format::Json {
+    let counts = record_counts(&cluster);
+    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let loaded = send_full_sync(&mut connection, &args.source, cluster).await?;
+    if args.client.output == OutputFormat::Json {
         output::json("BatchOutcome", &loaded.outcome)?;
     } else {
         let number = loaded.outcome.revision.map_or(0, |revision| revision.number);
@@ -93,37 +93,37 @@ pub(super) async fn run(args: LoadArgs) -> Result<(), Failure> {
     for warning in &loaded.outcome.warnings {
         output::note(&format!("warning: {}", output::problem(warning)));
     }
-    if unread.is_empty() && loaded.refused.is_empty() {
+    if unread.is_empty() && loaded.rejected.is_empty() {
         Ok(())
     } else {
-        Err(refusal(&unread, &loaded.refused, &args.source))
+        Err(load_rejected(&unread, &loaded.rejected, &args.source))
     }
 }
 
 /// A line for each refused record, up to a bound.
-fn listed(refused: &[&String]) -> Vec<String> {
-    let shown = refused.iter().take(REFUSED_SHOWN);
+fn rejected_lines(refused: &[&String]) -> Vec<String> {
+    let shown = refused.iter().take(REJECTED_SHOWN);
     let mut lines: Vec<String> = shown.map(|one| format!("refused: {one}")).collect();
-    if refused.len() > REFUSED_SHOWN {
-        lines.push(format!("… and {} more", refused.len() - REFUSED_SHOWN));
+    if refused.len() > REJECTED_SHOWN {
+        lines.push(format!("… and {} more", refused.len() - REJECTED_SHOWN));
     }
     lines
 }
 
 /// An empty snapshot takes all its records from a source. Most often it is the trace of a dump that failed.
-fn nothing(unread: &[String], source: &str) -> Failure {
-    let mut lines = listed(&unread.iter().collect::<Vec<_>>());
+fn nothing_loaded(unread: &[String], source: &str) -> CommandError {
+    let mut lines = rejected_lines(&unread.iter().collect::<Vec<_>>());
     lines.push(format!(
         "error: no usable record in the files: nothing was sent, source {source} keeps its records"
     ));
     lines.push("hint: --empty takes all records from the source".to_owned());
-    Failure::said(lines.join("\n"))
+    CommandError::message(lines.join("\n"))
 }
 
 /// Records that could not be read, and those that the server refused.
-fn refusal(unread: &[String], refused: &[String], source: &str) -> Failure {
+fn load_rejected(unread: &[String], refused: &[String], source: &str) -> CommandError {
     let all: Vec<&String> = unread.iter().chain(refused).collect();
-    let mut lines = listed(&all);
+    let mut lines = rejected_lines(&all);
     if !unread.is_empty() {
         lines.push(format!(
             "{} could not be read and not be sent: what the server knew of that from source {source}, it no longer knows",
@@ -134,10 +134,10 @@ fn refusal(unread: &[String], refused: &[String], source: &str) -> Failure {
         "error: {} refused; the others were taken",
         output::count(all.len(), "record")
     ));
-    Failure::said(lines.join("\n"))
+    CommandError::message(lines.join("\n"))
 }
 
-fn counts(cluster: &pb::Cluster) -> String {
+fn record_counts(cluster: &pb::Cluster) -> String {
     let [nodes, queues, jobs, tasks] = [
         cluster.nodes.len(),
         cluster.queues.len(),
@@ -149,9 +149,13 @@ fn counts(cluster: &pb::Cluster) -> String {
 }
 
 /// Sends a cluster as one snapshot of a source, part by part, and waits until it is visible.
-pub(super) async fn send(connection: &mut Connection, source: &str, cluster: pb::Cluster) -> Result<Loaded, Failure> {
+pub(super) async fn send_full_sync(
+    connection: &mut ClientConnection,
+    source: &str,
+    cluster: pb::Cluster,
+) -> Result<LoadOutcome, CommandError> {
     let source_epoch = next_epoch(connection, source).await?;
-    let parts = split(cluster);
+    let parts = split_into_parts(cluster);
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     let mut requests = Some(tokio_stream::wrappers::ReceiverStream::new(receiver));
     let mut replies = None;
@@ -160,9 +164,9 @@ pub(super) async fn send(connection: &mut Connection, source: &str, cluster: pb:
     for (number, part) in (1..).zip(&parts) {
         let last = usize::try_from(number).is_ok_and(|number| number == parts.len());
         let kind = if last {
-            pb::BatchKind::SnapshotLast
+            pb::BatchKind::FullSyncLast
         } else {
-            pb::BatchKind::SnapshotPart
+            pb::BatchKind::FullSyncPart
         };
         let batch = pb::Batch {
             source: source.to_owned(),
@@ -171,9 +175,9 @@ pub(super) async fn send(connection: &mut Connection, source: &str, cluster: pb:
             kind: kind.into(),
             put: Some(part.clone()),
             remove: None,
-            snapshot_part: number,
+            part: number,
         };
-        let closed = || Failure::said("error: the server ended the stream before the last part");
+        let closed = || CommandError::message("error: the server ended the stream before the last part");
         sender
             .send(pb::SyncRequest { batch: Some(batch) })
             .await
@@ -189,7 +193,7 @@ pub(super) async fn send(connection: &mut Connection, source: &str, cluster: pb:
         };
         outcome = reply.and_then(|reply| reply.outcome).ok_or_else(closed)?;
         if let Some(resync) = &outcome.resync {
-            return Err(Failure::said(format!(
+            return Err(CommandError::message(format!(
                 "error: nothing was taken: {} ({})",
                 resync.message, resync.reason
             )));
@@ -197,12 +201,19 @@ pub(super) async fn send(connection: &mut Connection, source: &str, cluster: pb:
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let refused = outcome.refused.iter().map(|problem| named(&parts, problem)).collect();
-    Ok(Loaded { outcome, refused })
+    let refused = outcome
+        .refused
+        .iter()
+        .map(|problem| problem_title(&parts, problem))
+        .collect();
+    Ok(LoadOutcome {
+        outcome,
+        rejected: refused,
+    })
 }
 
 /// The epoch after the last one that the server knows of this source: a load always takes the source over.
-async fn next_epoch(connection: &mut Connection, source: &str) -> Result<u64, Failure> {
+async fn next_epoch(connection: &mut ClientConnection, source: &str) -> Result<u64, CommandError> {
     let info = connection
         .state
         .get_server_info(pb::GetServerInfoRequest {})
@@ -217,21 +228,21 @@ async fn next_epoch(connection: &mut Connection, source: &str) -> Result<u64, Fa
 }
 
 /// A problem with the name of the record that it is about.
-fn named(parts: &[pb::Cluster], problem: &pb::Problem) -> String {
-    match record(parts, &problem.field) {
+fn problem_title(parts: &[pb::Cluster], problem: &pb::Problem) -> String {
+    match record_of_field(parts, &problem.field) {
         Some(name) => format!("{name}: {}", output::problem(problem)),
         None => output::problem(problem),
     }
 }
 
 /// The record that a field such as `batch[2].put.nodes[3].allocatable` stands in. `batch` alone is the last part.
-fn record(parts: &[pb::Cluster], field: &str) -> Option<String> {
+fn record_of_field(parts: &[pb::Cluster], field: &str) -> Option<String> {
     let (batch, rest) = field.split_once(".put.")?;
-    let part = match index(batch) {
+    let part = match first_index(batch) {
         Some(number) => parts.get(number.checked_sub(1)?)?,
         None => parts.last()?,
     };
-    let at = index(rest)?;
+    let at = first_index(rest)?;
     let (list, _) = rest.split_once('[')?;
     Some(match list {
         "nodes" => format!("node {}", part.nodes.get(at)?.name),
@@ -243,40 +254,40 @@ fn record(parts: &[pb::Cluster], field: &str) -> Option<String> {
 }
 
 /// The number in the first brackets of a field.
-fn index(field: &str) -> Option<usize> {
+fn first_index(field: &str) -> Option<usize> {
     let (_, rest) = field.split_once('[')?;
     rest.split_once(']')?.0.parse().ok()
 }
 
 /// Cuts a cluster into parts of bounded size: nodes and queues first, then the jobs in them, then the tasks.
-fn split(cluster: pb::Cluster) -> Vec<pb::Cluster> {
-    let mut parts = Parts::default();
+fn split_into_parts(cluster: pb::Cluster) -> Vec<pb::Cluster> {
+    let mut parts = SyncParts::default();
     for node in cluster.nodes {
-        parts.room(node.encoded_len()).nodes.push(node);
+        parts.part_for(node.encoded_len()).nodes.push(node);
     }
     for queue in cluster.queues {
-        parts.room(queue.encoded_len()).queues.push(queue);
+        parts.part_for(queue.encoded_len()).queues.push(queue);
     }
     for job in cluster.jobs {
-        parts.room(job.encoded_len()).jobs.push(job);
+        parts.part_for(job.encoded_len()).jobs.push(job);
     }
     for task in cluster.tasks {
-        parts.room(task.encoded_len()).tasks.push(task);
+        parts.part_for(task.encoded_len()).tasks.push(task);
     }
     parts.full.push(parts.open);
     parts.full
 }
 
 #[derive(Default)]
-struct Parts {
+struct SyncParts {
     full: Vec<pb::Cluster>,
     open: pb::Cluster,
     bytes: usize,
 }
 
-impl Parts {
+impl SyncParts {
     /// The part that takes the next record of so many bytes.
-    fn room(&mut self, bytes: usize) -> &mut pb::Cluster {
+    fn part_for(&mut self, bytes: usize) -> &mut pb::Cluster {
         // Tag and length of the record are counted generously.
         let bytes = bytes.saturating_add(16);
         if self.bytes > 0 && self.bytes.saturating_add(bytes) > PART_BYTES {
@@ -300,7 +311,7 @@ mod tests {
             labels: labels.clone(),
             ..pb::Node::default()
         });
-        let parts = split(pb::Cluster {
+        let parts = split_into_parts(pb::Cluster {
             nodes: nodes.collect(),
             ..pb::Cluster::default()
         });
@@ -311,7 +322,7 @@ mod tests {
 
     #[test]
     fn an_empty_cluster_is_one_part() {
-        assert_eq!(split(pb::Cluster::default()).len(), 1);
+        assert_eq!(split_into_parts(pb::Cluster::default()).len(), 1);
     }
 
     #[test]
@@ -324,7 +335,7 @@ mod tests {
             ..pb::Cluster::default()
         };
         let parts = [part("default/a"), part("default/b")];
-        let name = |field: &str| record(&parts, field);
+        let name = |field: &str| record_of_field(&parts, field);
         assert_eq!(
             name("batch[1].put.tasks[0].requests.items[cpu]").as_deref(),
             Some("task default/a")

@@ -2,14 +2,14 @@
 
 use clap::{Args, ValueEnum};
 
-use super::connect::Connection;
-use super::output::{self, Table};
-use super::{Client, Failure, Format, pages};
+use super::connect::ClientConnection;
+use super::output::{self, TextTable};
+use super::{ClientArgs, CommandError, OutputFormat, pages};
 use crate::server::pb;
 
 /// What is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum ShownRecords {
     /// Nodes with their usage
     Nodes,
     /// Queues
@@ -22,27 +22,27 @@ enum Kind {
 
 /// Arguments of `pumice state show`.
 #[derive(Debug, Args)]
-pub(super) struct ShowArgs {
+pub(super) struct ShowStateArgs {
     /// What is shown; without it: the server, its sources and policies
     #[arg(value_enum)]
-    kind: Option<Kind>,
+    kind: Option<ShownRecords>,
     /// Only these, by name
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Runs it.
-pub(super) async fn run(args: ShowArgs) -> Result<(), Failure> {
-    let mut connection = Connection::open(&args.client.server).await?;
+pub(super) async fn run(args: ShowStateArgs) -> Result<(), CommandError> {
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     let (names, format) = (args.names, args.client.output);
     match args.kind {
         None => server(&mut connection, format).await,
-        Some(Kind::Nodes) => nodes(&mut connection, names, format).await,
-        Some(Kind::Queues) => queues(&mut connection, names, format).await,
-        Some(Kind::Jobs) => jobs(&mut connection, names, format).await,
-        Some(Kind::Tasks) => tasks(&mut connection, names, format).await,
+        Some(ShownRecords::Nodes) => nodes(&mut connection, names, format).await,
+        Some(ShownRecords::Queues) => queues(&mut connection, names, format).await,
+        Some(ShownRecords::Jobs) => jobs(&mut connection, names, format).await,
+        Some(ShownRecords::Tasks) => tasks(&mut connection, names, format).await,
     }
 }
 
@@ -69,13 +69,13 @@ macro_rules! all_pages {
     }};
 }
 
-async fn server(connection: &mut Connection, format: Format) -> Result<(), Failure> {
+async fn server(connection: &mut ClientConnection, format: OutputFormat) -> Result<(), CommandError> {
     let info = connection
         .state
         .get_server_info(pb::GetServerInfoRequest {})
         .await?
         .into_inner();
-    if format == Format::Json {
+    if format == OutputFormat::Json {
         return output::json("GetServerInfoResponse", &info);
     }
     let revision = info.revision.map_or(0, |revision| revision.number);
@@ -88,9 +88,9 @@ async fn server(connection: &mut Connection, format: Format) -> Result<(), Failu
     let plugins = info
         .plugins
         .iter()
-        .map(|plugin| format!("{} ({})", plugin.name, plugin.families.join(", ")));
+        .map(|plugin| format!("{} ({})", plugin.name, plugin.extension_points.join(", ")));
     output::line(&format!("plugins: {}", plugins.collect::<Vec<_>>().join("; ")))?;
-    let mut table = Table::new(["SOURCE", "SYNCED", "EPOCH", "SEQUENCE", "LAST HEARD"]);
+    let mut table = TextTable::new(["SOURCE", "SYNCED", "EPOCH", "SEQUENCE", "LAST HEARD"]);
     for source in &info.sources {
         let position = source.position.clone().unwrap_or_default();
         let silence = source.silence.map(|silence| format!("{} s ago", silence.seconds));
@@ -105,12 +105,16 @@ async fn server(connection: &mut Connection, format: Format) -> Result<(), Failu
     output::table(&table)
 }
 
-async fn nodes(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
+async fn nodes(
+    connection: &mut ClientConnection,
+    names: Vec<String>,
+    format: OutputFormat,
+) -> Result<(), CommandError> {
     let reply = all_pages!(connection, list_nodes, ListNodesRequest, nodes, names);
-    if format == Format::Json {
+    if format == OutputFormat::Json {
         return output::json("ListNodesResponse", &reply);
     }
-    let mut table = Table::new(["NODE", "SOURCE", "STATE", "USED / ALLOCATABLE"]);
+    let mut table = TextTable::new(["NODE", "SOURCE", "STATE", "USED / ALLOCATABLE"]);
     for status in &reply.nodes {
         let node = status.node.clone().unwrap_or_default();
         table.row([
@@ -167,12 +171,16 @@ fn node_usage(node: &pb::Node, status: &pb::NodeStatus) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-async fn queues(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
+async fn queues(
+    connection: &mut ClientConnection,
+    names: Vec<String>,
+    format: OutputFormat,
+) -> Result<(), CommandError> {
     let reply = all_pages!(connection, list_queues, ListQueuesRequest, queues, names);
-    if format == Format::Json {
+    if format == OutputFormat::Json {
         return output::json("ListQueuesResponse", &reply);
     }
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "QUEUE",
         "SOURCE",
         "STATE",
@@ -204,12 +212,12 @@ async fn queues(connection: &mut Connection, names: Vec<String>, format: Format)
     output::line(&output::count(reply.queues.len(), "queue"))
 }
 
-async fn jobs(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
+async fn jobs(connection: &mut ClientConnection, names: Vec<String>, format: OutputFormat) -> Result<(), CommandError> {
     let reply = all_pages!(connection, list_jobs, ListJobsRequest, jobs, names);
-    if format == Format::Json {
+    if format == OutputFormat::Json {
         return output::json("ListJobsResponse", &reply);
     }
-    let mut table = Table::new(["JOB", "SOURCE", "QUEUE", "PHASE", "MIN MEMBER", "ALLOCATED"]);
+    let mut table = TextTable::new(["JOB", "SOURCE", "QUEUE", "PHASE", "MIN MEMBER", "ALLOCATED"]);
     for status in &reply.jobs {
         let job = status.job.clone().unwrap_or_default();
         let phase = job
@@ -234,12 +242,16 @@ async fn jobs(connection: &mut Connection, names: Vec<String>, format: Format) -
     output::line(&output::count(reply.jobs.len(), "job"))
 }
 
-async fn tasks(connection: &mut Connection, names: Vec<String>, format: Format) -> Result<(), Failure> {
+async fn tasks(
+    connection: &mut ClientConnection,
+    names: Vec<String>,
+    format: OutputFormat,
+) -> Result<(), CommandError> {
     let reply = all_pages!(connection, list_tasks, ListTasksRequest, tasks, names);
-    if format == Format::Json {
+    if format == OutputFormat::Json {
         return output::json("ListTasksResponse", &reply);
     }
-    let mut table = Table::new(["TASK", "SOURCE", "JOB", "STATUS", "NODE", "REQUESTS"]);
+    let mut table = TextTable::new(["TASK", "SOURCE", "JOB", "STATUS", "NODE", "REQUESTS"]);
     for stored in &reply.tasks {
         let task = stored.task.clone().unwrap_or_default();
         let status = task

@@ -6,30 +6,30 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::bench::span;
-use super::connect::Connection;
-use super::local::Local;
-use super::records::{self, Change, Records};
-use super::{Client, Failure, Format, output, state_load};
-use crate::import::{Counting, Import};
+use super::bench::parse_duration;
+use super::connect::ClientConnection;
+use super::in_process::InProcessServer;
+use super::records::{self, ClusterRecords, RecordDiff};
+use super::{ClientArgs, CommandError, OutputFormat, output, state_load};
+use crate::import::{AmountRules, ClusterImport};
 use crate::server::pb;
 
 /// Arguments of `pumice state watch`.
 #[derive(Debug, Args)]
-pub(super) struct WatchArgs {
+pub(super) struct WatchStateArgs {
     /// End after so many changes; without it: when interrupted
     #[arg(long, value_name = "COUNT")]
     count: Option<usize>,
     /// Time between two looks at the revision, such as 500ms or 2s
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     interval: Duration,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Arguments of `pumice state diff`.
 #[derive(Debug, Args)]
-pub(super) struct DiffArgs {
+pub(super) struct DiffStateArgs {
     /// Files as for `state load`; `-`: standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -37,23 +37,23 @@ pub(super) struct DiffArgs {
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
     /// How the amounts of pods are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::counting())]
-    derivation: Counting,
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    derivation: AmountRules,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Shows changes as the revision advances. Lists are read only when it did.
-pub(super) async fn watch(args: WatchArgs) -> Result<(), Failure> {
-    let mut connection = Connection::open(&args.client.server).await?;
-    let mut seen = Records::read(&mut connection).await?;
+pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
+    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut seen = ClusterRecords::read(&mut connection).await?;
     let mut before = seen.fields()?;
-    let number = |records: &Records| records.revision.map_or(0, |revision| revision.number);
-    if args.client.output == Format::Table {
+    let number = |records: &ClusterRecords| records.revision.map_or(0, |revision| revision.number);
+    if args.client.output == OutputFormat::Table {
         output::line(&format!(
             "watching from revision {} on, {}",
             number(&seen),
-            counts(&seen)
+            record_counts(&seen)
         ))?;
     }
     let mut told = 0;
@@ -68,30 +68,30 @@ pub(super) async fn watch(args: WatchArgs) -> Result<(), Failure> {
             continue;
         }
         let restarted = info.revision.map(|new| new.epoch) != seen.revision.map(|old| old.epoch);
-        if restarted && args.client.output == Format::Table {
+        if restarted && args.client.output == OutputFormat::Table {
             output::line("the server was started anew: what follows is against what it knew before")?;
         }
-        seen = Records::read(&mut connection).await?;
+        seen = ClusterRecords::read(&mut connection).await?;
         let after = seen.fields()?;
-        let changes = records::changes(&before, &after);
+        let changes = records::record_diffs(&before, &after);
         before = after;
         let left = args.count.map_or(usize::MAX, |count| count.saturating_sub(told));
         for change in changes.iter().take(left) {
-            tell(change, number(&seen), args.client.output)?;
+            print_change(change, number(&seen), args.client.output)?;
         }
         told = told.saturating_add(changes.len());
     }
     Ok(())
 }
 
-fn tell(change: &Change, revision: u64, format: Format) -> Result<(), Failure> {
+fn print_change(change: &RecordDiff, revision: u64, format: OutputFormat) -> Result<(), CommandError> {
     match format {
-        Format::Table => output::line(&format!("{revision} {}", change.line())),
-        Format::Json => output::line(&json!({ "revision": revision, "change": change }).to_string()),
+        OutputFormat::Table => output::line(&format!("{revision} {}", change.line())),
+        OutputFormat::Json => output::line(&json!({ "revision": revision, "change": change }).to_string()),
     }
 }
 
-fn counts(records: &Records) -> String {
+fn record_counts(records: &ClusterRecords) -> String {
     let cluster = &records.cluster;
     let counts = [
         (cluster.nodes.len(), "node"),
@@ -104,20 +104,20 @@ fn counts(records: &Records) -> String {
 
 /// Compares files with what the server knows. Both go through the same reader, so that a difference is one of content:
 /// `1` and `1000m` are the same, and labels that no plugin reads are in neither.
-pub(super) async fn diff(args: DiffArgs) -> Result<bool, Failure> {
-    let cluster = import(&args.files, args.derivation)?;
-    let mut local = Local::start().await?;
-    let loaded = state_load::send(&mut local.connection, "file", cluster).await?;
-    for refused in &loaded.refused {
+pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
+    let cluster = import_files(&args.files, args.derivation)?;
+    let mut local = InProcessServer::start().await?;
+    let loaded = state_load::send_full_sync(&mut local.connection, "file", cluster).await?;
+    for refused in &loaded.rejected {
         output::note(&format!("refused, and so not compared: {refused}"));
     }
-    let given = Records::read(&mut local.connection).await?;
+    let given = ClusterRecords::read(&mut local.connection).await?;
     let file = given.fields()?;
-    let mut connection = Connection::open(&args.client.server).await?;
+    let mut connection = ClientConnection::open(&args.client.server).await?;
     if let Some(source) = &args.source {
-        known_source(&mut connection, source).await?;
+        require_source(&mut connection, source).await?;
     }
-    let known = Records::read(&mut connection).await?;
+    let known = ClusterRecords::read(&mut connection).await?;
     let mut server = known.fields()?;
     if let Some(source) = &args.source {
         server.retain(|(kind, name), _| {
@@ -125,14 +125,14 @@ pub(super) async fn diff(args: DiffArgs) -> Result<bool, Failure> {
             known.sources.get(&(kind, name.clone())) == Some(source)
         });
     }
-    let changes = records::changes(&file, &server);
-    if args.client.output == Format::Json {
+    let changes = records::record_diffs(&file, &server);
+    if args.client.output == OutputFormat::Json {
         let found = json!({
             "same": changes.is_empty(),
             "revision": known.revision.map_or(0, |revision| revision.number),
-            "missing": of(&changes, "removed"),
-            "extra": of(&changes, "added"),
-            "different": of(&changes, "changed"),
+            "missing": changes_of(&changes, "removed"),
+            "extra": changes_of(&changes, "added"),
+            "different": changes_of(&changes, "changed"),
         });
         output::line(&format!("{found:#}"))?;
         return Ok(changes.is_empty());
@@ -142,29 +142,29 @@ pub(super) async fn diff(args: DiffArgs) -> Result<bool, Failure> {
         ("added", "extra: on the server, not in the file"),
         ("changed", "different: file → server"),
     ] {
-        let found = of(&changes, change);
+        let found = changes_of(&changes, change);
         if !found.is_empty() {
             output::line(&format!("{head} ({})", found.len()))?;
         }
         for change in found {
             output::line(&format!(
                 "  {}",
-                if change.what == "changed" {
+                if change.action == "changed" {
                     change.line()
                 } else {
-                    named(change)
+                    record_title(change)
                 }
             ))?;
         }
     }
     if changes.is_empty() {
-        output::line(&format!("the same: {}", counts(&given)))?;
+        output::line(&format!("the same: {}", record_counts(&given)))?;
     }
     Ok(changes.is_empty())
 }
 
 /// Fails, and names those that there are, if the server knows no such source.
-async fn known_source(connection: &mut Connection, source: &str) -> Result<(), Failure> {
+async fn require_source(connection: &mut ClientConnection, source: &str) -> Result<(), CommandError> {
     let info = connection
         .state
         .get_server_info(pb::GetServerInfoRequest {})
@@ -180,26 +180,26 @@ async fn known_source(connection: &mut Connection, source: &str) -> Result<(), F
     } else {
         names.join(", ")
     };
-    Err(Failure::said(format!(
+    Err(CommandError::message(format!(
         "error: the server knows no source `{source}`; it knows: {known}"
     )))
 }
 
-fn of<'c>(changes: &'c [Change], kind: &str) -> Vec<&'c Change> {
-    changes.iter().filter(|change| change.what == kind).collect()
+fn changes_of<'c>(changes: &'c [RecordDiff], kind: &str) -> Vec<&'c RecordDiff> {
+    changes.iter().filter(|change| change.action == kind).collect()
 }
 
-fn named(change: &Change) -> String {
+fn record_title(change: &RecordDiff) -> String {
     format!("{} {}", change.kind, change.name)
 }
 
 /// The records of files; what could not be used is said.
-pub(super) fn import(files: &[PathBuf], counting: Counting) -> Result<pb::Cluster, Failure> {
-    let mut import = Import::new(counting);
+pub(super) fn import_files(files: &[PathBuf], counting: AmountRules) -> Result<pb::Cluster, CommandError> {
+    let mut import = ClusterImport::new(counting);
     for file in files {
-        import.read(&file.display().to_string(), &state_load::text(file)?)?;
+        import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
     }
-    for refused in import.refused() {
+    for refused in import.rejected() {
         output::note(&format!(
             "refused, and so left out: {}: {}",
             refused.object, refused.error

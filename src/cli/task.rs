@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Failure, state_load};
-use crate::import::{Counting, Import};
+use super::{CommandError, state_load};
+use crate::import::{AmountRules, ClusterImport};
 use crate::server::pb;
 
 /// A task, given by its amounts, by the name of a stored one, or as a pod.
@@ -35,7 +35,7 @@ pub(super) struct TaskArgs {
 
 impl TaskArgs {
     /// The tasks of the question.
-    pub(super) fn tasks(&self, counting: Counting) -> Result<Vec<pb::Task>, Failure> {
+    pub(super) fn tasks(&self, counting: AmountRules) -> Result<Vec<pb::Task>, CommandError> {
         if let Some(name) = &self.task {
             return Ok(vec![pb::Task {
                 name: name.clone(),
@@ -57,11 +57,11 @@ impl TaskArgs {
 }
 
 /// The pods of a file, as tasks.
-pub(super) fn pods(file: &Path, counting: Counting) -> Result<Vec<pb::Task>, Failure> {
-    let mut import = Import::new(counting);
-    import.read(&file.display().to_string(), &state_load::text(file)?)?;
-    if let Some(refused) = import.refused().first() {
-        return Err(Failure::said(format!(
+pub(super) fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, CommandError> {
+    let mut import = ClusterImport::new(counting);
+    import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
+    if let Some(refused) = import.rejected().first() {
+        return Err(CommandError::message(format!(
             "error: {}: {}: {}",
             file.display(),
             refused.object,
@@ -70,13 +70,16 @@ pub(super) fn pods(file: &Path, counting: Counting) -> Result<Vec<pb::Task>, Fai
     }
     let tasks = import.into_cluster().tasks;
     if tasks.is_empty() {
-        return Err(Failure::said(format!("error: {}: no pod in this file", file.display())));
+        return Err(CommandError::message(format!(
+            "error: {}: no pod in this file",
+            file.display()
+        )));
     }
     Ok(tasks)
 }
 
 /// Tasks as groups to place, in their order: neighbours that differ in name and age only go together, so many of each.
-pub(super) fn groups(tasks: Vec<pb::Task>, count: u32) -> Vec<pb::TaskGroup> {
+pub(super) fn task_groups(tasks: Vec<pb::Task>, count: u32) -> Vec<pb::TaskGroup> {
     let mut groups: Vec<pb::TaskGroup> = Vec::new();
     for task in tasks {
         let task = pb::Task {

@@ -1,6 +1,6 @@
 //! Settings of `serve`: flags, environment and a file, checked before anything starts.
 
-mod given;
+mod serve_args;
 mod settings;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::policy::Compatibility;
-use crate::server::limits::Bounds;
+use crate::server::limits::ServerLimits;
 use crate::telemetry::LogFormat;
 
-pub use given::{Fault, Place, ServeArgs, Settings, SettingsError};
+pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
 pub use settings::{Setting, settings};
 
 /// Where gRPC is served, unless said otherwise.
@@ -22,7 +22,7 @@ pub const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALH
 
 /// Checked settings of a server.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct ServerConfig {
     /// Address of the gRPC services.
     pub grpc_address: SocketAddr,
     /// Unix socket of the gRPC services, beside the address; `None`: none.
@@ -48,7 +48,7 @@ pub struct Config {
     /// Time that it gets to answer.
     pub keepalive_timeout: Duration,
     /// Every bound.
-    pub limits: Bounds,
+    pub limits: ServerLimits,
     /// What to log.
     pub log: String,
     /// How to log.
@@ -60,10 +60,10 @@ pub struct Config {
     /// Promises whatever is asked for, so that tests of the promise can be seen to fail.
     #[doc(hidden)]
     #[cfg(debug_assertions)]
-    pub without_checks: bool,
+    pub skip_checks: bool,
 }
 
-impl Default for Config {
+impl Default for ServerConfig {
     /// The embedded defaults: loopback, fixed ports, the built-in policy.
     fn default() -> Self {
         Self {
@@ -79,18 +79,18 @@ impl Default for Config {
             drain_deadline: Duration::from_secs(10),
             keepalive: Duration::from_mins(1),
             keepalive_timeout: Duration::from_secs(20),
-            limits: Bounds::default(),
+            limits: ServerLimits::default(),
             log: "info".to_owned(),
             log_format: LogFormat::Text,
             otlp_endpoint: None,
             trace_ratio: 1.0,
             #[cfg(debug_assertions)]
-            without_checks: false,
+            skip_checks: false,
         }
     }
 }
 
-impl Config {
+impl ServerConfig {
     /// Settings for a server on free ports of the loopback address.
     pub fn on_free_ports() -> Self {
         let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -102,21 +102,21 @@ impl Config {
     }
 
     /// What settings that are right one by one are wrong about together: the setting and the fault.
-    fn contradictions(&self) -> Vec<(&'static str, String)> {
-        let mut faults = Vec::new();
+    fn conflicting_settings(&self) -> Vec<(&'static str, String)> {
+        let mut problems = Vec::new();
         if self.grpc_address == self.http_address && self.grpc_address.port() != 0 {
             let message = format!("`{}` is the `grpc_address`, too", self.http_address);
-            faults.push(("http_address", message));
+            problems.push(("http_address", message));
         }
         let (sources, most) = (self.expected_sources.len(), self.limits.state.sources);
         if sources > most {
             let message = format!("{sources} sources; limit `sources` is {most}");
-            faults.push(("expect_source", message));
+            problems.push(("expect_source", message));
         }
         if self.limits.state.session_lease > self.limits.state.session_lease_max {
             let message = "longer than `session_lease_max_ms`".to_owned();
-            faults.push(("session_lease_ms", message));
+            problems.push(("session_lease_ms", message));
         }
-        faults
+        problems
     }
 }

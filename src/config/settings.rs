@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 
-use super::Config;
+use super::ServerConfig;
 use crate::engine::policy::Compatibility;
 use crate::server::limits::{LIMITS, LimitDef};
 use crate::telemetry::LogFormat;
@@ -20,18 +20,21 @@ pub struct Setting {
     /// Its name in a file; `--its-name` as a flag, `PUMICE_ITS_NAME` in the environment.
     pub name: &'static str,
     /// What a value looks like.
-    pub value: &'static str,
+    pub value_name: &'static str,
     /// What it does.
     pub help: &'static str,
-    kind: Kind,
+    kind: SettingKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
-    One(fn(&mut Config, &str) -> Result<(), String>, fn(&Config) -> String),
-    Many(
-        fn(&mut Config, Vec<String>) -> Result<(), String>,
-        fn(&Config) -> Vec<String>,
+enum SettingKind {
+    Single(
+        fn(&mut ServerConfig, &str) -> Result<(), String>,
+        fn(&ServerConfig) -> String,
+    ),
+    List(
+        fn(&mut ServerConfig, Vec<String>) -> Result<(), String>,
+        fn(&ServerConfig) -> Vec<String>,
     ),
     Limit(&'static LimitDef),
 }
@@ -39,7 +42,7 @@ enum Kind {
 impl Setting {
     /// True if it takes several values.
     pub fn is_list(&self) -> bool {
-        matches!(self.kind, Kind::Many(..))
+        matches!(self.kind, SettingKind::List(..))
     }
 
     /// Its flag, without the dashes.
@@ -56,29 +59,29 @@ impl Setting {
     ///
     /// # Errors
     /// They are not such values.
-    pub fn set(&self, config: &mut Config, values: Vec<String>) -> Result<(), String> {
-        if let Kind::Many(set, _) = self.kind {
+    pub fn set(&self, config: &mut ServerConfig, values: Vec<String>) -> Result<(), String> {
+        if let SettingKind::List(set, _) = self.kind {
             return set(config, values);
         }
         let [value] = values.as_slice() else {
             return Err("takes one value, not a list".to_owned());
         };
         match self.kind {
-            Kind::One(set, _) => set(config, value),
-            Kind::Limit(row) => set_limit(row, config, value),
-            Kind::Many(..) => Ok(()),
+            SettingKind::Single(set, _) => set(config, value),
+            SettingKind::Limit(row) => set_limit(row, config, value),
+            SettingKind::List(..) => Ok(()),
         }
     }
 
     /// Its value as a settings file would say it.
-    pub fn show(&self, config: &Config) -> String {
+    pub fn show(&self, config: &ServerConfig) -> String {
         match self.kind {
-            Kind::One(_, get) => quoted(&get(config)),
-            Kind::Many(_, get) => {
+            SettingKind::Single(_, get) => quoted(&get(config)),
+            SettingKind::List(_, get) => {
                 let values: Vec<String> = get(config).iter().map(|value| quoted(value)).collect();
                 format!("[{}]", values.join(", "))
             }
-            Kind::Limit(row) => (row.get)(&config.limits).to_string(),
+            SettingKind::Limit(row) => (row.get)(&config.limits).to_string(),
         }
     }
 }
@@ -98,14 +101,14 @@ fn quoted(value: &str) -> String {
 pub fn settings() -> impl Iterator<Item = Setting> {
     let limit = |row: &'static LimitDef| Setting {
         name: row.name,
-        value: unit(row.name),
+        value_name: limit_unit(row.name),
         help: row.help,
-        kind: Kind::Limit(row),
+        kind: SettingKind::Limit(row),
     };
-    PROCESS.iter().copied().chain(LIMITS.iter().map(limit))
+    PROCESS_SETTINGS.iter().copied().chain(LIMITS.iter().map(limit))
 }
 
-fn unit(name: &str) -> &'static str {
+fn limit_unit(name: &str) -> &'static str {
     match name.rsplit('_').next() {
         Some("ms") => "MS",
         Some("bytes") => "BYTES",
@@ -114,130 +117,130 @@ fn unit(name: &str) -> &'static str {
 }
 
 /// Settings that are no limits.
-static PROCESS: &[Setting] = &[
+static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "grpc_address",
-        value: "IP:PORT",
+        value_name: "IP:PORT",
         help: "Address of the gRPC services; port 0: any free one",
-        kind: Kind::One(
-            |config, value| put(&mut config.grpc_address, address(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.grpc_address, address(value)),
             |config| config.grpc_address.to_string(),
         ),
     },
     Setting {
         name: "grpc_socket",
-        value: "PATH",
+        value_name: "PATH",
         help: "Unix socket of the gRPC services, beside the address; empty: none",
-        kind: Kind::One(
-            |config, value| put(&mut config.grpc_socket, Ok(path(value))),
-            |config| shown(config.grpc_socket.as_ref()),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.grpc_socket, Ok(path(value))),
+            |config| path_text(config.grpc_socket.as_ref()),
         ),
     },
     Setting {
         name: "http_address",
-        value: "IP:PORT",
+        value_name: "IP:PORT",
         help: "Address of /livez, /readyz and /metrics; port 0: any free one",
-        kind: Kind::One(
-            |config, value| put(&mut config.http_address, address(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.http_address, address(value)),
             |config| config.http_address.to_string(),
         ),
     },
     Setting {
         name: "data_dir",
-        value: "DIR",
+        value_name: "DIR",
         help: "Directory of what must outlive the process: reservations, committed placements, versions of policies; empty: kept in memory only",
-        kind: Kind::One(
-            |config, value| put(&mut config.data_dir, Ok(path(value))),
-            |config| shown(config.data_dir.as_ref()),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.data_dir, Ok(path(value))),
+            |config| path_text(config.data_dir.as_ref()),
         ),
     },
     Setting {
         name: "policy_file",
-        value: "FILE",
+        value_name: "FILE",
         help: "Policy document to serve under the name `default`; empty: the built-in policy serves",
-        kind: Kind::One(
-            |config, value| put(&mut config.policy_file, Ok(path(value))),
-            |config| shown(config.policy_file.as_ref()),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.policy_file, Ok(path(value))),
+            |config| path_text(config.policy_file.as_ref()),
         ),
     },
     Setting {
         name: "policy_poll_ms",
-        value: "MS",
+        value_name: "MS",
         help: "How often the policy file is looked at; 0: only on SIGHUP",
-        kind: Kind::One(
-            |config, value| put(&mut config.policy_poll, milliseconds(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.policy_poll, milliseconds(value)),
             |config| config.policy_poll.as_millis().to_string(),
         ),
     },
     Setting {
         name: "compatibility",
-        value: "NAME",
+        value_name: "NAME",
         help: "How to read a policy file that does not say it: `corrected` or `upstream`",
-        kind: Kind::One(
-            |config, value| put(&mut config.compatibility, compatibility(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.compatibility, compatibility(value)),
             |config| config.compatibility.name().to_owned(),
         ),
     },
     Setting {
         name: "expect_source",
-        value: "NAME",
+        value_name: "NAME",
         help: "Source that must have sent a snapshot before the server is ready; may be given several times",
-        kind: Kind::Many(
-            |config, values| put(&mut config.expected_sources, sources(values)),
+        kind: SettingKind::List(
+            |config, values| assign(&mut config.expected_sources, sources(values)),
             |config| config.expected_sources.iter().map(ToString::to_string).collect(),
         ),
     },
     Setting {
         name: "drain_delay_ms",
-        value: "MS",
+        value_name: "MS",
         help: "Time between telling callers to go elsewhere and refusing new connections",
-        kind: Kind::One(
-            |config, value| put(&mut config.drain_delay, milliseconds(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.drain_delay, milliseconds(value)),
             |config| config.drain_delay.as_millis().to_string(),
         ),
     },
     Setting {
         name: "drain_deadline_ms",
-        value: "MS",
+        value_name: "MS",
         help: "Time that calls under way get to finish when the server stops",
-        kind: Kind::One(
-            |config, value| put(&mut config.drain_deadline, milliseconds(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.drain_deadline, milliseconds(value)),
             |config| config.drain_deadline.as_millis().to_string(),
         ),
     },
     Setting {
         name: "keepalive_ms",
-        value: "MS",
+        value_name: "MS",
         help: "A connection that is silent for so long is asked whether it lives",
-        kind: Kind::One(
-            |config, value| put(&mut config.keepalive, positive(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.keepalive, positive(value)),
             |config| config.keepalive.as_millis().to_string(),
         ),
     },
     Setting {
         name: "keepalive_timeout_ms",
-        value: "MS",
+        value_name: "MS",
         help: "Time that it gets to answer before it is closed",
-        kind: Kind::One(
-            |config, value| put(&mut config.keepalive_timeout, positive(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.keepalive_timeout, positive(value)),
             |config| config.keepalive_timeout.as_millis().to_string(),
         ),
     },
     Setting {
         name: "log",
-        value: "FILTER",
+        value_name: "FILTER",
         help: "What to log: a level such as `info`, or directives such as `pumice=debug`",
-        kind: Kind::One(
-            |config, value| put(&mut config.log, filter(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.log, filter(value)),
             |config| config.log.clone(),
         ),
     },
     Setting {
         name: "log_format",
-        value: "FORMAT",
+        value_name: "FORMAT",
         help: "How to log: `text`, or `json` for one object per line",
-        kind: Kind::One(
-            |config, value| put(&mut config.log_format, LogFormat::from_str(value, false)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.log_format, LogFormat::from_str(value, false)),
             |config| {
                 if config.log_format == LogFormat::Json {
                     "json"
@@ -250,48 +253,48 @@ static PROCESS: &[Setting] = &[
     },
     Setting {
         name: "otlp_endpoint",
-        value: "URL",
+        value_name: "URL",
         help: "OpenTelemetry collector that traces are sent to, over gRPC; empty: none",
-        kind: Kind::One(
-            |config, value| put(&mut config.otlp_endpoint, endpoint(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.otlp_endpoint, endpoint(value)),
             |config| config.otlp_endpoint.clone().unwrap_or_default(),
         ),
     },
     Setting {
         name: "trace_ratio",
-        value: "RATIO",
+        value_name: "RATIO",
         help: "Share of calls that are traced where the caller has not decided, from 0 to 1",
-        kind: Kind::One(
-            |config, value| put(&mut config.trace_ratio, ratio(value)),
+        kind: SettingKind::Single(
+            |config, value| assign(&mut config.trace_ratio, ratio(value)),
             |config| config.trace_ratio.to_string(),
         ),
     },
 ];
 
-fn put<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
+fn assign<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     *place = value?;
     Ok(())
 }
 
-fn read<T: FromStr<Err: fmt::Display>>(value: &str, what: &str) -> Result<T, String> {
+fn parse_value<T: FromStr<Err: fmt::Display>>(value: &str, what: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("`{value}` is not {what}"))
 }
 
 fn address(value: &str) -> Result<SocketAddr, String> {
-    read(value, "an IP address and a port, such as 127.0.0.1:7461")
+    parse_value(value, "an IP address and a port, such as 127.0.0.1:7461")
 }
 
 fn path(value: &str) -> Option<PathBuf> {
     (!value.is_empty()).then(|| PathBuf::from(value))
 }
 
-fn shown(path: Option<&PathBuf>) -> String {
+fn path_text(path: Option<&PathBuf>) -> String {
     path.map(|path| path.display().to_string()).unwrap_or_default()
 }
 
 fn milliseconds(value: &str) -> Result<Duration, String> {
     let most = 86_400_000;
-    let milliseconds = read(value, "a number of milliseconds")?;
+    let milliseconds = parse_value(value, "a number of milliseconds")?;
     if milliseconds > most {
         return Err(format!("`{value}` is more than {most}, a day"));
     }
@@ -334,7 +337,7 @@ fn endpoint(value: &str) -> Result<Option<String>, String> {
 }
 
 fn ratio(value: &str) -> Result<f64, String> {
-    let ratio: f64 = read(value, "a number from 0 to 1")?;
+    let ratio: f64 = parse_value(value, "a number from 0 to 1")?;
     if (0.0..=1.0).contains(&ratio) {
         Ok(ratio)
     } else {
@@ -343,7 +346,7 @@ fn ratio(value: &str) -> Result<f64, String> {
 }
 
 /// A whole number; bytes may say `Ki`, `Mi` or `Gi`.
-fn set_limit(row: &LimitDef, config: &mut Config, value: &str) -> Result<(), String> {
+fn set_limit(row: &LimitDef, config: &mut ServerConfig, value: &str) -> Result<(), String> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
     let scaled = units
         .into_iter()
@@ -379,17 +382,17 @@ mod tests {
         );
         for setting in settings() {
             let default = match setting.name {
-                "work" => "cores − 1".to_owned(),
-                _ => format!("`{}`", setting.show(&Config::default())),
+                "workers" => "cores − 1".to_owned(),
+                _ => format!("`{}`", setting.show(&ServerConfig::default())),
             };
-            let (name, value, help) = (setting.name, setting.value, setting.help);
+            let (name, value, help) = (setting.name, setting.value_name, setting.help);
             writeln!(page, "| `{name}` | {value} | {default} | {help} |").unwrap();
         }
         page
     }
 
     #[test]
-    fn the_page_of_settings_is_true() {
+    fn the_settings_page_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
         if std::env::var_os("PUMICE_BLESS").is_some() {
             std::fs::write(path, page()).unwrap();
@@ -398,10 +401,10 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_what_its_setting_reads() {
-        let default = Config::default();
+    fn every_default_round_trips() {
+        let default = ServerConfig::default();
         for setting in settings() {
-            let mut config = Config::default();
+            let mut config = ServerConfig::default();
             let shown = setting.show(&default);
             let values: Vec<String> = match shown.as_str() {
                 "[]" => Vec::new(),

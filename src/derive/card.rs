@@ -2,20 +2,21 @@
 
 use super::error::PodError;
 use super::kubernetes::{
-    Statuses, add_overhead_to_limits, container_limits, container_requests, each_container_requests, each_init_requests,
+    ContainerStatusSource, add_overhead_to_limits, container_limits, container_requests, each_container_requests,
+    each_init_requests,
 };
-use super::pod::{Pod, Quantities};
-use super::total::{Amounts, Init, total};
+use super::pod::{Pod, ResourceQuantities};
+use super::total::{InitAmounts, SummableAmounts, pod_total};
 use super::volcano::VolcanoAmounts;
-use crate::engine::model::resource_name::{AmountError, Unit, amount_in};
+use crate::engine::model::resource_name::{AmountError, AmountUnit, amount_in};
 
 /// What capacity-card derives from a pod.
 #[derive(Clone, Debug)]
 pub struct CardAmounts {
     /// Effective requests, exact: with resize status and overhead, without pod level.
-    pub requests: Quantities,
+    pub requests: ResourceQuantities,
     /// Effective limits, exact: with overhead, without resize status and pod level.
-    pub limits: Quantities,
+    pub limits: ResourceQuantities,
     /// The task's request of that commit, the pod itself (`pods`) included: overhead counts before the maximum with
     /// init containers, pod level and resize status do not count.
     pub resreq: VolcanoAmounts,
@@ -47,8 +48,8 @@ impl CardAmounts {
         let missing = || CardError::Missing {
             resource: resource.to_owned(),
         };
-        let cards = amount_in(Unit::Whole, resource, quantity.ok_or_else(missing)?)?;
-        let too_large = || AmountError::too_large(Unit::Milli, resource, i128::from(cards) * 1000);
+        let cards = amount_in(AmountUnit::Whole, resource, quantity.ok_or_else(missing)?)?;
+        let too_large = || AmountError::too_large(AmountUnit::Milli, resource, i128::from(cards) * 1000);
         cards.checked_mul(1000).ok_or_else(|| too_large().into())
     }
 }
@@ -57,12 +58,12 @@ impl CardAmounts {
 ///
 /// # Errors
 /// If the amount of a container does not fit in 64 bits.
-pub fn card(pod: &Pod) -> Result<CardAmounts, PodError> {
-    let mut requests = container_requests(pod, Statuses::Both, &Quantities::new())?;
+pub fn card_amounts(pod: &Pod) -> Result<CardAmounts, PodError> {
+    let mut requests = container_requests(pod, ContainerStatusSource::EitherList, &ResourceQuantities::new())?;
     if let Some(overhead) = &pod.overhead {
         requests.add(overhead)?;
     }
-    let mut limits = container_limits(pod, Statuses::Ignored)?;
+    let mut limits = container_limits(pod, ContainerStatusSource::Ignored)?;
     add_overhead_to_limits(&mut limits, pod)?;
     let resreq = resreq(pod)?;
     Ok(CardAmounts {
@@ -74,17 +75,17 @@ pub fn card(pod: &Pod) -> Result<CardAmounts, PodError> {
 }
 
 fn resreq(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
-    let containers = each_container_requests(pod, Statuses::Ignored);
+    let containers = each_container_requests(pod, ContainerStatusSource::Ignored);
     // The overhead is one more container: it counts beside them, and before the maximum.
     let running = containers.iter().chain(&pod.overhead).map(VolcanoAmounts::of);
     let running = running.collect::<Result<Vec<_>, PodError>>()?;
-    let inits = each_init_requests(pod, Statuses::Ignored);
+    let inits = each_init_requests(pod, ContainerStatusSource::Ignored);
     let inits = inits.iter().map(|init| {
-        Ok(Init {
+        Ok(InitAmounts {
             sidecar: init.sidecar,
             amounts: VolcanoAmounts::of(&init.amounts)?,
         })
     });
     let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    Ok(total(&running, &inits)?.with_the_pod_itself())
+    Ok(pod_total(&running, &inits)?.with_pod_count())
 }

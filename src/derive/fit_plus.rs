@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::error::PodError;
-use super::kubernetes::{DEFAULT_CPU_MILLI, DEFAULT_MEMORY, Statuses, container_requests, pod_level_requests};
-use super::pod::{Container, Pod, Quantities};
-use super::total::Amounts;
-use crate::engine::model::resource_name::{AmountError, ResourceKind, Unit, amount_in};
+use super::kubernetes::{
+    ContainerStatusSource, DEFAULT_CPU_MILLI, DEFAULT_MEMORY, container_requests, pod_level_requests,
+};
+use super::pod::{Pod, PodContainer, ResourceQuantities};
+use super::total::SummableAmounts;
+use crate::engine::model::resource_name::{AmountError, AmountUnit, ResourceKind, amount_in};
 
 /// The amounts of the names that the pod requests: cpu in thousandths, the rest in whole units, rounded per container.
 ///
@@ -16,8 +18,8 @@ use crate::engine::model::resource_name::{AmountError, ResourceKind, Unit, amoun
 ///
 /// # Errors
 /// If an amount does not fit in 64 bits.
-pub fn fit_plus(pod: &Pod) -> Result<BTreeMap<String, i64>, PodError> {
-    let mut requests = container_requests(pod, Statuses::Ignored, &Quantities::new())?;
+pub fn fit_plus_amounts(pod: &Pod) -> Result<BTreeMap<String, i64>, PodError> {
+    let mut requests = container_requests(pod, ContainerStatusSource::Ignored, &ResourceQuantities::new())?;
     for (name, quantity) in pod_level_requests(pod) {
         requests.insert(name.clone(), quantity.clone());
     }
@@ -31,14 +33,14 @@ pub fn fit_plus(pod: &Pod) -> Result<BTreeMap<String, i64>, PodError> {
             continue;
         }
         if amount_in(kind.kubernetes_unit(), name, quantity)? > 0 {
-            amounts.insert(name.clone(), added(pod, name, kind)?);
+            amounts.insert(name.clone(), added_amount(pod, name, kind)?);
         }
     }
     Ok(amounts)
 }
 
 /// What the node's amount of one resource grows by.
-fn added(pod: &Pod, name: &str, kind: ResourceKind) -> Result<i64, PodError> {
+fn added_amount(pod: &Pod, name: &str, kind: ResourceKind) -> Result<i64, PodError> {
     let mut sum = 0_i128;
     for container in &pod.containers {
         sum += i128::from(container_amount(container, name, kind)?);
@@ -52,13 +54,13 @@ fn added(pod: &Pod, name: &str, kind: ResourceKind) -> Result<i64, PodError> {
         };
     }
     if let Some(quantity) = pod.overhead.as_ref().and_then(|overhead| overhead.get(name)) {
-        sum += i128::from(amount_in(Unit::Whole, name, quantity)?);
+        sum += i128::from(amount_in(AmountUnit::Whole, name, quantity)?);
     }
     i64::try_from(sum).map_err(|_| AmountError::too_large(kind.kubernetes_unit(), name, sum).into())
 }
 
 /// A container's request, or the default for a cpu or memory request that it lacks.
-fn container_amount(container: &Container, name: &str, kind: ResourceKind) -> Result<i64, AmountError> {
+fn container_amount(container: &PodContainer, name: &str, kind: ResourceKind) -> Result<i64, AmountError> {
     match container
         .resources
         .requests

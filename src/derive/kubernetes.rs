@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::error::PodError;
-use super::pod::{Container, ContainerStatus, Pod, Quantities, Resources};
-use super::total::{Amounts, Init, total};
-use crate::engine::model::quantity::{Format, Quantity};
+use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities, ResourceRequirements};
+use super::total::{InitAmounts, SummableAmounts, pod_total};
+use crate::engine::model::quantity::{Quantity, QuantityFormat};
 use crate::engine::model::resource_name::{ResourceKind, amount_in};
 
 /// What kube-scheduler assumes of a container without a cpu request, in thousandths of a core.
@@ -15,7 +15,7 @@ pub const DEFAULT_MEMORY: i64 = 200 << 20;
 
 /// The Kubernetes release to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
+pub enum KubernetesRelease {
     /// 1.35: the resize of a pod as a whole does not count.
     V1_35,
     /// 1.36: it does.
@@ -26,19 +26,19 @@ pub enum Release {
 #[derive(Clone, Debug)]
 pub struct KubernetesAmounts {
     /// Effective requests, exact, under all names.
-    pub requests: Quantities,
+    pub requests: ResourceQuantities,
     /// Effective limits, exact, under all names.
-    pub limits: Quantities,
+    pub limits: ResourceQuantities,
     /// What a node's usage grows by: cpu in thousandths, the rest in whole units. Only names that Kubernetes counts,
     /// without `pods`; a requested 0 is present.
     pub counted: BTreeMap<String, i64>,
     /// The same of cpu and memory, with the defaults for containers that do not request them.
-    pub nonzero: Nonzero,
+    pub nonzero: NonzeroRequests,
 }
 
 /// Non-zero requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nonzero {
+pub struct NonzeroRequests {
     /// Thousandths of a core.
     pub cpu_milli: i64,
     /// Bytes.
@@ -49,8 +49,8 @@ pub struct Nonzero {
 ///
 /// # Errors
 /// If an amount does not fit in 64 bits.
-pub fn kubernetes(pod: &Pod, release: Release) -> Result<KubernetesAmounts, PodError> {
-    let requests = requests(pod, release, &Quantities::new())?;
+pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<KubernetesAmounts, PodError> {
+    let requests = requests(pod, release, &ResourceQuantities::new())?;
     let mut counted = BTreeMap::new();
     for (name, quantity) in &requests {
         let kind = ResourceKind::of(name);
@@ -68,8 +68,12 @@ pub fn kubernetes(pod: &Pod, release: Release) -> Result<KubernetesAmounts, PodE
 }
 
 /// Effective requests; `missing` stands in for what a container does not name.
-fn requests(pod: &Pod, release: Release, missing: &Quantities) -> Result<Quantities, PodError> {
-    let mut requests = container_requests(pod, Statuses::Both, missing)?;
+fn requests(
+    pod: &Pod,
+    release: KubernetesRelease,
+    missing: &ResourceQuantities,
+) -> Result<ResourceQuantities, PodError> {
+    let mut requests = container_requests(pod, ContainerStatusSource::EitherList, missing)?;
     raise_pod_level(&mut requests, pod, release);
     if let Some(overhead) = &pod.overhead {
         requests.add(overhead)?;
@@ -77,10 +81,10 @@ fn requests(pod: &Pod, release: Release, missing: &Quantities) -> Result<Quantit
     Ok(requests)
 }
 
-fn nonzero(pod: &Pod, release: Release, requests: &Quantities) -> Result<Nonzero, PodError> {
+fn nonzero(pod: &Pod, release: KubernetesRelease, requests: &ResourceQuantities) -> Result<NonzeroRequests, PodError> {
     let cpu = Quantity::from_milli(DEFAULT_CPU_MILLI);
-    let memory = Quantity::from_whole(DEFAULT_MEMORY, Format::BinarySi);
-    let mut missing = Quantities::from([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
+    let memory = Quantity::from_whole(DEFAULT_MEMORY, QuantityFormat::BinarySi);
+    let mut missing = ResourceQuantities::from([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
     if pod_level_requests(pod).next().is_some() {
         missing.retain(|name, _| !requests.contains_key(name));
     }
@@ -89,7 +93,7 @@ fn nonzero(pod: &Pod, release: Release, requests: &Quantities) -> Result<Nonzero
         Some(quantity) => amount_in(ResourceKind::of(name).kubernetes_unit(), name, quantity),
         None => Ok(0),
     };
-    Ok(Nonzero {
+    Ok(NonzeroRequests {
         cpu_milli: amount("cpu")?,
         memory: amount("memory")?,
     })
@@ -97,27 +101,27 @@ fn nonzero(pod: &Pod, release: Release, requests: &Quantities) -> Result<Nonzero
 
 /// Which status entries stand for a container's own resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Statuses {
+pub(super) enum ContainerStatusSource {
     /// None: the specification alone counts.
     Ignored,
     /// Those of its own list: Volcano.
     OwnList,
     /// Those of its name in either list, init containers first: Kubernetes.
-    Both,
+    EitherList,
 }
 
 /// The status entry of a container that has `resources` set.
 pub(super) fn status_of<'a>(
     pod: &'a Pod,
-    statuses: Statuses,
-    container: &Container,
+    statuses: ContainerStatusSource,
+    container: &PodContainer,
     own: &'a [ContainerStatus],
-) -> Option<(&'a Resources, &'a ContainerStatus)> {
+) -> Option<(&'a ResourceRequirements, &'a ContainerStatus)> {
     let last = |list: &'a [ContainerStatus]| list.iter().rev().find(|entry| entry.name == container.name);
     let entry = match statuses {
-        Statuses::Ignored => None,
-        Statuses::OwnList => last(own),
-        Statuses::Both => last(&pod.status.init_containers).or_else(|| last(&pod.status.containers)),
+        ContainerStatusSource::Ignored => None,
+        ContainerStatusSource::OwnList => last(own),
+        ContainerStatusSource::EitherList => last(&pod.status.init_containers).or_else(|| last(&pod.status.containers)),
     }?;
     Some((entry.resources.as_ref()?, entry))
 }
@@ -125,12 +129,12 @@ pub(super) fn status_of<'a>(
 /// A container's request, raised by what it runs with while it is resized; that alone if the resize is infeasible.
 pub(super) fn effective_requests(
     pod: &Pod,
-    spec: Option<&Quantities>,
-    actual: Option<&Quantities>,
-    allocated: Option<&Quantities>,
-) -> Quantities {
+    spec: Option<&ResourceQuantities>,
+    actual: Option<&ResourceQuantities>,
+    allocated: Option<&ResourceQuantities>,
+) -> ResourceQuantities {
     let spec = spec.filter(|_| !pod.status.resize_infeasible);
-    let mut effective = Quantities::new();
+    let mut effective = ResourceQuantities::new();
     for list in [spec, actual, allocated].into_iter().flatten() {
         effective.raise_to(list);
     }
@@ -138,22 +142,22 @@ pub(super) fn effective_requests(
 }
 
 /// The requests of each container, as `statuses` say.
-pub(super) fn each_container_requests(pod: &Pod, statuses: Statuses) -> Vec<Quantities> {
+pub(super) fn each_container_requests(pod: &Pod, statuses: ContainerStatusSource) -> Vec<ResourceQuantities> {
     let own = &pod.status.containers;
     let request = |container| container_request(pod, statuses, container, own);
     pod.containers.iter().map(request).collect()
 }
 
 /// The requests of each init container; only sidecars have a status that counts.
-pub(super) fn each_init_requests(pod: &Pod, statuses: Statuses) -> Vec<Init<Quantities>> {
-    let request = |container: &Container| {
+pub(super) fn each_init_requests(pod: &Pod, statuses: ContainerStatusSource) -> Vec<InitAmounts<ResourceQuantities>> {
+    let request = |container: &PodContainer| {
         let statuses = if container.always_restarted {
             statuses
         } else {
-            Statuses::Ignored
+            ContainerStatusSource::Ignored
         };
         let amounts = container_request(pod, statuses, container, &pod.status.init_containers);
-        Init {
+        InitAmounts {
             sidecar: container.always_restarted,
             amounts,
         }
@@ -161,7 +165,12 @@ pub(super) fn each_init_requests(pod: &Pod, statuses: Statuses) -> Vec<Init<Quan
     pod.init_containers.iter().map(request).collect()
 }
 
-fn container_request(pod: &Pod, statuses: Statuses, container: &Container, own: &[ContainerStatus]) -> Quantities {
+fn container_request(
+    pod: &Pod,
+    statuses: ContainerStatusSource,
+    container: &PodContainer,
+    own: &[ContainerStatus],
+) -> ResourceQuantities {
     let spec = container.resources.requests.as_ref();
     match status_of(pod, statuses, container, own) {
         Some((actual, entry)) => effective_requests(pod, spec, actual.requests.as_ref(), entry.allocated.as_ref()),
@@ -170,8 +179,12 @@ fn container_request(pod: &Pod, statuses: Statuses, container: &Container, own: 
 }
 
 /// Requests over all containers, without pod level and overhead.
-pub(super) fn container_requests(pod: &Pod, statuses: Statuses, missing: &Quantities) -> Result<Quantities, PodError> {
-    let fill = |requests: &mut Quantities| {
+pub(super) fn container_requests(
+    pod: &Pod,
+    statuses: ContainerStatusSource,
+    missing: &ResourceQuantities,
+) -> Result<ResourceQuantities, PodError> {
+    let fill = |requests: &mut ResourceQuantities| {
         for (name, quantity) in missing {
             requests.entry(name.clone()).or_insert_with(|| quantity.clone());
         }
@@ -180,12 +193,12 @@ pub(super) fn container_requests(pod: &Pod, statuses: Statuses, missing: &Quanti
     containers.iter_mut().for_each(fill);
     let mut inits = each_init_requests(pod, statuses);
     inits.iter_mut().map(|init| &mut init.amounts).for_each(fill);
-    total(&containers, &inits)
+    pod_total(&containers, &inits)
 }
 
 /// Limits over all containers, without pod level and overhead.
-pub(super) fn container_limits(pod: &Pod, statuses: Statuses) -> Result<Quantities, PodError> {
-    let limit = |statuses, container: &Container, own| {
+pub(super) fn container_limits(pod: &Pod, statuses: ContainerStatusSource) -> Result<ResourceQuantities, PodError> {
+    let limit = |statuses, container: &PodContainer, own| {
         let spec = container.resources.limits.as_ref();
         let effective = match status_of(pod, statuses, container, own) {
             Some((actual, _)) => effective_limits(pod, spec, actual.limits.as_ref()),
@@ -198,23 +211,27 @@ pub(super) fn container_limits(pod: &Pod, statuses: Statuses) -> Result<Quantiti
         .iter()
         .map(|container| limit(statuses, container, &pod.status.containers))
         .collect();
-    let init = |container: &Container| {
+    let init = |container: &PodContainer| {
         let statuses = if container.always_restarted {
             statuses
         } else {
-            Statuses::Ignored
+            ContainerStatusSource::Ignored
         };
         let amounts = limit(statuses, container, &pod.status.init_containers);
-        Init {
+        InitAmounts {
             sidecar: container.always_restarted,
             amounts,
         }
     };
-    total(&containers, &pod.init_containers.iter().map(init).collect::<Vec<_>>())
+    pod_total(&containers, &pod.init_containers.iter().map(init).collect::<Vec<_>>())
 }
 
 /// Limits while a resize is under way. An infeasible one leaves what runs, or nothing.
-fn effective_limits(pod: &Pod, spec: Option<&Quantities>, actual: Option<&Quantities>) -> Option<Quantities> {
+fn effective_limits(
+    pod: &Pod,
+    spec: Option<&ResourceQuantities>,
+    actual: Option<&ResourceQuantities>,
+) -> Option<ResourceQuantities> {
     if pod.status.resize_infeasible {
         return actual.cloned();
     }
@@ -225,62 +242,62 @@ fn effective_limits(pod: &Pod, spec: Option<&Quantities>, actual: Option<&Quanti
     Some(effective)
 }
 
-fn limits(pod: &Pod, release: Release) -> Result<Quantities, PodError> {
-    let mut limits = container_limits(pod, Statuses::Both)?;
-    let status = resized_as_a_whole(pod, release);
+fn limits(pod: &Pod, release: KubernetesRelease) -> Result<ResourceQuantities, PodError> {
+    let mut limits = container_limits(pod, ContainerStatusSource::EitherList)?;
+    let status = pod_level_status(pod, release);
     let spec = pod.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     let effective = status.and_then(|status| effective_limits(pod, spec, status.limits.as_ref()));
-    for (name, quantity) in supported(spec) {
-        limits.insert(name.clone(), current(effective.as_ref(), name, quantity));
+    for (name, quantity) in pod_level_entries(spec) {
+        limits.insert(name.clone(), pod_level_amount(effective.as_ref(), name, quantity));
     }
     add_overhead_to_limits(&mut limits, pod)?;
     Ok(limits)
 }
 
 /// Overhead counts towards limits that are present and not 0.
-pub(super) fn add_overhead_to_limits(limits: &mut Quantities, pod: &Pod) -> Result<(), PodError> {
+pub(super) fn add_overhead_to_limits(limits: &mut ResourceQuantities, pod: &Pod) -> Result<(), PodError> {
     let mut overhead = pod.overhead.clone().unwrap_or_default();
     overhead.retain(|name, _| limits.get(name).is_some_and(|limit| !limit.is_zero()));
     limits.add(&overhead)
 }
 
 /// Replaces requests by those that the pod has as a whole.
-fn raise_pod_level(requests: &mut Quantities, pod: &Pod, release: Release) {
+fn raise_pod_level(requests: &mut ResourceQuantities, pod: &Pod, release: KubernetesRelease) {
     let spec = pod.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let effective = resized_as_a_whole(pod, release)
+    let effective = pod_level_status(pod, release)
         .map(|status| effective_requests(pod, spec, status.requests.as_ref(), pod.status.allocated.as_ref()));
     for (name, quantity) in pod_level_requests(pod) {
-        requests.insert(name.clone(), current(effective.as_ref(), name, quantity));
+        requests.insert(name.clone(), pod_level_amount(effective.as_ref(), name, quantity));
     }
 }
 
 /// The pod's own status, where the release counts it.
-fn resized_as_a_whole(pod: &Pod, release: Release) -> Option<&Resources> {
+fn pod_level_status(pod: &Pod, release: KubernetesRelease) -> Option<&ResourceRequirements> {
     match release {
-        Release::V1_35 => None,
-        Release::V1_36 => pod.status.resources.as_ref(),
+        KubernetesRelease::V1_35 => None,
+        KubernetesRelease::V1_36 => pod.status.resources.as_ref(),
     }
 }
 
 /// The amount of a name at pod level: the specified one, or while a resize is under way the effective one, which is 0
 /// for a name that the status lacks.
-fn current(effective: Option<&Quantities>, name: &str, specified: &Quantity) -> Quantity {
+fn pod_level_amount(effective: Option<&ResourceQuantities>, name: &str, specified: &Quantity) -> Quantity {
     match effective {
         None => specified.clone(),
         Some(effective) => effective
             .get(name)
             .cloned()
-            .unwrap_or(Quantity::zero(Format::DecimalExponent)),
+            .unwrap_or(Quantity::zero(QuantityFormat::DecimalExponent)),
     }
 }
 
 /// The requests at pod level that count there: cpu, memory and huge pages.
 pub(super) fn pod_level_requests(pod: &Pod) -> impl Iterator<Item = (&String, &Quantity)> {
-    supported(pod.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
+    pod_level_entries(pod.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
 }
 
 /// The entries whose names count at pod level.
-pub(super) fn supported(list: Option<&Quantities>) -> impl Iterator<Item = (&String, &Quantity)> {
+pub(super) fn pod_level_entries(list: Option<&ResourceQuantities>) -> impl Iterator<Item = (&String, &Quantity)> {
     let counts = |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
     list.into_iter().flatten().filter(move |(name, _)| counts(name))
 }

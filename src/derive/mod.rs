@@ -15,12 +15,12 @@ pub mod volcano;
 
 use std::collections::BTreeMap;
 
-pub use card::card;
+pub use card::card_amounts;
 pub use error::PodError;
-pub use fit_plus::fit_plus;
-pub use kubernetes::{Release, kubernetes};
+pub use fit_plus::fit_plus_amounts;
+pub use kubernetes::{KubernetesRelease, kubernetes_amounts};
 pub use pod::Pod;
-pub use volcano::{PodStanding, volcano};
+pub use volcano::{PodTaskStatus, volcano_task};
 
 use crate::engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};
 use kubernetes::KubernetesAmounts;
@@ -28,15 +28,15 @@ use volcano::VolcanoAmounts;
 
 /// Whose way of counting makes a task's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Derivation {
+pub enum RequestDerivation {
     /// kube-scheduler's, which Koordinator shares.
     Kubernetes,
     /// Volcano's.
     Volcano,
 }
 
-impl Derivation {
-    /// The names that [`Derivation::from_name`] knows.
+impl RequestDerivation {
+    /// The names that [`RequestDerivation::from_name`] knows.
     pub const NAMES: [&str; 2] = ["kubernetes", "volcano"];
 
     /// The derivation of that name.
@@ -71,7 +71,7 @@ pub struct EffectiveTask {
     /// What `NodeResourcesFitPlus` adds to a node for the pod.
     pub counted_requests: BTreeMap<String, String>,
     /// Where the pod stands.
-    pub status: PodStanding,
+    pub status: PodTaskStatus,
     /// The node, empty if none.
     pub node: String,
     /// The nominated node, empty if none.
@@ -86,16 +86,16 @@ pub struct EffectiveTask {
 ///
 /// # Errors
 /// If an amount does not fit in 64 bits.
-pub fn effective(pod: &Pod, derivation: Derivation) -> Result<EffectiveTask, PodError> {
-    let kubernetes = kubernetes(pod, Release::V1_36)?;
+pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<EffectiveTask, PodError> {
+    let kubernetes = kubernetes_amounts(pod, KubernetesRelease::V1_36)?;
     let nonzero = kubernetes.nonzero;
     let (requests, limits, priority) = match derivation {
-        Derivation::Kubernetes => {
+        RequestDerivation::Kubernetes => {
             let (requests, limits) = kubernetes_texts(&kubernetes)?;
             (requests, limits, pod.priority.unwrap_or(0))
         }
-        Derivation::Volcano => {
-            let task = volcano(pod)?;
+        RequestDerivation::Volcano => {
+            let task = volcano_task(pod)?;
             (
                 volcano_texts(&task.requests)?,
                 volcano_texts(&task.limit)?,
@@ -111,11 +111,11 @@ pub fn effective(pod: &Pod, derivation: Derivation) -> Result<EffectiveTask, Pod
             .into_iter()
             .map(|(name, amount)| counted_text(name, amount))
             .collect(),
-        counted_requests: fit_plus(pod)?
+        counted_requests: fit_plus_amounts(pod)?
             .iter()
             .map(|(name, amount)| counted_text(name, *amount))
             .collect(),
-        status: PodStanding::of(pod),
+        status: PodTaskStatus::of(pod),
         node: pod.node.clone(),
         nominated_node: pod.status.nominated_node.clone(),
         priority,
@@ -123,10 +123,10 @@ pub fn effective(pod: &Pod, derivation: Derivation) -> Result<EffectiveTask, Pod
     })
 }
 
-type Texts = BTreeMap<String, String>;
+type QuantityTexts = BTreeMap<String, String>;
 
 /// Requests as counted, and limits in the same units: Kubernetes counts scalars in whole ones.
-fn kubernetes_texts(amounts: &KubernetesAmounts) -> Result<(Texts, Texts), PodError> {
+fn kubernetes_texts(amounts: &KubernetesAmounts) -> Result<(QuantityTexts, QuantityTexts), PodError> {
     let requests = amounts
         .counted
         .iter()
@@ -151,7 +151,7 @@ fn counted_text(name: &str, amount: i64) -> (String, String) {
     )
 }
 
-fn volcano_texts(amounts: &VolcanoAmounts) -> Result<Texts, PodError> {
+fn volcano_texts(amounts: &VolcanoAmounts) -> Result<QuantityTexts, PodError> {
     let texts = amounts.0.iter().map(|(name, amount)| {
         let unit = ResourceKind::of(name).unit();
         if i64::try_from(amount.exact).is_err() {

@@ -6,10 +6,10 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::error::PodError;
-use crate::engine::model::quantity::{Format, Quantity};
+use crate::engine::model::quantity::{Quantity, QuantityFormat};
 
 /// Resource name to quantity.
-pub type Quantities = BTreeMap<String, Quantity>;
+pub type ResourceQuantities = BTreeMap<String, Quantity>;
 
 /// A pod. Nothing is defaulted: absent, empty and zero are three things.
 #[derive(Clone, Debug, Default)]
@@ -33,35 +33,35 @@ pub struct Pod {
     /// `spec.schedulingGates` has an entry.
     pub gated: bool,
     /// `spec.containers`.
-    pub containers: Vec<Container>,
+    pub containers: Vec<PodContainer>,
     /// `spec.initContainers`.
-    pub init_containers: Vec<Container>,
+    pub init_containers: Vec<PodContainer>,
     /// `spec.overhead`.
-    pub overhead: Option<Quantities>,
+    pub overhead: Option<ResourceQuantities>,
     /// `spec.resources`.
-    pub resources: Option<Resources>,
+    pub resources: Option<ResourceRequirements>,
     /// `status`.
     pub status: PodStatus,
 }
 
 /// A container or init container.
 #[derive(Clone, Debug, Default)]
-pub struct Container {
+pub struct PodContainer {
     /// `name`.
     pub name: String,
     /// `restartPolicy` is `Always`: as an init container, it keeps running beside the containers.
     pub always_restarted: bool,
     /// `resources`.
-    pub resources: Resources,
+    pub resources: ResourceRequirements,
 }
 
 /// Requests and limits.
 #[derive(Clone, Debug, Default)]
-pub struct Resources {
+pub struct ResourceRequirements {
     /// `requests`.
-    pub requests: Option<Quantities>,
+    pub requests: Option<ResourceQuantities>,
     /// `limits`.
-    pub limits: Option<Quantities>,
+    pub limits: Option<ResourceQuantities>,
 }
 
 /// A pod's status.
@@ -78,9 +78,9 @@ pub struct PodStatus {
     /// `initContainerStatuses`.
     pub init_containers: Vec<ContainerStatus>,
     /// `resources`: what the pod as a whole runs with.
-    pub resources: Option<Resources>,
+    pub resources: Option<ResourceRequirements>,
     /// `allocatedResources`: what the node has set aside for the pod as a whole.
-    pub allocated: Option<Quantities>,
+    pub allocated: Option<ResourceQuantities>,
 }
 
 /// A container's status.
@@ -89,9 +89,9 @@ pub struct ContainerStatus {
     /// `name`.
     pub name: String,
     /// `resources`: what the container runs with.
-    pub resources: Option<Resources>,
+    pub resources: Option<ResourceRequirements>,
     /// `allocatedResources`: what the node has set aside for it.
-    pub allocated: Option<Quantities>,
+    pub allocated: Option<ResourceQuantities>,
 }
 
 impl Pod {
@@ -101,10 +101,10 @@ impl Pod {
     /// If a field has the wrong type, or a quantity is malformed or negative; the error names its path. Fields that do
     /// not matter for amounts are not looked at.
     pub fn read(pod: &Value) -> Result<Self, PodError> {
-        let root = At {
+        let root = JsonCursor {
             value: Some(pod),
             parent: None,
-            step: Step::Root,
+            step: JsonStep::Root,
         };
         root.object()?;
         let (metadata, spec) = (root.field("metadata"), root.field("spec"));
@@ -120,8 +120,8 @@ impl Pod {
             node: spec.field("nodeName").string()?,
             priority: spec.field("priority").int32()?,
             gated: !spec.field("schedulingGates").array()?.is_empty(),
-            containers: spec.field("containers").each(container)?,
-            init_containers: spec.field("initContainers").each(container)?,
+            containers: spec.field("containers").map_items(container)?,
+            init_containers: spec.field("initContainers").map_items(container)?,
             overhead: spec.field("overhead").quantities()?,
             resources: resources(&spec.field("resources"))?,
             status: status(&root.field("status"))?,
@@ -129,42 +129,42 @@ impl Pod {
     }
 }
 
-fn container(at: &At<'_, '_>) -> Result<Container, PodError> {
-    Ok(Container {
+fn container(at: &JsonCursor<'_, '_>) -> Result<PodContainer, PodError> {
+    Ok(PodContainer {
         name: at.field("name").string()?,
         always_restarted: at.field("restartPolicy").string()? == "Always",
         resources: resources(&at.field("resources"))?.unwrap_or_default(),
     })
 }
 
-fn resources(at: &At<'_, '_>) -> Result<Option<Resources>, PodError> {
+fn resources(at: &JsonCursor<'_, '_>) -> Result<Option<ResourceRequirements>, PodError> {
     if at.object()?.is_none() {
         return Ok(None);
     }
-    Ok(Some(Resources {
+    Ok(Some(ResourceRequirements {
         requests: at.field("requests").quantities()?,
         limits: at.field("limits").quantities()?,
     }))
 }
 
-fn status(at: &At<'_, '_>) -> Result<PodStatus, PodError> {
+fn status(at: &JsonCursor<'_, '_>) -> Result<PodStatus, PodError> {
     at.object()?;
     let conditions = at
         .field("conditions")
-        .each(|condition| Ok((condition.field("type").string()?, condition.field("reason").string()?)))?;
+        .map_items(|condition| Ok((condition.field("type").string()?, condition.field("reason").string()?)))?;
     let resize = conditions.iter().find(|(kind, _)| kind == "PodResizePending");
     Ok(PodStatus {
         phase: at.field("phase").string()?,
         nominated_node: at.field("nominatedNodeName").string()?,
         resize_infeasible: resize.is_some_and(|(_, reason)| reason == "Infeasible"),
-        containers: at.field("containerStatuses").each(container_status)?,
-        init_containers: at.field("initContainerStatuses").each(container_status)?,
+        containers: at.field("containerStatuses").map_items(container_status)?,
+        init_containers: at.field("initContainerStatuses").map_items(container_status)?,
         resources: resources(&at.field("resources"))?,
         allocated: at.field("allocatedResources").quantities()?,
     })
 }
 
-fn container_status(at: &At<'_, '_>) -> Result<ContainerStatus, PodError> {
+fn container_status(at: &JsonCursor<'_, '_>) -> Result<ContainerStatus, PodError> {
     Ok(ContainerStatus {
         name: at.field("name").string()?,
         resources: resources(&at.field("resources"))?,
@@ -173,25 +173,25 @@ fn container_status(at: &At<'_, '_>) -> Result<ContainerStatus, PodError> {
 }
 
 /// A place in a JSON document. The path is put together only for errors.
-struct At<'v, 'p> {
+struct JsonCursor<'v, 'p> {
     /// Nothing for an absent field and for `null`.
     value: Option<&'v Value>,
-    parent: Option<&'p At<'v, 'p>>,
-    step: Step<'v>,
+    parent: Option<&'p JsonCursor<'v, 'p>>,
+    step: JsonStep<'v>,
 }
 
 /// How a place is reached from its parent.
 #[derive(Clone, Copy)]
-enum Step<'v> {
+enum JsonStep<'v> {
     Root,
     Field(&'static str),
     Key(&'v str),
     Item(usize),
 }
 
-impl<'v> At<'v, '_> {
-    fn child<'c>(&'c self, value: Option<&'v Value>, step: Step<'v>) -> At<'v, 'c> {
-        At {
+impl<'v> JsonCursor<'v, '_> {
+    fn child<'c>(&'c self, value: Option<&'v Value>, step: JsonStep<'v>) -> JsonCursor<'v, 'c> {
+        JsonCursor {
             value: value.filter(|value| !value.is_null()),
             parent: Some(self),
             step,
@@ -199,8 +199,8 @@ impl<'v> At<'v, '_> {
     }
 
     /// A field of an object; absent if this is no object: the caller has asked `object` for that.
-    fn field<'c>(&'c self, name: &'static str) -> At<'v, 'c> {
-        self.child(self.value.and_then(|value| value.get(name)), Step::Field(name))
+    fn field<'c>(&'c self, name: &'static str) -> JsonCursor<'v, 'c> {
+        self.child(self.value.and_then(|value| value.get(name)), JsonStep::Field(name))
     }
 
     fn error(&self, expected: &'static str) -> PodError {
@@ -227,11 +227,11 @@ impl<'v> At<'v, '_> {
     }
 
     /// The items of a list, each an object.
-    fn each<T>(&self, read: impl Fn(&At<'_, '_>) -> Result<T, PodError>) -> Result<Vec<T>, PodError> {
+    fn map_items<T>(&self, read: impl Fn(&JsonCursor<'_, '_>) -> Result<T, PodError>) -> Result<Vec<T>, PodError> {
         let items = self.array()?.iter().enumerate();
         items
             .map(|(index, value)| {
-                let item = self.child(Some(value), Step::Item(index));
+                let item = self.child(Some(value), JsonStep::Item(index));
                 item.object()?;
                 read(&item)
             })
@@ -257,24 +257,24 @@ impl<'v> At<'v, '_> {
     fn strings(&self) -> Result<BTreeMap<String, String>, PodError> {
         let entries = self.object()?.into_iter().flatten();
         entries
-            .map(|(key, value)| Ok((key.clone(), self.child(Some(value), Step::Key(key)).string()?)))
+            .map(|(key, value)| Ok((key.clone(), self.child(Some(value), JsonStep::Key(key)).string()?)))
             .collect()
     }
 
-    fn quantities(&self) -> Result<Option<Quantities>, PodError> {
+    fn quantities(&self) -> Result<Option<ResourceQuantities>, PodError> {
         let Some(entries) = self.object()? else {
             return Ok(None);
         };
         let quantities = entries
             .iter()
-            .map(|(name, value)| Ok((name.clone(), self.child(Some(value), Step::Key(name)).quantity()?)));
+            .map(|(name, value)| Ok((name.clone(), self.child(Some(value), JsonStep::Key(name)).quantity()?)));
         quantities.collect::<Result<_, _>>().map(Some)
     }
 
     fn quantity(&self) -> Result<Quantity, PodError> {
         let parsed = match self.value {
             // The Kubernetes API reads null as a zero of no format.
-            None => return Ok(Quantity::zero(Format::DecimalExponent)),
+            None => return Ok(Quantity::zero(QuantityFormat::DecimalExponent)),
             Some(Value::String(text)) => Quantity::parse_in_object(text),
             Some(Value::Number(number)) => Quantity::parse_in_object(&number.to_string()),
             Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
@@ -296,17 +296,17 @@ impl<'v> At<'v, '_> {
 }
 
 /// The path, such as `spec.containers[0].resources.requests["nvidia.com/gpu"]`.
-impl fmt::Display for At<'_, '_> {
+impl fmt::Display for JsonCursor<'_, '_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(parent) = self.parent {
             parent.fmt(out)?;
         }
         match self.step {
-            Step::Root => Ok(()),
-            Step::Field(name) if self.parent.is_some_and(|parent| parent.parent.is_none()) => out.write_str(name),
-            Step::Field(name) => write!(out, ".{name}"),
-            Step::Key(key) => write!(out, "[{key:?}]"),
-            Step::Item(index) => write!(out, "[{index}]"),
+            JsonStep::Root => Ok(()),
+            JsonStep::Field(name) if self.parent.is_some_and(|parent| parent.parent.is_none()) => out.write_str(name),
+            JsonStep::Field(name) => write!(out, ".{name}"),
+            JsonStep::Key(key) => write!(out, "[{key:?}]"),
+            JsonStep::Item(index) => write!(out, "[{index}]"),
         }
     }
 }

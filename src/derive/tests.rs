@@ -12,7 +12,7 @@ fn requesting(requests: &Value) -> Value {
     json!({ "resources": { "requests": requests } })
 }
 
-fn fault(spec: &Value) -> String {
+fn error_text(spec: &Value) -> String {
     Pod::read(&json!({ "spec": spec })).unwrap_err().to_string()
 }
 
@@ -27,9 +27,9 @@ fn texts<const N: usize>(entries: [(&str, &str); N]) -> BTreeMap<String, String>
 fn volcano_rounds_each_container_and_kubernetes_the_pod() {
     let tiny = requesting(&json!({ "cpu": "0.1m", "nvidia.com/gpu": "500m" }));
     let pod = pod(&json!({ "containers": [tiny, tiny, tiny] }));
-    let kubernetes = effective(&pod, Derivation::Kubernetes).unwrap();
+    let kubernetes = effective_task(&pod, RequestDerivation::Kubernetes).unwrap();
     assert_eq!(kubernetes.requests, texts([("cpu", "1m"), ("nvidia.com/gpu", "2")]));
-    let volcano = effective(&pod, Derivation::Volcano).unwrap();
+    let volcano = effective_task(&pod, RequestDerivation::Volcano).unwrap();
     assert_eq!(volcano.requests, texts([("cpu", "3m"), ("nvidia.com/gpu", "1500m")]));
     assert_eq!(
         volcano.counted_requests,
@@ -40,9 +40,9 @@ fn volcano_rounds_each_container_and_kubernetes_the_pod() {
 #[test]
 fn the_pod_itself_is_left_out() {
     let pod = pod(&json!({ "containers": [requesting(&json!({ "cpu": "1", "pods": "5" }))] }));
-    let volcano = volcano(&pod).unwrap();
+    let volcano = volcano_task(&pod).unwrap();
     assert_eq!(volcano.resreq().get("pods").exact, 6);
-    let effective = effective(&pod, Derivation::Volcano).unwrap();
+    let effective = effective_task(&pod, RequestDerivation::Volcano).unwrap();
     assert_eq!(effective.requests, texts([("cpu", "1"), ("pods", "5")]));
     assert_eq!(effective.nonzero_requests, texts([("cpu", "1"), ("memory", "200Mi")]));
 }
@@ -50,21 +50,21 @@ fn the_pod_itself_is_left_out() {
 #[test]
 fn the_scheduler_chooses_the_derivation() {
     for (name, derivation) in [
-        (json!(null), Derivation::Kubernetes),
-        (json!(""), Derivation::Kubernetes),
-        (json!("default-scheduler"), Derivation::Kubernetes),
-        (json!("koord-scheduler"), Derivation::Kubernetes),
-        (json!("volcano"), Derivation::Volcano),
-        (json!("my-scheduler"), Derivation::Volcano),
+        (json!(null), RequestDerivation::Kubernetes),
+        (json!(""), RequestDerivation::Kubernetes),
+        (json!("default-scheduler"), RequestDerivation::Kubernetes),
+        (json!("koord-scheduler"), RequestDerivation::Kubernetes),
+        (json!("volcano"), RequestDerivation::Volcano),
+        (json!("my-scheduler"), RequestDerivation::Volcano),
     ] {
         assert_eq!(
-            Derivation::of(&pod(&json!({ "schedulerName": name }))),
+            RequestDerivation::of(&pod(&json!({ "schedulerName": name }))),
             derivation,
             "{name}"
         );
     }
-    for name in Derivation::NAMES {
-        assert!(Derivation::from_name(name).is_some(), "{name}");
+    for name in RequestDerivation::NAMES {
+        assert!(RequestDerivation::from_name(name).is_some(), "{name}");
     }
 }
 
@@ -73,7 +73,7 @@ fn bare_numbers_are_read_by_their_text() {
     let text = r#"{"spec":{"containers":[{"resources":{"requests":
         {"cpu":0.10,"memory":1e+3,"nvidia.com/gpu":2,"ephemeral-storage":1000000000.0,"hugepages-2Mi":null}}}]}}"#;
     let pod = Pod::read(&serde_json::from_str(text).unwrap()).unwrap();
-    let amounts = kubernetes(&pod, Release::V1_36).unwrap();
+    let amounts = kubernetes_amounts(&pod, KubernetesRelease::V1_36).unwrap();
     let canonical: BTreeMap<_, _> = amounts
         .requests
         .iter()
@@ -90,22 +90,22 @@ fn bare_numbers_are_read_by_their_text() {
 }
 
 #[test]
-fn faults_name_their_place() {
+fn errors_name_their_path() {
     let wrong = json!({ "containers": [{}, requesting(&json!({ "nvidia.com/gpu": "one" }))] });
-    assert!(fault(&wrong).starts_with(r#"spec.containers[1].resources.requests["nvidia.com/gpu"]: `one` is not"#));
+    assert!(error_text(&wrong).starts_with(r#"spec.containers[1].resources.requests["nvidia.com/gpu"]: `one` is not"#));
     let negative = json!({ "overhead": { "cpu": "-1" } });
-    assert_eq!(fault(&negative), r#"spec.overhead["cpu"]: `-1` is negative"#);
-    assert_eq!(fault(&json!({ "containers": {} })), "spec.containers: not a list");
+    assert_eq!(error_text(&negative), r#"spec.overhead["cpu"]: `-1` is negative"#);
+    assert_eq!(error_text(&json!({ "containers": {} })), "spec.containers: not a list");
     assert_eq!(
-        fault(&json!({ "containers": [1] })),
+        error_text(&json!({ "containers": [1] })),
         "spec.containers[0]: not an object"
     );
     assert_eq!(
-        fault(&json!({ "priority": 3_000_000_000_i64 })),
+        error_text(&json!({ "priority": 3_000_000_000_i64 })),
         "spec.priority: not a 32-bit integer"
     );
     assert_eq!(
-        fault(&json!({ "overhead": { "cpu": true } })),
+        error_text(&json!({ "overhead": { "cpu": true } })),
         r#"spec.overhead["cpu"]: not a quantity"#
     );
     assert_eq!(Pod::read(&json!([])).unwrap_err().to_string(), "the pod: not an object");
@@ -116,19 +116,30 @@ fn faults_name_their_place() {
 }
 
 #[test]
-fn amounts_that_do_not_fit_are_refused() {
+fn amounts_that_do_not_fit_are_rejected() {
     let one = |requests: &Value| pod(&json!({ "containers": [requesting(requests)] }));
     let memory = one(&json!({ "memory": "10E" }));
     let message = "`10E` of `memory` is too large: the limit is 9223372036854775807";
-    assert_eq!(kubernetes(&memory, Release::V1_36).unwrap_err().to_string(), message);
-    assert_eq!(volcano(&memory).unwrap_err().to_string(), message);
-    assert!(fit_plus(&memory).is_err() && card(&memory).is_err());
+    assert_eq!(
+        kubernetes_amounts(&memory, KubernetesRelease::V1_36)
+            .unwrap_err()
+            .to_string(),
+        message
+    );
+    assert_eq!(volcano_task(&memory).unwrap_err().to_string(), message);
+    assert!(fit_plus_amounts(&memory).is_err() && card_amounts(&memory).is_err());
     let storage = one(&json!({ "ephemeral-storage": "10P" }));
-    assert!(kubernetes(&storage, Release::V1_36).is_ok(), "whole bytes fit");
-    assert!(volcano(&storage).is_err(), "thousandths of bytes do not");
+    assert!(
+        kubernetes_amounts(&storage, KubernetesRelease::V1_36).is_ok(),
+        "whole bytes fit"
+    );
+    assert!(volcano_task(&storage).is_err(), "thousandths of bytes do not");
     let half = requesting(&json!({ "memory": "5Ei" }));
     let pod = pod(&json!({ "containers": [half, half] }));
-    assert!(effective(&pod, Derivation::Volcano).is_err(), "the sum does not");
+    assert!(
+        effective_task(&pod, RequestDerivation::Volcano).is_err(),
+        "the sum does not"
+    );
 }
 
 #[test]
@@ -137,7 +148,7 @@ fn a_status_without_requests_in_the_spec_counts() {
         "spec": { "containers": [{ "name": "c" }] },
         "status": { "containerStatuses": [{ "name": "c", "resources": { "requests": { "nvidia.com/gpu": "2" } } }] },
     }));
-    let card = card(&pod.unwrap()).unwrap();
+    let card = card_amounts(&pod.unwrap()).unwrap();
     assert_eq!(card.cards_milli("nvidia.com/gpu"), Ok(2000));
     assert!(
         card.best_effort,

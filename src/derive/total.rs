@@ -1,17 +1,17 @@
 //! From the amounts of containers to those of their pod: sums, and the maximum over the starting phase.
 
 use super::error::PodError;
-use super::pod::Quantities;
+use super::pod::ResourceQuantities;
 
 /// Amounts by resource name.
-pub(super) trait Amounts: Clone + Default {
+pub(super) trait SummableAmounts: Clone + Default {
     /// Adds `more`, name by name.
     fn add(&mut self, more: &Self) -> Result<(), PodError>;
     /// Raises every amount that `other` has more of.
     fn raise_to(&mut self, other: &Self);
 }
 
-impl Amounts for Quantities {
+impl SummableAmounts for ResourceQuantities {
     fn add(&mut self, more: &Self) -> Result<(), PodError> {
         for (name, quantity) in more {
             let sum = match self.get(name) {
@@ -36,7 +36,7 @@ impl Amounts for Quantities {
 }
 
 /// The amounts of one init container.
-pub(super) struct Init<T> {
+pub(super) struct InitAmounts<T> {
     /// It keeps running beside those that follow.
     pub(super) sidecar: bool,
     pub(super) amounts: T,
@@ -44,7 +44,7 @@ pub(super) struct Init<T> {
 
 /// What a pod needs: the sum of containers and sidecars, or the largest need while it starts, name by name
 /// (Kubernetes enhancement 753).
-pub(super) fn total<T: Amounts>(containers: &[T], inits: &[Init<T>]) -> Result<T, PodError> {
+pub(super) fn pod_total<T: SummableAmounts>(containers: &[T], inits: &[InitAmounts<T>]) -> Result<T, PodError> {
     let mut running = T::default();
     for container in containers {
         running.add(container)?;

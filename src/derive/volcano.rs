@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::error::PodError;
-use super::kubernetes::{Statuses, each_container_requests, each_init_requests, status_of, supported};
-use super::pod::{Container, ContainerStatus, Pod, Quantities};
-use super::total::{Amounts, Init, total};
+use super::kubernetes::{
+    ContainerStatusSource, each_container_requests, each_init_requests, pod_level_entries, status_of,
+};
+use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities};
+use super::total::{InitAmounts, SummableAmounts, pod_total};
 use crate::engine::model::resource_name::{ResourceKind, amount};
 
 /// The annotation and label that make a pod preemptable.
@@ -35,7 +37,7 @@ impl VolcanoAmounts {
     }
 
     /// Volcano's amounts of a resource list.
-    pub(super) fn of(list: &Quantities) -> Result<Self, PodError> {
+    pub(super) fn of(list: &ResourceQuantities) -> Result<Self, PodError> {
         let counted = list
             .iter()
             .filter(|(name, _)| ResourceKind::of(name).counted_by_volcano());
@@ -56,7 +58,7 @@ impl VolcanoAmounts {
     }
 
     /// The same with one pod more.
-    pub(super) fn with_the_pod_itself(mut self) -> Self {
+    pub(super) fn with_pod_count(mut self) -> Self {
         let pods = self.0.entry("pods".to_owned()).or_default();
         pods.exact += 1;
         pods.float += 1.0;
@@ -64,7 +66,7 @@ impl VolcanoAmounts {
     }
 }
 
-impl Amounts for VolcanoAmounts {
+impl SummableAmounts for VolcanoAmounts {
     fn add(&mut self, more: &Self) -> Result<(), PodError> {
         for (name, amount) in &more.0 {
             let sum = self.0.entry(name.clone()).or_default();
@@ -85,7 +87,7 @@ impl Amounts for VolcanoAmounts {
 
 /// Where a pod stands, in Volcano's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodStanding {
+pub enum PodTaskStatus {
     /// Has no node.
     Pending,
     /// Has a node, and does not run yet.
@@ -102,7 +104,7 @@ pub enum PodStanding {
     Unknown,
 }
 
-impl PodStanding {
+impl PodTaskStatus {
     /// The standing of a pod.
     pub fn of(pod: &Pod) -> Self {
         match pod.status.phase.as_str() {
@@ -150,7 +152,7 @@ pub struct VolcanoTask {
     /// Has a scheduling gate.
     pub scheduling_gated: bool,
     /// Where the pod stands.
-    pub status: PodStanding,
+    pub status: PodTaskStatus,
     /// The node, empty if none.
     pub node: String,
     /// Larger first.
@@ -164,7 +166,7 @@ pub struct VolcanoTask {
 impl VolcanoTask {
     /// The request as Volcano has it: with the pod itself (`pods`).
     pub fn resreq(&self) -> VolcanoAmounts {
-        self.requests.clone().with_the_pod_itself()
+        self.requests.clone().with_pod_count()
     }
 }
 
@@ -172,25 +174,25 @@ impl VolcanoTask {
 ///
 /// # Errors
 /// If the amount of a container does not fit in 64 bits.
-pub fn volcano(pod: &Pod) -> Result<VolcanoTask, PodError> {
-    let containers = converted(&each_container_requests(pod, Statuses::OwnList))?;
-    let inits = each_init_requests(pod, Statuses::OwnList);
+pub fn volcano_task(pod: &Pod) -> Result<VolcanoTask, PodError> {
+    let containers = volcano_amounts(&each_container_requests(pod, ContainerStatusSource::OwnList))?;
+    let inits = each_init_requests(pod, ContainerStatusSource::OwnList);
     let inits = inits.into_iter().map(|init| {
-        Ok(Init {
+        Ok(InitAmounts {
             sidecar: init.sidecar,
             amounts: VolcanoAmounts::of(&init.amounts)?,
         })
     });
     let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    let requests = amended(total(&containers, &inits)?, pod)?;
+    let requests = with_pod_level(pod_total(&containers, &inits)?, pod)?;
     Ok(VolcanoTask {
         best_effort: requests.is_best_effort(),
         requests,
-        without_init: amended(total(&containers, &[])?, pod)?,
+        without_init: with_pod_level(pod_total(&containers, &[])?, pod)?,
         limit: limit(pod)?,
         has_sidecar: pod.init_containers.iter().any(|container| container.always_restarted),
         scheduling_gated: pod.gated,
-        status: PodStanding::of(pod),
+        status: PodTaskStatus::of(pod),
         node: pod.node.clone(),
         priority: priority(pod),
         preemptable: preemptable(pod),
@@ -198,12 +200,12 @@ pub fn volcano(pod: &Pod) -> Result<VolcanoTask, PodError> {
     })
 }
 
-fn converted(lists: &[Quantities]) -> Result<Vec<VolcanoAmounts>, PodError> {
+fn volcano_amounts(lists: &[ResourceQuantities]) -> Result<Vec<VolcanoAmounts>, PodError> {
     lists.iter().map(VolcanoAmounts::of).collect()
 }
 
 /// Puts the values at pod level in place, then adds the overhead.
-fn amended(mut amounts: VolcanoAmounts, pod: &Pod) -> Result<VolcanoAmounts, PodError> {
+fn with_pod_level(mut amounts: VolcanoAmounts, pod: &Pod) -> Result<VolcanoAmounts, PodError> {
     let requests = pod.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     replace_at_pod_level(&mut amounts, requests)?;
     if let Some(overhead) = &pod.overhead {
@@ -212,8 +214,8 @@ fn amended(mut amounts: VolcanoAmounts, pod: &Pod) -> Result<VolcanoAmounts, Pod
     Ok(amounts)
 }
 
-fn replace_at_pod_level(amounts: &mut VolcanoAmounts, list: Option<&Quantities>) -> Result<(), PodError> {
-    let counting: Quantities = supported(list)
+fn replace_at_pod_level(amounts: &mut VolcanoAmounts, list: Option<&ResourceQuantities>) -> Result<(), PodError> {
+    let counting: ResourceQuantities = pod_level_entries(list)
         .map(|(name, quantity)| (name.clone(), quantity.clone()))
         .collect();
     amounts.0.extend(VolcanoAmounts::of(&counting)?.0);
@@ -224,16 +226,20 @@ fn limit(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
     let containers = pod
         .containers
         .iter()
-        .map(|container| container_limit(pod, Statuses::OwnList, container, &pod.status.containers));
+        .map(|container| container_limit(pod, ContainerStatusSource::OwnList, container, &pod.status.containers));
     let inits = pod.init_containers.iter().map(|container| {
         let sidecar = container.always_restarted;
-        let statuses = if sidecar { Statuses::OwnList } else { Statuses::Ignored };
+        let statuses = if sidecar {
+            ContainerStatusSource::OwnList
+        } else {
+            ContainerStatusSource::Ignored
+        };
         let amounts = container_limit(pod, statuses, container, &pod.status.init_containers)?;
-        Ok(Init { sidecar, amounts })
+        Ok(InitAmounts { sidecar, amounts })
     });
     let containers = containers.collect::<Result<Vec<_>, PodError>>()?;
     let inits = inits.collect::<Result<Vec<_>, PodError>>()?;
-    let mut amounts = total(&containers, &inits)?;
+    let mut amounts = pod_total(&containers, &inits)?;
     let limits = pod.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     replace_at_pod_level(&mut amounts, limits)?;
     if let Some(overhead) = &pod.overhead {
@@ -247,8 +253,8 @@ fn limit(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
 /// A container's limits: the larger of specification and status, whether the resize is feasible or not.
 fn container_limit(
     pod: &Pod,
-    statuses: Statuses,
-    container: &Container,
+    statuses: ContainerStatusSource,
+    container: &PodContainer,
     own: &[ContainerStatus],
 ) -> Result<VolcanoAmounts, PodError> {
     let mut limits = container.resources.limits.clone().unwrap_or_default();
@@ -269,11 +275,11 @@ fn priority(pod: &Pod) -> i32 {
 /// Annotation before label before yes; what is no truth value is no.
 fn preemptable(pod: &Pod) -> bool {
     let value = pod.annotations.get(PREEMPTABLE).or_else(|| pod.labels.get(PREEMPTABLE));
-    value.is_none_or(|value| truth(value) == Some(true))
+    value.is_none_or(|value| parse_go_bool(value) == Some(true))
 }
 
 fn revocable_zone(pod: &Pod) -> &'static str {
-    let preemptable = || pod.annotations.get(PREEMPTABLE).and_then(|value| truth(value));
+    let preemptable = || pod.annotations.get(PREEMPTABLE).and_then(|value| parse_go_bool(value));
     let revocable = match pod.annotations.get(REVOCABLE_ZONE) {
         Some(zone) => zone == "*",
         None => preemptable() == Some(true),
@@ -282,7 +288,7 @@ fn revocable_zone(pod: &Pod) -> &'static str {
 }
 
 /// A truth value as Go spells them.
-fn truth(text: &str) -> Option<bool> {
+fn parse_go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),

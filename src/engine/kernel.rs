@@ -11,23 +11,23 @@ macro_rules! kernel {
         $(#[$meta:meta])*
         $vis:vis fn $name:ident / $plain:ident $(<$(const $number:ident: $kind:ty),+>)? (
             $($argument:ident: $type:ty),+ $(,)?
-        ) $(-> $answer:ty)? $body:block
+        ) $(-> $result:ty)? $body:block
     ) => {
         $(#[$meta])*
         #[cfg(not(feature = "portable"))]
         #[multiversion::multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx2+fma", "x86_64+avx2+fma"))]
-        $vis fn $name $(<$(const $number: $kind),+>)? ($($argument: $type),+) $(-> $answer)? {
+        $vis fn $name $(<$(const $number: $kind),+>)? ($($argument: $type),+) $(-> $result)? {
             $plain::<{ multiversion::target::target_cfg_f!(target_feature = "fma") } $($(, $number)+)?>($($argument),+)
         }
 
         $(#[$meta])*
         #[cfg(feature = "portable")]
-        $vis fn $name $(<$(const $number: $kind),+>)? ($($argument: $type),+) $(-> $answer)? {
+        $vis fn $name $(<$(const $number: $kind),+>)? ($($argument: $type),+) $(-> $result)? {
             $plain::<false $($(, $number)+)?>($($argument),+)
         }
 
         #[inline(always)]
-        $vis fn $plain<const FUSED: bool $($(, const $number: $kind)+)?>($($argument: $type),+) $(-> $answer)? $body
+        $vis fn $plain<const FUSED: bool $($(, const $number: $kind)+)?>($($argument: $type),+) $(-> $result)? $body
     };
 }
 

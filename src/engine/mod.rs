@@ -1,16 +1,16 @@
 //! The decision core: no clock, no I/O, no async, no wire types.
 //!
-//! `model` ← `plugin` ← `plugins` ← `policy` ← `decide`; `cycle` changes a private View, and a `World` is a View with
+//! `model` ← `plugin` ← `plugins` ← `policy` ← `decide`; `cycle` changes a private cluster state, and a `Snapshot` is a cluster state with
 //! the policies that are published with it.
 
 pub mod cycle;
 pub mod decide;
-pub mod derived;
 mod kernel;
 pub mod model;
 pub mod plugin;
+pub mod plugin_state;
 pub mod plugins;
 pub mod policy;
-mod world;
+mod snapshot;
 
-pub use world::{Derivations, PolicyInForce, Position, Revision, World};
+pub use snapshot::{PluginStateCache, PolicyInForce, Revision, Snapshot, SourcePosition};

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::derived::{Derived, DerivedSet};
 use super::model::resource_name::ResourceKind;
-use super::model::{CHUNK, Chunk, JobRecord, Mask, NamedAmounts, Problem, TaskClass, TaskRecord, View};
-use super::policy::{Arguments, Compatibility, Report, Switches, Value};
+use super::model::{
+    CHUNK_SIZE, ClusterState, JobRecord, NamedAmounts, NodeChunk, NodeMask, Problem, TaskClass, TaskRecord,
+};
+use super::plugin_state::{PluginState, PluginStates};
+use super::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
 
 /// Scores of the nodes of one chunk.
-pub type Scores = [f64; CHUNK];
+pub type ChunkScores = [f64; CHUNK_SIZE];
 
 /// Most parts that a plugin's score may have.
 pub const MAX_PARTS: usize = 4;
@@ -21,28 +23,28 @@ pub const EVERY_QUEUE: &str = "";
 
 /// Why nodes of one chunk were refused: sets of them, by number of a reason of the filter that refused.
 #[derive(Clone, Debug, Default)]
-pub struct Verdicts {
-    groups: SmallVec<[(u16, Mask); 8]>,
-    unread: bool,
+pub struct ChunkRejections {
+    groups: SmallVec<[(u16, NodeMask); 8]>,
+    ignore_reasons: bool,
 }
 
-impl Verdicts {
+impl ChunkRejections {
     /// For those who want to know nothing but who is refused.
-    pub fn unread() -> Self {
+    pub fn without_reasons() -> Self {
         Self {
-            unread: true,
+            ignore_reasons: true,
             ..Self::default()
         }
     }
 
     /// True if nobody reads reasons, so that none need be found.
-    pub fn are_unread(&self) -> bool {
-        self.unread
+    pub fn ignores_reasons(&self) -> bool {
+        self.ignore_reasons
     }
 
     /// Notes that these nodes are refused for this reason; a node is refused once.
-    pub fn refuse(&mut self, number: u16, nodes: &Mask) {
-        if self.unread || nodes.is_empty() {
+    pub fn reject(&mut self, number: u16, nodes: &NodeMask) {
+        if self.ignore_reasons || nodes.is_empty() {
             return;
         }
         match self.groups.iter_mut().find(|(other, _)| *other == number) {
@@ -52,7 +54,7 @@ impl Verdicts {
     }
 
     /// Takes the groups out; nobody is refused any more.
-    pub fn drain(&mut self) -> impl Iterator<Item = (u16, Mask)> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = (u16, NodeMask)> + '_ {
         self.groups.drain(..)
     }
 }
@@ -60,16 +62,20 @@ impl Verdicts {
 /// A plugin of a policy, compiled once and never changed.
 pub trait Plugin: Debug + Send + Sync {
     /// Which hooks it registers; the others are never called.
-    fn hooks(&self) -> Hooks;
+    fn hooks(&self) -> PluginHooks;
 
     /// Its arguments with every default put in and every repair made, in the spelling of the policy document.
-    fn effective_arguments(&self) -> Value;
+    fn effective_arguments(&self) -> YamlValue;
 
     /// Prepares scoring of a task class; `None`: 0 on every node.
     ///
     /// # Errors
     /// The class carries something that the plugin cannot read, such as a malformed annotation.
-    fn scorer<'a>(&'a self, class: &'a TaskClass, facts: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
+    fn prepare_scorer<'a>(
+        &'a self,
+        class: &'a TaskClass,
+        facts: PrepareContext<'a>,
+    ) -> PreparedHook<dyn NodeScorer + 'a> {
         let _ = (class, facts);
         Ok(None)
     }
@@ -77,27 +83,31 @@ pub trait Plugin: Debug + Send + Sync {
     /// Prepares filtering for a task class; `None`: passes on every node.
     ///
     /// # Errors
-    /// As [`Self::scorer`].
-    fn filterer<'a>(&'a self, class: &'a TaskClass, facts: Facts<'a>) -> Prepared<dyn Filterer + 'a> {
+    /// As [`Self::prepare_scorer`].
+    fn prepare_filter<'a>(
+        &'a self,
+        class: &'a TaskClass,
+        facts: PrepareContext<'a>,
+    ) -> PreparedHook<dyn NodeFilter + 'a> {
         let _ = (class, facts);
         Ok(None)
     }
 
-    /// What it keeps beside a View; `None`: nothing. `switches` are those of the first entry of its name, which decide for
+    /// What it keeps beside a cluster state; `None`: nothing. `switches` are those of the first entry of its name, which decide for
     /// all entries.
-    fn derive(&self, view: &View, switches: &Switches) -> Option<Arc<dyn Derived>> {
-        let _ = (view, switches);
+    fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        let _ = (cluster_state, switches);
         None
     }
 
     /// Order keys of jobs, smaller first; `None`: it has no say in this policy.
-    fn job_keys(&self, derived: &DerivedSet, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+    fn job_keys(&self, derived: &PluginStates, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let _ = (derived, jobs);
         None
     }
 
     /// Order keys of queues, smaller first; `None`: it has no say in this policy.
-    fn queue_keys(&self, derived: &DerivedSet, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+    fn queue_keys(&self, derived: &PluginStates, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let _ = (derived, queues);
         None
     }
@@ -108,12 +118,12 @@ pub trait Plugin: Debug + Send + Sync {
     /// The job cannot be judged.
     fn admit_job(
         &self,
-        derived: &mut DerivedSet,
-        view: &View,
+        derived: &mut PluginStates,
+        cluster_state: &ClusterState,
         job: &JobRecord,
         keep: bool,
-    ) -> Result<Option<Opinion>, Problem> {
-        let _ = (derived, view, job, keep);
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        let _ = (derived, cluster_state, job, keep);
         Ok(None)
     }
 
@@ -123,25 +133,31 @@ pub trait Plugin: Debug + Send + Sync {
     /// The task cannot be judged.
     fn admit_task(
         &self,
-        derived: &DerivedSet,
-        view: &View,
+        derived: &PluginStates,
+        cluster_state: &ClusterState,
         queue: &str,
         task: &TaskRecord,
-    ) -> Result<Option<Opinion>, Problem> {
-        let _ = (derived, view, queue, task);
+    ) -> Result<Option<AdmitOpinion>, Problem> {
+        let _ = (derived, cluster_state, queue, task);
         Ok(None)
     }
 
     /// Tasks like this one, which is permitted and holds nothing yet, come one after the other, and each goes to some
     /// node: so many of them in a row, this one included, are surely permitted, use no cards, and move what is kept
-    /// beside the state alike, whichever nodes they go to ([`Derived::follow_alike`]). 1: each must be asked about.
-    fn admits_in_a_row(&self, derived: &DerivedSet, view: &View, queue: &str, task: &TaskRecord) -> u64 {
-        let _ = (derived, view, queue, task);
+    /// beside the state alike, whichever nodes they go to ([`PluginState::follow_alike`]). 1: each must be asked about.
+    fn repeatable_admissions(
+        &self,
+        derived: &PluginStates,
+        cluster_state: &ClusterState,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> u64 {
+        let _ = (derived, cluster_state, queue, task);
         1
     }
 
     /// True if its filter or its score depends, for this task, on what the task's job holds; only for plugins that
-    /// declare [`Hooks::accounts`].
+    /// declare [`PluginHooks::accounts`].
     fn reads_job(&self, task: &TaskRecord) -> bool {
         let _ = task;
         false
@@ -149,7 +165,13 @@ pub trait Plugin: Debug + Send + Sync {
 
     /// The card that a task uses on a node. `admitted`: the cards that admission said would do, best first; empty: it
     /// said none. `None`: the plugin gives tasks no cards, or the node has none for it.
-    fn card_on(&self, derived: &DerivedSet, task: &TaskRecord, node: &str, admitted: &[Arc<str>]) -> Option<Arc<str>> {
+    fn card_on_node(
+        &self,
+        derived: &PluginStates,
+        task: &TaskRecord,
+        node: &str,
+        admitted: &[Arc<str>],
+    ) -> Option<Arc<str>> {
         let _ = (derived, task, node, admitted);
         None
     }
@@ -158,7 +180,7 @@ pub trait Plugin: Debug + Send + Sync {
     ///
     /// # Errors
     /// It cannot be taken back.
-    fn end_tentative(&self, derived: &mut DerivedSet) -> Result<(), Problem> {
+    fn release_tentative(&self, derived: &mut PluginStates) -> Result<(), Problem> {
         let _ = derived;
         Ok(())
     }
@@ -167,8 +189,8 @@ pub trait Plugin: Debug + Send + Sync {
     ///
     /// # Errors
     /// The question cannot be judged.
-    fn victims(&self, question: &VictimQuestion<'_>) -> Result<Option<Vec<bool>>, Problem> {
-        let _ = question;
+    fn victims(&self, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        let _ = query;
         Ok(None)
     }
 
@@ -177,26 +199,26 @@ pub trait Plugin: Debug + Send + Sync {
     ///
     /// # Errors
     /// The question cannot be judged.
-    fn lacks(&self, question: &VictimQuestion<'_>, node: &str) -> Result<Vec<Lack>, Problem> {
-        let _ = (question, node);
+    fn shortfalls(&self, query: &VictimQuery<'_>, node: &str) -> Result<Vec<Shortfall>, Problem> {
+        let _ = (query, node);
         Ok(Vec::new())
     }
 }
 
 /// What filters and scores are prepared from, besides the class.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct PrepareContext<'a> {
     /// The state.
-    pub view: &'a View,
-    /// What plugins keep beside it; empty unless one of those asked declares [`Hooks::accounts`].
-    pub derived: &'a DerivedSet,
+    pub state: &'a ClusterState,
+    /// What plugins keep beside it; empty unless one of those asked declares [`PluginHooks::accounts`].
+    pub plugin_states: &'a PluginStates,
 }
 
 /// What one plugin says to a job or a task that asks to be admitted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Opinion {
+pub struct AdmitOpinion {
     /// Why not, with figures; empty: permitted.
-    pub reasons: Vec<(Reason, Vec<Figure>)>,
+    pub reasons: Vec<(Reason, Vec<Measurement>)>,
     /// For a task: the cards that would do, best first, and how many such tasks its queue still admits on each.
     pub cards: Vec<(Arc<str>, u64)>,
     /// For a task: how many of its like its queue still admits; `None`: without limit.
@@ -219,11 +241,11 @@ pub enum VictimKind {
 
 /// Who may have to go for a preemptor.
 #[derive(Clone, Copy, Debug)]
-pub struct VictimQuestion<'a> {
+pub struct VictimQuery<'a> {
     /// Which way.
     pub kind: VictimKind,
     /// What plugins keep beside the state.
-    pub derived: &'a DerivedSet,
+    pub plugin_states: &'a PluginStates,
     /// Who needs room.
     pub preemptor: &'a TaskRecord,
     /// Who may have to go, in order; one may stand twice.
@@ -232,7 +254,7 @@ pub struct VictimQuestion<'a> {
 
 /// Something besides room that a preemptor lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub struct Shortfall {
     /// How much; above 0.
     pub missing: i128,
     /// What each candidate makes up for when it goes, in their order.
@@ -240,7 +262,7 @@ pub struct Lack {
 }
 
 /// A hook made ready for one task class.
-pub type Prepared<H> = Result<Option<Box<H>>, Problem>;
+pub type PreparedHook<H> = Result<Option<Box<H>>, Problem>;
 
 /// Hooks that a plugin registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -248,7 +270,7 @@ pub type Prepared<H> = Result<Option<Box<H>>, Problem>;
     clippy::struct_excessive_bools,
     reason = "each hook is there or not, whatever the others are"
 )]
-pub struct Hooks {
+pub struct PluginHooks {
     /// Takes part in Filter.
     pub filter: bool,
     /// Takes part in Score.
@@ -265,12 +287,12 @@ pub struct Hooks {
 }
 
 /// A plugin's score for one task class.
-pub trait Scorer {
+pub trait NodeScorer {
     /// Names of its parts, in the order in which they add up, at most [`MAX_PARTS`]; one empty name: the whole plugin.
     fn parts(&self) -> &[&'static str];
 
     /// Fills one column per part, for every place of the chunk; places without a node may hold anything finite.
-    fn score(&self, chunk: &Chunk, parts: &mut [Scores]);
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]);
 
     /// Bounds of the whole plugin's score; a node that is asked about and lies outside refuses the task whole. `None`:
     /// there are none, or none can be crossed.
@@ -285,16 +307,16 @@ pub trait Scorer {
 }
 
 /// A plugin's filter for one task class.
-pub trait Filterer {
+pub trait NodeFilter {
     /// Judges the nodes of the chunk that are in `among`. Answers which of them it refuses, and notes a reason for each
     /// of these, if reasons are read.
-    fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask;
+    fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask;
 
     /// Reason `number`, without figures.
     fn reason(&self, number: u16) -> Reason;
 
     /// The figures that reason `number` compared at one node, in the order that its message names them.
-    fn figures(&self, chunk: &Chunk, offset: usize, number: u16) -> Vec<Figure>;
+    fn measurements(&self, chunk: &NodeChunk, offset: usize, number: u16) -> Vec<Measurement>;
 }
 
 /// May evictions help?
@@ -323,7 +345,7 @@ pub struct Reason {
 
 /// One figure of a reason.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub struct Measurement {
     /// What it is: `requested`, `idle memory`.
     pub name: String,
     /// In `unit`.
@@ -332,7 +354,7 @@ pub struct Figure {
     pub unit: &'static str,
 }
 
-impl Figure {
+impl Measurement {
     /// An amount of a resource, given in the engine's unit, in people's.
     pub fn of_resource(name: impl Into<String>, resource: &str, amount: f64) -> Self {
         let (divisor, unit) = match ResourceKind::of(resource) {
@@ -367,5 +389,5 @@ pub struct PluginDef {
     /// Labels of nodes that it reads; a trailing `*` means any that begins so, a leading one any that ends so.
     pub node_labels: &'static [&'static str],
     /// Compiles its arguments. Faults go to the report; with a fault among them the result is not used.
-    pub compile: fn(&Arguments, Compatibility, &mut Report) -> Arc<dyn Plugin>,
+    pub compile: fn(&PluginArguments, Compatibility, &mut DiagnosticReport) -> Arc<dyn Plugin>,
 }

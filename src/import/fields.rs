@@ -30,7 +30,7 @@ impl FieldError {
     }
 }
 
-type Read<T> = Result<T, FieldError>;
+type ImportFieldResult<T> = Result<T, FieldError>;
 
 /// What people call this kind of value.
 pub(super) fn kind(value: &Value) -> &'static str {
@@ -52,7 +52,7 @@ pub(super) fn get<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
 }
 
 /// A text. Absent: empty.
-pub(super) fn text(object: &Value, path: &str) -> Read<String> {
+pub(super) fn text(object: &Value, path: &str) -> ImportFieldResult<String> {
     match get(object, path) {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -61,7 +61,7 @@ pub(super) fn text(object: &Value, path: &str) -> Read<String> {
 }
 
 /// A text that must be there.
-pub(super) fn required_text(object: &Value, path: &str) -> Read<String> {
+pub(super) fn required_text(object: &Value, path: &str) -> ImportFieldResult<String> {
     let text = text(object, path)?;
     if text.is_empty() {
         Err(FieldError::new(path, "is missing"))
@@ -71,7 +71,7 @@ pub(super) fn required_text(object: &Value, path: &str) -> Read<String> {
 }
 
 /// A boolean.
-pub(super) fn boolean(object: &Value, path: &str) -> Read<Option<bool>> {
+pub(super) fn boolean(object: &Value, path: &str) -> ImportFieldResult<Option<bool>> {
     match get(object, path) {
         None => Ok(None),
         Some(Value::Bool(flag)) => Ok(Some(*flag)),
@@ -80,7 +80,7 @@ pub(super) fn boolean(object: &Value, path: &str) -> Read<Option<bool>> {
 }
 
 /// A whole number of 32 bits.
-pub(super) fn integer(object: &Value, path: &str) -> Read<Option<i32>> {
+pub(super) fn integer(object: &Value, path: &str) -> ImportFieldResult<Option<i32>> {
     let Some(value) = get(object, path) else {
         return Ok(None);
     };
@@ -93,7 +93,7 @@ pub(super) fn integer(object: &Value, path: &str) -> Read<Option<i32>> {
 }
 
 /// A list. Absent: empty.
-pub(super) fn list<'v>(object: &'v Value, path: &str) -> Read<&'v [Value]> {
+pub(super) fn list<'v>(object: &'v Value, path: &str) -> ImportFieldResult<&'v [Value]> {
     match get(object, path) {
         None => Ok(&[]),
         Some(Value::Array(items)) => Ok(items),
@@ -102,7 +102,7 @@ pub(super) fn list<'v>(object: &'v Value, path: &str) -> Read<&'v [Value]> {
 }
 
 /// A map of texts. Absent: empty.
-pub(super) fn texts(object: &Value, path: &str) -> Read<BTreeMap<String, String>> {
+pub(super) fn texts(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<String, String>> {
     let Some(value) = get(object, path) else {
         return Ok(BTreeMap::new());
     };
@@ -122,7 +122,7 @@ pub(super) fn texts(object: &Value, path: &str) -> Read<BTreeMap<String, String>
 
 /// Amounts by resource name, as Kubernetes reads them from objects: white space around a text is trimmed,
 /// a bare number counts by its text, null is 0.
-pub(super) fn amounts(object: &Value, path: &str) -> Read<Option<pb::ResourceList>> {
+pub(super) fn amounts(object: &Value, path: &str) -> ImportFieldResult<Option<pb::ResourceList>> {
     let Some(value) = get(object, path) else {
         return Ok(None);
     };
@@ -139,12 +139,12 @@ pub(super) fn amounts(object: &Value, path: &str) -> Read<Option<pb::ResourceLis
                 Err(FieldError::wrong_type(&format!("{path}[{name}]"), other, "a quantity"))
             }
         })
-        .collect::<Read<_>>()?;
+        .collect::<ImportFieldResult<_>>()?;
     Ok(Some(pb::ResourceList { items }))
 }
 
 /// A point in time, as Kubernetes writes it.
-pub(super) fn time(object: &Value, path: &str) -> Read<Option<Timestamp>> {
+pub(super) fn time(object: &Value, path: &str) -> ImportFieldResult<Option<Timestamp>> {
     let text = text(object, path)?;
     if text.is_empty() {
         return Ok(None);

@@ -12,10 +12,10 @@ const OVERSUBSCRIBED_MEMORY: &str = "volcano.sh/oversubscription-memory";
 /// The queue of a pod group that names none.
 const DEFAULT_QUEUE: &str = "default";
 
-type Read<T> = Result<T, FieldError>;
+type ImportObjectResult<T> = Result<T, FieldError>;
 
 /// `namespace/name`; without a namespace, as in a hand-written file, `default/name`.
-pub(super) fn namespaced(object: &Value) -> Read<String> {
+pub(super) fn namespaced(object: &Value) -> ImportObjectResult<String> {
     let namespace = text(object, "metadata.namespace")?;
     let name = required_text(object, "metadata.name")?;
     Ok(format!(
@@ -26,7 +26,7 @@ pub(super) fn namespaced(object: &Value) -> Read<String> {
 
 /// A v1 Node. Read are: labels, `status.allocatable`, the Ready condition, `spec.unschedulable`, and the two
 /// annotations by which Volcano adds oversubscribed CPU and memory.
-pub(super) fn node(object: &Value) -> Read<pb::Node> {
+pub(super) fn node(object: &Value) -> ImportObjectResult<pb::Node> {
     Ok(pb::Node {
         name: required_text(object, "metadata.name")?,
         uid: text(object, "metadata.uid")?,
@@ -39,7 +39,7 @@ pub(super) fn node(object: &Value) -> Read<pb::Node> {
     })
 }
 
-fn ready(object: &Value) -> Read<Option<bool>> {
+fn ready(object: &Value) -> ImportObjectResult<Option<bool>> {
     for condition in list(object, "status.conditions")? {
         if text(condition, "type")? == "Ready" {
             return Ok(Some(text(condition, "status")? == "True"));
@@ -48,7 +48,7 @@ fn ready(object: &Value) -> Read<Option<bool>> {
     Ok(None)
 }
 
-fn oversubscription(object: &Value) -> Read<Option<pb::ResourceList>> {
+fn oversubscription(object: &Value) -> ImportObjectResult<Option<pb::ResourceList>> {
     let annotations = texts(object, "metadata.annotations")?;
     let amount = |key: &str, suffix: &str| {
         let Some(text) = annotations.get(key) else {
@@ -73,7 +73,7 @@ fn oversubscription(object: &Value) -> Read<Option<pb::ResourceList>> {
 }
 
 /// A Volcano Queue.
-pub(super) fn queue(object: &Value) -> Read<pb::Queue> {
+pub(super) fn queue(object: &Value) -> ImportObjectResult<pb::Queue> {
     Ok(pb::Queue {
         name: required_text(object, "metadata.name")?,
         uid: text(object, "metadata.uid")?,
@@ -90,7 +90,7 @@ pub(super) fn queue(object: &Value) -> Read<pb::Queue> {
     })
 }
 
-fn queue_state(object: &Value) -> Read<pb::QueueState> {
+fn queue_state(object: &Value) -> ImportObjectResult<pb::QueueState> {
     Ok(match text(object, "status.state")?.as_str() {
         "" => pb::QueueState::Unspecified,
         "Open" => pb::QueueState::Open,
@@ -107,7 +107,7 @@ fn queue_state(object: &Value) -> Read<pb::QueueState> {
 }
 
 /// A Volcano PodGroup. Its priority class is not read: a dump has the class by name only.
-pub(super) fn job(object: &Value) -> Read<pb::Job> {
+pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
     let queue = text(object, "spec.queue")?;
     Ok(pb::Job {
         name: namespaced(object)?,
@@ -126,7 +126,7 @@ pub(super) fn job(object: &Value) -> Read<pb::Job> {
     })
 }
 
-fn job_phase(object: &Value) -> Read<pb::JobPhase> {
+fn job_phase(object: &Value) -> ImportObjectResult<pb::JobPhase> {
     Ok(match text(object, "status.phase")?.as_str() {
         "" => pb::JobPhase::Unspecified,
         "Pending" => pb::JobPhase::Pending,

@@ -1,7 +1,7 @@
 //! Turns files that people have into records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
 //! Read are Node and Pod (`v1`), and Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job (`batch.volcano.sh`),
-//! alone, in lists of any kind, or in several documents. What is seen and not used is said in [`Import::notes`], never passed over.
+//! alone, in lists of any kind, or in several documents. What is seen and not used is said in [`ClusterImport::notes`], never passed over.
 
 mod fields;
 mod kubernetes;
@@ -18,16 +18,16 @@ use std::collections::btree_map::Entry;
 use serde_json::Value;
 
 pub use fields::FieldError;
-pub use openb::{GPU, GPU_SHARE, PODS};
-pub use pod::Counting;
+pub use openb::{GPU_MILLI_RESOURCE, GPU_RESOURCE, PODS_PER_NODE};
+pub use pod::AmountRules;
 
 use crate::server::pb;
 
 /// The API group of Volcano's queues and pod groups.
-const VOLCANO: &str = "scheduling.volcano.sh";
+const VOLCANO_GROUP: &str = "scheduling.volcano.sh";
 
 /// The API group of Volcano's jobs.
-const VOLCANO_BATCH: &str = "batch.volcano.sh";
+const VOLCANO_BATCH_GROUP: &str = "batch.volcano.sh";
 
 /// Why a file cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -72,8 +72,8 @@ pub enum ImportError {
 
 /// An object that was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// The object, such as `Pod default/web-0`.
+pub struct RejectedObject {
+    /// The object, such as `TaskPod default/web-0`.
     pub object: String,
     /// The field, and what is wrong with it.
     pub error: FieldError,
@@ -81,31 +81,31 @@ pub struct Refused {
 
 /// What was read, by name.
 #[derive(Debug, Default)]
-pub struct Import {
+pub struct ClusterImport {
     nodes: BTreeMap<String, pb::Node>,
     queues: BTreeMap<String, pb::Queue>,
     jobs: BTreeMap<String, pb::Job>,
     tasks: BTreeMap<String, pb::Task>,
-    refused: Vec<Refused>,
+    rejected: Vec<RejectedObject>,
     notes: BTreeMap<String, u64>,
     run_seconds: BTreeMap<String, u64>,
-    counting: Counting,
+    amount_rules: AmountRules,
 }
 
-impl Import {
+impl ClusterImport {
     /// An empty import that counts pods as told.
     #[must_use]
-    pub fn new(counting: Counting) -> Self {
-        Import {
-            counting,
-            ..Import::default()
+    pub fn new(amount_rules: AmountRules) -> Self {
+        ClusterImport {
+            amount_rules,
+            ..ClusterImport::default()
         }
     }
 
     /// Reads one more file; `file` is its name in messages.
     ///
     /// # Errors
-    /// If the text is none of the formats. Single objects that cannot be used are in [`Import::refused`].
+    /// If the text is none of the formats. Single objects that cannot be used are in [`ClusterImport::rejected`].
     pub fn read(&mut self, file: &str, text: &str) -> Result<(), ImportError> {
         if let Some(table) = openb::recognise(text) {
             return self.csv(table, text).map_err(|source| ImportError::Csv {
@@ -132,8 +132,8 @@ impl Import {
 
     /// Objects that were not taken, in the order of the files.
     #[must_use]
-    pub fn refused(&self) -> &[Refused] {
-        &self.refused
+    pub fn rejected(&self) -> &[RejectedObject] {
+        &self.rejected
     }
 
     /// What was seen and not used, as sentences, with how often.
@@ -173,11 +173,11 @@ impl Import {
         Ok(())
     }
 
-    fn csv(&mut self, table: openb::Table, text: &str) -> Result<(), csv::Error> {
+    fn csv(&mut self, table: openb::OpenbTable, text: &str) -> Result<(), csv::Error> {
         openb::lines(text, |number, line| {
             let outcome = match table {
-                openb::Table::Nodes => openb::node(line).map(|node| self.put_node(node)),
-                openb::Table::Tasks => openb::task(line).map(|task| {
+                openb::OpenbTable::Nodes => openb::node(line).map(|node| self.put_node(node)),
+                openb::OpenbTable::Tasks => openb::task(line).map(|task| {
                     if let Some(seconds) = openb::run_seconds(line) {
                         self.run_seconds.insert(task.name.clone(), seconds);
                     }
@@ -185,15 +185,15 @@ impl Import {
                 }),
             };
             if let Err(error) = outcome {
-                self.refused.push(Refused {
+                self.rejected.push(RejectedObject {
                     object: format!("line {number}"),
                     error,
                 });
             }
         })?;
         self.note(match table {
-            openb::Table::Nodes => "openb nodes: each is given `pods: 110`, which the trace does not tell",
-            openb::Table::Tasks => {
+            openb::OpenbTable::Nodes => "openb nodes: each is given `pods: 110`, which the trace does not tell",
+            openb::OpenbTable::Tasks => {
                 "openb tasks: a share of a GPU is the scalar openb/gpu-milli; all are pending, how long they ran is read by simulations only"
             }
         });
@@ -248,9 +248,9 @@ impl Import {
         let outcome = match (group, kind) {
             ("", "Node") => self.node(object),
             ("", "Pod") => self.pod(object),
-            (VOLCANO, "Queue") => kubernetes::queue(object).map(|queue| self.put_queue(queue)),
-            (VOLCANO, "PodGroup") => self.job(object),
-            (VOLCANO_BATCH, "Job") => self.volcano_job(object),
+            (VOLCANO_GROUP, "Queue") => kubernetes::queue(object).map(|queue| self.put_queue(queue)),
+            (VOLCANO_GROUP, "PodGroup") => self.job(object),
+            (VOLCANO_BATCH_GROUP, "Job") => self.volcano_job(object),
             _ => {
                 self.note(&format!("{kind} ({version}): this kind is not read"));
                 Ok(())
@@ -260,7 +260,7 @@ impl Import {
             let name = fields::text(object, "metadata.name").unwrap_or_default();
             let namespace = fields::text(object, "metadata.namespace").unwrap_or_default();
             let slash = if namespace.is_empty() { "" } else { "/" };
-            self.refused.push(Refused {
+            self.rejected.push(RejectedObject {
                 object: format!("{kind} {namespace}{slash}{name}"),
                 error,
             });
@@ -288,7 +288,7 @@ impl Import {
     }
 
     fn pod(&mut self, object: &Value) -> Result<(), FieldError> {
-        let task = pod::task(object, self.counting)?;
+        let task = pod::task(object, self.amount_rules)?;
         for note in pod::notes(object) {
             self.note(note);
         }
@@ -313,26 +313,26 @@ impl Import {
     }
 
     fn put_node(&mut self, node: pb::Node) {
-        let twice = put(&mut self.nodes, node.name.clone(), node);
-        self.note_twice(twice);
+        let twice = insert_record(&mut self.nodes, node.name.clone(), node);
+        self.note_duplicate(twice);
     }
 
     fn put_queue(&mut self, queue: pb::Queue) {
-        let twice = put(&mut self.queues, queue.name.clone(), queue);
-        self.note_twice(twice);
+        let twice = insert_record(&mut self.queues, queue.name.clone(), queue);
+        self.note_duplicate(twice);
     }
 
     fn put_job(&mut self, job: pb::Job) {
-        let twice = put(&mut self.jobs, job.name.clone(), job);
-        self.note_twice(twice);
+        let twice = insert_record(&mut self.jobs, job.name.clone(), job);
+        self.note_duplicate(twice);
     }
 
     fn put_task(&mut self, task: pb::Task) {
-        let twice = put(&mut self.tasks, task.name.clone(), task);
-        self.note_twice(twice);
+        let twice = insert_record(&mut self.tasks, task.name.clone(), task);
+        self.note_duplicate(twice);
     }
 
-    fn note_twice(&mut self, twice: bool) {
+    fn note_duplicate(&mut self, twice: bool) {
         if twice {
             self.note("objects that stand twice in the files: the later one counts");
         }
@@ -350,7 +350,7 @@ fn is_json(text: &str) -> bool {
 }
 
 /// Puts a record in; true if it replaced one.
-fn put<T>(records: &mut BTreeMap<String, T>, name: String, record: T) -> bool {
+fn insert_record<T>(records: &mut BTreeMap<String, T>, name: String, record: T) -> bool {
     match records.entry(name) {
         Entry::Occupied(mut entry) => {
             entry.insert(record);

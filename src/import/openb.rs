@@ -1,9 +1,9 @@
 //! The CSV files of openb, a GPU cluster's public trace (cluster-trace-gpu-v2023), as nodes and tasks.
 //!
-//! A share of one GPU (`gpu_milli` below 1000) is a scalar of its own, [`GPU_SHARE`], in thousandths: every node
-//! offers 1000 per GPU, every GPU task takes what it uses, and only tasks with whole GPUs ask for [`GPU`] too.
+//! A share of one GPU (`gpu_milli` below 1000) is a scalar of its own, [`GPU_MILLI_RESOURCE`], in thousandths: every node
+//! offers 1000 per GPU, every GPU task takes what it uses, and only tasks with whole GPUs ask for [`GPU_RESOURCE`] too.
 //! Which card of a node a share lies on is left out. Tasks are pending, without a node and in the namespace `openb`;
-//! phase is left out; how long a task ran stands beside the records. Nodes offer [`PODS`] pods, which the trace does not tell.
+//! phase is left out; how long a task ran stands beside the records. Nodes offer [`PODS_PER_NODE`] pods, which the trace does not tell.
 
 use std::collections::BTreeMap;
 
@@ -13,44 +13,44 @@ use super::fields::FieldError;
 use crate::server::pb;
 
 /// Whole GPUs.
-pub const GPU: &str = "nvidia.com/gpu";
+pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
 /// Thousandths of GPUs.
-pub const GPU_SHARE: &str = "openb/gpu-milli";
+pub const GPU_MILLI_RESOURCE: &str = "openb/gpu-milli";
 /// Pods that each node may hold: the default of a kubelet.
-pub const PODS: &str = "110";
+pub const PODS_PER_NODE: &str = "110";
 
 const NODE_HEADER: &str = "sn,cpu_milli,memory_mib,";
 const TASK_HEADER: &str = "name,cpu_milli,memory_mib,";
 const MODEL_LABEL: &str = "nvidia.com/gpu.product";
 const CARD_ANNOTATION: &str = "volcano.sh/card.name";
-const WHOLE: u64 = 1000;
+const MILLI_PER_GPU: u64 = 1000;
 
 /// Which of the two kinds of file a text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum OpenbTable {
     Nodes,
     Tasks,
 }
 
 /// Recognises a file by its first line.
-pub(super) fn recognise(text: &str) -> Option<Table> {
+pub(super) fn recognise(text: &str) -> Option<OpenbTable> {
     let text = text.trim_start_matches('\u{feff}');
     if text.starts_with(NODE_HEADER) {
-        Some(Table::Nodes)
+        Some(OpenbTable::Nodes)
     } else if text.starts_with(TASK_HEADER) {
-        Some(Table::Tasks)
+        Some(OpenbTable::Tasks)
     } else {
         None
     }
 }
 
 /// A line by column name.
-pub(super) struct Line<'l> {
+pub(super) struct OpenbLine<'l> {
     columns: &'l BTreeMap<String, usize>,
     record: &'l csv::StringRecord,
 }
 
-impl Line<'_> {
+impl OpenbLine<'_> {
     pub(super) fn text(&self, column: &str) -> Result<&str, FieldError> {
         self.columns
             .get(column)
@@ -70,7 +70,7 @@ impl Line<'_> {
 ///
 /// # Errors
 /// If the text is no CSV, at the first such line.
-pub(super) fn lines(text: &str, mut each: impl FnMut(u64, &Line<'_>)) -> Result<(), csv::Error> {
+pub(super) fn lines(text: &str, mut each: impl FnMut(u64, &OpenbLine<'_>)) -> Result<(), csv::Error> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
     let columns = reader
         .headers()?
@@ -82,7 +82,7 @@ pub(super) fn lines(text: &str, mut each: impl FnMut(u64, &Line<'_>)) -> Result<
         let number = record.position().map_or(0, csv::Position::line);
         each(
             number,
-            &Line {
+            &OpenbLine {
                 columns: &columns,
                 record: &record,
             },
@@ -92,14 +92,17 @@ pub(super) fn lines(text: &str, mut each: impl FnMut(u64, &Line<'_>)) -> Result<
 }
 
 /// A line of the list of nodes.
-pub(super) fn node(line: &Line<'_>) -> Result<pb::Node, FieldError> {
+pub(super) fn node(line: &OpenbLine<'_>) -> Result<pb::Node, FieldError> {
     let gpus = line.number("gpu")?;
-    let mut items = common(line)?;
-    items.insert("pods".to_owned(), PODS.to_owned());
+    let mut items = cpu_and_memory(line)?;
+    items.insert("pods".to_owned(), PODS_PER_NODE.to_owned());
     let mut labels = BTreeMap::new();
     if gpus > 0 {
-        items.insert(GPU.to_owned(), gpus.to_string());
-        items.insert(GPU_SHARE.to_owned(), gpus.saturating_mul(WHOLE).to_string());
+        items.insert(GPU_RESOURCE.to_owned(), gpus.to_string());
+        items.insert(
+            GPU_MILLI_RESOURCE.to_owned(),
+            gpus.saturating_mul(MILLI_PER_GPU).to_string(),
+        );
         labels.insert(MODEL_LABEL.to_owned(), line.text("model")?.to_owned());
     }
     Ok(pb::Node {
@@ -113,14 +116,14 @@ pub(super) fn node(line: &Line<'_>) -> Result<pb::Node, FieldError> {
 }
 
 /// A line of a list of tasks.
-pub(super) fn task(line: &Line<'_>) -> Result<pb::Task, FieldError> {
+pub(super) fn task(line: &OpenbLine<'_>) -> Result<pb::Task, FieldError> {
     let (gpus, milli) = (line.number("num_gpu")?, line.number("gpu_milli")?);
-    let mut items = common(line)?;
+    let mut items = cpu_and_memory(line)?;
     if gpus > 0 {
-        if milli >= WHOLE {
-            items.insert(GPU.to_owned(), gpus.to_string());
+        if milli >= MILLI_PER_GPU {
+            items.insert(GPU_RESOURCE.to_owned(), gpus.to_string());
         }
-        items.insert(GPU_SHARE.to_owned(), gpus.saturating_mul(milli).to_string());
+        items.insert(GPU_MILLI_RESOURCE.to_owned(), gpus.saturating_mul(milli).to_string());
     }
     let cards = line.text("gpu_spec").unwrap_or_default();
     let annotations = (!cards.is_empty()).then(|| (CARD_ANNOTATION.to_owned(), cards.to_owned()));
@@ -139,20 +142,20 @@ pub(super) fn task(line: &Line<'_>) -> Result<pb::Task, FieldError> {
 }
 
 /// How long the task of a line ran: from when it was scheduled, or else created, until it was deleted.
-pub(super) fn run_seconds(line: &Line<'_>) -> Option<u64> {
+pub(super) fn run_seconds(line: &OpenbLine<'_>) -> Option<u64> {
     let time = |column: &str| line.number(column).ok();
     let start = time("scheduled_time").or_else(|| time("creation_time"))?;
     time("deletion_time")?.checked_sub(start)
 }
 
-fn name(line: &Line<'_>, column: &str) -> Result<String, FieldError> {
+fn name(line: &OpenbLine<'_>, column: &str) -> Result<String, FieldError> {
     match line.text(column)? {
         "" => Err(FieldError::new(column, "is empty")),
         name => Ok(name.to_owned()),
     }
 }
 
-fn common(line: &Line<'_>) -> Result<BTreeMap<String, String>, FieldError> {
+fn cpu_and_memory(line: &OpenbLine<'_>) -> Result<BTreeMap<String, String>, FieldError> {
     Ok(BTreeMap::from([
         ("cpu".to_owned(), format!("{}m", line.number("cpu_milli")?)),
         ("memory".to_owned(), format!("{}Mi", line.number("memory_mib")?)),

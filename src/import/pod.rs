@@ -7,54 +7,54 @@ use serde_json::{Map, Value};
 
 use super::fields::{FieldError, get, list, text, texts, time};
 use super::kubernetes::namespaced;
-use crate::derive::{self, Derivation, Pod, PodError, PodStanding};
+use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
 use crate::server::pb;
 
 /// Names the pod group of a pod; the first that is there and not empty counts.
 const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
 
 /// Fields that bind a pod to nodes or to other pods.
-const PLACEMENT: [&str; 3] = ["spec.nodeSelector", "spec.affinity", "spec.topologySpreadConstraints"];
+const PLACEMENT_FIELDS: [&str; 3] = ["spec.nodeSelector", "spec.affinity", "spec.topologySpreadConstraints"];
 
 /// Whose way of counting is used for the amounts of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Counting {
+pub enum AmountRules {
     /// That of the scheduler which the pod names.
     #[default]
     Auto,
     /// This one, for all pods.
-    As(Derivation),
+    Fixed(RequestDerivation),
 }
 
-impl Counting {
+impl AmountRules {
     /// `auto`, or the name of a derivation.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         if name == "auto" {
-            Some(Counting::Auto)
+            Some(AmountRules::Auto)
         } else {
-            Derivation::from_name(name).map(Counting::As)
+            RequestDerivation::from_name(name).map(AmountRules::Fixed)
         }
     }
 
-    /// The names that [`Counting::from_name`] knows.
+    /// The names that [`AmountRules::from_name`] knows.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        std::iter::once("auto").chain(Derivation::NAMES)
+        std::iter::once("auto").chain(RequestDerivation::NAMES)
     }
 }
 
 /// A v1 Pod.
-pub(super) fn task(object: &Value, counting: Counting) -> Result<pb::Task, FieldError> {
+pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, FieldError> {
     let name = namespaced(object)?;
     let annotations = texts(object, "metadata.annotations")?;
     // A fault is told with its place in the object as it was given.
-    let read = Pod::read(&defaulted(object));
-    let pod = read.map_err(|error| refuse(Pod::read(object).err().unwrap_or(error)))?;
+    let read = Pod::read(&with_default_requests(object));
+    let pod = read.map_err(|error| pod_field_error(Pod::read(object).err().unwrap_or(error)))?;
     let derivation = match counting {
-        Counting::Auto => Derivation::of(&pod),
-        Counting::As(derivation) => derivation,
+        AmountRules::Auto => RequestDerivation::of(&pod),
+        AmountRules::Fixed(derivation) => derivation,
     };
-    let effective = derive::effective(&pod, derivation).map_err(refuse)?;
+    let effective = derive::effective_task(&pod, derivation).map_err(pod_field_error)?;
     let amounts = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
     Ok(pb::Task {
         job: job(&name, &annotations),
@@ -79,7 +79,7 @@ pub(super) fn task(object: &Value, counting: Counting) -> Result<pb::Task, Field
 }
 
 /// The pod as the API server would store it: a container asks for what it is limited to, unless it says otherwise.
-fn defaulted(object: &Value) -> Cow<'_, Value> {
+fn with_default_requests(object: &Value) -> Cow<'_, Value> {
     let mut pod = Cow::Borrowed(object);
     for containers in ["/spec/containers", "/spec/initContainers"] {
         let list = object.pointer(containers).and_then(Value::as_array);
@@ -119,22 +119,22 @@ fn job(pod: &str, annotations: &BTreeMap<String, String>) -> String {
 }
 
 /// A pod without a phase was never seen by an API server: it is a manifest, and waits like any new pod.
-fn status(object: &Value, standing: PodStanding) -> pb::TaskStatus {
+fn status(object: &Value, context: PodTaskStatus) -> pb::TaskStatus {
     if get(object, "status.phase").is_none() {
         return pb::TaskStatus::Unspecified;
     }
-    match standing {
-        PodStanding::Pending => pb::TaskStatus::Pending,
-        PodStanding::Bound => pb::TaskStatus::Bound,
-        PodStanding::Running => pb::TaskStatus::Running,
-        PodStanding::Releasing => pb::TaskStatus::Releasing,
-        PodStanding::Succeeded => pb::TaskStatus::Succeeded,
-        PodStanding::Failed => pb::TaskStatus::Failed,
-        PodStanding::Unknown => pb::TaskStatus::Unknown,
+    match context {
+        PodTaskStatus::Pending => pb::TaskStatus::Pending,
+        PodTaskStatus::Bound => pb::TaskStatus::Bound,
+        PodTaskStatus::Running => pb::TaskStatus::Running,
+        PodTaskStatus::Releasing => pb::TaskStatus::Releasing,
+        PodTaskStatus::Succeeded => pb::TaskStatus::Succeeded,
+        PodTaskStatus::Failed => pb::TaskStatus::Failed,
+        PodTaskStatus::Unknown => pb::TaskStatus::Unknown,
     }
 }
 
-fn refuse(error: PodError) -> FieldError {
+fn pod_field_error(error: PodError) -> FieldError {
     match error {
         PodError::Type { path, expected } => FieldError::new(path, format!("is not {expected}")),
         PodError::Quantity { path, error } => FieldError::new(path, error.to_string()),
@@ -144,7 +144,7 @@ fn refuse(error: PodError) -> FieldError {
 }
 
 /// Is this more than an empty list or object?
-fn says_something(value: &Value) -> bool {
+fn is_not_empty(value: &Value) -> bool {
     let empty_list = value.as_array().is_some_and(Vec::is_empty);
     !empty_list && !value.as_object().is_some_and(Map::is_empty)
 }
@@ -155,9 +155,9 @@ pub(super) fn notes(object: &Value) -> Vec<&'static str> {
     if get(object, "spec.resourceClaims").is_some_and(|claims| claims.as_array().is_some_and(|list| !list.is_empty())) {
         notes.push("pods with resource claims: devices claimed by DRA are not counted");
     }
-    if PLACEMENT
+    if PLACEMENT_FIELDS
         .iter()
-        .any(|field| get(object, field).is_some_and(says_something))
+        .any(|field| get(object, field).is_some_and(is_not_empty))
     {
         notes.push("pods with a nodeSelector, affinity or topologySpreadConstraints: these are not read");
     }

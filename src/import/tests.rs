@@ -1,15 +1,15 @@
 //! Small dumps, as `kubectl` and openb write them, read whole.
 
 use super::*;
-use crate::derive::Derivation;
+use crate::derive::RequestDerivation;
 
 const JSON: &str = include_str!("../../tests/data/dump.json");
 const YAML: &str = include_str!("../../tests/data/dump.yaml");
 const NODES: &str = include_str!("../../tests/data/openb-nodes.csv");
 const TASKS: &str = include_str!("../../tests/data/openb-tasks.csv");
 
-fn read(texts: &[&str]) -> Import {
-    let mut import = Import::default();
+fn read(texts: &[&str]) -> ClusterImport {
+    let mut import = ClusterImport::default();
     for text in texts {
         import.read("file", text).unwrap();
     }
@@ -21,7 +21,7 @@ fn item<'l>(list: Option<&'l pb::ResourceList>, name: &str) -> Option<&'l str> {
 }
 
 #[test]
-fn nodes_have_labels_room_and_state() {
+fn nodes_have_labels_capacity_and_state() {
     let nodes = read(&[JSON]).nodes;
     assert_eq!(nodes.keys().collect::<Vec<_>>(), ["cpu-1", "cpu-2", "cpu-3", "gpu-1"]);
     let gpu = &nodes["gpu-1"];
@@ -88,14 +88,14 @@ fn a_container_asks_for_what_it_is_limited_to() {
     assert_eq!(requests(own, "{limits: {cpu: 3}, requests: null}"), both("3", "1"));
     let import = read(&[&pod("{limits: {cpu: many}}", "{}")]);
     assert_eq!(
-        import.refused()[0].error.field,
+        import.rejected()[0].error.field,
         r#"spec.containers[0].resources.limits["cpu"]"#
     );
 }
 
 #[test]
-fn derivation_can_be_told() {
-    let mut import = Import::new(Counting::As(Derivation::Volcano));
+fn derivation_can_be_chosen() {
+    let mut import = ClusterImport::new(AmountRules::Fixed(RequestDerivation::Volcano));
     import.read("file", JSON).unwrap();
     // Volcano's default priority is 1, Kubernetes' is 0.
     assert_eq!(import.tasks["web/front-0"].priority, 1);
@@ -123,9 +123,9 @@ fn queues_and_pod_groups_are_read() {
 }
 
 #[test]
-fn what_is_not_used_is_said() {
+fn unused_fields_are_noted() {
     let import = read(&[JSON]);
-    assert!(import.refused().is_empty());
+    assert!(import.rejected().is_empty());
     let notes: Vec<&str> = import.notes().keys().map(String::as_str).collect();
     assert_eq!(
         notes,
@@ -138,7 +138,7 @@ fn what_is_not_used_is_said() {
 }
 
 #[test]
-fn rules_about_nodes_are_said_not_to_be_read() {
+fn unread_placement_rules_are_noted() {
     let noted = |rules: &str| {
         let text = format!("{{kind: Pod, apiVersion: v1, metadata: {{name: p}}, spec: {{containers: [], {rules}}}}}");
         read(&[&text]).notes().keys().any(|note| note.contains("nodeSelector"))
@@ -192,7 +192,7 @@ fn a_manifest_is_a_pending_task() {
 }
 
 #[test]
-fn unusable_objects_are_refused_alone() {
+fn unusable_objects_are_rejected_alone() {
     let import = read(&[r#"{"kind":"List","apiVersion":"v1","items":[
         {"kind":"Node","apiVersion":"v1","metadata":{"name":"a"},"status":{"allocatable":{"cpu":true}}},
         {"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"n"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"-1"}}}]}},
@@ -200,7 +200,7 @@ fn unusable_objects_are_refused_alone() {
         {"kind":"Node","apiVersion":"v1","metadata":{"name":"b"}}]}"#]);
     assert_eq!(import.nodes.keys().collect::<Vec<_>>(), ["b"]);
     let refused: Vec<String> = import
-        .refused()
+        .rejected()
         .iter()
         .map(|one| format!("{} {}", one.object, one.error.field))
         .collect();
@@ -215,8 +215,8 @@ fn unusable_objects_are_refused_alone() {
 }
 
 #[test]
-fn files_of_no_known_form_are_refused_with_their_place() {
-    let error = |text: &str| Import::default().read("f", text).unwrap_err().to_string();
+fn files_of_unknown_format_are_rejected_with_their_location() {
+    let error = |text: &str| ClusterImport::default().read("f", text).unwrap_err().to_string();
     assert!(
         error("{\"kind\": ").starts_with("f: EOF while parsing"),
         "{}",
@@ -236,22 +236,25 @@ fn openb_files_are_read() {
     let import = read(&[NODES, TASKS]);
     let gpu = &import.nodes["openb-node-0227"];
     assert_eq!(item(gpu.allocatable.as_ref(), "cpu"), Some("96000m"));
-    assert_eq!(item(gpu.allocatable.as_ref(), GPU), Some("8"));
-    assert_eq!(item(gpu.allocatable.as_ref(), GPU_SHARE), Some("8000"));
-    assert_eq!(item(import.nodes["openb-node-0000"].allocatable.as_ref(), GPU), None);
+    assert_eq!(item(gpu.allocatable.as_ref(), GPU_RESOURCE), Some("8"));
+    assert_eq!(item(gpu.allocatable.as_ref(), GPU_MILLI_RESOURCE), Some("8000"));
+    assert_eq!(
+        item(import.nodes["openb-node-0000"].allocatable.as_ref(), GPU_RESOURCE),
+        None
+    );
     let whole = &import.tasks["openb/openb-pod-0000"];
-    assert_eq!(item(whole.requests.as_ref(), GPU), Some("1"));
+    assert_eq!(item(whole.requests.as_ref(), GPU_RESOURCE), Some("1"));
     let share = &import.tasks["openb/openb-pod-0001"];
     assert_eq!(
         (
-            item(share.requests.as_ref(), GPU),
-            item(share.requests.as_ref(), GPU_SHARE)
+            item(share.requests.as_ref(), GPU_RESOURCE),
+            item(share.requests.as_ref(), GPU_MILLI_RESOURCE)
         ),
         (None, Some("460"))
     );
     assert_eq!(share.annotations["volcano.sh/card.name"], "V100M16|V100M32");
     assert_eq!(share.creation_time.unwrap().seconds, 427_061);
-    assert_eq!(import.refused()[0].object, "line 5");
-    assert_eq!(import.refused()[0].error.field, "cpu_milli");
+    assert_eq!(import.rejected()[0].object, "line 5");
+    assert_eq!(import.rejected()[0].error.field, "cpu_milli");
     assert_eq!(import.notes().len(), 2);
 }

@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use super::fields::{FieldError, get, integer, list, required_text, text};
 
 /// Most pods that a Job is split into.
-const PODS: i64 = 100_000;
+const MAX_PODS: i64 = 100_000;
 /// Names the pod group of a pod.
-const GROUP: &str = "scheduling.k8s.io/group-name";
+const GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
 
 /// The pod group, and the pods of all replicas. `minAvailable` that is not said is all of them; a task without a name is
 /// `default` and its place, from 0.
@@ -19,9 +19,9 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
     for (place, task) in list(job, "spec.tasks")?.iter().enumerate() {
         let field = |name: &str| format!("spec.tasks[{place}].{name}");
         let replicas: i64 = integer(task, "replicas")?.unwrap_or(1).into();
-        let room = PODS - i64::try_from(pods.len()).unwrap_or(PODS);
+        let room = MAX_PODS - i64::try_from(pods.len()).unwrap_or(MAX_PODS);
         if !(0..=room).contains(&replicas) {
-            let message = format!("{replicas} are none, or more than {PODS} in the Job");
+            let message = format!("{replicas} are none, or more than {MAX_PODS} in the Job");
             return Err(FieldError::new(field("replicas"), message));
         }
         let own = match text(task, "name")? {
@@ -60,7 +60,7 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
 fn pod(template: &Value, job: &str, namespace: &str, name: &str, scheduler: &str) -> Value {
     let annotations = get(template, "metadata.annotations").and_then(Value::as_object);
     let mut annotations: Map<String, Value> = annotations.cloned().unwrap_or_default();
-    annotations.insert(GROUP.to_owned(), json!(job));
+    annotations.insert(GROUP_ANNOTATION.to_owned(), json!(job));
     let mut spec = get(template, "spec").cloned().unwrap_or_default();
     if let (Some(spec), false) = (spec.as_object_mut(), scheduler.is_empty()) {
         spec.entry("schedulerName").or_insert_with(|| json!(scheduler));

@@ -2,25 +2,27 @@
 
 use serde_json::{Map, Number, Value};
 
-use crate::engine::policy::yaml::{Decoder, Limits, NodeId, ReadError, Resolved, Scalar, Shape, Tree};
+use crate::engine::policy::yaml::{
+    ResolvedScalar, YamlDecoder, YamlError, YamlLimits, YamlNodeId, YamlScalar, YamlShape, YamlTree,
+};
 
 /// Deepest nesting that is read: Kubernetes objects stay far below.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// One document of a text, and the line before its first.
-pub(super) struct Document<'t> {
+pub(super) struct ImportDocument<'t> {
     pub(super) text: &'t str,
     pub(super) lines_before: u32,
 }
 
 /// Splits a text at its `---` lines, as `kubectl` and `cat` put them.
-pub(super) fn documents(text: &str) -> Vec<Document<'_>> {
+pub(super) fn documents(text: &str) -> Vec<ImportDocument<'_>> {
     let mut documents = Vec::new();
     let (mut start, mut first_line) = (0, 0);
     let mut position = 0;
     for (number, line) in (0..).zip(text.split_inclusive('\n')) {
         if line.trim_end() == "---" {
-            documents.push(Document {
+            documents.push(ImportDocument {
                 text: text.get(start..position).unwrap_or_default(),
                 lines_before: first_line,
             });
@@ -29,7 +31,7 @@ pub(super) fn documents(text: &str) -> Vec<Document<'_>> {
         }
         position += line.len();
     }
-    documents.push(Document {
+    documents.push(ImportDocument {
         text: text.get(start..).unwrap_or_default(),
         lines_before: first_line,
     });
@@ -40,39 +42,39 @@ pub(super) fn documents(text: &str) -> Vec<Document<'_>> {
 ///
 /// # Errors
 /// If the text is no YAML 1.1, or nested too deeply, with the line in its own document.
-pub(super) fn read(text: &str) -> Result<Option<Value>, ReadError> {
+pub(super) fn read(text: &str) -> Result<Option<Value>, YamlError> {
     // The file is the caller's own: nothing bounds its length, only what aliases may make of it.
-    let limits = Limits {
+    let limits = YamlLimits {
         bytes: usize::MAX,
         read_bytes: text.len().saturating_mul(2).saturating_add(1 << 20),
-        depth: DEPTH,
+        depth: MAX_DEPTH,
         nodes: usize::MAX,
         reads: text.len().saturating_mul(2).saturating_add(1_000),
     };
-    let tree = Tree::read(text, &limits)?;
+    let tree = YamlTree::read(text, &limits)?;
     let Some(root) = tree.root() else { return Ok(None) };
-    value(&mut Decoder::new(&tree, &limits), root).map(|value| (!value.is_null()).then_some(value))
+    value(&mut YamlDecoder::new(&tree, &limits), root).map(|value| (!value.is_null()).then_some(value))
 }
 
-fn value(decoder: &mut Decoder<'_>, id: NodeId) -> Result<Value, ReadError> {
+fn value(decoder: &mut YamlDecoder<'_>, id: YamlNodeId) -> Result<Value, YamlError> {
     decoder.visit(id, |decoder, _, shape| match shape {
-        Shape::Scalar(scalar) => typed(&scalar),
-        Shape::Sequence(items) => items
+        YamlShape::Scalar(scalar) => typed(&scalar),
+        YamlShape::Sequence(items) => items
             .iter()
             .map(|&item| value(decoder, item))
             .collect::<Result<_, _>>()
             .map(Value::Array),
-        Shape::Mapping(pairs) => map(decoder, pairs),
+        YamlShape::Mapping(pairs) => map(decoder, pairs),
     })
 }
 
-fn map<'t>(decoder: &mut Decoder<'t>, pairs: &'t [(NodeId, NodeId)]) -> Result<Value, ReadError> {
+fn map<'t>(decoder: &mut YamlDecoder<'t>, pairs: &'t [(YamlNodeId, YamlNodeId)]) -> Result<Value, YamlError> {
     let mut object = Map::new();
     decoder.pairs(pairs, true, &mut |decoder, key, content, _| {
         let key = decoder.visit(key, |_, mark, shape| match shape {
-            Shape::Scalar(scalar) => Ok(scalar.text.to_owned()),
-            Shape::Sequence(_) | Shape::Mapping(_) => {
-                Err(ReadError::syntax(mark, "a list or a map cannot be the key of a map"))
+            YamlShape::Scalar(scalar) => Ok(scalar.text.to_owned()),
+            YamlShape::Sequence(_) | YamlShape::Mapping(_) => {
+                Err(YamlError::syntax(mark, "a list or a map cannot be the key of a map"))
             }
         })?;
         let content = value(decoder, content)?;
@@ -82,19 +84,19 @@ fn map<'t>(decoder: &mut Decoder<'t>, pairs: &'t [(NodeId, NodeId)]) -> Result<V
     Ok(Value::Object(object))
 }
 
-fn typed(scalar: &Scalar<'_>) -> Result<Value, ReadError> {
+fn typed(scalar: &YamlScalar<'_>) -> Result<Value, YamlError> {
     Ok(match scalar.resolve()? {
-        Resolved::Null => Value::Null,
-        Resolved::Bool(flag) => Value::Bool(flag),
+        ResolvedScalar::Null => Value::Null,
+        ResolvedScalar::Bool(flag) => Value::Bool(flag),
         // Quantities are read from the text of a number, so the text is kept where JSON can write it so.
-        Resolved::Int(number) => Value::Number(as_written(scalar.text).unwrap_or_else(|| number.into())),
-        Resolved::UInt(number) => Value::Number(as_written(scalar.text).unwrap_or_else(|| number.into())),
-        Resolved::Float(number) => match as_written(scalar.text).or_else(|| Number::from_f64(number)) {
+        ResolvedScalar::Int(number) => Value::Number(as_written(scalar.text).unwrap_or_else(|| number.into())),
+        ResolvedScalar::UInt(number) => Value::Number(as_written(scalar.text).unwrap_or_else(|| number.into())),
+        ResolvedScalar::Float(number) => match as_written(scalar.text).or_else(|| Number::from_f64(number)) {
             Some(number) => Value::Number(number),
             None => Value::String(scalar.text.to_owned()),
         },
-        Resolved::Text => Value::String(scalar.text.to_owned()),
-        Resolved::Binary(content) => Value::String(content),
+        ResolvedScalar::Text => Value::String(scalar.text.to_owned()),
+        ResolvedScalar::Binary(content) => Value::String(content),
     })
 }
 

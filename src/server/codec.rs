@@ -10,18 +10,19 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use super::pb;
-use super::status::Failure;
+use super::status::CallError;
 
 /// Most bytes that the parts of one decoded request may take, texts not counted.
 pub const DECODED_BYTES: u64 = 256 << 20;
 /// A repeated message in memory; the largest is a task.
-const MESSAGE: u64 = 320;
+const MESSAGE_WEIGHT: u64 = 320;
 /// An entry of a map.
-const ENTRY: u64 = 96;
+const ENTRY_WEIGHT: u64 = 96;
 /// A repeated text.
-const TEXT: u64 = 24;
+const TEXT_WEIGHT: u64 = 24;
 
-const _: () = assert!(size_of::<pb::Task>() as u64 <= MESSAGE && size_of::<pb::Queue>() as u64 <= MESSAGE);
+const _: () =
+    assert!(size_of::<pb::Task>() as u64 <= MESSAGE_WEIGHT && size_of::<pb::Queue>() as u64 <= MESSAGE_WEIGHT);
 
 /// The usual codec, with requests weighed.
 #[derive(Clone, Debug)]
@@ -65,7 +66,7 @@ where
     type Error = Status;
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        if let Some(shape) = SHAPES.requests.get(U::NAME) {
+        if let Some(shape) = WEIGHTS.requests.get(U::NAME) {
             // The whole message is one piece here; prost reads it from the same one.
             let mut left = DECODED_BYTES;
             if weigh(prost::bytes::Buf::chunk(bytes), *shape, &mut left).is_err() {
@@ -73,8 +74,8 @@ where
                     "the request has too many parts: decoded they would take more than {DECODED_BYTES} bytes; send them \
                      in several calls"
                 );
-                let failure = Failure::new(Code::ResourceExhausted, "REQUEST_TOO_MANY_PARTS", message);
-                return Err(failure.with("limit", "decoded_bytes").into());
+                let failure = CallError::new(Code::ResourceExhausted, "REQUEST_TOO_MANY_PARTS", message);
+                return Err(failure.with_entry("limit", "decoded_bytes").into());
             }
         }
         self.0.decode(bytes)
@@ -83,27 +84,27 @@ where
 
 /// A field whose content takes memory beyond its own bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Field {
+struct FieldWeight {
     /// What each occurrence takes.
     weight: u64,
     /// What is inside: an index of shapes.
-    inside: Option<usize>,
+    inner: Option<usize>,
 }
 
 /// Fields by number.
-type Shape = BTreeMap<u64, Field>;
+type MessageWeights = BTreeMap<u64, FieldWeight>;
 
 #[derive(Debug, Default)]
-struct Shapes {
-    all: Vec<Shape>,
+struct WeightTable {
+    messages: Vec<MessageWeights>,
     /// Shapes by full name of the message.
-    known: BTreeMap<String, usize>,
+    by_name: BTreeMap<String, usize>,
     /// Shapes of requests, by short name.
     requests: BTreeMap<String, usize>,
 }
 
-static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
-    let mut shapes = Shapes::default();
+static WEIGHTS: LazyLock<WeightTable> = LazyLock::new(|| {
+    let mut shapes = WeightTable::default();
     let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).unwrap_or_default();
     for message in pool
         .all_messages()
@@ -115,42 +116,42 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     shapes
 });
 
-impl Shapes {
+impl WeightTable {
     fn add(&mut self, message: &MessageDescriptor) -> usize {
-        if let Some(known) = self.known.get(message.full_name()) {
+        if let Some(known) = self.by_name.get(message.full_name()) {
             return *known;
         }
-        let index = self.all.len();
-        self.all.push(Shape::new());
-        self.known.insert(message.full_name().to_owned(), index);
-        let mut shape = Shape::new();
+        let index = self.messages.len();
+        self.messages.push(MessageWeights::new());
+        self.by_name.insert(message.full_name().to_owned(), index);
+        let mut shape = MessageWeights::new();
         for field in message.fields() {
             let each = |weight| if field.is_list() { weight } else { 0 };
             let kind = field.kind();
             let found = if field.is_map() {
-                Field {
-                    weight: ENTRY,
-                    inside: None,
+                FieldWeight {
+                    weight: ENTRY_WEIGHT,
+                    inner: None,
                 }
             } else if let Kind::Message(inner) = kind {
-                Field {
-                    weight: each(MESSAGE),
-                    inside: Some(self.add(&inner)),
+                FieldWeight {
+                    weight: each(MESSAGE_WEIGHT),
+                    inner: Some(self.add(&inner)),
                 }
             } else if matches!(kind, Kind::String | Kind::Bytes) {
-                Field {
-                    weight: each(TEXT),
-                    inside: None,
+                FieldWeight {
+                    weight: each(TEXT_WEIGHT),
+                    inner: None,
                 }
             } else {
                 // A packed number takes at most four times its bytes.
-                Field::default()
+                FieldWeight::default()
             };
-            if found.weight > 0 || found.inside.is_some() {
+            if found.weight > 0 || found.inner.is_some() {
                 shape.insert(field.number().into(), found);
             }
         }
-        if let Some(place) = self.all.get_mut(index) {
+        if let Some(place) = self.messages.get_mut(index) {
             *place = shape;
         }
         index
@@ -163,7 +164,7 @@ struct TooHeavy;
 /// Takes what the message weighs from what is left. A message that is malformed is weighed up to the fault, which is how
 /// far it will be decoded.
 fn weigh(mut bytes: &[u8], shape: usize, left: &mut u64) -> Result<(), TooHeavy> {
-    let Some(fields) = SHAPES.all.get(shape) else {
+    let Some(fields) = WEIGHTS.messages.get(shape) else {
         return Ok(());
     };
     while let Some(key) = varint(&mut bytes) {
@@ -191,7 +192,7 @@ fn weigh(mut bytes: &[u8], shape: usize, left: &mut u64) -> Result<(), TooHeavy>
             continue;
         };
         *left = left.checked_sub(field.weight).ok_or(TooHeavy)?;
-        if let Some(inside) = field.inside {
+        if let Some(inside) = field.inner {
             weigh(content, inside, left)?;
         }
     }
@@ -217,7 +218,7 @@ mod tests {
 
     fn weight<M: Message + Name>(message: &M) -> u64 {
         let mut left = u64::MAX;
-        let shape = SHAPES.requests[M::NAME];
+        let shape = WEIGHTS.requests[M::NAME];
         assert!(weigh(&message.encode_to_vec(), shape, &mut left).is_ok());
         u64::MAX - left
     }
@@ -241,7 +242,7 @@ mod tests {
             plugins: vec!["x".to_owned()],
             ..pb::FilterRequest::default()
         };
-        assert_eq!(weight(&filter), 2 * (MESSAGE + 2 * ENTRY) + TEXT);
+        assert_eq!(weight(&filter), 2 * (MESSAGE_WEIGHT + 2 * ENTRY_WEIGHT) + TEXT_WEIGHT);
         let cluster = pb::Cluster {
             tasks: vec![task],
             ..pb::Cluster::default()
@@ -252,20 +253,20 @@ mod tests {
                 ..pb::Batch::default()
             }),
         };
-        assert_eq!(weight(&apply), MESSAGE + 2 * ENTRY);
+        assert_eq!(weight(&apply), MESSAGE_WEIGHT + 2 * ENTRY_WEIGHT);
     }
 
     #[test]
     fn a_request_of_empty_records_is_too_heavy() {
         let requests = [0x12, 0x00].repeat(1 << 20);
         let mut left = DECODED_BYTES;
-        assert!(weigh(&requests, SHAPES.requests["FilterRequest"], &mut left).is_err());
+        assert!(weigh(&requests, WEIGHTS.requests["FilterRequest"], &mut left).is_err());
         assert!(
-            weigh(&[0x13, 0x14], SHAPES.requests["FilterRequest"], &mut left).is_err(),
+            weigh(&[0x13, 0x14], WEIGHTS.requests["FilterRequest"], &mut left).is_err(),
             "a group"
         );
         for malformed in [&[0x12][..], &[0x12, 0x05, 0x00], &[0xff; 12], &[0x09, 0x00]] {
-            assert!(weigh(malformed, SHAPES.requests["FilterRequest"], &mut 1_000).is_ok());
+            assert!(weigh(malformed, WEIGHTS.requests["FilterRequest"], &mut 1_000).is_ok());
         }
     }
 }

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use super::Edge;
-use super::convert::{self, commit, ground};
+use super::ServerContext;
+use super::convert::{self, commit, evaluation_ref};
 use super::pb;
-use super::status::Failure;
-use super::work::Stop;
+use super::status::CallError;
+use super::worker_pool::CancellationToken;
 
-impl Edge {
+impl ServerContext {
     /// Commits a session; a retry gets the recorded outcome.
     pub(super) async fn commit_session(
         self: &Arc<Self>,
         request: pb::CommitSessionRequest,
-    ) -> Result<pb::CommitSessionResponse, Failure> {
+    ) -> Result<pb::CommitSessionResponse, CallError> {
         let pb::CommitSessionRequest { session, jobs } = request;
-        let limits = &self.declared.limits;
+        let limits = &self.read_options.limits;
         let step = session.unwrap_or_default();
-        let step = ground::session_at("session", step, limits)?;
+        let step = evaluation_ref::read_session_at("session", step, limits)?;
         if let Some(at) = jobs.iter().position(|job| job.len() > limits.name_bytes) {
             let message = format!("jobs[{at}]");
-            return Err(Failure::limit(
+            return Err(CallError::limit(
                 "NAME_TOO_LONG",
                 "name_bytes",
                 limits.name_bytes,
@@ -30,27 +30,27 @@ impl Edge {
         let name = step.session.clone();
         let jobs: Vec<Arc<str>> = jobs.into_iter().map(Arc::from).collect();
         let edge = Arc::clone(self);
-        let work = move |_: &Stop| {
+        let work = move |_: &CancellationToken| {
             let committed = edge
                 .state
                 .commit_session(&step.session, step.after, &step.changes, &jobs)?;
-            Ok(commit::response(edge.next_id(), &committed))
+            Ok(commit::commit_response(edge.next_decision_id(), &committed))
         };
-        let answered = self.work.questions.pass(work).await;
-        answered.map_err(|failure| self.say_how_far(&name, failure))
+        let answered = self.workers.queries.run(work).await;
+        answered.map_err(|failure| self.with_session_progress(&name, failure))
     }
 
     /// Ends assumptions.
     pub(super) async fn release_assumptions(
         &self,
         request: pb::ReleaseAssumptionsRequest,
-    ) -> Result<pb::ReleaseAssumptionsResponse, Failure> {
+    ) -> Result<pb::ReleaseAssumptionsResponse, CallError> {
         let pb::ReleaseAssumptionsRequest { session, tasks } = request;
         let tasks = tasks.into_iter().map(Arc::from).collect();
         let (revision, released) = self.state.release_assumptions(&session, tasks).await?;
         Ok(pb::ReleaseAssumptionsResponse {
             revision: Some(convert::revision(revision)),
-            released: commit::names(&released),
+            released: commit::name_strings(&released),
         })
     }
 }

@@ -4,112 +4,123 @@ use std::sync::Arc;
 
 use tonic::metadata::MetadataMap;
 
-use super::Edge;
+use super::ServerContext;
 use super::convert::admit::{self, AdmitCall};
-use super::convert::ground::{self, Ground, Step, WorldGround};
-use super::convert::nodes::Encoding;
+use super::convert::evaluation_ref::{self, EvaluationRef, LatestRef, SessionRef};
+use super::convert::nodes::NodeEncoding;
+use super::evaluation::response_metadata;
 use super::pb;
-use super::standing::stamp;
-use super::status::Failure;
-use super::work::Stop;
-use crate::engine::model::{Problem, View};
-use crate::state::{Confirm, ConfirmItem, Confirmation, SessionConfirm, StateError};
+use super::status::CallError;
+use super::worker_pool::CancellationToken;
+use crate::engine::model::{ClusterState, Problem};
+use crate::state::{ConfirmItem, ConfirmOutcome, LedgerConfirm, SessionConfirm, StateError};
 
-impl Edge {
+impl ServerContext {
     /// Confirms jobs at the newest state; in a session the jobs that it keeps, too.
     pub(super) async fn confirm(
         self: &Arc<Self>,
-        ground: Option<pb::Ground>,
+        evaluation_ref: Option<pb::EvaluationRef>,
         call: AdmitCall,
         metadata: &MetadataMap,
-    ) -> Result<pb::AdmitResponse, Failure> {
-        let (ground, _) = ground::ground(ground, &self.declared.limits)?;
-        match ground {
-            Ground::World(ground) => self.confirm_on_world(ground, call, metadata).await,
-            Ground::Session(step) => self.confirm_in_session(step, call).await,
-            Ground::Inline(_) => {
+    ) -> Result<pb::AdmitResponse, CallError> {
+        let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.read_options.limits)?;
+        match evaluation_ref {
+            EvaluationRef::Latest(evaluation_ref) => self.confirm_latest(evaluation_ref, call, metadata).await,
+            EvaluationRef::Session(step) => self.confirm_in_session(step, call).await,
+            EvaluationRef::Inline(_) => {
                 let message = "mode: CONFIRM writes to shared state, and the question stands on a cluster of its own";
-                Err(Failure::invalid("CONFIRM_INLINE", message))
+                Err(CallError::invalid("CONFIRM_INLINE", message))
             }
         }
     }
 
-    async fn confirm_on_world(
+    async fn confirm_latest(
         self: &Arc<Self>,
-        ground: WorldGround,
+        evaluation_ref: LatestRef,
         call: AdmitCall,
         metadata: &MetadataMap,
-    ) -> Result<pb::AdmitResponse, Failure> {
-        let world = self.world(&ground, metadata).await?;
-        let Some(policy) = world.policies.get(&ground.policy).cloned() else {
-            return Err(StateError::PolicyUnknown { name: ground.policy }.into());
+    ) -> Result<pb::AdmitResponse, CallError> {
+        let snapshot = self.resolve_snapshot(&evaluation_ref, metadata).await?;
+        let Some(policy) = snapshot.policies.get(&evaluation_ref.policy).cloned() else {
+            return Err(StateError::PolicyUnknown {
+                name: evaluation_ref.policy,
+            }
+            .into());
         };
-        let policy = policy.of_profile(&ground.profile).map_err(StateError::ProfileUnknown)?;
-        if policy.policy.derives() && !world.derived.is_ready(&policy.name) {
+        let policy = policy
+            .of_profile(&evaluation_ref.profile)
+            .map_err(StateError::ProfileUnknown)?;
+        if policy.policy.has_plugin_state() && !snapshot.plugin_state_cache.is_ready(&policy.name) {
             // Here, so that the writer does not have to.
-            let derive = move |_: &Stop| {
-                world.derived(&policy);
+            let derive = move |_: &CancellationToken| {
+                snapshot.plugin_states(&policy);
                 Ok(())
             };
-            self.work.questions.pass(derive).await?;
+            self.workers.queries.run(derive).await?;
         }
-        let confirm = Confirm {
-            policy: ground.policy,
-            profile: ground.profile,
+        let confirm = LedgerConfirm {
+            policy: evaluation_ref.policy,
+            profile: evaluation_ref.profile,
             plugins: call.plugins.clone(),
             lease: call.lease,
-            read: self.reading(call),
+            read_items: self.item_reader(call),
         };
         let done = self.state.confirm(confirm).await?;
         Ok(pb::AdmitResponse {
-            stamp: Some(stamp(self.next_id(), done.revision, &done.policy)),
-            ..response(&done)
+            metadata: Some(response_metadata(self.next_decision_id(), done.revision, &done.policy)),
+            ..confirm_response(&done)
         })
     }
 
-    async fn confirm_in_session(self: &Arc<Self>, step: Step, call: AdmitCall) -> Result<pb::AdmitResponse, Failure> {
+    async fn confirm_in_session(
+        self: &Arc<Self>,
+        step: SessionRef,
+        call: AdmitCall,
+    ) -> Result<pb::AdmitResponse, CallError> {
         let name = step.session.clone();
-        let (plugins, lease, kept) = (call.plugins.clone(), call.lease, call.size() == 0);
+        let (plugins, lease, kept) = (call.plugins.clone(), call.lease, call.item_count() == 0);
         let confirm = SessionConfirm {
             plugins,
             lease,
-            read: (!kept).then(|| self.reading(call)),
+            read_items: (!kept).then(|| self.item_reader(call)),
         };
         let edge = Arc::clone(self);
-        let ask = move |_: &Stop| {
-            let Step {
+        let ask = move |_: &CancellationToken| {
+            let SessionRef {
                 session,
                 after,
                 changes,
             } = step;
             Ok(edge.state.confirm_session(&session, after, &changes, confirm)?)
         };
-        let answered = self.work.questions.pass(ask).await;
-        let (stepped, done) = answered.map_err(|failure| self.say_how_far(&name, failure))?;
-        let effects = Self::stepped(stepped).stamp(self, Encoding::Names);
+        let answered = self.workers.queries.run(ask).await;
+        let (stepped, done) = answered.map_err(|failure| self.with_session_progress(&name, failure))?;
+        let effects = Self::session_context(stepped).response_metadata(self, NodeEncoding::Names);
         Ok(pb::AdmitResponse {
-            stamp: Some(pb::Stamp {
+            metadata: Some(pb::ResponseMetadata {
                 effects: effects.effects,
-                ..stamp(effects.decision_id, done.revision, &done.policy)
+                ..response_metadata(effects.decision_id, done.revision, &done.policy)
             }),
-            ..response(&done)
+            ..confirm_response(&done)
         })
     }
 
     /// Reads the items when the writer comes to them.
-    fn reading(self: &Arc<Self>, mut call: AdmitCall) -> crate::state::Reading {
+    fn item_reader(self: &Arc<Self>, mut call: AdmitCall) -> crate::state::ConfirmReader {
         let (edge, items) = (Arc::clone(self), call.take_items());
-        Box::new(move |view: &View| -> Vec<Result<ConfirmItem, Problem>> {
-            AdmitCall::to_confirm(items, view, &edge.declared)
-        })
+        Box::new(
+            move |cluster_state: &ClusterState| -> Vec<Result<ConfirmItem, Problem>> {
+                AdmitCall::read_confirm_items(items, cluster_state, &edge.read_options)
+            },
+        )
     }
 }
 
-fn response(done: &Confirmation) -> pb::AdmitResponse {
+fn confirm_response(done: &ConfirmOutcome) -> pb::AdmitResponse {
     let durability = super::convert::durability(done.durability);
     pb::AdmitResponse {
-        stamp: None,
-        answer: Some(admit::confirmed(&done.items)),
+        metadata: None,
+        result: Some(admit::confirm_result(&done.items)),
         durability: durability.into(),
     }
 }

@@ -5,46 +5,46 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
-use crate::engine::decide::{self, Effort, Question};
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::View;
+use crate::engine::decide::{self, NodeQuery, Parallelism};
+use crate::engine::model::ClusterState;
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::{PolicyInForce, plugins};
-use crate::state::{OpenSession, SessionGround, SessionStatus};
+use crate::state::{OpenSession, SessionBase, SessionStatus};
 
-use super::Edge;
+use super::ServerContext;
 use super::convert;
-use super::convert::admit::{self, AdmitCall, Mode};
-use super::convert::answer::{self, ScoreShape};
-use super::convert::batch::{SharedNames, batch, outcome, problems};
-use super::convert::ground::{self, Ground};
+use super::convert::admit::{self, AdmitCall, AdmitMode};
+use super::convert::batch::{SharedResourceNames, batch_outcome, problems, read_batch};
+use super::convert::evaluation_ref::{self, EvaluationRef};
 use super::convert::listing::page_size;
-use super::convert::nodes::Encoding;
+use super::convert::nodes::NodeEncoding;
 use super::convert::policy::duration;
-use super::convert::question;
+use super::convert::query;
+use super::convert::result::{self, ScoreResultOptions};
+use super::evaluation::{EvaluationContext, response_metadata};
 use super::pb;
 use super::pb::decision_service_server::DecisionService;
-use super::standing::{Standing, stamp};
-use super::status::Failure;
-use super::work::Stop;
+use super::status::CallError;
+use super::worker_pool::CancellationToken;
 
 /// Task-node pairs above which a question leaves the async threads: at some 20 ns each, half a millisecond.
-const PAIRS_INLINE: usize = 25_000;
+const MAX_ASYNC_PAIRS: usize = 25_000;
 /// Tasks above which a question leaves the async threads, however few nodes there are.
-const TASKS_INLINE: usize = 200;
+const MAX_ASYNC_TASKS: usize = 200;
 
 /// The service.
 #[derive(Debug)]
-pub(super) struct Decisions(pub(super) Arc<Edge>);
+pub(super) struct DecisionRpc(pub(super) Arc<ServerContext>);
 
 #[tonic::async_trait]
-impl DecisionService for Decisions {
+impl DecisionService for DecisionRpc {
     async fn filter(&self, rpc: Request<pb::FilterRequest>) -> Result<Response<pb::FilterResponse>, Status> {
         let (metadata, _, mut request) = rpc.into_parts();
-        let standing = self.0.stand(request.ground.take(), &metadata).await?;
-        let size = (request.tasks.len(), request.candidates.as_ref().map(width));
+        let context = self.0.resolve(request.against.take(), &metadata).await?;
+        let size = (request.tasks.len(), request.candidates.as_ref().map(max_nodes));
         let reply = self
-            .answer(size, standing, move |edge, standing, stop| {
-                filter(edge, standing, stop, request)
+            .evaluate(size, context, move |edge, context, stop| {
+                filter(edge, context, stop, request)
             })
             .await?;
         Ok(Response::new(reply))
@@ -52,11 +52,11 @@ impl DecisionService for Decisions {
 
     async fn score(&self, rpc: Request<pb::ScoreRequest>) -> Result<Response<pb::ScoreResponse>, Status> {
         let (metadata, _, mut request) = rpc.into_parts();
-        let standing = self.0.stand(request.ground.take(), &metadata).await?;
-        let size = (request.tasks.len(), request.candidates.as_ref().map(width));
+        let context = self.0.resolve(request.against.take(), &metadata).await?;
+        let size = (request.tasks.len(), request.candidates.as_ref().map(max_nodes));
         let reply = self
-            .answer(size, standing, move |edge, standing, stop| {
-                score(edge, standing, stop, request)
+            .evaluate(size, context, move |edge, context, stop| {
+                score(edge, context, stop, request)
             })
             .await?;
         Ok(Response::new(reply))
@@ -66,7 +66,7 @@ impl DecisionService for Decisions {
         &self,
         rpc: Request<pb::OpenSessionRequest>,
     ) -> Result<Response<pb::OpenSessionResponse>, Status> {
-        Ok(Response::new(self.open(rpc).await?))
+        Ok(Response::new(self.evaluate_open_session(rpc).await?))
     }
 
     async fn close_session(
@@ -75,7 +75,7 @@ impl DecisionService for Decisions {
     ) -> Result<Response<pb::CloseSessionResponse>, Status> {
         let pb::CloseSessionRequest { session } = rpc.into_inner();
         let closed = self.0.state.close_session(&session);
-        let applied_through = closed.map_err(|error| self.0.say_how_far(&session, error.into()))?;
+        let applied_through = closed.map_err(|error| self.0.with_session_progress(&session, error.into()))?;
         Ok(Response::new(pb::CloseSessionResponse { applied_through }))
     }
 
@@ -84,7 +84,7 @@ impl DecisionService for Decisions {
         rpc: Request<pb::ListSessionsRequest>,
     ) -> Result<Response<pb::ListSessionsResponse>, Status> {
         let pb::Page { size, token } = rpc.into_inner().page.unwrap_or_default();
-        let size = page_size(size, self.0.declared.limits.page_records);
+        let size = page_size(size, self.0.read_options.limits.page_records);
         let all = self.0.state.list_sessions();
         let mut rest = all.iter().filter(|status| *status.session > *token);
         let sessions: Vec<_> = rest.by_ref().take(size).map(session_status).collect();
@@ -97,18 +97,18 @@ impl DecisionService for Decisions {
     }
 
     async fn place(&self, rpc: Request<pb::PlaceRequest>) -> Result<Response<pb::PlaceResponse>, Status> {
-        Ok(Response::new(self.placement(rpc).await?))
+        Ok(Response::new(self.evaluate_place(rpc).await?))
     }
 
     async fn admit(&self, rpc: Request<pb::AdmitRequest>) -> Result<Response<pb::AdmitResponse>, Status> {
-        Ok(Response::new(self.admissions(rpc).await?))
+        Ok(Response::new(self.evaluate_admit(rpc).await?))
     }
 
     async fn order(&self, rpc: Request<pb::OrderRequest>) -> Result<Response<pb::OrderResponse>, Status> {
         let (metadata, _, mut request) = rpc.into_parts();
-        let standing = self.0.stand(request.ground.take(), &metadata).await?;
+        let context = self.0.resolve(request.against.take(), &metadata).await?;
         let reply = self
-            .heavily(standing, move |edge, standing| order(edge, standing, request))
+            .evaluate_blocking(context, move |edge, context| order(edge, context, request))
             .await?;
         Ok(Response::new(reply))
     }
@@ -118,9 +118,9 @@ impl DecisionService for Decisions {
         rpc: Request<pb::SelectVictimsRequest>,
     ) -> Result<Response<pb::SelectVictimsResponse>, Status> {
         let (metadata, _, mut request) = rpc.into_parts();
-        let standing = self.0.stand(request.ground.take(), &metadata).await?;
+        let context = self.0.resolve(request.against.take(), &metadata).await?;
         let reply = self
-            .heavily(standing, move |edge, standing| select_victims(edge, standing, request))
+            .evaluate_blocking(context, move |edge, context| select_victims(edge, context, request))
             .await?;
         Ok(Response::new(reply))
     }
@@ -133,105 +133,117 @@ impl DecisionService for Decisions {
     }
 }
 
-impl Decisions {
+impl DecisionRpc {
     /// Answers a question of so many tasks on these candidates, here or on a blocking thread.
-    pub(super) async fn answer<T: Send + 'static>(
+    pub(super) async fn evaluate<T: Send + 'static>(
         &self,
         (tasks, width): (usize, Option<usize>),
-        standing: Standing,
-        answer: impl FnOnce(&Edge, &Standing, &Stop) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let width = width.unwrap_or(standing.view().slots() as usize);
-        let small = tasks <= TASKS_INLINE && tasks.saturating_mul(width) <= PAIRS_INLINE && standing.is_derived();
+        context: EvaluationContext,
+        result: impl FnOnce(&ServerContext, &EvaluationContext, &CancellationToken) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let width = width.unwrap_or(context.cluster_state().slots() as usize);
+        let small =
+            tasks <= MAX_ASYNC_TASKS && tasks.saturating_mul(width) <= MAX_ASYNC_PAIRS && context.has_plugin_states();
         let edge = Arc::clone(&self.0);
-        let applied = standing.applied_through();
-        let answer = move |stop: &Stop| answer(&edge, &standing, stop).map_err(|failure| standing.fail(&edge, failure));
+        let applied = context.applied_through();
+        let result = move |stop: &CancellationToken| {
+            result(&edge, &context, stop).map_err(|failure| context.attach_metadata(&edge, failure))
+        };
         if small {
-            return answer(&Stop::default());
+            return result(&CancellationToken::default());
         }
-        let answered = self.0.work.questions.pass(answer).await;
+        let answered = self.0.workers.queries.run(result).await;
         // Where no worker was free, the changes are applied all the same.
         answered.map_err(|failure| match applied {
-            Some(applied) => failure.stamped_through(applied),
+            Some(applied) => failure.with_applied_through(applied),
             None => failure,
         })
     }
 
     /// Answers a question on a blocking thread: derived state may have to be worked out first.
-    async fn heavily<T: Send + 'static>(
+    async fn evaluate_blocking<T: Send + 'static>(
         &self,
-        standing: Standing,
-        answer: impl FnOnce(&Edge, &Standing) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
+        context: EvaluationContext,
+        result: impl FnOnce(&ServerContext, &EvaluationContext) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
         let edge = Arc::clone(&self.0);
-        let applied = standing.applied_through();
-        let answer = move |_: &Stop| answer(&edge, &standing).map_err(|failure| standing.fail(&edge, failure));
-        let answered = self.0.work.questions.pass(answer).await;
+        let applied = context.applied_through();
+        let result = move |_: &CancellationToken| {
+            result(&edge, &context).map_err(|failure| context.attach_metadata(&edge, failure))
+        };
+        let answered = self.0.workers.queries.run(result).await;
         // Where no worker was free, the changes are applied all the same.
         answered.map_err(|failure| match applied {
-            Some(applied) => failure.stamped_through(applied),
+            Some(applied) => failure.with_applied_through(applied),
             None => failure,
         })
     }
 
-    async fn admissions(&self, rpc: Request<pb::AdmitRequest>) -> Result<pb::AdmitResponse, Failure> {
+    async fn evaluate_admit(&self, rpc: Request<pb::AdmitRequest>) -> Result<pb::AdmitResponse, CallError> {
         let (metadata, _, mut request) = rpc.into_parts();
-        let ground = request.ground.take();
-        let call = AdmitCall::read(request, &self.0.declared.limits)?;
-        if call.mode == Mode::Confirm {
-            return self.0.confirm(ground, call, &metadata).await;
+        let evaluation_ref = request.against.take();
+        let call = AdmitCall::read(request, &self.0.read_options.limits)?;
+        if call.mode == AdmitMode::Confirm {
+            return self.0.confirm(evaluation_ref, call, &metadata).await;
         }
-        if call.mode == Mode::Check {
-            let standing = self.0.stand(ground, &metadata).await?;
+        if call.mode == AdmitMode::Check {
+            let context = self.0.resolve(evaluation_ref, &metadata).await?;
             return self
-                .heavily(standing, move |edge, standing| check(edge, standing, call))
+                .evaluate_blocking(context, move |edge, context| check_admit(edge, context, call))
                 .await;
         }
-        let (ground, _) = ground::ground(ground, &self.0.declared.limits)?;
-        let Ground::Session(step) = ground else {
+        let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.0.read_options.limits)?;
+        let EvaluationRef::Session(step) = evaluation_ref else {
             let message = "mode: TENTATIVE counts in a session, and the question stands on none";
-            return Err(Failure::invalid("TENTATIVE_WITHOUT_SESSION", message));
+            return Err(CallError::invalid("TENTATIVE_WITHOUT_SESSION", message));
         };
         let edge = Arc::clone(&self.0);
-        let ask = move |view: &View, policy: &PolicyInForce, derived: &mut DerivedSet| {
-            let question = call.question(view, &edge.declared);
-            let items = decide::admit(view, &policy.policy, derived, &question)?;
-            Ok(admit::answer(&items))
+        let ask = move |cluster_state: &ClusterState, policy: &PolicyInForce, derived: &mut PluginStates| {
+            let query = call.into_query(cluster_state, &edge.read_options);
+            let items = decide::admit(cluster_state, &policy.policy, derived, &query)?;
+            Ok(admit::admit_result(&items))
         };
-        let (standing, answer) = self.0.ask_session(step, ask).await?;
+        let (context, result) = self.0.query_session(step, ask).await?;
         Ok(pb::AdmitResponse {
-            stamp: Some(standing.stamp(&self.0, Encoding::Names)),
-            answer: Some(pb::AdmitAnswer::clone(&answer)),
+            metadata: Some(context.response_metadata(&self.0, NodeEncoding::Names)),
+            result: Some(pb::AdmitResult::clone(&result)),
             durability: pb::Durability::Unspecified.into(),
         })
     }
 
-    async fn open(&self, rpc: Request<pb::OpenSessionRequest>) -> Result<pb::OpenSessionResponse, Failure> {
+    async fn evaluate_open_session(
+        &self,
+        rpc: Request<pb::OpenSessionRequest>,
+    ) -> Result<pb::OpenSessionResponse, CallError> {
         let (metadata, _, request) = rpc.into_parts();
-        let pb::OpenSessionRequest { ground, batch, lease } = request;
-        let lease = ground::duration("lease", lease)?;
-        let (ground, _) = ground::ground(ground, &self.0.declared.limits)?;
-        let (ground, warnings) = match ground {
-            Ground::Session(_) => {
-                let message = "ground.session: a session cannot be opened on a session";
-                return Err(Failure::invalid("GROUND_INVALID", message));
+        let pb::OpenSessionRequest {
+            against: evaluation_ref,
+            batch,
+            lease,
+        } = request;
+        let lease = evaluation_ref::read_duration("lease", lease)?;
+        let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.0.read_options.limits)?;
+        let (evaluation_ref, warnings) = match evaluation_ref {
+            EvaluationRef::Session(_) => {
+                let message = "against.session: a session cannot be opened on a session";
+                return Err(CallError::invalid("EVALUATION_REF_INVALID", message));
             }
-            Ground::World(ground) => {
-                self.0.world(&ground, &metadata).await?;
-                let (policy, profile) = (ground.policy, ground.profile);
-                (SessionGround::World { policy, profile }, Vec::new())
+            EvaluationRef::Latest(evaluation_ref) => {
+                self.0.resolve_snapshot(&evaluation_ref, &metadata).await?;
+                let (policy, profile) = (evaluation_ref.policy, evaluation_ref.profile);
+                (SessionBase::Latest { policy, profile }, Vec::new())
             }
-            Ground::Inline(_) if batch.is_some() => {
+            EvaluationRef::Inline(_) if batch.is_some() => {
                 let message = "batch: an inline cluster comes whole, a batch would change shared state only";
-                return Err(Failure::invalid("BATCH_WITH_INLINE", message));
+                return Err(CallError::invalid("BATCH_WITH_INLINE", message));
             }
-            Ground::Inline(ground) => {
+            EvaluationRef::Inline(evaluation_ref) => {
                 let edge = Arc::clone(&self.0);
                 self.0
-                    .heavily(move || {
-                        let (view, policy, warnings) = edge.on_inline(*ground)?;
-                        let view = Box::new(view);
-                        Ok((SessionGround::Inline { view, policy }, warnings))
+                    .run_blocking(move || {
+                        let (cluster_state, policy, warnings) = edge.resolve_inline(*evaluation_ref)?;
+                        let cluster_state = Box::new(cluster_state);
+                        Ok((SessionBase::Inline { cluster_state, policy }, warnings))
                     })
                     .await?
             }
@@ -240,32 +252,46 @@ impl Decisions {
             Some(batch) => Some(self.0.read_batch(batch).await?),
             None => None,
         };
-        let opened = self.0.state.open_session(OpenSession { ground, batch, lease }).await?;
+        let opened = self
+            .0
+            .state
+            .open_session(OpenSession {
+                base: evaluation_ref,
+                batch,
+                lease,
+            })
+            .await?;
         Ok(pb::OpenSessionResponse {
-            stamp: Some(pb::Stamp {
+            metadata: Some(pb::ResponseMetadata {
                 warnings: problems(&warnings),
-                ..stamp(self.0.next_id(), opened.revision, &opened.policy)
+                ..response_metadata(self.0.next_decision_id(), opened.revision, &opened.policy)
             }),
             session: opened.session.to_string(),
-            outcome: opened.outcome.map(outcome),
+            outcome: opened.batch_outcome.map(batch_outcome),
             lease: Some(duration(opened.lease)),
             max_age: Some(duration(opened.max_age)),
         })
     }
 }
 
-impl Edge {
+impl ServerContext {
     /// Reads a batch; a large one on a blocking thread.
-    pub(super) async fn read_batch(self: &Arc<Self>, sent: pb::Batch) -> Result<crate::state::Batch, Failure> {
+    pub(super) async fn read_batch(self: &Arc<Self>, sent: pb::Batch) -> Result<crate::state::Batch, CallError> {
         let records = sent.put.as_ref().map_or(0, |put| {
             put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len()
         });
         let edge = Arc::clone(self);
-        let read = move || batch(sent, &mut SharedNames::new(edge.state.names()), &edge.declared);
-        if records <= TASKS_INLINE {
+        let read = move || {
+            read_batch(
+                sent,
+                &mut SharedResourceNames::new(edge.state.resource_names()),
+                &edge.read_options,
+            )
+        };
+        if records <= MAX_ASYNC_TASKS {
             read()
         } else {
-            self.heavily(read).await
+            self.run_blocking(read).await
         }
     }
 }
@@ -279,7 +305,7 @@ fn session_status(status: &SessionStatus) -> pb::SessionStatus {
         lease_left,
         changes,
         savepoints,
-        questions,
+        active_queries: queries,
         policy,
         revision,
     } = status;
@@ -291,7 +317,7 @@ fn session_status(status: &SessionStatus) -> pb::SessionStatus {
         lease_left: lease_left.map(duration),
         changes: *changes,
         savepoints: u32::try_from(*savepoints).unwrap_or(u32::MAX),
-        questions: *questions,
+        requests_in_progress: *queries,
         policy: policy.name.to_string(),
         policy_version: policy.version,
         revision: Some(convert::revision(*revision)),
@@ -299,8 +325,8 @@ fn session_status(status: &SessionStatus) -> pb::SessionStatus {
 }
 
 /// The caller is gone, so nobody reads this.
-pub(super) fn given_up() -> Failure {
-    Failure::new(
+pub(super) fn cancelled() -> CallError {
+    CallError::new(
         Code::Cancelled,
         "CANCELLED",
         "the caller does not wait for the answer any more",
@@ -308,126 +334,150 @@ pub(super) fn given_up() -> Failure {
 }
 
 /// Counts what was decided, and by whom.
-fn measure(edge: &Edge, standing: &Standing, rpc: &'static str, question: &Question, start: Instant) {
-    let policy = &standing.policy.policy;
+fn record_decision(
+    edge: &ServerContext,
+    context: &EvaluationContext,
+    rpc: &'static str,
+    query: &NodeQuery,
+    start: Instant,
+) {
+    let policy = &context.policy.policy;
     let hooks = if rpc == "Filter" {
         policy.filters()
     } else {
         policy.scorers()
     };
-    let asked: Vec<&str> = if question.plugins.is_empty() {
+    let asked: Vec<&str> = if query.plugins.is_empty() {
         hooks.iter().map(|hook| &*hook.name).collect()
     } else {
-        question.plugins.iter().map(|name| &**name).collect()
+        query.plugins.iter().map(|name| &**name).collect()
     };
     // As the registry has them: a caller must not be able to invent labels.
     let served = plugins::REGISTRY.iter().map(|row| row.name);
     let plugins: Vec<&'static str> = served.filter(|name| asked.contains(name)).collect();
     edge.metrics
-        .decided(rpc, question.tasks.len(), &plugins, start.elapsed());
+        .record_decision(rpc, query.tasks.len(), &plugins, start.elapsed());
 }
 
 /// Task-node pairs of a question.
-fn pairs(standing: &Standing, question: &Question) -> usize {
-    let nodes = question
+fn pair_count(context: &EvaluationContext, query: &NodeQuery) -> usize {
+    let nodes = query
         .candidates
         .as_ref()
-        .map_or(standing.view().slots() as usize, Vec::len);
-    question.tasks.len().saturating_mul(nodes)
+        .map_or(context.cluster_state().slots() as usize, Vec::len);
+    query.tasks.len().saturating_mul(nodes)
 }
 
 /// At most so many nodes are in the set.
-pub(super) fn width(set: &pb::NodeSet) -> usize {
+pub(super) fn max_nodes(set: &pb::NodeSet) -> usize {
     set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
 }
 
 fn filter(
-    edge: &Edge,
-    standing: &Standing,
-    stop: &Stop,
+    edge: &ServerContext,
+    context: &EvaluationContext,
+    stop: &CancellationToken,
     request: pb::FilterRequest,
-) -> Result<pb::FilterResponse, Failure> {
-    let call = question::filter(request, standing.nodes(), standing.table(), &edge.declared)?;
-    let question = &call.question;
+) -> Result<pb::FilterResponse, CallError> {
+    let call = query::read_filter(request, context.node_sets(), context.node_table(), &edge.read_options)?;
+    let query = &call.query;
     let start = Instant::now();
-    let derived = standing.derived_for(&question.plugins);
-    let hands = edge.work.questions.hands(pairs(standing, question));
-    let effort = Effort {
-        hands: hands.count(),
-        stop: &|| stop.is_set(),
+    let derived = context.plugin_states_for(&query.plugins);
+    let cores = edge.workers.queries.lease_cores(pair_count(context, query));
+    let parallelism = Parallelism {
+        threads: cores.core_count(),
+        is_cancelled: &|| stop.is_cancelled(),
     };
-    let items = decide::filter_with(standing.facts(&derived), &standing.policy.policy, question, effort)?;
-    drop(hands);
-    let items = items.ok_or_else(given_up)?;
-    measure(edge, standing, "Filter", question, start);
-    let answer = answer::filter(&items, standing.view(), call.encoding, question.detail);
+    let items = decide::filter_with(
+        context.prepare_context(&derived),
+        &context.policy.policy,
+        query,
+        parallelism,
+    )?;
+    drop(cores);
+    let items = items.ok_or_else(cancelled)?;
+    record_decision(edge, context, "Filter", query, start);
+    let result = result::filter_result(&items, context.cluster_state(), call.encoding, query.detail);
     Ok(pb::FilterResponse {
-        stamp: Some(standing.stamp(edge, call.encoding)),
-        answer: Some(answer),
+        metadata: Some(context.response_metadata(edge, call.encoding)),
+        result: Some(result),
     })
 }
 
-fn check(edge: &Edge, standing: &Standing, call: AdmitCall) -> Result<pb::AdmitResponse, Failure> {
-    let question = call.question(standing.view(), &edge.declared);
-    let mut derived = standing.derived();
-    let items = decide::admit(standing.view(), &standing.policy.policy, &mut derived, &question)?;
+fn check_admit(
+    edge: &ServerContext,
+    context: &EvaluationContext,
+    call: AdmitCall,
+) -> Result<pb::AdmitResponse, CallError> {
+    let query = call.into_query(context.cluster_state(), &edge.read_options);
+    let mut derived = context.plugin_states();
+    let items = decide::admit(context.cluster_state(), &context.policy.policy, &mut derived, &query)?;
     Ok(pb::AdmitResponse {
-        stamp: Some(standing.stamp(edge, Encoding::Names)),
-        answer: Some(admit::answer(&items)),
+        metadata: Some(context.response_metadata(edge, NodeEncoding::Names)),
+        result: Some(admit::admit_result(&items)),
         durability: pb::Durability::Unspecified.into(),
     })
 }
 
-fn order(edge: &Edge, standing: &Standing, request: pb::OrderRequest) -> Result<pb::OrderResponse, Failure> {
-    let question = convert::order::question(request, &edge.declared.limits)?;
-    let view = standing.view();
-    let answer = decide::order(view, &standing.policy.policy, &standing.derived(), &question)?;
+fn order(
+    edge: &ServerContext,
+    context: &EvaluationContext,
+    request: pb::OrderRequest,
+) -> Result<pb::OrderResponse, CallError> {
+    let query = convert::order::read_order(request, &edge.read_options.limits)?;
+    let cluster_state = context.cluster_state();
+    let result = decide::order(cluster_state, &context.policy.policy, &context.plugin_states(), &query)?;
     Ok(pb::OrderResponse {
-        stamp: Some(standing.stamp(edge, Encoding::Names)),
-        answer: Some(convert::order::answer(answer, view.resources())),
+        metadata: Some(context.response_metadata(edge, NodeEncoding::Names)),
+        result: Some(convert::order::order_result(result, cluster_state.resources())),
     })
 }
 
 fn select_victims(
-    edge: &Edge,
-    standing: &Standing,
+    edge: &ServerContext,
+    context: &EvaluationContext,
     request: pb::SelectVictimsRequest,
-) -> Result<pb::SelectVictimsResponse, Failure> {
-    let question = convert::victims::question(request, standing.view(), &edge.declared)?;
-    let items = decide::victims(&standing.cycle(), &standing.policy.policy, &question)?;
+) -> Result<pb::SelectVictimsResponse, CallError> {
+    let query = convert::victims::read_victims(request, context.cluster_state(), &edge.read_options)?;
+    let items = decide::victims(&context.cycle(), &context.policy.policy, &query)?;
     Ok(pb::SelectVictimsResponse {
-        stamp: Some(standing.stamp(edge, Encoding::Names)),
-        answer: Some(convert::victims::answer(&items)),
+        metadata: Some(context.response_metadata(edge, NodeEncoding::Names)),
+        result: Some(convert::victims::victims_result(&items)),
     })
 }
 
 fn score(
-    edge: &Edge,
-    standing: &Standing,
-    stop: &Stop,
+    edge: &ServerContext,
+    context: &EvaluationContext,
+    stop: &CancellationToken,
     request: pb::ScoreRequest,
-) -> Result<pb::ScoreResponse, Failure> {
-    let call = question::score(request, standing.nodes(), standing.table(), &edge.declared)?;
-    let question = &call.question;
+) -> Result<pb::ScoreResponse, CallError> {
+    let call = query::read_score(request, context.node_sets(), context.node_table(), &edge.read_options)?;
+    let query = &call.query;
     let start = Instant::now();
-    let derived = standing.derived_for(&question.question.plugins);
-    let hands = edge.work.questions.hands(pairs(standing, &question.question));
-    let effort = Effort {
-        hands: hands.count(),
-        stop: &|| stop.is_set(),
+    let derived = context.plugin_states_for(&query.node_query.plugins);
+    let cores = edge.workers.queries.lease_cores(pair_count(context, &query.node_query));
+    let parallelism = Parallelism {
+        threads: cores.core_count(),
+        is_cancelled: &|| stop.is_cancelled(),
     };
-    let items = decide::score_with(standing.facts(&derived), &standing.policy.policy, question, effort)?;
-    drop(hands);
-    let items = items.ok_or_else(given_up)?;
-    measure(edge, standing, "Score", &question.question, start);
-    let shape = ScoreShape {
+    let items = decide::score_with(
+        context.prepare_context(&derived),
+        &context.policy.policy,
+        query,
+        parallelism,
+    )?;
+    drop(cores);
+    let items = items.ok_or_else(cancelled)?;
+    record_decision(edge, context, "Score", &query.node_query, start);
+    let shape = ScoreResultOptions {
         encoding: call.encoding,
-        limited: question.limit.is_some(),
-        candidates: question.question.candidates.is_some(),
-        detail: question.question.detail,
+        limited: query.limit.is_some(),
+        candidates: query.node_query.candidates.is_some(),
+        detail: query.node_query.detail,
     };
     Ok(pb::ScoreResponse {
-        stamp: Some(standing.stamp(edge, call.encoding)),
-        answer: Some(answer::score(&items, standing.view(), shape)),
+        metadata: Some(context.response_metadata(edge, call.encoding)),
+        result: Some(result::score_result(&items, context.cluster_state(), shape)),
     })
 }

@@ -8,7 +8,7 @@ pub struct EdgeLimits {
     /// Largest request, in bytes.
     pub request_bytes: usize,
     /// Largest answer, in bytes.
-    pub answer_bytes: usize,
+    pub response_bytes: usize,
     /// Connections open at once, of all callers.
     pub connections: usize,
     /// Calls under way on one connection.
@@ -18,9 +18,9 @@ pub struct EdgeLimits {
     /// Time that a connection may take none of what is written to it.
     pub stalled: Duration,
     /// Large questions, and as many conversions of large messages, that are worked on at once.
-    pub work: usize,
+    pub workers: usize,
     /// Large questions or conversions that wait for a worker; each holds its request.
-    pub queued_work: usize,
+    pub worker_queue: usize,
     /// Tasks of one question.
     pub tasks: usize,
     /// Task-node pairs that one question makes the server look at.
@@ -38,7 +38,7 @@ pub struct EdgeLimits {
     /// Candidates of all groups of one question.
     pub victim_candidates: usize,
     /// Assumptions of one group.
-    pub victim_assumptions: usize,
+    pub victim_changes: usize,
     /// Tasks of all groups of one question of Place.
     pub place_tasks: usize,
     /// Refused nodes shown per rejection.
@@ -54,13 +54,13 @@ pub struct EdgeLimits {
     /// Resources in one list.
     pub list_resources: usize,
     /// Resource names that a question may use and the state not know.
-    pub question_resources: usize,
+    pub query_resources: usize,
     /// Longest name, in bytes.
     pub name_bytes: usize,
     /// Labels or annotations sent with one record.
     pub texts: usize,
     /// Longest label or annotation that is kept, in bytes.
-    pub text_bytes: usize,
+    pub label_bytes: usize,
 }
 
 impl Default for EdgeLimits {
@@ -69,13 +69,13 @@ impl Default for EdgeLimits {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
             request_bytes: 32 << 20,
-            answer_bytes: 128 << 20,
+            response_bytes: 128 << 20,
             connections: 1_024,
             connection_calls: 256,
             calls: 1_024,
             stalled: Duration::from_secs(30),
-            work: cores.saturating_sub(1).max(1),
-            queued_work: 64,
+            workers: cores.saturating_sub(1).max(1),
+            worker_queue: 64,
             tasks: 10_000,
             pairs: 100_000_000,
             named_pairs: 2_000_000,
@@ -84,7 +84,7 @@ impl Default for EdgeLimits {
             order_names: 100_000,
             victim_groups: 10_000,
             victim_candidates: 100_000,
-            victim_assumptions: 1_000,
+            victim_changes: 1_000,
             place_tasks: 1_000_000,
             samples: 1_000,
             positions: 64,
@@ -92,11 +92,11 @@ impl Default for EdgeLimits {
             batch_records: 1_000_000,
             inline_records: 200_000,
             list_resources: 256,
-            question_resources: 256,
+            query_resources: 256,
             // A namespace, a slash and a name.
             name_bytes: 253 + 1 + 253,
             texts: 1_024,
-            text_bytes: 64 << 10,
+            label_bytes: 64 << 10,
         }
     }
 }

@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use crate::state::Limits;
+use crate::state::StateLimits;
 
 use super::codec::DECODED_BYTES;
 pub use super::edge_limits::EdgeLimits;
 
 /// All limits of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bounds {
+pub struct ServerLimits {
     /// On what is kept.
-    pub state: Limits,
+    pub state: StateLimits,
     /// On what comes and goes.
     pub edge: EdgeLimits,
 }
@@ -29,17 +29,17 @@ pub struct LimitDef {
     /// Greatest value that is taken.
     pub most: u64,
     /// Reads it.
-    pub get: fn(&Bounds) -> u64,
+    pub get: fn(&ServerLimits) -> u64,
     /// Sets it.
-    pub set: fn(&mut Bounds, u64),
+    pub set: fn(&mut ServerLimits, u64),
 }
 
 /// 2 GiB less one: what a length on the wire can say for a message.
-const MESSAGE: u64 = (1 << 31) - 1;
+const MAX_MESSAGE_BYTES: u64 = (1 << 31) - 1;
 /// Counts are kept in 32 bits in places.
-const COUNT: u64 = u32::MAX as u64;
+const MAX_COUNT: u64 = u32::MAX as u64;
 /// A tebibyte.
-const MEMORY: u64 = 1 << 40;
+const MAX_MEMORY_BYTES: u64 = 1 << 40;
 /// A year.
 const AGE: u64 = 365 * 86_400_000;
 
@@ -70,7 +70,12 @@ macro_rules! time {
 
 /// All limits, by name.
 pub static LIMITS: &[LimitDef] = &[
-    count!("answer_bytes", edge.answer_bytes, 1..=MESSAGE, "Largest answer"),
+    count!(
+        "response_bytes",
+        edge.response_bytes,
+        1..=MAX_MESSAGE_BYTES,
+        "Largest answer"
+    ),
     time!(
         "assumption_lease_ms",
         state.assumption_lease,
@@ -79,69 +84,74 @@ pub static LIMITS: &[LimitDef] = &[
     count!(
         "assumptions",
         state.assumptions,
-        0..=COUNT,
+        0..=MAX_COUNT,
         "Committed placements that nobody has confirmed yet"
     ),
     count!(
         "batch_records",
         edge.batch_records,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Records and removals in one batch"
     ),
     count!(
         "calls",
         edge.calls,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Calls under way or whose answers are not taken yet; health checks do not count"
     ),
     count!(
         "commit_outcomes",
         state.commit_outcomes,
-        0..=COUNT,
+        0..=MAX_COUNT,
         "Jobs, tasks and conflicts in the recorded outcomes of all commits"
     ),
     count!(
         "commit_placements",
         state.commit_placements,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Placements, and jobs, in one commit"
     ),
     count!(
         "connection_calls",
         edge.connection_calls,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Calls under way on one connection"
     ),
-    count!("connections", edge.connections, 1..=COUNT, "Connections open at once"),
+    count!(
+        "connections",
+        edge.connections,
+        1..=MAX_COUNT,
+        "Connections open at once"
+    ),
     count!(
         "inline_records",
         edge.inline_records,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Records in a cluster that comes with a question"
     ),
     count!(
         "list_resources",
         edge.list_resources,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Resources in one list of amounts"
     ),
     count!("name_bytes", edge.name_bytes, 1..=65_536, "Longest name"),
     count!(
         "named_pairs",
         edge.named_pairs,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Task-node pairs in an answer that names nodes"
     ),
     count!(
         "order_names",
         edge.order_names,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Names of queues or of jobs in one question of Order"
     ),
     count!(
         "page_records",
         edge.page_records,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Records on a page of a listing"
     ),
     count!(
@@ -153,14 +163,19 @@ pub static LIMITS: &[LimitDef] = &[
     count!(
         "place_tasks",
         edge.place_tasks,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Tasks of all groups of one question of Place"
     ),
-    count!("plugins", edge.plugins, 1..=COUNT, "Plugins that one question names"),
+    count!(
+        "plugins",
+        edge.plugins,
+        1..=MAX_COUNT,
+        "Plugins that one question names"
+    ),
     count!(
         "policy_bytes",
         state.policy_bytes,
-        1..=MESSAGE,
+        1..=MAX_MESSAGE_BYTES,
         "Longest policy document"
     ),
     count!(
@@ -172,60 +187,70 @@ pub static LIMITS: &[LimitDef] = &[
     count!(
         "policy_history_bytes",
         state.policy_history_bytes,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Bytes of documents kept per policy"
     ),
-    count!("policy_names", state.policy_names, 1..=COUNT, "Names of policies"),
+    count!("policy_names", state.policy_names, 1..=MAX_COUNT, "Names of policies"),
     count!(
         "policy_nodes",
         state.policy_nodes,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Values in a policy document"
     ),
     count!(
         "policy_read_bytes",
         state.policy_read_bytes,
-        1..=MESSAGE,
+        1..=MAX_MESSAGE_BYTES,
         "Text read from a policy document, what aliases repeat included"
     ),
     count!(
         "policy_reads",
         state.policy_reads,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Values read from a policy document, what aliases repeat included"
     ),
     count!(
         "policy_versions",
         state.policy_versions,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Versions kept per policy"
     ),
     count!(
         "positions",
         edge.positions,
-        0..=COUNT,
+        0..=MAX_COUNT,
         "Source positions that one question waits for"
     ),
     count!(
-        "question_resources",
-        edge.question_resources,
-        0..=COUNT,
+        "query_resources",
+        edge.query_resources,
+        0..=MAX_COUNT,
         "Resource names of a question that the state does not know"
     ),
     count!(
-        "queued_work",
-        edge.queued_work,
-        0..=COUNT,
+        "worker_queue",
+        edge.worker_queue,
+        0..=MAX_COUNT,
         "Large questions, and as many large messages, that wait for a worker"
     ),
     count!(
         "queued_writes",
         state.queued_writes,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Batches that wait for the writer"
     ),
-    count!("records", state.records, 1..=COUNT, "Records of all kinds and sources"),
-    count!("request_bytes", edge.request_bytes, 1..=MESSAGE, "Largest request"),
+    count!(
+        "records",
+        state.records,
+        1..=MAX_COUNT,
+        "Records of all kinds and sources"
+    ),
+    count!(
+        "request_bytes",
+        edge.request_bytes,
+        1..=MAX_MESSAGE_BYTES,
+        "Largest request"
+    ),
     time!(
         "reservation_lease_max_ms",
         state.reservation_lease_max,
@@ -239,17 +264,27 @@ pub static LIMITS: &[LimitDef] = &[
     count!(
         "reservation_tombstones",
         state.reservation_tombstones,
-        0..=COUNT,
+        0..=MAX_COUNT,
         "Ended reservations remembered, so that late requests do not revive them"
     ),
-    count!("reservations", state.reservations, 0..=COUNT, "Reservations of jobs"),
+    count!(
+        "reservations",
+        state.reservations,
+        0..=MAX_COUNT,
+        "Reservations of jobs"
+    ),
     count!(
         "resource_names",
         state.resource_names,
         3..=65_535,
         "Distinct resource names"
     ),
-    count!("samples", edge.samples, 0..=COUNT, "Refused nodes shown per rejection"),
+    count!(
+        "samples",
+        edge.samples,
+        0..=MAX_COUNT,
+        "Refused nodes shown per rejection"
+    ),
     time!(
         "session_age_ms",
         state.session_age,
@@ -258,7 +293,7 @@ pub static LIMITS: &[LimitDef] = &[
     count!(
         "session_bytes",
         state.session_bytes,
-        1..=MEMORY,
+        1..=MAX_MEMORY_BYTES,
         "Memory that open sessions pin: columns that they changed, former states, a kilobyte per moved task"
     ),
     row!(
@@ -266,8 +301,8 @@ pub static LIMITS: &[LimitDef] = &[
         state.session_changes,
         1..=u64::MAX,
         "Changes in one session",
-        same,
-        same
+        identity,
+        identity
     ),
     time!(
         "session_lease_max_ms",
@@ -282,20 +317,20 @@ pub static LIMITS: &[LimitDef] = &[
     count!(
         "session_savepoints",
         state.session_savepoints,
-        0..=COUNT,
+        0..=MAX_COUNT,
         "Savepoints in one session"
     ),
-    count!("sessions", state.sessions, 0..=COUNT, "Sessions open at once"),
+    count!("sessions", state.sessions, 0..=MAX_COUNT, "Sessions open at once"),
     count!(
         "slot_pairs",
         edge.slot_pairs,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Task-node pairs in an answer by slot"
     ),
     count!(
-        "snapshot_records",
-        state.snapshot_records,
-        1..=COUNT,
+        "full_sync_records",
+        state.full_sync_records,
+        1..=MAX_COUNT,
         "Records in snapshots being sent, of all sources"
     ),
     time!(
@@ -303,7 +338,7 @@ pub static LIMITS: &[LimitDef] = &[
         state.source_stale,
         "Silence of a source after which leases of its reservations and assumptions stand still"
     ),
-    count!("sources", state.sources, 1..=COUNT, "Sources"),
+    count!("sources", state.sources, 1..=MAX_COUNT, "Sources"),
     time!(
         "stalled_ms",
         edge.stalled,
@@ -312,20 +347,20 @@ pub static LIMITS: &[LimitDef] = &[
     count!(
         "stored_outcomes",
         state.stored_outcomes,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Outcomes kept per source for repeated batches"
     ),
-    count!("tasks", edge.tasks, 1..=COUNT, "Tasks of one question"),
+    count!("tasks", edge.tasks, 1..=MAX_COUNT, "Tasks of one question"),
     count!(
-        "text_bytes",
-        edge.text_bytes,
-        1..=MESSAGE,
+        "label_bytes",
+        edge.label_bytes,
+        1..=MAX_MESSAGE_BYTES,
         "Longest label or annotation that is kept"
     ),
     count!(
-        "texts",
+        "labels",
         edge.texts,
-        0..=COUNT,
+        0..=MAX_COUNT,
         "Labels or annotations sent with one record"
     ),
     time!(
@@ -333,40 +368,45 @@ pub static LIMITS: &[LimitDef] = &[
         state.tombstone_age,
         "How long an ended session answers with its recorded outcome, and an ended reservation is remembered"
     ),
-    count!("tombstones", state.tombstones, 0..=COUNT, "Ended sessions remembered"),
     count!(
-        "victim_assumptions",
-        edge.victim_assumptions,
-        1..=COUNT,
+        "tombstones",
+        state.tombstones,
+        0..=MAX_COUNT,
+        "Ended sessions remembered"
+    ),
+    count!(
+        "victim_changes",
+        edge.victim_changes,
+        1..=MAX_COUNT,
         "Assumptions of one group of SelectVictims"
     ),
     count!(
         "victim_candidates",
         edge.victim_candidates,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Candidates of all groups of one question of SelectVictims"
     ),
     count!(
         "victim_groups",
         edge.victim_groups,
-        1..=COUNT,
+        1..=MAX_COUNT,
         "Groups of one question of SelectVictims"
     ),
     time!("wait_ms", state.wait, "Longest wait for a revision"),
     count!(
-        "work",
-        edge.work,
+        "workers",
+        edge.workers,
         1..=512,
         "Large questions, and as many large messages, that are worked on at once"
     ),
 ];
 
 /// Limits that cannot be set.
-pub static FIXED: &[(&str, u64)] = &[("decoded_bytes", DECODED_BYTES)];
+pub static FIXED_LIMITS: &[(&str, u64)] = &[("decoded_bytes", DECODED_BYTES)];
 
 /// The limit of a name, as the list has it: a word that metrics may use as a label.
-pub fn known(name: &str) -> Option<&'static str> {
-    let fixed = FIXED.iter().map(|(name, _)| *name);
+pub fn limit_name(name: &str) -> Option<&'static str> {
+    let fixed = FIXED_LIMITS.iter().map(|(name, _)| *name);
     LIMITS
         .iter()
         .map(|row| row.name)
@@ -374,7 +414,7 @@ pub fn known(name: &str) -> Option<&'static str> {
         .find(|known| *known == name)
 }
 
-fn same(value: u64) -> u64 {
+fn identity(value: u64) -> u64 {
     value
 }
 
@@ -395,13 +435,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bound_stands_in_the_list_once_by_name() {
+    fn every_limit_is_listed_once_in_name_order() {
         assert!(LIMITS.is_sorted_by(|a, b| a.name < b.name));
-        let bounds = Bounds::default();
+        let bounds = ServerLimits::default();
         let fields = format!("{:?}{:?}", bounds.state, bounds.edge).matches(": ").count();
         assert_eq!(LIMITS.len(), fields);
         for row in LIMITS {
-            let mut changed = Bounds::default();
+            let mut changed = ServerLimits::default();
             let value = (row.get)(&changed);
             assert!((row.least..=row.most).contains(&value), "{}: {value}", row.name);
             (row.set)(&mut changed, row.least + 7);

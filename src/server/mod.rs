@@ -1,24 +1,24 @@
 //! The edge: bytes to questions and records, answers to bytes. The only place that knows gRPC and HTTP.
 
-mod admission;
 pub mod codec;
 mod commit;
 mod confirm;
 pub mod convert;
 mod decision;
 mod edge_limits;
+mod evaluation;
 pub mod limits;
 pub mod pb;
 mod place;
 mod policy;
 pub mod probe;
 mod reservations;
-mod standing;
 mod state;
 pub mod status;
 #[cfg(test)]
 mod tests;
-mod work;
+mod throttle;
+mod worker_pool;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,19 +27,19 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use crate::engine::plugins;
-use crate::state::State;
+use crate::state::SharedState;
 use crate::telemetry::Metrics;
 
-use convert::reader::Declared;
+use convert::reader::ReadOptions;
 use limits::EdgeLimits;
 use pb::decision_service_server::DecisionServiceServer;
 use pb::policy_service_server::PolicyServiceServer;
 use pb::state_service_server::StateServiceServer;
-use status::Failure;
+use status::CallError;
 
-pub use admission::AdmissionLayer;
-pub(crate) use admission::timeout;
-pub use work::{Gate, Work};
+pub use throttle::ThrottleLayer;
+pub(crate) use throttle::grpc_timeout;
+pub use worker_pool::{WorkerGate, WorkerPool};
 
 /// The policy that serves when none is given.
 pub const BUILT_IN_POLICY: &str = include_str!("../../policies/default.yaml");
@@ -52,32 +52,32 @@ pub const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// What all services share.
 #[derive(Debug)]
-pub struct Edge {
-    state: Arc<State>,
-    declared: Declared,
+pub struct ServerContext {
+    state: Arc<SharedState>,
+    read_options: ReadOptions,
     metrics: Arc<Metrics>,
     draining: watch::Receiver<bool>,
-    work: Arc<Work>,
+    workers: Arc<WorkerPool>,
     id_prefix: u64,
     next_id: AtomicU64,
 }
 
-impl Edge {
+impl ServerContext {
     /// The edge of a state. `draining` turns true when the server is to stop.
     pub fn new(
-        state: Arc<State>,
+        state: Arc<SharedState>,
         metrics: Arc<Metrics>,
         limits: EdgeLimits,
         draining: watch::Receiver<bool>,
         id_prefix: u64,
     ) -> Arc<Self> {
-        let work = Arc::new(Work::new(&limits));
+        let work = Arc::new(WorkerPool::new(&limits));
         Arc::new(Self {
             state,
-            declared: Declared::by(plugins::REGISTRY, limits),
+            read_options: ReadOptions::from_registry(plugins::REGISTRY, limits),
             metrics,
             draining,
-            work,
+            workers: work,
             id_prefix,
             next_id: AtomicU64::new(1),
         })
@@ -87,37 +87,37 @@ impl Edge {
     pub fn routes(self: &Arc<Self>) -> Routes {
         let EdgeLimits {
             request_bytes,
-            answer_bytes,
+            response_bytes,
             ..
-        } = self.declared.limits;
-        let decision = DecisionServiceServer::new(decision::Decisions(Arc::clone(self)))
+        } = self.read_options.limits;
+        let decision = DecisionServiceServer::new(decision::DecisionRpc(Arc::clone(self)))
             .max_decoding_message_size(request_bytes)
-            .max_encoding_message_size(answer_bytes);
+            .max_encoding_message_size(response_bytes);
         let state = StateServiceServer::new(state::StateRpc(Arc::clone(self)))
             .max_decoding_message_size(request_bytes)
-            .max_encoding_message_size(answer_bytes);
-        let policy = PolicyServiceServer::new(policy::Policies(Arc::clone(self)))
+            .max_encoding_message_size(response_bytes);
+        let policy = PolicyServiceServer::new(policy::PolicyRpc(Arc::clone(self)))
             .max_decoding_message_size(request_bytes)
-            .max_encoding_message_size(answer_bytes);
+            .max_encoding_message_size(response_bytes);
         Routes::new(decision).add_service(state).add_service(policy)
     }
 
     /// Large work, under way and waiting.
-    pub fn work(&self) -> &Arc<Work> {
-        &self.work
+    pub fn workers(&self) -> &Arc<WorkerPool> {
+        &self.workers
     }
 
     /// A name for one answer.
-    fn next_id(&self) -> String {
+    fn next_decision_id(&self) -> String {
         let number = self.next_id.fetch_add(1, Ordering::Relaxed);
         format!("{:08x}-{number:x}", self.id_prefix >> 32)
     }
 
     /// Does work on records that may take longer than half a millisecond.
-    async fn heavily<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
-        self.work.records.pass(|_| work()).await
+        work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        self.workers.records.run(|_| work()).await
     }
 }

@@ -3,102 +3,111 @@
 use tonic::Request;
 
 use crate::engine::PolicyInForce;
-use crate::engine::cycle::{Cycle, Outcome};
+use crate::engine::cycle::{ChangeOutcome, SchedulingCycle};
 use crate::engine::decide;
-use crate::engine::derived::DerivedSet;
+use crate::engine::plugin_state::PluginStates;
 
-use super::Edge;
-use super::convert::ground::{self, Ground, Step};
-use super::convert::nodes::Nodes;
-use super::convert::place::{PlaceCall, answer};
-use super::decision::{Decisions, given_up};
+use super::ServerContext;
+use super::convert::evaluation_ref::{self, EvaluationRef, SessionRef};
+use super::convert::nodes::NodeSetReader;
+use super::convert::place::{PlaceCall, place_result};
+use super::decision::{DecisionRpc, cancelled};
+use super::evaluation::EvaluationContext;
 use super::pb;
-use super::standing::Standing;
-use super::status::Failure;
-use super::work::Stop;
+use super::status::CallError;
+use super::worker_pool::CancellationToken;
 
-impl Decisions {
+impl DecisionRpc {
     /// Answers Place.
-    pub(super) async fn placement(&self, rpc: Request<pb::PlaceRequest>) -> Result<pb::PlaceResponse, Failure> {
+    pub(super) async fn evaluate_place(&self, rpc: Request<pb::PlaceRequest>) -> Result<pb::PlaceResponse, CallError> {
         let (metadata, _, mut request) = rpc.into_parts();
-        let ground = request.ground.take();
-        let width = request.candidates.as_ref().map(super::decision::width);
+        let evaluation_ref = request.against.take();
+        let width = request.candidates.as_ref().map(super::decision::max_nodes);
         let groups = request.groups.len();
-        let call = PlaceCall::read(request, &self.0.declared.limits)?;
+        let call = PlaceCall::read(request, &self.0.read_options.limits)?;
         if call.in_session {
-            return self.place_in_session(ground, call).await;
+            return self.place_in_session(evaluation_ref, call).await;
         }
-        let standing = self.0.stand(ground, &metadata).await?;
+        let context = self.0.resolve(evaluation_ref, &metadata).await?;
         // Admission may have to work out what plugins keep.
-        let admits = standing.policy.policy.allocators().iter().any(|tier| !tier.is_empty());
+        let admits = context.policy.policy.allocators().iter().any(|tier| !tier.is_empty());
         let size = if admits {
             usize::MAX
         } else {
             groups.max(call.tasks / 10)
         };
-        let reply = self.answer((size, width), standing, move |edge, standing, stop| {
-            preview(edge, standing, stop, call)
+        let reply = self.evaluate((size, width), context, move |edge, context, stop| {
+            preview_place(edge, context, stop, call)
         });
         reply.await
     }
 
     async fn place_in_session(
         &self,
-        ground: Option<pb::Ground>,
+        evaluation_ref: Option<pb::EvaluationRef>,
         call: PlaceCall,
-    ) -> Result<pb::PlaceResponse, Failure> {
-        let (ground, table) = ground::ground(ground, &self.0.declared.limits)?;
-        let Ground::Session(step) = ground else {
+    ) -> Result<pb::PlaceResponse, CallError> {
+        let (evaluation_ref, table) = evaluation_ref::read_ref(evaluation_ref, &self.0.read_options.limits)?;
+        let EvaluationRef::Session(step) = evaluation_ref else {
             let message = "effect: SESSION changes a session, and the question stands on none";
-            return Err(Failure::invalid("SESSION_MISSING", message));
+            return Err(CallError::invalid("SESSION_MISSING", message));
         };
         let encoding = call.encoding;
-        let epoch = self.0.state.world().revision.epoch;
-        let change = move |edge: &Edge, step: Step, stop: &Stop| {
-            let Step {
+        let epoch = self.0.state.snapshot().revision.epoch;
+        let change = move |edge: &ServerContext, step: SessionRef, stop: &CancellationToken| {
+            let SessionRef {
                 session,
                 after,
                 changes,
             } = step;
-            let place = |cycle: &mut Cycle, policy: &PolicyInForce, outcome: &mut Outcome| {
-                let nodes = Nodes {
-                    view: cycle.view(),
+            let place = |cycle: &mut SchedulingCycle, policy: &PolicyInForce, outcome: &mut ChangeOutcome| {
+                let nodes = NodeSetReader {
+                    state: cycle.cluster_state(),
                     epoch,
                     inline: false,
                 };
-                let question = call.question(nodes, table.as_ref(), &edge.declared)?;
-                let placed = decide::place_in(cycle, &policy.policy, &question, &|| stop.is_set())?;
-                let (placing, did) = placed.ok_or_else(given_up)?;
-                outcome.also(did);
-                Ok::<_, Failure>(answer(&placing, cycle.view(), encoding))
+                let query = call.into_query(nodes, table.as_ref(), &edge.read_options)?;
+                let placed = decide::place_in_cycle(cycle, &policy.policy, &query, &|| stop.is_cancelled())?;
+                let (placing, did) = placed.ok_or_else(cancelled)?;
+                outcome.merge(did);
+                Ok::<_, CallError>(place_result(&placing, cycle.cluster_state(), encoding))
             };
-            edge.state.ask_cycle(&session, after, &changes, place)
+            edge.state.query_cycle(&session, after, &changes, place)
         };
-        let (standing, answer) = self.0.change_session(step, change).await?;
+        let (context, result) = self.0.change_session(step, change).await?;
         Ok(pb::PlaceResponse {
-            stamp: Some(standing.stamp(&self.0, encoding)),
-            answer: Some(pb::PlaceAnswer::clone(&answer)),
+            metadata: Some(context.response_metadata(&self.0, encoding)),
+            result: Some(pb::PlaceResult::clone(&result)),
         })
     }
 }
 
-fn preview(edge: &Edge, standing: &Standing, stop: &Stop, call: PlaceCall) -> Result<pb::PlaceResponse, Failure> {
+fn preview_place(
+    edge: &ServerContext,
+    context: &EvaluationContext,
+    stop: &CancellationToken,
+    call: PlaceCall,
+) -> Result<pb::PlaceResponse, CallError> {
     let encoding = call.encoding;
-    let question = call.question(standing.nodes(), standing.table(), &edge.declared)?;
-    let policy = &standing.policy.policy;
+    let query = call.into_query(context.node_sets(), context.node_table(), &edge.read_options)?;
+    let policy = &context.policy.policy;
     let admits = policy.allocators().iter().any(|tier| !tier.is_empty());
     // Filters may read it where nobody is asked for admission.
-    let derived = if admits || policy.reads_accounts(&[]) {
-        standing.derived()
+    let derived = if admits || policy.reads_plugin_state(&[]) {
+        context.plugin_states()
     } else {
-        DerivedSet::default()
+        PluginStates::default()
     };
-    let placed = decide::place_until(standing.view(), policy, standing.kept(&derived), &question, &|| {
-        stop.is_set()
-    })?;
-    let placing = placed.ok_or_else(given_up)?;
+    let placed = decide::place_cancellable(
+        context.cluster_state(),
+        policy,
+        context.plugin_state_origin(&derived),
+        &query,
+        &|| stop.is_cancelled(),
+    )?;
+    let placing = placed.ok_or_else(cancelled)?;
     Ok(pb::PlaceResponse {
-        stamp: Some(standing.stamp(edge, encoding)),
-        answer: Some(answer(&placing, standing.view(), encoding)),
+        metadata: Some(context.response_metadata(edge, encoding)),
+        result: Some(place_result(&placing, context.cluster_state(), encoding)),
     })
 }

@@ -5,23 +5,23 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use crate::engine::model::Problem;
-use crate::state::{Origin, PolicyError, PolicyVersion, Reload, Reloaded, Rollback};
+use crate::state::{PolicyError, PolicyOrigin, PolicyReload, PolicyRollback, PolicyVersion, ReloadedPolicy};
 use crate::telemetry::ReloadOutcome;
 
-use super::Edge;
-use super::convert::ground::policy_name;
+use super::ServerContext;
+use super::convert::evaluation_ref::policy_name_or_default;
 use super::convert::listing::page_size;
-use super::convert::policy::{compatibility, listed, policy, report};
+use super::convert::policy::{policy, policy_report, policy_summary, read_compatibility};
 use super::pb;
 use super::pb::policy_service_server::PolicyService;
-use super::status::Failure;
+use super::status::CallError;
 
 /// The service.
 #[derive(Debug)]
-pub(super) struct Policies(pub(super) Arc<Edge>);
+pub(super) struct PolicyRpc(pub(super) Arc<ServerContext>);
 
 #[tonic::async_trait]
-impl PolicyService for Policies {
+impl PolicyService for PolicyRpc {
     async fn reload_policy(
         &self,
         rpc: Request<pb::ReloadPolicyRequest>,
@@ -35,23 +35,23 @@ impl PolicyService for Policies {
             strict,
             compatibility: asked,
         } = rpc.into_inner();
-        let reload = Reload {
-            name: policy_name(name),
+        let reload = PolicyReload {
+            name: policy_name_or_default(name),
             document: document.into(),
             expected_version,
             dry_run,
             strict,
-            compatibility: compatibility("compatibility", &asked)?,
-            origin: Origin::Rpc(caller.map_or_else(String::new, |address| address.ip().to_string())),
+            compatibility: read_compatibility("compatibility", &asked)?,
+            origin: PolicyOrigin::Rpc(caller.map_or_else(String::new, |address| address.ip().to_string())),
         };
         let origin = reload.origin.kind();
         let reloaded = self.0.state.reload_policy(reload).await;
-        let Accepted {
+        let AcceptedPolicy {
             policy,
             unchanged,
             report,
             difference,
-        } = self.accepted(reloaded, origin, dry_run)?;
+        } = self.record_outcome(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::ReloadPolicyResponse {
             policy,
             unchanged,
@@ -70,20 +70,20 @@ impl PolicyService for Policies {
             expected_version,
             dry_run,
         } = rpc.into_inner();
-        let rollback = Rollback {
-            name: policy_name(name),
+        let rollback = PolicyRollback {
+            name: policy_name_or_default(name),
             version,
             expected_version,
             dry_run,
         };
         let origin = "rollback";
         let reloaded = self.0.state.rollback_policy(rollback).await;
-        let Accepted {
+        let AcceptedPolicy {
             policy,
             unchanged,
             report,
             difference,
-        } = self.accepted(reloaded, origin, dry_run)?;
+        } = self.record_outcome(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::RollbackPolicyResponse {
             policy,
             unchanged,
@@ -94,13 +94,13 @@ impl PolicyService for Policies {
 
     async fn get_policy(&self, rpc: Request<pb::GetPolicyRequest>) -> Result<Response<pb::GetPolicyResponse>, Status> {
         let pb::GetPolicyRequest { name, version } = rpc.into_inner();
-        let name = policy_name(name);
+        let name = policy_name_or_default(name);
         let state = &self.0.state;
-        let found = state.policy(&name, version).map_err(Failure::from)?;
-        let active = state.policy(&name, 0).map_err(Failure::from)?;
+        let found = state.policy_version(&name, version).map_err(CallError::from)?;
+        let active = state.policy_version(&name, 0).map_err(CallError::from)?;
         Ok(Response::new(pb::GetPolicyResponse {
-            policy: Some(policy(&found, same(&found, &active))),
-            report: Some(report(&found.report)),
+            policy: Some(policy(&found, is_same_version(&found, &active))),
+            report: Some(policy_report(&found.report)),
         }))
     }
 
@@ -120,8 +120,8 @@ impl PolicyService for Policies {
             let versions = self
                 .0
                 .state
-                .policy_versions(&policy_name(name))
-                .map_err(Failure::from)?;
+                .policy_versions(&policy_name_or_default(name))
+                .map_err(CallError::from)?;
             let active = versions.first().cloned();
             (versions, active)
         };
@@ -142,44 +142,47 @@ impl PolicyService for Policies {
         let mut rows = rows.iter().skip_while(seen);
         let page: Vec<_> = rows
             .by_ref()
-            .take(page_size(size, self.0.declared.limits.page_records))
+            .take(page_size(size, self.0.read_options.limits.page_records))
             .collect();
         let more = rows.next().is_some();
-        let is_active = |row: &PolicyVersion| active.as_ref().is_none_or(|active| same(active, row));
+        let is_active = |row: &PolicyVersion| active.as_ref().is_none_or(|active| is_same_version(active, row));
         Ok(Response::new(pb::ListPoliciesResponse {
             next_page_token: page.last().filter(|_| more).map(|row| key(row)).unwrap_or_default(),
-            policies: page.into_iter().map(|row| listed(row, is_active(row))).collect(),
+            policies: page
+                .into_iter()
+                .map(|row| policy_summary(row, is_active(row)))
+                .collect(),
         }))
     }
 }
 
 /// What both ways of changing a policy answer.
-struct Accepted {
+struct AcceptedPolicy {
     policy: Option<pb::Policy>,
     unchanged: bool,
     report: Option<pb::PolicyReport>,
     difference: String,
 }
 
-impl Policies {
+impl PolicyRpc {
     /// Counts and logs what became of a document.
-    fn accepted(
+    fn record_outcome(
         &self,
-        reloaded: Result<Reloaded, PolicyError>,
+        reloaded: Result<ReloadedPolicy, PolicyError>,
         origin: &'static str,
         dry_run: bool,
-    ) -> Result<Accepted, Failure> {
+    ) -> Result<AcceptedPolicy, CallError> {
         if !dry_run {
-            self.0.metrics.reloaded(origin, ReloadOutcome::of(&reloaded));
+            self.0.metrics.record_reload(origin, ReloadOutcome::of(&reloaded));
         }
         let reloaded = reloaded.inspect_err(|error| {
             tracing::warn!(%error, origin, dry_run, "policy not changed");
         })?;
-        let Reloaded {
+        let ReloadedPolicy {
             version,
             unchanged,
             difference,
-            queues,
+            queue_problems: queues,
             ..
         } = reloaded;
         if !dry_run {
@@ -187,27 +190,27 @@ impl Policies {
             let (policy, number, origin) = (&in_force.name, in_force.version, &version.origin);
             tracing::info!(%policy, version = number, %origin, unchanged, "policy in force");
         }
-        Ok(Accepted {
+        Ok(AcceptedPolicy {
             policy: Some(policy(&version, unchanged || !dry_run)),
             unchanged,
-            report: Some(with_queues(report(&version.report), &queues)),
+            report: Some(with_queue_problems(policy_report(&version.report), &queues)),
             difference,
         })
     }
 }
 
 /// The same with what is wrong with the queues that stand there, which is no part of the version.
-fn with_queues(mut report: pb::PolicyReport, queues: &[Problem]) -> pb::PolicyReport {
-    report.findings.extend(queues.iter().map(|problem| pb::Finding {
+fn with_queue_problems(mut report: pb::PolicyReport, queues: &[Problem]) -> pb::PolicyReport {
+    report.diagnostics.extend(queues.iter().map(|problem| pb::Diagnostic {
         severity: pb::Severity::Warning.into(),
         code: problem.reason.to_owned(),
         message: problem.message.clone(),
         path: problem.field.clone(),
-        ..pb::Finding::default()
+        ..pb::Diagnostic::default()
     }));
     report
 }
 
-fn same(a: &PolicyVersion, b: &PolicyVersion) -> bool {
+fn is_same_version(a: &PolicyVersion, b: &PolicyVersion) -> bool {
     a.in_force.version == b.in_force.version
 }

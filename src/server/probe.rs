@@ -14,10 +14,10 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::app::PolicyFile;
-use crate::state::State;
+use crate::state::SharedState;
 use crate::telemetry::Metrics;
 
-use super::Work;
+use super::WorkerPool;
 
 /// Services whose health is reported one by one, and whether they need a state and a policy to answer; the empty name is
 /// the server as a whole.
@@ -28,19 +28,19 @@ const SERVICES: [(&str, bool); 4] = [
     ("pumice.v1.PolicyService", false),
 ];
 /// How often gRPC health follows readiness.
-const FOLLOW_EVERY: Duration = Duration::from_millis(100);
+const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 /// OpenMetrics text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What is watched.
 #[derive(Clone, Debug)]
-pub struct Probe {
+pub struct HealthProbe {
     /// The state.
-    pub state: Arc<State>,
+    pub state: Arc<SharedState>,
     /// Instruments.
     pub metrics: Arc<Metrics>,
     /// Large work.
-    pub work: Arc<Work>,
+    pub workers: Arc<WorkerPool>,
     /// The policy file, if there is one.
     pub policy_file: Option<PolicyFile>,
     /// Sources that must be synced before the server is ready.
@@ -51,7 +51,7 @@ pub struct Probe {
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct HealthCheck {
     /// What.
     pub name: String,
     /// Nothing stands against serving.
@@ -60,19 +60,19 @@ pub struct Check {
     pub detail: String,
 }
 
-impl Probe {
+impl HealthProbe {
     /// Everything that readiness hangs on, and what an operator should know besides.
-    pub fn checks(&self) -> Vec<Check> {
+    pub fn checks(&self) -> Vec<HealthCheck> {
         let draining = *self.draining.borrow();
-        let mut checks = vec![Check {
+        let mut checks = vec![HealthCheck {
             name: "serving".to_owned(),
             passed: !draining,
             detail: if draining { "draining" } else { "yes" }.to_owned(),
         }];
-        checks.push(self.writer());
-        checks.extend(self.policies());
-        checks.extend(self.file());
-        checks.extend(self.sources());
+        checks.push(self.writer_check());
+        checks.extend(self.policy_checks());
+        checks.extend(self.policy_file_check());
+        checks.extend(self.source_checks());
         checks
     }
 
@@ -81,14 +81,14 @@ impl Probe {
         self.checks().iter().all(|check| check.passed)
     }
 
-    fn writer(&self) -> Check {
+    fn writer_check(&self) -> HealthCheck {
         let alive = self.state.is_alive();
         let detail = if alive {
             format!("works, {} batches wait", self.state.queued_writes())
         } else {
             "has stopped".to_owned()
         };
-        Check {
+        HealthCheck {
             name: "writer".to_owned(),
             passed: alive,
             detail,
@@ -96,47 +96,52 @@ impl Probe {
     }
 
     /// The policy serves on without its file, so that the server stays ready.
-    fn file(&self) -> Option<Check> {
+    fn policy_file_check(&self) -> Option<HealthCheck> {
         let file = self.policy_file.as_ref()?;
         let path = file.path().display();
-        Some(Check {
+        Some(HealthCheck {
             name: "policy-file".to_owned(),
             passed: true,
-            detail: match file.trouble() {
+            detail: match file.read_failure() {
                 None => format!("{path} is followed"),
                 Some(trouble) => format!("{path} cannot be read: {trouble}"),
             },
         })
     }
 
-    fn policies(&self) -> Vec<Check> {
-        let world = self.state.world();
-        let mut checks: Vec<Check> = world
+    fn policy_checks(&self) -> Vec<HealthCheck> {
+        let snapshot = self.state.snapshot();
+        let mut checks: Vec<HealthCheck> = snapshot
             .policies
             .iter()
-            .map(|(name, policy)| Check {
+            .map(|(name, policy)| HealthCheck {
                 name: format!("policy/{name}"),
                 passed: true,
                 detail: format!("version {} ({})", policy.version, policy.hash),
             })
             .collect();
         if checks.is_empty() {
-            checks.push(Check {
+            checks.push(HealthCheck {
                 name: "policy".to_owned(),
                 passed: false,
                 detail: "none is loaded".to_owned(),
             });
         }
         // The old policy serves on, so the server stays ready.
-        checks.extend(self.state.refusals().into_iter().map(|refusal| Check {
-            name: format!("reload/{}", refusal.name),
-            passed: true,
-            detail: format!("the last document, from {}, was refused: {refusal}", refusal.origin),
-        }));
+        checks.extend(
+            self.state
+                .rejected_documents()
+                .into_iter()
+                .map(|rejection| HealthCheck {
+                    name: format!("reload/{}", rejection.name),
+                    passed: true,
+                    detail: format!("the last document, from {}, was refused: {rejection}", rejection.origin),
+                }),
+        );
         checks
     }
 
-    fn sources(&self) -> Vec<Check> {
+    fn source_checks(&self) -> Vec<HealthCheck> {
         let known = self.state.sources();
         let status = |name: &Arc<str>| known.iter().find(|source| source.position.source == *name);
         let check = |name: &Arc<str>| {
@@ -145,7 +150,7 @@ impl Probe {
                 Some(source) if source.silence.is_some() => (false, "not synced".to_owned()),
                 Some(_) | None => (false, "not heard of yet".to_owned()),
             };
-            Check {
+            HealthCheck {
                 name: format!("source/{name}"),
                 passed: synced,
                 detail,
@@ -164,7 +169,7 @@ impl Probe {
     }
 
     /// Keeps gRPC health in step with readiness; ends once the server drains.
-    pub async fn follow(self, health: HealthReporter) {
+    pub async fn publish_health(self, health: HealthReporter) {
         let mut last = None;
         let mut draining = self.draining.clone();
         loop {
@@ -188,7 +193,7 @@ impl Probe {
             }
             let wait = async { draining.wait_for(|draining| *draining).await.is_ok() };
             // Whether it was the time or the draining: what to do next is looked up again.
-            drop(tokio::time::timeout(FOLLOW_EVERY, wait).await);
+            drop(tokio::time::timeout(HEALTH_INTERVAL, wait).await);
         }
     }
 }
@@ -199,15 +204,15 @@ struct ReadyQuery {
 }
 
 /// A process whose writer has stopped does not come back by itself.
-async fn live(Shared(probe): Shared<Probe>, Query(query): Query<ReadyQuery>) -> Response {
-    page(&[probe.writer()], query.verbose.is_some(), "ok\n", "not ok\n")
+async fn live(Shared(probe): Shared<HealthProbe>, Query(query): Query<ReadyQuery>) -> Response {
+    check_page(&[probe.writer_check()], query.verbose.is_some(), "ok\n", "not ok\n")
 }
 
-async fn ready(Shared(probe): Shared<Probe>, Query(query): Query<ReadyQuery>) -> Response {
-    page(&probe.checks(), query.verbose.is_some(), "ready\n", "not ready\n")
+async fn ready(Shared(probe): Shared<HealthProbe>, Query(query): Query<ReadyQuery>) -> Response {
+    check_page(&probe.checks(), query.verbose.is_some(), "ready\n", "not ready\n")
 }
 
-fn page(checks: &[Check], verbose: bool, good: &str, bad: &str) -> Response {
+fn check_page(checks: &[HealthCheck], verbose: bool, good: &str, bad: &str) -> Response {
     let passed = checks.iter().all(|check| check.passed);
     let status = if passed {
         StatusCode::OK
@@ -226,8 +231,8 @@ fn page(checks: &[Check], verbose: bool, good: &str, bad: &str) -> Response {
     (status, text).into_response()
 }
 
-async fn metrics(Shared(probe): Shared<Probe>) -> Response {
-    let page = tokio::task::spawn_blocking(move || probe.metrics.encode(&probe.state, &probe.work)).await;
+async fn metrics(Shared(probe): Shared<HealthProbe>) -> Response {
+    let page = tokio::task::spawn_blocking(move || probe.metrics.encode(&probe.state, &probe.workers)).await;
     match page.unwrap_or(Err(std::fmt::Error)) {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => {

@@ -6,27 +6,27 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::engine::model::View;
+use crate::engine::model::ClusterState;
 use crate::engine::plugins;
 use crate::state::SourceStatus;
 
-use super::Edge;
-use super::convert::batch::outcome;
-use super::convert::listing::{self, Wanted, page_size};
-use super::convert::nodes::{Encoding, Nodes};
+use super::ServerContext;
+use super::convert::batch::batch_outcome;
+use super::convert::listing::{self, PageRequest, page_size};
+use super::convert::nodes::{NodeEncoding, NodeSetReader};
 use super::convert::policy::duration;
 use super::convert::{self};
-use super::limits::{Bounds, FIXED, LIMITS, LimitDef};
+use super::limits::{FIXED_LIMITS, LIMITS, LimitDef, ServerLimits};
 use super::pb;
 use super::pb::state_service_server::StateService;
-use super::status::Failure;
+use super::status::CallError;
 
 /// Answers of a Sync stream that wait for a slow reader.
-const WAITING_ANSWERS: usize = 16;
+const WAITING_RESPONSES: usize = 16;
 
 /// The service.
 #[derive(Debug)]
-pub(super) struct StateRpc(pub(super) Arc<Edge>);
+pub(super) struct StateRpc(pub(super) Arc<ServerContext>);
 
 #[tonic::async_trait]
 impl StateService for StateRpc {
@@ -34,13 +34,13 @@ impl StateService for StateRpc {
 
     async fn apply(&self, rpc: Request<pb::ApplyRequest>) -> Result<Response<pb::ApplyResponse>, Status> {
         let pb::ApplyRequest { batch } = rpc.into_inner();
-        let outcome = apply(&self.0, batch, Full::Refuse).await?;
+        let outcome = apply_batch(&self.0, batch, QueueFullAction::Reject).await?;
         Ok(Response::new(pb::ApplyResponse { outcome: Some(outcome) }))
     }
 
     async fn sync(&self, rpc: Request<Streaming<pb::SyncRequest>>) -> Result<Response<Self::SyncStream>, Status> {
-        let (answers, stream) = mpsc::channel(WAITING_ANSWERS);
-        tokio::spawn(sync(Arc::clone(&self.0), rpc.into_inner(), answers));
+        let (results, stream) = mpsc::channel(WAITING_RESPONSES);
+        tokio::spawn(run_sync(Arc::clone(&self.0), rpc.into_inner(), results));
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
@@ -53,14 +53,14 @@ impl StateService for StateRpc {
             from_slot,
             page_size: page_size_asked,
         } = rpc.into_inner();
-        let size = page_size(page_size_asked, self.0.declared.limits.page_records);
-        let world = self.0.state.world();
-        let epoch = world.revision.epoch;
+        let size = page_size(page_size_asked, self.0.read_options.limits.page_records);
+        let snapshot = self.0.state.snapshot();
+        let epoch = snapshot.revision.epoch;
         let reply = if session.is_empty() {
-            node_table(&world.view, epoch, from_slot, size)
+            node_table(&snapshot.state, epoch, from_slot, size)
         } else {
-            let view = self.0.state.peek(&session).map_err(Failure::from)?;
-            node_table(&view, epoch, from_slot, size)
+            let cluster_state = self.0.state.peek_session(&session).map_err(CallError::from)?;
+            node_table(&cluster_state, epoch, from_slot, size)
         };
         Ok(Response::new(reply))
     }
@@ -69,27 +69,27 @@ impl StateService for StateRpc {
         &self,
         _: Request<pb::GetServerInfoRequest>,
     ) -> Result<Response<pb::GetServerInfoResponse>, Status> {
-        Ok(Response::new(self.info()))
+        Ok(Response::new(self.server_info()))
     }
 
     async fn list_nodes(&self, rpc: Request<pb::ListNodesRequest>) -> Result<Response<pb::ListNodesResponse>, Status> {
         let (metadata, _, request) = rpc.into_parts();
-        let pb::ListNodesRequest { ground, names, page } = request;
-        let standing = self.0.stand(ground, &metadata).await?;
+        let pb::ListNodesRequest { against, names, page } = request;
+        let context = self.0.resolve(against, &metadata).await?;
         let edge = Arc::clone(&self.0);
         let list = move || {
             let (nodes, next_page_token) = listing::nodes(
-                standing.view(),
-                &standing.derived(),
-                &Wanted::read(names, page, edge.declared.limits.page_records),
+                context.cluster_state(),
+                &context.plugin_states(),
+                &PageRequest::read(names, page, edge.read_options.limits.page_records),
             );
             Ok(pb::ListNodesResponse {
-                stamp: Some(standing.stamp(&edge, Encoding::Slots)),
+                metadata: Some(context.response_metadata(&edge, NodeEncoding::Slots)),
                 nodes,
                 next_page_token,
             })
         };
-        Ok(Response::new(self.0.heavily(list).await?))
+        Ok(Response::new(self.0.run_blocking(list).await?))
     }
 
     async fn list_queues(
@@ -97,61 +97,61 @@ impl StateService for StateRpc {
         rpc: Request<pb::ListQueuesRequest>,
     ) -> Result<Response<pb::ListQueuesResponse>, Status> {
         let (metadata, _, request) = rpc.into_parts();
-        let pb::ListQueuesRequest { ground, names, page } = request;
-        let standing = self.0.stand(ground, &metadata).await?;
+        let pb::ListQueuesRequest { against, names, page } = request;
+        let context = self.0.resolve(against, &metadata).await?;
         let edge = Arc::clone(&self.0);
         let list = move || {
             let (queues, next_page_token) = listing::queues(
-                standing.view(),
-                &standing.derived(),
-                &Wanted::read(names, page, edge.declared.limits.page_records),
+                context.cluster_state(),
+                &context.plugin_states(),
+                &PageRequest::read(names, page, edge.read_options.limits.page_records),
             );
             Ok(pb::ListQueuesResponse {
-                stamp: Some(standing.stamp(&edge, Encoding::Names)),
+                metadata: Some(context.response_metadata(&edge, NodeEncoding::Names)),
                 queues,
                 next_page_token,
             })
         };
-        Ok(Response::new(self.0.heavily(list).await?))
+        Ok(Response::new(self.0.run_blocking(list).await?))
     }
 
     async fn list_jobs(&self, rpc: Request<pb::ListJobsRequest>) -> Result<Response<pb::ListJobsResponse>, Status> {
         let (metadata, _, request) = rpc.into_parts();
-        let pb::ListJobsRequest { ground, names, page } = request;
-        let standing = self.0.stand(ground, &metadata).await?;
+        let pb::ListJobsRequest { against, names, page } = request;
+        let context = self.0.resolve(against, &metadata).await?;
         let edge = Arc::clone(&self.0);
         let list = move || {
             let (jobs, next_page_token) = listing::jobs(
-                standing.view(),
-                &standing.derived(),
-                &Wanted::read(names, page, edge.declared.limits.page_records),
+                context.cluster_state(),
+                &context.plugin_states(),
+                &PageRequest::read(names, page, edge.read_options.limits.page_records),
             );
             Ok(pb::ListJobsResponse {
-                stamp: Some(standing.stamp(&edge, Encoding::Names)),
+                metadata: Some(context.response_metadata(&edge, NodeEncoding::Names)),
                 jobs,
                 next_page_token,
             })
         };
-        Ok(Response::new(self.0.heavily(list).await?))
+        Ok(Response::new(self.0.run_blocking(list).await?))
     }
 
     async fn list_tasks(&self, rpc: Request<pb::ListTasksRequest>) -> Result<Response<pb::ListTasksResponse>, Status> {
         let (metadata, _, request) = rpc.into_parts();
-        let pb::ListTasksRequest { ground, names, page } = request;
-        let standing = self.0.stand(ground, &metadata).await?;
+        let pb::ListTasksRequest { against, names, page } = request;
+        let context = self.0.resolve(against, &metadata).await?;
         let edge = Arc::clone(&self.0);
         let list = move || {
             let (tasks, next_page_token) = listing::tasks(
-                standing.view(),
-                &Wanted::read(names, page, edge.declared.limits.page_records),
+                context.cluster_state(),
+                &PageRequest::read(names, page, edge.read_options.limits.page_records),
             );
             Ok(pb::ListTasksResponse {
-                stamp: Some(standing.stamp(&edge, Encoding::Names)),
+                metadata: Some(context.response_metadata(&edge, NodeEncoding::Names)),
                 tasks,
                 next_page_token,
             })
         };
-        Ok(Response::new(self.0.heavily(list).await?))
+        Ok(Response::new(self.0.run_blocking(list).await?))
     }
 
     async fn list_reservations(
@@ -177,111 +177,119 @@ impl StateService for StateRpc {
 }
 
 impl StateRpc {
-    fn limits(&self) -> Vec<pb::Limit> {
-        let bounds = Bounds {
+    fn limit_values(&self) -> Vec<pb::ServerLimit> {
+        let bounds = ServerLimits {
             state: self.0.state.limits().clone(),
-            edge: self.0.declared.limits.clone(),
+            edge: self.0.read_options.limits.clone(),
         };
-        let limit = |row: &LimitDef| pb::Limit {
+        let limit = |row: &LimitDef| pb::ServerLimit {
             name: row.name.to_owned(),
             value: (row.get)(&bounds),
         };
-        let fixed = FIXED.iter().map(|(name, value)| pb::Limit {
+        let fixed = FIXED_LIMITS.iter().map(|(name, value)| pb::ServerLimit {
             name: (*name).to_owned(),
             value: *value,
         });
-        let mut limits: Vec<pb::Limit> = LIMITS.iter().map(limit).chain(fixed).collect();
+        let mut limits: Vec<pb::ServerLimit> = LIMITS.iter().map(limit).chain(fixed).collect();
         limits.sort_by(|a, b| a.name.cmp(&b.name));
         limits
     }
 
-    fn info(&self) -> pb::GetServerInfoResponse {
-        let world = self.0.state.world();
-        let nodes = Nodes {
-            view: &world.view,
-            epoch: world.revision.epoch,
+    fn server_info(&self) -> pb::GetServerInfoResponse {
+        let snapshot = self.0.state.snapshot();
+        let nodes = NodeSetReader {
+            state: &snapshot.state,
+            epoch: snapshot.revision.epoch,
             inline: false,
         };
         let mut served: Vec<pb::ServedPlugin> = plugins::REGISTRY
             .iter()
             .map(|row| pb::ServedPlugin {
                 name: row.name.to_owned(),
-                families: row.families.iter().map(ToString::to_string).collect(),
+                extension_points: row.families.iter().map(ToString::to_string).collect(),
             })
             .collect();
         served.sort_by(|a, b| a.name.cmp(&b.name));
         pb::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            revision: Some(convert::revision(world.revision)),
+            revision: Some(convert::revision(snapshot.revision)),
             plugins: served,
-            limits: self.limits(),
+            limits: self.limit_values(),
             sources: self.0.state.sources().iter().map(source_status).collect(),
-            policies: world.policies.keys().map(ToString::to_string).collect(),
-            node_table: Some(nodes.table()),
+            policies: snapshot.policies.keys().map(ToString::to_string).collect(),
+            node_table: Some(nodes.table_version()),
         }
     }
 }
 
 /// What to do when too many batches wait for the writer.
 #[derive(Clone, Copy)]
-enum Full {
+enum QueueFullAction {
     /// Say so.
-    Refuse,
+    Reject,
     /// Read no more from the stream: the sender is held back.
     Wait,
 }
 
-async fn apply(edge: &Arc<Edge>, batch: Option<pb::Batch>, full: Full) -> Result<pb::BatchOutcome, Failure> {
+async fn apply_batch(
+    edge: &Arc<ServerContext>,
+    batch: Option<pb::Batch>,
+    full: QueueFullAction,
+) -> Result<pb::BatchOutcome, CallError> {
     let Some(batch) = batch else {
-        return Err(Failure::invalid("BATCH_MISSING", "batch: there is none"));
+        return Err(CallError::invalid("BATCH_MISSING", "batch: there is none"));
     };
     let batch = edge.read_batch(batch).await?;
     let applied = match full {
-        Full::Refuse => edge.state.apply_now(batch).await,
-        Full::Wait => edge.state.apply(batch).await,
+        QueueFullAction::Reject => edge.state.try_apply_batch(batch).await,
+        QueueFullAction::Wait => edge.state.apply_batch(batch).await,
     };
-    Ok(outcome(applied?))
+    Ok(batch_outcome(applied?))
 }
 
 /// Takes batches one after the other: the next is read from the wire when the one before is visible.
-async fn sync(
-    edge: Arc<Edge>,
+async fn run_sync(
+    edge: Arc<ServerContext>,
     mut batches: Streaming<pb::SyncRequest>,
-    answers: mpsc::Sender<Result<pb::SyncResponse, Status>>,
+    results: mpsc::Sender<Result<pb::SyncResponse, Status>>,
 ) {
     let mut draining = edge.draining.clone();
     loop {
         let next = tokio::select! {
             _ = async { draining.wait_for(|draining| *draining).await.is_ok() } => {
-                let failure = Failure::new(Code::Unavailable, "SHUTTING_DOWN", "the server is shutting down");
-                drop(answers.send(Err(failure.into())).await);
+                let failure = CallError::new(Code::Unavailable, "SHUTTING_DOWN", "the server is shutting down");
+                drop(results.send(Err(failure.into())).await);
                 return;
             }
             next = batches.message() => next,
         };
-        let answer = match next {
-            Ok(Some(pb::SyncRequest { batch })) => apply(&edge, batch, Full::Wait).await,
+        let result = match next {
+            Ok(Some(pb::SyncRequest { batch })) => apply_batch(&edge, batch, QueueFullAction::Wait).await,
             // The stream is over, or its caller is gone: there is nobody to tell.
             Ok(None) | Err(_) => return,
         };
-        let over = answer.is_err();
-        let answer = answer.map(|outcome| pb::SyncResponse { outcome: Some(outcome) });
-        if answers.send(answer.map_err(Status::from)).await.is_err() || over {
+        let over = result.is_err();
+        let result = result.map(|outcome| pb::SyncResponse { outcome: Some(outcome) });
+        if results.send(result.map_err(Status::from)).await.is_err() || over {
             return;
         }
     }
 }
 
-fn node_table(view: &View, epoch: u64, from_slot: u32, size: usize) -> pb::GetNodeTableResponse {
-    let nodes = Nodes {
-        view,
+fn node_table(cluster_state: &ClusterState, epoch: u64, from_slot: u32, size: usize) -> pb::GetNodeTableResponse {
+    let nodes = NodeSetReader {
+        state: cluster_state,
         epoch,
         inline: false,
     };
-    let name = |slot| view.name_of(slot).map_or_else(String::new, |name| name.to_string());
+    let name = |slot| {
+        cluster_state
+            .name_of(slot)
+            .map_or_else(String::new, |name| name.to_string())
+    };
     pb::GetNodeTableResponse {
-        table: Some(nodes.table()),
-        names: (from_slot..view.slots()).take(size).map(name).collect(),
+        table: Some(nodes.table_version()),
+        names: (from_slot..cluster_state.slots()).take(size).map(name).collect(),
     }
 }
 

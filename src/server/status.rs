@@ -21,15 +21,15 @@ const VALUE_BYTES: usize = 300;
 /// Most bytes of the list of fields or findings, which stands in the trailers as base64.
 const LIST_BYTES: usize = 3_000;
 /// Limits that are soon below their value again, so that trying again is of use.
-const PASSING: [&str; 4] = ["assumptions", "queued_writes", "session_bytes", "sessions"];
+const TRANSIENT_LIMITS: [&str; 4] = ["assumptions", "queued_writes", "session_bytes", "sessions"];
 /// When to try again.
-const RETRY: Duration = Duration::from_millis(500);
+const TRANSIENT_RETRY: Duration = Duration::from_millis(500);
 const GOOGLE: &str = "type.googleapis.com/google.rpc.";
 const PUMICE: &str = "type.googleapis.com/pumice.v1.";
 
 /// Why a whole call failed.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct CallError {
     code: Code,
     reason: &'static str,
     message: String,
@@ -37,7 +37,7 @@ pub struct Failure {
     details: Vec<Any>,
 }
 
-impl Failure {
+impl CallError {
     /// A failure with a stable reason word and a sentence.
     pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
@@ -72,8 +72,8 @@ impl Failure {
     /// A limit, named as in the settings, would be exceeded.
     pub fn limit(reason: &'static str, name: &'static str, limit: usize, message: &str) -> Self {
         Self::exhausted(reason, format!("{message} (limit `{name}` is {limit})"))
-            .with("limit", name)
-            .with("value", limit.to_string())
+            .with_entry("limit", name)
+            .with_entry("value", limit.to_string())
     }
 
     /// A fault of this server; the log says more than the caller is told.
@@ -83,7 +83,7 @@ impl Failure {
     }
 
     /// The first of some problems, which are all listed.
-    pub fn of(problems: &[Problem]) -> Self {
+    pub fn from_problems(problems: &[Problem]) -> Self {
         let Some(first) = problems.first() else {
             return Self::internal("a refusal without a problem");
         };
@@ -104,12 +104,12 @@ impl Failure {
                 break;
             }
         }
-        Self::new(code_of(first.kind), first.reason, message).detail(GOOGLE, "BadRequest", &fields)
+        Self::new(grpc_code(first.kind), first.reason, message).with_detail(GOOGLE, "BadRequest", &fields)
     }
 
     /// A figure or name that programs may want, beside the message.
     #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+    pub fn with_entry(mut self, name: &str, value: impl Into<String>) -> Self {
         let mut value = value.into();
         value.truncate(value.floor_char_boundary(VALUE_BYTES));
         self.metadata.insert(name.to_owned(), value);
@@ -122,46 +122,50 @@ impl Failure {
         let retry = RetryInfo {
             retry_delay: prost_types::Duration::try_from(delay).ok(),
         };
-        self.detail(GOOGLE, "RetryInfo", &retry)
+        self.with_detail(GOOGLE, "RetryInfo", &retry)
     }
 
     /// The stamp of a session, which says how far it came.
     #[must_use]
-    pub fn stamped(self, stamp: &pb::Stamp) -> Self {
-        self.detail(PUMICE, "Stamp", stamp)
+    pub fn with_response_metadata(self, metadata: &pb::ResponseMetadata) -> Self {
+        self.with_detail(PUMICE, "ResponseMetadata", metadata)
     }
 
     /// A stamp that says only how far the session came, if there is none yet.
     #[must_use]
-    pub fn stamped_through(self, applied_through: u64) -> Self {
-        if self.details.iter().any(|detail| detail.type_url.ends_with(".Stamp")) {
+    pub fn with_applied_through(self, applied_through: u64) -> Self {
+        if self
+            .details
+            .iter()
+            .any(|detail| detail.type_url.ends_with(".ResponseMetadata"))
+        {
             return self;
         }
         let effects = pb::SessionEffects {
             applied_through,
             ..pb::SessionEffects::default()
         };
-        self.stamped(&pb::Stamp {
+        self.with_response_metadata(&pb::ResponseMetadata {
             effects: Some(effects),
-            ..pb::Stamp::default()
+            ..pb::ResponseMetadata::default()
         })
     }
 
     /// The report of a refused policy; if it is long, its first findings and how many are left out.
     #[must_use]
-    pub fn reported(self, mut report: pb::PolicyReport) -> Self {
-        let found = report.findings.len();
-        while report.encoded_len() > LIST_BYTES && report.findings.pop().is_some() {}
-        let left_out = found - report.findings.len();
+    pub fn with_policy_report(self, mut report: pb::PolicyReport) -> Self {
+        let found = report.diagnostics.len();
+        while report.encoded_len() > LIST_BYTES && report.diagnostics.pop().is_some() {}
+        let left_out = found - report.diagnostics.len();
         if left_out > 0 {
-            report.findings.push(pb::Finding {
-                severity: pb::Severity::Fault.into(),
-                code: "MORE_FINDINGS".to_owned(),
+            report.diagnostics.push(pb::Diagnostic {
+                severity: pb::Severity::Error.into(),
+                code: "MORE_DIAGNOSTICS".to_owned(),
                 message: format!("{left_out} more findings are left out here"),
-                ..pb::Finding::default()
+                ..pb::Diagnostic::default()
             });
         }
-        self.detail(PUMICE, "PolicyReport", &report)
+        self.with_detail(PUMICE, "PolicyReport", &report)
     }
 
     /// The gRPC code.
@@ -174,15 +178,15 @@ impl Failure {
         self.reason
     }
 
-    fn detail(mut self, package: &str, name: &str, message: &impl Message) -> Self {
+    fn with_detail(mut self, package: &str, name: &str, message: &impl Message) -> Self {
         self.details.push(any(package, name, message));
         self
     }
 }
 
-impl From<Failure> for Status {
-    fn from(failure: Failure) -> Self {
-        let Failure {
+impl From<CallError> for Status {
+    fn from(failure: CallError) -> Self {
+        let CallError {
             code,
             reason,
             mut message,
@@ -209,13 +213,13 @@ impl From<Failure> for Status {
 }
 
 /// A question that cannot be asked at all.
-impl From<Problem> for Failure {
+impl From<Problem> for CallError {
     fn from(problem: Problem) -> Self {
-        Self::of(&[problem])
+        Self::from_problems(&[problem])
     }
 }
 
-impl From<StateError> for Failure {
+impl From<StateError> for CallError {
     fn from(error: StateError) -> Self {
         let code = match &error {
             StateError::EpochChanged { .. }
@@ -231,47 +235,49 @@ impl From<StateError> for Failure {
                 Code::InvalidArgument
             }
             StateError::Aborted { .. } => Code::Aborted,
-            StateError::ChangeRefused { problem, .. }
+            StateError::ChangeRejected { problem, .. }
             | StateError::BatchInvalid { problem }
-            | StateError::QuestionRefused { problem } => code_of(problem.kind),
+            | StateError::QueryRejected { problem } => grpc_code(problem.kind),
             StateError::Limit { .. } => Code::ResourceExhausted,
             StateError::Store(_) | StateError::ShuttingDown => Code::Unavailable,
         };
         let failure = Self::new(code, error.reason(), error.to_string());
         let failure = match error.applied_through() {
-            Some(applied) => failure.stamped_through(applied),
+            Some(applied) => failure.with_applied_through(applied),
             None => failure,
         };
         match error {
-            StateError::EpochChanged { epoch } => failure.with("epoch", epoch.to_string()),
+            StateError::EpochChanged { epoch } => failure.with_entry("epoch", epoch.to_string()),
             StateError::NotReached { newest } => failure
-                .with("epoch", newest.epoch.to_string())
-                .with("number", newest.number.to_string()),
+                .with_entry("epoch", newest.epoch.to_string())
+                .with_entry("number", newest.number.to_string()),
             StateError::SessionExpired { session, .. } | StateError::SessionUnknown { session } => {
-                failure.with("session", &*session)
+                failure.with_entry("session", &*session)
             }
             StateError::SequenceGap { applied, .. } | StateError::SequenceMismatch { applied, .. } => {
-                failure.with("applied_through", applied.to_string())
+                failure.with_entry("applied_through", applied.to_string())
             }
-            StateError::ChangeRefused { problem, .. }
+            StateError::ChangeRejected { problem, .. }
             | StateError::BatchInvalid { problem }
-            | StateError::QuestionRefused { problem } => failure.with("field", problem.field),
+            | StateError::QueryRejected { problem } => failure.with_entry("field", problem.field),
             StateError::ResyncNeeded { outcome } => {
-                let outcome = convert::batch::outcome(*outcome);
-                failure.detail(PUMICE, "BatchOutcome", &outcome)
+                let outcome = convert::batch::batch_outcome(*outcome);
+                failure.with_detail(PUMICE, "BatchOutcome", &outcome)
             }
-            StateError::PolicyUnknown { name } => failure.with("policy", &*name),
-            StateError::ProfileUnknown(unknown) => failure.with("profile", &unknown.profile),
+            StateError::PolicyUnknown { name } => failure.with_entry("policy", &*name),
+            StateError::ProfileUnknown(unknown) => failure.with_entry("profile", &unknown.profile),
             StateError::Limit { limit, value, .. } => {
-                let failure = failure.with("limit", limit).with("value", value.to_string());
-                if PASSING.contains(&limit) {
-                    failure.retry_after(RETRY)
+                let failure = failure
+                    .with_entry("limit", limit)
+                    .with_entry("value", value.to_string());
+                if TRANSIENT_LIMITS.contains(&limit) {
+                    failure.retry_after(TRANSIENT_RETRY)
                 } else {
                     failure
                 }
             }
-            StateError::Store(_) => failure.retry_after(RETRY),
-            StateError::SessionInline { session } => failure.with("session", &*session),
+            StateError::Store(_) => failure.retry_after(TRANSIENT_RETRY),
+            StateError::SessionInline { session } => failure.with_entry("session", &*session),
             StateError::JobsRepeated
             | StateError::NothingNamed
             | StateError::Aborted { .. }
@@ -280,21 +286,23 @@ impl From<StateError> for Failure {
     }
 }
 
-impl From<PolicyError> for Failure {
+impl From<PolicyError> for CallError {
     fn from(error: PolicyError) -> Self {
         let message = error.to_string();
         match error {
-            PolicyError::Refused(refusal) => Self::invalid("POLICY_REFUSED", message)
-                .with("policy", &*refusal.name)
-                .with("serving", refusal.serving.to_string())
-                .reported(convert::policy::report(&refusal.report)),
+            PolicyError::Rejected(rejection) => Self::invalid("POLICY_REJECTED", message)
+                .with_entry("policy", &*rejection.name)
+                .with_entry("serving", rejection.serving.to_string())
+                .with_policy_report(convert::policy::policy_report(&rejection.report)),
             PolicyError::VersionMismatch { name, active, .. } => Self::new(Code::Aborted, "VERSION_MISMATCH", message)
-                .with("policy", &*name)
-                .with("active", active.to_string()),
-            PolicyError::UnknownPolicy { name } => Self::not_found("POLICY_UNKNOWN", message).with("policy", &*name),
+                .with_entry("policy", &*name)
+                .with_entry("active", active.to_string()),
+            PolicyError::UnknownPolicy { name } => {
+                Self::not_found("POLICY_UNKNOWN", message).with_entry("policy", &*name)
+            }
             PolicyError::UnknownVersion { name, version } => Self::not_found("VERSION_UNKNOWN", message)
-                .with("policy", &*name)
-                .with("version", version.to_string()),
+                .with_entry("policy", &*name)
+                .with_entry("version", version.to_string()),
             PolicyError::InvalidName { .. } => Self::invalid("POLICY_NAME_INVALID", message),
             PolicyError::State(error) => error.into(),
         }
@@ -302,11 +310,11 @@ impl From<PolicyError> for Failure {
 }
 
 /// The code of a problem.
-pub fn code_of(kind: ProblemKind) -> Code {
+pub fn grpc_code(kind: ProblemKind) -> Code {
     match kind {
         ProblemKind::Invalid => Code::InvalidArgument,
         ProblemKind::NotFound => Code::NotFound,
-        ProblemKind::Refused => Code::FailedPrecondition,
+        ProblemKind::FailedPrecondition => Code::FailedPrecondition,
         ProblemKind::Exhausted => Code::ResourceExhausted,
         ProblemKind::Unserved => Code::Unimplemented,
     }

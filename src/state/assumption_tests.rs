@@ -2,41 +2,51 @@
 
 use std::sync::Arc;
 
-use super::commit_stage::{BINPACK, Stage, allocate, node, on, pending, record};
-use super::commit_tests::conflicts;
+use super::commit_fixture::{BINPACK, CommitFixture, allocate, bound_task, node, pending, record};
+use super::commit_tests::rejections;
 use super::tests::batch;
 use super::*;
-use crate::engine::cycle::Change;
-use crate::engine::model::{Kind, Problem, ProblemKind, TaskRecord, TaskStatus};
+use crate::engine::cycle::SessionChange;
+use crate::engine::model::{Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
 
 #[tokio::test]
 async fn an_assumption_stays_while_its_task_is_still_shown_pending() {
-    let mut stage = Stage::new().await;
+    let mut stage = CommitFixture::new().await;
     stage.place(&[("a/s", "n1")]).await;
     stage.put(vec![pending("a/s", "a/solo", 300)]).await;
     assert_eq!(stage.task("a/s"), (TaskStatus::Allocated, "n1".to_owned(), true));
     stage.put(vec![pending("a/s", "a/solo", 400)]).await;
     assert_eq!(
-        (stage.is_assumed("a/s"), stage.used("n1")),
+        (stage.is_assumed("a/s"), stage.used_cpu("n1")),
         (true, 400),
         "what it asks for is the source's"
     );
     // The same by a whole snapshot, and by a record that cannot be read.
     stage.sequence += 1;
     let put = vec![node("n1", 1_000), pending("a/s", "a/solo", 400)];
-    let whole = batch(stage.sequence, BatchKind::SnapshotLast, put);
-    stage.state.apply(whole).await.unwrap();
+    let whole = batch(stage.sequence, BatchKind::FullSyncLast, put);
+    stage.state.apply_batch(whole).await.unwrap();
     assert!(stage.is_assumed("a/s"));
     stage.sequence += 1;
     let mut delta = batch(stage.sequence, BatchKind::Delta, Vec::new());
-    let fault = Problem::new(ProblemKind::Invalid, "INVALID", "put.tasks[0]", "malformed");
-    delta.refused = vec![(Kind::Task, "a/s".into(), vec![fault])];
-    stage.state.apply(delta).await.unwrap();
-    assert_eq!((stage.is_assumed("a/s"), stage.used("n1")), (true, 400));
+    let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.tasks[0]", "malformed");
+    delta.rejected = vec![(RecordKind::Task, "a/s".into(), vec![problem])];
+    stage.state.apply_batch(delta).await.unwrap();
+    assert_eq!((stage.is_assumed("a/s"), stage.used_cpu("n1")), (true, 400));
     let released = stage.state.release_assumptions("", vec!["a/s".into()]).await.unwrap();
     assert_eq!(released.1.len(), 1);
-    assert!(stage.state.world().view.tasks().get("a/s").unwrap().invalid().is_some());
-    assert_eq!(stage.used("n1"), 0);
+    assert!(
+        stage
+            .state
+            .snapshot()
+            .state
+            .tasks()
+            .get("a/s")
+            .unwrap()
+            .invalid()
+            .is_some()
+    );
+    assert_eq!(stage.used_cpu("n1"), 0);
 }
 
 #[tokio::test]
@@ -46,29 +56,29 @@ async fn what_the_source_shows_ends_an_assumption() {
         ..record("a/s", "a/solo", 300)
     };
     let cases = [
-        (on("a/s", TaskStatus::Running, "n2", 300), 300),
-        (on("a/s", TaskStatus::Bound, "n2", 300), 300),
-        (on("a/s", TaskStatus::Succeeded, "", 300), 0),
-        (on("a/s", TaskStatus::Failed, "n1", 300), 0),
-        (Put::Task(other), 0),
+        (bound_task("a/s", TaskStatus::Running, "n2", 300), 300),
+        (bound_task("a/s", TaskStatus::Bound, "n2", 300), 300),
+        (bound_task("a/s", TaskStatus::Succeeded, "", 300), 0),
+        (bound_task("a/s", TaskStatus::Failed, "n1", 300), 0),
+        (BatchRecord::Task(other), 0),
     ];
     for (shown, used) in cases {
-        let mut stage = Stage::new().await;
+        let mut stage = CommitFixture::new().await;
         stage.place(&[("a/s", "n1")]).await;
         stage.put(vec![shown.clone()]).await;
         assert!(!stage.is_assumed("a/s"), "{shown:?}");
-        assert_eq!((stage.used("n1"), stage.used("n2")), (0, used), "{shown:?}");
-        stage.wait(330, true).await;
-        assert_eq!(stage.used("n2"), used, "its lease is no more: {shown:?}");
+        assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (0, used), "{shown:?}");
+        stage.advance_clock(330, true).await;
+        assert_eq!(stage.used_cpu("n2"), used, "its lease is no more: {shown:?}");
     }
-    let mut stage = Stage::new().await;
+    let mut stage = CommitFixture::new().await;
     stage.place(&[("a/s", "n1"), ("a/free", "n1")]).await;
-    stage.remove(Kind::Task, "a/s").await;
-    assert_eq!(stage.used("n1"), 200);
+    stage.remove(RecordKind::Task, "a/s").await;
+    assert_eq!(stage.used_cpu("n1"), 200);
     stage.sequence += 1;
-    let whole = batch(stage.sequence, BatchKind::SnapshotLast, vec![node("n1", 1_000)]);
-    stage.state.apply(whole).await.unwrap();
-    assert_eq!(stage.used("n1"), 0, "a snapshot without it is a delete");
+    let whole = batch(stage.sequence, BatchKind::FullSyncLast, vec![node("n1", 1_000)]);
+    stage.state.apply_batch(whole).await.unwrap();
+    assert_eq!(stage.used_cpu("n1"), 0, "a snapshot without it is a delete");
     // A task of that name that comes back is another one.
     stage.put(vec![pending("a/s", "", 300)]).await;
     assert_eq!(stage.task("a/s"), (TaskStatus::Pending, String::new(), false));
@@ -76,45 +86,45 @@ async fn what_the_source_shows_ends_an_assumption() {
 
 #[tokio::test]
 async fn a_node_that_goes_does_not_end_an_assumption() {
-    let mut stage = Stage::new().await;
+    let mut stage = CommitFixture::new().await;
     stage.place(&[("a/s", "n1")]).await;
-    stage.remove(Kind::Node, "n1").await;
+    stage.remove(RecordKind::Node, "n1").await;
     assert!(stage.is_assumed("a/s"));
     stage.put(vec![node("n1", 1_000)]).await;
-    assert_eq!(stage.used("n1"), 300, "it was bound there, as far as anybody knows");
+    assert_eq!(stage.used_cpu("n1"), 300, "it was bound there, as far as anybody knows");
 }
 
 #[tokio::test]
 async fn leases_end_assumptions_but_not_while_the_source_is_stale() {
-    let mut stage = Stage::new().await;
+    let mut stage = CommitFixture::new().await;
     stage.place(&[("a/s", "n1")]).await;
-    stage.state.look_at_leases().await.unwrap();
-    stage.wait(270, true).await;
+    stage.state.expire_leases().await.unwrap();
+    stage.advance_clock(270, true).await;
     assert!(stage.is_assumed("a/s"));
-    let before = stage.state.world().revision;
-    stage.wait(30, true).await;
+    let before = stage.state.snapshot().revision;
+    stage.advance_clock(30, true).await;
     assert_eq!(stage.task("a/s"), (TaskStatus::Pending, String::new(), false));
-    assert!(stage.state.world().revision.number > before.number);
-    assert_eq!(stage.used("n1"), 0);
+    assert!(stage.state.snapshot().revision.number > before.number);
+    assert_eq!(stage.used_cpu("n1"), 0);
 
     // Time without any lease is not held against the next.
-    stage.wait(3_000, true).await;
+    stage.advance_clock(3_000, true).await;
     stage.place(&[("a/free", "n1")]).await;
-    stage.wait(30, true).await;
+    stage.advance_clock(30, true).await;
     assert!(stage.is_assumed("a/free"));
-    stage.wait(3_000, false).await;
+    stage.advance_clock(3_000, false).await;
     assert!(stage.is_assumed("a/free"), "nobody could have told");
     // Two silences of half a minute each passed before the source counted as stale.
     stage.put(Vec::new()).await;
-    stage.wait(180, true).await;
+    stage.advance_clock(180, true).await;
     assert!(stage.is_assumed("a/free"));
-    stage.wait(30, true).await;
+    stage.advance_clock(30, true).await;
     assert!(!stage.is_assumed("a/free"));
 }
 
 #[tokio::test]
 async fn who_committed_may_release() {
-    let stage = Stage::new().await;
+    let stage = CommitFixture::new().await;
     let session = stage.open().await;
     let changes = [allocate("a/s", "n1"), allocate("a/free", "n1")];
     stage.commit(&session, &changes, &[]).await.unwrap();
@@ -123,7 +133,7 @@ async fn who_committed_may_release() {
         let (own, session) = (Arc::clone(&stage.state), session.to_owned());
         async move { own.release_assumptions(&session, tasks).await }
     };
-    assert_eq!(release("", &[]).await.unwrap_err().reason(), "NOTHING_NAMED");
+    assert_eq!(release("", &[]).await.unwrap_err().reason(), "SELECTION_MISSING");
     assert_eq!(release("another", &["a/s"]).await.unwrap().1, Vec::<Arc<str>>::new());
     assert_eq!(release(&session, &["a/s", "a/g1"]).await.unwrap().1, ["a/s".into()]);
     assert_eq!(stage.task("a/s"), (TaskStatus::Pending, String::new(), false));
@@ -137,33 +147,33 @@ async fn who_committed_may_release() {
 }
 
 #[tokio::test]
-async fn a_failed_bind_told_in_a_session_ends_the_assumption() {
-    let stage = Stage::new().await;
+async fn a_failed_bind_reported_in_a_session_ends_the_assumption() {
+    let stage = CommitFixture::new().await;
     stage.place(&[("a/s", "n1"), ("a/free", "n1")]).await;
     let changes = [
-        Change::BindFailed("a/s".into()),
+        SessionChange::BindFailed("a/s".into()),
         allocate("a/s", "n2"),
-        Change::BindFailed("a/free".into()),
+        SessionChange::BindFailed("a/free".into()),
     ];
     let session = stage.open().await;
     let committed = stage.commit(&session, &changes, &[]).await.unwrap();
     let released: Vec<&str> = committed.released.iter().map(|task| &**task).collect();
-    assert_eq!((released, conflicts(&committed)), (vec!["a/free", "a/s"], vec![]));
+    assert_eq!((released, rejections(&committed)), (vec!["a/free", "a/s"], vec![]));
     assert_eq!(stage.task("a/s"), (TaskStatus::Allocated, "n2".to_owned(), true));
     assert_eq!(stage.task("a/free"), (TaskStatus::Pending, String::new(), false));
 }
 
 #[tokio::test]
 async fn what_sessions_copy_is_bounded_and_given_back() {
-    let limits = Limits {
+    let limits = StateLimits {
         session_bytes: 200_000,
-        ..Limits::default()
+        ..StateLimits::default()
     };
-    let mut stage = Stage::with(limits, BINPACK).await;
+    let mut stage = CommitFixture::with(limits, BINPACK).await;
     let mut open = Vec::new();
     let full = loop {
         let session = stage.open().await;
-        let stepped = stage.state.step(&session, 0, &[allocate("a/s", "n1")]);
+        let stepped = stage.state.step_session(&session, 0, &[allocate("a/s", "n1")]);
         match stepped {
             Ok(_) => open.push(session),
             Err(error) => break (session, error),
@@ -178,7 +188,7 @@ async fn what_sessions_copy_is_bounded_and_given_back() {
     // Taken back, it costs only what it costs to know of the task.
     stage
         .state
-        .step(&open[0], 1, &[Change::Unallocate("a/s".into())])
+        .step_session(&open[0], 1, &[SessionChange::Unallocate("a/s".into())])
         .unwrap();
     assert!(stage.state.sessions.bytes() <= held);
     for session in &open {
@@ -186,18 +196,18 @@ async fn what_sessions_copy_is_bounded_and_given_back() {
     }
     assert_eq!(stage.state.sessions.bytes(), 0);
     assert!(
-        stage.state.step(&full.0, 0, &[allocate("a/s", "n1")]).is_ok(),
+        stage.state.step_session(&full.0, 0, &[allocate("a/s", "n1")]).is_ok(),
         "there is room again"
     );
     stage.state.close_session(&full.0).unwrap();
     // A session that changes nothing keeps a former state alive.
     let still = stage.open().await;
-    stage.state.sessions.weigh(&stage.state.world().view);
+    stage.state.sessions.recount_retained(&stage.state.snapshot().state);
     assert_eq!(stage.state.sessions.bytes(), 0, "it is the newest");
     stage.put(vec![node("n1", 2_000)]).await;
-    stage.state.sessions.weigh(&stage.state.world().view);
+    stage.state.sessions.recount_retained(&stage.state.snapshot().state);
     assert!(stage.state.sessions.bytes() > 4_096);
     stage.state.close_session(&still).unwrap();
-    stage.state.sessions.weigh(&stage.state.world().view);
+    stage.state.sessions.recount_retained(&stage.state.snapshot().state);
     assert_eq!(stage.state.sessions.bytes(), 0);
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::engine::model::{JobRecord, Kind, NodeRecord, Problem, QueueRecord, TaskRecord};
-use crate::engine::{Position, Revision};
+use crate::engine::model::{JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, TaskRecord};
+use crate::engine::{Revision, SourcePosition};
 
 /// A record to put in the place of the one of its name.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Put {
+pub enum BatchRecord {
     /// A node.
     Node(Arc<NodeRecord>),
     /// A queue.
@@ -18,14 +18,14 @@ pub enum Put {
     Task(TaskRecord),
 }
 
-impl Put {
+impl BatchRecord {
     /// Its kind and name.
-    pub fn key(&self) -> (Kind, &Arc<str>) {
+    pub fn key(&self) -> (RecordKind, &Arc<str>) {
         match self {
-            Self::Node(record) => (Kind::Node, &record.name),
-            Self::Queue(record) => (Kind::Queue, &record.name),
-            Self::Job(record) => (Kind::Job, &record.name),
-            Self::Task(record) => (Kind::Task, &record.name),
+            Self::Node(record) => (RecordKind::Node, &record.name),
+            Self::Queue(record) => (RecordKind::Queue, &record.name),
+            Self::Job(record) => (RecordKind::Job, &record.name),
+            Self::Task(record) => (RecordKind::Task, &record.name),
         }
     }
 }
@@ -33,45 +33,45 @@ impl Put {
 /// Where a record stands in a request. A snapshot holds a million of them back, so it is put into words only for the few of
 /// which something is to be said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    request: Request,
+pub struct RecordLocation {
+    parent: LocationParent,
     index: u32,
 }
 
 /// What a place is said of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Request {
+enum LocationParent {
     /// The records themselves.
     #[default]
     Records,
     /// The batch that is answered.
     Batch,
     /// A part of a snapshot, by its number, that was answered before.
-    Part(u64),
+    SyncPart(u64),
 }
 
-impl Place {
+impl RecordLocation {
     /// The place of a record among those of its kind.
     pub fn at(index: usize) -> Self {
         Self {
-            request: Request::Records,
+            parent: LocationParent::Records,
             index: u32::try_from(index).unwrap_or(u32::MAX),
         }
     }
 
     /// In words: `batch.put.nodes[3]`.
-    pub fn field(self, kind: Kind) -> String {
+    pub fn field_path(self, kind: RecordKind) -> String {
         let records = match kind {
-            Kind::Node => "nodes",
-            Kind::Queue => "queues",
-            Kind::Job => "jobs",
-            Kind::Task => "tasks",
+            RecordKind::Node => "nodes",
+            RecordKind::Queue => "queues",
+            RecordKind::Job => "jobs",
+            RecordKind::Task => "tasks",
         };
         let index = self.index;
-        match self.request {
-            Request::Records => format!("put.{records}[{index}]"),
-            Request::Batch => format!("batch.put.{records}[{index}]"),
-            Request::Part(sequence) => format!("batch[{sequence}].put.{records}[{index}]"),
+        match self.parent {
+            LocationParent::Records => format!("put.{records}[{index}]"),
+            LocationParent::Batch => format!("batch.put.{records}[{index}]"),
+            LocationParent::SyncPart(sequence) => format!("batch[{sequence}].put.{records}[{index}]"),
         }
     }
 }
@@ -83,9 +83,9 @@ pub enum BatchKind {
     #[default]
     Delta,
     /// Part of a snapshot, held back until the last part.
-    SnapshotPart,
+    FullSyncPart,
     /// Last or only part: now the snapshot replaces all records of the source.
-    SnapshotLast,
+    FullSyncLast,
 }
 
 /// Changes by one source, visible all at once: removals first, then records.
@@ -102,11 +102,11 @@ pub struct Batch {
     /// Of a snapshot: number of this part, from 1. Part 1 begins a snapshot anew; every other must follow the one before.
     pub part: u32,
     /// Records to put, each with its place among what was sent.
-    pub put: Vec<(Put, Place)>,
+    pub put: Vec<(BatchRecord, RecordLocation)>,
     /// Records that could not be read: kind, name (empty: it had none) and all faults.
-    pub refused: Vec<(Kind, Arc<str>, Vec<Problem>)>,
+    pub rejected: Vec<(RecordKind, Arc<str>, Vec<Problem>)>,
     /// Records to take away. Unknown names are no fault.
-    pub remove: Vec<(Kind, Arc<str>)>,
+    pub remove: Vec<(RecordKind, Arc<str>)>,
     /// What was overlooked in records that could be read.
     pub warnings: Vec<Problem>,
 }
@@ -126,7 +126,7 @@ pub enum ResyncReason {
 
 impl ResyncReason {
     /// Stable word for programs.
-    pub fn word(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::Gap => "GAP",
             Self::Fenced => "FENCED",
@@ -138,7 +138,7 @@ impl ResyncReason {
 
 /// Asks a source for a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resync {
+pub struct ResyncRequest {
     /// Why.
     pub reason: ResyncReason,
     /// Sentence for people.
@@ -149,29 +149,32 @@ pub struct Resync {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchOutcome {
     /// Position of the source now.
-    pub position: Position,
+    pub position: SourcePosition,
     /// Its changes are visible from here on.
     pub revision: Revision,
     /// Records not taken, by field.
-    pub refused: Vec<Problem>,
+    pub rejected: Vec<Problem>,
     /// What was overlooked in records that were taken, by field.
     pub warnings: Vec<Problem>,
     /// Set: nothing was taken, send a snapshot.
-    pub resync: Option<Resync>,
+    pub resync: Option<ResyncRequest>,
 }
 
 impl Batch {
     /// Says of every field which request it stands in: of a part of a snapshot that is answered later, by number.
-    pub(super) fn placed(mut self) -> Self {
+    pub(super) fn with_locations(mut self) -> Self {
         let (request, prefix) = match self.kind {
-            BatchKind::SnapshotPart => (Request::Part(self.sequence), format!("batch[{}]", self.sequence)),
-            BatchKind::Delta | BatchKind::SnapshotLast => (Request::Batch, "batch".to_owned()),
+            BatchKind::FullSyncPart => (
+                LocationParent::SyncPart(self.sequence),
+                format!("batch[{}]", self.sequence),
+            ),
+            BatchKind::Delta | BatchKind::FullSyncLast => (LocationParent::Batch, "batch".to_owned()),
         };
         for (_, place) in &mut self.put {
-            place.request = request;
+            place.parent = request;
         }
         let within = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.within(&prefix)).collect();
-        for (_, _, problems) in &mut self.refused {
+        for (_, _, problems) in &mut self.rejected {
             *problems = within(std::mem::take(problems));
         }
         self.warnings = within(self.warnings);
@@ -184,21 +187,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_says_which_request_it_stands_in() {
+    fn a_location_names_its_request() {
         let field = |kind| {
-            let put = vec![(Put::Task(TaskRecord::default()), Place::at(3))];
+            let put = vec![(BatchRecord::Task(TaskRecord::default()), RecordLocation::at(3))];
             let batch = Batch {
                 sequence: 7,
                 kind,
                 put,
                 ..Batch::default()
             };
-            let (put, place) = &batch.placed().put[0];
-            place.field(put.key().0)
+            let (put, place) = &batch.with_locations().put[0];
+            place.field_path(put.key().0)
         };
-        assert_eq!(Place::at(0).field(Kind::Node), "put.nodes[0]");
+        assert_eq!(RecordLocation::at(0).field_path(RecordKind::Node), "put.nodes[0]");
         assert_eq!(field(BatchKind::Delta), "batch.put.tasks[3]");
-        assert_eq!(field(BatchKind::SnapshotLast), "batch.put.tasks[3]");
-        assert_eq!(field(BatchKind::SnapshotPart), "batch[7].put.tasks[3]");
+        assert_eq!(field(BatchKind::FullSyncLast), "batch.put.tasks[3]");
+        assert_eq!(field(BatchKind::FullSyncPart), "batch[7].put.tasks[3]");
     }
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::commit_stage::{QUOTAS, Stage, allocate, job, machine, pending, queue, record};
-use super::commit_tests::conflicts;
+use super::commit_fixture::{CommitFixture, QUOTAS, allocate, job, machine, pending, queue, record};
+use super::commit_tests::rejections;
 use super::*;
-use crate::engine::cycle::{Change, Placement};
-use crate::engine::model::{Kind, NodeRecord, QueueRecord, TaskRecord, TaskStatus, Texts};
+use crate::engine::cycle::{SessionChange, TaskPlacement};
+use crate::engine::model::{NodeRecord, QueueRecord, RecordKind, TaskRecord, TaskStatus, TextMap};
 
 /// Without filters: only admission looks at cards.
 const ADMISSION: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    enablePredicate: false\n";
 
-fn texts(pairs: &[(&str, &str)]) -> Texts {
+fn annotations(pairs: &[(&str, &str)]) -> TextMap {
     pairs
         .iter()
         .map(|(key, value)| (Arc::from(*key), Arc::from(*value)))
@@ -19,14 +19,14 @@ fn texts(pairs: &[(&str, &str)]) -> Texts {
 }
 
 /// A queue with one `A` and one `B`, a node with each, and two jobs with a task that may use either.
-async fn cards(document: &str) -> Stage {
-    let mut stage = Stage::with(Limits::default(), document).await;
-    let gpu = stage.state.names().intern("nvidia.com/gpu").unwrap();
-    let mut put: Vec<Put> = [("na", "A"), ("nb", "B")]
+async fn cards(document: &str) -> CommitFixture {
+    let mut stage = CommitFixture::with(StateLimits::default(), document).await;
+    let gpu = stage.state.resource_names().intern("nvidia.com/gpu").unwrap();
+    let mut put: Vec<BatchRecord> = [("na", "A"), ("nb", "B")]
         .into_iter()
         .map(|(name, product)| {
             let mut node = NodeRecord {
-                labels: texts(&[
+                labels: annotations(&[
                     ("nvidia.com/gpu.count", "4"),
                     ("nvidia.com/gpu.memory", "81920"),
                     ("nvidia.com/gpu.product", product),
@@ -34,32 +34,32 @@ async fn cards(document: &str) -> Stage {
                 ..machine(name, "", 1_000)
             };
             node.allocatable.set(gpu, 4_000);
-            Put::Node(Arc::new(node))
+            BatchRecord::Node(Arc::new(node))
         })
         .collect();
     put.push(quota(1, 1));
     for name in ["a/x", "a/y"] {
         put.push(job(name, 1));
         let mut task: TaskRecord = record(&format!("{name}-0"), name, 100);
-        task.annotations = texts(&[("volcano.sh/card.name", "A|B")]);
+        task.annotations = annotations(&[("volcano.sh/card.name", "A|B")]);
         task.requests.set(gpu, 1_000);
-        put.push(Put::Task(task));
+        put.push(BatchRecord::Task(task));
     }
     stage.put(put).await;
     stage
 }
 
-fn quota(of_a: u32, of_b: u32) -> Put {
+fn quota(of_a: u32, of_b: u32) -> BatchRecord {
     let quota = format!(r#"{{"A": {of_a}, "B": {of_b}}}"#);
-    Put::Queue(QueueRecord {
+    BatchRecord::Queue(QueueRecord {
         name: "q".into(),
-        annotations: texts(&[("volcano.sh/card.quota", &quota)]),
+        annotations: annotations(&[("volcano.sh/card.quota", &quota)]),
         ..QueueRecord::default()
     })
 }
 
-fn onto(task: &str, node: &str, card: &str) -> Change {
-    Change::Allocate(Placement {
+fn onto(task: &str, node: &str, card: &str) -> SessionChange {
+    SessionChange::Allocate(TaskPlacement {
         task: task.into(),
         node: node.into(),
         card: card.into(),
@@ -67,14 +67,14 @@ fn onto(task: &str, node: &str, card: &str) -> Change {
 }
 
 #[tokio::test]
-async fn a_card_that_was_given_away_meanwhile_conflicts() {
+async fn a_card_that_was_given_away_meanwhile_is_rejected() {
     let stage = cards(ADMISSION).await;
     let (one, two) = (stage.open().await, stage.open().await);
     let first = stage.commit(&one, &[onto("a/x-0", "na", "A")], &[]).await.unwrap();
-    assert_eq!(conflicts(&first), []);
+    assert_eq!(rejections(&first), []);
     let late = stage.commit(&two, &[onto("a/y-0", "na", "A")], &[]).await.unwrap();
-    assert_eq!(conflicts(&late), [("a/y-0".to_owned(), "CardNotAdmitted")]);
-    let reason = &late.jobs[0].conflicts[0].reason;
+    assert_eq!(rejections(&late), [("a/y-0".to_owned(), "CardNotAdmitted")]);
+    let reason = &late.jobs[0].rejections[0].reason;
     assert_eq!(
         reason.message,
         "the queue of task `a/y-0` no longer admits it to card `A`"
@@ -85,52 +85,52 @@ async fn a_card_that_was_given_away_meanwhile_conflicts() {
         let again = stage.open().await;
         let passed = stage.commit(&again, &[onto("a/y-0", "na", card)], &[]).await.unwrap();
         assert_eq!(
-            conflicts(&passed),
+            rejections(&passed),
             [("a/y-0".to_owned(), "CardNotAdmitted")],
             "`{card}`"
         );
         assert_eq!(
-            passed.jobs[0].conflicts[0].reason.message,
+            passed.jobs[0].rejections[0].reason.message,
             "node `na` has none of the cards that task `a/y-0` may use: B"
         );
     }
     // The other card is there still; none said: the one that is admitted.
     let again = stage.open().await;
     let committed = stage.commit(&again, &[allocate("a/y-0", "nb")], &[]).await.unwrap();
-    assert_eq!(conflicts(&committed), []);
-    let world = stage.state.world();
-    assert_eq!(&*world.view.tasks().get("a/y-0").unwrap().record.card, "B");
+    assert_eq!(rejections(&committed), []);
+    let snapshot = stage.state.snapshot();
+    assert_eq!(&*snapshot.state.tasks().get("a/y-0").unwrap().record.card, "B");
 }
 
 #[tokio::test]
-async fn a_card_that_still_has_room_stands_whatever_came_free_elsewhere() {
+async fn a_card_with_capacity_left_holds_whatever_came_free_elsewhere() {
     for document in [ADMISSION, QUOTAS] {
         let mut stage = cards(document).await;
-        let world = stage.state.world();
+        let snapshot = stage.state.snapshot();
         let other = TaskRecord {
             name: "a/y-1".into(),
-            ..world.view.tasks().get("a/y-0").unwrap().record.clone()
+            ..snapshot.state.tasks().get("a/y-0").unwrap().record.clone()
         };
-        stage.put(vec![Put::Task(other), quota(1, 0)]).await;
+        stage.put(vec![BatchRecord::Task(other), quota(1, 0)]).await;
         let session = stage.open().await;
         // Now `B` has room for both tasks of the job, `A` for the least of them only.
         stage.put(vec![quota(1, 2)]).await;
         let committed = stage.commit(&session, &[onto("a/y-0", "na", "A")], &[]).await.unwrap();
-        assert_eq!(conflicts(&committed), [], "{document}");
+        assert_eq!(rejections(&committed), [], "{document}");
         // From here on it is the job's card: the other one is none for the second task.
         let late = stage.open().await;
         let late = stage.commit(&late, &[onto("a/y-1", "nb", "B")], &[]).await.unwrap();
-        assert_eq!(conflicts(&late).len(), 1, "{document}");
+        assert_eq!(rejections(&late).len(), 1, "{document}");
     }
 }
 
 #[tokio::test]
-async fn a_queue_that_went_meanwhile_conflicts() {
-    let mut stage = Stage::with(Limits::default(), QUOTAS).await;
+async fn a_queue_that_went_meanwhile_is_rejected() {
+    let mut stage = CommitFixture::with(StateLimits::default(), QUOTAS).await;
     let session = stage.open().await;
-    stage.remove(Kind::Queue, "q").await;
+    stage.remove(RecordKind::Queue, "q").await;
     let committed = stage.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
-    assert_eq!(conflicts(&committed), [("a/s".to_owned(), "UNKNOWN_QUEUE")]);
+    assert_eq!(rejections(&committed), [("a/s".to_owned(), "UNKNOWN_QUEUE")]);
     assert!(!committed.jobs[0].committed && !stage.is_assumed("a/s"));
     // It comes back, and the job may go on.
     stage.put(vec![queue("q", 1_500)]).await;
@@ -140,25 +140,25 @@ async fn a_queue_that_went_meanwhile_conflicts() {
 #[tokio::test]
 async fn under_upstream_commits_are_judged_as_the_reference_judges() {
     let document = format!("pumice:\n  compatibility: upstream\n{QUOTAS}");
-    let mut stage = Stage::with(Limits::default(), &document).await;
+    let mut stage = CommitFixture::with(StateLimits::default(), &document).await;
     let gang = [("a/g1", "n1"), ("a/g2", "n2")];
     let committed = stage.place(&gang).await;
-    assert_eq!(conflicts(&committed), []);
+    assert_eq!(rejections(&committed), []);
     // What was committed counts for the next one: 1.2 of 1.5 cores are held.
     assert!(stage.place(&[("a/s", "n1")]).await.jobs[0].committed);
     stage.put(vec![pending("a/t", "a/solo", 1)]).await;
     let full = stage.place(&[("a/t", "n1")]).await;
-    assert_eq!(conflicts(&full), [("a/t".to_owned(), "InsufficientCPUQuota")]);
+    assert_eq!(rejections(&full), [("a/t".to_owned(), "InsufficientCPUQuota")]);
     // A queue without a capability may hold nothing there; under `corrected` it is without limit.
     stage
-        .put(vec![Put::Queue(QueueRecord {
+        .put(vec![BatchRecord::Queue(QueueRecord {
             name: "q".into(),
-            annotations: texts(&[("volcano.sh/card.quota", r#"{"A": 1}"#)]),
+            annotations: annotations(&[("volcano.sh/card.quota", r#"{"A": 1}"#)]),
             ..QueueRecord::default()
         })])
         .await;
     let closed = stage.place(&[("a/t", "n1")]).await;
-    assert_eq!(conflicts(&closed), [("a/t".to_owned(), "InsufficientCPUQuota")]);
+    assert_eq!(rejections(&closed), [("a/t".to_owned(), "InsufficientCPUQuota")]);
     stage.reload(QUOTAS).await;
     assert!(stage.place(&[("a/t", "n1")]).await.jobs[0].committed);
 }

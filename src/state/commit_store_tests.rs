@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use super::commit_stage::{BINPACK, QUOTAS, Stage, allocate, cluster, node, on, pending, record};
-use super::commit_tests::conflicts;
-use super::fallible::Fault;
+use super::commit_fixture::{BINPACK, CommitFixture, QUOTAS, allocate, bound_task, cluster, node, pending, record};
+use super::commit_tests::rejections;
+use super::failing_store::StoreErrorMode;
 use super::tests::batch;
 use super::*;
-use crate::engine::cycle::Change;
-use crate::engine::model::{Kind, Problem, ProblemKind, TaskRecord, TaskStatus};
-use crate::store::Write;
+use crate::engine::cycle::SessionChange;
+use crate::engine::model::{Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
+use crate::store::StoreWrite;
 
 const GANG: [(&str, &str); 2] = [("a/g1", "n1"), ("a/g2", "n2")];
 
-fn released(answer: Result<(crate::engine::Revision, Vec<Arc<str>>), StateError>) -> Vec<String> {
-    let (_, released) = answer.unwrap();
+fn released(result: Result<(crate::engine::Revision, Vec<Arc<str>>), StateError>) -> Vec<String> {
+    let (_, released) = result.unwrap();
     released.iter().map(ToString::to_string).collect()
 }
 
 /// A stage whose gang is committed, and that has been through a crash since.
-async fn after_a_crash() -> Stage {
-    let mut stage = Stage::new().await;
+async fn after_a_crash() -> CommitFixture {
+    let mut stage = CommitFixture::new().await;
     let committed = stage.place(&GANG).await;
     assert_eq!(
-        (conflicts(&committed), committed.durability),
+        (rejections(&committed), committed.durability),
         (vec![], Durability::Disk)
     );
     stage.crash();
@@ -34,47 +34,47 @@ async fn after_a_crash() -> Stage {
 async fn a_commit_counts_after_a_crash_until_its_lease_ends() {
     let mut stage = after_a_crash().await;
     // However long it takes: leases stand still as long as nobody tells.
-    stage.clock.turn(3_600_000);
-    assert_eq!(stage.kept().await.len(), 2);
-    assert_eq!(stage.state.world().view.assumed_count(), 0);
-    stage.tell(cluster()).await;
+    stage.clock.advance(3_600_000);
+    assert_eq!(stage.stored_tasks().await.len(), 2);
+    assert_eq!(stage.state.snapshot().state.assumed_count(), 0);
+    stage.report_all(cluster()).await;
     for (task, node) in GANG {
         assert_eq!(stage.task(task), (TaskStatus::Allocated, node.to_owned(), true));
-        assert_eq!(stage.used(node), 600);
+        assert_eq!(stage.used_cpu(node), 600);
     }
     // Who needs the same room comes too late, and nobody places the gang again.
     stage.put(vec![pending("a/big", "", 500)]).await;
     let committed = stage.place(&[("a/big", "n1"), ("a/s", "n2")]).await;
-    assert_eq!(conflicts(&committed), [("a/big".to_owned(), "InsufficientResource")]);
+    assert_eq!(rejections(&committed), [("a/big".to_owned(), "InsufficientResource")]);
     let session = stage.open().await;
     let again = stage.commit(&session, &[], &["a/gang"]).await.unwrap();
     assert_eq!(
-        conflicts(&again),
+        rejections(&again),
         [(String::new(), "NothingPlaced")],
         "it is not pending"
     );
     // One full lease, that of what was committed later included.
-    stage.state.look_at_leases().await.unwrap();
-    stage.wait(270, true).await;
-    assert_eq!((stage.used("n1"), stage.used("n2")), (600, 900));
-    stage.wait(60, true).await;
-    assert_eq!((stage.used("n1"), stage.used("n2")), (0, 0));
-    assert_eq!(stage.kept().await, Vec::<String>::new());
+    stage.state.expire_leases().await.unwrap();
+    stage.advance_clock(270, true).await;
+    assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (600, 900));
+    stage.advance_clock(60, true).await;
+    assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (0, 0));
+    assert_eq!(stage.stored_tasks().await, Vec::<String>::new());
     stage.crash();
-    stage.tell(cluster()).await;
-    assert_eq!(stage.state.world().view.assumed_count(), 0);
+    stage.report_all(cluster()).await;
+    assert_eq!(stage.state.snapshot().state.assumed_count(), 0);
 }
 
 #[tokio::test]
 async fn the_card_of_a_commit_counts_after_a_crash() {
-    let mut stage = Stage::with(Limits::default(), QUOTAS).await;
+    let mut stage = CommitFixture::with(StateLimits::default(), QUOTAS).await;
     stage.place(&GANG).await;
     stage.crash();
-    stage.tell(cluster()).await;
+    stage.report_all(cluster()).await;
     // The queue holds 1.2 of its 1.5 cores.
     stage.put(vec![pending("a/t", "a/solo", 301)]).await;
     let committed = stage.place(&[("a/t", "n1")]).await;
-    assert_eq!(conflicts(&committed), [("a/t".to_owned(), "InsufficientCPUQuota")]);
+    assert_eq!(rejections(&committed), [("a/t".to_owned(), "InsufficientCPUQuota")]);
 }
 
 #[tokio::test]
@@ -84,22 +84,22 @@ async fn what_the_source_shows_after_a_crash_ends_it() {
         ..record("a/g1", "a/gang", 600)
     };
     let cases = [
-        (Some(on("a/g1", TaskStatus::Running, "n2", 600)), "n2"),
-        (Some(on("a/g1", TaskStatus::Succeeded, "", 600)), ""),
-        (Some(Put::Task(other)), ""),
+        (Some(bound_task("a/g1", TaskStatus::Running, "n2", 600)), "n2"),
+        (Some(bound_task("a/g1", TaskStatus::Succeeded, "", 600)), ""),
+        (Some(BatchRecord::Task(other)), ""),
         (None, ""),
     ];
     for (shown, at) in cases {
         let mut stage = after_a_crash().await;
         let mut whole = cluster();
-        whole.retain(|put| put.key() != (Kind::Task, &"a/g1".into()));
+        whole.retain(|put| put.key() != (RecordKind::Task, &"a/g1".into()));
         whole.extend(shown.clone());
-        stage.tell(whole).await;
-        assert_eq!(stage.used("n1"), 0, "{shown:?}");
-        assert_eq!(stage.used("n2"), if at == "n2" { 1_200 } else { 600 }, "{shown:?}");
-        assert_eq!(stage.kept().await, ["a/g2"], "{shown:?}");
+        stage.report_all(whole).await;
+        assert_eq!(stage.used_cpu("n1"), 0, "{shown:?}");
+        assert_eq!(stage.used_cpu("n2"), if at == "n2" { 1_200 } else { 600 }, "{shown:?}");
+        assert_eq!(stage.stored_tasks().await, ["a/g2"], "{shown:?}");
         // A task of that name that comes later is another one.
-        stage.remove(Kind::Task, "a/g1").await;
+        stage.remove(RecordKind::Task, "a/g1").await;
         stage.put(vec![pending("a/g1", "a/gang", 600)]).await;
         assert!(!stage.is_assumed("a/g1"), "{shown:?}");
     }
@@ -108,41 +108,41 @@ async fn what_the_source_shows_after_a_crash_ends_it() {
 #[tokio::test]
 async fn a_task_that_cannot_be_read_is_waited_for() {
     let mut stage = after_a_crash().await;
-    let fault = Problem::new(ProblemKind::Invalid, "INVALID", "put.tasks[0]", "malformed");
-    let mut whole = batch(7, BatchKind::SnapshotLast, cluster());
-    whole.put.retain(|(put, _)| put.key().0 != Kind::Task);
-    whole.refused = ["a/g1", "a/g2"]
-        .map(|task| (Kind::Task, task.into(), vec![fault.clone()]))
+    let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.tasks[0]", "malformed");
+    let mut whole = batch(7, BatchKind::FullSyncLast, cluster());
+    whole.put.retain(|(put, _)| put.key().0 != RecordKind::Task);
+    whole.rejected = ["a/g1", "a/g2"]
+        .map(|task| (RecordKind::Task, task.into(), vec![problem.clone()]))
         .to_vec();
-    stage.state.apply(whole).await.unwrap();
+    stage.state.apply_batch(whole).await.unwrap();
     stage.sequence = 7;
     stage.put(vec![pending("a/g1", "a/gang", 600)]).await;
     assert!(stage.is_assumed("a/g1"));
     // It is deleted before it could be read.
-    stage.remove(Kind::Task, "a/g2").await;
-    assert_eq!(stage.kept().await, ["a/g1"]);
+    stage.remove(RecordKind::Task, "a/g2").await;
+    assert_eq!(stage.stored_tasks().await, ["a/g1"]);
 }
 
 #[tokio::test]
-async fn another_source_that_tells_of_the_task_takes_it_over() {
+async fn another_source_that_reports_the_task_takes_it_over() {
     let mut stage = after_a_crash().await;
     let whole = Batch {
         source: "other".into(),
-        ..batch(1, BatchKind::SnapshotLast, cluster())
+        ..batch(1, BatchKind::FullSyncLast, cluster())
     };
-    stage.state.apply(whole).await.unwrap();
+    stage.state.apply_batch(whole).await.unwrap();
     assert!(stage.is_assumed("a/g1") && stage.is_assumed("a/g2"));
     // The former owner has no part in it any more.
-    stage.tell(Vec::new()).await;
+    stage.report_all(Vec::new()).await;
     assert!(stage.is_assumed("a/g1"));
-    assert_eq!(stage.kept().await, ["a/g1", "a/g2"]);
+    assert_eq!(stage.stored_tasks().await, ["a/g1", "a/g2"]);
     let kept = stage.store.content().load().unwrap().assumptions;
     assert!(kept.iter().all(|one| &*one.source == "other"));
 }
 
 #[tokio::test]
 async fn who_committed_may_release_after_a_crash() {
-    let mut stage = Stage::new().await;
+    let mut stage = CommitFixture::new().await;
     let session = stage.open().await;
     let changes = GANG.map(|(task, node)| allocate(task, node));
     stage.commit(&session, &changes, &[]).await.unwrap();
@@ -158,37 +158,37 @@ async fn who_committed_may_release_after_a_crash() {
         released(server.release_assumptions("another", vec!["a/free".into()]).await),
         Vec::<String>::new()
     );
-    stage.tell(cluster()).await;
+    stage.report_all(cluster()).await;
     assert_eq!(stage.task("a/s"), (TaskStatus::Pending, String::new(), false));
     assert_eq!(
         released(server.release_assumptions(&session, Vec::new()).await),
         ["a/g1", "a/g2"]
     );
-    assert_eq!((stage.used("n1"), stage.used("n2")), (0, 200));
+    assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (0, 200));
     // What is answered is kept.
     stage.crash();
-    stage.tell(cluster()).await;
-    assert_eq!((stage.used("n1"), stage.used("n2")), (0, 200));
+    stage.report_all(cluster()).await;
+    assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (0, 200));
 }
 
 #[tokio::test]
 async fn a_gang_is_one_write_with_what_it_takes_back() {
-    let stage = Stage::new().await;
+    let stage = CommitFixture::new().await;
     stage.place(&[("a/s", "n1")]).await;
-    stage.store.written();
+    stage.store.take_written();
     let mut changes = vec![
-        Change::BindFailed("a/s".into()),
+        SessionChange::BindFailed("a/s".into()),
         allocate("a/s", "n2"),
         allocate("a/free", "n2"),
     ];
     changes.extend([allocate("a/g1", "n1"), allocate("a/g2", "n1")]);
     let session = stage.open().await;
     let committed = stage.commit(&session, &changes, &[]).await.unwrap();
-    assert_eq!(conflicts(&committed).len(), 2, "the gang does not fit: {committed:?}");
-    let mut written = stage.store.written();
+    assert_eq!(rejections(&committed).len(), 2, "the gang does not fit: {committed:?}");
+    let mut written = stage.store.take_written();
     let tasks: Vec<(&str, &str)> = (written[0].iter())
         .map(|write| {
-            let Write::Task {
+            let StoreWrite::Task {
                 task,
                 assumption: Some(one),
             } = write
@@ -204,16 +204,16 @@ async fn a_gang_is_one_write_with_what_it_takes_back() {
     written.clear();
     let session = stage.open().await;
     stage.commit(&session, &[], &["a/gang"]).await.unwrap();
-    assert_eq!(stage.store.written(), written);
+    assert_eq!(stage.store.take_written(), written);
 }
 
 #[tokio::test]
 async fn a_store_that_fails_commits_nothing() {
-    for fault in [Fault::Refuses, Fault::Late] {
-        let mut stage = Stage::new().await;
+    for problem in [StoreErrorMode::RejectWrites, StoreErrorMode::FailAfterWrite] {
+        let mut stage = CommitFixture::new().await;
         stage.place(&[("a/s", "n1")]).await;
-        let before = stage.state.world().revision;
-        stage.store.fail(fault);
+        let before = stage.state.snapshot().revision;
+        stage.store.set_error_mode(problem);
         let session = stage.open().await;
         let changes = GANG.map(|(task, node)| allocate(task, node));
         let error = stage.commit(&session, &changes, &[]).await.unwrap_err();
@@ -224,93 +224,95 @@ async fn a_store_that_fails_commits_nothing() {
             .await
             .unwrap_err();
         assert_eq!(error.reason(), "STORE_FAILED");
-        assert_eq!(stage.state.world().revision, before, "nothing has happened");
+        assert_eq!(stage.state.snapshot().revision, before, "nothing has happened");
         assert!(stage.is_assumed("a/s") && !stage.is_assumed("a/g1"));
         // Batches go on, and what they show ends what was assumed.
-        stage.put(vec![on("a/free", TaskStatus::Running, "n2", 200)]).await;
-        stage.store.fail(Fault::None);
+        stage
+            .put(vec![bound_task("a/free", TaskStatus::Running, "n2", 200)])
+            .await;
+        stage.store.set_error_mode(StoreErrorMode::None);
         assert_eq!(
-            stage.kept().await,
+            stage.stored_tasks().await,
             ["a/s"],
-            "what was there all the same is taken back: {fault:?}"
+            "what was there all the same is taken back: {problem:?}"
         );
         // The session is still there.
         let committed = stage.commit(&session, &changes, &[]).await.unwrap();
-        assert_eq!(conflicts(&committed), []);
+        assert_eq!(rejections(&committed), []);
         stage.crash();
-        stage.tell(cluster()).await;
-        assert_eq!(stage.state.world().view.assumed_count(), 3);
+        stage.report_all(cluster()).await;
+        assert_eq!(stage.state.snapshot().state.assumed_count(), 3);
     }
 }
 
 #[tokio::test]
 async fn what_a_failed_write_left_is_whole_and_ends() {
-    let mut stage = Stage::new().await;
-    stage.store.fail(Fault::Late);
+    let mut stage = CommitFixture::new().await;
+    stage.store.set_error_mode(StoreErrorMode::FailAfterWrite);
     let session = stage.open().await;
     let changes = GANG.map(|(task, node)| allocate(task, node));
     stage.commit(&session, &changes, &[]).await.unwrap_err();
     // Nobody can take it back before the server dies.
     stage.crash();
-    stage.tell(cluster()).await;
+    stage.report_all(cluster()).await;
     assert!(stage.is_assumed("a/g1") && stage.is_assumed("a/g2"));
-    stage.state.look_at_leases().await.unwrap();
-    stage.wait(300, true).await;
-    assert_eq!(stage.state.world().view.assumed_count(), 0);
-    assert_eq!(stage.kept().await, Vec::<String>::new());
+    stage.state.expire_leases().await.unwrap();
+    stage.advance_clock(300, true).await;
+    assert_eq!(stage.state.snapshot().state.assumed_count(), 0);
+    assert_eq!(stage.stored_tasks().await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn leases_end_whatever_the_store_says() {
-    let mut stage = Stage::new().await;
+    let mut stage = CommitFixture::new().await;
     stage.place(&GANG).await;
-    stage.state.look_at_leases().await.unwrap();
-    stage.store.fail(Fault::Refuses);
-    stage.wait(300, true).await;
-    assert_eq!((stage.used("n1"), stage.used("n2")), (0, 0));
-    stage.store.fail(Fault::None);
-    assert_eq!(stage.kept().await, Vec::<String>::new());
+    stage.state.expire_leases().await.unwrap();
+    stage.store.set_error_mode(StoreErrorMode::RejectWrites);
+    stage.advance_clock(300, true).await;
+    assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (0, 0));
+    stage.store.set_error_mode(StoreErrorMode::None);
+    assert_eq!(stage.stored_tasks().await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_source_that_never_comes_back_is_waited_for_a_day() {
     let stage = after_a_crash().await;
     let hours = async |hours: u64| {
-        stage.clock.turn(hours * 3_600_000);
-        stage.kept().await.len()
+        stage.clock.advance(hours * 3_600_000);
+        stage.stored_tasks().await.len()
     };
     assert_eq!([hours(0).await, hours(23).await, hours(1).await], [2, 2, 0]);
 }
 
 #[tokio::test]
 async fn what_waits_counts_towards_the_limit() {
-    let limits = Limits {
+    let limits = StateLimits {
         assumptions: 3,
-        ..Limits::default()
+        ..StateLimits::default()
     };
-    let mut stage = Stage::with(limits, BINPACK).await;
+    let mut stage = CommitFixture::with(limits, BINPACK).await;
     stage.place(&GANG).await;
     stage.crash();
-    stage.tell(vec![node("n3", 1_000)]).await;
-    assert_eq!(stage.kept().await, Vec::<String>::new(), "their tasks are gone");
-    stage.tell(cluster()).await;
+    stage.report_all(vec![node("n3", 1_000)]).await;
+    assert_eq!(stage.stored_tasks().await, Vec::<String>::new(), "their tasks are gone");
+    stage.report_all(cluster()).await;
     stage.place(&GANG).await;
     let session = stage.open().await;
     let two = [allocate("a/s", "n1"), allocate("a/free", "n1")];
     let refused = stage.commit(&session, &two, &[]).await.unwrap_err();
     assert!(refused.to_string().contains("2 are there"), "{refused}");
     // What the commit itself takes back makes room within it.
-    let change = [Change::BindFailed("a/g1".into()), allocate("a/s", "n1")];
+    let change = [SessionChange::BindFailed("a/g1".into()), allocate("a/s", "n1")];
     let session = stage.open().await;
     stage.commit(&session, &change, &[]).await.unwrap();
-    assert_eq!(stage.kept().await, ["a/g2", "a/s"]);
+    assert_eq!(stage.stored_tasks().await, ["a/g2", "a/s"]);
 }
 
 #[tokio::test]
-async fn without_a_directory_a_commit_says_memory() {
-    let mut stage = Stage::new().await;
-    stage.state = State::start(StateOptions::default(), Arc::clone(&stage.clock) as _).unwrap();
+async fn without_a_directory_a_commit_reports_memory() {
+    let mut stage = CommitFixture::new().await;
+    stage.state = SharedState::start(StateOptions::default(), Arc::clone(&stage.clock) as _).unwrap();
     stage.reload(BINPACK).await;
-    stage.tell(cluster()).await;
+    stage.report_all(cluster()).await;
     assert_eq!(stage.place(&GANG).await.durability, Durability::Memory);
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::commit_stage::{BINPACK, QUOTAS, Stage, allocate, job, machine, node, on, pending, record};
+use super::commit_fixture::{
+    BINPACK, CommitFixture, QUOTAS, allocate, bound_task, job, machine, node, pending, record,
+};
 use super::tests::batch;
 use super::*;
-use crate::engine::cycle::{Change, Placement};
-use crate::engine::model::{JobRecord, Kind, NodeRecord, Problem, ProblemKind, TaskRecord, TaskStatus};
+use crate::engine::cycle::{SessionChange, TaskPlacement};
+use crate::engine::model::{JobRecord, NodeRecord, Problem, ProblemKind, RecordKind, TaskRecord, TaskStatus};
 
 /// The conflicts of a commit: task, code.
-pub(super) fn conflicts(committed: &Committed) -> Vec<(String, &'static str)> {
-    let all = committed.jobs.iter().flat_map(|job| &job.conflicts);
+pub(super) fn rejections(committed: &CommitOutcome) -> Vec<(String, &'static str)> {
+    let all = committed.jobs.iter().flat_map(|job| &job.rejections);
     all.map(|conflict| {
         let task = conflict.placement.as_ref().map(|placement| placement.task.to_string());
         (task.unwrap_or_default(), conflict.reason.code)
@@ -19,18 +21,18 @@ pub(super) fn conflicts(committed: &Committed) -> Vec<(String, &'static str)> {
     .collect()
 }
 
-fn code(committed: &Committed) -> &'static str {
-    conflicts(committed).first().map_or("", |(_, code)| code)
+fn rejection_code(committed: &CommitOutcome) -> &'static str {
+    rejections(committed).first().map_or("", |(_, code)| code)
 }
 
 #[tokio::test]
 async fn what_holds_is_assumed_and_the_outcome_is_remembered() {
-    let stage = Stage::new().await;
+    let stage = CommitFixture::new().await;
     let session = stage.open().await;
     let changes = [allocate("a/s", "n1"), allocate("a/free", "n2")];
     let committed = stage.commit(&session, &changes, &[]).await.unwrap();
-    assert_eq!(committed.revision, stage.state.world().revision);
-    assert_eq!((conflicts(&committed), committed.applied_through), (vec![], 2));
+    assert_eq!(committed.revision, stage.state.snapshot().revision);
+    assert_eq!((rejections(&committed), committed.applied_through), (vec![], 2));
     let jobs: Vec<(&str, bool)> = committed.jobs.iter().map(|job| (&*job.job, job.committed)).collect();
     assert_eq!(
         jobs,
@@ -38,59 +40,69 @@ async fn what_holds_is_assumed_and_the_outcome_is_remembered() {
         "in the order of their first placements"
     );
     assert_eq!(stage.task("a/s"), (TaskStatus::Allocated, "n1".to_owned(), true));
-    assert_eq!((stage.used("n1"), stage.used("n2")), (300, 200));
+    assert_eq!((stage.used_cpu("n1"), stage.used_cpu("n2")), (300, 200));
     let again = stage.commit(&session, &changes, &[]).await.unwrap();
     assert!(Arc::ptr_eq(&committed, &again), "a retry gets the recorded outcome");
     assert_eq!(
-        stage.state.step(&session, 2, &[]).unwrap_err().reason(),
+        stage.state.step_session(&session, 2, &[]).unwrap_err().reason(),
         "SESSION_EXPIRED"
     );
     assert_eq!(stage.state.close_session(&session).unwrap(), 2);
-    stage.clock.turn(601_000);
+    stage.clock.advance(601_000);
     stage.state.sessions.sweep();
     let forgotten = stage.commit(&session, &changes, &[]).await.unwrap_err();
     assert_eq!(forgotten.reason(), "SESSION_UNKNOWN");
 }
 
 #[tokio::test]
-async fn tasks_that_changed_conflict() {
-    let mut stage = Stage::new().await;
+async fn tasks_that_changed_are_rejected() {
+    let mut stage = CommitFixture::new().await;
     let (one, two) = (stage.open().await, stage.open().await);
     let place = [allocate("a/s", "n1")];
     stage.commit(&one, &place, &[]).await.unwrap();
     let second = stage.commit(&two, &place, &[]).await.unwrap();
-    assert_eq!(code(&second), "TaskNotPending");
-    assert!(second.jobs[0].conflicts[0].reason.message.contains("by another commit"));
+    assert_eq!(rejection_code(&second), "TaskNotPending");
+    assert!(
+        second.jobs[0].rejections[0]
+            .reason
+            .message
+            .contains("by another commit")
+    );
     assert!(!second.jobs[0].committed);
 
     let session = stage.open().await;
-    stage.put(vec![on("a/free", TaskStatus::Running, "n2", 200)]).await;
+    stage
+        .put(vec![bound_task("a/free", TaskStatus::Running, "n2", 200)])
+        .await;
     let committed = stage.commit(&session, &[allocate("a/free", "n1")], &[]).await.unwrap();
-    assert_eq!(code(&committed), "TaskNotPending");
+    assert_eq!(rejection_code(&committed), "TaskNotPending");
 
     stage.put(vec![pending("a/b", "", 1), pending("a/c", "", 1)]).await;
     let (one, two) = (stage.open().await, stage.open().await);
-    stage.remove(Kind::Task, "a/b").await;
+    stage.remove(RecordKind::Task, "a/b").await;
     let replaced = TaskRecord {
         uid: "u2".into(),
         ..record("a/c", "", 1)
     };
-    stage.put(vec![Put::Task(replaced)]).await;
+    stage.put(vec![BatchRecord::Task(replaced)]).await;
     let gone = stage.commit(&one, &[allocate("a/b", "n1")], &[]).await.unwrap();
     let replaced = stage.commit(&two, &[allocate("a/c", "n1")], &[]).await.unwrap();
-    assert_eq!((code(&gone), code(&replaced)), ("TaskGone", "TaskReplaced"));
+    assert_eq!(
+        (rejection_code(&gone), rejection_code(&replaced)),
+        ("TaskGone", "TaskReplaced")
+    );
 }
 
 #[tokio::test]
-async fn nodes_that_changed_conflict() {
-    let mut stage = Stage::new().await;
+async fn nodes_that_changed_are_rejected() {
+    let mut stage = CommitFixture::new().await;
     let first = machine("n1", "m1", 1_000);
     let with = |change: &dyn Fn(&mut NodeRecord)| {
         let mut record = first.clone();
         change(&mut record);
-        vec![Put::Node(Arc::new(record))]
+        vec![BatchRecord::Node(Arc::new(record))]
     };
-    let cases: [(&str, Vec<Put>); 4] = [
+    let cases: [(&str, Vec<BatchRecord>); 4] = [
         ("NodeReplaced", with(&|node| node.uid = "m2".into())),
         ("NodeNotReady", with(&|node| node.ready = Some(false))),
         ("NodeUnschedulable", with(&|node| node.unschedulable = true)),
@@ -104,42 +116,42 @@ async fn nodes_that_changed_conflict() {
         let session = stage.open().await;
         stage.put(change).await;
         let committed = stage.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
-        assert_eq!(code(&committed), expected);
+        assert_eq!(rejection_code(&committed), expected);
         assert!(!stage.is_assumed("a/s"), "{expected}");
     }
     let session = stage.open().await;
-    stage.remove(Kind::Node, "n1").await;
+    stage.remove(RecordKind::Node, "n1").await;
     let committed = stage.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
-    assert_eq!(code(&committed), "NodeGone");
+    assert_eq!(rejection_code(&committed), "NodeGone");
 
     stage.put(with(&|_| ())).await;
     let session = stage.open().await;
     let mut delta = batch(stage.sequence + 1, BatchKind::Delta, Vec::new());
-    let fault = Problem::new(ProblemKind::Invalid, "INVALID", "put.nodes[0]", "malformed");
-    delta.refused = vec![(Kind::Node, "n1".into(), vec![fault])];
-    stage.state.apply(delta).await.unwrap();
+    let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.nodes[0]", "malformed");
+    delta.rejected = vec![(RecordKind::Node, "n1".into(), vec![problem])];
+    stage.state.apply_batch(delta).await.unwrap();
     let committed = stage.commit(&session, &[allocate("a/s", "n1")], &[]).await.unwrap();
-    assert_eq!(code(&committed), "NodeInvalid");
+    assert_eq!(rejection_code(&committed), "NodeInvalid");
 }
 
 #[tokio::test]
-async fn room_that_was_taken_is_said_in_figures() {
-    let stage = Stage::new().await;
+async fn taken_capacity_is_reported_in_measurements() {
+    let stage = CommitFixture::new().await;
     let (one, two) = (stage.open().await, stage.open().await);
     let gang = [allocate("a/g1", "n1"), allocate("a/g2", "n2")];
     stage.commit(&one, &gang, &[]).await.unwrap();
     let late = [allocate("a/s", "n1"), allocate("a/free", "n1")];
     let committed = stage.commit(&two, &late, &[]).await.unwrap();
-    assert_eq!(conflicts(&committed), [("a/free".to_owned(), "InsufficientResource")]);
-    let conflict = &committed.jobs[1].conflicts[0];
-    let figures: Vec<(&str, f64, &str)> = conflict
-        .figures
+    assert_eq!(rejections(&committed), [("a/free".to_owned(), "InsufficientResource")]);
+    let conflict = &committed.jobs[1].rejections[0];
+    let measurements: Vec<(&str, f64, &str)> = conflict
+        .measurements
         .iter()
-        .map(|figure| (&*figure.name, figure.value, figure.unit))
+        .map(|measurement| (&*measurement.name, measurement.value, measurement.unit))
         .collect();
-    assert_eq!(figures, [("requested", 0.2, "cores"), ("idle", 0.1, "cores")]);
+    assert_eq!(measurements, [("requested", 0.2, "cores"), ("idle", 0.1, "cores")]);
     assert_eq!(
-        (committed.jobs[0].committed, stage.used("n1")),
+        (committed.jobs[0].committed, stage.used_cpu("n1")),
         (true, 900),
         "other jobs go on"
     );
@@ -147,24 +159,31 @@ async fn room_that_was_taken_is_said_in_figures() {
 
 #[tokio::test]
 async fn a_gang_holds_whole_or_not_at_all() {
-    let mut stage = Stage::new().await;
+    let mut stage = CommitFixture::new().await;
     let session = stage.open().await;
-    stage.remove(Kind::Node, "n2").await;
+    stage.remove(RecordKind::Node, "n2").await;
     let gang = [allocate("a/g1", "n1"), allocate("a/g2", "n2"), allocate("a/s", "n1")];
     let committed = stage.commit(&session, &gang, &[]).await.unwrap();
     assert_eq!(
-        conflicts(&committed),
+        rejections(&committed),
         [("a/g1".to_owned(), "GangIncomplete"), ("a/g2".to_owned(), "NodeGone")]
     );
-    let figures = &committed.jobs[0].conflicts[0].figures;
+    let measurements = &committed.jobs[0].rejections[0].measurements;
     assert_eq!(
-        figures.iter().map(|figure| figure.value).collect::<Vec<_>>(),
+        measurements
+            .iter()
+            .map(|measurement| measurement.value)
+            .collect::<Vec<_>>(),
         [1.0, 2.0]
     );
     let committed: Vec<bool> = committed.jobs.iter().map(|job| job.committed).collect();
     assert_eq!(committed, [false, true]);
     assert_eq!(stage.task("a/g1"), (TaskStatus::Pending, String::new(), false));
-    assert_eq!(stage.used("n1"), 300, "the room that it had for a moment is free again");
+    assert_eq!(
+        stage.used_cpu("n1"),
+        300,
+        "the room that it had for a moment is free again"
+    );
 
     // One that runs already counts.
     let running = TaskRecord {
@@ -172,19 +191,19 @@ async fn a_gang_holds_whole_or_not_at_all() {
         node: "n1".into(),
         ..record("a/g1", "a/gang", 600)
     };
-    stage.put(vec![Put::Task(running), node("n2", 1_000)]).await;
+    stage.put(vec![BatchRecord::Task(running), node("n2", 1_000)]).await;
     let committed = stage.place(&[("a/g2", "n2")]).await;
-    assert!(committed.jobs[0].committed, "{:?}", conflicts(&committed));
+    assert!(committed.jobs[0].committed, "{:?}", rejections(&committed));
 }
 
 #[tokio::test]
-async fn jobs_that_changed_conflict() {
-    let mut stage = Stage::new().await;
+async fn jobs_that_changed_are_rejected() {
+    let mut stage = CommitFixture::new().await;
     let with_uid = |uid: &str| {
-        let Put::Job(record) = job("a/solo", 1) else {
+        let BatchRecord::Job(record) = job("a/solo", 1) else {
             panic!("a job")
         };
-        vec![Put::Job(JobRecord {
+        vec![BatchRecord::Job(JobRecord {
             uid: uid.into(),
             ..record
         })]
@@ -193,10 +212,10 @@ async fn jobs_that_changed_conflict() {
     let (one, two) = (stage.open().await, stage.open().await);
     stage.put(with_uid("j2")).await;
     let committed = stage.commit(&one, &[allocate("a/s", "n1")], &[]).await.unwrap();
-    assert_eq!(code(&committed), "JobReplaced");
-    stage.remove(Kind::Job, "a/solo").await;
+    assert_eq!(rejection_code(&committed), "JobReplaced");
+    stage.remove(RecordKind::Job, "a/solo").await;
     let committed = stage.commit(&two, &[allocate("a/s", "n1")], &[]).await.unwrap();
-    assert_eq!(code(&committed), "JobGone");
+    assert_eq!(rejection_code(&committed), "JobGone");
     // A task whose job was never told is one by itself.
     let committed = stage.place(&[("a/s", "n1")]).await;
     assert!(committed.jobs[0].committed);
@@ -204,28 +223,28 @@ async fn jobs_that_changed_conflict() {
 
 #[tokio::test]
 async fn the_newest_policy_admits() {
-    let mut stage = Stage::new().await;
+    let mut stage = CommitFixture::new().await;
     let (one, two) = (stage.open().await, stage.open().await);
     stage.reload(QUOTAS).await;
     let gang = [allocate("a/g1", "n1"), allocate("a/g2", "n2")];
     let committed = stage.commit(&one, &gang, &[]).await.unwrap();
-    assert_eq!(conflicts(&committed), []);
+    assert_eq!(rejections(&committed), []);
     assert_eq!(committed.policy.1, 2, "version 2 has judged, not the session's");
     let committed = stage
         .commit(&two, &[allocate("a/s", "n1"), allocate("a/free", "n2")], &[])
         .await
         .unwrap();
     // 1.2 + 0.3 cores are what the queue may hold; a task without a job has no queue to ask.
-    assert_eq!(conflicts(&committed), [("a/free".to_owned(), "UNKNOWN_JOB")]);
+    assert_eq!(rejections(&committed), [("a/free".to_owned(), "UNKNOWN_JOB")]);
     stage.put(vec![pending("a/t", "a/solo", 1)]).await;
     let committed = stage.place(&[("a/t", "n1")]).await;
-    assert_eq!(code(&committed), "InsufficientCPUQuota");
-    assert!(!committed.jobs[0].conflicts[0].figures.is_empty());
+    assert_eq!(rejection_code(&committed), "InsufficientCPUQuota");
+    assert!(!committed.jobs[0].rejections[0].measurements.is_empty());
 }
 
 #[tokio::test]
 async fn only_named_jobs_are_committed_in_that_order() {
-    let stage = Stage::new().await;
+    let stage = CommitFixture::new().await;
     let session = stage.open().await;
     let changes = [
         allocate("a/g1", "n1"),
@@ -241,22 +260,22 @@ async fn only_named_jobs_are_committed_in_that_order() {
         .unwrap();
     let jobs: Vec<(&str, bool)> = committed.jobs.iter().map(|job| (&*job.job, job.committed)).collect();
     assert_eq!(jobs, [("", true), ("a/none", false), ("a/solo", true)]);
-    assert_eq!(conflicts(&committed), [(String::new(), "NothingPlaced")]);
+    assert_eq!(rejections(&committed), [(String::new(), "NothingPlaced")]);
     assert!(!stage.is_assumed("a/g1") && stage.is_assumed("a/s") && stage.is_assumed("a/free"));
 }
 
 #[tokio::test]
-async fn evictions_and_promises_are_not_committed_and_said_so() {
-    let mut stage = Stage::new().await;
-    stage.put(vec![on("a/r", TaskStatus::Running, "n1", 900)]).await;
-    let pipeline = Change::Pipeline(Placement {
+async fn evictions_and_promises_are_reported_not_committed() {
+    let mut stage = CommitFixture::new().await;
+    stage.put(vec![bound_task("a/r", TaskStatus::Running, "n1", 900)]).await;
+    let pipeline = SessionChange::Pipeline(TaskPlacement {
         task: "a/s".into(),
         node: "n1".into(),
         card: "".into(),
     });
     let session = stage.open().await;
     let committed = stage
-        .commit(&session, &[Change::Evict("a/r".into()), pipeline], &[])
+        .commit(&session, &[SessionChange::Evict("a/r".into()), pipeline], &[])
         .await
         .unwrap();
     assert_eq!((committed.evicted.len(), committed.pipelined.len()), (1, 1));
@@ -267,31 +286,34 @@ async fn evictions_and_promises_are_not_committed_and_said_so() {
 
 #[tokio::test]
 async fn what_a_session_took_back_is_not_committed() {
-    let stage = Stage::new().await;
+    let stage = CommitFixture::new().await;
     let session = stage.open().await;
     let changes = [
         allocate("a/s", "n1"),
-        Change::Savepoint("gang".into()),
+        SessionChange::Savepoint("gang".into()),
         allocate("a/g1", "n1"),
-        Change::RollbackTo("gang".into()),
+        SessionChange::RollbackTo("gang".into()),
         allocate("a/free", "n1"),
-        Change::Unallocate("a/free".into()),
+        SessionChange::Unallocate("a/free".into()),
     ];
     let committed = stage.commit(&session, &changes, &[]).await.unwrap();
     assert_eq!(committed.jobs.len(), 1);
     assert_eq!(committed.released, Vec::<Arc<str>>::new());
-    assert_eq!((stage.used("n1"), stage.state.world().view.assumed_count()), (300, 1));
+    assert_eq!(
+        (stage.used_cpu("n1"), stage.state.snapshot().state.assumed_count()),
+        (300, 1)
+    );
 }
 
 #[tokio::test]
-async fn commits_are_bounded_and_a_refused_one_leaves_its_session() {
-    let limits = Limits {
+async fn commits_are_bounded_and_a_rejected_one_leaves_its_session() {
+    let limits = StateLimits {
         assumptions: 1,
         commit_placements: 2,
         commit_outcomes: 1,
-        ..Limits::default()
+        ..StateLimits::default()
     };
-    let stage = Stage::with(limits, BINPACK).await;
+    let stage = CommitFixture::with(limits, BINPACK).await;
     let session = stage.open().await;
     let three = [allocate("a/s", "n1"), allocate("a/free", "n1"), allocate("a/g1", "n2")];
     let refused = stage.commit(&session, &three, &[]).await.unwrap_err();
@@ -311,7 +333,7 @@ async fn commits_are_bounded_and_a_refused_one_leaves_its_session() {
     stage.state.sessions.sweep();
     assert!(stage.commit(&session, &three, &[]).await.is_ok());
     let other = stage.open().await;
-    stage.clock.turn(1);
+    stage.clock.advance(1);
     stage.commit(&other, &[], &["a/gang"]).await.unwrap();
     stage.state.sessions.sweep();
     let forgotten = stage.commit(&session, &three, &[]).await.unwrap_err();
@@ -323,9 +345,9 @@ async fn commits_are_bounded_and_a_refused_one_leaves_its_session() {
 
 #[tokio::test]
 async fn nothing_is_applied_for_a_session_that_cannot_open() {
-    let stage = Stage::new().await;
+    let stage = CommitFixture::new().await;
     let open = OpenSession {
-        ground: SessionGround::World {
+        base: SessionBase::Latest {
             policy: "nobody".into(),
             profile: Arc::default(),
         },
@@ -334,17 +356,17 @@ async fn nothing_is_applied_for_a_session_that_cannot_open() {
     };
     let refused = stage.state.open_session(open).await.unwrap_err();
     assert_eq!(refused.reason(), "POLICY_UNKNOWN");
-    assert!(stage.state.world().view.slot_of("n3").is_none());
+    assert!(stage.state.snapshot().state.slot_of("n3").is_none());
 }
 
 #[tokio::test]
 async fn a_session_on_its_own_cluster_has_nothing_to_commit_to() {
-    let stage = Stage::new().await;
-    let world = stage.state.world();
+    let stage = CommitFixture::new().await;
+    let snapshot = stage.state.snapshot();
     let open = OpenSession {
-        ground: SessionGround::Inline {
-            view: Box::new(world.view.clone()),
-            policy: Arc::clone(&world.policies["default"]),
+        base: SessionBase::Inline {
+            cluster_state: Box::new(snapshot.state.clone()),
+            policy: Arc::clone(&snapshot.policies["default"]),
         },
         batch: None,
         lease: None,

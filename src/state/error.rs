@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::batch::BatchOutcome;
-use super::policies::Refusal;
+use super::policies::RejectedDocument;
 use crate::engine::Revision;
 use crate::engine::model::Problem;
 use crate::engine::policy::UnknownProfileError;
@@ -74,7 +74,7 @@ pub enum StateError {
     NothingNamed,
     /// A change cannot be applied, so none of the call was.
     #[error("{}", problem.message)]
-    ChangeRefused {
+    ChangeRejected {
         /// The change and why.
         problem: Problem,
         /// Number of the last applied change.
@@ -113,7 +113,7 @@ pub enum StateError {
     },
     /// The question cannot be asked.
     #[error("{}: {}", problem.field, problem.message)]
-    QuestionRefused {
+    QueryRejected {
         /// Field and fault.
         problem: Problem,
     },
@@ -138,13 +138,13 @@ impl StateError {
             Self::Aborted { .. } => "SESSION_BUSY",
             Self::SessionInline { .. } => "SESSION_INLINE",
             Self::JobsRepeated => "JOBS_REPEATED",
-            Self::NothingNamed => "NOTHING_NAMED",
+            Self::NothingNamed => "SELECTION_MISSING",
             Self::ResyncNeeded { .. } => "RESYNC_NEEDED",
             Self::PolicyUnknown { .. } => "POLICY_UNKNOWN",
             Self::ProfileUnknown(_) => "PROFILE_UNKNOWN",
-            Self::ChangeRefused { problem, .. }
-            | Self::BatchInvalid { problem }
-            | Self::QuestionRefused { problem } => problem.reason,
+            Self::ChangeRejected { problem, .. } | Self::BatchInvalid { problem } | Self::QueryRejected { problem } => {
+                problem.reason
+            }
             Self::Store(_) => "STORE_FAILED",
             Self::Limit { .. } => "LIMIT_EXCEEDED",
             Self::ShuttingDown => "SHUTTING_DOWN",
@@ -157,7 +157,7 @@ impl StateError {
             Self::SequenceGap { applied, .. }
             | Self::SequenceMismatch { applied, .. }
             | Self::Aborted { applied }
-            | Self::ChangeRefused { applied, .. } => Some(*applied),
+            | Self::ChangeRejected { applied, .. } => Some(*applied),
             Self::EpochChanged { .. }
             | Self::NotReached { .. }
             | Self::SessionExpired { .. }
@@ -169,7 +169,7 @@ impl StateError {
             | Self::PolicyUnknown { .. }
             | Self::ProfileUnknown(_)
             | Self::BatchInvalid { .. }
-            | Self::QuestionRefused { .. }
+            | Self::QueryRejected { .. }
             | Self::Store(_)
             | Self::Limit { .. }
             | Self::ShuttingDown => None,
@@ -182,7 +182,7 @@ impl StateError {
 pub enum PolicyError {
     /// The document has faults; the one in force goes on serving.
     #[error("{0}")]
-    Refused(Box<Refusal>),
+    Rejected(Box<RejectedDocument>),
     /// Another version is in force than the caller expected.
     #[error("policy `{name}` is at version {active}, not at the expected {expected}")]
     VersionMismatch {

@@ -1,31 +1,31 @@
 //! Requests that come late, or for another incarnation, and jobs that hold more than they are promised.
 
-use super::ledger_tests::{House, job, running};
+use super::ledger_tests::{LedgerFixture, job, running};
 use super::*;
 use crate::engine::policy::Compatibility;
 
 const HOUR: u64 = 3_600_000;
 
-async fn house() -> House {
-    House::new(Limits::default(), Compatibility::Corrected).await
+async fn ledger_fixture() -> LedgerFixture {
+    LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await
 }
 
 #[tokio::test]
 async fn an_ended_job_is_remembered_however_long_the_server_runs() {
-    let house = house().await;
-    house.clock.turn(HOUR);
-    house.state.look_at_leases().await.unwrap();
+    let house = ledger_fixture().await;
+    house.clock.advance(HOUR);
+    house.state.expire_leases().await.unwrap();
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     house
-        .apply(2, BatchKind::Delta, vec![Put::Job(job("ns/a", "u", 6))])
+        .apply(2, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "u", 6))])
         .await;
     house.remove(3, "ns/a").await;
-    house.clock.turn(500);
-    house.state.look_at_leases().await.unwrap();
+    house.clock.advance(500);
+    house.state.expire_leases().await.unwrap();
     let late = house.confirm(job("ns/a", "u", 6), 1).await;
     assert_eq!(late, (false, 0, "ReservationReleased"));
-    house.clock.turn(HOUR);
-    house.state.look_at_leases().await.unwrap();
+    house.clock.advance(HOUR);
+    house.state.expire_leases().await.unwrap();
     assert!(
         house.confirm(job("ns/a", "u", 6), 1).await.0,
         "it is not remembered for ever"
@@ -34,32 +34,32 @@ async fn an_ended_job_is_remembered_however_long_the_server_runs() {
 
 #[tokio::test]
 async fn leases_end_however_often_something_is_written() {
-    let house = house().await;
-    house.state.look_at_leases().await.unwrap();
+    let house = ledger_fixture().await;
+    house.state.expire_leases().await.unwrap();
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     for attempt in 1..=500 {
-        house.clock.turn(1_500);
+        house.clock.advance(1_500);
         house.apply(attempt + 1, BatchKind::Delta, Vec::new()).await;
         house.confirm(job("ns/b", "u", 1), attempt).await;
         house.release("ns/b", attempt).await;
     }
-    let world = house.state.world();
+    let snapshot = house.state.snapshot();
     assert!(
-        world.view.reservations().get("ns/a").is_none(),
+        snapshot.state.reservations().get("ns/a").is_none(),
         "its lease of ten minutes is over"
     );
 }
 
 #[tokio::test]
 async fn a_release_for_another_incarnation_opens_no_way_back() {
-    let house = house().await;
-    let release = |uid: &str, attempt| Release {
+    let house = ledger_fixture().await;
+    let release = |uid: &str, attempt| LedgerRelease {
         job: "ns/a".into(),
         uid: uid.into(),
         attempt,
     };
     house
-        .apply(2, BatchKind::Delta, vec![Put::Job(job("ns/a", "u", 6))])
+        .apply(2, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "u", 6))])
         .await;
     assert!(house.confirm(job("ns/a", "u", 6), 5).await.0);
     // Nothing is there of that incarnation; then the row goes.
@@ -75,9 +75,9 @@ async fn a_release_for_another_incarnation_opens_no_way_back() {
 
 #[tokio::test]
 async fn a_former_incarnation_cannot_take_the_promise_of_the_job_that_is_there() {
-    let house = house().await;
+    let house = ledger_fixture().await;
     house
-        .apply(2, BatchKind::Delta, vec![Put::Job(job("ns/a", "new", 6))])
+        .apply(2, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "new", 6))])
         .await;
     assert_eq!(house.confirm(job("ns/a", "new", 6), 1).await, (true, 6, ""));
     let mut late = house.try_confirm(vec![(job("ns/a", "old", 2), 1)]).await.unwrap();
@@ -88,8 +88,8 @@ async fn a_former_incarnation_cannot_take_the_promise_of_the_job_that_is_there()
 
 #[tokio::test]
 async fn a_larger_size_counts_what_is_elastic_no_longer() {
-    let house = house().await;
-    let put = vec![Put::Job(job("ns/a", "u", 2)), running("ns/a-0", "ns/a", 6)];
+    let house = ledger_fixture().await;
+    let put = vec![BatchRecord::Job(job("ns/a", "u", 2)), running("ns/a-0", "ns/a", 6)];
     house.apply(2, BatchKind::Delta, put).await;
     // It holds 6 cores of 10 and needs 2: four are elastic, and others may have them.
     assert!(house.confirm(job("ns/b", "u", 4), 1).await.0);

@@ -1,68 +1,68 @@
 //! The admission ledger, seen from inside: what is promised, to whom, how long, and what a failing store leaves.
 
-use super::fallible::{Fallible, Fault};
-use super::tests::{HandClock, batch};
+use super::failing_store::{FailingStore, StoreErrorMode};
+use super::tests::{FakeClock, batch};
 use super::*;
-use crate::engine::cycle::Change;
-use crate::engine::derived::DerivedSet;
+use crate::engine::cycle::SessionChange;
 use crate::engine::model::{
-    Amounts, JobPhase, JobRecord, QueueRecord, ResourceId, TaskFields, TaskRecord, TaskStatus, View,
+    ClusterState, JobPhase, JobRecord, QueueRecord, ResourceAmounts, ResourceId, TaskFields, TaskRecord, TaskStatus,
 };
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
 use crate::engine::policy::Compatibility;
-use crate::store::Write;
+use crate::store::StoreWrite;
 
 pub(super) const POLICY: &str = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n";
 
-pub(super) struct House {
-    pub(super) state: Arc<State>,
-    pub(super) clock: Arc<HandClock>,
-    store: Fallible,
+pub(super) struct LedgerFixture {
+    pub(super) state: Arc<SharedState>,
+    pub(super) clock: Arc<FakeClock>,
+    store: FailingStore,
 }
 
-impl House {
+impl LedgerFixture {
     /// A server with the policy and a queue `q` that may hold 10 cores.
-    pub(super) async fn new(limits: Limits, compatibility: Compatibility) -> Self {
-        let house = Self::over(Fallible::default(), limits, compatibility).await;
-        house.apply(1, BatchKind::SnapshotLast, vec![queue("q", 10)]).await;
+    pub(super) async fn new(limits: StateLimits, compatibility: Compatibility) -> Self {
+        let house = Self::with_store(FailingStore::default(), limits, compatibility).await;
+        house.apply(1, BatchKind::FullSyncLast, vec![queue("q", 10)]).await;
         house
     }
 
-    async fn over(store: Fallible, limits: Limits, compatibility: Compatibility) -> Self {
-        let clock = Arc::new(HandClock::default());
+    async fn with_store(store: FailingStore, limits: StateLimits, compatibility: Compatibility) -> Self {
+        let clock = Arc::new(FakeClock::default());
         let options = StateOptions {
             limits,
             epoch: 7,
             ..StateOptions::default()
         };
-        let state = State::start_on(options, Arc::clone(&clock) as _, Box::new(store.clone())).unwrap();
-        let reload = Reload {
+        let state = SharedState::start_on(options, Arc::clone(&clock) as _, Box::new(store.clone())).unwrap();
+        let reload = PolicyReload {
             name: "default".into(),
             document: POLICY.into(),
             expected_version: None,
             dry_run: false,
             strict: false,
             compatibility,
-            origin: Origin::Rpc("test".to_owned()),
+            origin: PolicyOrigin::Rpc("test".to_owned()),
         };
         state.reload_policy(reload).await.unwrap();
         Self { state, clock, store }
     }
 
-    pub(super) async fn apply(&self, sequence: u64, kind: BatchKind, put: Vec<Put>) {
-        let outcome = self.state.apply(batch(sequence, kind, put)).await.unwrap();
-        assert!(outcome.resync.is_none() && outcome.refused.is_empty(), "{outcome:?}");
+    pub(super) async fn apply(&self, sequence: u64, kind: BatchKind, put: Vec<BatchRecord>) {
+        let outcome = self.state.apply_batch(batch(sequence, kind, put)).await.unwrap();
+        assert!(outcome.resync.is_none() && outcome.rejected.is_empty(), "{outcome:?}");
     }
 
     pub(super) async fn remove(&self, sequence: u64, job: &str) {
         let batch = Batch {
-            remove: vec![(crate::engine::model::Kind::Job, job.into())],
+            remove: vec![(crate::engine::model::RecordKind::Job, job.into())],
             ..batch(sequence, BatchKind::Delta, Vec::new())
         };
-        assert!(self.state.apply(batch).await.unwrap().resync.is_none());
+        assert!(self.state.apply_batch(batch).await.unwrap().resync.is_none());
     }
 
-    pub(super) async fn try_confirm(&self, items: Vec<(JobRecord, u64)>) -> Result<Confirmation, StateError> {
+    pub(super) async fn try_confirm(&self, items: Vec<(JobRecord, u64)>) -> Result<ConfirmOutcome, StateError> {
         let items = items.into_iter().map(|(job, attempt)| {
             let job = Arc::new(job);
             Ok(ConfirmItem {
@@ -72,12 +72,12 @@ impl House {
             })
         });
         let items: Vec<_> = items.collect();
-        let confirm = Confirm {
+        let confirm = LedgerConfirm {
             policy: "default".into(),
             profile: Arc::default(),
             plugins: Vec::new(),
             lease: None,
-            read: Box::new(move |_| items),
+            read_items: Box::new(move |_| items),
         };
         self.state.confirm(confirm).await
     }
@@ -87,12 +87,12 @@ impl House {
         let mut done = self.try_confirm(vec![(job, attempt)]).await.unwrap();
         let one = done.items.pop().unwrap().unwrap();
         let cores = one.reserved.first().map_or(0, |(_, milli)| milli / 1_000);
-        let reason = one.admission.reasons.first().map_or("", |(reason, _)| reason.code);
-        (one.admission.permitted, cores, reason)
+        let reason = one.verdict.reasons.first().map_or("", |(reason, _)| reason.code);
+        (one.verdict.permitted, cores, reason)
     }
 
     pub(super) async fn release(&self, job: &str, attempt: u64) -> bool {
-        let release = Release {
+        let release = LedgerRelease {
             job: job.into(),
             uid: Arc::default(),
             attempt,
@@ -102,27 +102,30 @@ impl House {
 
     /// Allocated and inqueue cores of the queue, and whether a rebuild says the same.
     fn account(&self) -> (i128, i128) {
-        let world = self.state.world();
-        let policy = world.policies.get("default").unwrap();
-        let own = of_queue(&world.derived(policy));
-        assert_eq!(own, of_queue(&policy.policy.derive(&world.view)));
+        let snapshot = self.state.snapshot();
+        let policy = snapshot.policies.get("default").unwrap();
+        let own = queue_account(&snapshot.plugin_states(policy));
+        assert_eq!(
+            own,
+            queue_account(&policy.policy.compute_plugin_states(&snapshot.state))
+        );
         own
     }
 }
 
-pub(super) fn of_queue(derived: &DerivedSet) -> (i128, i128) {
+pub(super) fn queue_account(derived: &PluginStates) -> (i128, i128) {
     let state: &CapacityState = derived.get(PLUGIN).unwrap();
     state.account("q").map_or((0, 0), |account| {
         (account.allocated.cpu / 1_000, account.inqueue.cpu / 1_000)
     })
 }
 
-pub(super) fn cpu(cores: i64) -> Amounts {
-    Amounts::from_iter([(ResourceId::CPU, cores * 1_000)])
+pub(super) fn cpu(cores: i64) -> ResourceAmounts {
+    ResourceAmounts::from_iter([(ResourceId::CPU, cores * 1_000)])
 }
 
-pub(super) fn queue(name: &str, cores: i64) -> Put {
-    Put::Queue(QueueRecord {
+pub(super) fn queue(name: &str, cores: i64) -> BatchRecord {
+    BatchRecord::Queue(QueueRecord {
         name: name.into(),
         capability: Some(cpu(cores)),
         ..QueueRecord::default()
@@ -141,8 +144,8 @@ pub(super) fn job(name: &str, uid: &str, cores: i64) -> JobRecord {
     }
 }
 
-pub(super) fn running(name: &str, job: &str, cores: i64) -> Put {
-    Put::Task(TaskRecord::from(TaskFields {
+pub(super) fn running(name: &str, job: &str, cores: i64) -> BatchRecord {
+    BatchRecord::Task(TaskRecord::from(TaskFields {
         name: name.into(),
         job: job.into(),
         node: "n".into(),
@@ -154,8 +157,8 @@ pub(super) fn running(name: &str, job: &str, cores: i64) -> Put {
 
 #[tokio::test]
 async fn permits_are_promised_once_and_seen_by_all() {
-    let house = House::new(Limits::default(), Compatibility::Corrected).await;
-    let before = house.state.world().revision.number;
+    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    let before = house.state.snapshot().revision.number;
     let done = house
         .try_confirm(vec![
             (job("ns/a", "u", 6), 1),
@@ -164,18 +167,13 @@ async fn permits_are_promised_once_and_seen_by_all() {
         ])
         .await
         .unwrap();
-    let permitted: Vec<bool> = done
-        .items
-        .iter()
-        .flatten()
-        .map(|item| item.admission.permitted)
-        .collect();
+    let permitted: Vec<bool> = done.items.iter().flatten().map(|item| item.verdict.permitted).collect();
     assert_eq!(permitted, [true, false, true], "each sees the permits before it");
     assert_eq!((done.revision.number, done.durability), (before + 1, Durability::Disk));
     assert_eq!(house.account(), (0, 10));
     // The same content: the recorded outcome, and nothing is published. Another size: instead, if it fits.
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
-    assert_eq!(house.state.world().revision.number, before + 1);
+    assert_eq!(house.state.snapshot().revision.number, before + 1);
     assert_eq!(
         house.confirm(job("ns/a", "u", 7), 1).await,
         (false, 6, "InsufficientCPUQuota")
@@ -190,7 +188,7 @@ async fn permits_are_promised_once_and_seen_by_all() {
 
 #[tokio::test]
 async fn a_release_cannot_be_undone_by_a_late_request() {
-    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     assert!(!house.release("ns/a", 0).await, "an attempt before it");
     assert!(house.release("ns/a", 1).await);
@@ -211,14 +209,14 @@ async fn a_release_cannot_be_undone_by_a_late_request() {
 
 #[tokio::test]
 async fn what_a_job_holds_is_handed_over_and_ends_with_it() {
-    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     // The job's own record comes, then its phase, then tasks: in whatever order, nothing is free twice.
     house
         .apply(
             2,
             BatchKind::Delta,
-            vec![running("ns/a-0", "ns/a", 2), Put::Job(job("ns/a", "u", 6))],
+            vec![running("ns/a-0", "ns/a", 2), BatchRecord::Job(job("ns/a", "u", 6))],
         )
         .await;
     assert_eq!(house.account(), (2, 4));
@@ -226,14 +224,14 @@ async fn what_a_job_holds_is_handed_over_and_ends_with_it() {
         phase: JobPhase::Inqueue,
         ..job("ns/a", "u", 6)
     };
-    house.apply(3, BatchKind::Delta, vec![Put::Job(inqueue)]).await;
+    house.apply(3, BatchKind::Delta, vec![BatchRecord::Job(inqueue)]).await;
     assert_eq!(house.account(), (2, 4), "the phase and the ledger tell of one promise");
     // Another incarnation of the name, which was never promised anything.
     house
-        .apply(4, BatchKind::Delta, vec![Put::Job(job("ns/a", "v", 6))])
+        .apply(4, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "v", 6))])
         .await;
     assert_eq!(house.account(), (2, 0));
-    assert!(house.state.world().view.reservations().is_empty());
+    assert!(house.state.snapshot().state.reservations().is_empty());
     assert_eq!(
         house.confirm(job("ns/a", "u", 6), 9).await.2,
         "ReservationReleased",
@@ -242,7 +240,7 @@ async fn what_a_job_holds_is_handed_over_and_ends_with_it() {
     // Removed, and done.
     assert_eq!(house.confirm(job("ns/b", "u", 3), 1).await, (true, 3, ""));
     house
-        .apply(5, BatchKind::Delta, vec![Put::Job(job("ns/b", "u", 3))])
+        .apply(5, BatchKind::Delta, vec![BatchRecord::Job(job("ns/b", "u", 3))])
         .await;
     house.remove(6, "ns/b").await;
     assert_eq!(house.confirm(job("ns/c", "u", 3), 1).await, (true, 3, ""));
@@ -250,26 +248,26 @@ async fn what_a_job_holds_is_handed_over_and_ends_with_it() {
         phase: JobPhase::Completed,
         ..job("ns/c", "u", 3)
     };
-    house.apply(7, BatchKind::Delta, vec![Put::Job(done)]).await;
+    house.apply(7, BatchKind::Delta, vec![BatchRecord::Job(done)]).await;
     assert_eq!(house.account(), (2, 0));
 }
 
 #[tokio::test]
 async fn a_lease_ends_by_an_event_and_waits_for_its_source() {
-    let house = House::new(Limits::default(), Compatibility::Corrected).await;
-    let lease = Limits::default().reservation_lease;
-    let minutes = |minutes: u64| house.clock.turn(minutes * 60_000);
-    house.state.look_at_leases().await.unwrap();
+    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    let lease = StateLimits::default().reservation_lease;
+    let minutes = |minutes: u64| house.clock.advance(minutes * 60_000);
+    house.state.expire_leases().await.unwrap();
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     assert_eq!(house.state.lease_left("ns/a"), Some(lease));
     // The source falls silent: the lease stands still.
     minutes(60);
-    house.state.look_at_leases().await.unwrap();
+    house.state.expire_leases().await.unwrap();
     assert_eq!((house.account(), house.state.lease_left("ns/a")), ((0, 6), None));
     // It is heard again, and signs of the caller begin the lease anew.
     for sequence in 2..30 {
         house.apply(sequence, BatchKind::Delta, Vec::new()).await;
-        house.state.look_at_leases().await.unwrap();
+        house.state.expire_leases().await.unwrap();
         if sequence == 8 {
             assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
             assert_eq!(house.state.lease_left("ns/a"), Some(lease));
@@ -283,73 +281,76 @@ async fn a_lease_ends_by_an_event_and_waits_for_its_source() {
 }
 
 #[tokio::test]
-async fn after_a_restart_promises_stand_and_leases_begin_anew() {
-    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+async fn after_a_restart_promises_hold_and_leases_restart() {
+    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     assert_eq!(house.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
     assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
     assert!(house.release("ns/b", 1).await);
-    let house = House::over(house.store, Limits::default(), Compatibility::Corrected).await;
+    let house = LedgerFixture::with_store(house.store, StateLimits::default(), Compatibility::Corrected).await;
     // Without the queue nothing new is promised; what was promised is known.
     let done = house.try_confirm(vec![(job("ns/c", "u", 1), 1)]).await.unwrap();
     assert_eq!(done.items[0].as_ref().unwrap_err().reason, "UNKNOWN_QUEUE");
     assert_eq!(house.confirm(job("ns/a", "u", 6), 3).await, (true, 6, ""));
-    house.apply(1, BatchKind::SnapshotLast, vec![queue("q", 10)]).await;
+    house.apply(1, BatchKind::FullSyncLast, vec![queue("q", 10)]).await;
     assert_eq!(house.account(), (0, 6));
     assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await.2, "ReservationReleased");
     assert_eq!(
         house.confirm(job("ns/c", "u", 5), 1).await,
         (false, 0, "InsufficientCPUQuota")
     );
-    house.state.look_at_leases().await.unwrap();
+    house.state.expire_leases().await.unwrap();
     assert_eq!(
         house.state.lease_left("ns/a"),
-        Some(Limits::default().reservation_lease)
+        Some(StateLimits::default().reservation_lease)
     );
 }
 
 #[tokio::test]
 async fn a_store_that_fails_changes_nothing() {
-    let house = House::new(Limits::default(), Compatibility::Corrected).await;
+    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
-    let before = house.state.world().revision.number;
-    house.store.fail(Fault::Refuses);
+    let before = house.state.snapshot().revision.number;
+    house.store.set_error_mode(StoreErrorMode::RejectWrites);
     let error = house.try_confirm(vec![(job("ns/b", "u", 2), 1)]).await.unwrap_err();
     assert_eq!(
         (error.reason(), error.to_string().as_str()),
         ("STORE_FAILED", "nothing was written: there: full")
     );
-    let release = Release {
+    let release = LedgerRelease {
         job: "ns/a".into(),
         uid: Arc::default(),
         attempt: 1,
     };
     assert!(house.state.release(release).await.is_err());
-    assert_eq!((house.account(), house.state.world().revision.number), ((0, 6), before));
+    assert_eq!(
+        (house.account(), house.state.snapshot().revision.number),
+        ((0, 6), before)
+    );
     // What may have reached the disk after all is set right by the next write.
     house
         .store
         .content()
-        .write(&[Write::Job {
+        .write(&[StoreWrite::Job {
             job: "ns/b".into(),
-            row: house.state.world().view.reservations().get("ns/a").cloned(),
+            reservation: house.state.snapshot().state.reservations().get("ns/a").cloned(),
             tombstone: None,
         }])
         .unwrap();
-    house.store.fail(Fault::None);
+    house.store.set_error_mode(StoreErrorMode::None);
     assert_eq!(house.confirm(job("ns/c", "u", 4), 1).await, (true, 4, ""));
     let kept = house.store.content().load().unwrap();
-    let rows: Vec<&str> = kept.rows.iter().map(|row| &*row.job).collect();
+    let rows: Vec<&str> = kept.reservations.iter().map(|row| &*row.job).collect();
     assert_eq!(rows, ["ns/a", "ns/c"]);
 }
 
 #[tokio::test]
 async fn rows_and_tombstones_are_bounded() {
-    let limits = Limits {
+    let limits = StateLimits {
         reservations: 2,
         reservation_tombstones: 1,
-        ..Limits::default()
+        ..StateLimits::default()
     };
-    let house = House::new(limits, Compatibility::Corrected).await;
+    let house = LedgerFixture::new(limits, Compatibility::Corrected).await;
     for name in ["ns/a", "ns/b"] {
         assert_eq!(house.confirm(job(name, "u", 1), 1).await, (true, 1, ""));
     }
@@ -363,28 +364,28 @@ async fn rows_and_tombstones_are_bounded() {
         ("TOO_MANY_RESERVATIONS", "items[0].job")
     );
     assert!(
-        done.items[1].as_ref().unwrap().admission.permitted,
+        done.items[1].as_ref().unwrap().verdict.permitted,
         "one in the place of another"
     );
-    house.clock.turn(1_000);
+    house.clock.advance(1_000);
     assert!(house.release("ns/a", 1).await);
-    house.clock.turn(1_000);
+    house.clock.advance(1_000);
     assert!(house.release("ns/b", 1).await);
-    house.state.look_at_leases().await.unwrap();
+    house.state.expire_leases().await.unwrap();
     // The older tombstone made room for the newer.
     assert_eq!(house.confirm(job("ns/a", "u", 1), 1).await, (true, 1, ""));
     assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await.2, "ReservationReleased");
     // All age.
-    house.clock.turn(3_600_000);
-    house.state.look_at_leases().await.unwrap();
+    house.clock.advance(3_600_000);
+    house.state.expire_leases().await.unwrap();
     assert_eq!(house.confirm(job("ns/b", "u", 1), 1).await, (true, 1, ""));
 }
 
 #[tokio::test]
 async fn under_upstream_a_promise_counts_until_the_reference_counts_it() {
-    let house = House::new(Limits::default(), Compatibility::Upstream).await;
+    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Upstream).await;
     house
-        .apply(2, BatchKind::Delta, vec![Put::Job(job("ns/a", "u", 6))])
+        .apply(2, BatchKind::Delta, vec![BatchRecord::Job(job("ns/a", "u", 6))])
         .await;
     assert_eq!(house.confirm(job("ns/a", "u", 6), 1).await, (true, 6, ""));
     assert_eq!(
@@ -396,19 +397,19 @@ async fn under_upstream_a_promise_counts_until_the_reference_counts_it() {
         phase: JobPhase::Inqueue,
         ..job("ns/a", "u", 6)
     };
-    house.apply(3, BatchKind::Delta, vec![Put::Job(inqueue)]).await;
+    house.apply(3, BatchKind::Delta, vec![BatchRecord::Job(inqueue)]).await;
     assert_eq!(house.account(), (0, 6));
     assert!(house.release("ns/a", 1).await);
     assert_eq!(house.account(), (0, 6), "the reference goes by the phase");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_confirms_what_it_kept() {
-    let house = House::new(Limits::default(), Compatibility::Corrected).await;
-    let jobs = [("ns/a", 4), ("ns/b", 4), ("ns/c", 1)].map(|(name, cores)| Put::Job(job(name, "u", cores)));
+async fn a_session_confirms_the_jobs_it_enqueued() {
+    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    let jobs = [("ns/a", 4), ("ns/b", 4), ("ns/c", 1)].map(|(name, cores)| BatchRecord::Job(job(name, "u", cores)));
     house.apply(2, BatchKind::Delta, jobs.to_vec()).await;
     let open = OpenSession {
-        ground: SessionGround::World {
+        base: SessionBase::Latest {
             policy: "default".into(),
             profile: Arc::default(),
         },
@@ -418,12 +419,12 @@ async fn a_session_confirms_what_it_kept() {
     let session = house.state.open_session(open).await.unwrap().session;
     // While the session goes on, somebody else takes 4 of the 10 cores.
     assert_eq!(house.confirm(job("ns/x", "u", 4), 1).await, (true, 4, ""));
-    let enqueue = |job: &str| Change::JobEnqueued(job.into());
-    let confirm = |after, changes: Vec<Change>| {
+    let enqueue = |job: &str| SessionChange::JobEnqueued(job.into());
+    let confirm = |after, changes: Vec<SessionChange>| {
         let confirm = SessionConfirm {
             plugins: Vec::new(),
             lease: None,
-            read: None,
+            read_items: None,
         };
         let (state, session) = (Arc::clone(&house.state), Arc::clone(&session));
         tokio::task::spawn_blocking(move || state.confirm_session(&session, after, &changes, confirm))
@@ -433,7 +434,7 @@ async fn a_session_confirms_what_it_kept() {
         .unwrap()
         .unwrap();
     let said: Vec<(&str, bool)> = (done.items.iter().flatten())
-        .map(|item| (&*item.job, item.admission.permitted))
+        .map(|item| (&*item.job, item.verdict.permitted))
         .collect();
     assert_eq!(
         said,
@@ -441,14 +442,14 @@ async fn a_session_confirms_what_it_kept() {
         "in the order in which they were enqueued"
     );
     assert_eq!(stepped.applied_through, 3);
-    let phase = |view: &View, job: &str| view.jobs().get(job).unwrap().record.phase;
-    assert_eq!(phase(&stepped.view, "ns/b"), JobPhase::Inqueue);
+    let phase = |cluster_state: &ClusterState, job: &str| cluster_state.jobs().get(job).unwrap().record.phase;
+    assert_eq!(phase(&stepped.cluster_state, "ns/b"), JobPhase::Inqueue);
     assert_eq!(
-        phase(&stepped.view, "ns/a"),
+        phase(&stepped.cluster_state, "ns/a"),
         JobPhase::Pending,
         "it left the session, too"
     );
-    assert_eq!(of_queue(stepped.cycle.derived()), (0, 4));
+    assert_eq!(queue_account(stepped.cycle.plugin_states()), (0, 4));
     drop(stepped);
     assert_eq!(house.account(), (0, 8));
     // Sent again: the recorded answer.
@@ -461,9 +462,9 @@ async fn a_session_confirms_what_it_kept() {
     // The next action confirms what was enqueued since.
     house.release("ns/x", 1).await;
     let (_, done) = confirm(3, vec![enqueue("ns/a")]).await.unwrap().unwrap();
-    assert!(done.items.len() == 1 && done.items[0].as_ref().unwrap().admission.permitted);
+    assert!(done.items.len() == 1 && done.items[0].as_ref().unwrap().verdict.permitted);
     // A store that fails leaves the session as it was.
-    house.store.fail(Fault::Refuses);
+    house.store.set_error_mode(StoreErrorMode::RejectWrites);
     let error = confirm(5, vec![enqueue("ns/c")]).await.unwrap().map(drop).unwrap_err();
     assert_eq!(error.reason(), "STORE_FAILED");
     assert_eq!(house.state.applied_through(&session), Some(5));

@@ -1,8 +1,8 @@
 //! The ledger where queues stand below each other: a promise is held along the whole path.
 
-use super::ledger_tests::{House, cpu, job, queue, running};
+use super::ledger_tests::{LedgerFixture, cpu, job, queue, running};
 use super::*;
-use crate::engine::model::{JobRecord, QueueRecord, Texts};
+use crate::engine::model::{JobRecord, QueueRecord, TextMap};
 use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
 use crate::engine::policy::Compatibility;
 
@@ -11,16 +11,16 @@ const TREE: &str =
 const HDRF: &str = "  - name: drf\n    enableHierarchy: true\n";
 
 /// Queues `x` and `y` below `dept`, which may hold 10 cores as each of them may, and 4 cards `A`; `q` stands alone.
-async fn house(document: &str) -> House {
-    let house = House::new(Limits::default(), Compatibility::Corrected).await;
-    let reload = Reload {
+async fn tree_fixture(document: &str) -> LedgerFixture {
+    let house = LedgerFixture::new(StateLimits::default(), Compatibility::Corrected).await;
+    let reload = PolicyReload {
         name: "default".into(),
         document: document.into(),
         expected_version: None,
         dry_run: false,
         strict: false,
         compatibility: Compatibility::Corrected,
-        origin: Origin::Rpc("test".to_owned()),
+        origin: PolicyOrigin::Rpc("test".to_owned()),
     };
     house.state.reload_policy(reload).await.unwrap();
     let put = [
@@ -36,8 +36,8 @@ async fn house(document: &str) -> House {
             ("volcano.sh/hierarchy-weights", &*weights),
         ];
         let said = texts.into_iter().filter(|(_, text)| !text.is_empty());
-        let annotations: Texts = said.map(|(key, text)| (key.into(), text.into())).collect();
-        Put::Queue(QueueRecord {
+        let annotations: TextMap = said.map(|(key, text)| (key.into(), text.into())).collect();
+        BatchRecord::Queue(QueueRecord {
             name: name.into(),
             parent: parent.into(),
             capability: Some(cpu(10)),
@@ -45,18 +45,18 @@ async fn house(document: &str) -> House {
             ..QueueRecord::default()
         })
     };
-    let mut put: Vec<Put> = put.into_iter().map(below).collect();
+    let mut put: Vec<BatchRecord> = put.into_iter().map(below).collect();
     put.push(queue("q", 10));
-    house.apply(2, BatchKind::SnapshotLast, put).await;
+    house.apply(2, BatchKind::FullSyncLast, put).await;
     house
 }
 
-fn of(name: &str, queue: &str, cores: i64, cards: u32) -> JobRecord {
+fn job_of_queue(name: &str, queue: &str, cores: i64, cards: u32) -> JobRecord {
     let request = [("volcano.sh/card.request".into(), format!(r#"{{"A": {cards}}}"#).into())];
     JobRecord {
         queue: queue.into(),
         annotations: if cards == 0 {
-            Texts::default()
+            TextMap::default()
         } else {
             request.into_iter().collect()
         },
@@ -64,12 +64,15 @@ fn of(name: &str, queue: &str, cores: i64, cards: u32) -> JobRecord {
     }
 }
 
-impl House {
+impl LedgerFixture {
     /// Cores and cards kept back in each of these queues, and cores held there; a rebuild says the same.
-    fn books(&self, queues: [&str; 3]) -> [(i128, i128, i128); 3] {
-        let world = self.state.world();
-        let policy = world.policies.get("default").unwrap();
-        let (kept, anew) = (world.derived(policy), policy.policy.derive(&world.view));
+    fn queue_accounts(&self, queues: [&str; 3]) -> [(i128, i128, i128); 3] {
+        let snapshot = self.state.snapshot();
+        let policy = snapshot.policies.get("default").unwrap();
+        let (kept, anew) = (
+            snapshot.plugin_states(policy),
+            policy.policy.compute_plugin_states(&snapshot.state),
+        );
         let [kept, anew] = [&kept, &anew].map(|derived| derived.get::<CapacityState>(PLUGIN).unwrap());
         assert!(kept.accounts().eq(anew.accounts()));
         queues.map(|queue| {
@@ -80,11 +83,11 @@ impl House {
     }
 
     /// Permitted, or the first reason with the queue that it names.
-    async fn asks(&self, job: JobRecord, attempt: u64) -> String {
+    async fn confirm_verdict(&self, job: JobRecord, attempt: u64) -> String {
         let mut done = self.try_confirm(vec![(job, attempt)]).await.unwrap();
         let one = done.items.pop().unwrap().unwrap();
-        match one.admission.reasons.first() {
-            None if one.admission.permitted => "permitted".to_owned(),
+        match one.verdict.reasons.first() {
+            None if one.verdict.permitted => "permitted".to_owned(),
             None => "refused".to_owned(),
             Some((reason, _)) => {
                 let queue = reason.message.split_inclusive('>').next().unwrap();
@@ -94,7 +97,7 @@ impl House {
     }
 }
 
-const LINE: [&str; 3] = ["dept", "x", "y"];
+const QUEUE_PATH: [&str; 3] = ["dept", "x", "y"];
 
 #[tokio::test]
 async fn a_promise_is_held_by_every_queue_of_the_path() {
@@ -103,61 +106,91 @@ async fn a_promise_is_held_by_every_queue_of_the_path() {
         format!("{TREE}{HDRF}"),
         TREE.replace("plugins:\n", &format!("plugins:\n{HDRF}")),
     ] {
-        let house = house(&document).await;
-        assert_eq!(house.asks(of("ns/a", "x", 6, 3), 1).await, "permitted");
-        assert_eq!(house.books(LINE), [(6, 3, 0), (6, 3, 0), (0, 0, 0)]);
+        let house = tree_fixture(&document).await;
+        assert_eq!(
+            house.confirm_verdict(job_of_queue("ns/a", "x", 6, 3), 1).await,
+            "permitted"
+        );
+        assert_eq!(house.queue_accounts(QUEUE_PATH), [(6, 3, 0), (6, 3, 0), (0, 0, 0)]);
         // `y` itself has room for both; what is above it has not.
         assert_eq!(
-            house.asks(of("ns/b", "y", 5, 0), 1).await,
+            house.confirm_verdict(job_of_queue("ns/b", "y", 5, 0), 1).await,
             "InsufficientCPUQuota Queue <dept>"
         );
         assert_eq!(
-            house.asks(of("ns/b", "y", 1, 2), 1).await,
+            house.confirm_verdict(job_of_queue("ns/b", "y", 1, 2), 1).await,
             "InsufficientScalarQuota Queue <dept>"
         );
-        assert_eq!(house.asks(of("ns/b", "y", 4, 1), 1).await, "permitted");
-        assert_eq!(house.books(LINE), [(10, 4, 0), (6, 3, 0), (4, 1, 0)]);
+        assert_eq!(
+            house.confirm_verdict(job_of_queue("ns/b", "y", 4, 1), 1).await,
+            "permitted"
+        );
+        assert_eq!(house.queue_accounts(QUEUE_PATH), [(10, 4, 0), (6, 3, 0), (4, 1, 0)]);
         // Others stand apart.
-        assert_eq!(house.asks(of("ns/c", "q", 10, 0), 1).await, "permitted");
+        assert_eq!(
+            house.confirm_verdict(job_of_queue("ns/c", "q", 10, 0), 1).await,
+            "permitted"
+        );
         assert!(house.release("ns/a", 1).await);
-        assert_eq!(house.books(LINE), [(4, 1, 0), (0, 0, 0), (4, 1, 0)]);
-        assert_eq!(house.asks(of("ns/b", "y", 7, 2), 1).await, "permitted");
-        assert_eq!(house.books(LINE), [(7, 2, 0), (0, 0, 0), (7, 2, 0)]);
+        assert_eq!(house.queue_accounts(QUEUE_PATH), [(4, 1, 0), (0, 0, 0), (4, 1, 0)]);
+        assert_eq!(
+            house.confirm_verdict(job_of_queue("ns/b", "y", 7, 2), 1).await,
+            "permitted"
+        );
+        assert_eq!(house.queue_accounts(QUEUE_PATH), [(7, 2, 0), (0, 0, 0), (7, 2, 0)]);
     }
 }
 
 #[tokio::test]
 async fn what_runs_is_handed_over_along_the_path() {
-    let house = house(TREE).await;
-    assert_eq!(house.asks(of("ns/a", "x", 6, 0), 1).await, "permitted");
-    let told = vec![Put::Job(of("ns/a", "x", 6, 0)), running("ns/a-0", "ns/a", 4)];
-    house.apply(3, BatchKind::Delta, told).await;
-    assert_eq!(house.books(LINE), [(2, 0, 4), (2, 0, 4), (0, 0, 0)]);
+    let house = tree_fixture(TREE).await;
     assert_eq!(
-        house.asks(of("ns/b", "y", 5, 0), 1).await,
+        house.confirm_verdict(job_of_queue("ns/a", "x", 6, 0), 1).await,
+        "permitted"
+    );
+    let told = vec![
+        BatchRecord::Job(job_of_queue("ns/a", "x", 6, 0)),
+        running("ns/a-0", "ns/a", 4),
+    ];
+    house.apply(3, BatchKind::Delta, told).await;
+    assert_eq!(house.queue_accounts(QUEUE_PATH), [(2, 0, 4), (2, 0, 4), (0, 0, 0)]);
+    assert_eq!(
+        house.confirm_verdict(job_of_queue("ns/b", "y", 5, 0), 1).await,
         "InsufficientCPUQuota Queue <dept>"
     );
-    assert_eq!(house.asks(of("ns/b", "y", 4, 0), 1).await, "permitted");
+    assert_eq!(
+        house.confirm_verdict(job_of_queue("ns/b", "y", 4, 0), 1).await,
+        "permitted"
+    );
     house.remove(4, "ns/a").await;
     // Its task has no job any more and counts nowhere; its promise ended with it.
-    assert_eq!(house.books(LINE), [(4, 0, 0), (0, 0, 0), (4, 0, 0)]);
+    assert_eq!(house.queue_accounts(QUEUE_PATH), [(4, 0, 0), (0, 0, 0), (4, 0, 0)]);
 }
 
 #[tokio::test]
 async fn a_queue_that_moves_takes_its_promises_along() {
-    let house = house(TREE).await;
-    assert_eq!(house.asks(of("ns/a", "x", 6, 3), 1).await, "permitted");
-    let alone = Put::Queue(QueueRecord {
+    let house = tree_fixture(TREE).await;
+    assert_eq!(
+        house.confirm_verdict(job_of_queue("ns/a", "x", 6, 3), 1).await,
+        "permitted"
+    );
+    let alone = BatchRecord::Queue(QueueRecord {
         name: "x".into(),
         parent: "q".into(),
         capability: Some(cpu(10)),
         ..QueueRecord::default()
     });
     house.apply(3, BatchKind::Delta, vec![alone]).await;
-    assert_eq!(house.books(["dept", "q", "x"]), [(0, 0, 0), (6, 3, 0), (6, 3, 0)]);
     assert_eq!(
-        house.asks(of("ns/b", "q", 5, 0), 1).await,
+        house.queue_accounts(["dept", "q", "x"]),
+        [(0, 0, 0), (6, 3, 0), (6, 3, 0)]
+    );
+    assert_eq!(
+        house.confirm_verdict(job_of_queue("ns/b", "q", 5, 0), 1).await,
         "InsufficientCPUQuota Queue <q>"
     );
-    assert_eq!(house.asks(of("ns/b", "y", 10, 0), 1).await, "permitted");
+    assert_eq!(
+        house.confirm_verdict(job_of_queue("ns/b", "y", 10, 0), 1).await,
+        "permitted"
+    );
 }

@@ -6,7 +6,7 @@ use crate::engine::policy;
 
 /// Bounds, each with a clear refusal that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct StateLimits {
     /// Distinct resource names.
     pub resource_names: usize,
     /// Sources.
@@ -14,7 +14,7 @@ pub struct Limits {
     /// Records of all kinds, of all sources.
     pub records: usize,
     /// Records in snapshots that are being sent, of all sources.
-    pub snapshot_records: usize,
+    pub full_sync_records: usize,
     /// Batches waiting for the writer.
     pub queued_writes: usize,
     /// Outcomes kept per source for repeated batches.
@@ -76,10 +76,10 @@ pub struct Limits {
     pub wait: Duration,
 }
 
-impl Limits {
+impl StateLimits {
     /// Those on the text of a policy document.
-    pub fn of_policy_text(&self) -> policy::Limits {
-        policy::Limits {
+    pub fn document_limits(&self) -> policy::YamlLimits {
+        policy::YamlLimits {
             bytes: self.policy_bytes,
             depth: self.policy_depth,
             nodes: self.policy_nodes,
@@ -89,13 +89,13 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for StateLimits {
     fn default() -> Self {
         Self {
             resource_names: 1_024,
             sources: 64,
             records: 8_000_000,
-            snapshot_records: 4_000_000,
+            full_sync_records: 4_000_000,
             queued_writes: 256,
             stored_outcomes: 64,
             sessions: 256,

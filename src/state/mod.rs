@@ -1,47 +1,47 @@
-//! Memory that changes: one writer applies everything, Worlds are published whole, readers never wait.
+//! Memory that changes: one writer applies everything, snapshots are published whole, readers never wait.
 
-mod asking;
+mod apply_durable;
 mod assumptions;
 mod batch;
 mod clock;
-mod commit;
-mod committing;
-mod confirming;
+mod commit_judge;
+mod commit_session;
+mod confirm_session;
 mod error;
-mod index;
+mod interner;
 mod ledger;
 mod limits;
-mod names;
-mod open_sessions;
+mod node_table;
 mod origin;
-mod places;
 mod policies;
+mod policy_reload;
 mod policy_store;
-mod pool;
-mod reloading;
-mod reserving;
-mod seam;
-mod session;
-mod sessions;
-mod settle;
+mod ports;
+mod published;
+mod queue_hierarchy;
+mod reservations;
+mod resource_names;
+mod session_query;
+mod session_registry;
+mod session_status;
+mod session_steps;
 mod sources;
-mod worlds;
 mod writer;
 
 #[cfg(test)]
 mod assumption_tests;
 #[cfg(test)]
-mod commit_model;
+mod commit_fixture;
 #[cfg(test)]
 mod commit_quota_tests;
 #[cfg(test)]
-mod commit_stage;
+mod commit_reference_tests;
 #[cfg(test)]
 mod commit_store_tests;
 #[cfg(test)]
 mod commit_tests;
 #[cfg(test)]
-mod fallible;
+mod failing_store;
 #[cfg(test)]
 mod ledger_late_tests;
 #[cfg(test)]
@@ -49,17 +49,17 @@ mod ledger_tests;
 #[cfg(test)]
 mod ledger_tree_tests;
 #[cfg(test)]
-mod model_cards;
-#[cfg(test)]
-mod model_disk;
-#[cfg(test)]
-mod model_site;
-#[cfg(test)]
-mod model_tests;
-#[cfg(test)]
 mod policy_tests;
 #[cfg(test)]
 mod session_tests;
+#[cfg(test)]
+mod shuttle_card_tests;
+#[cfg(test)]
+mod shuttle_disk;
+#[cfg(test)]
+mod shuttle_fixture;
+#[cfg(test)]
+mod shuttle_tests;
 #[cfg(test)]
 mod tests;
 
@@ -67,35 +67,37 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::error::TrySendError;
 
-pub use batch::{Batch, BatchKind, BatchOutcome, Place, Put, Resync, ResyncReason};
+pub use batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, ResyncReason, ResyncRequest};
 pub use clock::{Clock, SystemClock};
-pub use commit::{COMMIT, Committed, Conflict, JobCommitted};
-pub use confirming::SessionConfirm;
+pub use commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
+pub use confirm_session::SessionConfirm;
 pub use error::{PolicyError, StateError};
-pub use ledger::{Confirm, ConfirmItem, Confirmation, Confirmed, Reading, Release, Standing};
-pub use limits::Limits;
-pub use names::ResourceNames;
-pub use open_sessions::SessionStatus;
-pub use origin::Origin;
-pub use policies::{PolicyVersion, Refusal, Reload, Reloaded, Rollback};
-pub use policy_store::KeptPolicyError;
-pub(crate) use pool::Pool;
-pub use reloading::hash;
-pub use session::{OpenSession, Opened, SessionGround, Stepped};
+pub(crate) use interner::RecordInterner;
+pub use ledger::{
+    ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus,
+};
+pub use limits::StateLimits;
+pub use origin::PolicyOrigin;
+pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
+pub use policy_reload::document_hash;
+pub use policy_store::StoredPolicyError;
+pub use resource_names::ResourceNames;
+pub use session_status::SessionStatus;
+pub use session_steps::{OpenSession, OpenedSession, SessionBase, SteppedSession};
 pub use sources::SourceStatus;
 
-use crate::store::{Durability, Kept, MemoryStore, Store, StoreError};
-use ledger::{Ledger, SharedLeases};
-use policies::Policies;
-use sessions::Sessions;
-use worlds::Worlds;
-use writer::{Command, Parts, Writer};
+use crate::store::{Durability, MemoryStore, Store, StoreError, StoredState};
+use ledger::{AdmissionLedger, SharedLeases};
+use policies::PolicyRegistry;
+use published::PublishedSnapshot;
+use session_registry::SessionRegistry;
+use writer::{Writer, WriterCommand, WriterParts};
 
 /// What the state is started with.
 #[derive(Clone, Debug, Default)]
 pub struct StateOptions {
     /// Every bound.
-    pub limits: Limits,
+    pub limits: StateLimits,
     /// The epoch of this start; to be random.
     pub epoch: u64,
     /// Sources that have to be synced before the service is ready.
@@ -108,7 +110,7 @@ pub struct StateOptions {
 
 /// Why the state could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum StateStartError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
@@ -117,31 +119,31 @@ pub enum StartError {
     Store(#[from] StoreError),
     /// What is kept can no longer be read.
     #[error(transparent)]
-    Policy(#[from] KeptPolicyError),
+    Policy(#[from] StoredPolicyError),
 }
 
 /// All shared state, and the way to change it.
 #[derive(Debug)]
-pub struct State {
-    limits: Limits,
+pub struct SharedState {
+    limits: StateLimits,
     clock: Arc<dyn Clock>,
     names: Arc<ResourceNames>,
-    worlds: Arc<Worlds>,
-    sources: Arc<sources::Sources>,
-    policies: Arc<Policies>,
-    sessions: Sessions,
+    published: Arc<PublishedSnapshot>,
+    sources: Arc<sources::SourceRegistry>,
+    policies: Arc<PolicyRegistry>,
+    sessions: SessionRegistry,
     leases: SharedLeases,
     durability: Durability,
-    commands: tokio::sync::mpsc::Sender<Command>,
+    commands: tokio::sync::mpsc::Sender<WriterCommand>,
 }
 
-impl State {
+impl SharedState {
     /// Starts the writer on a thread of its own, over an empty state without policies, which is kept in memory only. It
     /// ends when the last handle on the state is dropped.
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn start(options: StateOptions, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StartError> {
+    pub fn start(options: StateOptions, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StateStartError> {
         Self::start_on(options, clock, Box::new(MemoryStore::default()))
     }
 
@@ -153,7 +155,7 @@ impl State {
         options: StateOptions,
         clock: Arc<dyn Clock>,
         mut store: Box<dyn Store>,
-    ) -> Result<Arc<Self>, StartError> {
+    ) -> Result<Arc<Self>, StateStartError> {
         #[cfg(debug_assertions)]
         let without_checks = options.without_checks;
         let StateOptions {
@@ -165,25 +167,25 @@ impl State {
         let kept = store.load()?;
         let durability = store.durability();
         let names = Arc::new(ResourceNames::new(limits.resource_names));
-        let worlds = Arc::new(Worlds::new(epoch));
-        let sources = Arc::new(sources::Sources::new(
+        let snapshots = Arc::new(PublishedSnapshot::new(epoch));
+        let sources = Arc::new(sources::SourceRegistry::new(
             expected_sources,
             limits.clone(),
             Arc::clone(&clock),
         ));
-        let (policies, in_force) = Policies::open(&limits, &kept)?;
+        let (policies, in_force) = PolicyRegistry::open(&limits, &kept)?;
         let policies = Arc::new(policies);
         let leases = SharedLeases::default();
         let (commands, queue) = tokio::sync::mpsc::channel(limits.queued_writes);
-        let parts = Parts {
+        let parts = WriterParts {
             names: Arc::clone(&names),
-            worlds: Arc::clone(&worlds) as _,
+            publisher: Arc::clone(&snapshots) as _,
             sources: Arc::clone(&sources),
             policies: Arc::clone(&policies),
             clock: Arc::clone(&clock),
         };
-        let writer = Writer::new(parts, &kept, |view| {
-            let ledger = Ledger::open(&limits, store, &kept, &leases, view);
+        let writer = Writer::new(parts, &kept, |cluster_state| {
+            let ledger = AdmissionLedger::open(&limits, store, &kept, &leases, cluster_state);
             #[cfg(debug_assertions)]
             let ledger = ledger.without_checks(without_checks);
             ledger
@@ -191,18 +193,18 @@ impl State {
         #[cfg(debug_assertions)]
         let writer = writer.without_checks(without_checks);
         let mut writer = writer;
-        if kept != Kept::default() {
-            writer.begin(in_force);
+        if kept != StoredState::default() {
+            writer.publish_initial(in_force);
         }
         std::thread::Builder::new()
             .name("pumice-writer".to_owned())
             .spawn(move || writer.run(queue))?;
-        let sessions = Sessions::new(limits.clone(), Arc::clone(&clock), epoch);
+        let sessions = SessionRegistry::new(limits.clone(), Arc::clone(&clock), epoch);
         let state = Arc::new(Self {
             limits,
             clock,
             names,
-            worlds,
+            published: snapshots,
             sources,
             policies,
             sessions,
@@ -210,35 +212,35 @@ impl State {
             durability,
             commands,
         });
-        sessions::sweep_while_alive(&state)?;
+        session_registry::sweep_while_alive(&state)?;
         Ok(state)
     }
 
-    /// The newest World: one atomic load.
-    pub fn world(&self) -> Arc<crate::engine::World> {
-        self.worlds.newest()
+    /// The newest snapshot: one atomic load.
+    pub fn snapshot(&self) -> Arc<crate::engine::Snapshot> {
+        self.published.newest()
     }
 
-    /// A World that is at least so new, waited for.
+    /// A snapshot that is at least so new, waited for.
     ///
     /// # Errors
     /// Another epoch; or not reached within `max_wait`.
-    pub async fn world_at(
+    pub async fn snapshot_at(
         &self,
         at_least: Option<crate::engine::Revision>,
-        positions: &[crate::engine::Position],
+        positions: &[crate::engine::SourcePosition],
         max_wait: std::time::Duration,
-    ) -> Result<Arc<crate::engine::World>, StateError> {
-        self.worlds.reach(at_least, positions, max_wait).await
+    ) -> Result<Arc<crate::engine::Snapshot>, StateError> {
+        self.published.wait_for(at_least, positions, max_wait).await
     }
 
     /// Names of resources, for conversion at the edge.
-    pub fn names(&self) -> &ResourceNames {
+    pub fn resource_names(&self) -> &ResourceNames {
         &self.names
     }
 
     /// Every bound.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &StateLimits {
         &self.limits
     }
 
@@ -256,24 +258,31 @@ impl State {
     ///
     /// # Errors
     /// A limit; or the writer is gone. A gap or a fenced source is an outcome.
-    pub async fn apply(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
+    pub async fn apply_batch(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
         let (reply, outcome) = tokio::sync::oneshot::channel();
-        self.send(Command::Apply(Box::new(batch), reply.into())).await?;
+        self.send(WriterCommand::Apply(Box::new(batch), reply.into())).await?;
         outcome.await.map_err(|_| StateError::ShuttingDown)?
     }
 
-    /// As [`State::apply`], but refused when too many batches wait for the writer.
+    /// As [`SharedState::apply_batch`], but refused when too many batches wait for the writer.
     ///
     /// # Errors
-    /// As [`State::apply`].
-    pub async fn apply_now(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
+    /// As [`SharedState::apply_batch`].
+    pub async fn try_apply_batch(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
         let (reply, outcome) = tokio::sync::oneshot::channel();
-        match self.commands.try_send(Command::Apply(Box::new(batch), reply.into())) {
+        match self
+            .commands
+            .try_send(WriterCommand::Apply(Box::new(batch), reply.into()))
+        {
             Ok(()) => outcome.await.map_err(|_| StateError::ShuttingDown)?,
             Err(TrySendError::Closed(_)) => Err(StateError::ShuttingDown),
             Err(TrySendError::Full(_)) => {
                 let message = "so many batches wait for the writer".to_owned();
-                Err(sources::limit("queued_writes", self.limits.queued_writes, message))
+                Err(sources::limit_error(
+                    "queued_writes",
+                    self.limits.queued_writes,
+                    message,
+                ))
             }
         }
     }
@@ -288,7 +297,7 @@ impl State {
         !self.commands.is_closed()
     }
 
-    async fn send(&self, command: Command) -> Result<(), StateError> {
+    async fn send(&self, command: WriterCommand) -> Result<(), StateError> {
         self.commands.send(command).await.map_err(|_| StateError::ShuttingDown)
     }
 }

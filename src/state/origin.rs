@@ -2,7 +2,7 @@
 
 /// Who brought a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum PolicyOrigin {
     /// Embedded in the program.
     BuiltIn,
     /// Read from a file.
@@ -15,8 +15,8 @@ pub enum Origin {
     Rollback(u64),
 }
 
-impl Origin {
-    /// Every word that [`Origin::kind`] says.
+impl PolicyOrigin {
+    /// Every word that [`PolicyOrigin::kind`] says.
     pub const KINDS: [&'static str; 5] = ["built-in", "file", "sighup", "rpc", "rollback"];
 
     /// Its first word.
@@ -31,7 +31,7 @@ impl Origin {
     }
 }
 
-impl std::fmt::Display for Origin {
+impl std::fmt::Display for PolicyOrigin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("built-in"),

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::error::{PolicyError, StateError};
-use super::limits::Limits;
-use super::origin::Origin;
-use super::policy_store::{self, InForce, Owed};
-use super::sources::limit;
+use super::limits::StateLimits;
+use super::origin::PolicyOrigin;
+use super::policy_store::{self, ActivePolicies, PendingRepair};
+use super::sources::limit_error;
 use crate::engine::PolicyInForce;
 use crate::engine::model::Problem;
-use crate::engine::policy::{Compatibility, Policy, Report, emit};
-use crate::store::{Store, Write};
+use crate::engine::policy::{Compatibility, DiagnosticReport, Policy, emit};
+use crate::store::{Store, StoreWrite};
 
 /// A version of a policy.
 #[derive(Clone, Debug)]
@@ -26,11 +26,11 @@ pub struct PolicyVersion {
     /// With every default put in and every repair made.
     pub effective_document: Arc<str>,
     /// What loading found.
-    pub report: Arc<Report>,
+    pub report: Arc<DiagnosticReport>,
     /// Who brought it.
-    pub origin: Origin,
+    pub origin: PolicyOrigin,
     /// When it was accepted, since 1970.
-    pub accepted: Duration,
+    pub accepted_at: Duration,
 }
 
 impl PolicyVersion {
@@ -42,20 +42,20 @@ impl PolicyVersion {
 
 /// A document that was refused.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
+pub struct RejectedDocument {
     /// Name of the policy.
     pub name: Arc<str>,
     /// Who brought it.
-    pub origin: Origin,
+    pub origin: PolicyOrigin,
     /// What is wrong with it.
-    pub report: Report,
+    pub report: DiagnosticReport,
     /// The version that goes on serving; 0: none.
     pub serving: u64,
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for RejectedDocument {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (faults, warnings) = (self.report.faults().count(), self.report.warnings().count());
+        let (problems, warnings) = (self.report.errors().count(), self.report.warnings().count());
         let plural = |count: usize, word| {
             if count == 1 {
                 format!("1 {word}")
@@ -63,7 +63,7 @@ impl std::fmt::Display for Refusal {
                 format!("{count} {word}s")
             }
         };
-        write!(f, "policy `{}` refused: {}", self.name, plural(faults, "fault"))?;
+        write!(f, "policy `{}` refused: {}", self.name, plural(problems, "fault"))?;
         if warnings > 0 {
             write!(f, ", {}", plural(warnings, "warning"))?;
         }
@@ -76,7 +76,7 @@ impl std::fmt::Display for Refusal {
 
 /// Asks for a document to be put in force.
 #[derive(Clone, Debug)]
-pub struct Reload {
+pub struct PolicyReload {
     /// Name of the policy.
     pub name: Arc<str>,
     /// The document.
@@ -90,12 +90,12 @@ pub struct Reload {
     /// Where the document does not say.
     pub compatibility: Compatibility,
     /// Who brings it.
-    pub origin: Origin,
+    pub origin: PolicyOrigin,
 }
 
 /// Asks for an earlier version to be put in force again.
 #[derive(Clone, Debug)]
-pub struct Rollback {
+pub struct PolicyRollback {
     /// Name of the policy.
     pub name: Arc<str>,
     /// The version; 0: the one before the one in force.
@@ -108,7 +108,7 @@ pub struct Rollback {
 
 /// A document that was accepted.
 #[derive(Clone, Debug)]
-pub struct Reloaded {
+pub struct ReloadedPolicy {
     /// Now in force; in a dry run what would be, as version 0.
     pub version: Arc<PolicyVersion>,
     /// It already was: nothing changed.
@@ -116,38 +116,38 @@ pub struct Reloaded {
     /// Effective documents, before and after, as a unified diff.
     pub difference: String,
     /// Queues for which the policy has no place, as they stand now.
-    pub queues: Vec<Problem>,
+    pub queue_problems: Vec<Problem>,
     dry_run: bool,
 }
 
-impl Reloaded {
-    /// True if it made a new World.
-    pub(super) fn published(&self) -> bool {
+impl ReloadedPolicy {
+    /// True if it made a new snapshot.
+    pub(super) fn publishes(&self) -> bool {
         !self.unchanged && !self.dry_run
     }
 }
 
 /// A compiled document on its way to the writer.
 #[derive(Debug)]
-pub(super) struct Install {
+pub(super) struct PolicyInstall {
     pub(super) name: Arc<str>,
     pub(super) expected_version: Option<u64>,
     pub(super) dry_run: bool,
     pub(super) hash: Arc<str>,
     /// Tells the document, and how it is to be read, from another.
-    pub(super) content: Arc<str>,
+    pub(super) fingerprint: Arc<str>,
     pub(super) policy: Arc<Policy>,
     pub(super) version: PolicyVersion,
 }
 
-impl Install {
+impl PolicyInstall {
     /// True if it says what is in force already.
-    fn equals(&self, active: &PolicyVersion) -> bool {
+    fn is_in_force(&self, active: &PolicyVersion) -> bool {
         let other = &active.in_force;
         self.hash == other.hash && self.policy.compatibility() == other.policy.compatibility()
     }
 
-    fn numbered(self, version: u64) -> Arc<PolicyVersion> {
+    fn into_version(self, version: u64) -> Arc<PolicyVersion> {
         let Self {
             name,
             hash,
@@ -167,18 +167,18 @@ impl Install {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct History {
+pub(super) struct PolicyHistory {
     last: u64,
     pub(super) versions: VecDeque<Arc<PolicyVersion>>,
-    pub(super) refusal: Option<Refusal>,
+    pub(super) rejected_document: Option<RejectedDocument>,
     /// Tells the policy file that was last accepted from another.
-    pub(super) file: Option<Arc<str>>,
+    pub(super) file_fingerprint: Option<Arc<str>>,
 }
 
-impl History {
+impl PolicyHistory {
     /// Takes a version in, and lets go of the oldest beyond so many versions or bytes.
     fn accept(&mut self, version: &Arc<PolicyVersion>, kept: usize, bytes: usize) -> Vec<Arc<PolicyVersion>> {
-        (self.last, self.refusal) = (version.in_force.version, None);
+        (self.last, self.rejected_document) = (version.in_force.version, None);
         self.versions.push_back(Arc::clone(version));
         let beyond = |versions: &VecDeque<Arc<PolicyVersion>>| {
             let size: usize = versions.iter().map(|version| version.bytes()).sum();
@@ -194,37 +194,42 @@ impl History {
 
 /// All policies with their history. Changed by the writer only, but for refusals.
 #[derive(Debug)]
-pub(super) struct Policies {
-    names: usize,
-    kept: usize,
-    bytes: usize,
-    histories: Mutex<BTreeMap<Arc<str>, History>>,
+pub(super) struct PolicyRegistry {
+    max_names: usize,
+    max_versions: usize,
+    max_bytes: usize,
+    histories: Mutex<BTreeMap<Arc<str>, PolicyHistory>>,
     /// Locked after the histories, if both are.
-    owed: Mutex<Owed>,
+    pending_repair: Mutex<PendingRepair>,
 }
 
-impl Policies {
-    pub(super) fn new(limits: &Limits) -> Self {
+impl PolicyRegistry {
+    pub(super) fn new(limits: &StateLimits) -> Self {
         Self {
-            names: limits.policy_names,
-            kept: limits.policy_versions,
-            bytes: limits.policy_history_bytes,
+            max_names: limits.policy_names,
+            max_versions: limits.policy_versions,
+            max_bytes: limits.policy_history_bytes,
             histories: Mutex::default(),
-            owed: Mutex::default(),
+            pending_repair: Mutex::default(),
         }
     }
 
     /// Compares the expected version with the one in force, and swaps. The only place where a policy changes.
     pub(super) fn install(
         &self,
-        install: Install,
-        in_force: &mut Arc<InForce>,
+        install: PolicyInstall,
+        in_force: &mut Arc<ActivePolicies>,
         store: &mut dyn Store,
-    ) -> Result<Reloaded, PolicyError> {
+    ) -> Result<ReloadedPolicy, PolicyError> {
         let mut histories = self.lock();
         let name = Arc::clone(&install.name);
-        if !histories.contains_key(&name) && histories.len() >= self.names {
-            return Err(limit("policy_names", self.names, format!("`{name}` would be one more policy")).into());
+        if !histories.contains_key(&name) && histories.len() >= self.max_names {
+            return Err(limit_error(
+                "policy_names",
+                self.max_names,
+                format!("`{name}` would be one more policy"),
+            )
+            .into());
         }
         let history = histories.get(&name);
         let active = history.and_then(|history| history.versions.back()).cloned();
@@ -238,97 +243,102 @@ impl Policies {
         }
         let dry_run = install.dry_run;
         let before = active.as_ref().map_or("", |active| &*active.effective_document);
-        let difference = emit::difference(before, &install.version.effective_document);
-        if let Some(active) = active.filter(|active| install.equals(active)) {
+        let difference = emit::unified_diff(before, &install.version.effective_document);
+        if let Some(active) = active.filter(|active| install.is_in_force(active)) {
             if !dry_run {
-                self.confirm(&mut histories, &install, &active, store)?;
+                self.confirm_unchanged(&mut histories, &install, &active, store)?;
             }
-            return Ok(Reloaded {
+            return Ok(ReloadedPolicy {
                 version: active,
                 unchanged: true,
                 difference,
-                queues: Vec::new(),
+                queue_problems: Vec::new(),
                 dry_run,
             });
         }
         let next = histories.get(&name).map_or(0, |history| history.last) + 1;
-        let content = Arc::clone(&install.content);
-        let version = install.numbered(if dry_run { 0 } else { next });
+        let content = Arc::clone(&install.fingerprint);
+        let version = install.into_version(if dry_run { 0 } else { next });
         if !dry_run {
             let mut history = histories.get(&name).cloned().unwrap_or_default();
-            let dropped = history.accept(&version, self.kept, self.bytes);
-            let writes = policy_store::writes(&version, false, &dropped, &version.origin, &content);
-            let file = writes.iter().any(|write| matches!(write, Write::PolicyFile { .. }));
-            self.owed().keep(&histories, store, writes)?;
+            let dropped = history.accept(&version, self.max_versions, self.max_bytes);
+            let writes = policy_store::version_writes(&version, false, &dropped, &version.origin, &content);
+            let file = writes
+                .iter()
+                .any(|write| matches!(write, StoreWrite::PolicyFile { .. }));
+            self.lock_pending_repair()
+                .write_with_repairs(&histories, store, writes)?;
             if file {
-                history.file = Some(content);
+                history.file_fingerprint = Some(content);
             }
             histories.insert(Arc::clone(&name), history);
             Arc::make_mut(in_force).insert(name, Arc::clone(&version.in_force));
         }
-        Ok(Reloaded {
+        Ok(ReloadedPolicy {
             version,
             unchanged: false,
             difference,
-            queues: Vec::new(),
+            queue_problems: Vec::new(),
             dry_run,
         })
     }
 
     /// Remembers that a policy file said what is in force already.
-    fn confirm(
+    fn confirm_unchanged(
         &self,
-        histories: &mut BTreeMap<Arc<str>, History>,
-        install: &Install,
+        histories: &mut BTreeMap<Arc<str>, PolicyHistory>,
+        install: &PolicyInstall,
         active: &PolicyVersion,
         store: &mut dyn Store,
     ) -> Result<(), StateError> {
-        let (origin, content) = (&install.version.origin, &install.content);
-        let file = histories.get(&install.name).and_then(|history| history.file.as_ref());
+        let (origin, content) = (&install.version.origin, &install.fingerprint);
+        let file = histories
+            .get(&install.name)
+            .and_then(|history| history.file_fingerprint.as_ref());
         let writes = if file == Some(content) {
             Vec::new()
         } else {
-            policy_store::writes(active, true, &[], origin, content)
+            policy_store::version_writes(active, true, &[], origin, content)
         };
         let file = !writes.is_empty();
-        let mut owed = self.owed();
+        let mut owed = self.lock_pending_repair();
         // What is owed may be the opposite of what is confirmed here.
-        if file || owed.any() {
-            owed.keep(histories, store, writes)?;
+        if file || owed.is_needed() {
+            owed.write_with_repairs(histories, store, writes)?;
         }
         drop(owed);
         if let Some(history) = histories.get_mut(&install.name) {
             if file {
-                history.file = Some(Arc::clone(content));
+                history.file_fingerprint = Some(Arc::clone(content));
             }
-            history.refusal = None;
+            history.rejected_document = None;
         }
         Ok(())
     }
 
     /// True if the store may hold something that is not true.
-    pub(super) fn owe(&self) -> bool {
-        self.owed().any()
+    pub(super) fn needs_repair(&self) -> bool {
+        self.lock_pending_repair().is_needed()
     }
 
-    /// What sets that right; to be followed by [`Self::settled`] once it is written.
-    pub(super) fn owed_writes(&self) -> Vec<Write> {
+    /// What sets that right; to be followed by [`Self::repaired`] once it is written.
+    pub(super) fn repair_writes(&self) -> Vec<StoreWrite> {
         let histories = self.lock();
-        self.owed().writes(&histories)
+        self.lock_pending_repair().writes(&histories)
     }
 
     /// It is written.
-    pub(super) fn settled(&self) {
-        self.owed().settled();
+    pub(super) fn repaired(&self) {
+        self.lock_pending_repair().clear();
     }
 
-    fn owed(&self) -> MutexGuard<'_, Owed> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_pending_repair(&self) -> MutexGuard<'_, PendingRepair> {
+        self.pending_repair.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in a version that is kept.
-    pub(super) fn take(&self, history: &mut History, version: &Arc<PolicyVersion>) {
-        history.accept(version, self.kept, self.bytes);
+    pub(super) fn restore_version(&self, history: &mut PolicyHistory, version: &Arc<PolicyVersion>) {
+        history.accept(version, self.max_versions, self.max_bytes);
     }
 
     pub(super) fn version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {
@@ -348,21 +358,21 @@ impl Policies {
         })
     }
 
-    pub(super) fn refuse(&self, mut refusal: Refusal, dry_run: bool) -> PolicyError {
+    pub(super) fn reject(&self, mut rejection: RejectedDocument, dry_run: bool) -> PolicyError {
         let mut histories = self.lock();
-        let history = histories.get_mut(&refusal.name);
-        refusal.serving = history
+        let history = histories.get_mut(&rejection.name);
+        rejection.serving = history
             .as_ref()
             .and_then(|h| h.versions.back())
             .map_or(0, |active| active.in_force.version);
         // A name without any version is not remembered: a caller could invent them without end.
         if let Some(history) = history.filter(|_| !dry_run) {
-            history.refusal = Some(refusal.clone());
+            history.rejected_document = Some(rejection.clone());
         }
-        PolicyError::Refused(Box::new(refusal))
+        PolicyError::Rejected(Box::new(rejection))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, History>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, PolicyHistory>> {
         self.histories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

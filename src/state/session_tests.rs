@@ -3,31 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tests::{HandClock, batch, node, start, task};
+use super::tests::{FakeClock, batch, node, start, task};
 use super::*;
-use crate::engine::cycle::{Change, Placement};
-use crate::engine::model::{TaskRecord, TaskStatus, View};
+use crate::engine::cycle::{SessionChange, TaskPlacement};
+use crate::engine::model::{ClusterState, TaskRecord, TaskStatus};
 use crate::engine::policy::{Compatibility, CompileOptions, compile};
 
 const DOCUMENT: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
 
-async fn open(compatibility: Compatibility) -> (Arc<State>, Arc<HandClock>, Arc<str>) {
+async fn open(compatibility: Compatibility) -> (Arc<SharedState>, Arc<FakeClock>, Arc<str>) {
     let (state, clock) = start();
-    let reload = Reload {
+    let reload = PolicyReload {
         name: "default".into(),
         document: DOCUMENT.into(),
         expected_version: None,
         dry_run: false,
         strict: false,
         compatibility,
-        origin: Origin::Rpc("test".to_owned()),
+        origin: PolicyOrigin::Rpc("test".to_owned()),
     };
     state.reload_policy(reload).await.unwrap();
     let pending = |name: &str| {
-        let Put::Task(record) = task(name, "", 100) else {
+        let BatchRecord::Task(record) = task(name, "", 100) else {
             panic!("a task")
         };
-        Put::Task(TaskRecord {
+        BatchRecord::Task(TaskRecord {
             status: TaskStatus::Pending,
             ..record
         })
@@ -39,14 +39,14 @@ async fn open(compatibility: Compatibility) -> (Arc<State>, Arc<HandClock>, Arc<
         pending("a/y"),
         task("a/r", "n1", 300),
     ];
-    state.apply(batch(1, BatchKind::SnapshotLast, put)).await.unwrap();
-    let opened = state.open_session(question(None)).await.unwrap();
+    state.apply_batch(batch(1, BatchKind::FullSyncLast, put)).await.unwrap();
+    let opened = state.open_session(open_request(None)).await.unwrap();
     (state, clock, opened.session)
 }
 
-fn question(lease: Option<Duration>) -> OpenSession {
+fn open_request(lease: Option<Duration>) -> OpenSession {
     OpenSession {
-        ground: SessionGround::World {
+        base: SessionBase::Latest {
             policy: "default".into(),
             profile: Arc::default(),
         },
@@ -55,16 +55,16 @@ fn question(lease: Option<Duration>) -> OpenSession {
     }
 }
 
-fn allocate(task: &str, node: &str) -> Change {
-    Change::Allocate(Placement {
+fn allocate(task: &str, node: &str) -> SessionChange {
+    SessionChange::Allocate(TaskPlacement {
         task: task.into(),
         node: node.into(),
         card: "".into(),
     })
 }
 
-fn status(view: &View, task: &str) -> (TaskStatus, String) {
-    let stored = view.tasks().get(task).unwrap();
+fn status(cluster_state: &ClusterState, task: &str) -> (TaskStatus, String) {
+    let stored = cluster_state.tasks().get(task).unwrap();
     (stored.record.status, stored.record.node.to_string())
 }
 
@@ -76,79 +76,104 @@ fn reason<T: std::fmt::Debug>(result: Result<T, StateError>) -> &'static str {
 async fn changes_are_numbered_applied_once_and_seen() {
     let (state, _, session) = open(Compatibility::Corrected).await;
     let stepped = state
-        .step(&session, 0, &[allocate("a/x", "n1"), allocate("a/y", "n2")])
+        .step_session(&session, 0, &[allocate("a/x", "n1"), allocate("a/y", "n2")])
         .unwrap();
     assert_eq!((stepped.applied_through, stepped.outcome.nodes.len()), (2, 2));
     let again = state
-        .step(&session, 0, &[allocate("a/x", "n1"), allocate("a/y", "n2")])
+        .step_session(&session, 0, &[allocate("a/x", "n1"), allocate("a/y", "n2")])
         .unwrap();
     assert_eq!(
         (again.applied_through, again.outcome.warnings.len()),
         (2, 0),
         "skipped, not done twice"
     );
-    let tail = [allocate("a/y", "n2"), Change::Unallocate("a/x".into())];
-    let tail = state.step(&session, 1, &tail).unwrap();
+    let tail = [allocate("a/y", "n2"), SessionChange::Unallocate("a/x".into())];
+    let tail = state.step_session(&session, 1, &tail).unwrap();
     assert_eq!(
-        (tail.applied_through, status(&tail.view, "a/x").0),
+        (tail.applied_through, status(&tail.cluster_state, "a/x").0),
         (3, TaskStatus::Pending)
     );
     assert_eq!(
-        reason(state.step(&session, 7, &[allocate("a/x", "n1")])),
+        reason(state.step_session(&session, 7, &[allocate("a/x", "n1")])),
         "SEQUENCE_GAP"
     );
-    assert_eq!(reason(state.step(&session, 2, &[])), "SEQUENCE_MISMATCH");
+    assert_eq!(reason(state.step_session(&session, 2, &[])), "SEQUENCE_MISMATCH");
     assert_eq!(
-        reason(state.step(&session, 0, &[allocate("a/x", "n1")])),
+        reason(state.step_session(&session, 0, &[allocate("a/x", "n1")])),
         "SEQUENCE_MISMATCH",
         "later changes exist"
     );
-    assert_eq!(state.step(&session, 3, &[]).unwrap().applied_through, 3);
-    let untouched = state.world();
+    assert_eq!(state.step_session(&session, 3, &[]).unwrap().applied_through, 3);
+    let untouched = state.snapshot();
     assert_eq!(
-        status(&untouched.view, "a/y").0,
+        status(&untouched.state, "a/y").0,
         TaskStatus::Pending,
         "nothing of it shows outside"
     );
 }
 
 #[tokio::test]
-async fn a_refused_change_leaves_nothing_of_its_batch() {
+async fn a_rejected_change_leaves_nothing_of_its_batch() {
     let (state, _, session) = open(Compatibility::Corrected).await;
-    let changes = [allocate("a/x", "n1"), Change::RollbackTo("nowhere".into())];
-    let error = state.step(&session, 0, &changes).unwrap_err();
+    let changes = [allocate("a/x", "n1"), SessionChange::RollbackTo("nowhere".into())];
+    let error = state.step_session(&session, 0, &changes).unwrap_err();
     assert_eq!(
         (error.reason(), error.applied_through()),
         ("UNKNOWN_SAVEPOINT", Some(0))
     );
-    assert_eq!(status(&state.peek(&session).unwrap(), "a/x").0, TaskStatus::Pending);
+    assert_eq!(
+        status(&state.peek_session(&session).unwrap(), "a/x").0,
+        TaskStatus::Pending
+    );
     // The whole is sent again, mended.
-    assert_eq!(state.step(&session, 0, &changes[..1]).unwrap().applied_through, 1);
+    assert_eq!(
+        state.step_session(&session, 0, &changes[..1]).unwrap().applied_through,
+        1
+    );
 }
 
 #[tokio::test]
 async fn savepoints_bring_everything_back() {
     for compatibility in [Compatibility::Corrected, Compatibility::Upstream] {
         let (state, _, session) = open(compatibility).await;
-        let before = state.step(&session, 0, &[Change::Savepoint("s".into())]).unwrap();
+        let before = state
+            .step_session(&session, 0, &[SessionChange::Savepoint("s".into())])
+            .unwrap();
         let changes = [
             allocate("a/x", "n1"),
-            Change::Evict("a/r".into()),
+            SessionChange::Evict("a/r".into()),
             allocate("a/y", "n2"),
         ];
-        let stepped = state.step(&session, 1, &changes).unwrap();
-        assert_eq!(status(&stepped.view, "a/r").0, TaskStatus::Releasing);
-        let after = state.step(&session, 4, &[Change::RollbackTo("s".into())]).unwrap();
+        let stepped = state.step_session(&session, 1, &changes).unwrap();
+        assert_eq!(status(&stepped.cluster_state, "a/r").0, TaskStatus::Releasing);
+        let after = state
+            .step_session(&session, 4, &[SessionChange::RollbackTo("s".into())])
+            .unwrap();
         assert_eq!(
             (after.applied_through, after.outcome.nodes.len()),
             (5, 2),
             "both nodes are stale again"
         );
-        assert!(before.view.nodes().eq(after.view.nodes()) && before.view.tasks().iter().eq(after.view.tasks().iter()));
+        assert!(
+            before.cluster_state.nodes().eq(after.cluster_state.nodes())
+                && before
+                    .cluster_state
+                    .tasks()
+                    .iter()
+                    .eq(after.cluster_state.tasks().iter())
+        );
         let twice = state
-            .step(&session, 5, &[allocate("a/x", "n2"), Change::RollbackTo("s".into())])
+            .step_session(
+                &session,
+                5,
+                &[allocate("a/x", "n2"), SessionChange::RollbackTo("s".into())],
+            )
             .unwrap();
-        assert_eq!(status(&twice.view, "a/x").0, TaskStatus::Pending, "the mark stays");
+        assert_eq!(
+            status(&twice.cluster_state, "a/x").0,
+            TaskStatus::Pending,
+            "the mark stays"
+        );
     }
 }
 
@@ -158,12 +183,12 @@ async fn what_does_not_fit_is_left_out_with_a_warning() {
     let changes = [
         allocate("a/r", "n1"),
         allocate("a/x", "nowhere"),
-        Change::Unevict("a/r".into()),
-        Change::Evict("a/ghost".into()),
-        Change::Unpipeline("a/x".into()),
-        Change::JobEnqueued("a/job".into()),
+        SessionChange::Unevict("a/r".into()),
+        SessionChange::Evict("a/ghost".into()),
+        SessionChange::Unpipeline("a/x".into()),
+        SessionChange::JobEnqueued("a/job".into()),
     ];
-    let stepped = state.step(&session, 0, &changes).unwrap();
+    let stepped = state.step_session(&session, 0, &changes).unwrap();
     let warnings: Vec<(&str, &str)> = stepped
         .outcome
         .warnings
@@ -180,31 +205,31 @@ async fn what_does_not_fit_is_left_out_with_a_warning() {
     ];
     assert_eq!(warnings, expected);
     assert!(stepped.outcome.nodes.is_empty() && stepped.outcome.events.is_empty());
-    assert!(stepped.view.nodes().eq(state.world().view.nodes()));
+    assert!(stepped.cluster_state.nodes().eq(state.snapshot().state.nodes()));
 }
 
 #[tokio::test]
-async fn leases_end_sessions_but_not_under_a_question() {
+async fn leases_end_sessions_but_not_during_a_query() {
     let (state, clock, session) = open(Compatibility::Corrected).await;
-    clock.turn(29_000);
-    drop(state.step(&session, 0, &[]).unwrap());
-    clock.turn(29_000);
-    let held = state.step(&session, 0, &[]).unwrap();
-    clock.turn(60_000);
-    assert!(state.peek(&session).is_ok(), "a question is under way");
+    clock.advance(29_000);
+    drop(state.step_session(&session, 0, &[]).unwrap());
+    clock.advance(29_000);
+    let held = state.step_session(&session, 0, &[]).unwrap();
+    clock.advance(60_000);
+    assert!(state.peek_session(&session).is_ok(), "a question is under way");
     drop(held);
-    clock.turn(31_000);
-    assert_eq!(reason(state.step(&session, 0, &[])), "SESSION_EXPIRED");
+    clock.advance(31_000);
+    assert_eq!(reason(state.step_session(&session, 0, &[])), "SESSION_EXPIRED");
     assert_eq!(reason(state.close_session(&session)), "SESSION_EXPIRED");
-    assert_eq!(reason(state.step("never", 0, &[])), "SESSION_UNKNOWN");
+    assert_eq!(reason(state.step_session("never", 0, &[])), "SESSION_UNKNOWN");
 }
 
 #[tokio::test]
 async fn no_session_outlives_its_maximum_age() {
     let (state, clock, session) = open(Compatibility::Corrected).await;
-    let held = state.step(&session, 0, &[]).unwrap();
-    clock.turn(601_000);
-    assert_eq!(reason(state.step(&session, 0, &[])), "SESSION_EXPIRED");
+    let held = state.step_session(&session, 0, &[]).unwrap();
+    clock.advance(601_000);
+    assert_eq!(reason(state.step_session(&session, 0, &[])), "SESSION_EXPIRED");
     drop(held);
 }
 
@@ -214,7 +239,7 @@ async fn nothing_ends_a_session_under_a_change() {
     let busy = state.sessions.find(&session).unwrap();
     let changing = busy.0.lock().unwrap();
     assert_eq!(reason(state.close_session(&session)), "SESSION_BUSY");
-    clock.turn(601_000);
+    clock.advance(601_000);
     state.sessions.sweep();
     assert_eq!(state.session_count(), 1);
     assert_eq!(reason(state.close_session(&session)), "SESSION_BUSY");
@@ -226,16 +251,16 @@ async fn nothing_ends_a_session_under_a_change() {
 #[tokio::test]
 async fn closing_is_remembered_for_retries() {
     let (state, clock, session) = open(Compatibility::Corrected).await;
-    drop(state.step(&session, 0, &[allocate("a/x", "n1")]).unwrap());
+    drop(state.step_session(&session, 0, &[allocate("a/x", "n1")]).unwrap());
     assert_eq!(state.close_session(&session).unwrap(), 1);
     assert_eq!(
         state.close_session(&session).unwrap(),
         1,
         "a retry gets the recorded outcome"
     );
-    assert_eq!(reason(state.step(&session, 1, &[])), "SESSION_EXPIRED");
+    assert_eq!(reason(state.step_session(&session, 1, &[])), "SESSION_EXPIRED");
     assert_eq!(state.session_count(), 0);
-    clock.turn(601_000);
+    clock.advance(601_000);
     state.sessions.sweep();
     assert_eq!(
         reason(state.close_session(&session)),
@@ -247,16 +272,26 @@ async fn closing_is_remembered_for_retries() {
 #[tokio::test]
 async fn nothing_of_others_shows_in_a_session() {
     let (state, _, session) = open(Compatibility::Corrected).await;
-    let pinned = state.step(&session, 0, &[]).unwrap();
+    let pinned = state.step_session(&session, 0, &[]).unwrap();
     state
-        .apply(batch(2, BatchKind::SnapshotLast, vec![node("n9", 1)]))
+        .apply_batch(batch(2, BatchKind::FullSyncLast, vec![node("n9", 1)]))
         .await
         .unwrap();
-    let seen = state.step(&session, 0, &[allocate("a/x", "n2")]).unwrap();
-    assert_eq!(status(&seen.view, "a/x"), (TaskStatus::Allocated, "n2".to_owned()));
-    assert_eq!((seen.revision, seen.view.node_count()), (pinned.revision, 2));
+    let seen = state.step_session(&session, 0, &[allocate("a/x", "n2")]).unwrap();
     assert_eq!(
-        pinned.view.node_named("n2").unwrap().usage.used.iter().count(),
+        status(&seen.cluster_state, "a/x"),
+        (TaskStatus::Allocated, "n2".to_owned())
+    );
+    assert_eq!((seen.revision, seen.cluster_state.node_count()), (pinned.revision, 2));
+    assert_eq!(
+        pinned
+            .cluster_state
+            .node_by_name("n2")
+            .unwrap()
+            .usage
+            .used
+            .iter()
+            .count(),
         0,
         "what was handed out stays"
     );
@@ -265,7 +300,7 @@ async fn nothing_of_others_shows_in_a_session() {
 #[tokio::test]
 async fn a_return_over_several_marks_names_all_that_changed() {
     let (state, _, session) = open(Compatibility::Corrected).await;
-    let mark = |name: &str| Change::Savepoint(name.into());
+    let mark = |name: &str| SessionChange::Savepoint(name.into());
     let changes = [
         mark("a"),
         allocate("a/x", "n1"),
@@ -273,48 +308,54 @@ async fn a_return_over_several_marks_names_all_that_changed() {
         allocate("a/y", "n2"),
         mark("c"),
     ];
-    assert!(!state.step(&session, 0, &changes).unwrap().repeated);
-    let back = state.step(&session, 5, &[Change::RollbackTo("a".into())]).unwrap();
+    assert!(!state.step_session(&session, 0, &changes).unwrap().repeated);
+    let back = state
+        .step_session(&session, 5, &[SessionChange::RollbackTo("a".into())])
+        .unwrap();
     assert_eq!(back.outcome.nodes.len(), 2);
-    let again = state.step(&session, 6, &[Change::RollbackTo("a".into())]).unwrap();
+    let again = state
+        .step_session(&session, 6, &[SessionChange::RollbackTo("a".into())])
+        .unwrap();
     assert_eq!(again.outcome.nodes.len(), 0, "nothing changed since");
-    let late = [Change::RollbackTo("a".into()), allocate("a/x", "n1")];
-    let late = state.step(&session, 6, &late).unwrap();
+    let late = [SessionChange::RollbackTo("a".into()), allocate("a/x", "n1")];
+    let late = state.step_session(&session, 6, &late).unwrap();
     assert!(late.repeated, "what the first of them did is not in the outcome");
     assert_eq!(
-        reason(state.step(&session, 8, &[Change::RollbackTo("b".into())])),
+        reason(state.step_session(&session, 8, &[SessionChange::RollbackTo("b".into())])),
         "UNKNOWN_SAVEPOINT"
     );
 }
 
 #[tokio::test]
-async fn marks_that_were_taken_back_make_room() {
+async fn savepoints_that_were_rolled_back_no_longer_count() {
     let (state, _, session) = open(Compatibility::Corrected).await;
-    let most = u64::try_from(Limits::default().session_savepoints).unwrap();
+    let most = u64::try_from(StateLimits::default().session_savepoints).unwrap();
     for round in 0..most + 10 {
         let changes = [
-            Change::Savepoint("job".into()),
-            Change::Savepoint("task".into()),
-            Change::RollbackTo("job".into()),
+            SessionChange::Savepoint("job".into()),
+            SessionChange::Savepoint("task".into()),
+            SessionChange::RollbackTo("job".into()),
         ];
         if round == 0 {
-            state.step(&session, 0, &changes).unwrap();
+            state.step_session(&session, 0, &changes).unwrap();
         } else {
-            state.step(&session, 3 + (round - 1) * 2, &changes[1..]).unwrap();
+            state
+                .step_session(&session, 3 + (round - 1) * 2, &changes[1..])
+                .unwrap();
         }
     }
 }
 
 #[tokio::test]
 async fn sessions_are_bounded() {
-    let clock = Arc::new(HandClock::default());
-    let limits = Limits {
+    let clock = Arc::new(FakeClock::default());
+    let limits = StateLimits {
         sessions: 2,
         session_changes: 3,
         session_savepoints: 1,
-        ..Limits::default()
+        ..StateLimits::default()
     };
-    let state = State::start(
+    let state = SharedState::start(
         StateOptions {
             limits,
             ..StateOptions::default()
@@ -327,26 +368,29 @@ async fn sessions_are_bounded() {
         name: "inline".into(),
         version: 0,
         profile: Arc::default(),
-        hash: hash(DOCUMENT),
+        hash: document_hash(DOCUMENT),
         policy: compiled.policy,
     });
     let inline = || OpenSession {
-        ground: SessionGround::Inline {
-            view: Box::new(state.world().view.clone()),
+        base: SessionBase::Inline {
+            cluster_state: Box::new(state.snapshot().state.clone()),
             policy: Arc::clone(&policy),
         },
-        ..question(None)
+        ..open_request(None)
     };
     let first = state.open_session(inline()).await.unwrap().session;
     state.open_session(inline()).await.unwrap();
     assert_eq!(reason(state.open_session(inline()).await), "LIMIT_EXCEEDED");
-    let evict = || Change::Evict("x".into());
+    let evict = || SessionChange::Evict("x".into());
     assert_eq!(
-        reason(state.step(&first, 0, &[evict(), evict(), evict(), evict()])),
+        reason(state.step_session(&first, 0, &[evict(), evict(), evict(), evict()])),
         "LIMIT_EXCEEDED"
     );
-    let mark = || Change::Savepoint("m".into());
-    assert_eq!(reason(state.step(&first, 0, &[mark(), mark()])), "LIMIT_EXCEEDED");
-    clock.turn(31_000);
+    let mark = || SessionChange::Savepoint("m".into());
+    assert_eq!(
+        reason(state.step_session(&first, 0, &[mark(), mark()])),
+        "LIMIT_EXCEEDED"
+    );
+    clock.advance(31_000);
     assert!(state.open_session(inline()).await.is_ok(), "expired ones make room");
 }

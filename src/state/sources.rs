@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::batch::{Batch, BatchKind, BatchOutcome, Resync, ResyncReason};
+use super::batch::{Batch, BatchKind, BatchOutcome, ResyncReason, ResyncRequest};
 use super::clock::Clock;
 use super::error::StateError;
-use super::limits::Limits;
+use super::limits::StateLimits;
 use crate::engine::model::{Problem, ProblemKind};
-use crate::engine::{Position, Revision};
+use crate::engine::{Revision, SourcePosition};
 
 /// Silence after which a snapshot that is being sent gives its room to others.
 const ABANDONED_AFTER: Duration = Duration::from_mins(1);
@@ -18,7 +18,7 @@ const ABANDONED_AFTER: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceStatus {
     /// How far it came.
-    pub position: Position,
+    pub position: SourcePosition,
     /// Time since it was last heard; `None`: never.
     pub silence: Option<Duration>,
     /// A snapshot has been taken in, and nothing is missing since.
@@ -26,7 +26,7 @@ pub struct SourceStatus {
 }
 
 #[derive(Debug, Default)]
-struct Source {
+struct SourceProgress {
     epoch: u64,
     sequence: u64,
     /// A snapshot of this epoch was taken in.
@@ -40,24 +40,27 @@ struct Source {
 
 /// What to do with a batch.
 #[derive(Debug)]
-pub(super) enum Intake {
+pub(super) enum IntakeResult {
     /// Answer at once: repeated, fenced, with a gap, or held back.
-    Answer(BatchOutcome),
-    /// Apply it, then tell [`Sources::applied`].
+    Reply(BatchOutcome),
+    /// Apply it, then tell [`SourceRegistry::applied`].
     Apply(Box<Batch>),
 }
 
 /// All sources.
 #[derive(Debug)]
-pub(super) struct Sources {
-    limits: Limits,
+pub(super) struct SourceRegistry {
+    limits: StateLimits,
     clock: Arc<dyn Clock>,
-    by_name: Mutex<BTreeMap<Arc<str>, Source>>,
+    by_name: Mutex<BTreeMap<Arc<str>, SourceProgress>>,
 }
 
-impl Sources {
-    pub(super) fn new(expected: Vec<Arc<str>>, limits: Limits, clock: Arc<dyn Clock>) -> Self {
-        let sources = expected.into_iter().map(|name| (name, Source::default())).collect();
+impl SourceRegistry {
+    pub(super) fn new(expected: Vec<Arc<str>>, limits: StateLimits, clock: Arc<dyn Clock>) -> Self {
+        let sources = expected
+            .into_iter()
+            .map(|name| (name, SourceProgress::default()))
+            .collect();
         Self {
             limits,
             clock,
@@ -68,7 +71,7 @@ impl Sources {
     pub(super) fn status(&self) -> Vec<SourceStatus> {
         let (now, sources) = (self.clock.monotonic(), self.lock());
         let status = sources.iter().map(|(name, source)| SourceStatus {
-            position: position(name, source),
+            position: source_position(name, source),
             silence: source.heard.map(|heard| now.saturating_sub(heard)),
             synced: source.complete && !source.gap,
         });
@@ -86,31 +89,31 @@ impl Sources {
     }
 
     /// Judges a batch by its place in its source's sequence. `newest`: the revision that is visible now.
-    pub(super) fn intake(&self, batch: Batch, newest: Revision) -> Result<Intake, StateError> {
-        check(&batch)?;
-        let batch = batch.placed();
+    pub(super) fn intake(&self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
+        check_batch(&batch)?;
+        let batch = batch.with_locations();
         let (now, mut sources) = (self.clock.monotonic(), self.lock());
         let name = Arc::clone(&batch.source);
-        let answer = |source: &Source, resync| {
+        let result = |source: &SourceProgress, resync| {
             let outcome = BatchOutcome {
-                position: position(&name, source),
+                position: source_position(&name, source),
                 revision: newest,
                 ..BatchOutcome::default()
             };
-            Ok(Intake::Answer(BatchOutcome { resync, ..outcome }))
+            Ok(IntakeResult::Reply(BatchOutcome { resync, ..outcome }))
         };
         let elsewhere = match batch.kind {
             BatchKind::Delta => 0,
-            BatchKind::SnapshotPart | BatchKind::SnapshotLast => staged_elsewhere(&mut sources, &name, now),
+            BatchKind::FullSyncPart | BatchKind::FullSyncLast => staged_elsewhere(&mut sources, &name, now),
         };
         if !sources.contains_key(&name) {
             // A source is remembered from its first accepted batch on: names alone must not fill the memory.
-            let fresh = Source::default();
-            if let Some((reason, message)) = misplaced(&fresh, &batch) {
-                return answer(&fresh, Some(Resync { reason, message }));
+            let fresh = SourceProgress::default();
+            if let Some((reason, message)) = resync_reason(&fresh, &batch) {
+                return result(&fresh, Some(ResyncRequest { reason, message }));
             }
             if sources.len() >= self.limits.sources {
-                return Err(limit(
+                return Err(limit_error(
                     "sources",
                     self.limits.sources,
                     format!("`{name}` would be one more source"),
@@ -119,11 +122,11 @@ impl Sources {
         }
         let source = sources.entry(Arc::clone(&name)).or_default();
         source.heard = Some(now);
-        if let Some((reason, message)) = misplaced(source, &batch) {
+        if let Some((reason, message)) = resync_reason(source, &batch) {
             if reason == ResyncReason::Gap {
                 (source.gap, source.staged) = (true, None);
             }
-            return answer(source, Some(Resync { reason, message }));
+            return result(source, Some(ResyncRequest { reason, message }));
         }
         if batch.source_epoch == source.epoch && batch.sequence <= source.sequence {
             let stored = source
@@ -131,47 +134,47 @@ impl Sources {
                 .iter()
                 .find(|outcome| outcome.position.sequence == batch.sequence);
             return match stored {
-                Some(stored) => Ok(Intake::Answer(stored.clone())),
-                None => answer(source, None),
+                Some(stored) => Ok(IntakeResult::Reply(stored.clone())),
+                None => result(source, None),
             };
         }
         if batch.source_epoch > source.epoch {
-            *source = Source {
+            *source = SourceProgress {
                 epoch: batch.source_epoch,
                 heard: Some(now),
-                ..Source::default()
+                ..SourceProgress::default()
             };
         }
-        self.take(source, batch, newest, elsewhere)
+        self.accept(source, batch, newest, elsewhere)
     }
 
     /// A batch in its place: held back, or to be applied.
-    fn take(
+    fn accept(
         &self,
-        source: &mut Source,
+        source: &mut SourceProgress,
         batch: Batch,
         newest: Revision,
         elsewhere: usize,
-    ) -> Result<Intake, StateError> {
+    ) -> Result<IntakeResult, StateError> {
         let name = Arc::clone(&batch.source);
         match batch.kind {
-            BatchKind::Delta => Ok(Intake::Apply(Box::new(batch))),
-            BatchKind::SnapshotLast => {
-                let whole = self.stage(source, batch, elsewhere)?;
-                Ok(Intake::Apply(Box::new(whole)))
+            BatchKind::Delta => Ok(IntakeResult::Apply(Box::new(batch))),
+            BatchKind::FullSyncLast => {
+                let whole = self.stage_part(source, batch, elsewhere)?;
+                Ok(IntakeResult::Apply(Box::new(whole)))
             }
-            BatchKind::SnapshotPart => {
+            BatchKind::FullSyncPart => {
                 let sequence = batch.sequence;
-                let part = self.stage(source, batch, elsewhere)?;
+                let part = self.stage_part(source, batch, elsewhere)?;
                 source.staged = Some(part);
                 source.sequence = sequence;
                 let outcome = BatchOutcome {
-                    position: position(&name, source),
+                    position: source_position(&name, source),
                     revision: newest,
                     ..BatchOutcome::default()
                 };
-                store(source, outcome.clone(), self.limits.stored_outcomes);
-                Ok(Intake::Answer(outcome))
+                store_outcome(source, outcome.clone(), self.limits.stored_outcomes);
+                Ok(IntakeResult::Reply(outcome))
             }
         }
     }
@@ -183,71 +186,71 @@ impl Sources {
             return;
         };
         source.sequence = outcome.position.sequence;
-        source.complete |= kind == BatchKind::SnapshotLast;
+        source.complete |= kind == BatchKind::FullSyncLast;
         source.gap = false;
-        store(source, outcome.clone(), self.limits.stored_outcomes);
+        store_outcome(source, outcome.clone(), self.limits.stored_outcomes);
     }
 
     /// The staged parts with this one behind them; part 1 begins anew.
-    fn stage(&self, source: &mut Source, mut batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
+    fn stage_part(&self, source: &mut SourceProgress, mut batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
         let Some(mut staged) = source.staged.take().filter(|_| batch.part > 1) else {
-            return self.bounded(batch, elsewhere);
+            return self.check_staged_size(batch, elsewhere);
         };
         staged.put.append(&mut batch.put);
-        staged.refused.append(&mut batch.refused);
+        staged.rejected.append(&mut batch.rejected);
         staged.warnings.append(&mut batch.warnings);
         (staged.sequence, staged.kind, staged.part) = (batch.sequence, batch.kind, batch.part);
-        self.bounded(staged, elsewhere)
+        self.check_staged_size(staged, elsewhere)
     }
 
-    fn bounded(&self, batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
-        let most = self.limits.snapshot_records;
-        if records(&batch) + elsewhere > most {
+    fn check_staged_size(&self, batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
+        let most = self.limits.full_sync_records;
+        if record_count(&batch) + elsewhere > most {
             let also = if elsewhere > 0 {
                 format!(" beside {elsewhere} of other sources")
             } else {
                 String::new()
             };
             let message = format!("the snapshot of `{}` holds more records{also}", batch.source);
-            return Err(limit("snapshot_records", most, message));
+            return Err(limit_error("full_sync_records", most, message));
         }
         Ok(batch)
     }
 
     /// Every bound.
-    pub(super) fn limits(&self) -> &Limits {
+    pub(super) fn limits(&self) -> &StateLimits {
         &self.limits
     }
 
     /// Records that the state may hold.
-    pub(super) fn records(&self) -> usize {
+    pub(super) fn max_records(&self) -> usize {
         self.limits.records
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, Source>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, SourceProgress>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn records(batch: &Batch) -> usize {
-    batch.put.len() + batch.refused.len()
+fn record_count(batch: &Batch) -> usize {
+    batch.put.len() + batch.rejected.len()
 }
 
 /// Records staged by other sources. Snapshots that nobody goes on with are thrown away.
-fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, Source>, name: &str, now: Duration) -> usize {
+fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, SourceProgress>, name: &str, now: Duration) -> usize {
     let mut staged = 0;
     for (_, source) in sources.iter_mut().filter(|(other, _)| ***other != *name) {
         let abandoned = source
             .heard
             .is_none_or(|heard| now.saturating_sub(heard) > ABANDONED_AFTER);
         source.staged.take_if(|_| abandoned);
-        staged += source.staged.as_ref().map_or(0, records);
+        staged += source.staged.as_ref().map_or(0, record_count);
     }
     staged
 }
 
 /// Why a batch cannot be taken at its place, if it cannot.
-fn misplaced(source: &Source, batch: &Batch) -> Option<(ResyncReason, String)> {
+fn resync_reason(source: &SourceProgress, batch: &Batch) -> Option<(ResyncReason, String)> {
     let delta = batch.kind == BatchKind::Delta;
     if batch.source_epoch < source.epoch {
         let message = format!("source epoch {} was fenced by {}", batch.source_epoch, source.epoch);
@@ -286,45 +289,45 @@ fn misplaced(source: &Source, batch: &Batch) -> Option<(ResyncReason, String)> {
 }
 
 /// What a batch must hold, whatever came before it.
-fn check(batch: &Batch) -> Result<(), StateError> {
-    let fault = |field: &str, message: &str| {
+fn check_batch(batch: &Batch) -> Result<(), StateError> {
+    let problem = |field: &str, message: &str| {
         let problem = Problem::new(ProblemKind::Invalid, "INVALID_BATCH", field, message);
         Err(StateError::BatchInvalid { problem })
     };
     if batch.source.is_empty() {
-        return fault("batch.source", "a batch names its source");
+        return problem("batch.source", "a batch names its source");
     }
     if batch.sequence == 0 {
-        return fault("batch.sequence", "batches are numbered from 1");
+        return problem("batch.sequence", "batches are numbered from 1");
     }
     match batch.kind {
-        BatchKind::Delta if batch.part != 0 => fault("batch.snapshot_part", "only parts of a snapshot are numbered"),
-        BatchKind::SnapshotPart | BatchKind::SnapshotLast if !batch.remove.is_empty() => {
-            fault("batch.remove", "a snapshot removes by what it leaves out")
+        BatchKind::Delta if batch.part != 0 => problem("batch.part", "only parts of a snapshot are numbered"),
+        BatchKind::FullSyncPart | BatchKind::FullSyncLast if !batch.remove.is_empty() => {
+            problem("batch.remove", "a snapshot removes by what it leaves out")
         }
-        BatchKind::SnapshotPart | BatchKind::SnapshotLast if batch.part == 0 => {
-            fault("batch.snapshot_part", "parts of a snapshot are numbered from 1")
+        BatchKind::FullSyncPart | BatchKind::FullSyncLast if batch.part == 0 => {
+            problem("batch.part", "parts of a snapshot are numbered from 1")
         }
-        BatchKind::Delta | BatchKind::SnapshotPart | BatchKind::SnapshotLast => Ok(()),
+        BatchKind::Delta | BatchKind::FullSyncPart | BatchKind::FullSyncLast => Ok(()),
     }
 }
 
-fn store(source: &mut Source, outcome: BatchOutcome, most: usize) {
+fn store_outcome(source: &mut SourceProgress, outcome: BatchOutcome, most: usize) {
     source.outcomes.push_back(outcome);
     while source.outcomes.len() > most {
         source.outcomes.pop_front();
     }
 }
 
-fn position(name: &Arc<str>, source: &Source) -> Position {
-    Position {
+fn source_position(name: &Arc<str>, source: &SourceProgress) -> SourcePosition {
+    SourcePosition {
         source: Arc::clone(name),
         source_epoch: source.epoch,
         sequence: source.sequence,
     }
 }
 
-pub(super) fn limit(limit: &'static str, value: usize, message: String) -> StateError {
+pub(super) fn limit_error(limit: &'static str, value: usize, message: String) -> StateError {
     StateError::Limit {
         limit,
         value: value as u64,

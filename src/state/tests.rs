@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use super::*;
 use crate::engine::model::{
-    Amounts, Kind, NodeRecord, Problem, ProblemKind, ResourceId, TaskFields, TaskRecord, TaskStatus, Vector,
+    NodeRecord, NodeVector, Problem, ProblemKind, RecordKind, ResourceAmounts, ResourceId, TaskFields, TaskRecord,
+    TaskStatus,
 };
 
 /// A clock that tests turn by hand, in milliseconds.
 #[derive(Debug, Default)]
-pub(super) struct HandClock(AtomicU64);
+pub(super) struct FakeClock(AtomicU64);
 
-impl HandClock {
-    pub(super) fn turn(&self, millis: u64) {
+impl FakeClock {
+    pub(super) fn advance(&self, millis: u64) {
         self.0.fetch_add(millis, Ordering::Relaxed);
     }
 }
 
-impl Clock for HandClock {
+impl Clock for FakeClock {
     fn monotonic(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
@@ -29,29 +30,29 @@ impl Clock for HandClock {
     }
 }
 
-pub(super) fn start() -> (Arc<State>, Arc<HandClock>) {
-    let clock = Arc::new(HandClock::default());
+pub(super) fn start() -> (Arc<SharedState>, Arc<FakeClock>) {
+    let clock = Arc::new(FakeClock::default());
     let options = StateOptions {
         epoch: 7,
         expected_sources: vec!["kube".into()],
         ..StateOptions::default()
     };
-    (State::start(options, Arc::clone(&clock) as _).unwrap(), clock)
+    (SharedState::start(options, Arc::clone(&clock) as _).unwrap(), clock)
 }
 
-pub(super) fn node(name: &str, cpu: i64) -> Put {
-    let allocatable = Amounts::from_iter([(ResourceId::CPU, cpu)]);
-    Put::Node(Arc::new(NodeRecord {
+pub(super) fn node(name: &str, cpu: i64) -> BatchRecord {
+    let allocatable = ResourceAmounts::from_iter([(ResourceId::CPU, cpu)]);
+    BatchRecord::Node(Arc::new(NodeRecord {
         name: name.into(),
         allocatable,
         ..NodeRecord::default()
     }))
 }
 
-pub(super) fn task(name: &str, node: &str, cpu: i64) -> Put {
-    let requests = Amounts::from_iter([(ResourceId::CPU, cpu), (ResourceId::PODS, 1)]);
+pub(super) fn task(name: &str, node: &str, cpu: i64) -> BatchRecord {
+    let requests = ResourceAmounts::from_iter([(ResourceId::CPU, cpu), (ResourceId::PODS, 1)]);
     let (name, node) = (name.into(), node.into());
-    Put::Task(TaskRecord::from(TaskFields {
+    BatchRecord::Task(TaskRecord::from(TaskFields {
         name,
         node,
         requests,
@@ -60,11 +61,11 @@ pub(super) fn task(name: &str, node: &str, cpu: i64) -> Put {
     }))
 }
 
-pub(super) fn batch(sequence: u64, kind: BatchKind, put: Vec<Put>) -> Batch {
+pub(super) fn batch(sequence: u64, kind: BatchKind, put: Vec<BatchRecord>) -> Batch {
     let put = put
         .into_iter()
         .enumerate()
-        .map(|(i, put)| (put, Place::at(i)))
+        .map(|(i, put)| (put, RecordLocation::at(i)))
         .collect();
     let part = u32::from(kind != BatchKind::Delta);
     Batch {
@@ -78,8 +79,11 @@ pub(super) fn batch(sequence: u64, kind: BatchKind, put: Vec<Put>) -> Batch {
     }
 }
 
-fn used(world: &crate::engine::World, node: &str) -> Option<i128> {
-    world.view.node_named(node)?.exact(ResourceId::CPU, Vector::Used)
+fn used(snapshot: &crate::engine::Snapshot, node: &str) -> Option<i128> {
+    snapshot
+        .state
+        .node_by_name(node)?
+        .exact(ResourceId::CPU, NodeVector::Used)
 }
 
 #[tokio::test]
@@ -92,46 +96,46 @@ async fn batches_become_visible_in_order_and_once() {
     );
     let whole = batch(
         1,
-        BatchKind::SnapshotLast,
+        BatchKind::FullSyncLast,
         vec![task("a/x", "n1", 300), node("n1", 4_000), node("n2", 4_000)],
     );
-    let first = state.apply(whole.clone()).await.unwrap();
+    let first = state.apply_batch(whole.clone()).await.unwrap();
     assert_eq!((first.revision.number, first.resync.is_none()), (1, true));
     assert_eq!(
-        used(&state.world(), "n1"),
+        used(&state.snapshot(), "n1"),
         Some(300),
         "a task counts although its node came later"
     );
 
     let delta = state
-        .apply(batch(2, BatchKind::Delta, vec![task("a/x", "n2", 300)]))
+        .apply_batch(batch(2, BatchKind::Delta, vec![task("a/x", "n2", 300)]))
         .await
         .unwrap();
     assert_eq!(delta.position.sequence, 2);
-    let world = state.world();
-    assert_eq!((used(&world, "n1"), used(&world, "n2")), (None, Some(300)));
+    let snapshot = state.snapshot();
+    assert_eq!((used(&snapshot, "n1"), used(&snapshot, "n2")), (None, Some(300)));
 
     let again = state
-        .apply(batch(2, BatchKind::Delta, vec![task("a/x", "n1", 9)]))
+        .apply_batch(batch(2, BatchKind::Delta, vec![task("a/x", "n1", 9)]))
         .await
         .unwrap();
     assert_eq!(again, delta, "a repeated batch gets the stored outcome");
-    let gap = state.apply(batch(4, BatchKind::Delta, vec![])).await.unwrap();
+    let gap = state.apply_batch(batch(4, BatchKind::Delta, vec![])).await.unwrap();
     assert_eq!(gap.resync.map(|resync| resync.reason), Some(ResyncReason::Gap));
     assert!(!state.sources()[0].synced);
     let mended = state
-        .apply(batch(9, BatchKind::SnapshotLast, vec![node("n2", 1)]))
+        .apply_batch(batch(9, BatchKind::FullSyncLast, vec![node("n2", 1)]))
         .await
         .unwrap();
     assert_eq!((mended.resync, mended.position.sequence), (None, 9));
-    clock.turn(250);
+    clock.advance(250);
     let status = &state.sources()[0];
     assert_eq!(
         (status.silence, status.synced),
         (Some(Duration::from_millis(250)), true)
     );
     assert!(
-        state.world().view.node_named("n1").is_none(),
+        state.snapshot().state.node_by_name("n1").is_none(),
         "a snapshot replaces what its source had"
     );
 }
@@ -140,25 +144,40 @@ async fn batches_become_visible_in_order_and_once() {
 async fn a_lost_part_never_makes_the_rest_look_like_the_whole() {
     let (state, _) = start();
     state
-        .apply(batch(1, BatchKind::SnapshotLast, vec![node("n1", 1), node("n2", 1)]))
+        .apply_batch(batch(1, BatchKind::FullSyncLast, vec![node("n1", 1), node("n2", 1)]))
         .await
         .unwrap();
     let part = |sequence, kind, part, name| Batch {
         part,
         ..batch(sequence, kind, vec![node(name, 2)])
     };
-    state.apply(part(2, BatchKind::SnapshotPart, 1, "n1")).await.unwrap();
-    let lost = state.apply(part(4, BatchKind::SnapshotPart, 3, "n3")).await.unwrap();
+    state
+        .apply_batch(part(2, BatchKind::FullSyncPart, 1, "n1"))
+        .await
+        .unwrap();
+    let lost = state
+        .apply_batch(part(4, BatchKind::FullSyncPart, 3, "n3"))
+        .await
+        .unwrap();
     assert_eq!(lost.resync.map(|resync| resync.reason), Some(ResyncReason::Gap));
-    let rest = state.apply(part(5, BatchKind::SnapshotLast, 4, "n4")).await.unwrap();
+    let rest = state
+        .apply_batch(part(5, BatchKind::FullSyncLast, 4, "n4"))
+        .await
+        .unwrap();
     assert_eq!(rest.resync.map(|resync| resync.reason), Some(ResyncReason::Gap));
-    assert_eq!(state.world().view.node_count(), 2);
-    state.apply(part(6, BatchKind::SnapshotPart, 1, "n1")).await.unwrap();
-    assert_eq!(state.world().view.node_count(), 2, "held back until the last part");
-    state.apply(part(7, BatchKind::SnapshotLast, 2, "n5")).await.unwrap();
+    assert_eq!(state.snapshot().state.node_count(), 2);
+    state
+        .apply_batch(part(6, BatchKind::FullSyncPart, 1, "n1"))
+        .await
+        .unwrap();
+    assert_eq!(state.snapshot().state.node_count(), 2, "held back until the last part");
+    state
+        .apply_batch(part(7, BatchKind::FullSyncLast, 2, "n5"))
+        .await
+        .unwrap();
     let names: Vec<String> = state
-        .world()
-        .view
+        .snapshot()
+        .state
         .nodes()
         .map(|(_, entry)| entry.record.name.to_string())
         .collect();
@@ -169,27 +188,27 @@ async fn a_lost_part_never_makes_the_rest_look_like_the_whole() {
 async fn sources_own_their_records_and_epochs_fence() {
     let (state, _) = start();
     state
-        .apply(batch(1, BatchKind::SnapshotLast, vec![node("n1", 1)]))
+        .apply_batch(batch(1, BatchKind::FullSyncLast, vec![node("n1", 1)]))
         .await
         .unwrap();
     let other = Batch {
         source: "file".into(),
-        ..batch(1, BatchKind::SnapshotLast, vec![node("n1", 5), node("n2", 5)])
+        ..batch(1, BatchKind::FullSyncLast, vec![node("n1", 5), node("n2", 5)])
     };
-    let outcome = state.apply(other).await.unwrap();
-    assert_eq!(outcome.refused.len(), 1);
+    let outcome = state.apply_batch(other).await.unwrap();
+    assert_eq!(outcome.rejected.len(), 1);
     assert_eq!(
-        (outcome.refused[0].reason, &*outcome.refused[0].field),
+        (outcome.rejected[0].reason, &*outcome.rejected[0].field),
         ("OTHER_SOURCE", "batch.put.nodes[0].name")
     );
-    assert_eq!(state.world().view.node_count(), 2);
+    assert_eq!(state.snapshot().state.node_count(), 2);
     let newer = Batch {
         source_epoch: 2,
-        ..batch(1, BatchKind::SnapshotLast, vec![node("n1", 3)])
+        ..batch(1, BatchKind::FullSyncLast, vec![node("n1", 3)])
     };
-    assert_eq!(state.apply(newer).await.unwrap().resync, None);
+    assert_eq!(state.apply_batch(newer).await.unwrap().resync, None);
     let old = state
-        .apply(batch(2, BatchKind::Delta, vec![node("n1", 9)]))
+        .apply_batch(batch(2, BatchKind::Delta, vec![node("n1", 9)]))
         .await
         .unwrap();
     assert_eq!(old.resync.map(|resync| resync.reason), Some(ResyncReason::Fenced));
@@ -197,7 +216,7 @@ async fn sources_own_their_records_and_epochs_fence() {
         source: "new".into(),
         ..batch(1, BatchKind::Delta, vec![])
     };
-    let unknown = state.apply(unknown).await.unwrap();
+    let unknown = state.apply_batch(unknown).await.unwrap();
     assert_eq!(
         unknown.resync.map(|resync| resync.reason),
         Some(ResyncReason::UnknownSource)
@@ -206,43 +225,43 @@ async fn sources_own_their_records_and_epochs_fence() {
 }
 
 #[tokio::test]
-async fn a_refused_record_marks_the_last_good_one() {
+async fn a_rejected_record_marks_the_last_good_one() {
     let (state, _) = start();
     state
-        .apply(batch(1, BatchKind::SnapshotLast, vec![node("n1", 1)]))
+        .apply_batch(batch(1, BatchKind::FullSyncLast, vec![node("n1", 1)]))
         .await
         .unwrap();
-    let fault = Problem::new(
+    let problem = Problem::new(
         ProblemKind::Invalid,
         "INVALID_QUANTITY",
         "put.nodes[0].allocatable",
         "`x`",
     );
-    let refused = vec![(Kind::Node, "n1".into(), vec![fault.clone()])];
+    let refused = vec![(RecordKind::Node, "n1".into(), vec![problem.clone()])];
     let outcome = state
-        .apply(Batch {
-            refused,
-            ..batch(2, BatchKind::SnapshotLast, vec![])
+        .apply_batch(Batch {
+            rejected: refused,
+            ..batch(2, BatchKind::FullSyncLast, vec![])
         })
         .await
         .unwrap();
-    assert_eq!(outcome.refused, [fault.within("batch")]);
-    let world = state.world();
+    assert_eq!(outcome.rejected, [problem.within("batch")]);
+    let snapshot = state.snapshot();
     assert!(
-        world
-            .view
-            .node_named("n1")
+        snapshot
+            .state
+            .node_by_name("n1")
             .is_some_and(|entry| entry.invalid.is_some() && !entry.is_placeable())
     );
     state
-        .apply(batch(3, BatchKind::Delta, vec![node("n1", 1)]))
+        .apply_batch(batch(3, BatchKind::Delta, vec![node("n1", 1)]))
         .await
         .unwrap();
     assert!(
         state
-            .world()
-            .view
-            .node_named("n1")
+            .snapshot()
+            .state
+            .node_by_name("n1")
             .is_some_and(|entry| entry.is_placeable())
     );
 }
@@ -254,112 +273,115 @@ async fn node_slots_are_renewed_when_most_are_dead() {
     for round in 0..6 {
         let put = nodes(round * 1_000, round * 1_000 + 1_000);
         state
-            .apply(batch(round as u64 + 1, BatchKind::SnapshotLast, put))
+            .apply_batch(batch(round as u64 + 1, BatchKind::FullSyncLast, put))
             .await
             .unwrap();
     }
-    let world = state.world();
-    assert_eq!((world.view.node_count(), world.view.generation()), (1_000, 2));
-    assert!(world.view.slots() < 3_000);
-    assert_eq!(world.view.ranks().len(), world.view.slots() as usize);
+    let snapshot = state.snapshot();
+    assert_eq!((snapshot.state.node_count(), snapshot.state.generation()), (1_000, 2));
+    assert!(snapshot.state.slots() < 3_000);
+    assert_eq!(snapshot.state.ranks().len(), snapshot.state.slots() as usize);
 }
 
 #[tokio::test]
 async fn waiting_ends_with_the_revision_or_in_time() {
     let (state, _) = start();
     let wanted = crate::engine::Revision { epoch: 7, number: 1 };
-    let waiting = state.world_at(Some(wanted), &[], Duration::from_mins(1));
-    let applying = state.apply(batch(1, BatchKind::SnapshotLast, vec![]));
-    let (world, applied) = tokio::join!(waiting, applying);
-    assert_eq!(world.unwrap().revision, applied.unwrap().revision);
+    let waiting = state.snapshot_at(Some(wanted), &[], Duration::from_mins(1));
+    let applying = state.apply_batch(batch(1, BatchKind::FullSyncLast, vec![]));
+    let (snapshot, applied) = tokio::join!(waiting, applying);
+    assert_eq!(snapshot.unwrap().revision, applied.unwrap().revision);
     let later = crate::engine::Revision { epoch: 7, number: 99 };
     let error = state
-        .world_at(Some(later), &[], Duration::from_millis(5))
+        .snapshot_at(Some(later), &[], Duration::from_millis(5))
         .await
         .unwrap_err();
     assert_eq!(error.reason(), "REVISION_NOT_REACHED");
     let elsewhere = crate::engine::Revision { epoch: 8, number: 1 };
     let error = state
-        .world_at(Some(elsewhere), &[], Duration::from_mins(1))
+        .snapshot_at(Some(elsewhere), &[], Duration::from_mins(1))
         .await
         .unwrap_err();
     assert_eq!(error.reason(), "EPOCH_CHANGED");
 }
 
-fn bounded(limits: Limits) -> (Arc<State>, Arc<HandClock>) {
-    let clock = Arc::new(HandClock::default());
+fn bounded(limits: StateLimits) -> (Arc<SharedState>, Arc<FakeClock>) {
+    let clock = Arc::new(FakeClock::default());
     let options = StateOptions {
         limits,
         ..StateOptions::default()
     };
-    (State::start(options, Arc::clone(&clock) as _).unwrap(), clock)
+    (SharedState::start(options, Arc::clone(&clock) as _).unwrap(), clock)
 }
 
 #[tokio::test]
 async fn records_are_bounded_and_those_that_are_there_can_change() {
-    let (state, _) = bounded(Limits {
+    let (state, _) = bounded(StateLimits {
         records: 2,
-        ..Limits::default()
+        ..StateLimits::default()
     });
     let whole = vec![node("n1", 1), node("n2", 1), task("a/x", "n1", 1)];
-    let outcome = state.apply(batch(1, BatchKind::SnapshotLast, whole)).await.unwrap();
+    let outcome = state
+        .apply_batch(batch(1, BatchKind::FullSyncLast, whole))
+        .await
+        .unwrap();
     let refused: Vec<_> = outcome
-        .refused
+        .rejected
         .iter()
         .map(|problem| (problem.reason, &*problem.field))
         .collect();
     assert_eq!(refused, [("TOO_MANY_RECORDS", "batch.put.tasks[2]")]);
     let outcome = state
-        .apply(batch(2, BatchKind::Delta, vec![node("n2", 7)]))
+        .apply_batch(batch(2, BatchKind::Delta, vec![node("n2", 7)]))
         .await
         .unwrap();
-    assert_eq!(outcome.refused, []);
+    assert_eq!(outcome.rejected, []);
 }
 
 #[tokio::test]
-async fn snapshots_share_one_bound_until_they_are_abandoned() {
-    let (state, clock) = bounded(Limits {
-        snapshot_records: 2,
-        ..Limits::default()
+async fn full_syncs_share_one_bound_until_they_are_abandoned() {
+    let (state, clock) = bounded(StateLimits {
+        full_sync_records: 2,
+        ..StateLimits::default()
     });
     let part = |source: &str| Batch {
         source: source.into(),
-        ..batch(1, BatchKind::SnapshotPart, vec![node(source, 1), task(source, "", 1)])
+        ..batch(1, BatchKind::FullSyncPart, vec![node(source, 1), task(source, "", 1)])
     };
-    state.apply(part("one")).await.unwrap();
-    let error = state.apply(part("two")).await.unwrap_err();
+    state.apply_batch(part("one")).await.unwrap();
+    let error = state.apply_batch(part("two")).await.unwrap_err();
     assert_eq!(error.reason(), "LIMIT_EXCEEDED");
-    clock.turn(61_000);
-    state.apply(part("two")).await.unwrap();
+    clock.advance(61_000);
+    state.apply_batch(part("two")).await.unwrap();
     let late = Batch {
         source: "one".into(),
         part: 2,
-        ..batch(2, BatchKind::SnapshotLast, vec![])
+        ..batch(2, BatchKind::FullSyncLast, vec![])
     };
-    let late = state.apply(late).await.unwrap();
+    let late = state.apply_batch(late).await.unwrap();
     assert_eq!(late.resync.map(|resync| resync.reason), Some(ResyncReason::Gap));
 }
 
 #[tokio::test]
 async fn policy_histories_are_bounded_in_bytes() {
-    let (state, _) = bounded(Limits {
+    let (state, _) = bounded(StateLimits {
         policy_history_bytes: 1,
-        ..Limits::default()
+        ..StateLimits::default()
     });
     let name: Arc<str> = "default".into();
     for version in 1..=4 {
         let document = format!("actions: allocate # {version}\n");
-        let reload = Reload {
+        let reload = PolicyReload {
             name: Arc::clone(&name),
             document: document.into(),
             expected_version: None,
             dry_run: false,
             strict: false,
             compatibility: crate::engine::policy::Compatibility::Corrected,
-            origin: Origin::Rpc("test".to_owned()),
+            origin: PolicyOrigin::Rpc("test".to_owned()),
         };
         state.reload_policy(reload).await.unwrap();
-        let rollback = Rollback {
+        let rollback = PolicyRollback {
             name: Arc::clone(&name),
             version: 0,
             expected_version: Some(version),

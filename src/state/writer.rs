@@ -1,113 +1,117 @@
-//! The single writer: applies what is queued, publishes one World for all of it, then answers.
+//! The single writer: applies what is queued, publishes one snapshot for all of it, then answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::batch::{Batch, BatchKind, BatchOutcome, Place, Put};
+use super::apply_durable::DurableCommand;
+use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation};
 use super::clock::Clock;
-use super::committing::Arbiter;
+use super::commit_session::CommitArbiter;
 use super::error::{PolicyError, StateError};
-use super::index::NodeTable;
-use super::ledger::Ledger;
-use super::names::ResourceNames;
-use super::places;
-use super::policies::{Install, Policies, Reloaded};
-use super::policy_store::InForce;
-use super::pool::Pool;
-use super::seam::{Inbox, Publish, Reply};
-use super::settle::LedgerCommand;
-use super::sources::{Intake, Sources};
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::{JobRecord, Kind, Problem, ProblemKind, View};
-use crate::engine::{Position, Revision, World};
-use crate::store::Kept;
+use super::interner::RecordInterner;
+use super::ledger::AdmissionLedger;
+use super::node_table::NodeTable;
+use super::policies::{PolicyInstall, PolicyRegistry, ReloadedPolicy};
+use super::policy_store::ActivePolicies;
+use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
+use super::queue_hierarchy;
+use super::resource_names::ResourceNames;
+use super::sources::{IntakeResult, SourceRegistry};
+use crate::engine::model::{ClusterState, JobRecord, Problem, ProblemKind, RecordKind};
+use crate::engine::plugin_state::PluginStates;
+use crate::engine::{Revision, Snapshot, SourcePosition};
+use crate::store::StoredState;
 
 /// Most commands that share a publication.
-const GROUP: usize = 64;
+const MAX_GROUP: usize = 64;
 
 /// Most problems, and most warnings, that an outcome lists.
-const LISTED: usize = 1_000;
+const MAX_LISTED: usize = 1_000;
 
 /// A node table is renewed when fewer than half of so many slots hold a node.
 const COMPACT_FROM: usize = 4_096;
 
 /// What the writer is asked to do.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum WriterCommand {
     /// Take a batch in.
-    Apply(Box<Batch>, Reply<Result<BatchOutcome, StateError>>),
+    Apply(Box<Batch>, CommandReply<Result<BatchOutcome, StateError>>),
     /// Put a compiled policy in force.
-    Install(Box<Install>, Reply<Result<Reloaded, PolicyError>>),
+    Install(Box<PolicyInstall>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
     /// Something of the admission ledger, or of assumptions: after the others of its group, at the state that they make.
-    Ledger(LedgerCommand),
+    Durable(DurableCommand),
 }
 
 /// An answer that waits for the publication.
-enum Pending {
-    Applied(Box<BatchOutcome>, Reply<Result<BatchOutcome, StateError>>),
-    Installed(Box<Reloaded>, Reply<Result<Reloaded, PolicyError>>),
+enum PendingReply {
+    Applied(Box<BatchOutcome>, CommandReply<Result<BatchOutcome, StateError>>),
+    Installed(Box<ReloadedPolicy>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
 }
 
-/// The writer's own state: the World that it will publish next.
+/// The writer's own state: the snapshot that it will publish next.
 #[derive(Debug)]
 pub(super) struct Writer {
     names: Arc<ResourceNames>,
-    pub(super) worlds: Arc<dyn Publish>,
-    pub(super) sources: Arc<Sources>,
-    pub(super) policies: Arc<Policies>,
+    pub(super) publisher: Arc<dyn SnapshotPublisher>,
+    pub(super) sources: Arc<SourceRegistry>,
+    pub(super) policies: Arc<PolicyRegistry>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) ledger: Ledger,
-    nodes: Arc<NodeTable>,
-    pub(super) arbiter: Arbiter,
-    pool: Pool,
-    pub(super) next: World,
-    /// By policy: what is known to be derived from the next World.
-    pub(super) derived: BTreeMap<Arc<str>, DerivedSet>,
-    /// The next World is not the newest.
+    pub(super) ledger: AdmissionLedger,
+    node_table: Arc<NodeTable>,
+    pub(super) arbiter: CommitArbiter,
+    interner: RecordInterner,
+    pub(super) next: Snapshot,
+    /// By policy: what is known to be derived from the next snapshot.
+    pub(super) plugin_states: BTreeMap<Arc<str>, PluginStates>,
+    /// The next snapshot is not the newest.
     pub(super) changed: bool,
     /// The last write failed.
     pub(super) store_fails: bool,
     /// It is to end after this group.
-    pub(super) stop: Option<Reply<()>>,
+    pub(super) stop: Option<CommandReply<()>>,
 }
 
 /// What the writer works with.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct WriterParts {
     pub(super) names: Arc<ResourceNames>,
-    pub(super) worlds: Arc<dyn Publish>,
-    pub(super) sources: Arc<Sources>,
-    pub(super) policies: Arc<Policies>,
+    pub(super) publisher: Arc<dyn SnapshotPublisher>,
+    pub(super) sources: Arc<SourceRegistry>,
+    pub(super) policies: Arc<PolicyRegistry>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Writer {
-    /// A writer over a state without records, with what is kept. `ledger` puts what it keeps into the View.
-    pub(super) fn new(parts: Parts, kept: &Kept, ledger: impl FnOnce(&mut View) -> Ledger) -> Self {
-        let Parts {
+    /// A writer over a state without records, with what is kept. `ledger` puts what it keeps into the cluster state.
+    pub(super) fn new(
+        parts: WriterParts,
+        kept: &StoredState,
+        ledger: impl FnOnce(&mut ClusterState) -> AdmissionLedger,
+    ) -> Self {
+        let WriterParts {
             names,
-            worlds,
+            publisher,
             sources,
             policies,
             clock,
         } = parts;
-        let nodes = Arc::new(NodeTable::default());
-        let mut next = World::clone(&worlds.newest());
-        next.view = View::new(Arc::clone(&nodes) as _, 1);
-        let ledger = ledger(&mut next.view);
-        let arbiter = Arbiter::open(sources.limits(), kept);
+        let node_table = Arc::new(NodeTable::default());
+        let mut next = Snapshot::clone(&publisher.newest());
+        next.state = ClusterState::new(Arc::clone(&node_table) as _, 1);
+        let ledger = ledger(&mut next.state);
+        let arbiter = CommitArbiter::open(sources.limits(), kept);
         Self {
             names,
-            worlds,
+            publisher,
             sources,
             policies,
             clock,
             ledger,
-            nodes,
+            node_table,
             arbiter,
-            pool: Pool::lasting(),
+            interner: RecordInterner::copying(),
             next,
-            derived: BTreeMap::new(),
+            plugin_states: BTreeMap::new(),
             changed: false,
             store_fails: false,
             stop: None,
@@ -122,36 +126,36 @@ impl Writer {
     }
 
     /// Shows what was kept: policies, and promises.
-    pub(super) fn begin(&mut self, policies: InForce) {
+    pub(super) fn publish_initial(&mut self, policies: ActivePolicies) {
         self.next.policies = Arc::new(policies);
         self.next.revision.number += 1;
         self.publish();
     }
 
     /// Works until every sender is gone.
-    pub(super) fn run(mut self, mut queue: impl Inbox) {
+    pub(super) fn run(mut self, mut queue: impl CommandInbox) {
         while let Some(first) = queue.wait() {
             let (mut pending, mut ledger, mut taken) = (Vec::new(), Vec::new(), 1);
             self.next.revision.number += 1;
-            self.command(first, &mut pending, &mut ledger);
-            while taken < GROUP {
+            self.handle(first, &mut pending, &mut ledger);
+            while taken < MAX_GROUP {
                 let Some(more) = queue.take() else { break };
-                self.command(more, &mut pending, &mut ledger);
+                self.handle(more, &mut pending, &mut ledger);
                 taken += 1;
             }
             if self.ledger.is_overdue(self.clock.monotonic()) {
-                ledger.push(LedgerCommand::Pass(None));
+                ledger.push(DurableCommand::ExpireLeases(None));
             }
-            let settled = self.settle(ledger);
+            let settled = self.apply_durable(ledger);
             if std::mem::take(&mut self.changed) {
                 self.publish();
             } else {
                 self.next.revision.number -= 1;
-                self.derived.clear();
+                self.plugin_states.clear();
             }
-            self.answer_settled(settled);
+            self.reply_durable(settled);
             for pending in pending {
-                answer(pending);
+                send_reply(pending);
             }
             if self.stop.is_some() {
                 break;
@@ -165,32 +169,32 @@ impl Writer {
         }
     }
 
-    fn visible(&self) -> Revision {
+    fn visible_revision(&self) -> Revision {
         Revision {
             number: self.next.revision.number - 1,
             ..self.next.revision
         }
     }
 
-    fn command(&mut self, command: Command, pending: &mut Vec<Pending>, ledger: &mut Vec<LedgerCommand>) {
+    fn handle(&mut self, command: WriterCommand, pending: &mut Vec<PendingReply>, ledger: &mut Vec<DurableCommand>) {
         match command {
-            Command::Apply(batch, reply) => match self.sources.intake(*batch, self.visible()) {
-                Ok(Intake::Apply(batch)) => {
+            WriterCommand::Apply(batch, reply) => match self.sources.intake(*batch, self.visible_revision()) {
+                Ok(IntakeResult::Apply(batch)) => {
                     let kind = batch.kind;
-                    let outcome = self.apply(*batch);
+                    let outcome = self.apply_batch(*batch);
                     self.changed = true;
                     // Later batches of this group are judged by it.
                     self.sources.applied(kind, &outcome);
-                    pending.push(Pending::Applied(Box::new(outcome), reply));
+                    pending.push(PendingReply::Applied(Box::new(outcome), reply));
                 }
                 // The stored outcome of a batch of this very group waits with it.
-                Ok(Intake::Answer(outcome)) if outcome.revision == self.next.revision => {
-                    pending.push(Pending::Applied(Box::new(outcome), reply));
+                Ok(IntakeResult::Reply(outcome)) if outcome.revision == self.next.revision => {
+                    pending.push(PendingReply::Applied(Box::new(outcome), reply));
                 }
-                Ok(Intake::Answer(outcome)) => reply.send(Ok(outcome)),
+                Ok(IntakeResult::Reply(outcome)) => reply.send(Ok(outcome)),
                 Err(error) => reply.send(Err(error)),
             },
-            Command::Install(install, reply) => {
+            WriterCommand::Install(install, reply) => {
                 let mut installed = self
                     .policies
                     .install(*install, &mut self.next.policies, self.ledger.store());
@@ -198,24 +202,25 @@ impl Writer {
                 self.store_fails |= matches!(installed, Err(PolicyError::State(StateError::Store(_))));
                 if let Ok(reloaded) = &mut installed {
                     let policy = &reloaded.version.in_force.policy;
-                    reloaded.queues = listed(places::under(policy, &self.next.view));
+                    reloaded.queue_problems =
+                        truncate_problems(queue_hierarchy::policy_problems(policy, &self.next.state));
                 }
                 match installed {
                     // What another command of this group has put in force is not visible yet: its repetition waits, too.
-                    Ok(reloaded) if reloaded.published() || !pending.is_empty() => {
-                        self.changed |= reloaded.published();
-                        pending.push(Pending::Installed(Box::new(reloaded), reply));
+                    Ok(reloaded) if reloaded.publishes() || !pending.is_empty() => {
+                        self.changed |= reloaded.publishes();
+                        pending.push(PendingReply::Installed(Box::new(reloaded), reply));
                     }
                     other => reply.send(other),
                 }
             }
-            Command::Ledger(command) => ledger.push(command),
+            WriterCommand::Durable(command) => ledger.push(command),
         }
     }
 
-    /// Applies a batch to the next World.
-    fn apply(&mut self, mut batch: Batch) -> BatchOutcome {
-        let watch = places::judge(&mut batch, &self.next.view, &self.next.policies);
+    /// Applies a batch to the next snapshot.
+    fn apply_batch(&mut self, mut batch: Batch) -> BatchOutcome {
+        let watch = queue_hierarchy::judge_queues(&mut batch, &self.next.state, &self.next.policies);
         let Batch {
             source,
             source_epoch,
@@ -223,43 +228,43 @@ impl Writer {
             kind,
             part: _,
             put,
-            refused,
+            rejected: refused,
             remove,
             mut warnings,
         } = batch;
-        self.next.view.set_resources(self.names.snapshot());
+        self.next.state.set_resources(self.names.current_table());
         let mut problems = Vec::new();
-        if kind == BatchKind::SnapshotLast {
+        if kind == BatchKind::FullSyncLast {
             self.remove_absent(&source, &put, &refused);
         }
         for (kind, name) in remove {
             if self.owns(&source, kind, &name) {
-                self.remove(kind, &name);
-            } else if kind == Kind::Task {
-                self.arbiter.assumptions.gone_untold(&source, &name);
+                self.remove_record(kind, &name);
+            } else if kind == RecordKind::Task {
+                self.arbiter.assumptions.unreported_task_removed(&source, &name);
             }
         }
         for (record, place) in put {
             let (kind, name) = record.key();
-            match self.next.view.source_of(kind, name) {
-                Some(owner) if *owner != source => problems.push(foreign(name, owner, &place.field(kind))),
-                None if self.records() >= self.sources.records() => {
-                    problems.push(too_many(self.sources.records(), &place.field(kind)));
+            match self.next.state.source_of(kind, name) {
+                Some(owner) if *owner != source => problems.push(foreign_record(name, owner, &place.field_path(kind))),
+                None if self.record_count() >= self.sources.max_records() => {
+                    problems.push(too_many_records(self.sources.max_records(), &place.field_path(kind)));
                 }
                 known => {
                     let is_new = known.is_none();
-                    self.put(record, &source, is_new);
+                    self.put_record(record, &source, is_new);
                 }
             }
         }
-        for (kind, name, faults) in refused {
+        for (kind, name, of_record) in refused {
             if self.owns(&source, kind, &name) {
-                self.next.view.set_invalid(kind, &name, Some(faults.clone().into()));
+                self.next.state.set_invalid(kind, &name, Some(of_record.clone().into()));
             }
-            problems.extend(faults);
+            problems.extend(of_record);
         }
-        warnings.extend(places::contradictions(&watch, &self.next.view));
-        let position = Position {
+        warnings.extend(queue_hierarchy::hierarchy_problems(&watch, &self.next.state));
+        let position = SourcePosition {
             source: Arc::clone(&source),
             source_epoch,
             sequence,
@@ -268,72 +273,75 @@ impl Writer {
         BatchOutcome {
             position,
             revision: self.next.revision,
-            refused: listed(problems),
-            warnings: listed(warnings),
+            rejected: truncate_problems(problems),
+            warnings: truncate_problems(warnings),
             resync: None,
         }
     }
 
-    fn owns(&self, source: &Arc<str>, kind: Kind, name: &str) -> bool {
+    fn owns(&self, source: &Arc<str>, kind: RecordKind, name: &str) -> bool {
         self.next
-            .view
+            .state
             .source_of(kind, name)
             .is_some_and(|owner| owner == source)
     }
 
     /// Records of all kinds; nodes that are gone count until the node table is renewed.
-    fn records(&self) -> usize {
-        let view = &self.next.view;
-        view.slots() as usize + view.queues().len() + view.jobs().len() + view.tasks().len()
+    fn record_count(&self) -> usize {
+        let cluster_state = &self.next.state;
+        cluster_state.slots() as usize
+            + cluster_state.queues().len()
+            + cluster_state.jobs().len()
+            + cluster_state.tasks().len()
     }
 
-    fn put(&mut self, record: Put, source: &Arc<str>, is_new: bool) {
+    fn put_record(&mut self, record: BatchRecord, source: &Arc<str>, is_new: bool) {
         match record {
-            Put::Node(record) => {
-                let record = self.pool.node(record, &self.next.view);
-                self.nodes.admit(&record.name);
-                self.next.view.put_node(record, source);
+            BatchRecord::Node(record) => {
+                let record = self.interner.intern_node(record, &self.next.state);
+                self.node_table.assign_slot(&record.name);
+                self.next.state.put_node(record, source);
             }
-            Put::Queue(record) => self.next.view.put_queue(record, source),
-            Put::Job(mut record) => {
-                self.pool.job(&mut record);
+            BatchRecord::Queue(record) => self.next.state.put_queue(record, source),
+            BatchRecord::Job(mut record) => {
+                self.interner.intern_job(&mut record);
                 let (before, name) = (
-                    self.next.view.jobs().get(&record.name).cloned(),
+                    self.next.state.jobs().get(&record.name).cloned(),
                     Arc::clone(&record.name),
                 );
-                self.next.view.put_job(record, source);
-                self.job_moved(&name, before.as_ref().map(|before| &before.record));
+                self.next.state.put_job(record, source);
+                self.job_changed(&name, before.as_ref().map(|before| &before.record));
             }
-            Put::Task(mut record) => {
-                self.pool.task(&mut record, is_new);
-                self.arbiter.assumptions.put(record, source, &mut self.next.view);
+            BatchRecord::Task(mut record) => {
+                self.interner.intern_task(&mut record, is_new);
+                self.arbiter.assumptions.put_task(record, source, &mut self.next.state);
             }
         }
     }
 
     /// Tells the ledger: a reservation ends with its job.
-    fn job_moved(&mut self, name: &str, before: Option<&JobRecord>) {
-        let after = self.next.view.jobs().get(name).cloned();
+    fn job_changed(&mut self, name: &str, before: Option<&JobRecord>) {
+        let after = self.next.state.jobs().get(name).cloned();
         let after = after.as_ref().map(|after| &after.record);
-        self.ledger.job_moved(&mut self.next.view, before, after);
+        self.ledger.job_changed(&mut self.next.state, before, after);
     }
 
-    fn remove(&mut self, kind: Kind, name: &str) {
+    fn remove_record(&mut self, kind: RecordKind, name: &str) {
         let job = match kind {
-            Kind::Job => self.next.view.jobs().get(name).cloned(),
-            Kind::Node | Kind::Queue | Kind::Task => None,
+            RecordKind::Job => self.next.state.jobs().get(name).cloned(),
+            RecordKind::Node | RecordKind::Queue | RecordKind::Task => None,
         };
         match kind {
-            Kind::Node => self.next.view.remove_node(name),
-            Kind::Queue => self.next.view.remove_queue(name),
-            Kind::Job => self.next.view.remove_job(name),
-            Kind::Task => {
-                self.arbiter.assumptions.gone(name);
-                self.next.view.remove_task(name)
+            RecordKind::Node => self.next.state.remove_node(name),
+            RecordKind::Queue => self.next.state.remove_queue(name),
+            RecordKind::Job => self.next.state.remove_job(name),
+            RecordKind::Task => {
+                self.arbiter.assumptions.task_removed(name);
+                self.next.state.remove_task(name)
             }
         };
         if let Some(job) = job {
-            self.job_moved(name, Some(&job.record));
+            self.job_changed(name, Some(&job.record));
         }
     }
 
@@ -342,84 +350,90 @@ impl Writer {
         clippy::disallowed_types,
         reason = "asked for names, never walked: no order can show"
     )]
-    fn remove_absent(&mut self, source: &Arc<str>, put: &[(Put, Place)], refused: &[(Kind, Arc<str>, Vec<Problem>)]) {
-        let view = &self.next.view;
-        let nodes = view
+    fn remove_absent(
+        &mut self,
+        source: &Arc<str>,
+        put: &[(BatchRecord, RecordLocation)],
+        refused: &[(RecordKind, Arc<str>, Vec<Problem>)],
+    ) {
+        let cluster_state = &self.next.state;
+        let nodes = cluster_state
             .nodes()
-            .map(|(_, entry)| (Kind::Node, &entry.record.name, &entry.source));
-        let queues = view
+            .map(|(_, entry)| (RecordKind::Node, &entry.record.name, &entry.source));
+        let queues = cluster_state
             .queues()
             .iter()
-            .map(|(name, stored)| (Kind::Queue, name, &*stored.source));
-        let jobs = view
+            .map(|(name, stored)| (RecordKind::Queue, name, &*stored.source));
+        let jobs = cluster_state
             .jobs()
             .iter()
-            .map(|(name, stored)| (Kind::Job, name, &*stored.source));
-        let tasks = view
+            .map(|(name, stored)| (RecordKind::Job, name, &*stored.source));
+        let tasks = cluster_state
             .tasks()
             .iter()
-            .map(|(name, stored)| (Kind::Task, name, &*stored.source));
+            .map(|(name, stored)| (RecordKind::Task, name, &*stored.source));
         let mut own = (nodes.chain(queues).chain(jobs).chain(tasks))
             .filter(|(.., owner)| *owner == source)
             .peekable();
         // Most snapshots are a source's first, and nobody waits for its tasks.
-        if own.peek().is_none() && !self.arbiter.assumptions.wait_for(source) {
+        if own.peek().is_none() && !self.arbiter.assumptions.awaits_source(source) {
             return;
         }
         let names = put.iter().map(|(record, _)| record.key());
-        let mut kept: std::collections::HashSet<(Kind, &str)> = names.map(|(kind, name)| (kind, &**name)).collect();
+        let mut kept: std::collections::HashSet<(RecordKind, &str)> =
+            names.map(|(kind, name)| (kind, &**name)).collect();
         kept.extend(refused.iter().map(|(kind, name, _)| (*kind, &**name)));
-        let absent: Vec<(Kind, Arc<str>)> = own
+        let absent: Vec<(RecordKind, Arc<str>)> = own
             .filter(|(kind, name, _)| !kept.contains(&(*kind, &***name)))
             .map(|(kind, name, _)| (kind, Arc::clone(name)))
             .collect();
-        let told = |task: &str| kept.contains(&(Kind::Task, task));
-        self.arbiter.assumptions.gone_but(source, told);
+        let told = |task: &str| kept.contains(&(RecordKind::Task, task));
+        self.arbiter.assumptions.retain_reported(source, told);
         for (kind, name) in absent {
-            self.remove(kind, &name);
+            self.remove_record(kind, &name);
         }
     }
 
     fn publish(&mut self) {
-        let nodes = self.next.view.node_count() as usize;
-        let mut derived = std::mem::take(&mut self.derived);
-        if self.nodes.len() > COMPACT_FROM.max(nodes * 2) {
+        let nodes = self.next.state.node_count() as usize;
+        let mut derived = std::mem::take(&mut self.plugin_states);
+        if self.node_table.len() > COMPACT_FROM.max(nodes * 2) {
             self.compact();
             // It names nodes by their slots.
             derived.clear();
         }
-        self.next.view.refresh_ranks();
+        self.next.state.refresh_ranks();
         let next = self.next.clone();
         for (policy, derived) in derived {
-            next.derived.seed(&policy, derived);
+            next.plugin_state_cache.seed(&policy, derived);
         }
-        self.worlds.publish(next);
+        self.publisher.publish(next);
     }
 
     /// Assigns slots anew, without those of nodes that are gone.
     fn compact(&mut self) {
         let nodes = Arc::new(NodeTable::default());
-        let names: BTreeSet<&Arc<str>> = self.next.view.nodes().map(|(_, entry)| &entry.record.name).collect();
+        let names: BTreeSet<&Arc<str>> = self.next.state.nodes().map(|(_, entry)| &entry.record.name).collect();
         for name in names {
-            nodes.admit(name);
+            nodes.assign_slot(name);
         }
-        self.next.view = self.next.view.moved_to(Arc::clone(&nodes) as _);
-        self.nodes = nodes;
+        self.next.state = self.next.state.with_index(Arc::clone(&nodes) as _);
+        self.node_table = nodes;
     }
 }
 
-fn answer(pending: Pending) {
+fn send_reply(pending: PendingReply) {
     match pending {
-        Pending::Applied(outcome, reply) => reply.send(Ok(*outcome)),
-        Pending::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
+        PendingReply::Applied(outcome, reply) => reply.send(Ok(*outcome)),
+        PendingReply::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
     }
 }
 
 /// The first problems, and how many more there were: outcomes are kept, and a batch can hold a million faults.
-fn listed(mut problems: Vec<Problem>) -> Vec<Problem> {
-    let more = problems.len().saturating_sub(LISTED);
+fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
+    let more = problems.len().saturating_sub(MAX_LISTED);
     if more > 0 {
-        problems.truncate(LISTED);
+        problems.truncate(MAX_LISTED);
         problems.shrink_to_fit();
         let message = format!("{more} more are not listed");
         problems.push(Problem::new(ProblemKind::Exhausted, "MORE_PROBLEMS", "batch", message));
@@ -427,12 +441,17 @@ fn listed(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems
 }
 
-fn too_many(limit: usize, field: &str) -> Problem {
+fn too_many_records(limit: usize, field: &str) -> Problem {
     let message = format!("there are as many records as limit `records` allows: {limit}");
     Problem::new(ProblemKind::Exhausted, "TOO_MANY_RECORDS", field, message)
 }
 
-fn foreign(name: &str, owner: &str, field: &str) -> Problem {
+fn foreign_record(name: &str, owner: &str, field: &str) -> Problem {
     let message = format!("`{name}` belongs to source `{owner}`");
-    Problem::new(ProblemKind::Refused, "OTHER_SOURCE", format!("{field}.name"), message)
+    Problem::new(
+        ProblemKind::FailedPrecondition,
+        "OTHER_SOURCE",
+        format!("{field}.name"),
+        message,
+    )
 }

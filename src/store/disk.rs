@@ -7,26 +7,26 @@ use std::sync::Arc;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::format;
-use super::{Durability, Kept, Store, StoreError, Write};
+use super::{Durability, Store, StoreError, StoreWrite, StoredState};
 
 /// Its file in the directory.
-pub(super) const FILE: &str = "pumice.redb";
+pub(super) const FILE_NAME: &str = "pumice.redb";
 /// Format of the records.
 const FORMAT: u64 = 1;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-const ROWS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("reservations");
+const RESERVATIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("reservations");
 const TOMBSTONES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("tombstones");
 const ASSUMPTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("assumptions");
 const POLICIES: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("policies");
-const FILES: TableDefinition<'_, &str, &str> = TableDefinition::new("policy_files");
+const POLICY_FILES: TableDefinition<'_, &str, &str> = TableDefinition::new("policy_files");
 
-type Opener = Box<dyn FnMut() -> Result<Database, DatabaseError> + Send>;
+type DatabaseOpener = Box<dyn FnMut() -> Result<Database, DatabaseError> + Send>;
 
 /// Keeps things in a file. The file is locked as long as it is open.
 pub struct DiskStore {
-    place: String,
-    open: Opener,
+    location: String,
+    open: DatabaseOpener,
     /// `None`: after a failure, until it can be opened again.
     database: Option<Database>,
 }
@@ -34,7 +34,7 @@ pub struct DiskStore {
 impl Debug for DiskStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DiskStore")
-            .field("place", &self.place)
+            .field("place", &self.location)
             .finish_non_exhaustive()
     }
 }
@@ -45,7 +45,7 @@ impl DiskStore {
     /// # Errors
     /// Another server has it open, it is of another format, or the directory cannot be written.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        let file = directory.join(FILE);
+        let file = directory.join(FILE_NAME);
         let place = file.display().to_string();
         std::fs::create_dir_all(directory).map_err(|error| StoreError::Failed {
             place: directory.display().to_string(),
@@ -62,13 +62,13 @@ impl DiskStore {
             made = true;
             Ok(database)
         };
-        Self::over(place, Box::new(open))
+        Self::with_opener(place, Box::new(open))
     }
 
     /// Opens a store in whatever way `open` does; also after each failure.
-    pub(super) fn over(place: String, open: Opener) -> Result<Self, StoreError> {
+    pub(super) fn with_opener(place: String, open: DatabaseOpener) -> Result<Self, StoreError> {
         let mut store = Self {
-            place,
+            location: place,
             open,
             database: None,
         };
@@ -80,22 +80,22 @@ impl DiskStore {
     fn database(&mut self) -> Result<&Database, StoreError> {
         match &mut self.database {
             Some(database) => Ok(database),
-            closed @ None => Ok(closed.insert(begin(&self.place, &mut self.open)?)),
+            closed @ None => Ok(closed.insert(open_database(&self.location, &mut self.open)?)),
         }
     }
 }
 
 /// Opens the file, makes its tables and checks its format.
-fn begin(place: &str, open: &mut Opener) -> Result<Database, StoreError> {
+fn open_database(place: &str, open: &mut DatabaseOpener) -> Result<Database, StoreError> {
     let place = || place.to_owned();
     let database = open().map_err(|error| {
         if matches!(error, DatabaseError::DatabaseAlreadyOpen) {
             StoreError::InUse { place: place() }
         } else {
-            failed(&place(), &error.into())
+            store_error(&place(), &error.into())
         }
     })?;
-    match prepare(&database).map_err(|error| failed(&place(), &error))? {
+    match create_tables(&database).map_err(|error| store_error(&place(), &error))? {
         FORMAT => Ok(database),
         found => Err(StoreError::Format {
             place: place(),
@@ -105,7 +105,7 @@ fn begin(place: &str, open: &mut Opener) -> Result<Database, StoreError> {
     }
 }
 
-fn failed(place: &str, error: &redb::Error) -> StoreError {
+fn store_error(place: &str, error: &redb::Error) -> StoreError {
     StoreError::Failed {
         place: place.to_owned(),
         message: error.to_string(),
@@ -113,7 +113,7 @@ fn failed(place: &str, error: &redb::Error) -> StoreError {
 }
 
 /// Makes what a new store needs; the format of the store.
-fn prepare(database: &Database) -> Result<u64, redb::Error> {
+fn create_tables(database: &Database) -> Result<u64, redb::Error> {
     let transaction = database.begin_write()?;
     let format = {
         let mut meta = transaction.open_table(META)?;
@@ -127,42 +127,48 @@ fn prepare(database: &Database) -> Result<u64, redb::Error> {
             }
         }
     };
-    transaction.open_table(ROWS)?;
+    transaction.open_table(RESERVATIONS)?;
     transaction.open_table(TOMBSTONES)?;
     transaction.open_table(ASSUMPTIONS)?;
     transaction.open_table(POLICIES)?;
-    transaction.open_table(FILES)?;
+    transaction.open_table(POLICY_FILES)?;
     transaction.commit()?;
     Ok(format)
 }
 
-fn apply(database: &Database, writes: &[Write]) -> Result<(), redb::Error> {
+fn apply_writes(database: &Database, writes: &[StoreWrite]) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
-        let mut rows = transaction.open_table(ROWS)?;
+        let mut rows = transaction.open_table(RESERVATIONS)?;
         let mut tombstones = transaction.open_table(TOMBSTONES)?;
         let mut assumptions = transaction.open_table(ASSUMPTIONS)?;
         let mut policies = transaction.open_table(POLICIES)?;
-        let mut files = transaction.open_table(FILES)?;
+        let mut files = transaction.open_table(POLICY_FILES)?;
         for write in writes {
             match write {
-                Write::Job { job, row, tombstone } => {
-                    put(&mut rows, job, row.as_ref().map(|row| format::row(row)))?;
-                    let bytes = tombstone.as_ref().map(|tombstone| format::tombstone(tombstone));
+                StoreWrite::Job {
+                    job,
+                    reservation: row,
+                    tombstone,
+                } => {
+                    put(&mut rows, job, row.as_ref().map(|row| format::encode_reservation(row)))?;
+                    let bytes = tombstone.as_ref().map(|tombstone| format::encode_tombstone(tombstone));
                     put(&mut tombstones, job, bytes)?;
                 }
-                Write::Task { task, assumption } => {
-                    let bytes = assumption.as_ref().map(|assumption| format::assumption(assumption));
+                StoreWrite::Task { task, assumption } => {
+                    let bytes = assumption
+                        .as_ref()
+                        .map(|assumption| format::encode_assumption(assumption));
                     put(&mut assumptions, task, bytes)?;
                 }
-                Write::Policy(policy) => {
-                    let bytes = format::policy(policy);
+                StoreWrite::Policy(policy) => {
+                    let bytes = format::encode_policy(policy);
                     policies.insert((&*policy.name, policy.version), bytes.as_slice())?;
                 }
-                Write::NoPolicy { name, version } => {
+                StoreWrite::RemovePolicy { name, version } => {
                     policies.remove((&**name, *version))?;
                 }
-                Write::PolicyFile { name, content } => {
+                StoreWrite::PolicyFile { name, content } => {
                     match content {
                         Some(content) => files.insert(&**name, &**content)?,
                         None => files.remove(&**name)?,
@@ -184,26 +190,26 @@ fn put(table: &mut redb::Table<'_, &str, &[u8]>, name: &str, bytes: Option<Vec<u
 }
 
 /// Everything; records that cannot be read are told apart from a disk that fails.
-fn read(database: &Database) -> Result<Result<Kept, String>, redb::Error> {
+fn load_state(database: &Database) -> Result<Result<StoredState, String>, redb::Error> {
     let transaction = database.begin_read()?;
-    let mut kept = Kept::default();
-    for entry in transaction.open_table(ROWS)?.iter()? {
+    let mut kept = StoredState::default();
+    for entry in transaction.open_table(RESERVATIONS)?.iter()? {
         let (job, bytes) = entry?;
-        match format::read_row(job.value(), bytes.value()) {
-            Ok(row) => kept.rows.push(Arc::new(row)),
+        match format::decode_reservation(job.value(), bytes.value()) {
+            Ok(row) => kept.reservations.push(Arc::new(row)),
             Err(what) => return Ok(Err(what)),
         }
     }
     for entry in transaction.open_table(TOMBSTONES)?.iter()? {
         let (job, bytes) = entry?;
-        match format::read_tombstone(job.value(), bytes.value()) {
+        match format::decode_tombstone(job.value(), bytes.value()) {
             Ok(tombstone) => kept.tombstones.push(Arc::new(tombstone)),
             Err(what) => return Ok(Err(what)),
         }
     }
     for entry in transaction.open_table(ASSUMPTIONS)?.iter()? {
         let (task, bytes) = entry?;
-        match format::read_assumption(task.value(), bytes.value()) {
+        match format::decode_assumption(task.value(), bytes.value()) {
             Ok(assumption) => kept.assumptions.push(Arc::new(assumption)),
             Err(what) => return Ok(Err(what)),
         }
@@ -211,14 +217,14 @@ fn read(database: &Database) -> Result<Result<Kept, String>, redb::Error> {
     for entry in transaction.open_table(POLICIES)?.iter()? {
         let (key, bytes) = entry?;
         let (name, version) = key.value();
-        match format::read_policy(name, version, bytes.value()) {
+        match format::decode_policy(name, version, bytes.value()) {
             Ok(policy) => kept.policies.push(policy),
             Err(what) => return Ok(Err(what)),
         }
     }
-    for entry in transaction.open_table(FILES)?.iter()? {
+    for entry in transaction.open_table(POLICY_FILES)?.iter()? {
         let (name, content) = entry?;
-        kept.files.push((name.value().into(), content.value().into()));
+        kept.policy_files.push((name.value().into(), content.value().into()));
     }
     Ok(Ok(kept))
 }
@@ -228,19 +234,19 @@ impl Store for DiskStore {
         Durability::Disk
     }
 
-    fn load(&mut self) -> Result<Kept, StoreError> {
-        let read = read(self.database()?).map_err(|error| failed(&self.place, &error))?;
+    fn load(&mut self) -> Result<StoredState, StoreError> {
+        let read = load_state(self.database()?).map_err(|error| store_error(&self.location, &error))?;
         read.map_err(|what| StoreError::Damaged {
-            place: self.place.clone(),
+            place: self.location.clone(),
             what,
         })
     }
 
-    fn write(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        apply(self.database()?, writes).map_err(|error| {
+    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+        apply_writes(self.database()?, writes).map_err(|error| {
             // After an error of the disk it has to be opened and looked through again before it can be trusted.
             self.database = None;
-            failed(&self.place, &error)
+            store_error(&self.location, &error)
         })
     }
 }

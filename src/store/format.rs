@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prost::Message;
 
-use super::{StoredAssumption, StoredPolicy, Tombstone};
+use super::{ReservationTombstone, StoredAssumption, StoredPolicy};
 use crate::engine::model::Reservation;
 
 #[derive(Clone, PartialEq, Message)]
@@ -18,7 +18,7 @@ struct AmountRecord {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct RowRecord {
+struct ReservationRecord {
     #[prost(string, tag = "1")]
     uid: String,
     #[prost(uint64, tag = "2")]
@@ -40,7 +40,7 @@ struct RowRecord {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct TombstoneRecord {
+struct ReservationTombstoneRecord {
     #[prost(string, tag = "1")]
     uid: String,
     #[prost(uint64, tag = "2")]
@@ -81,12 +81,12 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn row(row: &Reservation) -> Vec<u8> {
+pub(super) fn encode_reservation(row: &Reservation) -> Vec<u8> {
     let amounts = row.amounts.iter().map(|(name, amount)| AmountRecord {
         name: name.to_string(),
         value: amount.to_string(),
     });
-    RowRecord {
+    ReservationRecord {
         uid: row.uid.to_string(),
         attempt: row.attempt,
         queue: row.queue.to_string(),
@@ -101,14 +101,14 @@ pub(super) fn row(row: &Reservation) -> Vec<u8> {
 }
 
 /// Reads a row; an error says what is wrong.
-pub(super) fn read_row(job: &str, bytes: &[u8]) -> Result<Reservation, String> {
-    let fault = |what: &str| format!("the reservation of `{job}`: {what}");
-    let record = RowRecord::decode(bytes).map_err(|error| fault(&error.to_string()))?;
+pub(super) fn decode_reservation(job: &str, bytes: &[u8]) -> Result<Reservation, String> {
+    let problem = |what: &str| format!("the reservation of `{job}`: {what}");
+    let record = ReservationRecord::decode(bytes).map_err(|error| problem(&error.to_string()))?;
     let amounts: Result<Vec<(Arc<str>, i128)>, String> = record
         .amounts
         .into_iter()
         .map(|AmountRecord { name, value }| {
-            let amount = value.parse().map_err(|_| fault("an amount is no number"))?;
+            let amount = value.parse().map_err(|_| problem("an amount is no number"))?;
             Ok((Arc::from(name), amount))
         })
         .collect();
@@ -121,7 +121,7 @@ pub(super) fn read_row(job: &str, bytes: &[u8]) -> Result<Reservation, String> {
         content: record
             .content
             .try_into()
-            .map_err(|_| fault("its content is not 16 bytes"))?,
+            .map_err(|_| problem("its content is not 16 bytes"))?,
         source: record.source.into(),
         confirmed: Duration::from_millis(record.confirmed_ms),
         lease: Duration::from_millis(record.lease_ms),
@@ -129,8 +129,8 @@ pub(super) fn read_row(job: &str, bytes: &[u8]) -> Result<Reservation, String> {
     })
 }
 
-pub(super) fn tombstone(tombstone: &Tombstone) -> Vec<u8> {
-    TombstoneRecord {
+pub(super) fn encode_tombstone(tombstone: &ReservationTombstone) -> Vec<u8> {
+    ReservationTombstoneRecord {
         uid: tombstone.uid.to_string(),
         attempt: tombstone.attempt,
         job_ended: tombstone.job_ended,
@@ -139,13 +139,13 @@ pub(super) fn tombstone(tombstone: &Tombstone) -> Vec<u8> {
 }
 
 /// Reads a tombstone; an error says what is wrong.
-pub(super) fn read_tombstone(job: &str, bytes: &[u8]) -> Result<Tombstone, String> {
-    let TombstoneRecord {
+pub(super) fn decode_tombstone(job: &str, bytes: &[u8]) -> Result<ReservationTombstone, String> {
+    let ReservationTombstoneRecord {
         uid,
         attempt,
         job_ended,
-    } = TombstoneRecord::decode(bytes).map_err(|error| format!("the tombstone of `{job}`: {error}"))?;
-    Ok(Tombstone {
+    } = ReservationTombstoneRecord::decode(bytes).map_err(|error| format!("the tombstone of `{job}`: {error}"))?;
+    Ok(ReservationTombstone {
         job: job.into(),
         uid: uid.into(),
         attempt,
@@ -153,7 +153,7 @@ pub(super) fn read_tombstone(job: &str, bytes: &[u8]) -> Result<Tombstone, Strin
     })
 }
 
-pub(super) fn assumption(assumption: &StoredAssumption) -> Vec<u8> {
+pub(super) fn encode_assumption(assumption: &StoredAssumption) -> Vec<u8> {
     AssumptionRecord {
         uid: assumption.uid.to_string(),
         node: assumption.node.to_string(),
@@ -165,7 +165,7 @@ pub(super) fn assumption(assumption: &StoredAssumption) -> Vec<u8> {
 }
 
 /// Reads a committed placement; an error says what is wrong.
-pub(super) fn read_assumption(task: &str, bytes: &[u8]) -> Result<StoredAssumption, String> {
+pub(super) fn decode_assumption(task: &str, bytes: &[u8]) -> Result<StoredAssumption, String> {
     let AssumptionRecord {
         uid,
         node,
@@ -183,7 +183,7 @@ pub(super) fn read_assumption(task: &str, bytes: &[u8]) -> Result<StoredAssumpti
     })
 }
 
-pub(super) fn policy(policy: &StoredPolicy) -> Vec<u8> {
+pub(super) fn encode_policy(policy: &StoredPolicy) -> Vec<u8> {
     PolicyRecord {
         document: policy.document.to_string(),
         compatibility: policy.compatibility.to_string(),
@@ -195,15 +195,15 @@ pub(super) fn policy(policy: &StoredPolicy) -> Vec<u8> {
 }
 
 /// Reads a version of a policy; an error says what is wrong.
-pub(super) fn read_policy(name: &str, version: u64, bytes: &[u8]) -> Result<StoredPolicy, String> {
-    let fault = |error| format!("version {version} of policy `{name}`: {error}");
+pub(super) fn decode_policy(name: &str, version: u64, bytes: &[u8]) -> Result<StoredPolicy, String> {
+    let problem = |error| format!("version {version} of policy `{name}`: {error}");
     let PolicyRecord {
         document,
         compatibility,
         origin,
         origin_detail,
         accepted_ms,
-    } = PolicyRecord::decode(bytes).map_err(fault)?;
+    } = PolicyRecord::decode(bytes).map_err(problem)?;
     Ok(StoredPolicy {
         name: name.into(),
         version,

@@ -30,7 +30,7 @@ pub enum Durability {
 
 /// What is remembered of a reservation that ended, so that a late request cannot revive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tombstone {
+pub struct ReservationTombstone {
     /// Key: the job's name.
     pub job: Arc<str>,
     /// Its incarnation; empty: not said.
@@ -79,15 +79,15 @@ pub struct StoredPolicy {
 
 /// One change of what is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
+pub enum StoreWrite {
     /// What is kept of a job now; `None`: nothing.
     Job {
         /// The job.
         job: Arc<str>,
         /// Its reservation.
-        row: Option<Arc<Reservation>>,
+        reservation: Option<Arc<Reservation>>,
         /// What is remembered of an earlier one.
-        tombstone: Option<Arc<Tombstone>>,
+        tombstone: Option<Arc<ReservationTombstone>>,
     },
     /// What is kept of a task now.
     Task {
@@ -99,7 +99,7 @@ pub enum Write {
     /// A version of a policy is kept.
     Policy(StoredPolicy),
     /// A version of a policy is no longer kept.
-    NoPolicy {
+    RemovePolicy {
         /// The policy.
         name: Arc<str>,
         /// The version.
@@ -116,17 +116,17 @@ pub enum Write {
 
 /// All that is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredState {
     /// By job.
-    pub rows: Vec<Arc<Reservation>>,
+    pub reservations: Vec<Arc<Reservation>>,
     /// By job.
-    pub tombstones: Vec<Arc<Tombstone>>,
+    pub tombstones: Vec<Arc<ReservationTombstone>>,
     /// By task.
     pub assumptions: Vec<Arc<StoredAssumption>>,
     /// By name and version.
     pub policies: Vec<StoredPolicy>,
     /// By policy: the file last accepted.
-    pub files: Vec<(Arc<str>, Arc<str>)>,
+    pub policy_files: Vec<(Arc<str>, Arc<str>)>,
 }
 
 /// Why a store failed.
@@ -175,12 +175,12 @@ pub trait Store: Debug + Send {
     ///
     /// # Errors
     /// It cannot be read.
-    fn load(&mut self) -> Result<Kept, StoreError>;
+    fn load(&mut self) -> Result<StoredState, StoreError>;
 
     /// Makes changes in order, all or none; they are durable when it returns.
     ///
     /// # Errors
     /// Nothing can be taken to be written. After a crash some of it may be there all the same: whoever goes on writes
     /// again what is true.
-    fn write(&mut self, writes: &[Write]) -> Result<(), StoreError>;
+    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError>;
 }

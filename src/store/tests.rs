@@ -8,7 +8,7 @@ use redb::backends::InMemoryBackend;
 
 use super::*;
 
-fn row(job: &str, cards: i128) -> Arc<Reservation> {
+fn reservation(job: &str, cards: i128) -> Arc<Reservation> {
     Arc::new(Reservation {
         job: job.into(),
         uid: "u1".into(),
@@ -27,8 +27,8 @@ fn row(job: &str, cards: i128) -> Arc<Reservation> {
     })
 }
 
-fn tombstone(job: &str, attempt: u64) -> Arc<Tombstone> {
-    Arc::new(Tombstone {
+fn tombstone(job: &str, attempt: u64) -> Arc<ReservationTombstone> {
+    Arc::new(ReservationTombstone {
         job: job.into(),
         uid: Arc::default(),
         attempt,
@@ -36,7 +36,7 @@ fn tombstone(job: &str, attempt: u64) -> Arc<Tombstone> {
     })
 }
 
-fn placed(task: &str, node: &str) -> Arc<StoredAssumption> {
+fn stored_assumption(task: &str, node: &str) -> Arc<StoredAssumption> {
     Arc::new(StoredAssumption {
         task: task.into(),
         uid: "u2".into(),
@@ -47,9 +47,9 @@ fn placed(task: &str, node: &str) -> Arc<StoredAssumption> {
     })
 }
 
-fn assumed(name: &str, assumption: Option<Arc<StoredAssumption>>) -> Write {
+fn task_write(name: &str, assumption: Option<Arc<StoredAssumption>>) -> StoreWrite {
     let task = name.into();
-    Write::Task { task, assumption }
+    StoreWrite::Task { task, assumption }
 }
 
 fn policy(name: &str, version: u64) -> StoredPolicy {
@@ -64,41 +64,45 @@ fn policy(name: &str, version: u64) -> StoredPolicy {
     }
 }
 
-fn job(name: &str, row: Option<Arc<Reservation>>, tombstone: Option<Arc<Tombstone>>) -> Write {
+fn job_write(name: &str, row: Option<Arc<Reservation>>, tombstone: Option<Arc<ReservationTombstone>>) -> StoreWrite {
     let job = name.into();
-    Write::Job { job, row, tombstone }
+    StoreWrite::Job {
+        job,
+        reservation: row,
+        tombstone,
+    }
 }
 
 /// What every backend must do. `open` opens the same store once more; the one before is closed.
-fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
+fn check_conformance(mut open: impl FnMut() -> Box<dyn Store>) {
     let mut store = open();
-    assert_eq!(store.load().unwrap(), Kept::default());
+    assert_eq!(store.load().unwrap(), StoredState::default());
     store.write(&[]).unwrap();
     store
         .write(&[
-            job("ns/b", Some(row("ns/b", 2)), None),
-            job("ns/a", Some(row("ns/a", 1)), Some(tombstone("ns/a", 2))),
-            assumed("ns/a-1", Some(placed("ns/a-1", "n1"))),
-            assumed("ns/a-0", Some(placed("ns/a-0", "n1"))),
-            Write::Policy(policy("p", 10)),
-            Write::Policy(policy("p", 9)),
-            Write::Policy(policy("default", 1)),
-            Write::PolicyFile {
+            job_write("ns/b", Some(reservation("ns/b", 2)), None),
+            job_write("ns/a", Some(reservation("ns/a", 1)), Some(tombstone("ns/a", 2))),
+            task_write("ns/a-1", Some(stored_assumption("ns/a-1", "n1"))),
+            task_write("ns/a-0", Some(stored_assumption("ns/a-0", "n1"))),
+            StoreWrite::Policy(policy("p", 10)),
+            StoreWrite::Policy(policy("p", 9)),
+            StoreWrite::Policy(policy("default", 1)),
+            StoreWrite::PolicyFile {
                 name: "default".into(),
                 content: Some("abc".into()),
             },
-            Write::PolicyFile {
+            StoreWrite::PolicyFile {
                 name: "p".into(),
                 content: Some("xyz".into()),
             },
         ])
         .unwrap();
-    let expected = Kept {
-        rows: vec![row("ns/a", 1), row("ns/b", 2)],
+    let expected = StoredState {
+        reservations: vec![reservation("ns/a", 1), reservation("ns/b", 2)],
         tombstones: vec![tombstone("ns/a", 2)],
-        assumptions: vec![placed("ns/a-0", "n1"), placed("ns/a-1", "n1")],
+        assumptions: vec![stored_assumption("ns/a-0", "n1"), stored_assumption("ns/a-1", "n1")],
         policies: vec![policy("default", 1), policy("p", 9), policy("p", 10)],
-        files: vec![("default".into(), "abc".into()), ("p".into(), "xyz".into())],
+        policy_files: vec![("default".into(), "abc".into()), ("p".into(), "xyz".into())],
     };
     assert_eq!(store.load().unwrap(), expected);
     drop(store);
@@ -106,12 +110,12 @@ fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
     assert_eq!(store.load().unwrap(), expected, "it is there after a restart");
     overwrites(&mut *store);
     drop(store);
-    let expected = Kept {
-        rows: vec![row("ns/b", 9)],
+    let expected = StoredState {
+        reservations: vec![reservation("ns/b", 9)],
         tombstones: vec![tombstone("ns/a", 0)],
-        assumptions: vec![placed("ns/a-1", "n2")],
+        assumptions: vec![stored_assumption("ns/a-1", "n2")],
         policies: vec![policy("default", 1), policy("p", 10)],
-        files: vec![("default".into(), "def".into())],
+        policy_files: vec![("default".into(), "def".into())],
     };
     assert_eq!(open().load().unwrap(), expected);
 }
@@ -120,26 +124,26 @@ fn conforms(mut open: impl FnMut() -> Box<dyn Store>) {
 fn overwrites(store: &mut dyn Store) {
     store
         .write(&[
-            job("ns/a", Some(row("ns/a", 5)), None),
-            job("ns/a", None, Some(tombstone("ns/a", 0))),
-            job("ns/c", None, None),
-            job("ns/b", Some(row("ns/b", 9)), None),
-            assumed("ns/a-0", None),
-            assumed("ns/a-1", Some(placed("ns/a-1", "n2"))),
-            assumed("ns/a-2", None),
-            Write::NoPolicy {
+            job_write("ns/a", Some(reservation("ns/a", 5)), None),
+            job_write("ns/a", None, Some(tombstone("ns/a", 0))),
+            job_write("ns/c", None, None),
+            job_write("ns/b", Some(reservation("ns/b", 9)), None),
+            task_write("ns/a-0", None),
+            task_write("ns/a-1", Some(stored_assumption("ns/a-1", "n2"))),
+            task_write("ns/a-2", None),
+            StoreWrite::RemovePolicy {
                 name: "p".into(),
                 version: 9,
             },
-            Write::NoPolicy {
+            StoreWrite::RemovePolicy {
                 name: "p".into(),
                 version: 77,
             },
-            Write::PolicyFile {
+            StoreWrite::PolicyFile {
                 name: "default".into(),
                 content: Some("def".into()),
             },
-            Write::PolicyFile {
+            StoreWrite::PolicyFile {
                 name: "p".into(),
                 content: None,
             },
@@ -148,9 +152,9 @@ fn overwrites(store: &mut dyn Store) {
 }
 
 /// A directory that goes with the test.
-struct Scratch(PathBuf);
+struct StoreScratchDir(PathBuf);
 
-impl Scratch {
+impl StoreScratchDir {
     fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +162,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for StoreScratchDir {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
@@ -167,18 +171,18 @@ impl Drop for Scratch {
 #[test]
 fn memory_conforms() {
     let store = MemoryStore::default();
-    conforms(|| Box::new(store.clone()));
+    check_conformance(|| Box::new(store.clone()));
 }
 
 #[test]
 fn disk_conforms() {
-    let directory = Scratch::new();
-    conforms(|| Box::new(DiskStore::open(&directory.0.join("data")).unwrap()));
+    let directory = StoreScratchDir::new();
+    check_conformance(|| Box::new(DiskStore::open(&directory.0.join("data")).unwrap()));
 }
 
 #[test]
 fn a_directory_belongs_to_one_server() {
-    let directory = Scratch::new();
+    let directory = StoreScratchDir::new();
     let _first = DiskStore::open(&directory.0).unwrap();
     let error = DiskStore::open(&directory.0).unwrap_err();
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
@@ -186,10 +190,10 @@ fn a_directory_belongs_to_one_server() {
 }
 
 #[test]
-fn another_format_is_refused() {
-    let directory = Scratch::new();
+fn another_format_is_rejected() {
+    let directory = StoreScratchDir::new();
     drop(DiskStore::open(&directory.0).unwrap());
-    let database = redb::Database::create(directory.0.join(disk::FILE)).unwrap();
+    let database = redb::Database::create(directory.0.join(disk::FILE_NAME)).unwrap();
     let transaction = database.begin_write().unwrap();
     let meta = redb::TableDefinition::<&str, u64>::new("meta");
     transaction.open_table(meta).unwrap().insert("format", 2).unwrap();
@@ -204,9 +208,9 @@ fn another_format_is_refused() {
 
 #[test]
 fn a_record_that_cannot_be_read_is_named() {
-    let directory = Scratch::new();
+    let directory = StoreScratchDir::new();
     drop(DiskStore::open(&directory.0).unwrap());
-    let database = redb::Database::create(directory.0.join(disk::FILE)).unwrap();
+    let database = redb::Database::create(directory.0.join(disk::FILE_NAME)).unwrap();
     let transaction = database.begin_write().unwrap();
     let rows = redb::TableDefinition::<&str, &[u8]>::new("reservations");
     let damaged: &[u8] = &[0xff, 0x01];
@@ -218,8 +222,8 @@ fn a_record_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn what_is_no_directory_is_refused() {
-    let directory = Scratch::new();
+fn a_file_in_place_of_the_directory_is_rejected() {
+    let directory = StoreScratchDir::new();
     std::fs::create_dir_all(&directory.0).unwrap();
     let file = directory.0.join("file");
     std::fs::write(&file, "x").unwrap();
@@ -228,12 +232,12 @@ fn what_is_no_directory_is_refused() {
 
 /// A disk in memory that can be told to fail.
 #[derive(Debug)]
-struct Faulty {
+struct FailingDisk {
     disk: Arc<InMemoryBackend>,
     fails: Arc<AtomicBool>,
 }
 
-impl Faulty {
+impl FailingDisk {
     fn check(&self) -> Result<(), std::io::Error> {
         if self.fails.load(Ordering::Relaxed) {
             return Err(std::io::Error::other("no space left on device"));
@@ -242,7 +246,7 @@ impl Faulty {
     }
 }
 
-impl StorageBackend for Faulty {
+impl StorageBackend for FailingDisk {
     fn len(&self) -> Result<u64, std::io::Error> {
         self.disk.len()
     }
@@ -268,26 +272,35 @@ impl StorageBackend for Faulty {
 }
 
 #[test]
-fn after_a_failure_of_the_disk_it_goes_on() {
+fn the_store_recovers_after_a_disk_failure() {
     let (disk, fails) = (Arc::new(InMemoryBackend::new()), Arc::new(AtomicBool::new(false)));
     let open = {
         let fails = Arc::clone(&fails);
         move || {
             let (disk, fails) = (Arc::clone(&disk), Arc::clone(&fails));
-            redb::Builder::new().create_with_backend(Faulty { disk, fails })
+            redb::Builder::new().create_with_backend(FailingDisk { disk, fails })
         }
     };
-    let mut store = DiskStore::over("the disk".to_owned(), Box::new(open)).unwrap();
-    store.write(&[job("ns/a", Some(row("ns/a", 1)), None)]).unwrap();
+    let mut store = DiskStore::with_opener("the disk".to_owned(), Box::new(open)).unwrap();
+    store
+        .write(&[job_write("ns/a", Some(reservation("ns/a", 1)), None)])
+        .unwrap();
     for _ in 0..3 {
         fails.store(true, Ordering::Relaxed);
-        let error = store.write(&[job("ns/a", Some(row("ns/a", 2)), None)]).unwrap_err();
+        let error = store
+            .write(&[job_write("ns/a", Some(reservation("ns/a", 2)), None)])
+            .unwrap_err();
         assert!(matches!(error, StoreError::Failed { .. }), "{error}");
         assert!(error.to_string().starts_with("the disk: "), "{error}");
         // It stays closed as long as the disk refuses.
         assert!(store.write(&[]).is_err());
         fails.store(false, Ordering::Relaxed);
-        store.write(&[job("ns/b", Some(row("ns/b", 3)), None)]).unwrap();
-        assert_eq!(store.load().unwrap().rows, [row("ns/a", 1), row("ns/b", 3)]);
+        store
+            .write(&[job_write("ns/b", Some(reservation("ns/b", 3)), None)])
+            .unwrap();
+        assert_eq!(
+            store.load().unwrap().reservations,
+            [reservation("ns/a", 1), reservation("ns/b", 3)]
+        );
     }
 }

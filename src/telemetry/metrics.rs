@@ -13,10 +13,10 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use super::process::Process;
-use super::queues;
-use crate::server::Work;
-use crate::state::{Origin, PolicyError, Reloaded, State};
+use super::process::ProcessStats;
+use super::queue_gauges;
+use crate::server::WorkerPool;
+use crate::state::{PolicyError, PolicyOrigin, ReloadedPolicy, SharedState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -47,7 +47,7 @@ struct PolicyLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyLabels {
+struct PolicyVersionLabels {
     policy: String,
     version: u64,
     hash: String,
@@ -64,7 +64,7 @@ struct LimitLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WorkLabel {
+struct WorkerPoolLabel {
     kind: &'static str,
 }
 
@@ -89,7 +89,7 @@ pub enum ReloadOutcome {
 
 impl ReloadOutcome {
     /// The outcome of a reload.
-    pub fn of(reloaded: &Result<Reloaded, PolicyError>) -> Self {
+    pub fn of(reloaded: &Result<ReloadedPolicy, PolicyError>) -> Self {
         match reloaded {
             Ok(reloaded) if reloaded.unchanged => Self::unchanged,
             Ok(_) => Self::accepted,
@@ -98,7 +98,7 @@ impl ReloadOutcome {
     }
 }
 
-type Level = Gauge<u64, AtomicU64>;
+type IntegerGauge = Gauge<u64, AtomicU64>;
 
 /// All instruments.
 #[derive(Debug)]
@@ -106,55 +106,55 @@ pub struct Metrics {
     registry: Registry,
     started: Instant,
     calls: Family<CallLabels, Counter>,
-    seconds: Family<RpcLabel, Histogram>,
-    tasks: Family<RpcLabel, Counter>,
-    decisions: Family<RpcLabel, Histogram>,
-    plugins: Family<PluginLabels, Counter>,
+    call_seconds: Family<RpcLabel, Histogram>,
+    decided_tasks: Family<RpcLabel, Counter>,
+    decision_seconds: Family<RpcLabel, Histogram>,
+    plugin_tasks: Family<PluginLabels, Counter>,
     plugin_seconds: Family<PluginLabels, Histogram>,
     reloads: Family<ReloadLabels, Counter>,
-    refusals: Family<LimitLabel, Counter>,
-    connections: Level,
-    levels: Levels,
-    process: ProcessLevels,
+    limit_rejections: Family<LimitLabel, Counter>,
+    connections: IntegerGauge,
+    state_gauges: StateGauges,
+    process_gauges: ProcessGauges,
 }
 
 /// What is read from the state when the page is asked for.
 #[derive(Debug, Default)]
-struct Levels {
-    version: Family<PolicyLabel, Level>,
-    policy: Family<PolicyLabels, Level>,
-    rejected: Family<PolicyLabel, Level>,
-    synced: Family<SourceLabel, Level>,
-    silence: Family<SourceLabel, Gauge<f64, AtomicU64>>,
-    revision: Level,
-    nodes: Level,
-    queues: Level,
-    jobs: Level,
-    tasks: Level,
-    resources: Level,
-    sessions: Level,
-    reservations: Level,
-    running: Family<WorkLabel, Level>,
-    waiting: Family<WorkLabel, Level>,
-    writes: Level,
+struct StateGauges {
+    policy_version: Family<PolicyLabel, IntegerGauge>,
+    policy_info: Family<PolicyVersionLabels, IntegerGauge>,
+    policy_rejected: Family<PolicyLabel, IntegerGauge>,
+    source_synced: Family<SourceLabel, IntegerGauge>,
+    source_silence: Family<SourceLabel, Gauge<f64, AtomicU64>>,
+    revision: IntegerGauge,
+    nodes: IntegerGauge,
+    queues: IntegerGauge,
+    jobs: IntegerGauge,
+    tasks: IntegerGauge,
+    resources: IntegerGauge,
+    sessions: IntegerGauge,
+    reservations: IntegerGauge,
+    pool_running: Family<WorkerPoolLabel, IntegerGauge>,
+    pool_waiting: Family<WorkerPoolLabel, IntegerGauge>,
+    writes_waiting: IntegerGauge,
 }
 
 #[derive(Debug, Default)]
-struct ProcessLevels {
-    resident: Level,
+struct ProcessGauges {
+    resident: IntegerGauge,
     cpu: Counter<f64, AtomicU64>,
-    threads: Level,
-    files: Level,
+    threads: IntegerGauge,
+    files: IntegerGauge,
     uptime: Gauge<f64, AtomicU64>,
 }
 
 /// From 50 µs to 26 s, doubling.
-fn call_seconds() -> Histogram {
+fn call_histogram() -> Histogram {
     Histogram::new(exponential_buckets(50e-6, 2.0, 20))
 }
 
 /// From 1 µs to 8.4 s, doubling.
-fn decision_seconds() -> Histogram {
+fn decision_histogram() -> Histogram {
     Histogram::new(exponential_buckets(1e-6, 2.0, 24))
 }
 
@@ -168,28 +168,28 @@ impl Metrics {
     /// Instruments that read zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let process = ProcessLevels::default();
+        let process = ProcessGauges::default();
         process.register(registry.sub_registry_with_prefix("process"));
         let own = registry.sub_registry_with_prefix("pumice");
-        let levels = Levels::default();
+        let levels = StateGauges::default();
         levels.register(own);
-        let build = Family::<BuildLabel, Level>::default();
+        let build = Family::<BuildLabel, IntegerGauge>::default();
         own.register("build_info", "Version of the program, always 1", build.clone());
         let version = env!("CARGO_PKG_VERSION");
         build.get_or_create(&BuildLabel { version }).set(1);
         let metrics = Self {
             started: Instant::now(),
             calls: Family::default(),
-            seconds: Family::new_with_constructor(call_seconds),
-            tasks: Family::default(),
-            decisions: Family::new_with_constructor(decision_seconds),
-            plugins: Family::default(),
-            plugin_seconds: Family::new_with_constructor(decision_seconds),
+            call_seconds: Family::new_with_constructor(call_histogram),
+            decided_tasks: Family::default(),
+            decision_seconds: Family::new_with_constructor(decision_histogram),
+            plugin_tasks: Family::default(),
+            plugin_seconds: Family::new_with_constructor(decision_histogram),
             reloads: Family::default(),
-            refusals: Family::default(),
-            connections: Level::default(),
-            levels,
-            process,
+            limit_rejections: Family::default(),
+            connections: IntegerGauge::default(),
+            state_gauges: levels,
+            process_gauges: process,
             registry: Registry::default(),
         };
         metrics.register(own);
@@ -200,12 +200,12 @@ impl Metrics {
         let seconds = || Unit::Seconds;
         own.register("calls", "Calls answered, by RPC and gRPC code", self.calls.clone());
         let help = "Time from a call's headers to its answer, by RPC";
-        own.register_with_unit("call_duration", help, seconds(), self.seconds.clone());
-        own.register("decided_tasks", "Tasks judged, by RPC", self.tasks.clone());
+        own.register_with_unit("call_duration", help, seconds(), self.call_seconds.clone());
+        own.register("decided_tasks", "Tasks judged, by RPC", self.decided_tasks.clone());
         let help = "Time in the engine per question, by RPC";
-        own.register_with_unit("decision_duration", help, seconds(), self.decisions.clone());
+        own.register_with_unit("decision_duration", help, seconds(), self.decision_seconds.clone());
         let help = "Tasks judged, by RPC and plugin asked";
-        own.register("plugin_tasks", help, self.plugins.clone());
+        own.register("plugin_tasks", help, self.plugin_tasks.clone());
         let help = "Time in the engine of questions that a plugin was asked in, by RPC and plugin";
         own.register_with_unit("plugin_decision_duration", help, seconds(), self.plugin_seconds.clone());
         let help = "Documents brought, by origin and what became of them";
@@ -213,10 +213,10 @@ impl Metrics {
         own.register(
             "refusals",
             "Calls and connections refused, by limit",
-            self.refusals.clone(),
+            self.limit_rejections.clone(),
         );
         own.register("connections", "Open gRPC connections", self.connections.clone());
-        for origin in Origin::KINDS {
+        for origin in PolicyOrigin::KINDS {
             for outcome in [
                 ReloadOutcome::accepted,
                 ReloadOutcome::unchanged,
@@ -228,13 +228,13 @@ impl Metrics {
     }
 
     /// Counts a document that was brought.
-    pub fn reloaded(&self, origin: &'static str, outcome: ReloadOutcome) {
+    pub fn record_reload(&self, origin: &'static str, outcome: ReloadOutcome) {
         self.reloads.get_or_create(&ReloadLabels { origin, outcome }).inc();
     }
 
     /// Counts what a limit refused.
-    pub fn refused(&self, limit: &'static str) {
-        self.refusals.get_or_create(&LimitLabel { limit }).inc();
+    pub fn record_limit_rejection(&self, limit: &'static str) {
+        self.limit_rejections.get_or_create(&LimitLabel { limit }).inc();
     }
 
     /// Open connections: to be counted up and down.
@@ -243,20 +243,20 @@ impl Metrics {
     }
 
     /// Counts a question that the engine answered.
-    pub(crate) fn decided(&self, rpc: &'static str, tasks: usize, plugins: &[&'static str], time: Duration) {
+    pub(crate) fn record_decision(&self, rpc: &'static str, tasks: usize, plugins: &[&'static str], time: Duration) {
         let (tasks, seconds) = (count(tasks), time.as_secs_f64());
-        self.tasks.get_or_create(&RpcLabel { rpc }).inc_by(tasks);
-        self.decisions.get_or_create(&RpcLabel { rpc }).observe(seconds);
+        self.decided_tasks.get_or_create(&RpcLabel { rpc }).inc_by(tasks);
+        self.decision_seconds.get_or_create(&RpcLabel { rpc }).observe(seconds);
         for plugin in plugins {
             let labels = PluginLabels { rpc, plugin };
-            self.plugins.get_or_create(&labels).inc_by(tasks);
+            self.plugin_tasks.get_or_create(&labels).inc_by(tasks);
             self.plugin_seconds.get_or_create(&labels).observe(seconds);
         }
     }
 
-    pub(super) fn called(&self, rpc: &'static str, code: &'static str, seconds: f64) {
+    pub(super) fn record_call(&self, rpc: &'static str, code: &'static str, seconds: f64) {
         self.calls.get_or_create(&CallLabels { rpc, code }).inc();
-        self.seconds.get_or_create(&RpcLabel { rpc }).observe(seconds);
+        self.call_seconds.get_or_create(&RpcLabel { rpc }).observe(seconds);
     }
 
     /// All instruments as OpenMetrics text, with the figures of state and process as they are now. May take long: accounts
@@ -264,31 +264,35 @@ impl Metrics {
     ///
     /// # Errors
     /// An instrument cannot be written.
-    pub fn encode(&self, state: &State, work: &Work) -> Result<String, fmt::Error> {
-        self.levels.read(state, work);
-        self.process.read(self.started.elapsed());
+    pub fn encode(&self, state: &SharedState, work: &WorkerPool) -> Result<String, fmt::Error> {
+        self.state_gauges.read(state, work);
+        self.process_gauges.read(self.started.elapsed());
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
-        queues::write(&mut text, &state.world())?;
+        queue_gauges::write(&mut text, &state.snapshot())?;
         encode_eof(&mut text)?;
         Ok(text)
     }
 }
 
-impl Levels {
+impl StateGauges {
     fn register(&self, own: &mut Registry) {
-        own.register("policy_version", "Version in force, by policy", self.version.clone());
+        own.register(
+            "policy_version",
+            "Version in force, by policy",
+            self.policy_version.clone(),
+        );
         let help = "The document in force, by version and hash, always 1";
-        own.register("policy_info", help, self.policy.clone());
+        own.register("policy_info", help, self.policy_info.clone());
         let help = "1 if the last document brought was refused, else 0";
-        own.register("policy_rejected", help, self.rejected.clone());
+        own.register("policy_rejected", help, self.policy_rejected.clone());
         own.register(
             "source_synced",
             "1 if the source is synced, else 0",
-            self.synced.clone(),
+            self.source_synced.clone(),
         );
         let help = "Time since the source was last heard";
-        own.register_with_unit("source_silence", help, Unit::Seconds, self.silence.clone());
+        own.register_with_unit("source_silence", help, Unit::Seconds, self.source_silence.clone());
         own.register("revision", "Number of the newest revision", self.revision.clone());
         own.register("nodes", "Nodes in the newest state", self.nodes.clone());
         own.register("queues", "Queues in the newest state", self.queues.clone());
@@ -301,32 +305,41 @@ impl Levels {
             "Rows of the admission ledger",
             self.reservations.clone(),
         );
-        own.register("work_running", "Large work under way, by kind", self.running.clone());
-        own.register("work_waiting", "Large work that waits, by kind", self.waiting.clone());
+        own.register(
+            "work_running",
+            "Large work under way, by kind",
+            self.pool_running.clone(),
+        );
+        own.register(
+            "work_waiting",
+            "Large work that waits, by kind",
+            self.pool_waiting.clone(),
+        );
         own.register(
             "writes_waiting",
             "Batches and policies that wait for the writer",
-            self.writes.clone(),
+            self.writes_waiting.clone(),
         );
     }
 
-    fn read(&self, state: &State, work: &Work) {
-        let world = state.world();
-        self.revision.set(world.revision.number);
-        self.nodes.set(world.view.node_count().into());
-        self.queues.set(count(world.view.queues().len()));
-        self.jobs.set(count(world.view.jobs().len()));
-        self.tasks.set(count(world.view.tasks().len()));
-        self.resources.set(count(state.names().snapshot().len()));
+    fn read(&self, state: &SharedState, work: &WorkerPool) {
+        let snapshot = state.snapshot();
+        self.revision.set(snapshot.revision.number);
+        self.nodes.set(snapshot.state.node_count().into());
+        self.queues.set(count(snapshot.state.queues().len()));
+        self.jobs.set(count(snapshot.state.jobs().len()));
+        self.tasks.set(count(snapshot.state.tasks().len()));
+        self.resources.set(count(state.resource_names().current_table().len()));
         self.sessions.set(count(state.session_count()));
-        self.reservations.set(count(state.world().view.reservations().len()));
-        self.writes.set(count(state.queued_writes()));
-        for (kind, gate) in [("question", &work.questions), ("records", &work.records)] {
-            self.running
-                .get_or_create(&WorkLabel { kind })
+        self.reservations
+            .set(count(state.snapshot().state.reservations().len()));
+        self.writes_waiting.set(count(state.queued_writes()));
+        for (kind, gate) in [("query", &work.queries), ("records", &work.records)] {
+            self.pool_running
+                .get_or_create(&WorkerPoolLabel { kind })
                 .set(count(gate.running()));
-            self.waiting
-                .get_or_create(&WorkLabel { kind })
+            self.pool_waiting
+                .get_or_create(&WorkerPoolLabel { kind })
                 .set(count(gate.waiting()));
         }
         self.read_policies(state);
@@ -334,34 +347,40 @@ impl Levels {
             let label = SourceLabel {
                 source: source.position.source.to_string(),
             };
-            self.synced.get_or_create(&label).set(source.synced.into());
+            self.source_synced.get_or_create(&label).set(source.synced.into());
             if let Some(silence) = source.silence {
-                self.silence.get_or_create(&label).set(silence.as_secs_f64());
+                self.source_silence.get_or_create(&label).set(silence.as_secs_f64());
             }
         }
     }
 
-    fn read_policies(&self, state: &State) {
-        let refused: Vec<_> = state.refusals().into_iter().map(|refusal| refusal.name).collect();
+    fn read_policies(&self, state: &SharedState) {
+        let refused: Vec<_> = state
+            .rejected_documents()
+            .into_iter()
+            .map(|rejection| rejection.name)
+            .collect();
         // Versions that are not in force any more must not stand beside the one that is.
-        self.policy.clear();
-        for (name, policy) in state.world().policies.iter() {
+        self.policy_info.clear();
+        for (name, policy) in state.snapshot().policies.iter() {
             let label = PolicyLabel {
                 policy: name.to_string(),
             };
-            self.version.get_or_create(&label).set(policy.version);
-            self.rejected.get_or_create(&label).set(refused.contains(name).into());
-            let labels = PolicyLabels {
+            self.policy_version.get_or_create(&label).set(policy.version);
+            self.policy_rejected
+                .get_or_create(&label)
+                .set(refused.contains(name).into());
+            let labels = PolicyVersionLabels {
                 policy: name.to_string(),
                 version: policy.version,
                 hash: policy.hash.to_string(),
             };
-            self.policy.get_or_create(&labels).set(1);
+            self.policy_info.get_or_create(&labels).set(1);
         }
     }
 }
 
-impl ProcessLevels {
+impl ProcessGauges {
     fn register(&self, process: &mut Registry) {
         process.register_with_unit("resident_memory", "Memory in use", Unit::Bytes, self.resident.clone());
         process.register_with_unit("cpu", "Processor time used", Unit::Seconds, self.cpu.clone());
@@ -371,12 +390,12 @@ impl ProcessLevels {
     }
 
     fn read(&self, uptime: Duration) {
-        let Process {
+        let ProcessStats {
             resident_bytes,
             cpu_seconds,
             threads,
             open_files,
-        } = Process::now();
+        } = ProcessStats::now();
         self.uptime.set(uptime.as_secs_f64());
         self.resident.set(resident_bytes.unwrap_or_default());
         self.threads.set(threads.unwrap_or_default());

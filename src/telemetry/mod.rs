@@ -1,9 +1,9 @@
 //! What the process tells of itself: log lines, traces, and instruments that one layer around all calls measures with.
 
-mod measure;
+mod call_metrics;
 mod metrics;
 mod process;
-mod queues;
+mod queue_gauges;
 mod traces;
 
 use std::io::IsTerminal as _;
@@ -13,11 +13,11 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
-use crate::config::Config;
+use crate::config::ServerConfig;
 
-pub use measure::{Measure, MeasureLayer};
+pub use call_metrics::{CallMetricsLayer, CallMetricsService};
 pub use metrics::{Metrics, ReloadOutcome};
-pub use traces::Traces;
+pub use traces::TraceExporter;
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -34,7 +34,7 @@ pub enum LogFormat {
 ///
 /// # Errors
 /// The filter cannot be read, the collector's address cannot be used, or logging was started before.
-pub fn start(config: &Config) -> Result<Traces, LoggingError> {
+pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingError> {
     let filter = EnvFilter::try_new(&config.log).map_err(|error| LoggingError::Filter(error.to_string()))?;
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
@@ -44,9 +44,10 @@ pub fn start(config: &Config) -> Result<Traces, LoggingError> {
         LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
     };
     let (traces, spans) = match &config.otlp_endpoint {
-        None => (Traces::default(), None),
+        None => (TraceExporter::default(), None),
         Some(endpoint) => {
-            let (traces, sender) = Traces::to(endpoint, config.trace_ratio).map_err(LoggingError::Collector)?;
+            let (traces, sender) =
+                TraceExporter::export_to(endpoint, config.trace_ratio).map_err(LoggingError::Collector)?;
             // Those of the sender itself would be sent, and sent again.
             let own = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("pumice"));
             (

@@ -4,7 +4,7 @@ use std::fs;
 
 /// What the kernel says of this process. Where it does not say it, figures are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Process {
+pub(super) struct ProcessStats {
     /// Memory in use, in bytes.
     pub(super) resident_bytes: Option<u64>,
     /// Processor time used, in seconds.
@@ -16,11 +16,11 @@ pub(super) struct Process {
 }
 
 /// Kernel ticks per second, as user space sees them on every Linux.
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 /// Fields of `stat` behind the command, which may hold blanks: user time, system time, threads.
-const FIELDS: [usize; 3] = [11, 12, 17];
+const STAT_FIELDS: [usize; 3] = [11, 12, 17];
 
-impl Process {
+impl ProcessStats {
     /// Asks the kernel.
     pub(super) fn now() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -31,10 +31,12 @@ impl Process {
             .rsplit_once(')')
             .map(|(_, fields)| fields.split_whitespace().collect())
             .unwrap_or_default();
-        let [user, system, threads] = FIELDS.map(|at| fields.get(at).and_then(|field| field.parse::<u64>().ok()));
+        let [user, system, threads] = STAT_FIELDS.map(|at| fields.get(at).and_then(|field| field.parse::<u64>().ok()));
         Self {
             resident_bytes: kibibytes.map(|kibibytes| kibibytes * 1_024),
-            cpu_seconds: user.zip(system).map(|(user, system)| (user + system) as f64 / TICKS),
+            cpu_seconds: user
+                .zip(system)
+                .map(|(user, system)| (user + system) as f64 / TICKS_PER_SECOND),
             threads,
             open_files: fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as u64),
         }

@@ -12,32 +12,34 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 /// Name of this service among others.
-const SERVICE: &str = "pumice";
+const SERVICE_NAME: &str = "pumice";
 
 /// Sends spans until it is told to stop.
 #[derive(Debug, Default)]
-pub struct Traces(Option<SdkTracerProvider>);
+pub struct TraceExporter(Option<SdkTracerProvider>);
 
-impl Traces {
+impl TraceExporter {
     /// Sends spans to a collector. Where the caller has decided whether its trace is kept, that holds; of the other calls
     /// this share is traced.
     ///
     /// # Errors
     /// The endpoint cannot be used.
-    pub(super) fn to(endpoint: &str, ratio: f64) -> Result<(Self, SdkTracer), String> {
+    pub(super) fn export_to(endpoint: &str, ratio: f64) -> Result<(Self, SdkTracer), String> {
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_tonic()
             .with_endpoint(endpoint)
             .build()
             .map_err(|error| error.to_string())?;
         let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-        let resource = Resource::builder().with_service_name(SERVICE).with_attribute(version);
+        let resource = Resource::builder()
+            .with_service_name(SERVICE_NAME)
+            .with_attribute(version);
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
             .with_resource(resource.build())
             .build();
-        let tracer = provider.tracer(SERVICE);
+        let tracer = provider.tracer(SERVICE_NAME);
         Ok((Self(Some(provider)), tracer))
     }
 
@@ -52,9 +54,9 @@ impl Traces {
     }
 }
 
-struct Headers<'h>(&'h HeaderMap);
+struct HeaderExtractor<'h>(&'h HeaderMap);
 
-impl Extractor for Headers<'_> {
+impl Extractor for HeaderExtractor<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.to_str().ok()
     }
@@ -65,11 +67,11 @@ impl Extractor for Headers<'_> {
 }
 
 /// Makes a span part of the caller's trace, if the caller has one (W3C `traceparent`).
-pub(super) fn join(span: &Span, headers: &HeaderMap) {
+pub(super) fn join_caller_trace(span: &Span, headers: &HeaderMap) {
     if !headers.contains_key("traceparent") {
         return;
     }
-    let context = TraceContextPropagator::new().extract(&Headers(headers));
+    let context = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
     let caller = context.span().span_context().clone();
     if !caller.is_valid() {
         return;

@@ -5,26 +5,26 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::support::Server;
+use crate::support::EmbeddedServer;
 use crate::support::process::{err, out, pumice};
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
 const PROPORTIONAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/proportional.yaml");
 
 /// Runs `pumice`, which must succeed.
-fn said(server: &Server, arguments: &[&str]) -> String {
+fn run_ok(server: &EmbeddedServer, arguments: &[&str]) -> String {
     let output = pumice(Some(server), arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", err(&output));
     out(&output)
 }
 
 #[test]
-fn a_dump_and_a_policy_give_an_answer() {
-    let server = Server::start();
-    let loaded = said(&server, &["state", "load", DUMP]);
+fn a_dump_and_a_policy_give_a_result() {
+    let server = EmbeddedServer::start();
+    let loaded = run_ok(&server, &["state", "load", DUMP]);
     assert!(loaded.contains("sent 4 nodes, 1 queue, 1 job, 4 tasks"), "{loaded}");
-    said(&server, &["policy", "push", PROPORTIONAL]);
-    let filtered = said(&server, &["filter", "--cpu", "8", "--memory", "8G"]);
+    run_ok(&server, &["policy", "push", PROPORTIONAL]);
+    let filtered = run_ok(&server, &["filter", "--cpu", "8", "--memory", "8G"]);
     assert!(filtered.contains("2 of 4 nodes passed"), "{filtered}");
     assert!(filtered.contains("passed: cpu-1, cpu-2\n"), "{filtered}");
     // 64 − 8 used leave 56 idle cores; 7 idle GPUs keep 56.
@@ -36,15 +36,15 @@ fn a_dump_and_a_policy_give_an_answer() {
 }
 
 #[test]
-fn answers_come_as_protobuf_json() {
-    let server = Server::start();
-    said(&server, &["state", "load", DUMP, "--output", "json"]);
-    let text = said(
+fn results_are_printed_as_protobuf_json() {
+    let server = EmbeddedServer::start();
+    run_ok(&server, &["state", "load", DUMP, "--output", "json"]);
+    let text = run_ok(
         &server,
         &["score", "--task", "train/bert-worker-1", "--parts", "-o", "json"],
     );
     let reply: Value = serde_json::from_str(&text).unwrap();
-    let item = &reply["answer"]["items"][0];
+    let item = &reply["result"]["items"][0];
     assert_eq!(item["nodes"]["names"], serde_json::json!(["gpu-1"]));
     assert_eq!(item["filter"]["fitCount"], 1);
     // cpu: (64 − 16) / 64 · 1; GPUs: (1 + 1) · 2 / 8; over 3, times 100 · 10.
@@ -52,32 +52,32 @@ fn answers_come_as_protobuf_json() {
         (item["totals"][0].as_f64().unwrap() - 1250.0 / 3.0).abs() < 1e-9,
         "{item}"
     );
-    let nodes: Value = serde_json::from_str(&said(&server, &["state", "show", "nodes", "-o", "json"])).unwrap();
+    let nodes: Value = serde_json::from_str(&run_ok(&server, &["state", "show", "nodes", "-o", "json"])).unwrap();
     assert_eq!(nodes["nodes"].as_array().unwrap().len(), 4);
 }
 
 #[test]
 fn listings_are_tables() {
-    let server = Server::start();
-    said(&server, &["state", "load", DUMP]);
+    let server = EmbeddedServer::start();
+    run_ok(&server, &["state", "load", DUMP]);
     for (kind, line) in [
         ("nodes", "nvidia.com/gpu: 1 / 8"),
         ("queues", "research  file    open"),
         ("jobs", "train/bert  file    research  inqueue"),
         ("tasks", "web/old-0            file                releasing  cpu-2"),
     ] {
-        let table = said(&server, &["state", "show", kind]);
+        let table = run_ok(&server, &["state", "show", kind]);
         assert!(table.contains(line), "{table}");
     }
-    let server_info = said(&server, &["state", "show"]);
+    let server_info = run_ok(&server, &["state", "show"]);
     assert!(server_info.contains("file    yes"), "{server_info}");
 }
 
 #[test]
-fn loading_again_replaces_and_another_source_is_refused_record_by_record() {
-    let server = Server::start();
-    said(&server, &["state", "load", DUMP]);
-    said(&server, &["state", "load", DUMP]);
+fn loading_again_replaces_and_another_source_is_rejected_record_by_record() {
+    let server = EmbeddedServer::start();
+    run_ok(&server, &["state", "load", DUMP]);
+    run_ok(&server, &["state", "load", DUMP]);
     let output = pumice(Some(&server), &["state", "load", DUMP, "--source", "other"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("refused: node cpu-1: "), "{}", err(&output));
@@ -85,7 +85,7 @@ fn loading_again_replaces_and_another_source_is_refused_record_by_record() {
 }
 
 /// Runs `pumice state load -` with this text on standard input.
-fn load(server: &Server, text: &str, arguments: &[&str]) -> Output {
+fn load(server: &EmbeddedServer, text: &str, arguments: &[&str]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
         .args(["state", "load", "-"])
         .args(arguments)
@@ -100,9 +100,9 @@ fn load(server: &Server, text: &str, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn files_without_a_record_empty_a_source_only_when_told() {
-    let server = Server::start();
-    said(&server, &["state", "load", DUMP]);
+fn empty_files_clear_a_source_only_with_the_flag() {
+    let server = EmbeddedServer::start();
+    run_ok(&server, &["state", "load", DUMP]);
     let unreadable = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {}}"#;
     for text in [
         "",
@@ -121,7 +121,7 @@ fn files_without_a_record_empty_a_source_only_when_told() {
         refused.contains("refused: Node : metadata.name: is missing"),
         "{refused}"
     );
-    said(&server, &["state", "diff", DUMP]);
+    run_ok(&server, &["state", "diff", DUMP]);
     let emptied = load(&server, "", &["--empty"]);
     assert_eq!(emptied.status.code(), Some(0), "{}", err(&emptied));
     assert!(
@@ -129,12 +129,12 @@ fn files_without_a_record_empty_a_source_only_when_told() {
         "{}",
         out(&emptied)
     );
-    assert!(said(&server, &["state", "show", "nodes"]).contains("0 nodes"));
+    assert!(run_ok(&server, &["state", "show", "nodes"]).contains("0 nodes"));
 }
 
 #[test]
-fn records_that_cannot_be_read_are_said_to_be_gone() {
-    let server = Server::start();
+fn unreadable_records_are_reported_as_dropped() {
+    let server = EmbeddedServer::start();
     let node = |cpu: &str| {
         format!(
             "{{apiVersion: v1, kind: Node, metadata: {{name: n-1}}, status: {{allocatable: {{cpu: {cpu}}}}}}}\n---\n"
@@ -146,13 +146,13 @@ fn records_that_cannot_be_read_are_said_to_be_gone() {
     let message = "1 record could not be read and not be sent: what the server knew of that from source file, it no \
                    longer knows\nerror: 1 record refused; the others were taken";
     assert!(err(&output).contains(message), "{}", err(&output));
-    let listed = said(&server, &["state", "show", "nodes"]);
+    let listed = run_ok(&server, &["state", "show", "nodes"]);
     assert!(listed.contains("n-2") && !listed.contains("n-1"), "{listed}");
 }
 
 #[test]
 fn policies_are_checked_pushed_read_and_rolled_back() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let broken = std::env::temp_dir().join(format!("pumice-broken-{}.yaml", std::process::id()));
     std::fs::write(
         &broken,
@@ -173,20 +173,20 @@ fn policies_are_checked_pushed_read_and_rolled_back() {
     assert!(err(&pushed).contains("5:22: fault WRONG_TYPE"), "{}", err(&pushed));
     std::fs::remove_file(broken).unwrap();
 
-    assert!(said(&server, &["policy", "push", PROPORTIONAL, "--dry-run"]).contains("nothing was changed"));
-    assert!(said(&server, &["policy", "push", PROPORTIONAL]).contains("version 2"));
+    assert!(run_ok(&server, &["policy", "push", PROPORTIONAL, "--dry-run"]).contains("nothing was changed"));
+    assert!(run_ok(&server, &["policy", "push", PROPORTIONAL]).contains("version 2"));
     let stale = pumice(
         Some(&server),
         &["policy", "push", PROPORTIONAL, "--expected-version", "1"],
     );
     assert_eq!(stale.status.code(), Some(1), "{}", err(&stale));
-    assert!(said(&server, &["policy", "get", "--effective"]).contains("proportional:\n        enable: true"));
-    assert!(said(&server, &["policy", "rollback"]).contains("version 3"));
-    assert_eq!(said(&server, &["policy", "history"]).lines().count(), 4);
+    assert!(run_ok(&server, &["policy", "get", "--effective"]).contains("proportional:\n        enable: true"));
+    assert!(run_ok(&server, &["policy", "rollback"]).contains("version 3"));
+    assert_eq!(run_ok(&server, &["policy", "history"]).lines().count(), 4);
 }
 
 #[test]
-fn exit_codes_tell_refusal_from_misuse() {
+fn exit_codes_distinguish_rejection_from_misuse() {
     assert_eq!(pumice(None, &["score"]).status.code(), Some(2));
     assert_eq!(
         pumice(None, &["score", "--cpu", "1", "--no-such-flag"]).status.code(),
@@ -195,7 +195,7 @@ fn exit_codes_tell_refusal_from_misuse() {
     let unreachable = pumice(None, &["score", "--cpu", "1"]);
     assert_eq!(unreachable.status.code(), Some(3));
     assert!(err(&unreachable).contains("pumice serve"), "{}", err(&unreachable));
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let output = pumice(Some(&server), &["filter", "--cpu", "4x"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

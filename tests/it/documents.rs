@@ -41,12 +41,12 @@ fn tests() -> BTreeSet<String> {
 }
 
 /// A row of a table of differences: what it says, and the tests that it names.
-struct Row {
+struct DifferenceRow {
     text: String,
     tests: Vec<String>,
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<DifferenceRow> {
     let page = std::fs::read_to_string(root().join("docs/compatibility.md")).unwrap();
     let differences = page.split_once("## Differences").unwrap().1;
     let (mut rows, mut is_table) = (Vec::new(), false);
@@ -63,7 +63,7 @@ fn rows() -> Vec<Row> {
             is_table = true;
         } else if is_table && !line.starts_with("|---") {
             let tests = last.split(',').map(|name| name.trim().trim_matches('`').to_owned());
-            rows.push(Row {
+            rows.push(DifferenceRow {
                 text: line.clone(),
                 tests: tests.filter(|name| !name.is_empty()).collect(),
             });

@@ -3,9 +3,9 @@
 
 use pumice::server::pb;
 
-use crate::support::Server;
-use crate::support::records::{delta, job, node, queue, snapshot, standing, task};
-use crate::support::wire::Wire;
+use crate::support::EmbeddedServer;
+use crate::support::records::{delta, full_sync, job, node, queue, task, task_on_node};
+use crate::support::wire::BlockingClients;
 
 const FLAT: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: drf\n";
 const TREE: &str = "actions: allocate\ntiers:\n- plugins:\n  - {name: drf, enableHierarchy: true}\n";
@@ -31,25 +31,27 @@ fn queues(queues: &[(&str, &str, &str)]) -> pb::Cluster {
     }
 }
 
-fn reload(wire: &Wire, document: &str, compatibility: &str) -> Vec<(String, String)> {
+fn reload(wire: &BlockingClients, document: &str, compatibility: &str) -> Vec<(String, String)> {
     let request = pb::ReloadPolicyRequest {
         document: document.to_owned(),
         compatibility: compatibility.to_owned(),
         ..Default::default()
     };
     let report = wire.reload_policy(request).unwrap().report.unwrap_or_default();
-    let findings = report.findings.into_iter();
-    findings.map(|finding| (finding.code, finding.path)).collect()
+    let diagnostics = report.diagnostics.into_iter();
+    diagnostics
+        .map(|diagnostic| (diagnostic.code, diagnostic.path))
+        .collect()
 }
 
-fn said(problems: &[pb::Problem]) -> Vec<(&str, &str)> {
+fn problem_pairs(problems: &[pb::Problem]) -> Vec<(&str, &str)> {
     problems
         .iter()
         .map(|problem| (problem.reason.as_str(), problem.field.as_str()))
         .collect()
 }
 
-fn invalid(wire: &Wire) -> Vec<(String, Vec<String>)> {
+fn invalid(wire: &BlockingClients) -> Vec<(String, Vec<String>)> {
     let listed = wire.list_queues(pb::ListQueuesRequest::default()).unwrap().queues;
     let faulty = listed.into_iter().filter(|status| !status.invalid.is_empty());
     let reasons = |status: pb::QueueStatus| {
@@ -59,17 +61,17 @@ fn invalid(wire: &Wire) -> Vec<(String, Vec<String>)> {
     faulty.map(reasons).collect()
 }
 
-fn order(wire: &Wire) -> pb::OrderAnswer {
-    let question = pb::OrderRequest {
+fn order(wire: &BlockingClients) -> pb::OrderResult {
+    let query = pb::OrderRequest {
         queues: Some(pb::NameSet::default()),
         with_tree: true,
         ..Default::default()
     };
-    wire.order(question).unwrap().answer.unwrap_or_default()
+    wire.order(query).unwrap().result.unwrap_or_default()
 }
 
 /// Every fault that a queue can have by itself.
-const FAULTY: [(&str, &str, &str, &str, &str); 7] = [
+const INVALID_QUEUES: [(&str, &str, &str, &str, &str); 7] = [
     ("fewer", "root/eng/dev", "1/2", "HIERARCHY_WEIGHTS_COUNT", WEIGHTS),
     ("more", "root/eng", "1/2/3", "HIERARCHY_WEIGHTS_COUNT", WEIGHTS),
     ("nan", "root/a", "1/NaN", "HIERARCHY_WEIGHT_INVALID", WEIGHTS),
@@ -80,34 +82,34 @@ const FAULTY: [(&str, &str, &str, &str, &str); 7] = [
 ];
 
 #[test]
-fn a_queue_with_a_fault_is_refused_where_its_place_counts() {
-    let server = Server::start();
+fn an_invalid_queue_is_rejected_where_its_path_counts() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     assert_eq!(reload(wire, TREE, ""), []);
-    let mut cluster = queues(&FAULTY.map(|(name, path, weights, ..)| (name, path, weights)));
+    let mut cluster = queues(&INVALID_QUEUES.map(|(name, path, weights, ..)| (name, path, weights)));
     cluster.queues.push(placed("half", "root/f", "1/0.5"));
-    let outcome = wire.apply_batch(snapshot("s", 1, cluster)).unwrap();
+    let outcome = wire.apply_batch(full_sync("s", 1, cluster)).unwrap();
     let fields: Vec<String> = (0..)
-        .zip(FAULTY)
+        .zip(INVALID_QUEUES)
         .map(|(at, (.., annotation))| format!("batch.put.queues[{at}].annotations[{annotation}]"))
         .collect();
-    let expected: Vec<(&str, &str)> = FAULTY
+    let expected: Vec<(&str, &str)> = INVALID_QUEUES
         .iter()
         .zip(&fields)
-        .map(|(fault, field)| (fault.3, field.as_str()))
+        .map(|(problem, field)| (problem.3, field.as_str()))
         .collect();
-    assert_eq!(said(&outcome.refused), expected);
+    assert_eq!(problem_pairs(&outcome.refused), expected);
     assert!(outcome.warnings.is_empty(), "{:?}", outcome.warnings);
     let names: Vec<String> = order(wire).queues.into_iter().map(|rank| rank.name).collect();
     assert_eq!(names, ["half"], "0.5 is legal");
 }
 
 #[test]
-fn the_last_good_place_stays_when_a_faulty_one_is_refused() {
-    let server = Server::start();
+fn the_last_valid_path_stays_when_an_invalid_one_is_rejected() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     reload(wire, TREE, "");
-    wire.apply_batch(snapshot("s", 1, queues(&[("dev", "root/eng/dev", "1/2/3")])))
+    wire.apply_batch(full_sync("s", 1, queues(&[("dev", "root/eng/dev", "1/2/3")])))
         .unwrap();
     let outcome = wire
         .apply_batch(delta("s", 2, queues(&[("dev", "root/eng/dev", "1/2")])))
@@ -131,15 +133,18 @@ fn the_last_good_place_stays_when_a_faulty_one_is_refused() {
 }
 
 #[test]
-fn where_no_place_counts_it_is_a_warning_until_a_policy_comes_that_needs_it() {
-    let server = Server::start();
+fn an_invalid_path_is_a_warning_until_a_policy_needs_paths() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     assert_eq!(reload(wire, FLAT, ""), []);
     let cluster = queues(&[("good", "root/good", "1/1"), ("zero", "root/b", "1/0")]);
-    let outcome = wire.apply_batch(snapshot("s", 1, cluster)).unwrap();
-    assert_eq!(said(&outcome.refused), []);
+    let outcome = wire.apply_batch(full_sync("s", 1, cluster)).unwrap();
+    assert_eq!(problem_pairs(&outcome.refused), []);
     let field = format!("batch.put.queues[1].annotations[{WEIGHTS}]");
-    assert_eq!(said(&outcome.warnings), [("HIERARCHY_WEIGHT_INVALID", field.as_str())]);
+    assert_eq!(
+        problem_pairs(&outcome.warnings),
+        [("HIERARCHY_WEIGHT_INVALID", field.as_str())]
+    );
     assert_eq!(invalid(wire), [], "this policy does not look at it");
     assert_eq!(reload(wire, TREE, "upstream"), [], "the reference makes 1 of it");
     let place = format!("queues[zero].annotations[{WEIGHTS}]");
@@ -156,17 +161,17 @@ fn where_no_place_counts_it_is_a_warning_until_a_policy_comes_that_needs_it() {
 }
 
 #[test]
-fn queues_that_contradict_each_other_are_named_by_batches_reloads_listings_and_answers() {
-    let server = Server::start();
+fn conflicting_queues_are_named_by_batches_reloads_listings_and_results() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     reload(wire, TREE, "");
     let outcome = wire
-        .apply_batch(snapshot("s", 1, queues(&[("a", "root/sci/dev", "1/2/3")])))
+        .apply_batch(full_sync("s", 1, queues(&[("a", "root/sci/dev", "1/2/3")])))
         .unwrap();
     assert!(outcome.refused.is_empty() && outcome.warnings.is_empty());
     let more = queues(&[("b", "root/sci", "1/2"), ("c", "root/sci/prod", "1/4/1")]);
     let outcome = wire.apply_batch(delta("s", 2, more)).unwrap();
-    assert_eq!(said(&outcome.refused), [], "each is good by itself");
+    assert_eq!(problem_pairs(&outcome.refused), [], "each is good by itself");
     let fields = [
         format!("batch.put.queues[0].annotations[{PATH}]"),
         format!("batch.put.queues[1].annotations[{WEIGHTS}]"),
@@ -175,7 +180,7 @@ fn queues_that_contradict_each_other_are_named_by_batches_reloads_listings_and_a
         ("HIERARCHY_INNER_AND_LEAF", fields[0].as_str()),
         ("HIERARCHY_WEIGHTS_CONFLICT", fields[1].as_str()),
     ];
-    assert_eq!(said(&outcome.warnings), expected);
+    assert_eq!(problem_pairs(&outcome.warnings), expected);
     let faulty: Vec<String> = invalid(wire).into_iter().map(|(name, _)| name).collect();
     assert_eq!(faulty, ["b", "c"]);
     let found: Vec<String> = reload(wire, TREE, "").into_iter().map(|(_, path)| path).collect();
@@ -187,8 +192,8 @@ fn queues_that_contradict_each_other_are_named_by_batches_reloads_listings_and_a
         ],
         "said again by a reload that changes nothing"
     );
-    let answer = order(wire);
-    let without: Vec<&str> = answer
+    let result = order(wire);
+    let without: Vec<&str> = result
         .queues
         .iter()
         .filter(|rank| rank.problem.is_some())
@@ -204,7 +209,7 @@ fn queues_that_contradict_each_other_are_named_by_batches_reloads_listings_and_a
     };
     let outcome = wire.apply_batch(gone).unwrap();
     assert_eq!(
-        said(&outcome.warnings),
+        problem_pairs(&outcome.warnings),
         [(
             "HIERARCHY_WEIGHTS_CONFLICT",
             format!("queues[c].annotations[{WEIGHTS}]").as_str()
@@ -214,8 +219,8 @@ fn queues_that_contradict_each_other_are_named_by_batches_reloads_listings_and_a
 }
 
 #[test]
-fn the_tree_is_readable_as_a_whole() {
-    let server = Server::start();
+fn the_full_tree_is_readable() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     reload(wire, TREE, "");
     let mut cluster = queues(&[("sci", "root/sci", "1/2"), ("dev", "root/eng/dev", "1/1/4")]);
@@ -226,11 +231,11 @@ fn the_tree_is_readable_as_a_whole() {
         cluster.jobs.push(job(name, queue_name));
         let requests = [("cpu", cpu), ("memory", memory)];
         let running = task(&format!("{name}-0"), name, &requests);
-        cluster.tasks.push(standing(running, pb::TaskStatus::Running, "n"));
+        cluster.tasks.push(task_on_node(running, pb::TaskStatus::Running, "n"));
         cluster.tasks.push(task(&format!("{name}-1"), name, &requests));
     }
-    let outcome = wire.apply_batch(snapshot("s", 1, cluster)).unwrap();
-    assert_eq!(said(&outcome.refused), []);
+    let outcome = wire.apply_batch(full_sync("s", 1, cluster)).unwrap();
+    assert_eq!(problem_pairs(&outcome.refused), []);
     let tree = order(wire).tree;
     let lines: Vec<(&str, &str, f64, f64, &str, bool)> = tree
         .iter()

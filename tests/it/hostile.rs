@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use pumice::server::pb;
 use tonic::Code;
 
-use crate::support::Server;
-use crate::support::records::{imagined, node};
+use crate::support::EmbeddedServer;
+use crate::support::records::{hypothetical_task, node};
 
 /// `name`: document.
 fn documents() -> Vec<(&'static str, String)> {
@@ -69,8 +69,8 @@ fn documents() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn documents_made_to_hurt_are_refused_and_the_server_serves_on() {
-    let server = Server::start();
+fn hostile_documents_are_rejected_and_the_server_keeps_serving() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     for (what, document) in documents() {
         let reload = pb::ReloadPolicyRequest {
@@ -81,27 +81,27 @@ fn documents_made_to_hurt_are_refused_and_the_server_serves_on() {
         let status = wire.reload_policy(reload).map(|reply| reply.report).unwrap_err();
         let refused = [Code::InvalidArgument, Code::ResourceExhausted];
         assert!(refused.contains(&status.code()), "{what}: {status:?}");
-        let inline = pb::Inline {
+        let inline = pb::InlineSnapshot {
             policy_document: document,
             cluster: Some(pb::Cluster::default()),
             ..Default::default()
         };
-        let question = pb::ScoreRequest {
-            ground: Some(pb::Ground {
-                ground: Some(pb::ground::Ground::Inline(inline)),
+        let query = pb::ScoreRequest {
+            against: Some(pb::EvaluationRef {
+                target: Some(pb::evaluation_ref::Target::Inline(inline)),
                 node_table: None,
             }),
-            tasks: vec![imagined(&[("cpu", "1")])],
+            tasks: vec![hypothetical_task(&[("cpu", "1")])],
             ..Default::default()
         };
         assert!(
-            refused.contains(&wire.score(question).unwrap_err().code()),
+            refused.contains(&wire.score(query).unwrap_err().code()),
             "{what}, inline"
         );
     }
     assert!(
         wire.score(pb::ScoreRequest {
-            tasks: vec![imagined(&[])],
+            tasks: vec![hypothetical_task(&[])],
             ..Default::default()
         })
         .is_ok()
@@ -109,8 +109,8 @@ fn documents_made_to_hurt_are_refused_and_the_server_serves_on() {
 }
 
 #[test]
-fn quantities_and_names_made_to_hurt_are_problems_of_their_items() {
-    let server = Server::start();
+fn hostile_quantities_and_names_are_problems_of_their_items() {
+    let server = EmbeddedServer::start();
     let long = "9".repeat(100_000);
     let hurtful = [
         &*long,
@@ -122,7 +122,7 @@ fn quantities_and_names_made_to_hurt_are_problems_of_their_items() {
         "1Ki1",
         "--1",
     ];
-    let tasks: Vec<pb::Task> = hurtful.iter().map(|text| imagined(&[("cpu", text)])).collect();
+    let tasks: Vec<pb::Task> = hurtful.iter().map(|text| hypothetical_task(&[("cpu", text)])).collect();
     let reply = server
         .wire
         .filter(pb::FilterRequest {
@@ -130,7 +130,7 @@ fn quantities_and_names_made_to_hurt_are_problems_of_their_items() {
             ..Default::default()
         })
         .unwrap();
-    for (item, text) in reply.answer.unwrap_or_default().items.iter().zip(hurtful) {
+    for (item, text) in reply.result.unwrap_or_default().items.iter().zip(hurtful) {
         let problem = item.problem.clone().unwrap_or_else(|| panic!("{text:.20} is taken"));
         assert_eq!(problem.code, 3, "{problem:?}");
         assert!(problem.field.ends_with("requests.items[cpu]"), "{problem:?}");
@@ -138,7 +138,7 @@ fn quantities_and_names_made_to_hurt_are_problems_of_their_items() {
     }
     let names = [String::new(), "n".repeat(1 << 20)];
     for name in names {
-        let batch = crate::support::records::snapshot("s", 1, crate::support::records::nodes(vec![node(&name, &[])]));
+        let batch = crate::support::records::full_sync("s", 1, crate::support::records::nodes(vec![node(&name, &[])]));
         let refused = match server.wire.apply_batch(batch) {
             Ok(outcome) => !outcome.refused.is_empty(),
             Err(status) => status.code() == Code::InvalidArgument,

@@ -3,9 +3,9 @@
 
 mod capacity_card;
 mod command_line;
+mod diagnosis;
 mod docs;
 mod documents;
-mod edge;
 mod hierarchy;
 mod hostile;
 mod ledger;
@@ -17,12 +17,12 @@ mod process;
 mod profiles;
 mod publishing;
 mod rebuild;
-mod rebuild_view;
+mod rebuild_cluster_state;
 mod revisions;
+mod server_surface;
 mod session_model;
 mod sources;
 mod storm;
 mod support;
 mod tools;
-mod understand;
 mod vectors;

@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use pumice::import::{Counting, GPU, GPU_SHARE, Import};
+use pumice::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 use pumice::server::pb;
-use pumice::server::pb::change::Change;
+use pumice::server::pb::session_change::Change;
 
-use crate::support::Server;
-use crate::support::records::{snapshot, step};
-use crate::support::wire::Wire;
+use crate::support::EmbeddedServer;
+use crate::support::records::{full_sync, session_ref};
+use crate::support::wire::BlockingClients;
 
 const TASKS: usize = 1_000;
 const SPREAD: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: resource-strategy-fit\n    arguments:\n      \
@@ -22,27 +22,27 @@ fn requests(task: &pb::Task, name: &str) -> bool {
 }
 
 fn trace(folder: &std::path::Path) -> pb::Cluster {
-    let mut import = Import::new(Counting::Auto);
+    let mut import = ClusterImport::new(AmountRules::Auto);
     for file in ["openb_node_list_all_node.csv", "openb_pod_list_default.csv"] {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         import.read(file, &text).unwrap();
     }
-    assert!(import.refused().is_empty(), "{:?}", import.refused());
+    assert!(import.rejected().is_empty(), "{:?}", import.rejected());
     import.into_cluster()
 }
 
 /// CPU tasks placed, and those of them on GPU nodes.
-fn place(wire: &Wire, policy: &str, tasks: &[pb::Task], gpu_nodes: &BTreeSet<String>) -> (usize, usize) {
-    let world = pb::World {
+fn place(wire: &BlockingClients, policy: &str, tasks: &[pb::Task], gpu_nodes: &BTreeSet<String>) -> (usize, usize) {
+    let snapshot = pb::LatestRef {
         policy: policy.to_owned(),
         ..Default::default()
     };
-    let ground = pb::Ground {
-        ground: Some(pb::ground::Ground::World(world)),
+    let evaluation_ref = pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
         node_table: None,
     };
     let opened = wire.open_session(pb::OpenSessionRequest {
-        ground: Some(ground),
+        against: Some(evaluation_ref),
         ..Default::default()
     });
     let session = opened.unwrap().session;
@@ -50,7 +50,7 @@ fn place(wire: &Wire, policy: &str, tasks: &[pb::Task], gpu_nodes: &BTreeSet<Str
     for task in tasks {
         let carried = changes.len() as u64;
         let reply = wire.score(pb::ScoreRequest {
-            ground: Some(step(&session, after, std::mem::take(&mut changes))),
+            against: Some(session_ref(&session, after, std::mem::take(&mut changes))),
             tasks: vec![pb::Task {
                 name: task.name.clone(),
                 ..Default::default()
@@ -61,16 +61,16 @@ fn place(wire: &Wire, policy: &str, tasks: &[pb::Task], gpu_nodes: &BTreeSet<Str
             ..Default::default()
         });
         after += carried;
-        let item = reply.unwrap().answer.unwrap_or_default().items.remove(0);
+        let item = reply.unwrap().result.unwrap_or_default().items.remove(0);
         assert_eq!(item.problem, None, "{}", task.name);
         let Some(node) = item.nodes.unwrap_or_default().names.pop() else {
             continue;
         };
-        if !requests(task, GPU_SHARE) {
+        if !requests(task, GPU_MILLI_RESOURCE) {
             placed += 1;
             on_gpu_nodes += usize::from(gpu_nodes.contains(&node));
         }
-        changes.push(Change::Allocate(pb::TaskOnNode {
+        changes.push(Change::Allocate(pb::TaskPlacement {
             task: task.name.clone(),
             node,
             card: String::new(),
@@ -90,15 +90,15 @@ fn the_best_practice_keeps_cpu_tasks_off_gpu_nodes() {
     let gpu_nodes = cluster.nodes.iter().filter(|node| {
         node.allocatable
             .as_ref()
-            .is_some_and(|list| list.items.contains_key(GPU))
+            .is_some_and(|list| list.items.contains_key(GPU_RESOURCE))
     });
     let gpu_nodes: BTreeSet<String> = gpu_nodes.map(|node| node.name.clone()).collect();
     let mut tasks = cluster.tasks.clone();
     tasks.sort_by_key(|task| (task.creation_time.map_or(0, |time| time.seconds), task.name.clone()));
     tasks.truncate(TASKS);
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
-    let outcome = wire.apply_batch(snapshot("openb", 1, cluster)).unwrap();
+    let outcome = wire.apply_batch(full_sync("openb", 1, cluster)).unwrap();
     assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
     let spread = pb::ReloadPolicyRequest {
         name: "spread".to_owned(),
@@ -106,7 +106,7 @@ fn the_best_practice_keeps_cpu_tasks_off_gpu_nodes() {
         ..Default::default()
     };
     wire.reload_policy(spread).unwrap();
-    let cpu_tasks = tasks.iter().filter(|task| !requests(task, GPU_SHARE)).count();
+    let cpu_tasks = tasks.iter().filter(|task| !requests(task, GPU_MILLI_RESOURCE)).count();
     let mut shares = Vec::new();
     for (policy, title) in [
         ("spread", "LeastAllocated cpu and memory"),

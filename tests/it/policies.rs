@@ -3,10 +3,10 @@
 use pumice::server::pb;
 use tonic::Code;
 
-use crate::support::records::{imagined, node, nodes, snapshot};
-use crate::support::wire::Wire;
-use crate::support::{Server, reason};
-use crate::vectors::question::report;
+use crate::support::records::{full_sync, hypothetical_task, node, nodes};
+use crate::support::wire::BlockingClients;
+use crate::support::{EmbeddedServer, reason};
+use crate::vectors::query::status_diagnostics;
 
 fn document(weight: u32) -> String {
     format!(
@@ -22,7 +22,7 @@ fn reload(document: &str) -> pb::ReloadPolicyRequest {
     }
 }
 
-fn active(wire: &Wire) -> pb::Policy {
+fn active(wire: &BlockingClients) -> pb::Policy {
     wire.get_policy(pb::GetPolicyRequest::default())
         .unwrap()
         .policy
@@ -30,27 +30,27 @@ fn active(wire: &Wire) -> pb::Policy {
 }
 
 /// The total of one node under the policy in force, and the version that the answer names.
-fn answer(wire: &Wire) -> (f64, u64) {
-    let question = pb::ScoreRequest {
-        tasks: vec![imagined(&[("cpu", "1")])],
+fn score_and_version(wire: &BlockingClients) -> (f64, u64) {
+    let query = pb::ScoreRequest {
+        tasks: vec![hypothetical_task(&[("cpu", "1")])],
         ..Default::default()
     };
-    let reply = wire.score(question).unwrap();
-    let total = reply.answer.unwrap_or_default().items[0].totals[0];
-    (total, reply.stamp.unwrap_or_default().policy_version)
+    let reply = wire.score(query).unwrap();
+    let total = reply.result.unwrap_or_default().items[0].totals[0];
+    (total, reply.metadata.unwrap_or_default().policy_version)
 }
 
-fn start() -> Server {
-    let server = Server::start();
+fn start() -> EmbeddedServer {
+    let server = EmbeddedServer::start();
     server
         .wire
-        .apply_batch(snapshot("s", 1, nodes(vec![node("a", &[("cpu", "4")])])))
+        .apply_batch(full_sync("s", 1, nodes(vec![node("a", &[("cpu", "4")])])))
         .unwrap();
     server
 }
 
 #[test]
-fn a_refused_document_leaves_the_old_one_serving_and_is_seen_everywhere() {
+fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
     let server = start();
     let wire = &server.wire;
     let version = wire
@@ -59,29 +59,32 @@ fn a_refused_document_leaves_the_old_one_serving_and_is_seen_everywhere() {
         .policy
         .unwrap_or_default()
         .version;
-    assert_eq!(answer(wire), (75.0, version));
+    assert_eq!(score_and_version(wire), (75.0, version));
     let two_faults = document(2).replace("2\n", "{}\n") + "      sra: [1]\n";
     let status = wire.reload_policy(reload(&two_faults)).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
-    let faults = report(&status);
-    let places: Vec<_> = faults
+    let problems = status_diagnostics(&status);
+    let places: Vec<_> = problems
         .iter()
-        .map(|fault| (fault.severity(), fault.line, fault.column, &*fault.path))
+        .map(|problem| (problem.severity(), problem.line, problem.column, &*problem.path))
         .collect();
     let path = "tiers[0].plugins[0].arguments";
     assert_eq!(
         places,
         [
             (
-                pb::Severity::Fault,
+                pb::Severity::Error,
                 6,
                 34,
                 &*format!("{path}.resourceStrategyFitWeight")
             ),
-            (pb::Severity::Fault, 7, 12, &*format!("{path}.sra")),
+            (pb::Severity::Error, 7, 12, &*format!("{path}.sra")),
         ]
     );
-    assert_eq!((answer(wire), active(wire).version), ((75.0, version), version));
+    assert_eq!(
+        (score_and_version(wire), active(wire).version),
+        ((75.0, version), version)
+    );
     let (code, ready) = server.page("/readyz?verbose");
     assert_eq!(code, 200, "the old one serves on: {ready}");
     assert!(ready.contains("refused"), "{ready}");
@@ -134,31 +137,40 @@ fn a_document_needs_actions_and_a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn warnings_are_told_and_are_faults_under_strict() {
+fn warnings_are_reported_and_are_errors_under_strict() {
     let server = start();
     let wire = &server.wire;
     let unknown = document(1) + "      resourceStrategyFitWieght: 2\n  - name: bin-pack\n";
     let taken = wire.reload_policy(reload(&unknown)).unwrap();
     let report_of_taken = taken.report.unwrap_or_default();
-    assert_eq!(report_of_taken.not_served, ["bin-pack"]);
+    assert_eq!(report_of_taken.unserved_plugins, ["bin-pack"]);
     assert!(
         report_of_taken
-            .findings
+            .diagnostics
             .iter()
-            .all(|finding| finding.severity() == pb::Severity::Warning)
+            .all(|diagnostic| diagnostic.severity() == pb::Severity::Warning)
     );
-    let lines: Vec<u32> = report_of_taken.findings.iter().map(|finding| finding.line).collect();
+    let lines: Vec<u32> = report_of_taken
+        .diagnostics
+        .iter()
+        .map(|diagnostic| diagnostic.line)
+        .collect();
     assert!(lines.contains(&7) && lines.contains(&8), "{report_of_taken:?}");
     let strict = pb::ReloadPolicyRequest {
         strict: true,
         ..reload(&unknown)
     };
     let status = wire.reload_policy(strict).unwrap_err();
-    assert!(report(&status).iter().any(|finding| finding.line == 7), "{status:?}");
+    assert!(
+        status_diagnostics(&status)
+            .iter()
+            .any(|diagnostic| diagnostic.line == 7),
+        "{status:?}"
+    );
 }
 
 #[test]
-fn versions_are_compared_and_swapped_kept_and_brought_back() {
+fn versions_are_compared_and_swapped_stored_and_rolled_back() {
     let server = start();
     let wire = &server.wire;
     let first = wire
@@ -193,12 +205,12 @@ fn versions_are_compared_and_swapped_kept_and_brought_back() {
         (&document(1), &*format!("rollback:{}", first.version))
     );
     assert!(back.version > second.version, "history is not rewritten");
-    assert_eq!(answer(wire), (75.0, back.version));
-    history_is_kept(wire, back.version, second.version);
+    assert_eq!(score_and_version(wire), (75.0, back.version));
+    assert_history_is_stored(wire, back.version, second.version);
 }
 
 /// Newest first, one of them active, each with its document.
-fn history_is_kept(wire: &Wire, active: u64, second: u64) {
+fn assert_history_is_stored(wire: &BlockingClients, active: u64, second: u64) {
     let of_name = pb::ListPoliciesRequest {
         name: "default".to_owned(),
         ..Default::default()
@@ -225,7 +237,7 @@ fn history_is_kept(wire: &Wire, active: u64, second: u64) {
 }
 
 #[test]
-fn each_name_has_its_own_policy_and_a_session_keeps_the_one_it_began_with() {
+fn each_name_has_its_own_policy_and_a_session_uses_its_first_version() {
     let server = start();
     let wire = &server.wire;
     wire.reload_policy(reload(&document(1))).unwrap();
@@ -235,23 +247,23 @@ fn each_name_has_its_own_policy_and_a_session_keeps_the_one_it_began_with() {
     };
     wire.reload_policy(volcano).unwrap();
     let under = |name: &str| {
-        let world = pb::World {
+        let snapshot = pb::LatestRef {
             policy: name.to_owned(),
             ..Default::default()
         };
-        pb::Ground {
-            ground: Some(pb::ground::Ground::World(world)),
+        pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
             node_table: None,
         }
     };
-    let total = |ground: pb::Ground| {
-        let question = pb::ScoreRequest {
-            ground: Some(ground),
-            tasks: vec![imagined(&[("cpu", "1")])],
+    let total = |evaluation_ref: pb::EvaluationRef| {
+        let query = pb::ScoreRequest {
+            against: Some(evaluation_ref),
+            tasks: vec![hypothetical_task(&[("cpu", "1")])],
             ..Default::default()
         };
-        wire.score(question)
-            .map(|reply| reply.answer.unwrap_or_default().items[0].totals[0])
+        wire.score(query)
+            .map(|reply| reply.result.unwrap_or_default().items[0].totals[0])
     };
     assert_eq!(
         (total(under("")).unwrap(), total(under("volcano")).unwrap()),
@@ -259,7 +271,7 @@ fn each_name_has_its_own_policy_and_a_session_keeps_the_one_it_began_with() {
     );
     assert_eq!(total(under("nobodys")).unwrap_err().code(), Code::NotFound);
     let opened = wire.open_session(pb::OpenSessionRequest {
-        ground: Some(under("volcano")),
+        against: Some(under("volcano")),
         ..Default::default()
     });
     let session = opened.unwrap().session;
@@ -268,7 +280,7 @@ fn each_name_has_its_own_policy_and_a_session_keeps_the_one_it_began_with() {
         ..reload(&document(8))
     })
     .unwrap();
-    let in_session = crate::support::records::step(&session, 0, Vec::new());
+    let in_session = crate::support::records::session_ref(&session, 0, Vec::new());
     assert_eq!(
         (total(in_session).unwrap(), total(under("volcano")).unwrap()),
         (300.0, 600.0)

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use pumice::server::pb;
 use tonic::Code;
 
-use crate::support::process::{Process, serve};
+use crate::support::process::{ServeProcess, serve};
 use crate::support::reason;
-use crate::support::records::{at_least, imagined};
+use crate::support::records::{hypothetical_task, latest_ref};
 use crate::support::server::page;
-use crate::support::wire::Wire;
+use crate::support::wire::BlockingClients;
 
 fn runtime() -> Arc<tokio::runtime::Runtime> {
     Arc::new(
@@ -23,9 +23,9 @@ fn runtime() -> Arc<tokio::runtime::Runtime> {
 }
 
 #[test]
-fn a_question_under_way_is_answered_before_the_process_ends() {
-    let mut process = Process::start(&[]);
-    let wire = Wire::connect(runtime(), process.grpc);
+fn a_running_query_finishes_before_the_process_ends() {
+    let mut process = ServeProcess::start(&[]);
+    let wire = BlockingClients::connect(runtime(), process.grpc);
     let revision = wire
         .get_server_info(pb::GetServerInfoRequest {})
         .unwrap()
@@ -36,20 +36,20 @@ fn a_question_under_way_is_answered_before_the_process_ends() {
         ..revision
     };
     let waiting = pb::ScoreRequest {
-        ground: Some(at_least(next, 900)),
-        tasks: vec![imagined(&[("cpu", "1")])],
+        against: Some(latest_ref(next, 900)),
+        tasks: vec![hypothetical_task(&[("cpu", "1")])],
         ..Default::default()
     };
     let mut decisions = pb::decision_service_client::DecisionServiceClient::new(wire.channel());
     let mut state = pb::state_service_client::StateServiceClient::new(wire.channel());
-    let (answer, ()) = wire.wait(async {
+    let (result, ()) = wire.wait(async {
         // The waiting question goes out first, on the same connection; once the second is answered, the server has both.
         tokio::join!(decisions.score(waiting), async {
             state.get_server_info(pb::GetServerInfoRequest {}).await.unwrap();
             process.terminate();
         })
     });
-    let status = answer.unwrap_err();
+    let status = result.unwrap_err();
     assert_eq!(
         status.code(),
         Code::FailedPrecondition,
@@ -62,13 +62,13 @@ fn a_question_under_way_is_answered_before_the_process_ends() {
 
 #[test]
 fn readiness_waits_for_the_sources_that_were_named() {
-    let mut process = Process::start(&["--expect-source", "kube"]);
+    let mut process = ServeProcess::start(&["--expect-source", "kube"]);
     let (status, text) = page(process.http, "/readyz");
     assert_eq!(status, 503, "{text}");
     assert!(text.contains("source/kube"), "{text}");
     assert_eq!(page(process.http, "/livez").0, 200);
-    let wire = Wire::connect(runtime(), process.grpc);
-    wire.apply_batch(crate::support::records::snapshot("kube", 1, pb::Cluster::default()))
+    let wire = BlockingClients::connect(runtime(), process.grpc);
+    wire.apply_batch(crate::support::records::full_sync("kube", 1, pb::Cluster::default()))
         .unwrap();
     assert_eq!(page(process.http, "/readyz").0, 200);
     process.terminate();
@@ -76,7 +76,7 @@ fn readiness_waits_for_the_sources_that_were_named() {
 }
 
 #[test]
-fn a_policy_that_is_refused_stops_the_start() {
+fn a_rejected_policy_stops_the_start() {
     let file = std::env::temp_dir().join(format!("pumice-refused-{}.yaml", std::process::id()));
     std::fs::write(&file, "actions: allocate\ntiers: nothing\n").unwrap();
     let mut command = serve();

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use pumice::server::pb;
-use pumice::server::pb::ground::Ground;
+use pumice::server::pb::evaluation_ref::Target;
 use tonic::Code;
 
-use crate::support::{Server, reason};
+use crate::support::{EmbeddedServer, reason};
 
 const DOCUMENT: &str = "
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -37,11 +37,11 @@ fn cluster() -> pb::Cluster {
     }
 }
 
-fn question(ground: Ground) -> pb::ScoreRequest {
+fn score_request(evaluation_ref: Target) -> pb::ScoreRequest {
     let items = BTreeMap::from([("cpu".to_owned(), "1".to_owned())]);
     pb::ScoreRequest {
-        ground: Some(pb::Ground {
-            ground: Some(ground),
+        against: Some(pb::EvaluationRef {
+            target: Some(evaluation_ref),
             node_table: None,
         }),
         tasks: vec![pb::Task {
@@ -52,29 +52,29 @@ fn question(ground: Ground) -> pb::ScoreRequest {
     }
 }
 
-fn world(profile: &str) -> pb::World {
-    pb::World {
+fn latest_ref(profile: &str) -> pb::LatestRef {
+    pb::LatestRef {
         policy: "kube".to_owned(),
         profile: profile.to_owned(),
-        ..pb::World::default()
+        ..pb::LatestRef::default()
     }
 }
 
 #[test]
-fn a_question_or_session_names_its_profile() {
-    let server = Server::start();
+fn a_query_or_session_names_its_profile() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
-    let totals = |ground: Ground| {
-        let reply = wire.score(question(ground))?;
-        let items = reply.answer.unwrap_or_default().items;
+    let totals = |evaluation_ref: Target| {
+        let reply = wire.score(score_request(evaluation_ref))?;
+        let items = reply.result.unwrap_or_default().items;
         Ok::<_, tonic::Status>(items.into_iter().flat_map(|item| item.totals).collect::<Vec<f64>>())
     };
     let batch = pb::Batch {
         source: "test".to_owned(),
         source_epoch: 1,
         sequence: 1,
-        kind: pb::BatchKind::SnapshotLast.into(),
-        snapshot_part: 1,
+        kind: pb::BatchKind::FullSyncLast.into(),
+        part: 1,
         put: Some(cluster()),
         ..pb::Batch::default()
     };
@@ -86,28 +86,32 @@ fn a_question_or_session_names_its_profile() {
     };
     wire.reload_policy(reload).unwrap();
     for (profile, total) in [("packs", 50.0), ("spreads", 75.0)] {
-        assert_eq!(totals(Ground::World(world(profile))).unwrap(), [total], "shared state");
-        let inline = pb::Inline {
+        assert_eq!(
+            totals(Target::Latest(latest_ref(profile))).unwrap(),
+            [total],
+            "shared state"
+        );
+        let inline = pb::InlineSnapshot {
             cluster: Some(cluster()),
             policy_document: DOCUMENT.to_owned(),
             profile: profile.to_owned(),
-            ..pb::Inline::default()
+            ..pb::InlineSnapshot::default()
         };
-        assert_eq!(totals(Ground::Inline(inline)).unwrap(), [total], "inline");
+        assert_eq!(totals(Target::Inline(inline)).unwrap(), [total], "inline");
         let opened = wire
             .open_session(pb::OpenSessionRequest {
-                ground: question(Ground::World(world(profile))).ground,
+                against: score_request(Target::Latest(latest_ref(profile))).against,
                 ..pb::OpenSessionRequest::default()
             })
             .unwrap();
-        let step = pb::SessionStep {
-            session: opened.session,
-            ..pb::SessionStep::default()
+        let step = pb::SessionRef {
+            id: opened.session,
+            ..pb::SessionRef::default()
         };
-        assert_eq!(totals(Ground::Session(step)).unwrap(), [total], "session");
+        assert_eq!(totals(Target::Session(step)).unwrap(), [total], "session");
     }
     for profile in ["", "default-scheduler"] {
-        let refused = totals(Ground::World(world(profile))).unwrap_err();
+        let refused = totals(Target::Latest(latest_ref(profile))).unwrap_err();
         assert_eq!(
             (refused.code(), reason(&refused).as_str()),
             (Code::NotFound, "PROFILE_UNKNOWN")

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use pumice::server::pb;
 
-use crate::support::Server;
-use crate::support::records::{delta, imagined, node, snapshot, snapshot_part, standing, task};
-use crate::support::wire::Wire;
+use crate::support::EmbeddedServer;
+use crate::support::records::{delta, full_sync, full_sync_part, hypothetical_task, node, task, task_on_node};
+use crate::support::wire::BlockingClients;
 
 /// Two nodes of one size, and a task on the first in even generations, on the second in odd ones.
 fn generation(number: u64) -> pb::Cluster {
     let size = (number + 2).to_string();
     let on = if number.is_multiple_of(2) { "a" } else { "b" };
-    let task = standing(task("ns/t", "", &[("cpu", "1")]), pb::TaskStatus::Running, on);
+    let task = task_on_node(task("ns/t", "", &[("cpu", "1")]), pb::TaskStatus::Running, on);
     pb::Cluster {
         nodes: ["a", "b"]
             .map(|name| node(name, &[("cpu", &size), ("memory", "8Gi")]))
@@ -24,7 +24,7 @@ fn generation(number: u64) -> pb::Cluster {
 }
 
 /// What one listing shows: its revision, after checking that it is one whole generation.
-fn whole_listing(wire: &Wire) -> u64 {
+fn check_listing(wire: &BlockingClients) -> u64 {
     let reply = wire.list_nodes(pb::ListNodesRequest::default()).unwrap();
     let size = |node: &pb::NodeStatus| {
         let record = node.node.clone().unwrap_or_default();
@@ -48,27 +48,27 @@ fn whole_listing(wire: &Wire) -> u64 {
         1000.0,
         "it is on one node"
     );
-    reply.stamp.unwrap_or_default().revision.unwrap_or_default().number
+    reply.metadata.unwrap_or_default().revision.unwrap_or_default().number
 }
 
 /// What one question shows: the node without the task is the better one, whatever the generation.
-fn whole_answer(wire: &Wire) -> u64 {
-    let question = pb::ScoreRequest {
-        tasks: vec![imagined(&[("cpu", "1")]); 2],
+fn check_scores(wire: &BlockingClients) -> u64 {
+    let query = pb::ScoreRequest {
+        tasks: vec![hypothetical_task(&[("cpu", "1")]); 2],
         ..pb::ScoreRequest::default()
     };
-    let reply = wire.score(question).unwrap();
-    let items = reply.answer.unwrap_or_default().items;
+    let reply = wire.score(query).unwrap();
+    let items = reply.result.unwrap_or_default().items;
     assert_eq!(items[0], items[1], "both items are of one state");
     assert_eq!(items[0].nodes.clone().unwrap_or_default().names, ["a", "b"]);
-    reply.stamp.unwrap_or_default().revision.unwrap_or_default().number
+    reply.metadata.unwrap_or_default().revision.unwrap_or_default().number
 }
 
 #[test]
-fn readers_see_whole_batches_in_order() {
-    let server = Server::start();
+fn readers_see_complete_batches_in_order() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
-    wire.apply_batch(snapshot("s", 1, generation(0))).unwrap();
+    wire.apply_batch(full_sync("s", 1, generation(0))).unwrap();
     let (done, seen) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; 4]);
     std::thread::scope(|scope| {
         for (reader, seen) in seen.iter().enumerate() {
@@ -77,9 +77,9 @@ fn readers_see_whole_batches_in_order() {
                 let (mut last, mut revisions) = (0, BTreeSet::new());
                 while !done.load(Ordering::Relaxed) {
                     let number = if reader % 2 == 0 {
-                        whole_listing(&wire)
+                        check_listing(&wire)
                     } else {
-                        whole_answer(&wire)
+                        check_scores(&wire)
                     };
                     assert!(number >= last, "a reader never goes back");
                     last = number;
@@ -103,10 +103,10 @@ fn readers_see_whole_batches_in_order() {
                     nodes: cluster.nodes.split_off(1),
                     ..pb::Cluster::default()
                 };
-                send(&|sequence| snapshot_part("s", sequence, 1, first.clone()));
+                send(&|sequence| full_sync_part("s", sequence, 1, first.clone()));
                 send(&|sequence| pb::Batch {
-                    snapshot_part: 2,
-                    ..snapshot("s", sequence, cluster.clone())
+                    part: 2,
+                    ..full_sync("s", sequence, cluster.clone())
                 });
             } else {
                 send(&|sequence| delta("s", sequence, cluster.clone()));

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use pumice::server::pb;
 
-use crate::support::Server;
-use crate::support::records::{amounts, delta, job, node, queue, snapshot, standing, task};
-use crate::support::wire::Wire;
+use crate::support::EmbeddedServer;
+use crate::support::records::{amounts, delta, full_sync, job, node, queue, task, task_on_node};
+use crate::support::wire::BlockingClients;
 
 const SOURCES: [&str; 3] = ["s0", "s1", "s2"];
 
 /// Puts a record of a source, or takes it away.
 #[derive(Clone, Debug)]
-enum Step {
-    Put(Record),
-    Remove(Record),
+enum RecordDelta {
+    Put(SourceRecord),
+    Remove(SourceRecord),
 }
 
 #[derive(Clone, Debug)]
-enum Record {
+enum SourceRecord {
     Node(pb::Node),
     Queue(pb::Queue),
     Job(pb::Job),
@@ -27,25 +27,25 @@ enum Record {
 }
 
 /// Records of one source by kind and name.
-type Owned = BTreeMap<(u8, String), Record>;
+type RecordsBySource = BTreeMap<(u8, String), SourceRecord>;
 
-fn key(record: &Record) -> (u8, String) {
+fn key(record: &SourceRecord) -> (u8, String) {
     match record {
-        Record::Node(record) => (0, record.name.clone()),
-        Record::Queue(record) => (1, record.name.clone()),
-        Record::Job(record) => (2, record.name.clone()),
-        Record::Task(record) => (3, record.name.clone()),
+        SourceRecord::Node(record) => (0, record.name.clone()),
+        SourceRecord::Queue(record) => (1, record.name.clone()),
+        SourceRecord::Job(record) => (2, record.name.clone()),
+        SourceRecord::Task(record) => (3, record.name.clone()),
     }
 }
 
-fn cluster<'a>(records: impl IntoIterator<Item = &'a Record>) -> pb::Cluster {
+fn cluster<'a>(records: impl IntoIterator<Item = &'a SourceRecord>) -> pb::Cluster {
     let mut cluster = pb::Cluster::default();
     for record in records {
         match record.clone() {
-            Record::Node(record) => cluster.nodes.push(record),
-            Record::Queue(record) => cluster.queues.push(record),
-            Record::Job(record) => cluster.jobs.push(record),
-            Record::Task(record) => cluster.tasks.push(record),
+            SourceRecord::Node(record) => cluster.nodes.push(record),
+            SourceRecord::Queue(record) => cluster.queues.push(record),
+            SourceRecord::Job(record) => cluster.jobs.push(record),
+            SourceRecord::Task(record) => cluster.tasks.push(record),
         }
     }
     cluster
@@ -69,7 +69,7 @@ fn list<'a>(items: BTreeMap<&'a str, &'a str>) -> Vec<(&'a str, &'a str)> {
 }
 
 /// A record of a source. Tasks name nodes and jobs of any source, whether or not they are there.
-fn record(source: usize) -> impl Strategy<Value = Record> {
+fn record(source: usize) -> impl Strategy<Value = SourceRecord> {
     let name = move |kind: &str, number: u8| format!("{kind}-{source}-{number}");
     let sizes = prop::sample::select(vec!["0", "1", "1500m", "7", "100u", "64Gi", "3e3"]);
     let resources = prop::collection::btree_map(
@@ -92,21 +92,21 @@ fn record(source: usize) -> impl Strategy<Value = Record> {
     });
     prop_oneof![
         2 => (0..3_u8, resources.clone(), any::<bool>(), prop::option::of(resources.clone())).prop_map(
-            move |(number, items, unschedulable, used)| Record::Node(pb::Node {
+            move |(number, items, unschedulable, used)| SourceRecord::Node(pb::Node {
                 unschedulable,
                 unattributed_used: used.map(|items| amounts(&list(items))),
                 ..node(&name("n", number), &list(items))
             })
         ),
-        1 => (0..2_u8).prop_map(move |number| Record::Queue(queue(&name("q", number)))),
+        1 => (0..2_u8).prop_map(move |number| SourceRecord::Queue(queue(&name("q", number)))),
         1 => (0..2_u8, 0..3_usize).prop_map(move |(number, of)| {
-            Record::Job(job(&format!("ns/{}", name("j", number)), &format!("q-{of}-0")))
+            SourceRecord::Job(job(&format!("ns/{}", name("j", number)), &format!("q-{of}-0")))
         }),
         6 => (0..5_u8, 0..3_usize, 0..3_u8, some_node, prop::sample::select(STATUSES.to_vec()), resources).prop_map(
             move |(number, of, job, node, status, items)| {
                 let job = if job == 2 { String::new() } else { format!("ns/j-{of}-{job}") };
                 let task = task(&format!("ns/{}", name("t", number)), &job, &list(items));
-                Record::Task(standing(task, status, &node))
+                SourceRecord::Task(task_on_node(task, status, &node))
             }
         ),
     ]
@@ -114,47 +114,53 @@ fn record(source: usize) -> impl Strategy<Value = Record> {
 
 /// What one source does: changes, or a whole snapshot.
 #[derive(Clone, Debug)]
-enum Sent {
-    Delta(Vec<Step>),
-    Snapshot(Vec<Record>),
+enum SourceBatch {
+    Delta(Vec<RecordDelta>),
+    FullSync(Vec<SourceRecord>),
 }
 
-fn sent() -> impl Strategy<Value = (usize, Sent)> {
+fn source_batch() -> impl Strategy<Value = (usize, SourceBatch)> {
     (0..SOURCES.len()).prop_flat_map(|source| {
         let steps = (record(source), prop::bool::weighted(0.7));
-        let steps = steps.prop_map(|(record, put)| if put { Step::Put(record) } else { Step::Remove(record) });
+        let steps = steps.prop_map(|(record, put)| {
+            if put {
+                RecordDelta::Put(record)
+            } else {
+                RecordDelta::Remove(record)
+            }
+        });
         let sent = prop_oneof![
-            5 => prop::collection::vec(steps, 1..6).prop_map(Sent::Delta),
-            1 => prop::collection::vec(record(source), 0..8).prop_map(Sent::Snapshot),
+            5 => prop::collection::vec(steps, 1..6).prop_map(SourceBatch::Delta),
+            1 => prop::collection::vec(record(source), 0..8).prop_map(SourceBatch::FullSync),
         ];
         (Just(source), sent)
     })
 }
 
 /// The last put of a name counts; a delta's removals come before its puts.
-fn take(owned: &mut Owned, sent: &Sent) -> (pb::Cluster, Option<pb::Removals>) {
-    let mut put = Owned::new();
+fn take(owned: &mut RecordsBySource, sent: &SourceBatch) -> (pb::Cluster, Option<pb::Removals>) {
+    let mut put = RecordsBySource::new();
     let mut removals = pb::Removals::default();
     match sent {
-        Sent::Snapshot(records) => {
+        SourceBatch::FullSync(records) => {
             owned.clear();
             put.extend(records.iter().map(|record| (key(record), record.clone())));
             owned.extend(put.clone());
             (cluster(put.values()), None)
         }
-        Sent::Delta(steps) => {
+        SourceBatch::Delta(steps) => {
             for step in steps {
                 match step {
-                    Step::Put(record) => {
+                    RecordDelta::Put(record) => {
                         put.insert(key(record), record.clone());
                     }
-                    Step::Remove(record) => {
+                    RecordDelta::Remove(record) => {
                         let key = key(record);
                         let kind = match record {
-                            Record::Node(_) => &mut removals.nodes,
-                            Record::Queue(_) => &mut removals.queues,
-                            Record::Job(_) => &mut removals.jobs,
-                            Record::Task(_) => &mut removals.tasks,
+                            SourceRecord::Node(_) => &mut removals.nodes,
+                            SourceRecord::Queue(_) => &mut removals.queues,
+                            SourceRecord::Job(_) => &mut removals.jobs,
+                            SourceRecord::Task(_) => &mut removals.tasks,
                         };
                         kind.push(key.1.clone());
                         owned.remove(&key);
@@ -169,8 +175,8 @@ fn take(owned: &mut Owned, sent: &Sent) -> (pb::Cluster, Option<pb::Removals>) {
 
 /// All that is shown of a ground, but for owners and slots.
 fn shown(
-    wire: &Wire,
-    ground: Option<pb::Ground>,
+    wire: &BlockingClients,
+    evaluation_ref: Option<pb::EvaluationRef>,
 ) -> (
     Vec<pb::NodeStatus>,
     Vec<pb::QueueStatus>,
@@ -178,19 +184,19 @@ fn shown(
     Vec<pb::StoredTask>,
 ) {
     let nodes = pb::ListNodesRequest {
-        ground: ground.clone(),
+        against: evaluation_ref.clone(),
         ..Default::default()
     };
     let queues = pb::ListQueuesRequest {
-        ground: ground.clone(),
+        against: evaluation_ref.clone(),
         ..Default::default()
     };
     let jobs = pb::ListJobsRequest {
-        ground: ground.clone(),
+        against: evaluation_ref.clone(),
         ..Default::default()
     };
     let tasks = pb::ListTasksRequest {
-        ground,
+        against: evaluation_ref,
         ..Default::default()
     };
     let mut nodes = wire.list_nodes(nodes).unwrap().nodes;
@@ -214,7 +220,7 @@ fn shown(
 
 #[test]
 fn changes_by_several_sources_come_to_what_one_cluster_shows() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     let mut sequences = [0_u64; SOURCES.len()];
     let config = ProptestConfig {
@@ -223,29 +229,29 @@ fn changes_by_several_sources_come_to_what_one_cluster_shows() {
         ..ProptestConfig::default()
     };
     let sequences = std::cell::RefCell::new(&mut sequences);
-    proptest!(config, |(all in prop::collection::vec(sent(), 1..24))| {
-        let mut owned: [Owned; SOURCES.len()] = Default::default();
+    proptest!(config, |(all in prop::collection::vec(source_batch(), 1..24))| {
+        let mut owned: [RecordsBySource; SOURCES.len()] = Default::default();
         let next = |source: usize| {
             let mut sequences = sequences.borrow_mut();
             sequences[source] += 1;
             sequences[source]
         };
         for (source, name) in SOURCES.iter().enumerate() {
-            wire.apply_batch(snapshot(name, next(source), pb::Cluster::default())).unwrap();
+            wire.apply_batch(full_sync(name, next(source), pb::Cluster::default())).unwrap();
         }
         for (source, sent) in &all {
             let (put, remove) = take(&mut owned[*source], sent);
             let (name, sequence) = (SOURCES[*source], next(*source));
             let batch = match sent {
-                Sent::Delta(_) => pb::Batch { remove, ..delta(name, sequence, put) },
-                Sent::Snapshot(_) => snapshot(name, sequence, put),
+                SourceBatch::Delta(_) => pb::Batch { remove, ..delta(name, sequence, put) },
+                SourceBatch::FullSync(_) => full_sync(name, sequence, put),
             };
             let outcome = wire.apply_batch(batch).unwrap();
             prop_assert!(outcome.refused.is_empty() && outcome.resync.is_none(), "{outcome:?}");
         }
         let left = cluster(owned.iter().flat_map(BTreeMap::values));
-        let inline = pb::Inline { cluster: Some(left), ..Default::default() };
-        let ground = pb::Ground { ground: Some(pb::ground::Ground::Inline(inline)), node_table: None };
-        prop_assert_eq!(shown(wire, None), shown(wire, Some(ground)));
+        let inline = pb::InlineSnapshot { cluster: Some(left), ..Default::default() };
+        let evaluation_ref = pb::EvaluationRef { target: Some(pb::evaluation_ref::Target::Inline(inline)), node_table: None };
+        prop_assert_eq!(shown(wire, None), shown(wire, Some(evaluation_ref)));
     });
 }

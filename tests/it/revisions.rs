@@ -3,19 +3,22 @@
 use pumice::server::pb;
 use tonic::Code;
 
-use crate::support::records::{at_least, delta, imagined, node, nodes, snapshot};
-use crate::support::wire::Wire;
-use crate::support::{Server, reason};
+use crate::support::records::{delta, full_sync, hypothetical_task, latest_ref, node, nodes};
+use crate::support::wire::BlockingClients;
+use crate::support::{EmbeddedServer, reason};
 
-fn score(wire: &Wire, ground: Option<pb::Ground>) -> Result<pb::ScoreResponse, tonic::Status> {
+fn score(
+    wire: &BlockingClients,
+    evaluation_ref: Option<pb::EvaluationRef>,
+) -> Result<pb::ScoreResponse, tonic::Status> {
     wire.score(pb::ScoreRequest {
-        ground,
-        tasks: vec![imagined(&[("cpu", "1")])],
+        against: evaluation_ref,
+        tasks: vec![hypothetical_task(&[("cpu", "1")])],
         ..Default::default()
     })
 }
 
-fn revision(wire: &Wire) -> pb::Revision {
+fn revision(wire: &BlockingClients) -> pb::Revision {
     wire.get_server_info(pb::GetServerInfoRequest {})
         .unwrap()
         .revision
@@ -24,19 +27,19 @@ fn revision(wire: &Wire) -> pb::Revision {
 
 #[test]
 fn a_revision_is_waited_for_and_another_epoch_fails_at_once() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     let outcome = wire
-        .apply_batch(snapshot("s", 1, nodes(vec![node("a", &[("cpu", "8")])])))
+        .apply_batch(full_sync("s", 1, nodes(vec![node("a", &[("cpu", "8")])])))
         .unwrap();
     let now = outcome.revision.unwrap_or_default();
     assert_eq!(now, revision(wire), "acknowledged means visible");
-    assert!(score(wire, Some(at_least(now, 0))).is_ok());
+    assert!(score(wire, Some(latest_ref(now, 0))).is_ok());
     let next = pb::Revision {
         number: now.number + 1,
         ..now
     };
-    let late = score(wire, Some(at_least(next, 20))).unwrap_err();
+    let late = score(wire, Some(latest_ref(next, 20))).unwrap_err();
     assert_eq!(
         (late.code(), &*reason(&late)),
         (Code::FailedPrecondition, "REVISION_NOT_REACHED")
@@ -45,25 +48,25 @@ fn a_revision_is_waited_for_and_another_epoch_fails_at_once() {
         epoch: now.epoch ^ 1,
         number: 0,
     };
-    let changed = score(wire, Some(at_least(other, 900))).unwrap_err();
+    let changed = score(wire, Some(latest_ref(other, 900))).unwrap_err();
     assert_eq!(
         (changed.code(), &*reason(&changed)),
         (Code::FailedPrecondition, "EPOCH_CHANGED")
     );
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            let mut ground = at_least(next, 0);
-            if let Some(pb::ground::Ground::World(world)) = &mut ground.ground {
-                world.max_wait = Some(prost_types::Duration { seconds: 25, nanos: 0 });
+            let mut evaluation_ref = latest_ref(next, 0);
+            if let Some(pb::evaluation_ref::Target::Latest(snapshot)) = &mut evaluation_ref.target {
+                snapshot.max_wait = Some(prost_types::Duration { seconds: 25, nanos: 0 });
             }
-            score(wire, Some(ground))
+            score(wire, Some(evaluation_ref))
         });
         wire.apply_batch(delta("s", 2, nodes(vec![node("b", &[("cpu", "8")])])))
             .unwrap();
         let reply = waiting.join().unwrap().unwrap();
-        assert!(reply.stamp.unwrap_or_default().revision.unwrap_or_default().number >= next.number);
+        assert!(reply.metadata.unwrap_or_default().revision.unwrap_or_default().number >= next.number);
         let names = reply
-            .answer
+            .result
             .unwrap_or_default()
             .items
             .remove(0)
@@ -76,9 +79,9 @@ fn a_revision_is_waited_for_and_another_epoch_fails_at_once() {
 
 #[test]
 fn a_sources_position_is_waited_for() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
-    wire.apply_batch(snapshot("s", 4, pb::Cluster::default())).unwrap();
+    wire.apply_batch(full_sync("s", 4, pb::Cluster::default())).unwrap();
     let at = |sequence| {
         let position = pb::SourcePosition {
             source: "s".to_owned(),
@@ -89,13 +92,13 @@ fn a_sources_position_is_waited_for() {
             seconds: 0,
             nanos: 20_000_000,
         });
-        let world = pb::World {
+        let snapshot = pb::LatestRef {
             positions: vec![position],
             max_wait: wait,
             ..Default::default()
         };
-        Some(pb::Ground {
-            ground: Some(pb::ground::Ground::World(world)),
+        Some(pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
             node_table: None,
         })
     };
@@ -103,7 +106,7 @@ fn a_sources_position_is_waited_for() {
     assert_eq!(score(wire, at(5)).unwrap_err().code(), Code::FailedPrecondition);
 }
 
-fn table(wire: &Wire) -> pb::GetNodeTableResponse {
+fn table(wire: &BlockingClients) -> pb::GetNodeTableResponse {
     wire.get_node_table(pb::GetNodeTableRequest::default()).unwrap()
 }
 
@@ -120,7 +123,7 @@ fn named(table: &[String], set: &pb::NodeSet) -> Vec<String> {
 
 /// An answer with its nodes by name: scores (sorted by name unless there is a limit), fitting nodes, their number, and
 /// the refused ones by reason.
-type Read = (
+type DecodedScores = (
     Vec<(String, u64)>,
     Vec<String>,
     u32,
@@ -129,21 +132,21 @@ type Read = (
 
 /// Asks for scores in an encoding and reads the answer by the node table.
 fn ask(
-    wire: &Wire,
+    wire: &BlockingClients,
     names: &[String],
     encoding: pb::NodeEncoding,
     candidates: Option<&pb::NodeSet>,
     limit: Option<u32>,
-) -> Read {
+) -> DecodedScores {
     let version = table(wire).table.unwrap_or_default();
     let by_slot = candidates.is_some_and(|set| set.names.is_empty());
-    let ground = pb::Ground {
-        ground: None,
+    let evaluation_ref = pb::EvaluationRef {
+        target: None,
         node_table: Some(version),
     };
     let reply = wire.score(pb::ScoreRequest {
-        ground: by_slot.then_some(ground),
-        tasks: vec![imagined(&[("cpu", "4")])],
+        against: by_slot.then_some(evaluation_ref),
+        tasks: vec![hypothetical_task(&[("cpu", "4")])],
         candidates: candidates.cloned(),
         node_encoding: encoding.into(),
         with_filter: true,
@@ -152,8 +155,8 @@ fn ask(
     });
     let reply = reply.unwrap();
     let slots = encoding == pb::NodeEncoding::Slots;
-    assert_eq!(reply.stamp.unwrap_or_default().node_table, slots.then_some(version));
-    let item = reply.answer.unwrap_or_default().items.remove(0);
+    assert_eq!(reply.metadata.unwrap_or_default().node_table, slots.then_some(version));
+    let item = reply.result.unwrap_or_default().items.remove(0);
     let read = |set: Option<&pb::NodeSet>| {
         let set = set.cloned().unwrap_or_default();
         if slots { named(names, &set) } else { set.names }
@@ -180,14 +183,14 @@ fn ask(
 }
 
 #[test]
-fn slots_and_names_give_the_same_answers() {
-    let server = Server::start();
+fn slots_and_names_give_the_same_results() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     let sizes = ["7", "3", "12", "1", "9", "5", "2", "30", "4", "8", "6"];
     // Names run against the order of arrival, so slots do not follow names.
     let all = sizes.iter().enumerate();
     let all = all.map(|(number, cpu)| node(&format!("n{:02}", 40 - number), &[("cpu", cpu)]));
-    wire.apply_batch(snapshot("s", 1, nodes(all.collect()))).unwrap();
+    wire.apply_batch(full_sync("s", 1, nodes(all.collect()))).unwrap();
     let names = table(wire).names;
     assert_eq!(names.len(), sizes.len());
     let by_name = pb::NodeSet {
@@ -217,10 +220,10 @@ fn slots_and_names_give_the_same_answers() {
 }
 
 #[test]
-fn the_table_only_grows_and_another_one_is_refused() {
-    let server = Server::start();
+fn the_table_only_grows_and_another_one_is_rejected() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
-    wire.apply_batch(snapshot(
+    wire.apply_batch(full_sync(
         "s",
         1,
         nodes(["c", "a", "b"].map(|name| node(name, &[("cpu", "8")])).to_vec()),
@@ -252,11 +255,11 @@ fn the_table_only_grows_and_another_one_is_refused() {
     assert_eq!(wire.get_node_table(rest).unwrap().names, ["d"]);
     let ask = |version: pb::NodeTableVersion| {
         wire.filter(pb::FilterRequest {
-            ground: Some(pb::Ground {
-                ground: None,
+            against: Some(pb::EvaluationRef {
+                target: None,
                 node_table: Some(version),
             }),
-            tasks: vec![imagined(&[("cpu", "1")])],
+            tasks: vec![hypothetical_task(&[("cpu", "1")])],
             candidates: Some(pb::NodeSet {
                 slots: vec![1, 2],
                 ..Default::default()

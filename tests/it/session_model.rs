@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use pumice::server::pb;
 use pumice::server::pb::TaskStatus::{self, Allocated, Binding, Bound, Pending, Pipelined, Releasing, Running};
-use pumice::server::pb::change::Change;
+use pumice::server::pb::session_change::Change;
 
-use crate::support::records::{job, node, queue, standing, step, task};
-use crate::support::wire::Wire;
-use crate::support::{Server, reason};
+use crate::support::records::{job, node, queue, session_ref, task, task_on_node};
+use crate::support::wire::BlockingClients;
+use crate::support::{EmbeddedServer, reason};
 
 /// Tasks of the ground: name, job, cpu, status, node.
 const TASKS: [(&str, &str, u32, TaskStatus, &str); 8] = [
@@ -36,21 +36,21 @@ struct ModelTask {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct State {
+struct ModelState {
     tasks: BTreeMap<&'static str, ModelTask>,
     phases: BTreeMap<&'static str, pb::JobPhase>,
 }
 
 #[derive(Clone, Debug)]
-struct Model {
-    state: State,
-    marks: Vec<(String, State)>,
+struct SessionModel {
+    state: ModelState,
+    marks: Vec<(String, ModelState)>,
 }
 
 /// A change did not fit: nothing was done.
-struct Misfit;
+struct RejectedChange;
 
-impl Model {
+impl SessionModel {
     fn new() -> Self {
         let tasks = TASKS.map(|(name, job, cpu, status, node)| {
             (
@@ -66,7 +66,7 @@ impl Model {
         });
         let phases = [("ns/a", pb::JobPhase::Pending), ("ns/b", pb::JobPhase::Running)];
         Self {
-            state: State {
+            state: ModelState {
                 tasks: tasks.into(),
                 phases: phases.into(),
             },
@@ -75,7 +75,7 @@ impl Model {
     }
 
     /// One change; `None`: it is refused, and with it all changes of the call.
-    fn apply(&mut self, change: &Change) -> Option<Result<(), Misfit>> {
+    fn apply(&mut self, change: &Change) -> Option<Result<(), RejectedChange>> {
         if let Change::Savepoint(name) = change {
             self.marks.push((name.clone(), self.state.clone()));
         }
@@ -88,8 +88,8 @@ impl Model {
     }
 }
 
-impl State {
-    fn apply(&mut self, change: &Change) -> Result<(), Misfit> {
+impl ModelState {
+    fn apply(&mut self, change: &Change) -> Result<(), RejectedChange> {
         match change {
             Change::Allocate(to) => self.place(to, Allocated),
             Change::Pipeline(to) => self.place(to, Pipelined),
@@ -101,16 +101,16 @@ impl State {
             }
             Change::Unevict(name) => {
                 let task = self.task(name, &[Releasing])?;
-                task.status = task.evicted.take().ok_or(Misfit)?;
+                task.status = task.evicted.take().ok_or(RejectedChange)?;
                 Ok(())
             }
             Change::Unallocate(name) => self.withdraw(name, &[Allocated]),
             Change::BindFailed(name) => self.withdraw(name, &[Allocated, Binding]),
             Change::Unpipeline(name) => self.withdraw(name, &[Pipelined]),
             Change::JobEnqueued(name) => {
-                let phase = self.phases.get_mut(&**name).ok_or(Misfit)?;
+                let phase = self.phases.get_mut(&**name).ok_or(RejectedChange)?;
                 if *phase != pb::JobPhase::Pending {
-                    return Err(Misfit);
+                    return Err(RejectedChange);
                 }
                 *phase = pb::JobPhase::Inqueue;
                 Ok(())
@@ -119,26 +119,26 @@ impl State {
         }
     }
 
-    fn task(&mut self, name: &str, fitting: &[TaskStatus]) -> Result<&mut ModelTask, Misfit> {
-        let task = self.tasks.get_mut(name).ok_or(Misfit)?;
+    fn task(&mut self, name: &str, fitting: &[TaskStatus]) -> Result<&mut ModelTask, RejectedChange> {
+        let task = self.tasks.get_mut(name).ok_or(RejectedChange)?;
         if fitting.contains(&task.status) {
             Ok(task)
         } else {
-            Err(Misfit)
+            Err(RejectedChange)
         }
     }
 
-    fn place(&mut self, to: &pb::TaskOnNode, status: TaskStatus) -> Result<(), Misfit> {
+    fn place(&mut self, to: &pb::TaskPlacement, status: TaskStatus) -> Result<(), RejectedChange> {
         let known = ["n1", "n2"].contains(&&*to.node);
         let task = self.task(&to.task, &[Pending])?;
         if !known {
-            return Err(Misfit);
+            return Err(RejectedChange);
         }
         (task.status, task.node) = (status, to.node.clone());
         Ok(())
     }
 
-    fn withdraw(&mut self, name: &str, from: &[TaskStatus]) -> Result<(), Misfit> {
+    fn withdraw(&mut self, name: &str, from: &[TaskStatus]) -> Result<(), RejectedChange> {
         let task = self.task(name, from)?;
         (task.status, task.node) = (Pending, String::new());
         Ok(())
@@ -164,10 +164,10 @@ fn amounts(amounts: &[pb::Amount]) -> (f64, f64) {
 }
 
 /// All that the session shows is what the model has.
-fn compare(wire: &Wire, session: &str, applied: u64, state: &State) {
-    let ground = || Some(step(session, applied, Vec::new()));
+fn compare(wire: &BlockingClients, session: &str, applied: u64, state: &ModelState) {
+    let evaluation_ref = || Some(session_ref(session, applied, Vec::new()));
     let nodes = wire.list_nodes(pb::ListNodesRequest {
-        ground: ground(),
+        against: evaluation_ref(),
         ..pb::ListNodesRequest::default()
     });
     for status in nodes.unwrap().nodes {
@@ -181,7 +181,7 @@ fn compare(wire: &Wire, session: &str, applied: u64, state: &State) {
         assert_eq!(amounts(&status.pipelined), pipelined, "pipelined of {name}");
     }
     let tasks = wire.list_tasks(pb::ListTasksRequest {
-        ground: ground(),
+        against: evaluation_ref(),
         ..pb::ListTasksRequest::default()
     });
     let tasks = tasks.unwrap().tasks.into_iter().filter_map(|stored| stored.task);
@@ -194,7 +194,7 @@ fn compare(wire: &Wire, session: &str, applied: u64, state: &State) {
         .map(|(name, task)| ((*name).to_owned(), task.status, task.node.clone()));
     assert_eq!(tasks, model.collect::<Vec<_>>());
     let jobs = wire.list_jobs(pb::ListJobsRequest {
-        ground: ground(),
+        against: evaluation_ref(),
         ..pb::ListJobsRequest::default()
     });
     for status in jobs.unwrap().jobs {
@@ -211,9 +211,9 @@ fn compare(wire: &Wire, session: &str, applied: u64, state: &State) {
     }
 }
 
-fn ground() -> pb::Ground {
-    let tasks =
-        TASKS.map(|(name, job, cpu, status, on)| standing(task(name, job, &[("cpu", &cpu.to_string())]), status, on));
+fn inline_ref() -> pb::EvaluationRef {
+    let tasks = TASKS
+        .map(|(name, job, cpu, status, on)| task_on_node(task(name, job, &[("cpu", &cpu.to_string())]), status, on));
     let in_phase = |name: &str, phase| {
         let mut job = job(name, "q");
         job.set_phase(phase);
@@ -228,12 +228,12 @@ fn ground() -> pb::Ground {
         ],
         tasks: tasks.to_vec(),
     };
-    let inline = pb::Inline {
+    let inline = pb::InlineSnapshot {
         cluster: Some(cluster),
-        ..pb::Inline::default()
+        ..pb::InlineSnapshot::default()
     };
-    pb::Ground {
-        ground: Some(pb::ground::Ground::Inline(inline)),
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Inline(inline)),
         node_table: None,
     }
 }
@@ -245,7 +245,7 @@ fn change() -> impl Strategy<Value = Change> {
     ];
     let name = name.prop_map(str::to_owned);
     let on = prop_oneof![5 => Just("n1"), 5 => Just("n2"), 1 => Just("ghost")];
-    let placed = (name.clone(), on).prop_map(|(task, node)| pb::TaskOnNode {
+    let placed = (name.clone(), on).prop_map(|(task, node)| pb::TaskPlacement {
         task,
         node: node.to_owned(),
         card: String::new(),
@@ -267,25 +267,25 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 /// One call with changes: all of them or none, with a warning for each that did not fit.
-fn call(wire: &Wire, session: &str, applied: &mut u64, model: &mut Model, changes: &[Change]) {
+fn call(wire: &BlockingClients, session: &str, applied: &mut u64, model: &mut SessionModel, changes: &[Change]) {
     let (mut next, mut misfits, mut refused) = (model.clone(), Vec::new(), None);
     for (number, change) in changes.iter().enumerate() {
         match next.apply(change) {
             Some(Ok(())) => {}
-            Some(Err(Misfit)) => misfits.push(number),
+            Some(Err(RejectedChange)) => misfits.push(number),
             None => {
                 refused = Some(number);
                 break;
             }
         }
     }
-    let question = pb::ListNodesRequest {
-        ground: Some(step(session, *applied, changes.to_vec())),
+    let query = pb::ListNodesRequest {
+        against: Some(session_ref(session, *applied, changes.to_vec())),
         ..pb::ListNodesRequest::default()
     };
-    match (wire.list_nodes(question), refused) {
+    match (wire.list_nodes(query), refused) {
         (Ok(reply), None) => {
-            let effects = reply.stamp.unwrap_or_default().effects.unwrap_or_default();
+            let effects = reply.metadata.unwrap_or_default().effects.unwrap_or_default();
             *applied += changes.len() as u64;
             assert_eq!(effects.applied_through, *applied);
             assert_eq!(effects.warnings.len(), misfits.len(), "{:?}", effects.warnings);
@@ -304,7 +304,7 @@ fn call(wire: &Wire, session: &str, applied: &mut u64, model: &mut Model, change
 
 #[test]
 fn random_changes_have_the_effects_of_the_table() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     let config = ProptestConfig {
         cases: 64,
@@ -312,9 +312,9 @@ fn random_changes_have_the_effects_of_the_table() {
         ..ProptestConfig::default()
     };
     proptest!(config, |(calls in prop::collection::vec(prop::collection::vec(change(), 1..4), 1..14))| {
-        let opened = wire.open_session(pb::OpenSessionRequest { ground: Some(ground()), ..Default::default() });
+        let opened = wire.open_session(pb::OpenSessionRequest { against: Some(inline_ref()), ..Default::default() });
         let session = opened.unwrap().session;
-        let (mut model, mut applied) = (Model::new(), 0);
+        let (mut model, mut applied) = (SessionModel::new(), 0);
         compare(wire, &session, applied, &model.state);
         for changes in &calls {
             call(wire, &session, &mut applied, &mut model, changes);

@@ -2,11 +2,11 @@
 
 use pumice::server::pb;
 
-use crate::support::Server;
-use crate::support::records::{amounts, delta, imagined, node, nodes, snapshot, snapshot_part};
-use crate::support::wire::Wire;
+use crate::support::EmbeddedServer;
+use crate::support::records::{amounts, delta, full_sync, full_sync_part, hypothetical_task, node, nodes};
+use crate::support::wire::BlockingClients;
 
-fn names(wire: &Wire) -> Vec<String> {
+fn names(wire: &BlockingClients) -> Vec<String> {
     let reply = wire.list_nodes(pb::ListNodesRequest::default()).unwrap();
     reply
         .nodes
@@ -30,12 +30,12 @@ fn position(outcome: &pb::BatchOutcome) -> (u64, u64) {
 }
 
 #[test]
-fn a_gap_is_answered_with_resync_and_a_repetition_with_the_stored_outcome() {
-    let server = Server::start();
+fn a_gap_requires_a_resync_and_a_repetition_returns_the_stored_outcome() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     let early = wire.apply_batch(delta("s", 1, one("early"))).unwrap();
     assert_eq!(resync(&early), "UNKNOWN_SOURCE");
-    wire.apply_batch(snapshot("s", 1, one("a"))).unwrap();
+    wire.apply_batch(full_sync("s", 1, one("a"))).unwrap();
     let second = wire.apply_batch(delta("s", 2, one("b"))).unwrap();
     assert_eq!((resync(&second), position(&second)), ("", (1, 2)));
     let again = wire.apply_batch(delta("s", 2, one("other content"))).unwrap();
@@ -43,26 +43,26 @@ fn a_gap_is_answered_with_resync_and_a_repetition_with_the_stored_outcome() {
     let gap = wire.apply_batch(delta("s", 4, one("d"))).unwrap();
     assert_eq!((resync(&gap), position(&gap)), ("GAP", (1, 2)));
     assert_eq!(names(wire), ["a", "b"], "nothing of a gap is taken");
-    let mended = wire.apply_batch(snapshot("s", 9, one("c"))).unwrap();
+    let mended = wire.apply_batch(full_sync("s", 9, one("c"))).unwrap();
     assert_eq!((resync(&mended), position(&mended)), ("", (1, 9)));
     assert_eq!(names(wire), ["c"]);
 }
 
 #[test]
-fn a_higher_epoch_fences_the_lower_and_begins_with_a_snapshot() {
-    let server = Server::start();
+fn a_higher_epoch_fences_the_lower_and_begins_with_a_full_sync() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     let of_epoch = |epoch, batch: pb::Batch| pb::Batch {
         source_epoch: epoch,
         ..batch
     };
-    wire.apply_batch(of_epoch(5, snapshot("s", 1, one("old")))).unwrap();
+    wire.apply_batch(of_epoch(5, full_sync("s", 1, one("old")))).unwrap();
     let early = wire.apply_batch(of_epoch(6, delta("s", 1, one("early")))).unwrap();
     assert_eq!(resync(&early), "EPOCH_CHANGED");
     assert_eq!(names(wire), ["old"]);
-    wire.apply_batch(of_epoch(6, snapshot("s", 1, one("new")))).unwrap();
+    wire.apply_batch(of_epoch(6, full_sync("s", 1, one("new")))).unwrap();
     assert_eq!(names(wire), ["new"]);
-    for late in [delta("s", 2, one("late")), snapshot("s", 2, one("late"))] {
+    for late in [delta("s", 2, one("late")), full_sync("s", 2, one("late"))] {
         let fenced = wire.apply_batch(of_epoch(5, late)).unwrap();
         assert_eq!((resync(&fenced), position(&fenced)), ("FENCED", (6, 1)));
     }
@@ -70,24 +70,24 @@ fn a_higher_epoch_fences_the_lower_and_begins_with_a_snapshot() {
 }
 
 #[test]
-fn a_snapshot_replaces_its_own_sources_records_and_only_when_it_is_whole() {
-    let server = Server::start();
+fn a_full_sync_replaces_only_its_own_sources_records_and_only_when_complete() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
-    wire.apply_batch(snapshot("s", 1, nodes(vec![node("s-0", &[]), node("s-1", &[])])))
+    wire.apply_batch(full_sync("s", 1, nodes(vec![node("s-0", &[]), node("s-1", &[])])))
         .unwrap();
-    wire.apply_batch(snapshot("t", 1, one("t-0"))).unwrap();
-    wire.apply_batch(snapshot_part("s", 2, 1, one("s-2"))).unwrap();
+    wire.apply_batch(full_sync("t", 1, one("t-0"))).unwrap();
+    wire.apply_batch(full_sync_part("s", 2, 1, one("s-2"))).unwrap();
     assert_eq!(names(wire), ["s-0", "s-1", "t-0"], "a part does not show");
     let last = pb::Batch {
-        snapshot_part: 2,
-        ..snapshot("s", 3, one("s-3"))
+        part: 2,
+        ..full_sync("s", 3, one("s-3"))
     };
     wire.apply_batch(last).unwrap();
     assert_eq!(names(wire), ["s-2", "s-3", "t-0"]);
-    wire.apply_batch(snapshot_part("s", 4, 1, one("s-4"))).unwrap();
+    wire.apply_batch(full_sync_part("s", 4, 1, one("s-4"))).unwrap();
     let third = pb::Batch {
-        snapshot_part: 3,
-        ..snapshot("s", 6, one("s-6"))
+        part: 3,
+        ..full_sync("s", 6, one("s-6"))
     };
     assert_eq!(
         resync(&wire.apply_batch(third).unwrap()),
@@ -98,12 +98,12 @@ fn a_snapshot_replaces_its_own_sources_records_and_only_when_it_is_whole() {
 }
 
 #[test]
-fn a_name_of_another_source_is_refused_and_stays_its_owners() {
-    let server = Server::start();
+fn a_name_of_another_source_is_rejected_and_stays_its_owners() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
-    wire.apply_batch(snapshot("s", 1, one("shared"))).unwrap();
+    wire.apply_batch(full_sync("s", 1, one("shared"))).unwrap();
     let two = nodes(vec![node("shared", &[("cpu", "99")]), node("own", &[])]);
-    let outcome = wire.apply_batch(snapshot("t", 1, two)).unwrap();
+    let outcome = wire.apply_batch(full_sync("t", 1, two)).unwrap();
     let [problem] = &outcome.refused[..] else {
         panic!("one is refused: {outcome:?}")
     };
@@ -115,26 +115,20 @@ fn a_name_of_another_source_is_refused_and_stays_its_owners() {
         (names(wire), owners),
         (vec!["own".to_owned(), "shared".to_owned()], vec!["t", "s"])
     );
-    wire.apply_batch(snapshot("t", 2, pb::Cluster::default())).unwrap();
+    wire.apply_batch(full_sync("t", 2, pb::Cluster::default())).unwrap();
     assert_eq!(names(wire), ["shared"]);
-    wire.apply_batch(snapshot("s", 2, pb::Cluster::default())).unwrap();
+    wire.apply_batch(full_sync("s", 2, pb::Cluster::default())).unwrap();
     let taken = wire.apply_batch(delta("t", 3, one("shared"))).unwrap();
     assert!(taken.refused.is_empty(), "a name without an owner is free: {taken:?}");
 }
 
 /// Nodes that fit, and what refuses the others.
-fn verdict(wire: &Wire) -> (Vec<String>, Vec<String>) {
-    let question = pb::FilterRequest {
-        tasks: vec![imagined(&[("cpu", "1")])],
+fn verdict(wire: &BlockingClients) -> (Vec<String>, Vec<String>) {
+    let query = pb::FilterRequest {
+        tasks: vec![hypothetical_task(&[("cpu", "1")])],
         ..Default::default()
     };
-    let item = wire
-        .filter(question)
-        .unwrap()
-        .answer
-        .unwrap_or_default()
-        .items
-        .remove(0);
+    let item = wire.filter(query).unwrap().result.unwrap_or_default().items.remove(0);
     let reasons = item
         .rejections
         .into_iter()
@@ -143,13 +137,13 @@ fn verdict(wire: &Wire) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn a_malformed_record_is_refused_alone_and_the_last_good_one_counts_until_it_is_mended() {
-    let server = Server::start();
+fn a_malformed_record_is_rejected_alone_and_the_last_valid_one_counts_until_it_is_fixed() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     let put = nodes(vec![node("a", &[("cpu", "8")]), node("b", &[("cpu", "8")])]);
-    wire.apply_batch(snapshot("s", 1, put)).unwrap();
-    let faults = [("8 cores", "not a quantity"), ("-1", "negative"), ("", "empty")];
-    for (sequence, (amount, what)) in (2..).zip(faults) {
+    wire.apply_batch(full_sync("s", 1, put)).unwrap();
+    let problems = [("8 cores", "not a quantity"), ("-1", "negative"), ("", "empty")];
+    for (sequence, (amount, what)) in (2..).zip(problems) {
         let put = nodes(vec![node("a", &[("cpu", amount)]), node("b", &[("cpu", "4")])]);
         let outcome = wire.apply_batch(delta("s", sequence, put)).unwrap();
         let [problem] = &outcome.refused[..] else {

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use pumice::engine::decide;
-use pumice::engine::model::View;
+use pumice::engine::model::ClusterState;
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 use pumice::server::pb;
 use tonic::Code;
 
-use crate::support::records::{amounts, delta, imagined, node, snapshot};
-use crate::support::wire::Wire;
-use crate::support::{Server, engine};
+use crate::support::records::{amounts, delta, full_sync, hypothetical_task, node};
+use crate::support::wire::BlockingClients;
+use crate::support::{EmbeddedServer, engine};
 
 const RELOADS: u64 = 1_000;
 const CLIENTS: usize = 8;
-const ANSWERS_PER_CLIENT: usize = 2_500;
+const RESPONSES_PER_CLIENT: usize = 2_500;
 const NODES: u64 = 32;
 
 /// A document that no other number has: a mixture of two would give scores of neither.
@@ -69,34 +69,34 @@ fn changed(number: u64) -> pb::Node {
     node
 }
 
-fn questions() -> Vec<pb::Task> {
+fn query_tasks() -> Vec<pb::Task> {
     vec![
-        imagined(&[("cpu", "2"), ("memory", "4Gi")]),
-        imagined(&[("cpu", "8"), ("memory", "32Gi"), ("nvidia.com/gpu", "1")]),
-        imagined(&[("cpu", "500m")]),
-        imagined(&[("memory", "100Gi"), ("nvidia.com/gpu", "4")]),
-        imagined(&[("cpu", "30"), ("memory", "1Gi"), ("example.com/unknown", "1")]),
+        hypothetical_task(&[("cpu", "2"), ("memory", "4Gi")]),
+        hypothetical_task(&[("cpu", "8"), ("memory", "32Gi"), ("nvidia.com/gpu", "1")]),
+        hypothetical_task(&[("cpu", "500m")]),
+        hypothetical_task(&[("memory", "100Gi"), ("nvidia.com/gpu", "4")]),
+        hypothetical_task(&[("cpu", "30"), ("memory", "1Gi"), ("example.com/unknown", "1")]),
     ]
 }
 
 /// What was answered, and from what.
-struct Answer {
+struct ObservedScore {
     revision: u64,
     version: u64,
-    question: usize,
+    task_index: usize,
     item: pb::ScoreItem,
 }
 
 /// What the test itself put in.
 #[derive(Default)]
-struct Record {
+struct PublishedInputs {
     /// Revision, and what was put then.
     batches: Vec<(u64, Vec<pb::Node>)>,
     documents: BTreeMap<u64, String>,
 }
 
 /// Reloads and batches, one after the other; half of the batches fall between two reloads.
-fn drive(wire: &Wire, record: &mut Record, under_way: &dyn Fn() -> bool) {
+fn drive(wire: &BlockingClients, record: &mut PublishedInputs, under_way: &dyn Fn() -> bool) {
     let mut sequence = 1;
     for number in 0..RELOADS {
         let is_good = number % 4 != 3;
@@ -134,35 +134,35 @@ fn drive(wire: &Wire, record: &mut Record, under_way: &dyn Fn() -> bool) {
 }
 
 /// One client: asks until the driver is done.
-fn ask(wire: &Wire, done: &AtomicBool, asked: &AtomicUsize, client: usize) -> Vec<Answer> {
-    let questions = questions();
-    let mut answers = Vec::new();
+fn ask(wire: &BlockingClients, done: &AtomicBool, asked: &AtomicUsize, client: usize) -> Vec<ObservedScore> {
+    let queries = query_tasks();
+    let mut results = Vec::new();
     let mut number = client;
     while !done.load(Ordering::Relaxed) {
         number += 1;
-        let question = number % questions.len();
+        let query = number % queries.len();
         let reply = wire.score(pb::ScoreRequest {
-            tasks: vec![questions[question].clone()],
+            tasks: vec![queries[query].clone()],
             with_filter: true,
             with_parts: true,
             ..Default::default()
         });
         let mut reply = reply.unwrap_or_else(|status| panic!("a question failed during a reload: {status:?}"));
         asked.fetch_add(1, Ordering::Relaxed);
-        let stamp = reply.stamp.take().unwrap_or_default();
-        let item = reply.answer.unwrap_or_default().items.remove(0);
+        let metadata = reply.metadata.take().unwrap_or_default();
+        let item = reply.result.unwrap_or_default().items.remove(0);
         assert_eq!(item.problem, None);
-        if answers.len() < ANSWERS_PER_CLIENT {
-            let revision = stamp.revision.unwrap_or_default().number;
-            answers.push(Answer {
+        if results.len() < RESPONSES_PER_CLIENT {
+            let revision = metadata.revision.unwrap_or_default().number;
+            results.push(ObservedScore {
                 revision,
-                version: stamp.policy_version,
-                question,
+                version: metadata.policy_version,
+                task_index: query,
                 item,
             });
         }
     }
-    answers
+    results
 }
 
 /// Bits of scores by node.
@@ -176,17 +176,17 @@ fn bits(names: &[String], scores: &[f64]) -> BTreeMap<String, u64> {
 }
 
 /// Computes an answer anew and compares all of it.
-fn compare(view: &View, policy: &Policy, task: &pb::Task, answer: &Answer) {
-    let sheet = decide::score(view, policy, &engine::score_question(view, task))
+fn compare(cluster_state: &ClusterState, policy: &Policy, task: &pb::Task, result: &ObservedScore) {
+    let sheet = decide::score(cluster_state, policy, &engine::score_query(cluster_state, task))
         .unwrap()
         .remove(0)
         .unwrap()
-        .answer;
-    let name = |slot: &u32| view.node(*slot).unwrap().record.name.to_string();
+        .result;
+    let name = |slot: &u32| cluster_state.node(*slot).unwrap().record.name.to_string();
     let names: Vec<String> = sheet.nodes.iter().map(name).collect();
     let (item, at) = (
-        &answer.item,
-        format!("revision {}, version {}", answer.revision, answer.version),
+        &result.item,
+        format!("revision {}, version {}", result.revision, result.version),
     );
     let shown = item.nodes.clone().unwrap_or_default().names;
     assert_eq!(
@@ -222,52 +222,52 @@ fn compare(view: &View, policy: &Policy, task: &pb::Task, answer: &Answer) {
 }
 
 /// Computes all answers again.
-fn verify(record: &Record, mut answers: Vec<Answer>) {
-    answers.sort_by_key(|answer| answer.revision);
-    let versions: Vec<u64> = answers.iter().map(|answer| answer.version).collect();
+fn verify(record: &PublishedInputs, mut results: Vec<ObservedScore>) {
+    results.sort_by_key(|result| result.revision);
+    let versions: Vec<u64> = results.iter().map(|result| result.version).collect();
     assert!(versions.is_sorted(), "a newer revision has no older policy");
-    let questions = questions();
+    let queries = query_tasks();
     let mut batches = record.batches.iter().peekable();
     let mut nodes: BTreeMap<String, pb::Node> = BTreeMap::new();
-    let mut view = engine::view(&pb::Cluster::default());
+    let mut cluster_state = engine::cluster_state(&pb::Cluster::default());
     let mut policies: BTreeMap<u64, Arc<Policy>> = BTreeMap::new();
     let mut last = (0, 0);
-    for answer in &answers {
-        if answer.revision == last.0 {
-            assert_eq!(answer.version, last.1, "one revision has one policy");
+    for result in &results {
+        if result.revision == last.0 {
+            assert_eq!(result.version, last.1, "one revision has one policy");
         }
-        last = (answer.revision, answer.version);
+        last = (result.revision, result.version);
         let mut is_stale = false;
-        while let Some((_, put)) = batches.next_if(|(revision, _)| *revision <= answer.revision) {
+        while let Some((_, put)) = batches.next_if(|(revision, _)| *revision <= result.revision) {
             nodes.extend(put.iter().map(|node| (node.name.clone(), node.clone())));
             is_stale = true;
         }
         if is_stale {
             let nodes = nodes.values().cloned().collect();
-            view = engine::view(&pb::Cluster {
+            cluster_state = engine::cluster_state(&pb::Cluster {
                 nodes,
                 ..Default::default()
             });
         }
-        let policy = policies.entry(answer.version).or_insert_with(|| {
-            let document = &record.documents[&answer.version];
+        let policy = policies.entry(result.version).or_insert_with(|| {
+            let document = &record.documents[&result.version];
             compile(document, &CompileOptions::default()).unwrap().policy
         });
-        compare(&view, policy, &questions[answer.question], answer);
+        compare(&cluster_state, policy, &queries[result.task_index], result);
     }
 }
 
 #[test]
-fn every_answer_in_a_storm_of_reloads_is_of_one_policy_and_one_state() {
-    let server = Server::start();
+fn every_result_in_a_storm_of_reloads_is_of_one_policy_and_one_state() {
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
     let nodes: Vec<pb::Node> = (0..NODES).map(changed).collect();
     let put = pb::Cluster {
         nodes: nodes.clone(),
         ..Default::default()
     };
-    let outcome = wire.apply_batch(snapshot("s", 1, put)).unwrap();
-    let mut record = Record::default();
+    let outcome = wire.apply_batch(full_sync("s", 1, put)).unwrap();
+    let mut record = PublishedInputs::default();
     record
         .batches
         .push((outcome.revision.unwrap_or_default().number, nodes));
@@ -280,7 +280,7 @@ fn every_answer_in_a_storm_of_reloads_is_of_one_policy_and_one_state() {
         .unwrap();
     record.documents.insert(reply.policy.unwrap_or_default().version, first);
     let (done, asked) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; CLIENTS]);
-    let answers: Vec<Answer> = std::thread::scope(|scope| {
+    let results: Vec<ObservedScore> = std::thread::scope(|scope| {
         let (done, server) = (&done, &server);
         let clients: Vec<_> = asked
             .iter()
@@ -298,19 +298,19 @@ fn every_answer_in_a_storm_of_reloads_is_of_one_policy_and_one_state() {
         done.store(true, Ordering::Relaxed);
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     });
-    let seen: std::collections::BTreeSet<u64> = answers.iter().map(|answer| answer.version).collect();
+    let seen: std::collections::BTreeSet<u64> = results.iter().map(|result| result.version).collect();
     assert!(
         seen.len() > 100,
         "the clients decided all along, not under {} policies only",
         seen.len()
     );
-    assert!(answers.len() >= 1_000, "{} answers are no storm", answers.len());
+    assert!(results.len() >= 1_000, "{} answers are no storm", results.len());
     println!(
         "storm: {} answers under {} policies, each computed again",
-        answers.len(),
+        results.len(),
         seen.len()
     );
-    verify(&record, answers);
+    verify(&record, results);
     let (_, metrics) = server.page("/metrics");
     let refused = metrics
         .lines()

@@ -8,16 +8,16 @@ use indicatif::ProgressBar;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::pace::Pace;
-use super::questions::Questions;
-use super::tally::{Cause, Tally};
-use crate::cli::Failure;
-use crate::cli::connect::Connection;
-use crate::cli::scrape::Page;
+use super::queries::BenchQueries;
+use super::schedule::CallSchedule;
+use super::stats::{CallStats, ErrorCause};
+use crate::cli::CommandError;
+use crate::cli::connect::ClientConnection;
+use crate::cli::scrape::MetricsPage;
 
 /// How much is asked, and how.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load {
+pub(super) struct LoadSpec {
     /// Calls per second; none: a closed loop.
     pub(super) rate: Option<f64>,
     pub(super) callers: usize,
@@ -32,10 +32,10 @@ pub(super) struct Load {
 
 /// What was measured, and for how long.
 #[derive(Debug)]
-pub(super) struct Measured {
-    pub(super) tally: Tally,
+pub(super) struct LoadResult {
+    pub(super) stats: CallStats,
     pub(super) elapsed: Duration,
-    pub(super) server: Result<ServerCost, String>,
+    pub(super) server_cost: Result<ServerCost, String>,
     /// Ended by a signal.
     pub(super) interrupted: bool,
 }
@@ -51,24 +51,24 @@ pub(super) struct ServerCost {
 
 /// What all callers share.
 #[derive(Debug)]
-struct Shared {
-    questions: Questions,
-    load: Load,
+struct LoadRun {
+    queries: BenchQueries,
+    load: LoadSpec,
     /// When what is measured begins.
-    begin: Instant,
-    pace: Option<Pace>,
+    measure_from: Instant,
+    schedule: Option<CallSchedule>,
     /// Calls of a closed loop that were begun after the warm-up.
-    begun: AtomicU64,
+    calls_begun: AtomicU64,
     stopped: AtomicBool,
     progress: ProgressBar,
 }
 
-impl Load {
+impl LoadSpec {
     /// True if a bar should count calls instead of milliseconds.
-    fn calls(&self) -> Option<u64> {
+    fn planned_calls(&self) -> Option<u64> {
         match (self.rate, self.count) {
             (_, Some(count)) => Some(count),
-            (Some(rate), None) => Some(calls(rate, self.duration)),
+            (Some(rate), None) => Some(call_count(rate, self.duration)),
             (None, None) => None,
         }
     }
@@ -76,81 +76,92 @@ impl Load {
     /// Puts the load on a server.
     pub(super) async fn run(
         self,
-        questions: Questions,
-        connections: &[Connection],
+        queries: BenchQueries,
+        connections: &[ClientConnection],
         metrics: &str,
-    ) -> Result<Measured, Failure> {
+    ) -> Result<LoadResult, CommandError> {
         let start = Instant::now();
         let begin = start + self.warm_up;
-        let warm = self.rate.map_or(0, |rate| calls(rate, self.warm_up));
-        let pace = self
-            .rate
-            .map(|rate| Pace::new(start, rate, warm.saturating_add(self.calls().unwrap_or_default())));
-        let shared = Arc::new(Shared {
-            questions,
+        let warm = self.rate.map_or(0, |rate| call_count(rate, self.warm_up));
+        let pace = self.rate.map(|rate| {
+            CallSchedule::new(
+                start,
+                rate,
+                warm.saturating_add(self.planned_calls().unwrap_or_default()),
+            )
+        });
+        let shared = Arc::new(LoadRun {
+            queries,
             load: self,
-            begin,
-            pace,
-            begun: 0.into(),
+            measure_from: begin,
+            schedule: pace,
+            calls_begun: 0.into(),
             stopped: false.into(),
-            progress: crate::cli::output::progress(self.calls().unwrap_or_else(|| seconds(self.duration)), "asking"),
+            progress: crate::cli::output::progress(
+                self.planned_calls().unwrap_or_else(|| whole_seconds(self.duration)),
+                "asking",
+            ),
         });
         let mut callers = JoinSet::new();
         for connection in connections.iter().cycle().take(self.callers).cloned() {
             let shared = Arc::clone(&shared);
             callers.spawn(async move {
-                match &shared.pace {
-                    Some(pace) => shared.open(pace, warm, connection).await,
-                    None => shared.closed(connection).await,
+                match &shared.schedule {
+                    Some(pace) => shared.run_open_loop(pace, warm, connection).await,
+                    None => shared.run_closed_loop(connection).await,
                 }
             });
         }
         let pacing = Arc::clone(&shared);
         let pacing = tokio::task::spawn_blocking(move || {
-            if let Some(pace) = &pacing.pace {
-                pace.run(self.callers);
+            if let Some(pace) = &pacing.schedule {
+                pace.release_due_calls(self.callers);
             }
         });
-        let before = before(begin, metrics.to_owned());
+        let before = metrics_at_start(begin, metrics.to_owned());
         let before = tokio::spawn(before);
-        let mut tally = Tally::new()?;
-        let interrupted = shared.gather(callers, &mut tally).await?;
+        let mut tally = CallStats::new()?;
+        let interrupted = shared.join_callers(callers, &mut tally).await?;
         shared.progress.finish_and_clear();
         // The thread is done when the callers are.
         let _ = pacing.await;
-        let answered = tally.all()?.count();
+        let answered = tally.total_latency()?.count();
         let server = match before.await {
-            Ok(before) => cost(before, Page::fetch(metrics).await, answered),
+            Ok(before) => server_cost(before, MetricsPage::fetch(metrics).await, answered),
             Err(error) => Err(error.to_string()),
         };
-        let ended = tally.ended.unwrap_or(begin);
-        Ok(Measured {
+        let ended = tally.last_ended.unwrap_or(begin);
+        Ok(LoadResult {
             elapsed: ended.saturating_duration_since(begin),
-            tally,
-            server,
+            stats: tally,
+            server_cost: server,
             interrupted,
         })
     }
 }
 
 /// Calls of a rate in a time, at least one.
-fn calls(rate: f64, time: Duration) -> u64 {
+fn call_count(rate: f64, time: Duration) -> u64 {
     let calls = (rate * time.as_secs_f64()).ceil();
     Duration::try_from_secs_f64(calls).map_or(u64::MAX, |calls| calls.as_secs())
 }
 
 /// Whole seconds, for a bar.
-fn seconds(time: Duration) -> u64 {
+fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().max(1)
 }
 
 /// The server's figures when the measuring begins.
-async fn before(begin: Instant, metrics: String) -> Result<Page, String> {
+async fn metrics_at_start(begin: Instant, metrics: String) -> Result<MetricsPage, String> {
     tokio::time::sleep_until(begin).await;
-    Page::fetch(&metrics).await
+    MetricsPage::fetch(&metrics).await
 }
 
-fn cost(before: Result<Page, String>, after: Result<Page, String>, answered: u64) -> Result<ServerCost, String> {
+fn server_cost(
+    before: Result<MetricsPage, String>,
+    after: Result<MetricsPage, String>,
+    answered: u64,
+) -> Result<ServerCost, String> {
     let (before, after) = (before?, after?);
     let grown = |name: &str| Some(after.sum(name)? - before.sum(name).unwrap_or_default());
     let cpu = grown("process_cpu_seconds_total").ok_or("the server does not tell its processor time")?;
@@ -169,9 +180,13 @@ fn cost(before: Result<Page, String>, after: Result<Page, String>, answered: u64
     })
 }
 
-impl Shared {
+impl LoadRun {
     /// Waits for all callers; says whether a signal ended the run early.
-    async fn gather(&self, mut callers: JoinSet<Result<Tally, Failure>>, tally: &mut Tally) -> Result<bool, Failure> {
+    async fn join_callers(
+        &self,
+        mut callers: JoinSet<Result<CallStats, CommandError>>,
+        tally: &mut CallStats,
+    ) -> Result<bool, CommandError> {
         let mut interrupted = false;
         let mut tick = tokio::time::interval(Duration::from_millis(250));
         let signal = tokio::signal::ctrl_c();
@@ -179,19 +194,19 @@ impl Shared {
         loop {
             tokio::select! {
                 ended = callers.join_next() => match ended {
-                    Some(Ok(own)) => tally.add(own?),
-                    Some(Err(error)) => return Err(Failure::said(format!("error: a caller ended badly: {error}"))),
+                    Some(Ok(own)) => tally.merge(own?),
+                    Some(Err(error)) => return Err(CommandError::message(format!("error: a caller ended badly: {error}"))),
                     None => return Ok(interrupted),
                 },
                 _ = &mut signal, if !interrupted => {
                     interrupted = true;
                     self.stopped.store(true, Ordering::Relaxed);
-                    if let Some(pace) = &self.pace {
+                    if let Some(pace) = &self.schedule {
                         pace.stop();
                     }
                 }
-                _ = tick.tick() => if self.load.calls().is_none() {
-                    self.progress.set_position(Instant::now().saturating_duration_since(self.begin).as_secs());
+                _ = tick.tick() => if self.load.planned_calls().is_none() {
+                    self.progress.set_position(Instant::now().saturating_duration_since(self.measure_from).as_secs());
                 },
             }
         }
@@ -199,25 +214,27 @@ impl Shared {
 
     /// A caller of an open loop: it takes calls as they become due. Time counts from then on, so that calls that wait
     /// for a free caller, because the server keeps all of them waiting, show what they waited.
-    async fn open(&self, pace: &Pace, warm: u64, mut connection: Connection) -> Result<Tally, Failure> {
-        let mut tally = Tally::new()?;
-        while let Some(turn) = pace.turn().await {
+    async fn run_open_loop(
+        &self,
+        pace: &CallSchedule,
+        warm: u64,
+        mut connection: ClientConnection,
+    ) -> Result<CallStats, CommandError> {
+        let mut tally = CallStats::new()?;
+        while let Some(turn) = pace.next_call().await {
             let begun = Instant::now();
-            if begun > pace.last() + self.load.timeout {
+            if begun > pace.last_due_time() + self.load.timeout {
                 // What nobody was free to ask for so long is not asked any more.
-                let cause = Cause {
+                let cause = ErrorCause {
                     code: "not begun in time".to_owned(),
                     reason: String::new(),
                 };
-                tally.call(self.questions.kind(turn.number), [turn.due, begun, begun], Err(cause))?;
+                tally.record_call(self.queries.query_at(turn.number), [turn.due, begun, begun], Err(cause))?;
                 continue;
             }
-            let (kind, outcome) = self
-                .questions
-                .ask(&mut connection, turn.number, self.load.timeout)
-                .await;
+            let (kind, outcome) = self.queries.call(&mut connection, turn.number, self.load.timeout).await;
             if turn.number >= warm {
-                tally.call(kind, [turn.due, begun, Instant::now()], outcome)?;
+                tally.record_call(kind, [turn.due, begun, Instant::now()], outcome)?;
                 self.progress.inc(1);
             }
         }
@@ -225,16 +242,16 @@ impl Shared {
     }
 
     /// A caller of a closed loop: it asks again as soon as it has its answer.
-    async fn closed(&self, mut connection: Connection) -> Result<Tally, Failure> {
-        let mut tally = Tally::new()?;
+    async fn run_closed_loop(&self, mut connection: ClientConnection) -> Result<CallStats, CommandError> {
+        let mut tally = CallStats::new()?;
         let mut warming: u64 = 0;
         while !self.stopped.load(Ordering::Relaxed) {
             let begun = Instant::now();
-            let measured = begun >= self.begin;
+            let measured = begun >= self.measure_from;
             // All callers count together, so that questions are mixed as they are said to be.
             let number = if measured {
-                let before = self.begun.fetch_add(1, Ordering::Relaxed);
-                let over = begun >= self.begin + self.load.duration;
+                let before = self.calls_begun.fetch_add(1, Ordering::Relaxed);
+                let over = begun >= self.measure_from + self.load.duration;
                 if self.load.count.map_or(over, |count| before >= count) {
                     break;
                 }
@@ -243,9 +260,9 @@ impl Shared {
                 warming = warming.wrapping_add(1);
                 warming
             };
-            let (kind, outcome) = self.questions.ask(&mut connection, number, self.load.timeout).await;
+            let (kind, outcome) = self.queries.call(&mut connection, number, self.load.timeout).await;
             if measured {
-                tally.call(kind, [begun, begun, Instant::now()], outcome)?;
+                tally.record_call(kind, [begun, begun, Instant::now()], outcome)?;
                 if self.load.count.is_some() {
                     self.progress.inc(1);
                 }
@@ -260,14 +277,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cost_is_what_was_spent_between_two_looks() {
+    fn server_cost_is_the_difference_of_two_metrics_pages() {
         let page = |cpu: f64, calls: f64, tasks: f64| {
-            Ok(Page::read(&format!(
+            Ok(MetricsPage::parse(&format!(
                 "process_cpu_seconds_total {cpu}\npumice_calls_total{{rpc=\"Filter\",code=\"OK\"}} {calls}\n\
                  pumice_decided_tasks_total{{rpc=\"Filter\"}} {tasks}\n"
             )))
         };
-        let between = |answered| cost(page(1.0, 100.0, 400.0), page(1.5, 200.0, 800.0), answered);
+        let between = |answered| server_cost(page(1.0, 100.0, 400.0), page(1.5, 200.0, 800.0), answered);
         let own = between(100).unwrap();
         assert!((own.per_call - 0.005).abs() < 1e-12);
         assert!((own.per_task.unwrap() - 0.001_25).abs() < 1e-12);
@@ -277,8 +294,8 @@ mod tests {
 
     #[test]
     fn a_rate_and_a_time_are_a_number_of_calls() {
-        assert_eq!(calls(100.0, Duration::from_millis(2500)), 250);
-        assert_eq!(calls(0.5, Duration::from_secs(1)), 1);
-        assert_eq!(calls(f64::MAX, Duration::from_secs(10)), u64::MAX);
+        assert_eq!(call_count(100.0, Duration::from_millis(2500)), 250);
+        assert_eq!(call_count(0.5, Duration::from_secs(1)), 1);
+        assert_eq!(call_count(f64::MAX, Duration::from_secs(10)), u64::MAX);
     }
 }

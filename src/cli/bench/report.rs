@@ -2,78 +2,80 @@
 
 use serde_json::{Map, Value, json};
 
-use super::load::{Load, Measured};
-use super::tally::{Cause, Latencies, PERCENTILES};
-use crate::cli::output::{self, Table, time};
-use crate::cli::{Failure, Format};
+use super::load::{LoadResult, LoadSpec};
+use super::stats::{ErrorCause, LatencyHistogram, PERCENTILES};
+use crate::cli::output::{self, TextTable, duration};
+use crate::cli::{CommandError, OutputFormat};
 
 /// A load, in words and figures.
 #[derive(Debug)]
-pub(super) struct Report<'l> {
+pub(super) struct BenchReport<'l> {
     /// What was asked, of whom.
     pub(super) head: Vec<(&'static str, Value)>,
     /// The same in a sentence.
-    pub(super) sentence: String,
-    pub(super) load: &'l Load,
-    pub(super) measured: &'l Measured,
+    pub(super) summary: String,
+    pub(super) load: &'l LoadSpec,
+    pub(super) result: &'l LoadResult,
 }
 
-impl Report<'_> {
+impl BenchReport<'_> {
     /// Shows it; fails if calls did.
-    pub(super) fn show(&self, format: Format) -> Result<(), Failure> {
+    pub(super) fn show(&self, format: OutputFormat) -> Result<(), CommandError> {
         match format {
-            Format::Json => self.json()?,
-            Format::Table => self.table()?,
+            OutputFormat::Json => self.json()?,
+            OutputFormat::Table => self.table()?,
         }
-        let (tally, failed) = (&self.measured.tally, self.measured.tally.failures());
+        let (tally, failed) = (&self.result.stats, self.result.stats.failed_count());
         if failed > 0 {
-            let calls = failed.saturating_add(tally.all()?.count());
-            return Err(Failure::said(format!("error: {failed} of {calls} calls failed")));
+            let calls = failed.saturating_add(tally.total_latency()?.count());
+            return Err(CommandError::message(format!(
+                "error: {failed} of {calls} calls failed"
+            )));
         }
         Ok(())
     }
 
     /// Calls answered per second.
     fn throughput(&self, answered: u64) -> f64 {
-        let seconds = self.measured.elapsed.as_secs_f64();
+        let seconds = self.result.elapsed.as_secs_f64();
         if seconds > 0.0 { answered as f64 / seconds } else { 0.0 }
     }
 
-    fn table(&self) -> Result<(), Failure> {
-        let measured = self.measured;
-        let all = measured.tally.all()?;
-        output::line(&self.sentence)?;
+    fn table(&self) -> Result<(), CommandError> {
+        let measured = self.result;
+        let all = measured.stats.total_latency()?;
+        output::line(&self.summary)?;
         output::line(&format!(
             "{}{:.1} s after {:.1} s of warm-up: {} answered, {} failed, {:.1} answers per second",
             if measured.interrupted { "interrupted; " } else { "" },
             measured.elapsed.as_secs_f64(),
             self.load.warm_up.as_secs_f64(),
             all.count(),
-            measured.tally.failures(),
+            measured.stats.failed_count(),
             self.throughput(all.count()),
         ))?;
-        let mut table = Table::new(["", "p50", "p90", "p99", "p99.9", "max", "calls"]);
-        row(&mut table, "latency", &all);
+        let mut table = TextTable::new(["", "p50", "p90", "p99", "p99.9", "max", "calls"]);
+        latency_row(&mut table, "latency", &all);
         if self.load.rate.is_none() {
-            row(&mut table, "corrected", &all.corrected());
+            latency_row(&mut table, "corrected", &all.corrected());
         }
-        if measured.tally.answered.len() > 1 {
-            for (kind, latencies) in &measured.tally.answered {
-                row(&mut table, &format!("  {}", kind.name()), latencies);
+        if measured.stats.completed.len() > 1 {
+            for (kind, latencies) in &measured.stats.completed {
+                latency_row(&mut table, &format!("  {}", kind.name()), latencies);
             }
         }
         if self.load.rate.is_some() {
-            row(&mut table, "begun late", &measured.tally.late);
+            latency_row(&mut table, "begun late", &measured.stats.start_delay);
         }
         output::table(&table)?;
-        self.remarks()?;
-        for (cause, count) in &measured.tally.failed {
-            output::line(&format!("failed: {count} × {}", said(cause)))?;
+        self.print_remarks()?;
+        for (cause, count) in &measured.stats.failed {
+            output::line(&format!("failed: {count} × {}", cause_text(cause)))?;
         }
         Ok(())
     }
 
-    fn remarks(&self) -> Result<(), Failure> {
+    fn print_remarks(&self) -> Result<(), CommandError> {
         output::line(if self.load.rate.is_some() {
             "open loop: latency counts from the moment a call was due, so that waiting for a slow server shows;\n\
              begun late: how much of it passed before the call was sent, for want of a free caller or of processor time here"
@@ -81,12 +83,14 @@ impl Report<'_> {
             "closed loop: each caller waits for its answer before it asks again, so that a stall is one slow call, however \
              long;\ncorrected: as if callers had gone on asking once per median meanwhile. --rate measures it instead"
         })?;
-        match &self.measured.server {
+        match &self.result.server_cost {
             Ok(cost) => {
-                let task = cost.per_task.map(|task| format!(", {} per task judged", time(task)));
+                let task = cost
+                    .per_task
+                    .map(|task| format!(", {} per task judged", duration(task)));
                 output::line(&format!(
                     "server: {} of processor time per call{}",
-                    time(cost.per_call),
+                    duration(cost.per_call),
                     task.unwrap_or_default()
                 ))
             }
@@ -94,16 +98,16 @@ impl Report<'_> {
         }
     }
 
-    fn json(&self) -> Result<(), Failure> {
-        let (load, measured) = (self.load, self.measured);
-        let all = measured.tally.all()?;
+    fn json(&self) -> Result<(), CommandError> {
+        let (load, measured) = (self.load, self.result);
+        let all = measured.stats.total_latency()?;
         let mut report: Map<String, Value> = self
             .head
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect();
-        let kinds = measured.tally.answered.iter();
-        let failed = measured.tally.failed.iter();
+        let kinds = measured.stats.completed.iter();
+        let failed = measured.stats.failed.iter();
         let fields = [
             ("loop", json!(if load.rate.is_some() { "open" } else { "closed" })),
             ("rate", json!(load.rate)),
@@ -112,13 +116,13 @@ impl Report<'_> {
             ("seconds", json!(measured.elapsed.as_secs_f64())),
             ("interrupted", json!(measured.interrupted)),
             ("answered", json!(all.count())),
-            ("failed", json!(measured.tally.failures())),
+            ("failed", json!(measured.stats.failed_count())),
             ("answers_per_second", json!(self.throughput(all.count()))),
-            ("latency_seconds", figures(&all)),
+            ("latency_seconds", latency_json(&all)),
             (
                 "questions",
                 kinds
-                    .map(|(kind, latencies)| (kind.name().to_owned(), figures(latencies)))
+                    .map(|(kind, latencies)| (kind.name().to_owned(), latency_json(latencies)))
                     .collect(),
             ),
             (
@@ -129,26 +133,29 @@ impl Report<'_> {
             ),
             (
                 "server_cpu_seconds_per_call",
-                json!(measured.server.as_ref().ok().map(|cost| cost.per_call)),
+                json!(measured.server_cost.as_ref().ok().map(|cost| cost.per_call)),
             ),
             (
                 "server_cpu_seconds_per_task",
-                json!(measured.server.as_ref().ok().and_then(|cost| cost.per_task)),
+                json!(measured.server_cost.as_ref().ok().and_then(|cost| cost.per_task)),
             ),
         ];
         report.extend(fields.map(|(name, value)| (name.to_owned(), value)));
         if load.rate.is_some() {
-            report.insert("begun_late_seconds".to_owned(), figures(&measured.tally.late));
+            report.insert(
+                "begun_late_seconds".to_owned(),
+                latency_json(&measured.stats.start_delay),
+            );
         } else {
-            report.insert("corrected_latency_seconds".to_owned(), figures(&all.corrected()));
+            report.insert("corrected_latency_seconds".to_owned(), latency_json(&all.corrected()));
         }
         let text = serde_json::to_string_pretty(&Value::Object(report))
-            .map_err(|error| Failure::said(format!("error: JSON: {error}")))?;
+            .map_err(|error| CommandError::message(format!("error: JSON: {error}")))?;
         output::line(&text)
     }
 }
 
-fn said(cause: &Cause) -> String {
+fn cause_text(cause: &ErrorCause) -> String {
     if cause.reason.is_empty() {
         cause.code.clone()
     } else {
@@ -156,19 +163,19 @@ fn said(cause: &Cause) -> String {
     }
 }
 
-fn row(table: &mut Table, name: &str, latencies: &Latencies) {
+fn latency_row(table: &mut TextTable, name: &str, latencies: &LatencyHistogram) {
     let mut row = vec![name.to_owned()];
-    row.extend(PERCENTILES.map(|(_, quantile)| time(latencies.quantile(quantile))));
-    row.extend([time(latencies.max()), latencies.count().to_string()]);
+    row.extend(PERCENTILES.map(|(_, quantile)| duration(latencies.quantile(quantile))));
+    row.extend([duration(latencies.max()), latencies.count().to_string()]);
     table.row(row);
 }
 
-fn figures(latencies: &Latencies) -> Value {
-    let mut figures: Map<String, Value> = PERCENTILES
+fn latency_json(latencies: &LatencyHistogram) -> Value {
+    let mut measurements: Map<String, Value> = PERCENTILES
         .map(|(name, quantile)| (name.to_owned(), json!(latencies.quantile(quantile))))
         .into_iter()
         .collect();
-    figures.insert("max".to_owned(), json!(latencies.max()));
-    figures.insert("calls".to_owned(), json!(latencies.count()));
-    Value::Object(figures)
+    measurements.insert("max".to_owned(), json!(latencies.max()));
+    measurements.insert("calls".to_owned(), json!(latencies.count()));
+    Value::Object(measurements)
 }

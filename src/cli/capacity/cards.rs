@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::shape::Shape;
+use super::shape::GangShape;
 use crate::server::pb;
 
 /// The cards of one kind.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
-pub(super) struct Cards {
+pub(super) struct CardCapacity {
     /// All of them.
     pub(super) total: u64,
     /// Not held by any task.
@@ -15,32 +15,36 @@ pub(super) struct Cards {
     /// Free, but their node has no cpu, memory or pods left for such pods, or takes none.
     pub(super) stranded: u64,
     /// Free and with room, but fewer on their node than one such pod asks for.
-    pub(super) split: u64,
+    pub(super) fragmented: u64,
 }
 
 /// Free and stranded cards of the kinds that the shape asks for, by name.
-pub(super) fn by_card(nodes: &[pb::NodeStatus], shape: &Shape, wanted: &[String]) -> BTreeMap<String, Cards> {
-    let mut cards: BTreeMap<String, Cards> = BTreeMap::new();
+pub(super) fn by_card(
+    nodes: &[pb::NodeStatus],
+    shape: &GangShape,
+    wanted: &[String],
+) -> BTreeMap<String, CardCapacity> {
+    let mut cards: BTreeMap<String, CardCapacity> = BTreeMap::new();
     for node in nodes {
-        let asked = node.cards.iter().filter(|card| shape.asks_for(&card.resource));
+        let asked = node.cards.iter().filter(|card| shape.requests_resource(&card.resource));
         for card in asked.filter(|card| wanted.is_empty() || wanted.contains(&card.card)) {
             let kind = cards.entry(card.card.clone()).or_default();
-            let used = in_units(&card.resource, value(&node.used, &card.resource)).ceil();
+            let used = whole_units(&card.resource, amount_value(&node.used, &card.resource)).ceil();
             let free = (card.count as f64 - used).max(0.0);
-            let each = shape.each(&card.resource).ceil().max(1.0);
+            let each = shape.request_per_pod(&card.resource).ceil().max(1.0);
             // As many as the pods could hold that have room beside them.
-            let reach = (room(node, shape) * each).min(free);
+            let reach = (pods_beside_cards(node, shape) * each).min(free);
             kind.total += card.count;
-            kind.free += whole(free);
-            kind.stranded += whole(free - reach);
-            kind.split += whole(reach % each);
+            kind.free += to_count(free);
+            kind.stranded += to_count(free - reach);
+            kind.fragmented += to_count(reach % each);
         }
     }
     cards
 }
 
 /// How many such pods the node has room for, cards apart.
-fn room(node: &pb::NodeStatus, shape: &Shape) -> f64 {
+fn pods_beside_cards(node: &pb::NodeStatus, shape: &GangShape) -> f64 {
     let record = node.node.clone().unwrap_or_default();
     if record.ready == Some(false) || record.unschedulable || !node.invalid.is_empty() {
         return 0.0;
@@ -56,7 +60,7 @@ fn room(node: &pb::NodeStatus, shape: &Shape) -> f64 {
         }
     }
     for name in asked {
-        let each = shape.each(name);
+        let each = shape.request_per_pod(name);
         if each > 0.0 {
             room = room.min((idle(node, &record, name) / each).floor());
         }
@@ -71,11 +75,12 @@ fn idle(node: &pb::NodeStatus, record: &pb::Node, name: &str) -> f64 {
         let quantity = text.and_then(|text| crate::engine::model::quantity::Quantity::parse(text).ok());
         quantity.map_or(0.0, |quantity| quantity.approx_f64())
     };
-    allocatable(&record.allocatable) + allocatable(&record.oversubscription) - in_units(name, value(&node.used, name))
+    allocatable(&record.allocatable) + allocatable(&record.oversubscription)
+        - whole_units(name, amount_value(&node.used, name))
 }
 
 /// An amount of an answer in whole units.
-fn in_units(name: &str, value: f64) -> f64 {
+fn whole_units(name: &str, value: f64) -> f64 {
     if matches!(name, "memory" | "pods") {
         value
     } else {
@@ -83,7 +88,7 @@ fn in_units(name: &str, value: f64) -> f64 {
     }
 }
 
-fn value(amounts: &[pb::Amount], name: &str) -> f64 {
+fn amount_value(amounts: &[pb::Amount], name: &str) -> f64 {
     let found = amounts.iter().find(|amount| amount.resource == name);
     found.map_or(0.0, |amount| amount.value)
 }
@@ -93,6 +98,6 @@ fn value(amounts: &[pb::Amount], name: &str) -> f64 {
     clippy::cast_sign_loss,
     reason = "numbers of cards, not below 0"
 )]
-fn whole(cards: f64) -> u64 {
+fn to_count(cards: f64) -> u64 {
     cards.max(0.0) as u64
 }

@@ -10,18 +10,18 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::connect::Connection;
+use super::connect::ClientConnection;
 use super::policy_args::PolicyArgs;
-use super::{Client, Failure, Format, decide, pages, state_load, task};
-use crate::import::Counting;
+use super::{ClientArgs, CommandError, OutputFormat, node_query, pages, state_load, task};
+use crate::import::AmountRules;
 use crate::server::pb;
-use report::{Report, Row};
-use shape::Shape;
+use report::{CapacityReport, CapacityRow};
+use shape::GangShape;
 
 /// Names the job that is imagined.
-const JOB: &str = "pumice/capacity";
+const PROBE_JOB: &str = "pumice/capacity";
 /// The annotation that says which cards would do.
-const CARD: &str = "volcano.sh/card.name";
+const CARD_NAME_ANNOTATION: &str = "volcano.sh/card.name";
 
 /// Arguments of `pumice capacity`.
 #[derive(Debug, Args)]
@@ -38,8 +38,8 @@ pub(super) struct CapacityArgs {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// How the amounts of pods in a file are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::counting())]
-    derivation: Counting,
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    derivation: AmountRules,
     /// These queues only
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     queue: Vec<String>,
@@ -52,15 +52,15 @@ pub(super) struct CapacityArgs {
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
 }
 
 /// Reads all pages of a listing.
 macro_rules! list {
-    ($connection:expr, $ground:expr, $call:ident, $request:ident, $records:ident) => {
+    ($connection:expr, $evaluation_ref:expr, $call:ident, $request:ident, $records:ident) => {
         pages::all(async |token| {
             let request = pb::$request {
-                ground: Some($ground.clone()),
+                against: Some($evaluation_ref.clone()),
                 page: Some(pages::large(token)),
                 ..pb::$request::default()
             };
@@ -72,25 +72,25 @@ macro_rules! list {
 }
 
 /// Runs it.
-pub(super) async fn run(args: CapacityArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
     let shape = match (&args.shape, &args.file) {
-        (_, Some(file)) => Shape::of_pods(task::pods(file, args.derivation)?)?,
-        (Some(text), None) => Shape::read(text)?,
-        (None, None) => return Err(Failure::Usage("error: say --shape or --file".to_owned())),
+        (_, Some(file)) => GangShape::from_pods(task::pods(file, args.derivation)?)?,
+        (Some(text), None) => GangShape::parse(text)?,
+        (None, None) => return Err(CommandError::Usage("error: say --shape or --file".to_owned())),
     };
-    let ground = args.policy.ground();
-    let mut connection = Connection::open(&args.client.server).await?;
-    let nodes: Vec<pb::NodeStatus> = list!(connection, ground, list_nodes, ListNodesRequest, nodes);
-    let queues: Vec<pb::QueueStatus> = list!(connection, ground, list_queues, ListQueuesRequest, queues);
-    let mut report = Report {
-        shape: shape.words(),
+    let evaluation_ref = args.policy.evaluation_ref();
+    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let nodes: Vec<pb::NodeStatus> = list!(connection, evaluation_ref, list_nodes, ListNodesRequest, nodes);
+    let queues: Vec<pb::QueueStatus> = list!(connection, evaluation_ref, list_queues, ListQueuesRequest, queues);
+    let mut report = CapacityReport {
+        shape: shape.description(),
         pods: shape.pods,
         rows: Vec::new(),
         cards: cards::by_card(&nodes, &shape, &args.card),
     };
     let names: Vec<String> = queues.into_iter().filter_map(|queue| Some(queue.queue?.name)).collect();
     if let Some(none) = args.queue.iter().find(|queue| !names.contains(queue)) {
-        return Err(Failure::said(format!("error: there is no queue `{none}`")));
+        return Err(CommandError::message(format!("error: there is no queue `{none}`")));
     }
     let asked = names
         .iter()
@@ -101,59 +101,63 @@ pub(super) async fn run(args: CapacityArgs) -> Result<(), Failure> {
     } else {
         asked.map(Some).collect()
     };
-    let cards = cards_of(&shape, &nodes, &args.card)?;
+    let cards = cards_to_query(&shape, &nodes, &args.card)?;
     for queue in asked {
         for card in &cards {
-            let request = question(&args, &shape, &ground, queue, card.as_deref());
+            let request = place_request(&args, &shape, &evaluation_ref, queue, card.as_deref());
             let reply = connection.decisions.place(request).await?.into_inner();
-            let row = row(
+            let row = capacity_row(
                 &shape,
                 queue,
                 card.as_deref(),
-                &reply.answer.unwrap_or_default(),
+                &reply.result.unwrap_or_default(),
                 args.limit,
             )?;
             report.rows.push(row);
         }
     }
     match args.client.output {
-        Format::Table => report.show(),
-        Format::Json => report.json(),
+        OutputFormat::Table => report.show(),
+        OutputFormat::Json => report.json(),
     }
 }
 
 /// The cards to ask about one by one; none: the shape says by itself which would do, or asks for none.
-fn cards_of(shape: &Shape, nodes: &[pb::NodeStatus], wanted: &[String]) -> Result<Vec<Option<String>>, Failure> {
+fn cards_to_query(
+    shape: &GangShape,
+    nodes: &[pb::NodeStatus],
+    wanted: &[String],
+) -> Result<Vec<Option<String>>, CommandError> {
     let found = nodes.iter().flat_map(|node| &node.cards);
-    let fitting = found.filter(|card| shape.asks_for(&card.resource));
+    let fitting = found.filter(|card| shape.requests_resource(&card.resource));
     let fitting: BTreeSet<&String> = fitting.map(|card| &card.card).collect();
     if let Some(none) = wanted.iter().find(|card| !fitting.contains(card)) {
         let message = format!("error: no node has a card `{none}` that this shape asks for");
-        return Err(Failure::said(message));
+        return Err(CommandError::message(message));
     }
     let cards = fitting
         .into_iter()
         .filter(|card| wanted.is_empty() || wanted.contains(card));
     let cards: Vec<Option<String>> = cards.cloned().map(Some).collect();
-    if shape.names_cards() || cards.is_empty() {
+    if shape.has_card_names() || cards.is_empty() {
         return Ok(vec![None]);
     }
     Ok(cards)
 }
 
-fn question(
+fn place_request(
     args: &CapacityArgs,
-    shape: &Shape,
-    ground: &pb::Ground,
+    shape: &GangShape,
+    evaluation_ref: &pb::EvaluationRef,
     queue: Option<&String>,
     card: Option<&str>,
 ) -> pb::PlaceRequest {
     let mut pod = shape.pod.clone();
     if let Some(card) = card {
-        pod.annotations.insert(CARD.to_owned(), card.to_owned());
+        pod.annotations.insert(CARD_NAME_ANNOTATION.to_owned(), card.to_owned());
     }
     let job = queue.map(|queue| pb::Job {
-        name: JOB.to_owned(),
+        name: PROBE_JOB.to_owned(),
         queue: queue.clone(),
         min_member: i32::try_from(shape.pods).unwrap_or(i32::MAX),
         phase: pb::JobPhase::Inqueue.into(),
@@ -165,7 +169,7 @@ fn question(
         ..pb::TaskGroup::default()
     };
     pb::PlaceRequest {
-        ground: Some(ground.clone()),
+        against: Some(evaluation_ref.clone()),
         job,
         groups: vec![group],
         min_available: Some(shape.pods),
@@ -174,26 +178,26 @@ fn question(
     }
 }
 
-fn row(
-    shape: &Shape,
+fn capacity_row(
+    shape: &GangShape,
     queue: Option<&String>,
     card: Option<&str>,
-    answer: &pb::PlaceAnswer,
+    result: &pb::PlaceResult,
     limit: u32,
-) -> Result<Row, Failure> {
-    let group = answer.groups.first().cloned().unwrap_or_default();
-    decide::check_item("the shape", group.problem.as_ref(), &group.warnings)?;
+) -> Result<CapacityRow, CommandError> {
+    let group = result.groups.first().cloned().unwrap_or_default();
+    node_query::check_item("the shape", group.problem.as_ref(), &group.warnings)?;
     let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
     for node in group.allocated.unwrap_or_default().names {
         *nodes.entry(node).or_default() += 1;
     }
-    let whole = answer.found / shape.pods.max(1);
-    Ok(Row {
+    let whole = result.placed_count / shape.pods.max(1);
+    Ok(CapacityRow {
         queue: queue.cloned().unwrap_or_default(),
         card: card.map(ToOwned::to_owned).or_else(|| shape.card()).unwrap_or_default(),
-        fits: whole,
-        pods: answer.found,
-        at_least: answer.found >= limit.max(shape.pods),
+        shapes: whole,
+        pods: result.placed_count,
+        limit_reached: result.placed_count >= limit.max(shape.pods),
         nodes,
         blockers: group.blockers,
     })

@@ -4,40 +4,40 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::cards::Cards;
-use crate::cli::output::{self, Table};
-use crate::cli::{Failure, decide};
+use super::cards::CardCapacity;
+use crate::cli::output::{self, TextTable};
+use crate::cli::{CommandError, node_query};
 use crate::server::pb;
 
 /// Nodes that are named in a table.
-const NAMED: usize = 3;
+const NODES_NAMED: usize = 3;
 
 /// The whole report; its JSON is one stable object.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct CapacityReport {
     /// The shape in words.
     pub(super) shape: String,
     /// Pods of one.
     pub(super) pods: u32,
     /// By queue and card.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<CapacityRow>,
     /// Free and stranded cards, by name.
-    pub(super) cards: BTreeMap<String, Cards>,
+    pub(super) cards: BTreeMap<String, CardCapacity>,
 }
 
 /// One queue and card.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct CapacityRow {
     /// Empty: there are no queues.
     pub(super) queue: String,
     /// Empty: the shape asks for none.
     pub(super) card: String,
     /// Whole shapes that could be admitted and placed now.
-    pub(super) fits: u32,
+    pub(super) shapes: u32,
     /// Pods that could.
     pub(super) pods: u32,
     /// Counting stopped there.
-    pub(super) at_least: bool,
+    pub(super) limit_reached: bool,
     /// Pods by node.
     pub(super) nodes: BTreeMap<String, u32>,
     /// What keeps the next pod from being placed.
@@ -56,26 +56,26 @@ fn reasons<S: serde::Serializer>(blockers: &[pb::Rejection], serializer: S) -> R
     serializer.collect_seq(words)
 }
 
-impl Report {
+impl CapacityReport {
     /// Prints it for programs.
-    pub(super) fn json(&self) -> Result<(), Failure> {
+    pub(super) fn json(&self) -> Result<(), CommandError> {
         let text = serde_json::to_string_pretty(self);
-        output::line(&text.map_err(|error| Failure::said(format!("error: the report as JSON: {error}")))?)
+        output::line(&text.map_err(|error| CommandError::message(format!("error: the report as JSON: {error}")))?)
     }
 
     /// Prints it for people.
-    pub(super) fn show(&self) -> Result<(), Failure> {
+    pub(super) fn show(&self) -> Result<(), CommandError> {
         output::line(&format!("how many more of {} fit now", self.shape))?;
-        let mut table = Table::new(["QUEUE", "CARD", "FIT", "PODS", "ON", "THEN HELD BACK BY"]);
+        let mut table = TextTable::new(["QUEUE", "CARD", "FIT", "PODS", "ON", "THEN HELD BACK BY"]);
         for row in &self.rows {
-            let more = if row.at_least { " or more" } else { "" };
+            let more = if row.limit_reached { " or more" } else { "" };
             table.row([
                 row.queue.clone(),
                 row.card.clone(),
-                format!("{}{more}", row.fits),
+                format!("{}{more}", row.shapes),
                 format!("{}{more}", row.pods),
-                row.where_to(),
-                row.held_back(),
+                row.node_summary(),
+                row.blocker_summary(),
             ]);
         }
         output::table(&table)?;
@@ -83,14 +83,14 @@ impl Report {
             return Ok(());
         }
         output::line("")?;
-        let mut table = Table::new(["CARD", "TOTAL", "FREE", "STRANDED", "SPLIT"]);
+        let mut table = TextTable::new(["CARD", "TOTAL", "FREE", "STRANDED", "SPLIT"]);
         for (
             card,
-            Cards {
+            CardCapacity {
                 total,
                 free,
                 stranded,
-                split,
+                fragmented: split,
             },
         ) in &self.cards
         {
@@ -104,16 +104,16 @@ impl Report {
     }
 }
 
-impl Row {
-    fn where_to(&self) -> String {
+impl CapacityRow {
+    fn node_summary(&self) -> String {
         let mut most: Vec<(&String, u32)> = self.nodes.iter().map(|(node, pods)| (node, *pods)).collect();
         most.sort_by_key(|(_, pods)| std::cmp::Reverse(*pods));
         let named: Vec<String> = most
             .iter()
-            .take(NAMED)
+            .take(NODES_NAMED)
             .map(|(node, pods)| format!("{node} ({pods})"))
             .collect();
-        let more = most.len().saturating_sub(NAMED);
+        let more = most.len().saturating_sub(NODES_NAMED);
         let more = if more > 0 {
             format!(" and {more} more")
         } else {
@@ -122,8 +122,8 @@ impl Row {
         format!("{}{more}", named.join(", "))
     }
 
-    fn held_back(&self) -> String {
-        let lines = self.blockers.iter().map(decide::blocker);
+    fn blocker_summary(&self) -> String {
+        let lines = self.blockers.iter().map(node_query::blocker_line);
         lines.collect::<Vec<_>>().join("\n")
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::CARD;
-use crate::cli::Failure;
+use super::CARD_NAME_ANNOTATION;
+use crate::cli::CommandError;
 use crate::engine::model::quantity::Quantity;
 use crate::engine::model::resource_name::ResourceKind;
 use crate::server::pb;
@@ -13,45 +13,45 @@ const GPU: &str = "nvidia.com/gpu";
 
 /// A gang of equal pods.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Shape {
+pub(super) struct GangShape {
     /// How many; at least 1.
     pub(super) pods: u32,
     /// What each asks for.
     pub(super) pod: pb::Task,
 }
 
-fn wrong(text: &str, why: &str) -> Failure {
-    Failure::Usage(format!(
+fn invalid_shape(text: &str, why: &str) -> CommandError {
+    CommandError::Usage(format!(
         "error: `{text}` is no shape: {why}; write \"8 x 1 gpu\" or \"2 x 4 cpu + 16Gi memory\""
     ))
 }
 
-impl Shape {
+impl GangShape {
     /// Reads `8 x 1 gpu + 4 cpu`; without `N x` it is one pod.
-    pub(super) fn read(text: &str) -> Result<Self, Failure> {
+    pub(super) fn parse(text: &str) -> Result<Self, CommandError> {
         let (pods, each) = match text.split_once(" x ") {
             Some((pods, each)) => (pods.trim().parse().ok().filter(|pods| *pods > 0), each),
             None => (Some(1), text),
         };
-        let pods = pods.ok_or_else(|| wrong(text, "how many pods?"))?;
+        let pods = pods.ok_or_else(|| invalid_shape(text, "how many pods?"))?;
         let mut items = BTreeMap::new();
         for part in each.split('+') {
             let mut words = part.split_whitespace();
             let (Some(amount), Some(name), None) = (words.next(), words.next(), words.next()) else {
-                return Err(wrong(text, "each part is an amount and a resource"));
+                return Err(invalid_shape(text, "each part is an amount and a resource"));
             };
             if Quantity::parse(amount).is_err() {
-                return Err(wrong(text, &format!("`{amount}` is no quantity")));
+                return Err(invalid_shape(text, &format!("`{amount}` is no quantity")));
             }
             let name = if name == "gpu" { GPU } else { name };
             if matches!(
                 ResourceKind::of(name),
                 ResourceKind::Uncounted | ResourceKind::CountQuota
             ) {
-                return Err(wrong(text, &format!("`{name}` is no resource of a node")));
+                return Err(invalid_shape(text, &format!("`{name}` is no resource of a node")));
             }
             if items.insert(name.to_owned(), amount.to_owned()).is_some() {
-                return Err(wrong(text, &format!("`{name}` stands there twice")));
+                return Err(invalid_shape(text, &format!("`{name}` stands there twice")));
             }
         }
         let pod = pb::Task {
@@ -62,7 +62,7 @@ impl Shape {
     }
 
     /// The pods of a file.
-    pub(super) fn of_pods(tasks: Vec<pb::Task>) -> Result<Self, Failure> {
+    pub(super) fn from_pods(tasks: Vec<pb::Task>) -> Result<Self, CommandError> {
         let mut pods = tasks.into_iter().map(|task| pb::Task {
             annotations: task.annotations,
             requests: task.requests,
@@ -79,7 +79,7 @@ impl Shape {
         }
         if !all_equal {
             let message = "error: the pods of the file differ; a shape is of equal pods";
-            return Err(Failure::said(message.to_owned()));
+            return Err(CommandError::message(message.to_owned()));
         }
         Ok(Self {
             pods: count,
@@ -88,13 +88,13 @@ impl Shape {
     }
 
     /// True if a pod asks for this resource.
-    pub(super) fn asks_for(&self, resource: &str) -> bool {
+    pub(super) fn requests_resource(&self, resource: &str) -> bool {
         let lists = self.pod.requests.iter().chain(&self.pod.limits);
         lists.flat_map(|list| &list.items).any(|(name, _)| name == resource)
     }
 
     /// What a pod asks for of a resource, in whole units; 0: nothing.
-    pub(super) fn each(&self, resource: &str) -> f64 {
+    pub(super) fn request_per_pod(&self, resource: &str) -> f64 {
         let list = self.pod.requests.as_ref();
         let text = list.and_then(|list| list.items.get(resource));
         let amount = text.and_then(|text| Quantity::parse(text).ok());
@@ -102,17 +102,17 @@ impl Shape {
     }
 
     /// True if the pods say which cards would do.
-    pub(super) fn names_cards(&self) -> bool {
+    pub(super) fn has_card_names(&self) -> bool {
         self.card().is_some()
     }
 
     /// Which cards would do, if the pods say it.
     pub(super) fn card(&self) -> Option<String> {
-        self.pod.annotations.get(CARD).cloned()
+        self.pod.annotations.get(CARD_NAME_ANNOTATION).cloned()
     }
 
     /// The shape in words.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn description(&self) -> String {
         let items = self.pod.requests.iter().flat_map(|list| &list.items);
         let parts: Vec<String> = items.map(|(name, amount)| format!("{amount} {name}")).collect();
         format!("{} x {}", self.pods, parts.join(" + "))
@@ -124,17 +124,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_read_as_they_are_said() {
-        let shape = Shape::read("8 x 1 gpu + 4 cpu").unwrap();
+    fn shapes_are_parsed() {
+        let shape = GangShape::parse("8 x 1 gpu + 4 cpu").unwrap();
         assert_eq!(
-            (shape.pods, shape.words().as_str()),
+            (shape.pods, shape.description().as_str()),
             (8, "8 x 4 cpu + 1 nvidia.com/gpu")
         );
         assert_eq!(
-            (shape.each("cpu"), shape.each(GPU), shape.each("memory")),
+            (
+                shape.request_per_pod("cpu"),
+                shape.request_per_pod(GPU),
+                shape.request_per_pod("memory")
+            ),
             (4.0, 1.0, 0.0)
         );
-        assert_eq!(Shape::read("500m cpu").unwrap().pods, 1);
+        assert_eq!(GangShape::parse("500m cpu").unwrap().pods, 1);
         for wrong in [
             "",
             "8 x",
@@ -145,7 +149,7 @@ mod tests {
             "8 x 1 gpu + 2 gpu",
             "1",
         ] {
-            assert_eq!(Shape::read(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+            assert_eq!(GangShape::parse(wrong).unwrap_err().exit_code(), 2, "{wrong}");
         }
     }
 }

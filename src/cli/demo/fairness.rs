@@ -2,42 +2,46 @@
 
 use std::collections::BTreeMap;
 
-use super::stage::{Stage, allocate, node, step, task, world};
-use crate::cli::Failure;
-use crate::cli::output::{self, Table};
+use super::harness::{DemoHarness, allocate, latest_ref, node, session_ref, task};
+use crate::cli::CommandError;
+use crate::cli::output::{self, TextTable};
 use crate::server::pb;
 
 const HDRF: &str = include_str!("../../../examples/hdrf.yaml");
 
 /// A queue of the figure: its path, and what a task of its job asks for.
-type Group = (&'static str, &'static str);
+type QueueSpec = (&'static str, &'static str);
 
 const GPU: &str = "cpu: 0, example.com/gpu: 1";
 const CPU: &str = "cpu: 1";
 
 /// Serves both figures to the end, always the queue that Order puts first.
-pub(super) async fn figures(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) async fn run_examples(stage: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n5. Hierarchical fairness: Order says who is next until nothing is left")?;
     stage.push("hdrf", HDRF).await?;
-    let complementary: [Group; 3] = [("root/n1", GPU), ("root/n2/n21", CPU), ("root/n2/n22", GPU)];
-    let got = serve(stage, "cpu: 10, example.com/gpu: 10", &complementary).await?;
+    let complementary: [QueueSpec; 3] = [("root/n1", GPU), ("root/n2/n21", CPU), ("root/n2/n22", GPU)];
+    let got = serve_queues(stage, "cpu: 10, example.com/gpu: 10", &complementary).await?;
     stage.check(
         "children with different dominant resources do not starve each other",
         got == [5, 10, 5],
     )?;
-    let blocked: [Group; 5] = [
+    let blocked: [QueueSpec; 5] = [
         ("root/n1", CPU),
         ("root/n2", CPU),
         ("root/n3/n31", CPU),
         ("root/n3/n32", GPU),
         ("root/n4", GPU),
     ];
-    let got = serve(stage, "cpu: 12, example.com/gpu: 12", &blocked).await?;
+    let got = serve_queues(stage, "cpu: 12, example.com/gpu: 12", &blocked).await?;
     stage.check("a blocked child does not hold its parent up", got == [4, 4, 4, 6, 6])
 }
 
 /// How many tasks each group got.
-async fn serve(stage: &mut Stage, allocatable: &str, groups: &[Group]) -> Result<Vec<usize>, Failure> {
+async fn serve_queues(
+    stage: &mut DemoHarness,
+    allocatable: &str,
+    groups: &[QueueSpec],
+) -> Result<Vec<usize>, CommandError> {
     const TASKS: usize = 20;
     let mut cluster = pb::Cluster {
         nodes: vec![node("n", allocatable, "")],
@@ -71,7 +75,7 @@ async fn serve(stage: &mut Stage, allocatable: &str, groups: &[Group]) -> Result
     }
     stage.load(cluster).await?;
     let served = allocate_all(stage, waiting).await?;
-    let mut table = Table::new(["QUEUE", "TASK ASKS FOR", "TASKS SERVED"]);
+    let mut table = TextTable::new(["QUEUE", "TASK ASKS FOR", "TASKS SERVED"]);
     let counts: Vec<usize> = groups
         .iter()
         .map(|(path, _)| served.get(&queue(path)).copied().unwrap_or(0))
@@ -89,11 +93,11 @@ fn queue(path: &str) -> String {
 
 /// Allocates in a session, one task per question; a queue whose task does not fit waits no longer.
 async fn allocate_all(
-    stage: &mut Stage,
+    stage: &mut DemoHarness,
     mut waiting: BTreeMap<String, Vec<String>>,
-) -> Result<BTreeMap<String, usize>, Failure> {
+) -> Result<BTreeMap<String, usize>, CommandError> {
     let open = pb::OpenSessionRequest {
-        ground: Some(world("hdrf")),
+        against: Some(latest_ref("hdrf")),
         ..pb::OpenSessionRequest::default()
     };
     let session = stage
@@ -108,15 +112,15 @@ async fn allocate_all(
     while !waiting.is_empty() {
         let count = changes.len() as u64;
         let request = pb::OrderRequest {
-            ground: Some(step(&session, after, std::mem::take(&mut changes))),
+            against: Some(session_ref(&session, after, std::mem::take(&mut changes))),
             queues: Some(pb::NameSet {
                 names: waiting.keys().cloned().collect(),
             }),
             ..pb::OrderRequest::default()
         };
-        let answer = stage.connection.decisions.order(request).await?.into_inner().answer;
+        let result = stage.connection.decisions.order(request).await?.into_inner().result;
         after += count;
-        let Some(first) = answer.unwrap_or_default().queues.into_iter().next() else {
+        let Some(first) = result.unwrap_or_default().queues.into_iter().next() else {
             break;
         };
         let next = waiting.get_mut(&first.name).and_then(Vec::pop);
@@ -138,15 +142,15 @@ async fn allocate_all(
     Ok(served)
 }
 
-async fn fits(stage: &mut Stage, session: &str, after: u64, task: &str) -> Result<bool, Failure> {
+async fn fits(stage: &mut DemoHarness, session: &str, after: u64, task: &str) -> Result<bool, CommandError> {
     let request = pb::FilterRequest {
-        ground: Some(step(session, after, Vec::new())),
+        against: Some(session_ref(session, after, Vec::new())),
         tasks: vec![pb::Task {
             name: task.to_owned(),
             ..pb::Task::default()
         }],
         ..pb::FilterRequest::default()
     };
-    let answer = stage.connection.decisions.filter(request).await?.into_inner().answer;
-    Ok(answer.unwrap_or_default().items.iter().any(|item| item.fit_count > 0))
+    let result = stage.connection.decisions.filter(request).await?.into_inner().result;
+    Ok(result.unwrap_or_default().items.iter().any(|item| item.fit_count > 0))
 }

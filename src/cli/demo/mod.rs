@@ -1,22 +1,22 @@
 //! `pumice demo`: a server of its own, small clusters, real calls, and answers that are checked.
 
-mod cards;
+mod card_quotas;
+mod card_trace;
+mod examples;
 mod fairness;
+mod harness;
 mod openb;
 mod reload;
-mod scenes;
-mod stage;
-mod trace;
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::connect::Connection;
-use super::{Failure, output};
+use super::connect::ClientConnection;
+use super::{CommandError, output};
 use crate::app;
-use crate::config::Config;
-use stage::Stage;
+use crate::config::ServerConfig;
+use harness::DemoHarness;
 
 /// Arguments of `pumice demo`.
 #[derive(Debug, Args)]
@@ -28,10 +28,10 @@ pub(super) struct DemoArgs {
 }
 
 /// Runs it.
-pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
-    let bound = app::bind(Config::on_free_ports())
+pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
+    let bound = app::bind(ServerConfig::on_free_ports())
         .await
-        .map_err(|error| Failure::said(format!("error: {error}")))?;
+        .map_err(|error| CommandError::message(format!("error: {error}")))?;
     let address = format!("http://{}", bound.grpc_address());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     // A dropped sender means the same as a sent word: the demo is over.
@@ -39,30 +39,30 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     output::line(&format!(
         "pumice serves on {address}, under its built-in policy; every answer below is a call's."
     ))?;
-    let result = play(Connection::open(&address).await?, args).await;
+    let result = run_examples(ClientConnection::open(&address).await?, args).await;
     drop(stop);
     match server.await {
         Ok(Ok(())) => result,
-        Ok(Err(error)) => Err(Failure::said(format!("error: {error}"))),
-        Err(error) => Err(Failure::said(format!("error: the server ended badly: {error}"))),
+        Ok(Err(error)) => Err(CommandError::message(format!("error: {error}"))),
+        Err(error) => Err(CommandError::message(format!("error: the server ended badly: {error}"))),
     }
 }
 
-async fn play(connection: Connection, args: DemoArgs) -> Result<(), Failure> {
-    let mut stage = Stage::new(connection);
-    scenes::scarce_resources(&mut stage).await?;
-    scenes::best_practice(&mut stage).await?;
-    scenes::proportional(&mut stage).await?;
+async fn run_examples(connection: ClientConnection, args: DemoArgs) -> Result<(), CommandError> {
+    let mut stage = DemoHarness::new(connection);
+    examples::scarce_resources(&mut stage).await?;
+    examples::best_practice(&mut stage).await?;
+    examples::proportional(&mut stage).await?;
     reload::run(&mut stage).await?;
-    fairness::figures(&mut stage).await?;
-    cards::examples(&mut stage).await?;
-    trace::small(&mut stage).await?;
+    fairness::run_examples(&mut stage).await?;
+    card_quotas::run_examples(&mut stage).await?;
+    card_trace::run_small(&mut stage).await?;
     match args.openb {
         Some(folder) => {
             openb::run(&mut stage, &folder).await?;
-            trace::openb(&mut stage, &folder).await?;
+            card_trace::run_openb(&mut stage, &folder).await?;
         }
         None => output::line("\nWith PUMICE_OPENB=DIR the demo also places the 8,152 tasks of a real GPU cluster.")?,
     }
-    stage.end()
+    stage.finish()
 }

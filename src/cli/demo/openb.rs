@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::stage::{Stage, allocate, step, world};
-use crate::cli::output::{self, Table};
-use crate::cli::{Failure, state_load};
-use crate::import::{Counting, GPU, GPU_SHARE, Import};
+use super::harness::{DemoHarness, allocate, latest_ref, session_ref};
+use crate::cli::output::{self, TextTable};
+use crate::cli::{CommandError, state_load};
+use crate::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 use crate::server::pb;
 
 const NODES: &str = "openb_node_list_all_node.csv";
@@ -14,7 +14,7 @@ const TASKS: &str = "openb_pod_list_default.csv";
 const SPREAD: &str = include_str!("../../../examples/spread.yaml");
 
 /// A task of the trace.
-struct Waiting {
+struct TraceTask {
     name: String,
     /// Needs no GPU, whole or shared.
     cpu_only: bool,
@@ -22,26 +22,26 @@ struct Waiting {
 
 /// Where the tasks went.
 #[derive(Default)]
-struct Placed {
+struct TraceCounts {
     cpu: u32,
     cpu_on_gpu_nodes: u32,
     gpu: u32,
-    nowhere: u32,
+    unplaced: u32,
 }
 
-impl Placed {
+impl TraceCounts {
     /// Of the CPU tasks that were placed, those on GPU nodes, in percent.
-    fn share(&self) -> f64 {
+    fn gpu_node_percent(&self) -> f64 {
         100.0 * f64::from(self.cpu_on_gpu_nodes) / f64::from(self.cpu.max(1))
     }
 }
 
 /// Runs it.
-pub(super) async fn run(stage: &mut Stage, folder: &Path) -> Result<(), Failure> {
+pub(super) async fn run(stage: &mut DemoHarness, folder: &Path) -> Result<(), CommandError> {
     output::line("\n8. openb, a real GPU cluster: tasks in order of creation, none leaving, each to its best node")?;
-    let mut import = Import::new(Counting::Auto);
+    let mut import = ClusterImport::new(AmountRules::Auto);
     for file in [NODES, TASKS] {
-        import.read(file, &state_load::text(&folder.join(file))?)?;
+        import.read(file, &state_load::read_text(&folder.join(file))?)?;
     }
     for note in import.notes().keys() {
         output::line(&format!("  ({note})"))?;
@@ -63,7 +63,7 @@ pub(super) async fn run(stage: &mut Stage, folder: &Path) -> Result<(), Failure>
     ))?;
     stage.load(cluster).await?;
     stage.push("spread", SPREAD).await?;
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "POLICY",
         "CPU TASKS PLACED",
         "OF THESE ON GPU NODES",
@@ -79,11 +79,11 @@ pub(super) async fn run(stage: &mut Stage, folder: &Path) -> Result<(), Failure>
         table.row([
             title.to_owned(),
             placed.cpu.to_string(),
-            format!("{} ({:.1} %)", placed.cpu_on_gpu_nodes, placed.share()),
+            format!("{} ({:.1} %)", placed.cpu_on_gpu_nodes, placed.gpu_node_percent()),
             placed.gpu.to_string(),
-            placed.nowhere.to_string(),
+            placed.unplaced.to_string(),
         ]);
-        shares.insert(policy, placed.share());
+        shares.insert(policy, placed.gpu_node_percent());
     }
     output::table(&table)?;
     let better = shares
@@ -96,31 +96,31 @@ pub(super) async fn run(stage: &mut Stage, folder: &Path) -> Result<(), Failure>
 fn has_gpu(node: &pb::Node) -> bool {
     node.allocatable
         .as_ref()
-        .is_some_and(|list| list.items.contains_key(GPU))
+        .is_some_and(|list| list.items.contains_key(GPU_RESOURCE))
 }
 
-fn in_order(tasks: &[pb::Task]) -> Vec<Waiting> {
+fn in_order(tasks: &[pb::Task]) -> Vec<TraceTask> {
     let mut tasks: Vec<&pb::Task> = tasks.iter().collect();
     tasks.sort_by_key(|task| (task.creation_time.map_or(0, |time| time.seconds), &task.name));
-    let waiting = tasks.into_iter().map(|task| Waiting {
+    let waiting = tasks.into_iter().map(|task| TraceTask {
         name: task.name.clone(),
         cpu_only: !task
             .requests
             .as_ref()
-            .is_some_and(|list| list.items.contains_key(GPU_SHARE)),
+            .is_some_and(|list| list.items.contains_key(GPU_MILLI_RESOURCE)),
     });
     waiting.collect()
 }
 
 /// One session: each question carries the placement before it.
 async fn place(
-    stage: &mut Stage,
+    stage: &mut DemoHarness,
     policy: &str,
-    waiting: &[Waiting],
+    waiting: &[TraceTask],
     gpu_nodes: &BTreeSet<String>,
-) -> Result<Placed, Failure> {
+) -> Result<TraceCounts, CommandError> {
     let open = pb::OpenSessionRequest {
-        ground: Some(world(policy)),
+        against: Some(latest_ref(policy)),
         ..pb::OpenSessionRequest::default()
     };
     let session = stage
@@ -130,14 +130,14 @@ async fn place(
         .await?
         .into_inner()
         .session;
-    let mut placed = Placed::default();
+    let mut placed = TraceCounts::default();
     let (mut after, mut changes) = (0_u64, Vec::new());
     for task in waiting {
         let sent = u64::try_from(changes.len()).unwrap_or_default();
-        let ground = step(&session, after, std::mem::take(&mut changes));
+        let evaluation_ref = session_ref(&session, after, std::mem::take(&mut changes));
         let best = stage
             .best_node(
-                ground,
+                evaluation_ref,
                 pb::Task {
                     name: task.name.clone(),
                     ..pb::Task::default()
@@ -146,7 +146,7 @@ async fn place(
             .await?;
         after = after.saturating_add(sent);
         let Some(node) = best else {
-            placed.nowhere = placed.nowhere.saturating_add(1);
+            placed.unplaced = placed.unplaced.saturating_add(1);
             continue;
         };
         changes.push(allocate(&task.name, &node));

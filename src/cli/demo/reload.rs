@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc;
 
-use super::stage::{Stage, node, task, world};
-use crate::cli::connect::Connection;
-use crate::cli::{Failure, output};
+use super::harness::{DemoHarness, latest_ref, node, task};
+use crate::cli::connect::ClientConnection;
+use crate::cli::{CommandError, output};
 use crate::server::pb;
 
 const SPREAD: &str = include_str!("../../../examples/spread.yaml");
@@ -19,13 +19,13 @@ const POLICY: &str = "live";
 const CLIENTS: usize = 4;
 const RELOADS: u64 = 20;
 /// Answers under one version before the next comes.
-const ANSWERS: u32 = 50;
+const REPLIES_PER_VERSION: u32 = 50;
 
 /// One answer: the version that it names, and the best node.
-type Answer = Result<(u64, String), String>;
+type ReloadReply = Result<(u64, String), String>;
 
 /// Runs it.
-pub(super) async fn run(stage: &mut Stage) -> Result<(), Failure> {
+pub(super) async fn run(stage: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n4. Hot reload: 4 clients ask without pause while the policy changes between spread and pack")?;
     let nodes = vec![
         node("empty", "cpu: 32, memory: 64Gi", ""),
@@ -39,12 +39,16 @@ pub(super) async fn run(stage: &mut Stage) -> Result<(), Failure> {
         .await?;
     let first = stage.push(POLICY, SPREAD).await?;
     let done = Arc::new(AtomicBool::new(false));
-    let (sender, mut answers) = mpsc::unbounded_channel();
+    let (sender, mut results) = mpsc::unbounded_channel();
     for _ in 0..CLIENTS {
-        tokio::spawn(ask(stage.connection.clone(), sender.clone(), Arc::clone(&done)));
+        tokio::spawn(send_queries(
+            stage.connection.clone(),
+            sender.clone(),
+            Arc::clone(&done),
+        ));
     }
     drop(sender);
-    let mut tally = Tally::default();
+    let mut tally = ReloadCounts::default();
     let mut refused = 0_u32;
     for reload in 0..=RELOADS {
         let version = first.saturating_add(reload);
@@ -52,34 +56,34 @@ pub(super) async fn run(stage: &mut Stage) -> Result<(), Failure> {
             let document = if reload % 2 == 0 { SPREAD } else { PACK };
             let accepted = stage.push(POLICY, document).await?;
             if accepted != version {
-                return Err(Failure::said(format!(
+                return Err(CommandError::message(format!(
                     "error: expected version {version}, got {accepted}"
                 )));
             }
         }
         refused = refused.saturating_add(u32::from(stage.push(POLICY, BROKEN).await.is_err()));
         let mut seen = 0_u32;
-        while seen < ANSWERS {
-            let Some(answer) = answers.recv().await else { break };
-            seen = seen.saturating_add(u32::from(tally.take(first, version, answer)));
+        while seen < REPLIES_PER_VERSION {
+            let Some(result) = results.recv().await else { break };
+            seen = seen.saturating_add(u32::from(tally.count_reply(first, version, result)));
         }
     }
     done.store(true, Ordering::Relaxed);
-    while let Some(answer) = answers.recv().await {
-        tally.take(first, first.saturating_add(RELOADS), answer);
+    while let Some(result) = results.recv().await {
+        tally.count_reply(first, first.saturating_add(RELOADS), result);
     }
-    verdict(stage, &tally, refused)
+    check_counts(stage, &tally, refused)
 }
 
-fn verdict(stage: &mut Stage, tally: &Tally, refused: u32) -> Result<(), Failure> {
+fn check_counts(stage: &mut DemoHarness, tally: &ReloadCounts, refused: u32) -> Result<(), CommandError> {
     output::line(&format!(
         "  {} answers: {} said `empty` (spread), {} said `half` (pack)",
         tally.spread.saturating_add(tally.pack),
         tally.spread,
         tally.pack
     ))?;
-    if let Some(fault) = &tally.first_fault {
-        output::line(&format!("  first fault: {fault}"))?;
+    if let Some(problem) = &tally.first_error {
+        output::line(&format!("  first fault: {problem}"))?;
     }
     stage.check(
         &format!("{RELOADS} reloads changed the answer back and forth"),
@@ -87,8 +91,11 @@ fn verdict(stage: &mut Stage, tally: &Tally, refused: u32) -> Result<(), Failure
     )?;
     stage.check(&format!("calls failed: {}", tally.failed), tally.failed == 0)?;
     stage.check(
-        &format!("answers that do not belong to the version they name: {}", tally.mixed),
-        tally.mixed == 0,
+        &format!(
+            "answers that do not belong to the version they name: {}",
+            tally.inconsistent
+        ),
+        tally.inconsistent == 0,
     )?;
     let broken = RELOADS.saturating_add(1);
     stage.check(
@@ -97,9 +104,13 @@ fn verdict(stage: &mut Stage, tally: &Tally, refused: u32) -> Result<(), Failure
     )
 }
 
-async fn ask(mut connection: Connection, answers: mpsc::UnboundedSender<Answer>, done: Arc<AtomicBool>) {
+async fn send_queries(
+    mut connection: ClientConnection,
+    results: mpsc::UnboundedSender<ReloadReply>,
+    done: Arc<AtomicBool>,
+) {
     let request = pb::ScoreRequest {
-        ground: Some(world(POLICY)),
+        against: Some(latest_ref(POLICY)),
         tasks: vec![task("default/web", "cpu: 2, memory: 4Gi")],
         with_filter: true,
         limit: Some(1),
@@ -107,20 +118,20 @@ async fn ask(mut connection: Connection, answers: mpsc::UnboundedSender<Answer>,
         ..pb::ScoreRequest::default()
     };
     while !done.load(Ordering::Relaxed) {
-        let answer = match connection.decisions.score(request.clone()).await {
-            Ok(reply) => read(reply.into_inner()),
+        let result = match connection.decisions.score(request.clone()).await {
+            Ok(reply) => read_reply(reply.into_inner()),
             Err(status) => Err(status.to_string()),
         };
-        if answers.send(answer).is_err() {
+        if results.send(result).is_err() {
             return;
         }
     }
 }
 
-fn read(reply: pb::ScoreResponse) -> Answer {
-    let version = reply.stamp.map_or(0, |stamp| stamp.policy_version);
+fn read_reply(reply: pb::ScoreResponse) -> ReloadReply {
+    let version = reply.metadata.map_or(0, |metadata| metadata.policy_version);
     let item = reply
-        .answer
+        .result
         .unwrap_or_default()
         .items
         .into_iter()
@@ -141,22 +152,22 @@ fn read(reply: pb::ScoreResponse) -> Answer {
 }
 
 #[derive(Default)]
-struct Tally {
+struct ReloadCounts {
     spread: u32,
     pack: u32,
     failed: u32,
-    mixed: u32,
-    first_fault: Option<String>,
+    inconsistent: u32,
+    first_error: Option<String>,
 }
 
-impl Tally {
+impl ReloadCounts {
     /// Counts an answer; true if it is of this version.
-    fn take(&mut self, first: u64, version: u64, answer: Answer) -> bool {
-        let (answered, node) = match answer {
-            Ok(answer) => answer,
-            Err(fault) => {
+    fn count_reply(&mut self, first: u64, version: u64, result: ReloadReply) -> bool {
+        let (answered, node) = match result {
+            Ok(result) => result,
+            Err(problem) => {
                 self.failed = self.failed.saturating_add(1);
-                self.first_fault.get_or_insert(fault);
+                self.first_error.get_or_insert(problem);
                 return true;
             }
         };
@@ -166,8 +177,8 @@ impl Tally {
             (true, "empty") => self.spread = self.spread.saturating_add(1),
             (false, "half") => self.pack = self.pack.saturating_add(1),
             (_, other) => {
-                self.mixed = self.mixed.saturating_add(1);
-                self.first_fault
+                self.inconsistent = self.inconsistent.saturating_add(1);
+                self.first_error
                     .get_or_insert(format!("version {answered} said `{other}`"));
             }
         }

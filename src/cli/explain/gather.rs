@@ -2,45 +2,58 @@
 
 use std::collections::BTreeMap;
 
-use super::ask::{Asker, Known};
-use super::classes::{self, Kind};
-use super::focus::{self, Focus, Wanted};
-use super::report::{AccountRow, Class, Gang, Ground, Holder, Key, Order, Queue, Report};
-use super::rooms::{self, Rooms};
-use super::trial::{self, Waiting};
+use super::free_capacity::{self, ClusterIdleCapacity};
+use super::pinned_client::{KnownRecords, PinnedClient};
+use super::report::{
+    ExplainMetadata, ExplainReport, GangReport, OrderKeyRow, OrderReport, QueueAccountRow, QueueReport, ResourceHolder,
+    TaskClassReport,
+};
+use super::target::{self, ExplainTarget, ResolvedTarget};
+use super::task_classes::{self, EqualTasks};
+use super::trial::{self, WaitingJob};
 use super::verdict;
-use crate::cli::Failure;
-use crate::engine::plugin::Figure;
+use crate::cli::CommandError;
+use crate::engine::plugin::Measurement;
 use crate::server::pb;
 
 /// Kinds of tasks of one job that are judged.
-const KINDS: usize = 8;
+const CLASSES_JUDGED: usize = 8;
 /// Names that are listed.
 const NAMED: usize = 10;
 
 /// Explains. `top`: best nodes that are shown.
-pub(super) async fn report(asker: &mut Asker, wanted: Wanted, top: u32) -> Result<Report, Failure> {
-    let known = asker.known().await?;
-    let focus = focus::find(&known, wanted)?;
-    let mut report = Report {
+pub(super) async fn explain(
+    asker: &mut PinnedClient,
+    wanted: ExplainTarget,
+    top: u32,
+) -> Result<ExplainReport, CommandError> {
+    let known = asker.fetch_records().await?;
+    let focus = target::resolve_target(&known, wanted)?;
+    let mut report = ExplainReport {
         subject: focus.subject.clone(),
-        ground: ground(asker, &known),
-        invalid: focus.invalid.clone(),
-        ..Report::default()
+        metadata: report_metadata(asker, &known),
+        invalid_records: focus.invalid.clone(),
+        ..ExplainReport::default()
     };
     report
-        .invalid
-        .extend(focus::invalid_nodes(&known.nodes).into_iter().take(NAMED));
-    report.queue = known.queues.get(&focus.subject.queue).map(queue);
+        .invalid_records
+        .extend(target::invalid_nodes(&known.nodes).into_iter().take(NAMED));
+    report.queue = known.queues.get(&focus.subject.queue).map(queue_report);
     let waits = !focus.waiting.is_empty() || (focus.subject.tasks == 0 && focus.subject.phase == "pending");
     if waits {
-        judge(asker, &known, &focus, top, &mut report).await?;
+        add_decisions(asker, &known, &focus, top, &mut report).await?;
     }
-    report.verdict = verdict::of(&report, &focus);
+    report.verdict = verdict::build_verdict(&report, &focus);
     Ok(report)
 }
 
-async fn judge(asker: &mut Asker, known: &Known, focus: &Focus, top: u32, report: &mut Report) -> Result<(), Failure> {
+async fn add_decisions(
+    asker: &mut PinnedClient,
+    known: &KnownRecords,
+    focus: &ResolvedTarget,
+    top: u32,
+    report: &mut ExplainReport,
+) -> Result<(), CommandError> {
     let has_queue = report.queue.is_some();
     if let Some(job) = focus.job.as_ref().filter(|_| has_queue) {
         let whom = if focus.job_stored {
@@ -53,57 +66,57 @@ async fn judge(asker: &mut Asker, known: &Known, focus: &Focus, top: u32, report
         };
         if focus.subject.phase == "pending" {
             let subject = pb::admit_subject::Subject::Job(whom);
-            report.admission = Some(classes::admission(asker, subject).await?);
+            report.admission = Some(task_classes::admission_report(asker, subject).await?);
         }
     }
-    let kinds = classes::kinds(&focus.waiting, focus.tasks_stored);
-    if kinds.len() > KINDS {
+    let kinds = task_classes::group_equal_tasks(&focus.waiting, focus.tasks_stored);
+    if kinds.len() > CLASSES_JUDGED {
         report.notes.push(format!(
-            "only the first {KINDS} of {} kinds of its tasks are judged",
+            "only the first {CLASSES_JUDGED} of {} kinds of its tasks are judged",
             kinds.len()
         ));
     }
     let in_queue = has_queue && focus.job_stored;
-    for kind in kinds.iter().take(KINDS) {
-        let class = classes::class(asker, kind, &known.nodes, top, in_queue).await?;
-        report.classes.push(class);
+    for kind in kinds.iter().take(CLASSES_JUDGED) {
+        let class = task_classes::class_report(asker, kind, &known.nodes, top, in_queue).await?;
+        report.task_classes.push(class);
     }
-    let waiting = focus::waiting_jobs(known);
+    let waiting = target::waiting_jobs(known);
     let ahead = if in_queue {
-        let (order, ahead) = order(asker, known, focus, &waiting).await?;
+        let (order, ahead) = order_report(asker, known, focus, &waiting).await?;
         report.order = Some(order);
         ahead
     } else {
         Vec::new()
     };
     if let Some(queue) = report.queue.as_mut() {
-        queue.holders = holders(known, &queue.name, report.admission.as_ref(), &report.classes);
+        queue.holders = top_holders(known, &queue.name, report.admission.as_ref(), &report.task_classes);
     }
-    report.gang = gang(asker, known, focus, &kinds, &ahead, report).await;
+    report.gang = gang_report(asker, known, focus, &kinds, &ahead, report).await;
     if let Some(gang) = report.gang.as_mut() {
-        gang.placeable_later = room(known, &kinds, &report.classes, true);
+        gang.placeable_later = placeable_upper_bound(known, &kinds, &report.task_classes, true);
     }
     Ok(())
 }
 
-fn ground(asker: &Asker, known: &Known) -> Ground {
-    let stamp = asker.stamp.clone().unwrap_or_default();
-    Ground {
-        revision: stamp.revision.map_or(0, |revision| revision.number),
-        policy: stamp.policy,
-        policy_version: stamp.policy_version,
-        policy_hash: stamp.policy_hash,
+fn report_metadata(asker: &PinnedClient, known: &KnownRecords) -> ExplainMetadata {
+    let metadata = asker.metadata.clone().unwrap_or_default();
+    ExplainMetadata {
+        revision: metadata.revision.map_or(0, |revision| revision.number),
+        policy: metadata.policy,
+        policy_version: metadata.policy_version,
+        policy_hash: metadata.policy_hash,
         nodes: known.nodes.len() as u64,
     }
 }
 
 /// An amount in the unit of people.
-fn shown(amount: &pb::Amount) -> Figure {
-    Figure::of_resource("", &amount.resource, amount.value)
+fn to_measurement(amount: &pb::Amount) -> Measurement {
+    Measurement::of_resource("", &amount.resource, amount.value)
 }
 
 /// The unit of an account's row: what is neither cpu nor memory is counted in cards.
-fn unit(resource: &str) -> &'static str {
+fn account_unit(resource: &str) -> &'static str {
     match resource {
         "cpu" => "cores",
         "memory" => "bytes",
@@ -112,7 +125,7 @@ fn unit(resource: &str) -> &'static str {
     }
 }
 
-fn queue(status: &pb::QueueStatus) -> Queue {
+fn queue_report(status: &pb::QueueStatus) -> QueueReport {
     let record = status.queue.clone().unwrap_or_default();
     let state = record.state().as_str_name();
     let state = match state.trim_start_matches("QUEUE_STATE_") {
@@ -121,18 +134,18 @@ fn queue(status: &pb::QueueStatus) -> Queue {
     };
     let kept = status.accounts.iter().find(|account| !account.capability.is_empty());
     let account = kept.or(status.accounts.first());
-    Queue {
+    QueueReport {
         name: record.name,
         state,
-        account: account.map(rows).unwrap_or_default(),
+        account: account.map(account_rows).unwrap_or_default(),
         share: account.map(|account| account.share),
         holders: Vec::new(),
     }
 }
 
-fn rows(account: &pb::Account) -> Vec<AccountRow> {
-    let mut rows: BTreeMap<&str, AccountRow> = BTreeMap::new();
-    let mut put = |amounts: &'_ [pb::Amount], set: fn(&mut AccountRow, f64)| {
+fn account_rows(account: &pb::Account) -> Vec<QueueAccountRow> {
+    let mut rows: BTreeMap<&str, QueueAccountRow> = BTreeMap::new();
+    let mut put = |amounts: &'_ [pb::Amount], set: fn(&mut QueueAccountRow, f64)| {
         for amount in amounts {
             let Some(own) = [
                 &account.allocated,
@@ -146,12 +159,12 @@ fn rows(account: &pb::Account) -> Vec<AccountRow> {
             .find(|own| own.resource == amount.resource) else {
                 continue;
             };
-            let row = rows.entry(&own.resource).or_insert_with(|| AccountRow {
+            let row = rows.entry(&own.resource).or_insert_with(|| QueueAccountRow {
                 resource: own.resource.clone(),
-                unit: unit(&own.resource),
-                ..AccountRow::default()
+                unit: account_unit(&own.resource),
+                ..QueueAccountRow::default()
             });
-            set(row, shown(amount).value);
+            set(row, to_measurement(amount).value);
         }
     };
     put(&account.allocated, |row, value| row.allocated = value);
@@ -163,7 +176,12 @@ fn rows(account: &pb::Account) -> Vec<AccountRow> {
 }
 
 /// The jobs of a queue that hold most of what is short.
-fn holders(known: &Known, queue: &str, admission: Option<&super::report::Admission>, classes: &[Class]) -> Vec<Holder> {
+fn top_holders(
+    known: &KnownRecords,
+    queue: &str,
+    admission: Option<&super::report::AdmissionReport>,
+    classes: &[TaskClassReport],
+) -> Vec<ResourceHolder> {
     let of_job = admission.into_iter().flat_map(|admission| &admission.reasons);
     let of_tasks = classes.iter().filter_map(|class| class.admission.as_ref());
     let of_tasks = of_tasks.flat_map(|admission| &admission.reasons);
@@ -179,48 +197,48 @@ fn holders(known: &Known, queue: &str, admission: Option<&super::report::Admissi
         let account = status.accounts.iter().find(|account| account.plugin == short.plugin)?;
         let amount = |amounts: &[pb::Amount]| {
             let amount = amounts.iter().find(|amount| amount.resource == short.resource);
-            amount.map_or(0.0, |amount| shown(amount).value)
+            amount.map_or(0.0, |amount| to_measurement(amount).value)
         };
         let reserved = if with_reserved { amount(&account.inqueue) } else { 0.0 };
         let held = amount(&account.allocated) + reserved;
-        (held > 0.0).then(|| Holder {
+        (held > 0.0).then(|| ResourceHolder {
             job: job.name.clone(),
             resource: short.resource.clone(),
-            held,
+            amount: held,
             reserved,
-            unit: unit(&short.resource),
+            unit: account_unit(&short.resource),
         })
     };
-    let mut holders: Vec<Holder> = known.jobs.values().filter_map(held).collect();
-    holders.sort_by(|a, b| b.held.total_cmp(&a.held));
+    let mut holders: Vec<ResourceHolder> = known.jobs.values().filter_map(held).collect();
+    holders.sort_by(|a, b| b.amount.total_cmp(&a.amount));
     holders.truncate(3);
     holders
 }
 
 /// The keys of two jobs of a queue, plugin by plugin.
-fn keys(own: Option<&&pb::Rank>, first: Option<&&pb::Rank>) -> Vec<Key> {
+fn order_keys(own: Option<&&pb::Rank>, first: Option<&&pb::Rank>) -> Vec<OrderKeyRow> {
     let keys = |rank: Option<&&pb::Rank>| rank.map(|rank| rank.keys.clone()).unwrap_or_default();
-    let key = |(own, first): (pb::OrderKey, pb::OrderKey)| Key {
+    let key = |(own, first): (pb::OrderKey, pb::OrderKey)| OrderKeyRow {
         plugin: own.plugin,
         own: own.values,
-        first: first.values,
+        first_in_queue: first.values,
     };
     keys(own).into_iter().zip(keys(first)).map(key).collect()
 }
 
 /// Its place, and the jobs before it, first served first.
-async fn order(
-    asker: &mut Asker,
-    known: &Known,
-    focus: &Focus,
-    waiting: &BTreeMap<String, Waiting>,
-) -> Result<(Order, Vec<Waiting>), Failure> {
+async fn order_report(
+    asker: &mut PinnedClient,
+    known: &KnownRecords,
+    focus: &ResolvedTarget,
+    waiting: &BTreeMap<String, WaitingJob>,
+) -> Result<(OrderReport, Vec<WaitingJob>), CommandError> {
     let job = focus.job.as_ref().map(|job| job.name.clone()).unwrap_or_default();
     let mut names: Vec<String> = waiting.keys().cloned().collect();
     if !names.contains(&job) {
         names.push(job.clone());
     }
-    let answer = asker.order(names).await?;
+    let result = asker.order(names).await?;
     let queue_of = |name: &str| {
         let record = known.jobs.get(name).and_then(|status| status.job.as_ref());
         record.map(|record| record.queue.as_str()).unwrap_or_default()
@@ -232,10 +250,10 @@ async fn order(
             .position(|rank| rank.name == name && rank.problem.is_none());
         place.map_or(0, |place| place as u64 + 1)
     };
-    let queue_place = place(&answer.queues, own);
+    let queue_place = place(&result.queues, own);
     let before = usize::try_from(queue_place.saturating_sub(1)).unwrap_or(0);
     let has_jobs = |queue: &str| waiting.keys().any(|job| queue_of(job) == queue);
-    let queues_ahead: Vec<String> = answer
+    let queues_ahead: Vec<String> = result
         .queues
         .iter()
         .take(before)
@@ -243,7 +261,7 @@ async fn order(
         .filter(|queue| has_jobs(queue))
         .collect();
     let of_queue = |queue: &str| -> Vec<&pb::Rank> {
-        answer
+        result
             .jobs
             .iter()
             .filter(|rank| queue_of(&rank.name) == queue)
@@ -257,31 +275,31 @@ async fn order(
     let before_in_queues = queues_ahead.iter().flat_map(|queue| of_queue(queue));
     let ahead = before_in_queues.chain(jobs_ahead.iter().copied());
     let ahead = ahead.filter_map(|rank| waiting.get(&rank.name).cloned()).collect();
-    let order = Order {
-        queue_place,
-        queues: answer.queues.len() as u64,
+    let order = OrderReport {
+        queue_position: queue_place,
+        queues: result.queues.len() as u64,
         queues_ahead,
-        job_place: job_place.map_or(0, |place| place as u64 + 1),
+        job_position: job_place.map_or(0, |place| place as u64 + 1),
         jobs: in_queue.len() as u64,
         jobs_ahead: jobs_ahead.iter().take(NAMED).map(|rank| rank.name.clone()).collect(),
         jobs_ahead_count: jobs_ahead.len() as u64,
-        keys: keys(in_queue.iter().find(|rank| rank.name == job), in_queue.first()),
+        keys: order_keys(in_queue.iter().find(|rank| rank.name == job), in_queue.first()),
     };
     Ok((order, ahead))
 }
 
 /// Whether enough tasks find a place together: tried in the session, or counted where that cannot be.
-async fn gang(
-    asker: &mut Asker,
-    known: &Known,
-    focus: &Focus,
-    kinds: &[Kind],
-    ahead: &[Waiting],
-    report: &mut Report,
-) -> Option<Gang> {
+async fn gang_report(
+    asker: &mut PinnedClient,
+    known: &KnownRecords,
+    focus: &ResolvedTarget,
+    kinds: &[EqualTasks],
+    ahead: &[WaitingJob],
+    report: &mut ExplainReport,
+) -> Option<GangReport> {
     let subject = &focus.subject;
     let tasks: Vec<pb::Task> = focus.waiting.iter().filter(|task| !task.gated).cloned().collect();
-    if tasks.is_empty() || report.classes.iter().any(|class| class.problem.is_some()) {
+    if tasks.is_empty() || report.task_classes.iter().any(|class| class.problem.is_some()) {
         return None;
     }
     let needed = if subject.job.is_empty() && subject.kind != "job" {
@@ -294,25 +312,25 @@ async fn gang(
         .saturating_add(subject.pipelined)
         .saturating_add(subject.succeeded);
     let in_queue = report.queue.is_some() && focus.job_stored;
-    let own = Waiting {
+    let own = WaitingJob {
         job: if in_queue {
             focus.job.as_ref().map(|job| job.name.clone()).unwrap_or_default()
         } else {
             String::new()
         },
         queue: subject.queue.clone(),
-        to_be_admitted: subject.phase == "pending" && in_queue,
-        needed: usize::try_from(needed.saturating_sub(held).max(1)).unwrap_or(usize::MAX),
+        not_enqueued: subject.phase == "pending" && in_queue,
+        min_count: usize::try_from(needed.saturating_sub(held).max(1)).unwrap_or(usize::MAX),
         tasks,
     };
-    if !asker.can_try() {
+    if !asker.has_session() {
         report
             .notes
             .push("its placement was counted, not tried: no session was free".to_owned());
     } else if focus.tasks_stored {
-        match trial::gang(asker, &own, ahead, (needed, held)).await {
+        match trial::try_gang(asker, &own, ahead, (needed, held)).await {
             Ok(gang) => {
-                let why = trial::too_many(&own, ahead).filter(|_| gang.placeable >= own.needed as u64);
+                let why = trial::too_many_ahead(&own, ahead).filter(|_| gang.placeable >= own.min_count as u64);
                 report.notes.extend(why);
                 return Some(gang);
             }
@@ -321,28 +339,32 @@ async fn gang(
                 .push(format!("its placement could not be tried: {failure}")),
         }
     }
-    Some(Gang {
-        needed,
-        held,
-        placeable: room(known, kinds, &report.classes, false),
-        tried: own.tasks.len() as u64,
+    Some(GangReport {
+        min_count: needed,
+        placed_count: held,
+        placeable: placeable_upper_bound(known, kinds, &report.task_classes, false),
+        attempted: own.tasks.len() as u64,
         method: "counted",
-        ..Gang::default()
+        ..GangReport::default()
     })
 }
 
 /// For how many waiting tasks there is room, counted kind by kind: an upper bound. `later`: when what is being released
 /// is gone.
-fn room(known: &Known, kinds: &[Kind], classes: &[Class], later: bool) -> u64 {
-    let rooms = Rooms::of(&known.nodes, later);
-    let of_kind = |(kind, class): (&Kind, &Class)| {
-        let requests = kind.tasks.first().map(rooms::requests).unwrap_or_default();
-        let names = if later { &class.later_names } else { &class.fit_names };
+fn placeable_upper_bound(known: &KnownRecords, kinds: &[EqualTasks], classes: &[TaskClassReport], later: bool) -> u64 {
+    let rooms = ClusterIdleCapacity::of(&known.nodes, later);
+    let of_kind = |(kind, class): (&EqualTasks, &TaskClassReport)| {
+        let requests = kind.tasks.first().map(free_capacity::requests).unwrap_or_default();
+        let names = if later {
+            &class.fit_later_names
+        } else {
+            &class.fit_now_names
+        };
         let headroom = class.admission.as_ref().and_then(|admission| admission.headroom);
         // What is released may be given back to the queue too.
         let headroom = headroom.filter(|_| !later);
         rooms
-            .holds(names, &requests)
+            .fitting_copies(names, &requests)
             .min(headroom.unwrap_or(u64::MAX))
             .min(class.count.saturating_sub(class.gated))
     };

@@ -5,25 +5,25 @@ use serde::Serialize;
 /// The whole explanation.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct ExplainReport {
     /// The answer in one sentence, and its kind.
-    pub(super) verdict: Verdict,
+    pub(super) verdict: ExplainVerdict,
     /// What was asked about.
-    pub(super) subject: Subject,
+    pub(super) subject: ExplainSubject,
     /// The state and the policy that all of it was read from.
-    pub(super) ground: Ground,
+    pub(super) metadata: ExplainMetadata,
     /// Its queue, if there is one of that name.
-    pub(super) queue: Option<Queue>,
+    pub(super) queue: Option<QueueReport>,
     /// Whether the job may be enqueued.
-    pub(super) admission: Option<Admission>,
+    pub(super) admission: Option<AdmissionReport>,
     /// Its place among those that wait.
-    pub(super) order: Option<Order>,
+    pub(super) order: Option<OrderReport>,
     /// Its waiting tasks, equal ones together.
-    pub(super) classes: Vec<Class>,
+    pub(super) task_classes: Vec<TaskClassReport>,
     /// Whether enough of its tasks find a place together.
-    pub(super) gang: Option<Gang>,
+    pub(super) gang: Option<GangReport>,
     /// Records that take part and whose newest version was refused.
-    pub(super) invalid: Vec<Invalid>,
+    pub(super) invalid_records: Vec<InvalidRecord>,
     /// What limits this explanation, in sentences.
     pub(super) notes: Vec<String>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Report {
 /// The kinds of answers, in the order in which they are looked for: the first that applies is the verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum Code {
+pub(super) enum VerdictCode {
     /// It ended.
     Completed,
     /// Nothing of it waits.
@@ -61,7 +61,7 @@ pub(super) enum Code {
     /// Some of its tasks find a node, but not as many as must start together.
     Gang,
     /// Others are before it, and take what it needs.
-    Behind,
+    EarlierJobs,
     /// Nothing that is known here keeps it.
     #[default]
     Placeable,
@@ -70,11 +70,11 @@ pub(super) enum Code {
 /// The answer in one sentence.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Verdict {
-    pub(super) code: Code,
+pub(super) struct ExplainVerdict {
+    pub(super) code: VerdictCode,
     /// Something of it waits.
-    pub(super) waits: bool,
-    pub(super) sentence: String,
+    pub(super) waiting: bool,
+    pub(super) summary: String,
     /// What would change it, most useful first.
     pub(super) hints: Vec<String>,
 }
@@ -82,7 +82,7 @@ pub(super) struct Verdict {
 /// What was asked about.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Subject {
+pub(super) struct ExplainSubject {
     /// `job`, `task` or `tasks`.
     pub(super) kind: &'static str,
     pub(super) name: String,
@@ -110,7 +110,7 @@ pub(super) struct Subject {
     /// Of these, badly.
     pub(super) failed: u64,
     /// Of these, being deleted.
-    pub(super) ending: u64,
+    pub(super) terminating: u64,
     /// Nodes of those that have one, at most ten.
     pub(super) nodes: Vec<String>,
 }
@@ -118,7 +118,7 @@ pub(super) struct Subject {
 /// What all figures were read from.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Ground {
+pub(super) struct ExplainMetadata {
     pub(super) revision: u64,
     pub(super) policy: String,
     pub(super) policy_version: u64,
@@ -130,21 +130,21 @@ pub(super) struct Ground {
 /// A queue.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Queue {
+pub(super) struct QueueReport {
     pub(super) name: String,
     pub(super) state: String,
     /// One row per resource, of the plugin that keeps an account; empty: none does.
-    pub(super) account: Vec<AccountRow>,
+    pub(super) account: Vec<QueueAccountRow>,
     /// Highest of allocated / deserved, or its share under drf.
     pub(super) share: Option<f64>,
     /// Jobs of it that hold most of the first resource that is short, largest first, at most three.
-    pub(super) holders: Vec<Holder>,
+    pub(super) holders: Vec<ResourceHolder>,
 }
 
 /// One resource of a queue's account, in `unit`.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct AccountRow {
+pub(super) struct QueueAccountRow {
     pub(super) resource: String,
     pub(super) unit: &'static str,
     pub(super) allocated: f64,
@@ -160,11 +160,11 @@ pub(super) struct AccountRow {
 /// A job that holds something.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Holder {
+pub(super) struct ResourceHolder {
     pub(super) job: String,
     pub(super) resource: String,
     /// Allocated, and where a job asks to be enqueued also what is only admitted or reserved.
-    pub(super) held: f64,
+    pub(super) amount: f64,
     /// Of that, not allocated yet.
     pub(super) reserved: f64,
     pub(super) unit: &'static str,
@@ -173,12 +173,12 @@ pub(super) struct Holder {
 /// A verdict of Admit.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Admission {
+pub(super) struct AdmissionReport {
     pub(super) permitted: bool,
     /// What could not be judged.
     pub(super) problem: Option<String>,
-    pub(super) votes: Vec<Vote>,
-    pub(super) reasons: Vec<Reason>,
+    pub(super) votes: Vec<AdmitVote>,
+    pub(super) reasons: Vec<RejectionReason>,
     /// Of a task: how many of its like are still admitted. Absent: no limit.
     pub(super) headroom: Option<u64>,
     /// Of a task: the cards that would do, best first.
@@ -187,7 +187,7 @@ pub(super) struct Admission {
 
 /// A plugin's vote: 1, 0 or −1.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Vote {
+pub(super) struct AdmitVote {
     pub(super) plugin: String,
     pub(super) vote: i32,
 }
@@ -195,19 +195,19 @@ pub(super) struct Vote {
 /// Why something was refused.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Reason {
+pub(super) struct RejectionReason {
     pub(super) plugin: String,
     pub(super) code: String,
     pub(super) message: String,
     pub(super) resource: String,
     /// Evictions may help.
     pub(super) eviction_may_help: bool,
-    pub(super) figures: Vec<Figure>,
+    pub(super) measurements: Vec<ReasonMeasurement>,
 }
 
 /// A figure of a reason.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Figure {
+pub(super) struct ReasonMeasurement {
     pub(super) name: String,
     pub(super) value: f64,
     pub(super) unit: String,
@@ -216,34 +216,34 @@ pub(super) struct Figure {
 /// The place among those that wait.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Order {
+pub(super) struct OrderReport {
     /// From 1; 0: it has none.
-    pub(super) queue_place: u64,
+    pub(super) queue_position: u64,
     pub(super) queues: u64,
     /// Queues before its own in which jobs wait.
     pub(super) queues_ahead: Vec<String>,
     /// From 1, among the waiting jobs of its queue; 0: it has none.
-    pub(super) job_place: u64,
+    pub(super) job_position: u64,
     pub(super) jobs: u64,
     /// Waiting jobs of its queue before it, first served first, at most ten.
     pub(super) jobs_ahead: Vec<String>,
     pub(super) jobs_ahead_count: u64,
     /// By which plugins, with the job's own keys and those of the first in the queue.
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: Vec<OrderKeyRow>,
 }
 
 /// An order key.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Key {
+pub(super) struct OrderKeyRow {
     pub(super) plugin: String,
     pub(super) own: Vec<f64>,
-    pub(super) first: Vec<f64>,
+    pub(super) first_in_queue: Vec<f64>,
 }
 
 /// Waiting tasks that are equal but for their names.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Class {
+pub(super) struct TaskClassReport {
     /// At most ten of them.
     pub(super) tasks: Vec<String>,
     pub(super) count: u64,
@@ -259,53 +259,53 @@ pub(super) struct Class {
     pub(super) fit_later: u64,
     /// The nodes that take one now, by name.
     #[serde(skip)]
-    pub(super) fit_names: Vec<String>,
+    pub(super) fit_now_names: Vec<String>,
     /// The nodes that take one now or later, by name.
     #[serde(skip)]
-    pub(super) later_names: Vec<String>,
+    pub(super) fit_later_names: Vec<String>,
     /// Why the other nodes do not, most nodes first.
-    pub(super) refusals: Vec<Refusal>,
+    pub(super) rejections: Vec<RejectionRow>,
     /// Each plugin asked alone, whatever the others say: nodes that it refuses.
-    pub(super) alone: Vec<Alone>,
+    pub(super) rejections_by_plugin: Vec<PluginRejections>,
     /// Nodes nearest to fitting, nearest first, at most three.
-    pub(super) nearest: Vec<Near>,
+    pub(super) nearest_nodes: Vec<NearestNode>,
     /// Nodes that take one, best first.
-    pub(super) best: Vec<Scored>,
+    pub(super) best_nodes: Vec<ScoredNode>,
     /// Whether one may be allocated in its queue.
-    pub(super) admission: Option<Admission>,
+    pub(super) admission: Option<AdmissionReport>,
 }
 
 /// Nodes refused for one reason.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Refusal {
+pub(super) struct RejectionRow {
     pub(super) count: u64,
     /// The reason, with the figures of `node`.
-    pub(super) reason: Reason,
+    pub(super) reason: RejectionReason,
     /// The refused node that is nearest, or the first by name.
     pub(super) node: String,
 }
 
 /// Nodes that one plugin refuses.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Alone {
+pub(super) struct PluginRejections {
     pub(super) plugin: String,
-    pub(super) refused: u64,
+    pub(super) rejected: u64,
 }
 
 /// A node that does not take the task, and what it lacks.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Near {
+pub(super) struct NearestNode {
     pub(super) node: String,
-    pub(super) short: Vec<Short>,
+    pub(super) shortages: Vec<ResourceShortage>,
 }
 
 /// A resource of which a node has too little.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Short {
+pub(super) struct ResourceShortage {
     pub(super) resource: String,
     pub(super) unit: &'static str,
-    pub(super) needed: f64,
+    pub(super) requested: f64,
     pub(super) idle: f64,
     /// Of the empty node.
     pub(super) allocatable: f64,
@@ -313,15 +313,15 @@ pub(super) struct Short {
 
 /// A node that takes the task, with its score.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Scored {
+pub(super) struct ScoredNode {
     pub(super) node: String,
     pub(super) score: f64,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ScoreComponent>,
 }
 
 /// One plugin's part of a score.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Part {
+pub(super) struct ScoreComponent {
     /// `plugin` or `plugin/part`.
     pub(super) name: String,
     pub(super) score: f64,
@@ -330,36 +330,36 @@ pub(super) struct Part {
 /// Whether enough tasks find a place together.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Gang {
+pub(super) struct GangReport {
     /// Tasks that must start together.
-    pub(super) needed: u64,
+    pub(super) min_count: u64,
     /// Of these, placed already or ended well.
-    pub(super) held: u64,
+    pub(super) placed_count: u64,
     /// Waiting tasks that find a place one after the other, as many as were tried.
     pub(super) placeable: u64,
     /// Waiting tasks that have room when what is being released is gone: an upper bound.
     pub(super) placeable_later: u64,
     /// Waiting tasks that were tried.
-    pub(super) tried: u64,
+    pub(super) attempted: u64,
     /// `placed in a session` or `counted`: an upper bound.
     pub(super) method: &'static str,
     /// What kept the next task: a quota or the nodes.
     pub(super) blocked_by: Option<String>,
     /// The same after those before it were placed: absent: nobody is before it, or it was not tried.
-    pub(super) after_those_ahead: Option<After>,
+    pub(super) after_earlier_jobs: Option<GangAfterEarlierJobs>,
 }
 
 /// How many find a place once those before it are served.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct After {
+pub(super) struct GangAfterEarlierJobs {
     /// Jobs that were placed before it.
     pub(super) jobs_placed: u64,
     /// Those before it that take what it needs, first served first, at most ten.
-    pub(super) taken_by: Vec<Taker>,
-    pub(super) taken_by_count: u64,
+    pub(super) competing_jobs: Vec<CompetingJob>,
+    pub(super) competing_job_count: u64,
     /// Jobs before it that find no place themselves.
-    pub(super) jobs_passed_over: u64,
+    pub(super) jobs_skipped: u64,
     pub(super) placeable: u64,
     /// The job would still be admitted.
     pub(super) permitted: bool,
@@ -368,15 +368,15 @@ pub(super) struct After {
 
 /// A job that takes what another needs.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Taker {
+pub(super) struct CompetingJob {
     pub(super) job: String,
     pub(super) queue: String,
 }
 
 /// A record whose newest version was refused.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Invalid {
+pub(super) struct InvalidRecord {
     /// Such as `node n-1`.
     pub(super) record: String,
-    pub(super) faults: Vec<String>,
+    pub(super) problems: Vec<String>,
 }

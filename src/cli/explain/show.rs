@@ -1,37 +1,37 @@
 //! An explanation for people: the sentence first, then what it rests on.
 
-use super::report::{Admission, Class, Gang, Order, Queue, Report};
-use super::words::{self, count, many, ordinal};
-use crate::cli::Failure;
-use crate::cli::output::{self, Table};
+use super::phrases::{self, count, count_of, ordinal};
+use super::report::{AdmissionReport, ExplainReport, GangReport, OrderReport, QueueReport, TaskClassReport};
+use crate::cli::CommandError;
+use crate::cli::output::{self, TextTable};
 
 /// Prints it.
-pub(super) fn show(report: &Report) -> Result<(), Failure> {
-    output::line(&report.verdict.sentence)?;
+pub(super) fn show(report: &ExplainReport) -> Result<(), CommandError> {
+    output::line(&report.verdict.summary)?;
     for hint in &report.verdict.hints {
         output::line(&format!("  → {hint}"))?;
     }
-    subject(report)?;
+    print_subject(report)?;
     if let Some(queue) = &report.queue {
-        account(queue)?;
+        print_account(queue)?;
     }
     if let Some(admission) = &report.admission {
         output::line("\nMAY THE JOB BE ENQUEUED?")?;
-        admitted(admission)?;
+        print_admission(admission)?;
     }
     if let Some(order) = &report.order {
-        turn(order)?;
+        print_order(order)?;
     }
-    for one in &report.classes {
-        class(one)?;
+    for one in &report.task_classes {
+        print_class(one)?;
     }
     if let Some(gang) = &report.gang {
-        together(gang)?;
+        print_gang(gang)?;
     }
-    if !report.invalid.is_empty() {
+    if !report.invalid_records.is_empty() {
         output::line("\nREFUSED RECORDS (the last good ones count)")?;
-        for invalid in &report.invalid {
-            output::line(&format!("  {}: {}", invalid.record, invalid.faults.join("; ")))?;
+        for invalid in &report.invalid_records {
+            output::line(&format!("  {}: {}", invalid.record, invalid.problems.join("; ")))?;
         }
     }
     for note in &report.notes {
@@ -40,10 +40,10 @@ pub(super) fn show(report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn subject(report: &Report) -> Result<(), Failure> {
+fn print_subject(report: &ExplainReport) -> Result<(), CommandError> {
     let subject = &report.subject;
     let ended = subject.finished.saturating_sub(subject.failed);
-    let ended = ended.saturating_sub(subject.ending);
+    let ended = ended.saturating_sub(subject.terminating);
     let stands = [
         (subject.pending, "waiting"),
         (subject.gated, "gated"),
@@ -51,13 +51,13 @@ fn subject(report: &Report) -> Result<(), Failure> {
         (subject.placed, "placed"),
         (ended, "ended"),
         (subject.failed, "failed"),
-        (subject.ending, "ending"),
+        (subject.terminating, "ending"),
     ];
     let stands = stands.iter().filter(|(number, _)| *number > 0);
     let stands: Vec<String> = stands
         .map(|(number, what)| format!("{} {what}", count(*number)))
         .collect();
-    let mut parts = vec![many(subject.tasks, "task")];
+    let mut parts = vec![count_of(subject.tasks, "task")];
     if !stands.is_empty() {
         parts.push(stands.join(", "));
     }
@@ -70,25 +70,25 @@ fn subject(report: &Report) -> Result<(), Failure> {
     if subject.kind != "job" && !subject.job.is_empty() {
         parts.insert(0, format!("of job {}", subject.job));
     }
-    let ground = &report.ground;
+    let evaluation_ref = &report.metadata;
     output::line(&format!("\n{}: {}", subject.name, parts.join("; ")))?;
     output::line(&format!(
         "read at revision {} with {}, policy {} version {}",
-        ground.revision,
-        many(ground.nodes, "node"),
-        ground.policy,
-        ground.policy_version
+        evaluation_ref.revision,
+        count_of(evaluation_ref.nodes, "node"),
+        evaluation_ref.policy,
+        evaluation_ref.policy_version
     ))
 }
 
-fn account(queue: &Queue) -> Result<(), Failure> {
+fn print_account(queue: &QueueReport) -> Result<(), CommandError> {
     output::line(&format!("\nQUEUE {}: {}", queue.name, queue.state))?;
     if queue.account.is_empty() {
         return output::line("  no plugin of the policy keeps an account of it: no quota");
     }
-    let mut table = Table::new(["RESOURCE", "ALLOCATED", "INQUEUE", "ELASTIC", "DESERVED", "CAPABILITY"]);
+    let mut table = TextTable::new(["RESOURCE", "ALLOCATED", "INQUEUE", "ELASTIC", "DESERVED", "CAPABILITY"]);
     for row in &queue.account {
-        let shown = |value: f64| words::amount(value, row.unit);
+        let shown = |value: f64| phrases::amount(value, row.unit);
         table.row([
             row.resource.clone(),
             shown(row.allocated),
@@ -101,7 +101,7 @@ fn account(queue: &Queue) -> Result<(), Failure> {
     output::table(&table)
 }
 
-fn admitted(admission: &Admission) -> Result<(), Failure> {
+fn print_admission(admission: &AdmissionReport) -> Result<(), CommandError> {
     if let Some(problem) = &admission.problem {
         return output::line(&format!("  cannot be judged: {problem}"));
     }
@@ -133,20 +133,20 @@ fn admitted(admission: &Admission) -> Result<(), Failure> {
     Ok(())
 }
 
-fn turn(order: &Order) -> Result<(), Failure> {
+fn print_order(order: &OrderReport) -> Result<(), CommandError> {
     output::line("\nTURN")?;
     let ahead = match order.queues_ahead.as_slice() {
         [] => "none before it has waiting jobs".to_owned(),
         ahead => format!("before it with waiting jobs: {}", ahead.join(", ")),
     };
-    if order.queue_place > 0 {
+    if order.queue_position > 0 {
         output::line(&format!(
             "  queue: {} of {}; {ahead}",
-            ordinal(order.queue_place),
+            ordinal(order.queue_position),
             count(order.queues)
         ))?;
     }
-    if order.job_place > 0 {
+    if order.job_position > 0 {
         let ahead = match order.jobs_ahead.as_slice() {
             [] => "first".to_owned(),
             ahead => {
@@ -161,7 +161,7 @@ fn turn(order: &Order) -> Result<(), Failure> {
         };
         output::line(&format!(
             "  job: {} of {} that wait in its queue; {ahead}",
-            ordinal(order.job_place),
+            ordinal(order.job_position),
             count(order.jobs)
         ))?;
     }
@@ -177,13 +177,13 @@ fn turn(order: &Order) -> Result<(), Failure> {
             "  by {}: {} (the first has {})",
             key.plugin,
             values(&key.own),
-            values(&key.first)
+            values(&key.first_in_queue)
         ))?;
     }
     Ok(())
 }
 
-fn class(class: &Class) -> Result<(), Failure> {
+fn print_class(class: &TaskClassReport) -> Result<(), CommandError> {
     let first = class.tasks.first().cloned().unwrap_or_default();
     let more = class.count.saturating_sub(1);
     let more = if more > 0 {
@@ -198,14 +198,14 @@ fn class(class: &Class) -> Result<(), Failure> {
     };
     output::line(&format!(
         "\nTASK {first}{more}{gated}: asks for {}",
-        words::requests(class)
+        phrases::requests_text(class)
     ))?;
     if let Some(problem) = &class.problem {
         return output::line(&format!("  cannot be judged: {problem}"));
     }
     if let Some(admission) = &class.admission {
         output::line("  may it be allocated in its queue?")?;
-        admitted(admission)?;
+        print_admission(admission)?;
     }
     let later = if class.fit_later > class.fit_now {
         format!(", {} when what is being released is gone", count(class.fit_later))
@@ -215,31 +215,31 @@ fn class(class: &Class) -> Result<(), Failure> {
     output::line(&format!(
         "  {} of {} fit now{later}",
         count(class.fit_now),
-        many(class.nodes, "node")
+        count_of(class.nodes, "node")
     ))?;
-    refusals(class)?;
-    if !class.alone.is_empty() && class.fit_now < class.nodes {
+    print_rejections(class)?;
+    if !class.rejections_by_plugin.is_empty() && class.fit_now < class.nodes {
         let alone = class
-            .alone
+            .rejections_by_plugin
             .iter()
-            .map(|one| format!("{} refuses {}", one.plugin, count(one.refused)));
+            .map(|one| format!("{} refuses {}", one.plugin, count(one.rejected)));
         output::line(&format!(
             "  each plugin alone: {}",
             alone.collect::<Vec<_>>().join(", ")
         ))?;
     }
-    near(class)?;
-    best(class)
+    print_nearest(class)?;
+    print_best(class)
 }
 
-fn near(class: &Class) -> Result<(), Failure> {
-    for near in &class.nearest {
-        let short = near.short.iter().map(|short| {
-            let missing = words::amount(short.needed - short.idle, short.unit);
+fn print_nearest(class: &TaskClassReport) -> Result<(), CommandError> {
+    for near in &class.nearest_nodes {
+        let short = near.shortages.iter().map(|short| {
+            let missing = phrases::amount(short.requested - short.idle, short.unit);
             format!(
                 "{missing} of {} ({} idle)",
                 short.resource,
-                words::amount(short.idle, short.unit)
+                phrases::amount(short.idle, short.unit)
             )
         });
         output::line(&format!(
@@ -251,25 +251,25 @@ fn near(class: &Class) -> Result<(), Failure> {
     Ok(())
 }
 
-fn refusals(class: &Class) -> Result<(), Failure> {
-    if class.refusals.is_empty() {
+fn print_rejections(class: &TaskClassReport) -> Result<(), CommandError> {
+    if class.rejections.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(["  NODES", "REFUSED BY", "REASON", "EVICTION", "NEAREST"]);
-    for refusal in &class.refusals {
-        let reason = &refusal.reason;
-        let figures = reason
-            .figures
+    let mut table = TextTable::new(["  NODES", "REFUSED BY", "REASON", "EVICTION", "NEAREST"]);
+    for rejection in &class.rejections {
+        let reason = &rejection.reason;
+        let measurements = reason
+            .measurements
             .iter()
-            .map(|one| format!("{} {}", one.name, words::amount(one.value, &one.unit)));
-        let figures: Vec<String> = figures.collect();
-        let nearest = if figures.is_empty() {
-            refusal.node.clone()
+            .map(|one| format!("{} {}", one.name, phrases::amount(one.value, &one.unit)));
+        let measurements: Vec<String> = measurements.collect();
+        let nearest = if measurements.is_empty() {
+            rejection.node.clone()
         } else {
-            format!("{}: {}", refusal.node, figures.join(", "))
+            format!("{}: {}", rejection.node, measurements.join(", "))
         };
         table.row([
-            format!("  {}", count(refusal.count)),
+            format!("  {}", count(rejection.count)),
             format!("{} {}", reason.plugin, reason.code),
             reason.message.clone(),
             if reason.eviction_may_help {
@@ -284,15 +284,19 @@ fn refusals(class: &Class) -> Result<(), Failure> {
     output::table(&table)
 }
 
-fn best(class: &Class) -> Result<(), Failure> {
-    if class.best.is_empty() {
+fn print_best(class: &TaskClassReport) -> Result<(), CommandError> {
+    if class.best_nodes.is_empty() {
         return Ok(());
     }
     let mut head = vec!["  NODE".to_owned(), "SCORE".to_owned()];
-    let parts = class.best.first().map(|best| best.parts.as_slice()).unwrap_or_default();
+    let parts = class
+        .best_nodes
+        .first()
+        .map(|best| best.parts.as_slice())
+        .unwrap_or_default();
     head.extend(parts.iter().map(|part| part.name.clone()));
-    let mut table = Table::new(head);
-    for best in &class.best {
+    let mut table = TextTable::new(head);
+    for best in &class.best_nodes {
         let mut row = vec![format!("  {}", best.node), output::number(best.score)];
         row.extend(best.parts.iter().map(|part| output::number(part.score)));
         table.row(row);
@@ -300,29 +304,29 @@ fn best(class: &Class) -> Result<(), Failure> {
     output::table(&table)
 }
 
-fn together(gang: &Gang) -> Result<(), Failure> {
+fn print_gang(gang: &GangReport) -> Result<(), CommandError> {
     output::line("\nTOGETHER")?;
-    let held = if gang.held > 0 {
-        format!(", {} have a place", count(gang.held))
+    let held = if gang.placed_count > 0 {
+        format!(", {} have a place", count(gang.placed_count))
     } else {
         String::new()
     };
     let tried = format!(
         "{} of {} find a place",
         count(gang.placeable),
-        many(gang.tried, "waiting task")
+        count_of(gang.attempted, "waiting task")
     );
     output::line(&format!(
         "  starts with {}{held}; {tried} ({})",
-        count(gang.needed),
+        count(gang.min_count),
         gang.method
     ))?;
     if let Some(blocked) = &gang.blocked_by {
         output::line(&format!("  the next finds none: {blocked}"))?;
     }
-    if let Some(after) = &gang.after_those_ahead {
-        let passed = if after.jobs_passed_over > 0 {
-            format!(", {} find no place themselves", count(after.jobs_passed_over))
+    if let Some(after) = &gang.after_earlier_jobs {
+        let passed = if after.jobs_skipped > 0 {
+            format!(", {} find no place themselves", count(after.jobs_skipped))
         } else {
             String::new()
         };

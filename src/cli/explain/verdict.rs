@@ -1,23 +1,29 @@
 //! From what was found out to one sentence: the first cause that applies, structural ones before those of capacity.
 
-use super::focus::Focus;
-use super::report::{Admission, Class, Code, Gang, Reason, Report, Subject, Verdict};
-use super::words::{self, count, many};
+use super::phrases::{self, count, count_of};
+use super::report::{
+    AdmissionReport, ExplainReport, ExplainSubject, ExplainVerdict, GangReport, RejectionReason, TaskClassReport,
+    VerdictCode,
+};
+use super::target::ResolvedTarget;
 
 /// The verdict on a complete report.
-pub(super) fn of(report: &Report, focus: &Focus) -> Verdict {
-    let found = settled(report)
-        .or_else(|| records(focus))
-        .or_else(|| job(report, focus))
-        .or_else(|| queue(report, focus))
-        .or_else(|| quota_of_job(report))
-        .or_else(|| tasks(report))
-        .or_else(|| room(report))
-        .unwrap_or_else(|| turn(report));
+pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> ExplainVerdict {
+    let found = not_waiting(report)
+        .or_else(|| invalid_record(focus))
+        .or_else(|| missing_job(report, focus))
+        .or_else(|| queue_problem(report, focus))
+        .or_else(|| job_quota(report))
+        .or_else(|| task_problem(report))
+        .or_else(|| capacity_shortage(report))
+        .unwrap_or_else(|| queue_turn(report));
     let (code, sentence, hints) = found;
     let what = format!("{} {}", report.subject.kind, report.subject.name);
-    let waits = !matches!(code, Code::Completed | Code::Running);
-    let settled = matches!(code, Code::Completed | Code::Running | Code::Placeable);
+    let waits = !matches!(code, VerdictCode::Completed | VerdictCode::Running);
+    let settled = matches!(
+        code,
+        VerdictCode::Completed | VerdictCode::Running | VerdictCode::Placeable
+    );
     let sentence = if settled {
         sentence
     } else if report.subject.placed > 0 {
@@ -26,40 +32,44 @@ pub(super) fn of(report: &Report, focus: &Focus) -> Verdict {
         } else {
             "the rest"
         };
-        let placed = many(report.subject.placed, "task");
+        let placed = count_of(report.subject.placed, "task");
         format!("{what} runs with {placed}, and {rest} waits: {sentence}")
     } else if report.subject.kind == "tasks" {
         format!("{what} wait: {sentence}")
     } else {
         format!("{what} waits: {sentence}")
     };
-    Verdict {
+    ExplainVerdict {
         code,
-        waits,
-        sentence,
+        waiting: waits,
+        summary: sentence,
         hints,
     }
 }
 
 /// A kind of answer, its sentence, and what would change it.
-type Judged = (Code, String, Vec<String>);
+type VerdictParts = (VerdictCode, String, Vec<String>);
 
-fn judged(code: Code, sentence: impl Into<String>, hints: impl IntoIterator<Item = String>) -> Judged {
+fn verdict_parts(
+    code: VerdictCode,
+    sentence: impl Into<String>,
+    hints: impl IntoIterator<Item = String>,
+) -> VerdictParts {
     (code, sentence.into(), hints.into_iter().collect())
 }
 
-fn what(report: &Report) -> String {
+fn subject_title(report: &ExplainReport) -> String {
     format!("{} {}", report.subject.kind, report.subject.name)
 }
 
 /// It does not wait.
-fn settled(report: &Report) -> Option<Judged> {
+fn not_waiting(report: &ExplainReport) -> Option<VerdictParts> {
     let subject = &report.subject;
-    let what = what(report);
+    let what = subject_title(report);
     let all = subject.tasks > 0 && subject.finished == subject.tasks;
     if subject.kind != "task" && subject.phase == "completed" || all {
-        let sentence = format!("{what} does not wait: {}", ended(subject));
-        return Some(judged(Code::Completed, sentence, []));
+        let sentence = format!("{what} does not wait: {}", end_text(subject));
+        return Some(verdict_parts(VerdictCode::Completed, sentence, []));
     }
     if subject.pending > 0 {
         return None;
@@ -67,7 +77,7 @@ fn settled(report: &Report) -> Option<Judged> {
     if subject.pipelined > 0 {
         let nodes = subject.nodes.join(", ");
         let sentence = format!("it is promised room on {nodes}, which other tasks are leaving");
-        return Some(judged(Code::Releasing, sentence, []));
+        return Some(verdict_parts(VerdictCode::Releasing, sentence, []));
     }
     if subject.placed == 0 {
         return None;
@@ -82,55 +92,59 @@ fn settled(report: &Report) -> Option<Judged> {
     } else {
         format!(
             "{what} does not wait: {} have a place{nodes}",
-            many(subject.placed, "task")
+            count_of(subject.placed, "task")
         )
     };
-    Some(judged(
-        Code::Running,
+    Some(verdict_parts(
+        VerdictCode::Running,
         sentence.replace("1 task have", "its one task has"),
         [],
     ))
 }
 
 /// How something that holds no place any more, or soon none, came to its end.
-fn ended(subject: &Subject) -> String {
+fn end_text(subject: &ExplainSubject) -> String {
     let some = subject.tasks > 0;
-    if subject.ending > 0 {
+    if subject.terminating > 0 {
         "it is ending".to_owned()
     } else if some && subject.failed == subject.tasks {
         "it failed".to_owned()
     } else if subject.failed > 0 {
-        format!("it ended, and {} failed", many(subject.failed, "task"))
+        format!("it ended, and {} failed", count_of(subject.failed, "task"))
     } else {
         "it ended".to_owned()
     }
 }
 
 /// Records that were refused.
-fn records(focus: &Focus) -> Option<Judged> {
+fn invalid_record(focus: &ResolvedTarget) -> Option<VerdictParts> {
     // Nodes stand in the list for information: one refused node is not why a job waits.
     let own = focus.invalid.iter().find(|one| !one.record.starts_with("queue "))?;
-    let fault = own.faults.first().cloned().unwrap_or_default();
-    let sentence = format!("the newest record of {} was refused: {fault}", own.record);
+    let problem = own.problems.first().cloned().unwrap_or_default();
+    let sentence = format!("the newest record of {} was refused: {problem}", own.record);
     let hint = format!(
         "send {} again with that field mended; until then its last good record counts",
         own.record
     );
-    Some(judged(Code::RecordInvalid, sentence, [hint]))
+    Some(verdict_parts(VerdictCode::RecordInvalid, sentence, [hint]))
 }
 
 /// The job of a task.
-fn job(report: &Report, focus: &Focus) -> Option<Judged> {
+fn missing_job(report: &ExplainReport, focus: &ResolvedTarget) -> Option<VerdictParts> {
     let name = &report.subject.job;
     if name.is_empty() || focus.job.is_some() {
         return None;
     }
     let hint = format!("make PodGroup {name}, or mend the name in the pod's annotation");
-    Some(judged(Code::JobUnknown, format!("there is no PodGroup {name}"), [hint]))
+    Some(verdict_parts(
+        VerdictCode::JobUnknown,
+        format!("there is no PodGroup {name}"),
+        [hint],
+    ))
 }
 
 /// The queue itself.
-fn queue(report: &Report, focus: &Focus) -> Option<Judged> {
+fn queue_problem(report: &ExplainReport, focus: &ResolvedTarget) -> Option<VerdictParts> {
     let job = focus.job.as_ref()?;
     let name = &report.subject.queue;
     let Some(queue) = &report.queue else {
@@ -139,34 +153,39 @@ fn queue(report: &Report, focus: &Focus) -> Option<Judged> {
         } else {
             format!("there is no queue {name}")
         };
-        return Some(judged(
-            Code::QueueUnknown,
+        return Some(verdict_parts(
+            VerdictCode::QueueUnknown,
             sentence,
             [format!("make the queue, or give job {} another", job.name)],
         ));
     };
     let own = format!("queue {name}");
     if let Some(invalid) = focus.invalid.iter().find(|one| one.record == own) {
-        let fault = invalid.faults.first().cloned().unwrap_or_default();
-        let sentence = format!("the newest record of queue {name} was refused, so nothing is admitted to it: {fault}");
-        return Some(judged(
-            Code::QueueInvalid,
+        let problem = invalid.problems.first().cloned().unwrap_or_default();
+        let sentence =
+            format!("the newest record of queue {name} was refused, so nothing is admitted to it: {problem}");
+        return Some(verdict_parts(
+            VerdictCode::QueueInvalid,
             sentence,
             [format!("send queue {name} again with that field mended")],
         ));
     }
     if matches!(queue.state.as_str(), "closed" | "closing") {
         let sentence = format!("queue {name} is {}", queue.state);
-        return Some(judged(Code::QueueClosed, sentence, [format!("open queue {name}")]));
+        return Some(verdict_parts(
+            VerdictCode::QueueClosed,
+            sentence,
+            [format!("open queue {name}")],
+        ));
     }
     None
 }
 
-fn quota_of_job(report: &Report) -> Option<Judged> {
+fn job_quota(report: &ExplainReport) -> Option<VerdictParts> {
     let admission = report.admission.as_ref()?;
     if let Some(problem) = &admission.problem {
-        return Some(judged(
-            Code::RequestInvalid,
+        return Some(verdict_parts(
+            VerdictCode::RequestInvalid,
             format!("it cannot be judged: {problem}"),
             [],
         ));
@@ -174,70 +193,70 @@ fn quota_of_job(report: &Report) -> Option<Judged> {
     if admission.permitted {
         return None;
     }
-    Some(refused(report, admission, "it"))
+    Some(quota_rejection(report, admission, "it"))
 }
 
 /// A refusal by the queue, in figures where it has them.
-fn refused(report: &Report, admission: &Admission, who: &str) -> Judged {
+fn quota_rejection(report: &ExplainReport, admission: &AdmissionReport, who: &str) -> VerdictParts {
     let queue = &report.subject.queue;
-    let Some(reason) = hardest(&admission.reasons) else {
+    let Some(reason) = least_resolvable(&admission.reasons) else {
         let sentence = format!("queue {queue} does not admit {who}");
-        return (Code::Quota, sentence, Vec::new());
+        return (VerdictCode::Quota, sentence, Vec::new());
     };
-    let Some(quota) = words::quota(reason) else {
+    let Some(quota) = phrases::quota_usage(reason) else {
         let hints = Vec::new();
         return (
-            Code::Quota,
+            VerdictCode::Quota,
             format!("queue {queue} does not admit {who}: {}", reason.message),
             hints,
         );
     };
     let asked = match quota.unit.as_str() {
-        "bytes" => words::amount(quota.asked, "bytes"),
-        _ => crate::cli::output::number(quota.asked),
+        "bytes" => phrases::amount(quota.requested, "bytes"),
+        _ => crate::cli::output::number(quota.requested),
     };
-    let left = words::left(&quota, &reason.resource);
+    let left = phrases::quota_left(&quota, &reason.resource);
     let sentence = format!("queue {queue} has {left}, and {who} asks for {asked}");
-    let ceiling = words::amount(quota.ceiling, &quota.unit);
+    let ceiling = phrases::amount(quota.ceiling, &quota.unit);
     let mut hints = Vec::new();
-    if let Some(fault) = words::unread_quota(reason) {
-        hints.push(format!("the quota of queue {queue} counts as empty: {fault}"));
-    } else if quota.asked > quota.ceiling {
+    if let Some(problem) = phrases::unreadable_quota(reason) {
+        hints.push(format!("the quota of queue {queue} counts as empty: {problem}"));
+    } else if quota.requested > quota.ceiling {
         hints.push(format!(
             "it never fits: the whole quota of queue {queue} is {ceiling} of {}",
             reason.resource
         ));
     } else {
-        let missing = words::amount(quota.missing, &quota.unit);
+        let missing = phrases::amount(quota.missing, &quota.unit);
         hints.push(format!(
             "it fits when {missing} of {} are given back in queue {queue}",
             reason.resource
         ));
     }
     if quota.left > 0.0 {
-        let left = words::amount(quota.left, &quota.unit);
+        let left = phrases::amount(quota.left, &quota.unit);
         hints.push(format!(
             "asking for at most {left} of {} would be admitted by this quota",
             reason.resource
         ));
     }
     let holders = report.queue.iter().flat_map(|queue| &queue.holders);
-    let holders = holders.map(words::holder);
+    let holders = holders.map(phrases::holder_text);
     let holders: Vec<String> = holders.collect();
     if !holders.is_empty() {
         hints.push(format!("most is held by {}", holders.join(", ")));
     }
-    (Code::Quota, sentence, hints)
+    (VerdictCode::Quota, sentence, hints)
 }
 
 /// Of several reasons the one that no eviction removes, else the first.
-fn hardest(reasons: &[Reason]) -> Option<&Reason> {
+fn least_resolvable(reasons: &[RejectionReason]) -> Option<&RejectionReason> {
     let never = reasons.iter().find(|reason| !reason.eviction_may_help);
     never.or(reasons.first())
 }
 
 /// Its tasks themselves.
-fn tasks(report: &Report) -> Option<Judged> {
+fn task_problem(report: &ExplainReport) -> Option<VerdictParts> {
     let subject = &report.subject;
     let needed = subject.min_member.max(1);
     if subject.kind != "tasks" && subject.kind != "task" && subject.tasks < needed {
@@ -256,9 +275,9 @@ fn tasks(report: &Report) -> Option<Judged> {
             // Volcano makes the pods when the job is enqueued.
             return None;
         }
-        let sentence = format!("it starts with {}, and {known}", many(needed, "task"));
-        return Some(judged(
-            Code::TooFewTasks,
+        let sentence = format!("it starts with {}, and {known}", count_of(needed, "task"));
+        return Some(verdict_parts(
+            VerdictCode::TooFewTasks,
             sentence,
             ["whoever makes its pods has not made enough of them".to_owned()],
         ));
@@ -270,7 +289,7 @@ fn tasks(report: &Report) -> Option<Judged> {
         .saturating_add(subject.succeeded);
     let gates = subject.gated > 0 && (free == 0 || held.saturating_add(free) < needed);
     if gates {
-        let of = many(subject.pending, "waiting task");
+        let of = count_of(subject.pending, "waiting task");
         let sentence = if subject.pending == 1 && subject.kind != "task" {
             "its waiting task has a scheduling gate".to_owned()
         } else if subject.pending == 1 {
@@ -284,19 +303,25 @@ fn tasks(report: &Report) -> Option<Judged> {
         };
         let hint =
             "whoever set spec.schedulingGates has to remove them; no scheduler looks at the pods before".to_owned();
-        return Some(judged(Code::Gated, sentence, [hint]));
+        return Some(verdict_parts(VerdictCode::Gated, sentence, [hint]));
     }
-    let problem = report.classes.iter().find_map(|class| class.problem.as_ref());
-    problem.map(|problem| judged(Code::RequestInvalid, format!("it cannot be judged: {problem}"), []))
+    let problem = report.task_classes.iter().find_map(|class| class.problem.as_ref());
+    problem.map(|problem| {
+        verdict_parts(
+            VerdictCode::RequestInvalid,
+            format!("it cannot be judged: {problem}"),
+            [],
+        )
+    })
 }
 
 /// Room in the queue and on the nodes.
-fn room(report: &Report) -> Option<Judged> {
+fn capacity_shortage(report: &ExplainReport) -> Option<VerdictParts> {
     let gang = report.gang.as_ref()?;
-    if missing(gang) == 0 {
+    if unplaced_count(gang) == 0 {
         return None;
     }
-    let free = || report.classes.iter().filter(|class| class.gated < class.count);
+    let free = || report.task_classes.iter().filter(|class| class.gated < class.count);
     let quota = free().find_map(|class| class.admission.as_ref().filter(|admission| !admission.permitted));
     if let Some(admission) = quota {
         let who = if report.subject.kind == "task" {
@@ -304,28 +329,32 @@ fn room(report: &Report) -> Option<Judged> {
         } else {
             "each of its tasks"
         };
-        return Some(refused(report, admission, who));
+        return Some(quota_rejection(report, admission, who));
     }
     if let Some(class) = free().find(|class| class.fit_later == 0) {
-        return Some(no_node(report, class));
+        return Some(no_node_fits(report, class));
     }
     if let Some(class) = free().find(|class| class.fit_now == 0) {
-        let wanted = wanted(gang);
+        let wanted = still_needed(gang);
         let later = gang.placeable_later;
         // Only the first kinds of tasks are counted: with more of them it may be more.
-        let all_counted = report.classes.iter().map(|class| class.count).sum::<u64>() >= report.subject.pending;
+        let all_counted = report.task_classes.iter().map(|class| class.count).sum::<u64>() >= report.subject.pending;
         if all_counted && (1..wanted).contains(&later) {
             let sentence = format!(
                 "{} must start together{}, and there is room for only {} even when what is being released is gone",
-                many(gang.needed, "task"),
-                held(gang),
+                count_of(gang.min_count, "task"),
+                already_placed_text(gang),
                 count(later)
             );
-            return Some(judged(Code::Gang, sentence, [fewer(wanted.saturating_sub(later))]));
+            return Some(verdict_parts(
+                VerdictCode::Gang,
+                sentence,
+                [fewer_members_hint(wanted.saturating_sub(later))],
+            ));
         }
-        let nodes = many(class.fit_later, "node");
+        let nodes = count_of(class.fit_later, "node");
         let sentence = format!("no node has room now; {nodes} will, once what is being released there is gone");
-        return Some(judged(Code::Releasing, sentence, []));
+        return Some(verdict_parts(VerdictCode::Releasing, sentence, []));
     }
     let blocked = match &gang.blocked_by {
         Some(blocked) => format!("; the next finds none ({blocked})"),
@@ -333,62 +362,75 @@ fn room(report: &Report) -> Option<Judged> {
     };
     let sentence = format!(
         "{} must start together{}, and only {} of the {} tried {} a place now{blocked}",
-        many(gang.needed, "task"),
-        held(gang),
+        count_of(gang.min_count, "task"),
+        already_placed_text(gang),
         count(gang.placeable),
-        count(gang.tried),
+        count(gang.attempted),
         if gang.placeable == 1 { "finds" } else { "find" },
     );
-    Some(judged(Code::Gang, sentence, [fewer(missing(gang))]))
+    Some(verdict_parts(
+        VerdictCode::Gang,
+        sentence,
+        [fewer_members_hint(unplaced_count(gang))],
+    ))
 }
 
-fn held(gang: &Gang) -> String {
-    match gang.held {
+fn already_placed_text(gang: &GangReport) -> String {
+    match gang.placed_count {
         0 => String::new(),
         held => format!(", {} have a place", count(held)),
     }
 }
 
-fn fewer(number: u64) -> String {
+fn fewer_members_hint(number: u64) -> String {
     format!("{} fewer in min_member would let it start", count(number))
 }
 
 /// Tasks that have to find a place yet.
-fn wanted(gang: &Gang) -> u64 {
-    gang.needed.saturating_sub(gang.held).max(1)
+fn still_needed(gang: &GangReport) -> u64 {
+    gang.min_count.saturating_sub(gang.placed_count).max(1)
 }
 
 /// Of these, those that find none.
-fn missing(gang: &Gang) -> u64 {
-    wanted(gang).saturating_sub(gang.placeable)
+fn unplaced_count(gang: &GangReport) -> u64 {
+    still_needed(gang).saturating_sub(gang.placeable)
 }
 
-fn no_node(report: &Report, class: &Class) -> Judged {
-    let asked = words::requests(class);
+fn no_node_fits(report: &ExplainReport, class: &TaskClassReport) -> VerdictParts {
+    let asked = phrases::requests_text(class);
     let one = report.subject.kind == "task";
     let who = if one { "it" } else { "its tasks" };
     if class.nodes == 0 {
         return (
-            Code::NoNode,
+            VerdictCode::NoNode,
             "no node is known".to_owned(),
             vec!["`pumice state show` tells the sources".to_owned()],
         );
     }
-    let most = class.refusals.first().map(words::refusal).unwrap_or_default();
-    let sentence = format!("0 of {} take {who} ({asked}): {most}", many(class.nodes, "node"));
-    let sentence = match class.refusals.get(1..).unwrap_or_default() {
+    let most = class
+        .rejections
+        .first()
+        .map(phrases::node_rejection)
+        .unwrap_or_default();
+    let sentence = format!("0 of {} take {who} ({asked}): {most}", count_of(class.nodes, "node"));
+    let sentence = match class.rejections.get(1..).unwrap_or_default() {
         [] => sentence,
         others => format!(
             "{sentence}; {}",
-            others.iter().take(2).map(words::refusal).collect::<Vec<_>>().join("; ")
+            others
+                .iter()
+                .take(2)
+                .map(phrases::node_rejection)
+                .collect::<Vec<_>>()
+                .join("; ")
         ),
     };
     let mut hints = Vec::new();
-    for near in &class.nearest {
-        if let ([short], 0) = (near.short.as_slice(), hints.len())
+    for near in &class.nearest_nodes {
+        if let ([short], 0) = (near.shortages.as_slice(), hints.len())
             && short.idle > 0.0
         {
-            let idle = words::amount(short.idle, short.unit);
+            let idle = phrases::amount(short.idle, short.unit);
             hints.push(format!(
                 "asking for at most {idle} of {} it would have room on {}",
                 short.resource, near.node
@@ -396,20 +438,20 @@ fn no_node(report: &Report, class: &Class) -> Judged {
         }
     }
     let helps: u64 = class
-        .refusals
+        .rejections
         .iter()
         .filter(|one| one.reason.eviction_may_help)
         .map(|one| one.count)
         .sum();
     hints.push(match helps {
         0 => "no eviction helps: even empty nodes would not take it".to_owned(),
-        some => format!("evictions may help on {}", many(some, "node")),
+        some => format!("evictions may help on {}", count_of(some, "node")),
     });
-    (Code::NoNode, sentence, hints)
+    (VerdictCode::NoNode, sentence, hints)
 }
 
 /// Its turn: others before it, or nobody.
-fn turn(report: &Report) -> Judged {
+fn queue_turn(report: &ExplainReport) -> VerdictParts {
     let order = report.order.clone().unwrap_or_default();
     let ahead = order.jobs_ahead_count;
     let queues = order.queues_ahead.len() as u64;
@@ -417,30 +459,33 @@ fn turn(report: &Report) -> Judged {
         (0, 0) => String::new(),
         (0, jobs) => format!(
             "{} of its queue {} before it",
-            many(jobs, "job"),
+            count_of(jobs, "job"),
             if jobs == 1 { "is" } else { "are" }
         ),
         (queues, 0) => format!(
             "{} with waiting jobs {} before its own",
-            many(queues, "queue"),
+            count_of(queues, "queue"),
             if queues == 1 { "is" } else { "are" }
         ),
         (queues, jobs) => format!(
             "{} of its queue and {} with waiting jobs are before it",
-            many(jobs, "job"),
-            many(queues, "queue")
+            count_of(jobs, "job"),
+            count_of(queues, "queue")
         ),
     };
     let gang = report.gang.clone().unwrap_or_default();
-    if let Some(after) = &gang.after_those_ahead {
-        let wanted = wanted(&gang);
+    if let Some(after) = &gang.after_earlier_jobs {
+        let wanted = still_needed(&gang);
         if !after.permitted || after.placeable < wanted {
             let blocked = after.blocked_by.clone().filter(|_| after.permitted);
             let blocked = blocked.unwrap_or_else(|| "its queue would not admit it any more".to_owned());
-            let before = words::takers(after).unwrap_or(before);
+            let before = phrases::competing_jobs(after).unwrap_or(before);
             let sentence = format!("alone it would find a place now, but {before} and will take it: {blocked}");
-            let own = after.taken_by.iter().find(|taker| taker.queue == report.subject.queue);
-            let hint = match (own, after.taken_by.first()) {
+            let own = after
+                .competing_jobs
+                .iter()
+                .find(|taker| taker.queue == report.subject.queue);
+            let hint = match (own, after.competing_jobs.first()) {
                 (Some(own), _) => format!(
                     "job {} is before it in its queue; a higher priority would move it forward where the policy orders by it",
                     own.job
@@ -448,20 +493,20 @@ fn turn(report: &Report) -> Judged {
                 (None, Some(other)) => format!("queue {}, with job {}, is before its queue", other.queue, other.job),
                 (None, None) => "TURN tells who is before it".to_owned(),
             };
-            return (Code::Behind, sentence, vec![hint]);
+            return (VerdictCode::EarlierJobs, sentence, vec![hint]);
         }
     }
-    placeable(report, &gang, &before)
+    placeable_now(report, &gang, &before)
 }
 
-fn placeable(report: &Report, gang: &Gang, before: &str) -> Judged {
-    let what = what(report);
-    let best = report.classes.iter().find_map(|class| class.best.first());
+fn placeable_now(report: &ExplainReport, gang: &GangReport, before: &str) -> VerdictParts {
+    let what = subject_title(report);
+    let best = report.task_classes.iter().find_map(|class| class.best_nodes.first());
     let best = best.map(|best| format!(", best on {}", best.node)).unwrap_or_default();
     let before = if before.is_empty() {
         String::new()
     } else {
-        let tried = gang.after_those_ahead.is_some();
+        let tried = gang.after_earlier_jobs.is_some();
         let leave = if tried {
             "and leave enough"
         } else {
@@ -469,17 +514,17 @@ fn placeable(report: &Report, gang: &Gang, before: &str) -> Judged {
         };
         format!("; {before}, {leave}")
     };
-    let sentence = if gang.tried == 0 {
+    let sentence = if gang.attempted == 0 {
         format!("nothing known here keeps {what}: its queue admits it now; its tasks are not there yet{before}")
-    } else if gang.tried == 1 {
+    } else if gang.attempted == 1 {
         format!("nothing known here keeps {what}: it finds a place now{best}{before}")
     } else {
         let places = count(gang.placeable);
         format!(
             "nothing known here keeps {what}: {places} of {} find a place now{best}{before}",
-            many(gang.tried, "waiting task")
+            count_of(gang.attempted, "waiting task")
         )
     };
     let hint = "its scheduler has yet to come round to it; if it does not, look at the scheduler's own log".to_owned();
-    (Code::Placeable, sentence, vec![hint])
+    (VerdictCode::Placeable, sentence, vec![hint])
 }

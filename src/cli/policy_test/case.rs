@@ -4,22 +4,22 @@ use std::path::{Path, PathBuf};
 
 use prost_reflect::MessageDescriptor;
 
-use super::expect::{self, Expected};
-use super::yaml::{self, Fault, Fields, Read};
-use crate::cli::schema::Schema;
-use crate::cli::{Failure, state_watch};
-use crate::engine::policy::{Limits, Node, Value};
-use crate::import::Counting;
+use super::expect::{self, CaseExpectation};
+use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
+use crate::cli::schema::ProtocolSchema;
+use crate::cli::{CommandError, state_watch};
+use crate::engine::policy::{YamlLimits, YamlNode, YamlValue};
+use crate::import::AmountRules;
 use crate::server::pb;
 
 /// Bytes of one file of cases.
 const FILE_BYTES: usize = 16 << 20;
 /// Values in it.
-const VALUES: usize = 2_000_000;
+const FILE_VALUES: usize = 2_000_000;
 
 /// What a case is asked on.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ground {
+pub(super) struct CaseSetup {
     pub(super) document: String,
     pub(super) compatibility: String,
     pub(super) profile: String,
@@ -28,17 +28,17 @@ pub(super) struct Ground {
 
 /// One case.
 #[derive(Debug)]
-pub(super) struct Case {
+pub(super) struct PolicyTestCase {
     pub(super) name: String,
     pub(super) line: u32,
-    pub(super) ground: Ground,
-    pub(super) question: Question,
-    pub(super) expected: Vec<Expected>,
+    pub(super) setup: CaseSetup,
+    pub(super) query: CaseQuery,
+    pub(super) expected: Vec<CaseExpectation>,
 }
 
 /// What is asked.
 #[derive(Debug, Clone)]
-pub(super) enum Question {
+pub(super) enum CaseQuery {
     Filter(pb::FilterRequest),
     Score(pb::ScoreRequest),
     Admit(pb::AdmitRequest),
@@ -48,38 +48,40 @@ pub(super) enum Question {
 
 /// The messages of records that stand in files.
 #[derive(Debug)]
-struct Shapes {
+struct CaseSchema {
     cluster: MessageDescriptor,
     task: MessageDescriptor,
     job: MessageDescriptor,
 }
 
 /// Reads files of one folder.
-struct Reader {
+struct CaseReader {
     file: PathBuf,
-    shapes: Shapes,
+    schema: CaseSchema,
 }
 
 /// Does a text have cases? One that cannot be read has: so its fault is told.
 pub(super) fn has_cases(text: &str) -> bool {
     match crate::engine::policy::yaml::read(text, &limits()) {
         Ok(node) => {
-            let Value::Map(pairs) = &node.value else { return false };
+            let YamlValue::Map(pairs) = &node.value else {
+                return false;
+            };
             pairs
                 .iter()
-                .any(|(key, _)| matches!(&key.value, Value::String(key) if key == "cases"))
+                .any(|(key, _)| matches!(&key.value, YamlValue::String(key) if key == "cases"))
         }
         Err(_) => true,
     }
 }
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> YamlLimits {
+    YamlLimits {
         bytes: FILE_BYTES,
         read_bytes: FILE_BYTES.saturating_mul(2),
-        nodes: VALUES,
-        reads: VALUES,
-        ..Limits::default()
+        nodes: FILE_VALUES,
+        reads: FILE_VALUES,
+        ..YamlLimits::default()
     }
 }
 
@@ -87,188 +89,194 @@ fn limits() -> Limits {
 ///
 /// # Errors
 /// Outer: the protocol's own descriptors cannot be read. Inner: the first fault of the file.
-pub(super) fn read(file: &Path, text: &str) -> Result<Read<Vec<Case>>, Failure> {
-    let schema = Schema::read()?;
-    let shapes = Shapes {
+pub(super) fn read_cases(file: &Path, text: &str) -> Result<CaseFileResult<Vec<PolicyTestCase>>, CommandError> {
+    let schema = ProtocolSchema::read()?;
+    let shapes = CaseSchema {
         cluster: schema.message("Cluster")?,
         task: schema.message("Task")?,
         job: schema.message("Job")?,
     };
     let file = file.to_owned();
-    Ok(Reader { file, shapes }.cases(text))
+    Ok(CaseReader { file, schema: shapes }.cases(text))
 }
 
-impl Reader {
-    fn cases(&self, text: &str) -> Read<Vec<Case>> {
-        let node =
-            crate::engine::policy::yaml::read(text, &limits()).map_err(|error| Fault::at(error.mark, error.message))?;
-        let mut fields = Fields::of(&node, "the file")?;
-        let common = self.ground(&mut fields, &Ground::default())?;
+impl CaseReader {
+    fn cases(&self, text: &str) -> CaseFileResult<Vec<PolicyTestCase>> {
+        let node = crate::engine::policy::yaml::read(text, &limits())
+            .map_err(|error| CaseFileError::at(error.mark, error.message))?;
+        let mut fields = MapFields::of(&node, "the file")?;
+        let common = self.setup(&mut fields, &CaseSetup::default())?;
         let cases = fields.take("cases");
-        fields.end()?;
+        fields.finish()?;
         let Some(cases) = cases else {
-            return Err(Fault::at(node.mark, "there are no `cases`"));
+            return Err(CaseFileError::at(node.mark, "there are no `cases`"));
         };
         let cases = yaml::list(cases, "`cases`")?;
         cases.iter().map(|case| self.case(case, &common)).collect()
     }
 
-    fn case(&self, node: &Node, common: &Ground) -> Read<Case> {
-        let mut fields = Fields::of(node, "a case")?;
+    fn case(&self, node: &YamlNode, common: &CaseSetup) -> CaseFileResult<PolicyTestCase> {
+        let mut fields = MapFields::of(node, "a case")?;
         let line = fields.mark.line;
         let Some(name) = fields.take("name") else {
-            return Err(Fault::at(node.mark, "the case has no `name`"));
+            return Err(CaseFileError::at(node.mark, "the case has no `name`"));
         };
         let name = yaml::text(name, "`name`")?;
-        let mut ground = self.ground(&mut fields, common)?;
+        let mut evaluation_ref = self.setup(&mut fields, common)?;
         if let Some(with) = fields.take("with") {
-            merge(&mut ground.cluster, self.cluster(with)?);
+            merge(&mut evaluation_ref.cluster, self.cluster(with)?);
         }
-        let mut questions = Vec::new();
-        for (key, read) in QUESTIONS {
+        let mut queries = Vec::new();
+        for (key, read) in QUERY_READERS {
             if let Some(asked) = fields.take(key) {
-                questions.push(read(self, asked)?);
+                queries.push(read(self, asked)?);
             }
         }
-        let mut questions = questions.into_iter();
-        let (Some(question), None) = (questions.next(), questions.next()) else {
-            let known = QUESTIONS.map(|(key, _)| key).join(", ");
-            return Err(Fault::at(
+        let mut queries = queries.into_iter();
+        let (Some(query), None) = (queries.next(), queries.next()) else {
+            let known = QUERY_READERS.map(|(key, _)| key).join(", ");
+            return Err(CaseFileError::at(
                 node.mark,
                 format!("case `{name}` asks not exactly one of {known}"),
             ));
         };
         let Some(expect) = fields.take("expect") else {
-            return Err(Fault::at(node.mark, format!("case `{name}` has no `expect`")));
+            return Err(CaseFileError::at(node.mark, format!("case `{name}` has no `expect`")));
         };
-        let expected = expect::read(expect, &question)?;
-        fields.end()?;
-        Ok(Case {
+        let expected = expect::read_expectations(expect, &query)?;
+        fields.finish()?;
+        Ok(PolicyTestCase {
             name,
             line,
-            ground,
-            question,
+            setup: evaluation_ref,
+            query,
             expected,
         })
     }
 
     /// Policy and cluster; what is not said is as in `common`.
-    fn ground(&self, fields: &mut Fields<'_>, common: &Ground) -> Read<Ground> {
-        let mut ground = common.clone();
+    fn setup(&self, fields: &mut MapFields<'_>, common: &CaseSetup) -> CaseFileResult<CaseSetup> {
+        let mut evaluation_ref = common.clone();
         match (fields.take("policy"), fields.take("document")) {
             (Some(policy), Some(_)) => {
-                return Err(Fault::at(policy.mark, "`policy` and `document` exclude each other"));
+                return Err(CaseFileError::at(
+                    policy.mark,
+                    "`policy` and `document` exclude each other",
+                ));
             }
-            (Some(policy), None) => ground.document = self.file(policy, "`policy`")?,
-            (None, Some(document)) => ground.document = yaml::text(document, "`document`")?,
+            (Some(policy), None) => evaluation_ref.document = self.read_file(policy, "`policy`")?,
+            (None, Some(document)) => evaluation_ref.document = yaml::text(document, "`document`")?,
             (None, None) => {}
         }
         if let Some(compatibility) = fields.take("compatibility") {
-            ground.compatibility = yaml::text(compatibility, "`compatibility`")?;
+            evaluation_ref.compatibility = yaml::text(compatibility, "`compatibility`")?;
         }
         if let Some(profile) = fields.take("profile") {
-            ground.profile = yaml::text(profile, "`profile`")?;
+            evaluation_ref.profile = yaml::text(profile, "`profile`")?;
         }
         match (fields.take("cluster"), fields.take("clusterFile")) {
             (Some(cluster), Some(_)) => {
-                return Err(Fault::at(
+                return Err(CaseFileError::at(
                     cluster.mark,
                     "`cluster` and `clusterFile` exclude each other",
                 ));
             }
-            (Some(cluster), None) => ground.cluster = self.cluster(cluster)?,
+            (Some(cluster), None) => evaluation_ref.cluster = self.cluster(cluster)?,
             (None, Some(file)) => {
-                let path = self.beside(&yaml::text(file, "`clusterFile`")?);
-                let read = state_watch::import(&[path], Counting::default());
-                ground.cluster = read.map_err(|failure| Fault::at(file.mark, failure.to_string()))?;
+                let path = self.relative_path(&yaml::text(file, "`clusterFile`")?);
+                let read = state_watch::import_files(&[path], AmountRules::default());
+                evaluation_ref.cluster = read.map_err(|failure| CaseFileError::at(file.mark, failure.to_string()))?;
             }
             (None, None) => {}
         }
-        Ok(ground)
+        Ok(evaluation_ref)
     }
 
-    fn beside(&self, path: &str) -> PathBuf {
+    fn relative_path(&self, path: &str) -> PathBuf {
         self.file.parent().unwrap_or(Path::new("")).join(path)
     }
 
-    fn file(&self, node: &Node, what: &str) -> Read<String> {
-        let path = self.beside(&yaml::text(node, what)?);
-        std::fs::read_to_string(&path).map_err(|error| Fault::at(node.mark, format!("{}: {error}", path.display())))
+    fn read_file(&self, node: &YamlNode, what: &str) -> CaseFileResult<String> {
+        let path = self.relative_path(&yaml::text(node, what)?);
+        std::fs::read_to_string(&path)
+            .map_err(|error| CaseFileError::at(node.mark, format!("{}: {error}", path.display())))
     }
 
-    fn cluster(&self, node: &Node) -> Read<pb::Cluster> {
-        let cluster = yaml::message(node, &self.shapes.cluster, "`cluster`")?;
+    fn cluster(&self, node: &YamlNode) -> CaseFileResult<pb::Cluster> {
+        let cluster = yaml::message(node, &self.schema.cluster, "`cluster`")?;
         cluster
             .transcode_to()
-            .map_err(|error| Fault::at(node.mark, error.to_string()))
+            .map_err(|error| CaseFileError::at(node.mark, error.to_string()))
     }
 
     /// A task: the name of one of the cluster, or a whole one.
-    fn task(&self, node: &Node) -> Read<pb::Task> {
-        if let Value::String(name) = &node.value {
+    fn task(&self, node: &YamlNode) -> CaseFileResult<pb::Task> {
+        if let YamlValue::String(name) = &node.value {
             return Ok(pb::Task {
                 name: name.clone(),
                 ..pb::Task::default()
             });
         }
-        let task = yaml::message(node, &self.shapes.task, "the task")?;
+        let task = yaml::message(node, &self.schema.task, "the task")?;
         task.transcode_to()
-            .map_err(|error| Fault::at(node.mark, error.to_string()))
+            .map_err(|error| CaseFileError::at(node.mark, error.to_string()))
     }
 
-    fn job(&self, node: &Node) -> Read<pb::Job> {
-        if let Value::String(name) = &node.value {
+    fn job(&self, node: &YamlNode) -> CaseFileResult<pb::Job> {
+        if let YamlValue::String(name) = &node.value {
             return Ok(pb::Job {
                 name: name.clone(),
                 ..pb::Job::default()
             });
         }
-        let job = yaml::message(node, &self.shapes.job, "the job")?;
+        let job = yaml::message(node, &self.schema.job, "the job")?;
         job.transcode_to()
-            .map_err(|error| Fault::at(node.mark, error.to_string()))
+            .map_err(|error| CaseFileError::at(node.mark, error.to_string()))
     }
 
-    fn filter(&self, node: &Node) -> Read<Question> {
-        let mut fields = Fields::of(node, "`filter`")?;
+    fn filter(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
+        let mut fields = MapFields::of(node, "`filter`")?;
         let request = pb::FilterRequest {
-            tasks: vec![self.asked(&mut fields)?],
+            tasks: vec![self.required_task(&mut fields)?],
             candidates: candidates(&mut fields)?,
             plugins: plugins(&mut fields)?,
-            resource_fit: fit(&mut fields)?,
+            resource_fit: resource_fit(&mut fields)?,
             samples: Some(0),
             ..pb::FilterRequest::default()
         };
-        fields.end()?;
-        Ok(Question::Filter(request))
+        fields.finish()?;
+        Ok(CaseQuery::Filter(request))
     }
 
-    fn score(&self, node: &Node) -> Read<Question> {
-        let mut fields = Fields::of(node, "`score`")?;
-        let unfiltered = fields.take("unfiltered").map(|node| yaml::flag(node, "`unfiltered`"));
+    fn score(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
+        let mut fields = MapFields::of(node, "`score`")?;
+        let unfiltered = fields
+            .take("unfiltered")
+            .map(|node| yaml::boolean(node, "`unfiltered`"));
         let request = pb::ScoreRequest {
-            tasks: vec![self.asked(&mut fields)?],
+            tasks: vec![self.required_task(&mut fields)?],
             candidates: candidates(&mut fields)?,
             plugins: plugins(&mut fields)?,
-            resource_fit: fit(&mut fields)?,
+            resource_fit: resource_fit(&mut fields)?,
             samples: Some(0),
             with_filter: !unfiltered.transpose()?.unwrap_or(false),
             with_parts: true,
             ..pb::ScoreRequest::default()
         };
-        fields.end()?;
-        Ok(Question::Score(request))
+        fields.finish()?;
+        Ok(CaseQuery::Score(request))
     }
 
-    fn asked(&self, fields: &mut Fields<'_>) -> Read<pb::Task> {
+    fn required_task(&self, fields: &mut MapFields<'_>) -> CaseFileResult<pb::Task> {
         match fields.take("task") {
             Some(task) => self.task(task),
-            None => Err(Fault::at(fields.mark, "the question has no `task`")),
+            None => Err(CaseFileError::at(fields.mark, "the question has no `task`")),
         }
     }
 
-    fn admit(&self, node: &Node) -> Read<Question> {
+    fn admit(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
         use pb::admit_subject::Subject;
-        let mut fields = Fields::of(node, "`admit`")?;
+        let mut fields = MapFields::of(node, "`admit`")?;
         let mut subjects = Vec::new();
         if let Some(after) = fields.take("after") {
             for job in yaml::list(after, "`after`")? {
@@ -278,7 +286,12 @@ impl Reader {
         subjects.push(match (fields.take("job"), fields.take("task")) {
             (Some(job), None) => Subject::Job(self.job(job)?),
             (None, Some(task)) => Subject::Task(self.task(task)?),
-            _ => return Err(Fault::at(node.mark, "`admit` asks about either a `job` or a `task`")),
+            _ => {
+                return Err(CaseFileError::at(
+                    node.mark,
+                    "`admit` asks about either a `job` or a `task`",
+                ));
+            }
         });
         let subject = |subject| pb::AdmitSubject {
             subject: Some(subject),
@@ -289,42 +302,50 @@ impl Reader {
             plugins: plugins(&mut fields)?,
             ..pb::AdmitRequest::default()
         };
-        fields.end()?;
-        Ok(Question::Admit(request))
+        fields.finish()?;
+        Ok(CaseQuery::Admit(request))
     }
 
-    fn order(_: &Self, node: &Node) -> Read<Question> {
-        let mut fields = Fields::of(node, "`order`")?;
+    fn order(_: &Self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
+        let mut fields = MapFields::of(node, "`order`")?;
         let request = pb::OrderRequest {
-            queues: names(fields.take("queues"), "`queues`")?,
-            jobs: names(fields.take("jobs"), "`jobs`")?,
+            queues: name_set(fields.take("queues"), "`queues`")?,
+            jobs: name_set(fields.take("jobs"), "`jobs`")?,
             plugins: plugins(&mut fields)?,
             ..pb::OrderRequest::default()
         };
-        fields.end()?;
+        fields.finish()?;
         if request.queues.is_none() && request.jobs.is_none() {
-            return Err(Fault::at(node.mark, "`order` asks about `queues`, `jobs` or both"));
+            return Err(CaseFileError::at(
+                node.mark,
+                "`order` asks about `queues`, `jobs` or both",
+            ));
         }
-        Ok(Question::Order(request))
+        Ok(CaseQuery::Order(request))
     }
 
-    fn victims(&self, node: &Node) -> Read<Question> {
-        let mut fields = Fields::of(node, "`victims`")?;
+    fn victims(&self, node: &YamlNode) -> CaseFileResult<CaseQuery> {
+        let mut fields = MapFields::of(node, "`victims`")?;
         let kind = match fields.take("kind") {
             Some(kind) => match yaml::text(kind, "`kind`")?.as_str() {
                 "preempt" => pb::VictimKind::Preempt,
                 "reclaim" => pb::VictimKind::Reclaim,
                 other => {
-                    return Err(Fault::at(
+                    return Err(CaseFileError::at(
                         kind.mark,
                         format!("`kind` is `{other}`, not preempt or reclaim"),
                     ));
                 }
             },
-            None => return Err(Fault::at(node.mark, "`victims` has no `kind`: preempt or reclaim")),
+            None => {
+                return Err(CaseFileError::at(
+                    node.mark,
+                    "`victims` has no `kind`: preempt or reclaim",
+                ));
+            }
         };
         let Some(preemptor) = fields.take("preemptor") else {
-            return Err(Fault::at(node.mark, "`victims` has no `preemptor`"));
+            return Err(CaseFileError::at(node.mark, "`victims` has no `preemptor`"));
         };
         let mut group = pb::VictimGroup {
             preemptor: Some(self.task(preemptor)?),
@@ -335,9 +356,11 @@ impl Reader {
         }
         if let Some(candidates) = fields.take("candidates") {
             let candidates = yaml::list(candidates, "`candidates`")?.iter();
-            group.candidates = candidates.map(|task| self.task(task)).collect::<Read<_>>()?;
+            group.candidates = candidates.map(|task| self.task(task)).collect::<CaseFileResult<_>>()?;
         }
-        let irreducible = fields.take("irreducible").map(|node| yaml::flag(node, "`irreducible`"));
+        let irreducible = fields
+            .take("irreducible")
+            .map(|node| yaml::boolean(node, "`irreducible`"));
         let request = pb::SelectVictimsRequest {
             kind: kind.into(),
             groups: vec![group],
@@ -345,20 +368,20 @@ impl Reader {
             irreducible: irreducible.transpose()?.unwrap_or(false),
             ..pb::SelectVictimsRequest::default()
         };
-        fields.end()?;
-        Ok(Question::Victims(request))
+        fields.finish()?;
+        Ok(CaseQuery::Victims(request))
     }
 }
 
-type ReadQuestion = fn(&Reader, &Node) -> Read<Question>;
+type CaseQueryReader = fn(&CaseReader, &YamlNode) -> CaseFileResult<CaseQuery>;
 
 /// The questions by their keys.
-const QUESTIONS: [(&str, ReadQuestion); 5] = [
-    ("filter", Reader::filter),
-    ("score", Reader::score),
-    ("admit", Reader::admit),
-    ("order", Reader::order),
-    ("victims", Reader::victims),
+const QUERY_READERS: [(&str, CaseQueryReader); 5] = [
+    ("filter", CaseReader::filter),
+    ("score", CaseReader::score),
+    ("admit", CaseReader::admit),
+    ("order", CaseReader::order),
+    ("victims", CaseReader::victims),
 ];
 
 /// Puts records into a cluster; one of the same name is replaced.
@@ -383,12 +406,12 @@ fn merge(into: &mut pb::Cluster, with: pb::Cluster) {
     put(&mut into.tasks, tasks, |task| &task.name);
 }
 
-fn plugins(fields: &mut Fields<'_>) -> Read<Vec<String>> {
+fn plugins(fields: &mut MapFields<'_>) -> CaseFileResult<Vec<String>> {
     let plugins = fields.take("plugins").map(|node| yaml::texts(node, "`plugins`"));
     Ok(plugins.transpose()?.unwrap_or_default())
 }
 
-fn candidates(fields: &mut Fields<'_>) -> Read<Option<pb::NodeSet>> {
+fn candidates(fields: &mut MapFields<'_>) -> CaseFileResult<Option<pb::NodeSet>> {
     let names = fields.take("nodes").map(|node| yaml::texts(node, "`nodes`"));
     Ok(names.transpose()?.map(|names| pb::NodeSet {
         names,
@@ -396,7 +419,7 @@ fn candidates(fields: &mut Fields<'_>) -> Read<Option<pb::NodeSet>> {
     }))
 }
 
-fn fit(fields: &mut Fields<'_>) -> Read<i32> {
+fn resource_fit(fields: &mut MapFields<'_>) -> CaseFileResult<i32> {
     let Some(node) = fields.take("resourceFit") else {
         return Ok(pb::ResourceFit::Unspecified.into());
     };
@@ -406,16 +429,16 @@ fn fit(fields: &mut Fields<'_>) -> Read<i32> {
         "futureIdle" => pb::ResourceFit::FutureIdle,
         other => {
             let message = format!("`resourceFit` is `{other}`, not none, idle or futureIdle");
-            return Err(Fault::at(node.mark, message));
+            return Err(CaseFileError::at(node.mark, message));
         }
     };
     Ok(fit.into())
 }
 
 /// `all`, or a list of names.
-fn names(node: Option<&Node>, what: &str) -> Read<Option<pb::NameSet>> {
+fn name_set(node: Option<&YamlNode>, what: &str) -> CaseFileResult<Option<pb::NameSet>> {
     let Some(node) = node else { return Ok(None) };
-    let names = if matches!(&node.value, Value::String(all) if all == "all") {
+    let names = if matches!(&node.value, YamlValue::String(all) if all == "all") {
         Vec::new()
     } else {
         yaml::texts(node, what)?

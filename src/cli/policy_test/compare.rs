@@ -2,76 +2,83 @@
 
 use std::collections::BTreeMap;
 
-use super::expect::{Admission, Expected, Keys, Order, Victims, Wanted, WantedReason};
+use super::expect::{
+    CaseExpectation, ExpectedAdmission, ExpectedOrder, ExpectedOrderKeys, ExpectedReason, ExpectedResult,
+    ExpectedVictims,
+};
 use crate::cli::output;
 use crate::server::pb;
 
 /// What did not come out as expected.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub(super) struct Mismatch {
+pub(super) struct CaseMismatch {
     pub(super) line: u32,
-    pub(super) what: String,
+    pub(super) subject: String,
     pub(super) expected: String,
-    pub(super) got: String,
+    pub(super) actual: String,
 }
 
 /// An answer, whatever was asked.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum CaseResult {
     Filter(pb::FilterItem),
     Score(pb::ScoreItem),
-    Admit(pb::Admission),
-    Order(pb::OrderAnswer),
+    Admit(pb::AdmitItem),
+    Order(pb::OrderResult),
     /// With the names of the candidates.
     Victims(pb::VictimItem, Vec<String>),
 }
 
 /// Holds an answer against what is expected.
-pub(super) fn check(expected: &[Expected], answer: &Answer) -> Vec<Mismatch> {
-    let problem = answer.problem();
+pub(super) fn check(expected: &[CaseExpectation], result: &CaseResult) -> Vec<CaseMismatch> {
+    let problem = result.problem();
     if let (Some(problem), Some(first)) = (problem, expected.first())
-        && !expected.iter().any(|one| matches!(one.wanted, Wanted::Problem(_)))
+        && !expected
+            .iter()
+            .any(|one| matches!(one.value, ExpectedResult::Problem(_)))
     {
-        return vec![Mismatch {
+        return vec![CaseMismatch {
             line: first.line,
-            what: "answer".to_owned(),
+            subject: "answer".to_owned(),
             expected: "one".to_owned(),
-            got: format!("the problem {}", output::problem(problem)),
+            actual: format!("the problem {}", output::problem(problem)),
         }];
     }
-    expected.iter().filter_map(|one| one.check(answer)).collect()
+    expected.iter().filter_map(|one| one.check(result)).collect()
 }
 
-impl Answer {
+impl CaseResult {
     fn problem(&self) -> Option<&pb::Problem> {
         match self {
-            Answer::Filter(item) => item.problem.as_ref(),
-            Answer::Score(item) => item.problem.as_ref(),
-            Answer::Admit(item) => item.problem.as_ref(),
-            Answer::Victims(item, _) => item.problem.as_ref(),
-            Answer::Order(_) => None,
+            CaseResult::Filter(item) => item.problem.as_ref(),
+            CaseResult::Score(item) => item.problem.as_ref(),
+            CaseResult::Admit(item) => item.problem.as_ref(),
+            CaseResult::Victims(item, _) => item.problem.as_ref(),
+            CaseResult::Order(_) => None,
         }
     }
 
     fn filter(&self) -> Option<&pb::FilterItem> {
         match self {
-            Answer::Filter(item) => Some(item),
-            Answer::Score(item) => item.filter.as_ref(),
-            Answer::Admit(_) | Answer::Order(_) | Answer::Victims(..) => None,
+            CaseResult::Filter(item) => Some(item),
+            CaseResult::Score(item) => item.filter.as_ref(),
+            CaseResult::Admit(_) | CaseResult::Order(_) | CaseResult::Victims(..) => None,
         }
     }
 
     /// Nodes by score, best first, ties by name.
     fn ranking(&self) -> Vec<(String, f64)> {
-        let Answer::Score(item) = self else { return Vec::new() };
+        let CaseResult::Score(item) = self else {
+            return Vec::new();
+        };
         let names = item.nodes.iter().flat_map(|set| set.names.clone());
         let mut ranking: Vec<(String, f64)> = names.zip(item.totals.iter().copied()).collect();
         ranking.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         ranking
     }
 
-    fn parts(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
-        let Answer::Score(item) = self else {
+    fn score_parts(&self) -> BTreeMap<String, BTreeMap<String, f64>> {
+        let CaseResult::Score(item) = self else {
             return BTreeMap::new();
         };
         let names = item.nodes.iter().flat_map(|set| &set.names);
@@ -91,8 +98,8 @@ impl Answer {
 
     fn reasons(&self) -> Vec<(pb::Reason, u64)> {
         match self {
-            Answer::Admit(item) => item.reasons.iter().map(|reason| (reason.clone(), 1)).collect(),
-            Answer::Filter(_) | Answer::Score(_) | Answer::Order(_) | Answer::Victims(..) => {
+            CaseResult::Admit(item) => item.reasons.iter().map(|reason| (reason.clone(), 1)).collect(),
+            CaseResult::Filter(_) | CaseResult::Score(_) | CaseResult::Order(_) | CaseResult::Victims(..) => {
                 let rejections = self.filter().into_iter().flat_map(|filter| &filter.rejections);
                 let reason = |one: &pb::Rejection| (one.reason.clone().unwrap_or_default(), one.count.into());
                 rejections.map(reason).collect()
@@ -100,8 +107,8 @@ impl Answer {
         }
     }
 
-    fn names_at(&self, at: &[u32]) -> Vec<String> {
-        let Answer::Victims(_, candidates) = self else {
+    fn victim_names(&self, at: &[u32]) -> Vec<String> {
+        let CaseResult::Victims(_, candidates) = self else {
             return Vec::new();
         };
         let name = |at: &u32| candidates.get(usize::try_from(*at).ok()?).cloned();
@@ -109,79 +116,79 @@ impl Answer {
     }
 }
 
-impl Expected {
-    fn check(&self, answer: &Answer) -> Option<Mismatch> {
-        let (expected, got) = self.compare(answer)?;
-        Some(Mismatch {
+impl CaseExpectation {
+    fn check(&self, result: &CaseResult) -> Option<CaseMismatch> {
+        let (expected, got) = self.compare(result)?;
+        Some(CaseMismatch {
             line: self.line,
-            what: self.key.to_owned(),
+            subject: self.key.to_owned(),
             expected,
-            got,
+            actual: got,
         })
     }
 
     /// Expected and got, in words, if they differ.
-    fn compare(&self, answer: &Answer) -> Option<(String, String)> {
-        match &self.wanted {
-            Wanted::Problem(wanted) => {
-                let got = answer
+    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
+        match &self.value {
+            ExpectedResult::Problem(wanted) => {
+                let got = result
                     .problem()
                     .map_or_else(|| "none".to_owned(), |problem| problem.reason.clone());
-                differ(wanted, &got)
+                difference(wanted, &got)
             }
-            Wanted::Fit(wanted) => {
+            ExpectedResult::Fit(wanted) => {
                 let mut wanted = wanted.clone();
                 wanted.sort();
-                let got = answer.filter().and_then(|filter| filter.fit.as_ref());
-                differ(
-                    &listed(&wanted),
-                    &listed(got.map(|set| set.names.as_slice()).unwrap_or_default()),
+                let got = result.filter().and_then(|filter| filter.fit.as_ref());
+                difference(
+                    &list_text(&wanted),
+                    &list_text(got.map(|set| set.names.as_slice()).unwrap_or_default()),
                 )
             }
-            Wanted::FitCount(wanted) => {
-                let got = answer.filter().map_or(0, |filter| filter.fit_count);
-                differ(&wanted.to_string(), &got.to_string())
+            ExpectedResult::FitCount(wanted) => {
+                let got = result.filter().map_or(0, |filter| filter.fit_count);
+                difference(&wanted.to_string(), &got.to_string())
             }
-            Wanted::Reasons(wanted) => compare_reasons(wanted, &answer.reasons()),
-            Wanted::Best(wanted) => compare_best(wanted, &answer.ranking()),
-            Wanted::Ranking(wanted) => {
-                let got: Vec<String> = answer.ranking().into_iter().map(|(name, _)| name).collect();
-                differ(&listed(wanted), &listed(&got))
+            ExpectedResult::Reasons(wanted) => compare_reasons(wanted, &result.reasons()),
+            ExpectedResult::Best(wanted) => compare_best(wanted, &result.ranking()),
+            ExpectedResult::Ranking(wanted) => {
+                let got: Vec<String> = result.ranking().into_iter().map(|(name, _)| name).collect();
+                difference(&list_text(wanted), &list_text(&got))
             }
-            Wanted::Scores((wanted, tolerance)) => {
-                let got: BTreeMap<String, f64> = answer.ranking().into_iter().collect();
+            ExpectedResult::Scores((wanted, tolerance)) => {
+                let got: BTreeMap<String, f64> = result.ranking().into_iter().collect();
                 compare_numbers(wanted, &got, *tolerance)
             }
-            Wanted::Parts(wanted, tolerance) => {
-                let got = answer.parts();
+            ExpectedResult::Parts(wanted, tolerance) => {
+                let got = result.score_parts();
                 let empty = BTreeMap::new();
                 wanted.iter().find_map(|(node, wanted)| {
                     let found = compare_numbers(wanted, got.get(node).unwrap_or(&empty), *tolerance);
                     found.map(|(wanted, got)| (format!("{node}: {wanted}"), format!("{node}: {got}")))
                 })
             }
-            Wanted::Admission(wanted) => wanted.compare(answer),
-            Wanted::Order(wanted) => wanted.compare(answer),
-            Wanted::Victims(wanted) => wanted.compare(answer),
+            ExpectedResult::Admission(wanted) => wanted.compare(result),
+            ExpectedResult::Order(wanted) => wanted.compare(result),
+            ExpectedResult::Victims(wanted) => wanted.compare(result),
         }
     }
 }
 
-impl Admission {
-    fn compare(&self, answer: &Answer) -> Option<(String, String)> {
-        let Answer::Admit(item) = answer else { return None };
+impl ExpectedAdmission {
+    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
+        let CaseResult::Admit(item) = result else { return None };
         match self {
-            Admission::Permitted(wanted) => {
+            ExpectedAdmission::Permitted(wanted) => {
                 let why = item.reasons.first().map(|reason| format!(": {}", reason.message));
-                differ(&wanted.to_string(), &item.permitted.to_string())
+                difference(&wanted.to_string(), &item.permitted.to_string())
                     .map(|(wanted, got)| (wanted, format!("{got}{}", why.unwrap_or_default())))
             }
-            Admission::Headroom(wanted) => differ(&limit(*wanted), &limit(item.headroom)),
-            Admission::Cards(wanted) => {
+            ExpectedAdmission::Headroom(wanted) => difference(&limit_text(*wanted), &limit_text(item.headroom)),
+            ExpectedAdmission::Cards(wanted) => {
                 let got: Vec<String> = item.cards.iter().map(|choice| choice.card.clone()).collect();
-                differ(&listed(wanted), &listed(&got))
+                difference(&list_text(wanted), &list_text(&got))
             }
-            Admission::Votes(wanted) => {
+            ExpectedAdmission::Votes(wanted) => {
                 let wanted = wanted
                     .iter()
                     .map(|(plugin, vote)| (plugin.clone(), *vote as f64))
@@ -196,46 +203,53 @@ impl Admission {
     }
 }
 
-impl Order {
-    fn compare(&self, answer: &Answer) -> Option<(String, String)> {
-        let Answer::Order(order) = answer else { return None };
+impl ExpectedOrder {
+    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
+        let CaseResult::Order(order) = result else { return None };
         let names = |ranks: &[pb::Rank]| ranks.iter().map(|rank| rank.name.clone()).collect::<Vec<_>>();
         match self {
-            Order::Queues(wanted) => differ(&listed(wanted), &listed(&names(&order.queues))),
-            Order::Jobs(wanted) => differ(&listed(wanted), &listed(&names(&order.jobs))),
-            Order::QueueKeys(wanted) => compare_keys(wanted, &order.queues),
-            Order::JobKeys(wanted) => compare_keys(wanted, &order.jobs),
+            ExpectedOrder::Queues(wanted) => difference(&list_text(wanted), &list_text(&names(&order.queues))),
+            ExpectedOrder::Jobs(wanted) => difference(&list_text(wanted), &list_text(&names(&order.jobs))),
+            ExpectedOrder::QueueKeys(wanted) => compare_keys(wanted, &order.queues),
+            ExpectedOrder::JobKeys(wanted) => compare_keys(wanted, &order.jobs),
         }
     }
 }
 
-impl Victims {
-    fn compare(&self, answer: &Answer) -> Option<(String, String)> {
-        let Answer::Victims(item, _) = answer else { return None };
+impl ExpectedVictims {
+    fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
+        let CaseResult::Victims(item, _) = result else {
+            return None;
+        };
         match self {
-            Victims::Chosen(wanted) => differ(&listed(wanted), &listed(&answer.names_at(&item.victims))),
-            Victims::FitsAfter(wanted) => {
-                let shown = |after: Option<u64>| after.map_or_else(|| "never".to_owned(), |after| after.to_string());
-                differ(&shown(*wanted), &shown(item.fits_after.map(u64::from)))
+            ExpectedVictims::Chosen(wanted) => {
+                difference(&list_text(wanted), &list_text(&result.victim_names(&item.victims)))
             }
-            Victims::Choices(wanted) => wanted.iter().find_map(|(plugin, wanted)| {
+            ExpectedVictims::FitsAfter(wanted) => {
+                let shown = |after: Option<u64>| after.map_or_else(|| "never".to_owned(), |after| after.to_string());
+                difference(&shown(*wanted), &shown(item.fits_after.map(u64::from)))
+            }
+            ExpectedVictims::Choices(wanted) => wanted.iter().find_map(|(plugin, wanted)| {
                 let vote = item.votes.iter().find(|vote| vote.plugin == *plugin);
-                let got = vote.map_or_else(|| "no vote".to_owned(), |vote| listed(&answer.names_at(&vote.victims)));
-                differ(&format!("{plugin}: {}", listed(wanted)), &format!("{plugin}: {got}"))
+                let got = vote.map_or_else(
+                    || "no vote".to_owned(),
+                    |vote| list_text(&result.victim_names(&vote.victims)),
+                );
+                difference(&format!("{plugin}: {}", list_text(wanted)), &format!("{plugin}: {got}"))
             }),
         }
     }
 }
 
-fn differ(wanted: &str, got: &str) -> Option<(String, String)> {
+fn difference(wanted: &str, got: &str) -> Option<(String, String)> {
     (wanted != got).then(|| (wanted.to_owned(), got.to_owned()))
 }
 
-fn listed(names: &[String]) -> String {
+fn list_text(names: &[String]) -> String {
     format!("[{}]", names.join(", "))
 }
 
-fn limit(number: Option<u64>) -> String {
+fn limit_text(number: Option<u64>) -> String {
     number.map_or_else(|| "no limit".to_owned(), |number| number.to_string())
 }
 
@@ -273,7 +287,7 @@ fn compare_numbers(
     Some((format!("{name} {wanted}"), format!("{name} {got}")))
 }
 
-fn compare_keys((wanted, tolerance): &Keys, ranks: &[pb::Rank]) -> Option<(String, String)> {
+fn compare_keys((wanted, tolerance): &ExpectedOrderKeys, ranks: &[pb::Rank]) -> Option<(String, String)> {
     for (name, plugins) in wanted {
         let rank = ranks.iter().find(|rank| rank.name == *name);
         for (plugin, wanted) in plugins {
@@ -292,7 +306,7 @@ fn compare_keys((wanted, tolerance): &Keys, ranks: &[pb::Rank]) -> Option<(Strin
 }
 
 /// Each wanted one must be there, and none that is not wanted.
-fn compare_reasons(wanted: &[WantedReason], got: &[(pb::Reason, u64)]) -> Option<(String, String)> {
+fn compare_reasons(wanted: &[ExpectedReason], got: &[(pb::Reason, u64)]) -> Option<(String, String)> {
     let mut left: Vec<&(pb::Reason, u64)> = got.iter().collect();
     let mut missing = Vec::new();
     for one in wanted {
@@ -314,10 +328,10 @@ fn compare_reasons(wanted: &[WantedReason], got: &[(pb::Reason, u64)]) -> Option
     };
     let got: Vec<String> = got.iter().map(|(reason, count)| shown(reason, *count)).collect();
     let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-    Some((listed(&wanted), listed(&got)))
+    Some((list_text(&wanted), list_text(&got)))
 }
 
-impl WantedReason {
+impl ExpectedReason {
     fn matches(&self, reason: &pb::Reason, count: u64) -> bool {
         let same = |wanted: &Option<String>, got: &str| wanted.as_ref().is_none_or(|wanted| wanted == got);
         same(&self.plugin, &reason.plugin)
@@ -327,7 +341,7 @@ impl WantedReason {
     }
 }
 
-impl std::fmt::Display for WantedReason {
+impl std::fmt::Display for ExpectedReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let any = |text: &Option<String>| text.clone().unwrap_or_else(|| "any".to_owned());
         write!(f, "{} {}", any(&self.plugin), any(&self.code))?;

@@ -12,15 +12,15 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use regex::Regex;
 use serde_json::json;
 
-use super::local::Local;
-use super::{Failure, Format, output};
+use super::in_process::InProcessServer;
+use super::{CommandError, OutputFormat, output};
 use crate::server::pb;
-use case::{Case, Question};
-use compare::{Answer, Mismatch};
+use case::{CaseQuery, PolicyTestCase};
+use compare::{CaseMismatch, CaseResult};
 
 /// Arguments of `pumice policy test`.
 #[derive(Debug, Args)]
-pub(super) struct TestArgs {
+pub(super) struct TestPolicyArgs {
     /// Files of cases, or folders: every .yaml and .yml below that has `cases`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -32,48 +32,48 @@ pub(super) struct TestArgs {
     junit: Option<PathBuf>,
     /// How the outcome is printed
     #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    output: OutputFormat,
 }
 
 /// How one case came out.
 #[derive(Debug)]
-struct Outcome {
+struct CaseOutcome {
     file: String,
     line: u32,
     name: String,
-    mismatches: Vec<Mismatch>,
+    mismatches: Vec<CaseMismatch>,
 }
 
 /// Runs it.
-pub(super) async fn run(args: TestArgs) -> Result<(), Failure> {
-    let mut local = Local::start().await?;
+pub(super) async fn run(args: TestPolicyArgs) -> Result<(), CommandError> {
+    let mut local = InProcessServer::start().await?;
     let mut outcomes = Vec::new();
-    for path in files(&args.files)? {
+    for path in case_files(&args.files)? {
         let shown = path.display().to_string();
-        let text = super::state_load::text(&path)?;
-        let cases = match case::read(&path, &text)? {
+        let text = super::state_load::read_text(&path)?;
+        let cases = match case::read_cases(&path, &text)? {
             Ok(cases) => cases,
-            Err(fault) => {
-                outcomes.push(unreadable(shown, &fault));
+            Err(problem) => {
+                outcomes.push(unreadable_file(shown, &problem));
                 continue;
             }
         };
         for case in cases {
             let full = format!("{shown}: {}", case.name);
             if args.run.as_ref().is_none_or(|run| run.is_match(&full)) {
-                outcomes.push(judge(&mut local, &shown, case).await);
+                outcomes.push(run_case(&mut local, &shown, case).await);
             }
         }
     }
     if let Some(file) = &args.junit {
-        std::fs::write(file, junit(&outcomes)?).map_err(|error| Failure::file(file, &error))?;
+        std::fs::write(file, junit(&outcomes)?).map_err(|error| CommandError::file_error(file, &error))?;
     }
     show(&outcomes, args.output)?;
     let failed = outcomes.iter().filter(|one| !one.mismatches.is_empty()).count();
     match (outcomes.len(), failed) {
-        (0, _) => Err(Failure::said("error: there is no case to run")),
+        (0, _) => Err(CommandError::message("error: there is no case to run")),
         (_, 0) => Ok(()),
-        (_, failed) => Err(Failure::said(format!(
+        (_, failed) => Err(CommandError::message(format!(
             "error: {} failed",
             output::count(failed, "case")
         ))),
@@ -81,16 +81,16 @@ pub(super) async fn run(args: TestArgs) -> Result<(), Failure> {
 }
 
 /// All files, those of folders by path; files of a folder without cases are passed over, and counted.
-fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+fn case_files(given: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     let mut passed_over = 0;
     for path in given {
         if path.is_dir() {
             let mut found = Vec::new();
-            below(path, &mut found)?;
+            collect_yaml_files(path, &mut found)?;
             found.sort();
             for file in found {
-                let text = std::fs::read_to_string(&file).map_err(|error| Failure::file(&file, &error))?;
+                let text = std::fs::read_to_string(&file).map_err(|error| CommandError::file_error(&file, &error))?;
                 if case::has_cases(&text) {
                     files.push(file);
                 } else {
@@ -110,14 +110,14 @@ fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-fn below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
-    let entries = std::fs::read_dir(folder).map_err(|error| Failure::file(folder, &error))?;
+fn collect_yaml_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), CommandError> {
+    let entries = std::fs::read_dir(folder).map_err(|error| CommandError::file_error(folder, &error))?;
     for entry in entries {
-        let path = entry.map_err(|error| Failure::file(folder, &error))?.path();
+        let path = entry.map_err(|error| CommandError::file_error(folder, &error))?.path();
         let ending = path.extension().and_then(|ending| ending.to_str());
         // A link to a folder may lead round in a circle.
         if path.is_dir() && !path.is_symlink() {
-            below(&path, found)?;
+            collect_yaml_files(&path, found)?;
         } else if matches!(ending, Some("yaml" | "yml")) {
             found.push(path);
         }
@@ -125,31 +125,31 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn unreadable(file: String, fault: &yaml::Fault) -> Outcome {
-    Outcome {
+fn unreadable_file(file: String, problem: &yaml::CaseFileError) -> CaseOutcome {
+    CaseOutcome {
         file,
-        line: fault.line,
+        line: problem.line,
         name: "the file".to_owned(),
-        mismatches: vec![Mismatch {
-            line: fault.line,
-            what: format!("column {}", fault.column),
+        mismatches: vec![CaseMismatch {
+            line: problem.line,
+            subject: format!("column {}", problem.column),
             expected: "a file of cases".to_owned(),
-            got: fault.message.clone(),
+            actual: problem.message.clone(),
         }],
     }
 }
 
-async fn judge(local: &mut Local, file: &str, case: Case) -> Outcome {
-    let mismatches = match ask(local, &case).await {
-        Ok(answer) => compare::check(&case.expected, &answer),
-        Err(failure) => vec![Mismatch {
+async fn run_case(local: &mut InProcessServer, file: &str, case: PolicyTestCase) -> CaseOutcome {
+    let mismatches = match evaluate_case(local, &case).await {
+        Ok(result) => compare::check(&case.expected, &result),
+        Err(failure) => vec![CaseMismatch {
             line: case.line,
-            what: "question".to_owned(),
+            subject: "question".to_owned(),
             expected: "an answer".to_owned(),
-            got: failure.to_string(),
+            actual: failure.to_string(),
         }],
     };
-    Outcome {
+    CaseOutcome {
         file: file.to_owned(),
         line: case.line,
         name: case.name,
@@ -157,66 +157,81 @@ async fn judge(local: &mut Local, file: &str, case: Case) -> Outcome {
     }
 }
 
-async fn ask(local: &mut Local, case: &Case) -> Result<Answer, Failure> {
-    let inline = pb::Inline {
-        cluster: Some(case.ground.cluster.clone()),
-        policy_document: case.ground.document.clone(),
-        profile: case.ground.profile.clone(),
-        compatibility: case.ground.compatibility.clone(),
+async fn evaluate_case(local: &mut InProcessServer, case: &PolicyTestCase) -> Result<CaseResult, CommandError> {
+    let inline = pb::InlineSnapshot {
+        cluster: Some(case.setup.cluster.clone()),
+        policy_document: case.setup.document.clone(),
+        profile: case.setup.profile.clone(),
+        compatibility: case.setup.compatibility.clone(),
     };
-    let ground = Some(pb::Ground {
-        ground: Some(pb::ground::Ground::Inline(inline)),
-        ..pb::Ground::default()
+    let evaluation_ref = Some(pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Inline(inline)),
+        ..pb::EvaluationRef::default()
     });
     let decisions = &mut local.connection.decisions;
-    let nothing = || Failure::said("error: no answer came");
-    match case.question.clone() {
-        Question::Filter(request) => {
+    let nothing = || CommandError::message("error: no answer came");
+    match case.query.clone() {
+        CaseQuery::Filter(request) => {
             let reply = decisions
-                .filter(pb::FilterRequest { ground, ..request })
+                .filter(pb::FilterRequest {
+                    against: evaluation_ref,
+                    ..request
+                })
                 .await?
                 .into_inner();
-            let item = reply.answer.unwrap_or_default().items.into_iter().next();
-            item.map(Answer::Filter).ok_or_else(nothing)
+            let item = reply.result.unwrap_or_default().items.into_iter().next();
+            item.map(CaseResult::Filter).ok_or_else(nothing)
         }
-        Question::Score(request) => {
+        CaseQuery::Score(request) => {
             let reply = decisions
-                .score(pb::ScoreRequest { ground, ..request })
+                .score(pb::ScoreRequest {
+                    against: evaluation_ref,
+                    ..request
+                })
                 .await?
                 .into_inner();
-            let item = reply.answer.unwrap_or_default().items.into_iter().next();
-            item.map(Answer::Score).ok_or_else(nothing)
+            let item = reply.result.unwrap_or_default().items.into_iter().next();
+            item.map(CaseResult::Score).ok_or_else(nothing)
         }
-        Question::Admit(request) => {
+        CaseQuery::Admit(request) => {
             let reply = decisions
-                .admit(pb::AdmitRequest { ground, ..request })
+                .admit(pb::AdmitRequest {
+                    against: evaluation_ref,
+                    ..request
+                })
                 .await?
                 .into_inner();
-            let item = reply.answer.unwrap_or_default().items.into_iter().next_back();
-            item.map(Answer::Admit).ok_or_else(nothing)
+            let item = reply.result.unwrap_or_default().items.into_iter().next_back();
+            item.map(CaseResult::Admit).ok_or_else(nothing)
         }
-        Question::Order(request) => {
+        CaseQuery::Order(request) => {
             let reply = decisions
-                .order(pb::OrderRequest { ground, ..request })
+                .order(pb::OrderRequest {
+                    against: evaluation_ref,
+                    ..request
+                })
                 .await?
                 .into_inner();
-            Ok(Answer::Order(reply.answer.unwrap_or_default()))
+            Ok(CaseResult::Order(reply.result.unwrap_or_default()))
         }
-        Question::Victims(request) => {
+        CaseQuery::Victims(request) => {
             let candidates = request.groups.iter().flat_map(|group| &group.candidates);
             let names = candidates.map(|task| task.name.clone()).collect();
-            let request = pb::SelectVictimsRequest { ground, ..request };
+            let request = pb::SelectVictimsRequest {
+                against: evaluation_ref,
+                ..request
+            };
             let reply = decisions.select_victims(request).await?.into_inner();
-            let item = reply.answer.unwrap_or_default().items.into_iter().next();
-            item.map(|item| Answer::Victims(item, names)).ok_or_else(nothing)
+            let item = reply.result.unwrap_or_default().items.into_iter().next();
+            item.map(|item| CaseResult::Victims(item, names)).ok_or_else(nothing)
         }
     }
 }
 
-fn show(outcomes: &[Outcome], format: Format) -> Result<(), Failure> {
+fn show(outcomes: &[CaseOutcome], format: OutputFormat) -> Result<(), CommandError> {
     let failed = outcomes.iter().filter(|one| !one.mismatches.is_empty()).count();
-    if format == Format::Json {
-        let case = |one: &Outcome| {
+    if format == OutputFormat::Json {
+        let case = |one: &CaseOutcome| {
             json!({
                 "file": one.file,
                 "line": one.line,
@@ -236,35 +251,35 @@ fn show(outcomes: &[Outcome], format: Format) -> Result<(), Failure> {
         }
         output::line(&format!("FAIL  {}:{}: {}", one.file, one.line, one.name))?;
         for mismatch in &one.mismatches {
-            output::line(&told(mismatch))?;
+            output::line(&mismatch_text(mismatch))?;
         }
     }
     output::line(&format!("{} passed, {failed} failed", outcomes.len() - failed))
 }
 
-fn told(mismatch: &Mismatch) -> String {
-    let Mismatch {
+fn mismatch_text(mismatch: &CaseMismatch) -> String {
+    let CaseMismatch {
         line,
-        what,
+        subject: what,
         expected,
-        got,
+        actual: got,
     } = mismatch;
     format!("        line {line}, {what}\n          expected  {expected}\n          got       {got}")
 }
 
 /// A suite per file, a case per case.
-fn junit(outcomes: &[Outcome]) -> Result<String, Failure> {
+fn junit(outcomes: &[CaseOutcome]) -> Result<String, CommandError> {
     let mut report = Report::new("pumice policy test");
     let mut suites: Vec<TestSuite> = Vec::new();
     for one in outcomes {
         let mut status = TestCaseStatus::success();
         if let Some(first) = one.mismatches.first() {
             status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-            let details: Vec<String> = one.mismatches.iter().map(told).collect();
+            let details: Vec<String> = one.mismatches.iter().map(mismatch_text).collect();
             status
                 .set_message(format!(
                     "line {}, {}: expected {}, got {}",
-                    first.line, first.what, first.expected, first.got
+                    first.line, first.subject, first.expected, first.actual
                 ))
                 .set_type("mismatch")
                 .set_description(details.join("\n"));
@@ -282,5 +297,5 @@ fn junit(outcomes: &[Outcome]) -> Result<String, Failure> {
     }
     report.add_test_suites(suites);
     let text = report.to_string();
-    text.map_err(|error| Failure::said(format!("error: the report: {error}")))
+    text.map_err(|error| CommandError::message(format!("error: the report: {error}")))
 }

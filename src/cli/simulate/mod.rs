@@ -1,23 +1,23 @@
 //! `pumice simulate`: a workload placed under several policies, each on the same cluster from its beginning, so that a
 //! policy is chosen by what would come of it.
 
-mod account;
 mod report;
 mod run;
+mod usage;
 mod workload;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Failure, Format, output, state_load};
+use super::{CommandError, OutputFormat, output, state_load};
 use crate::engine::policy::{CompileOptions, compile};
-use crate::import::Counting;
-use report::Report;
-use run::{Candidate, Rules};
+use crate::import::AmountRules;
+use report::SimulationReport;
+use run::{CandidatePolicy, SimulationRules};
 
 /// Policies that are compared when none is named: the examples with these names, and what the server starts with.
-const KNOWN: [(&str, &str); 6] = [
+const KNOWN_POLICIES: [(&str, &str); 6] = [
     ("spread", include_str!("../../../examples/spread.yaml")),
     ("pack", include_str!("../../../examples/pack.yaml")),
     (
@@ -32,7 +32,7 @@ const KNOWN: [(&str, &str); 6] = [
     ("built-in", crate::server::BUILT_IN_POLICY),
 ];
 /// How many of them, when none is named; what the server starts with says the same as one of them.
-const COMPARED: usize = 5;
+const DEFAULT_POLICY_COUNT: usize = 5;
 
 /// Arguments of `pumice simulate`.
 #[derive(Debug, Args)]
@@ -49,25 +49,25 @@ pub(super) struct SimulateArgs {
     policy_profile: String,
     /// Let tasks leave when they have run as long as the files tell; what waits is tried again then
     #[arg(long)]
-    ends: bool,
+    departures: bool,
     /// Divide the times between arrivals by this; how long tasks run stays
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
-    speed: f64,
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_factor)]
+    arrival_speedup: f64,
     /// Seconds of the simulated time between two attempts at what waits
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = factor)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = parse_factor)]
     retry: f64,
     /// How the amounts of pods are counted
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::counting())]
-    derivation: Counting,
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
+    derivation: AmountRules,
     /// Also draw it, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// How the outcome is printed
     #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    output: OutputFormat,
 }
 
-fn factor(text: &str) -> Result<f64, String> {
+fn parse_factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(factor),
         Ok(_) | Err(_) => Err("write a number above 0".to_owned()),
@@ -75,34 +75,34 @@ fn factor(text: &str) -> Result<f64, String> {
 }
 
 /// Runs it.
-pub(super) async fn run(args: SimulateArgs) -> Result<(), Failure> {
-    let candidates = candidates(&args)?;
-    let workload = workload::read(&args.files, args.derivation, args.speed)?;
-    if workload.standing.nodes.is_empty() || workload.arrivals.is_empty() {
-        return Err(Failure::said(
+pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
+    let candidates = candidate_policies(&args)?;
+    let workload = workload::read_workload(&args.files, args.derivation, args.arrival_speedup)?;
+    if workload.initial_cluster.nodes.is_empty() || workload.arrivals.is_empty() {
+        return Err(CommandError::message(
             "error: the files hold no node, or no task that waits: name both the cluster and the workload",
         ));
     }
-    if args.ends && workload.arrivals.iter().all(|arrival| arrival.runs.is_none()) {
-        return Err(Failure::Usage(
+    if args.departures && workload.arrivals.iter().all(|arrival| arrival.run_seconds.is_none()) {
+        return Err(CommandError::Usage(
             "error: --ends: the files do not tell how long tasks run".to_owned(),
         ));
     }
-    if workload.names_cards {
+    if workload.has_card_names {
         output::note(
             "note: some tasks name the cards that would do; only a policy with capacity-card keeps them to these",
         );
     }
-    let rules = Rules {
-        ends: args.ends,
-        retry: args.retry,
+    let rules = SimulationRules {
+        departures: args.departures,
+        retry_seconds: args.retry,
     };
-    let whole = account::Account::new(&workload.standing, account::Usual::default()).total;
-    let mut report = Report {
-        nodes: workload.standing.nodes.len(),
-        gpus: account::whole(whole.gpu),
-        cores: account::whole(whole.cpu),
-        ends: args.ends,
+    let whole = usage::ClusterUsage::new(&workload.initial_cluster, usage::TypicalGpuTask::default()).total;
+    let mut report = SimulationReport {
+        nodes: workload.initial_cluster.nodes.len(),
+        gpus: usage::from_milli(whole.gpu),
+        cores: usage::from_milli(whole.cpu),
+        departures: args.departures,
         policies: Vec::new(),
     };
     let steps = workload.arrivals.len().saturating_mul(candidates.len());
@@ -114,27 +114,32 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), Failure> {
     }
     progress.finish_and_clear();
     match args.output {
-        Format::Table => report.show(),
-        Format::Json => report.json(),
+        OutputFormat::Table => report.show(),
+        OutputFormat::Json => report.json(),
     }?;
     // Last: a file that cannot be written takes nothing else along.
     match &args.svg {
-        Some(file) => std::fs::write(file, report.chart()).map_err(|error| Failure::file(file, &error)),
+        Some(file) => std::fs::write(file, report.chart()).map_err(|error| CommandError::file_error(file, &error)),
         None => Ok(()),
     }
 }
 
 /// The policies to judge; what is odd in a document is said, with its name.
-fn candidates(args: &SimulateArgs) -> Result<Vec<Candidate>, Failure> {
-    let known = || KNOWN.iter().take(COMPARED).map(|(name, _)| (*name).to_owned());
+fn candidate_policies(args: &SimulateArgs) -> Result<Vec<CandidatePolicy>, CommandError> {
+    let known = || {
+        KNOWN_POLICIES
+            .iter()
+            .take(DEFAULT_POLICY_COUNT)
+            .map(|(name, _)| (*name).to_owned())
+    };
     let given: Vec<String> = if args.policy.is_empty() {
         known().collect()
     } else {
         args.policy.clone()
     };
-    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut candidates: Vec<CandidatePolicy> = Vec::new();
     for given in &given {
-        let (mut name, document) = read(given)?;
+        let (mut name, document) = read_policy(given)?;
         let taken = |name: &str| candidates.iter().any(|other| other.name == name);
         if taken(&name) {
             name.clone_from(given);
@@ -145,8 +150,8 @@ fn candidates(args: &SimulateArgs) -> Result<Vec<Candidate>, Failure> {
             name = format!("{plain} ({number})");
             number = number.saturating_add(1);
         }
-        let profile = check(given, &document, &args.policy_profile)?;
-        candidates.push(Candidate {
+        let profile = check_document(given, &document, &args.policy_profile)?;
+        candidates.push(CandidatePolicy {
             name,
             document,
             profile,
@@ -156,38 +161,38 @@ fn candidates(args: &SimulateArgs) -> Result<Vec<Candidate>, Failure> {
 }
 
 /// A policy as it was given, a name or a file: what it is called, and its document.
-fn read(given: &str) -> Result<(String, String), Failure> {
-    if let Some((name, document)) = KNOWN.iter().find(|(name, _)| *name == given) {
+fn read_policy(given: &str) -> Result<(String, String), CommandError> {
+    if let Some((name, document)) = KNOWN_POLICIES.iter().find(|(name, _)| *name == given) {
         return Ok(((*name).to_owned(), (*document).to_owned()));
     }
     let path = Path::new(given);
     if !path.exists() {
-        let names: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = KNOWN_POLICIES.iter().map(|(name, _)| *name).collect();
         let message = format!("error: `{given}` is no file, and none of {}", names.join(", "));
-        return Err(Failure::Usage(message));
+        return Err(CommandError::Usage(message));
     }
     let name = path.file_stem().map_or(given.into(), |stem| stem.to_string_lossy());
-    Ok((name.into_owned(), state_load::text(path)?))
+    Ok((name.into_owned(), state_load::read_text(path)?))
 }
 
 /// Says what is odd in a document; which profile of it is meant: the one named, if it has several.
-fn check(given: &str, document: &str, named: &str) -> Result<String, Failure> {
+fn check_document(given: &str, document: &str, named: &str) -> Result<String, CommandError> {
     let (policy, report) = match compile(document, &CompileOptions::default()) {
         Ok(compiled) => (Some(compiled.policy), compiled.report),
         Err(report) => (None, report),
     };
-    for finding in &report.findings {
-        output::note(&format!("{given}:{finding}"));
+    for diagnostic in &report.diagnostics {
+        output::note(&format!("{given}:{diagnostic}"));
     }
     let Some(policy) = policy else {
-        let faults = output::count(report.faults().count(), "fault");
-        return Err(Failure::said(format!("error: {given}: {faults}: no policy")));
+        let problems = output::count(report.errors().count(), "fault");
+        return Err(CommandError::message(format!("error: {given}: {problems}: no policy")));
     };
     if policy.profile("").is_ok() {
         return Ok(String::new());
     }
     match policy.profile(named) {
         Ok(_) => Ok(named.to_owned()),
-        Err(unknown) => Err(Failure::said(format!("error: {given}: {unknown}"))),
+        Err(unknown) => Err(CommandError::message(format!("error: {given}: {unknown}"))),
     }
 }

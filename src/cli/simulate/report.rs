@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::account::Cards;
-use crate::cli::Failure;
-use crate::cli::output::{self, Table};
-use crate::plot::{Axis, Line, Panel, svg};
+use super::usage::CardUsage;
+use crate::cli::CommandError;
+use crate::cli::output::{self, TextTable};
+use crate::plot::{PlotAxis, PlotLine, PlotPanel, render_svg};
 
 /// Reasons of a policy that are shown.
-const REASONS: usize = 3;
+const REASONS_SHOWN: usize = 3;
 
 /// The whole report.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct SimulationReport {
     /// Nodes of the cluster.
     pub(super) nodes: usize,
     /// GPUs of the cluster.
@@ -24,40 +24,40 @@ pub(super) struct Report {
     /// Cores of the cluster.
     pub(super) cores: f64,
     /// Tasks leave when their time is over.
-    pub(super) ends: bool,
+    pub(super) departures: bool,
     /// One for each policy, in the order asked.
-    pub(super) policies: Vec<Outcome>,
+    pub(super) policies: Vec<PolicyOutcome>,
 }
 
 /// One policy.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Outcome {
+pub(super) struct PolicyOutcome {
     pub(super) policy: String,
-    pub(super) tasks: Tasks,
+    pub(super) tasks: TaskCounts,
     /// After the last arrival.
-    pub(super) at_end: State,
+    pub(super) after_last_arrival: AllocationLevels,
     /// Over the time between the first and the last arrival if tasks leave, else over the tasks that arrived.
-    pub(super) mean: State,
-    pub(super) cpu_only: CpuOnly,
+    pub(super) mean: AllocationLevels,
+    pub(super) cpu_only: CpuTaskCounts,
     /// GPUs after the last arrival, by kind.
-    pub(super) cards: BTreeMap<String, Cards>,
+    pub(super) cards: BTreeMap<String, CardUsage>,
     /// Tasks that were refused when they arrived, by what refused most nodes.
-    pub(super) refused: Vec<(String, u64)>,
+    pub(super) rejected: Vec<(String, u64)>,
     /// The only part that differs from run to run.
-    pub(super) speed: Speed,
-    pub(super) samples: Vec<Sample>,
+    pub(super) decision_speed: DecisionSpeed,
+    pub(super) samples: Vec<TimelineSample>,
 }
 
 /// Numbers of tasks.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Tasks {
+pub(super) struct TaskCounts {
     pub(super) arrived: u64,
     pub(super) placed: u64,
-    pub(super) ended: u64,
+    pub(super) finished: u64,
     /// Not placed at once.
-    pub(super) had_to_wait: u64,
+    pub(super) delayed: u64,
     /// Not placed by the end.
     pub(super) waiting: u64,
 }
@@ -65,7 +65,7 @@ pub(super) struct Tasks {
 /// Tasks that ask for no GPU.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct CpuOnly {
+pub(super) struct CpuTaskCounts {
     pub(super) placed: u64,
     pub(super) on_gpu_nodes: u64,
 }
@@ -73,7 +73,7 @@ pub(super) struct CpuOnly {
 /// What is taken.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct State {
+pub(super) struct AllocationLevels {
     pub(super) gpu_allocated_percent: f64,
     pub(super) cpu_allocated_percent: f64,
     pub(super) memory_allocated_percent: f64,
@@ -84,58 +84,58 @@ pub(super) struct State {
 /// One point of the lines.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Sample {
+pub(super) struct TimelineSample {
     /// After the first arrival.
     pub(super) seconds: f64,
     pub(super) arrived: u64,
     pub(super) waiting: u64,
     pub(super) cpu_only_on_gpu_nodes: u64,
     #[serde(flatten)]
-    pub(super) state: State,
+    pub(super) state: AllocationLevels,
 }
 
 /// How fast it was decided: one call of Place each, without a socket.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Speed {
+pub(super) struct DecisionSpeed {
     pub(super) decisions: usize,
     pub(super) per_second: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
+    pub(super) p50_micros: f64,
+    pub(super) p99_micros: f64,
 }
 
-impl Speed {
-    pub(super) fn of(mut took: Vec<Duration>) -> Self {
+impl DecisionSpeed {
+    pub(super) fn from_durations(mut took: Vec<Duration>) -> Self {
         took.sort_unstable();
         let at = |share: usize| {
             let place = took.len().saturating_sub(1).saturating_mul(share) / 100;
             took.get(place).map_or(0.0, |time| time.as_secs_f64() * 1e6)
         };
         let total: Duration = took.iter().sum();
-        Speed {
+        DecisionSpeed {
             decisions: took.len(),
             per_second: if total.is_zero() {
                 0.0
             } else {
                 took.len() as f64 / total.as_secs_f64()
             },
-            p50_us: at(50),
-            p99_us: at(99),
+            p50_micros: at(50),
+            p99_micros: at(99),
         }
     }
 }
 
 /// The mean of states, each as long as it lasted.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Mean {
-    sum: State,
-    whole: f64,
+pub(super) struct WeightedAllocation {
+    sum: AllocationLevels,
+    total_weight: f64,
 }
 
-impl Mean {
+impl WeightedAllocation {
     /// Takes in a state that lasted so long.
-    pub(super) fn add(&mut self, state: State, lasted: f64) {
-        self.whole += lasted;
+    pub(super) fn add(&mut self, state: AllocationLevels, lasted: f64) {
+        self.total_weight += lasted;
         self.sum.gpu_allocated_percent += lasted * state.gpu_allocated_percent;
         self.sum.cpu_allocated_percent += lasted * state.cpu_allocated_percent;
         self.sum.memory_allocated_percent += lasted * state.memory_allocated_percent;
@@ -143,34 +143,34 @@ impl Mean {
     }
 
     /// The mean; if nothing lasted, the `last` state.
-    pub(super) fn of(self, last: State) -> State {
-        if self.whole <= 0.0 {
+    pub(super) fn mean_or(self, last: AllocationLevels) -> AllocationLevels {
+        if self.total_weight <= 0.0 {
             return last;
         }
-        State {
-            gpu_allocated_percent: self.sum.gpu_allocated_percent / self.whole,
-            cpu_allocated_percent: self.sum.cpu_allocated_percent / self.whole,
-            memory_allocated_percent: self.sum.memory_allocated_percent / self.whole,
-            gpus_stranded: self.sum.gpus_stranded / self.whole,
+        AllocationLevels {
+            gpu_allocated_percent: self.sum.gpu_allocated_percent / self.total_weight,
+            cpu_allocated_percent: self.sum.cpu_allocated_percent / self.total_weight,
+            memory_allocated_percent: self.sum.memory_allocated_percent / self.total_weight,
+            gpus_stranded: self.sum.gpus_stranded / self.total_weight,
         }
     }
 }
 
-impl Report {
+impl SimulationReport {
     /// Prints it for programs.
-    pub(super) fn json(&self) -> Result<(), Failure> {
+    pub(super) fn json(&self) -> Result<(), CommandError> {
         let text = serde_json::to_string_pretty(self);
-        output::line(&text.map_err(|error| Failure::said(format!("error: the report as JSON: {error}")))?)
+        output::line(&text.map_err(|error| CommandError::message(format!("error: the report as JSON: {error}")))?)
     }
 
     /// Prints it for people.
-    pub(super) fn show(&self) -> Result<(), Failure> {
+    pub(super) fn show(&self) -> Result<(), CommandError> {
         output::line(&format!(
             "{}, {} GPUs, {} cores; {}",
             output::count(self.nodes, "node"),
             output::number(self.gpus),
             output::number(self.cores),
-            if self.ends {
+            if self.departures {
                 "tasks leave when their time is over"
             } else {
                 "no task leaves"
@@ -182,13 +182,13 @@ impl Report {
             output::line("")?;
             output::table(&self.cards_table())?;
         }
-        self.refusals()?;
+        self.print_rejections()?;
         output::line("")?;
         output::line("STRANDED: free GPUs with too little cpu or memory left beside them for the median GPU task")
     }
 
-    fn policies_table(&self) -> Table {
-        let mut table = Table::new([
+    fn policies_table(&self) -> TextTable {
+        let mut table = TextTable::new([
             "POLICY",
             "TASKS",
             "PLACED",
@@ -203,13 +203,18 @@ impl Report {
             "DECISIONS/S",
         ]);
         for outcome in &self.policies {
-            let (tasks, cpu, end, mean) = (outcome.tasks, outcome.cpu_only, outcome.at_end, outcome.mean);
+            let (tasks, cpu, end, mean) = (
+                outcome.tasks,
+                outcome.cpu_only,
+                outcome.after_last_arrival,
+                outcome.mean,
+            );
             let share = 100.0 * cpu.on_gpu_nodes as f64 / (cpu.placed.max(1)) as f64;
             table.row([
                 outcome.policy.clone(),
                 tasks.arrived.to_string(),
                 tasks.placed.to_string(),
-                tasks.had_to_wait.to_string(),
+                tasks.delayed.to_string(),
                 tasks.waiting.to_string(),
                 format!("{:.1} %", end.gpu_allocated_percent),
                 format!("{:.1} %", mean.gpu_allocated_percent),
@@ -217,20 +222,20 @@ impl Report {
                 format!("{:.1}", end.gpus_stranded),
                 format!("{:.1}", mean.gpus_stranded),
                 format!("{} of {} ({share:.1} %)", cpu.on_gpu_nodes, cpu.placed),
-                format!("{:.0}", outcome.speed.per_second),
+                format!("{:.0}", outcome.decision_speed.per_second),
             ]);
         }
         table
     }
 
     /// Kinds of GPUs by policies: how much is allocated, and how many are stranded.
-    fn cards_table(&self) -> Table {
+    fn cards_table(&self) -> TextTable {
         let head = ["CARD".to_owned(), "GPUS".to_owned()];
         let policies = self.policies.iter().map(|outcome| outcome.policy.clone());
-        let mut table = Table::new(head.into_iter().chain(policies));
+        let mut table = TextTable::new(head.into_iter().chain(policies));
         let kinds: BTreeSet<&String> = self.policies.iter().flat_map(|outcome| outcome.cards.keys()).collect();
         for kind in kinds {
-            let of = |outcome: &Outcome| outcome.cards.get(kind).copied().unwrap_or_default();
+            let of = |outcome: &PolicyOutcome| outcome.cards.get(kind).copied().unwrap_or_default();
             let total = self.policies.first().map_or(0.0, |outcome| of(outcome).total);
             let cells = self.policies.iter().map(|outcome| {
                 let cards = of(outcome);
@@ -242,9 +247,9 @@ impl Report {
         table
     }
 
-    fn refusals(&self) -> Result<(), Failure> {
-        for outcome in self.policies.iter().filter(|outcome| !outcome.refused.is_empty()) {
-            let shown = outcome.refused.iter().take(REASONS);
+    fn print_rejections(&self) -> Result<(), CommandError> {
+        for outcome in self.policies.iter().filter(|outcome| !outcome.rejected.is_empty()) {
+            let shown = outcome.rejected.iter().take(REASONS_SHOWN);
             let words: Vec<String> = shown.map(|(why, count)| format!("{count} by {why}")).collect();
             output::line(&format!(
                 "\n{}: not placed at once: {}",
@@ -257,20 +262,20 @@ impl Report {
 
     /// Draws it.
     pub(super) fn chart(&self) -> String {
-        let timed = self.ends;
+        let timed = self.departures;
         let axis = if timed {
             "hours after the first arrival"
         } else {
             "tasks that arrived"
         };
-        let panel = |title: &str, label: &str, value: fn(&Sample) -> f64| Panel {
+        let panel = |title: &str, label: &str, value: fn(&TimelineSample) -> f64| PlotPanel {
             title: title.to_owned(),
-            x: Axis::linear(axis),
-            y: Axis::linear(label),
+            x: PlotAxis::linear(axis),
+            y: PlotAxis::linear(label),
             lines: self
                 .policies
                 .iter()
-                .map(|outcome| Line {
+                .map(|outcome| PlotLine {
                     name: outcome.policy.clone(),
                     points: outcome
                         .samples
@@ -296,6 +301,6 @@ impl Report {
             }),
             panel("Tasks that wait", "tasks", |sample| sample.waiting as f64),
         ];
-        svg("One workload under several policies", &panels, 2)
+        render_svg("One workload under several policies", &panels, 2)
     }
 }

@@ -7,21 +7,23 @@ use indicatif::ProgressBar;
 use prost::Message as _;
 use tokio::time::Instant;
 
-use super::account::{Account, Usual, asked, percent, whole};
-use super::report::{CpuOnly, Mean, Outcome, Sample, Speed, State, Tasks};
-use super::workload::{Arrival, Workload};
-use crate::cli::local::Local;
-use crate::cli::{Failure, decide, output, state_load, task};
+use super::report::{
+    AllocationLevels, CpuTaskCounts, DecisionSpeed, PolicyOutcome, TaskCounts, TimelineSample, WeightedAllocation,
+};
+use super::usage::{ClusterUsage, TypicalGpuTask, from_milli, percent, requested_amounts};
+use super::workload::{ArrivingJob, Workload};
+use crate::cli::in_process::InProcessServer;
+use crate::cli::{CommandError, node_query, output, state_load, task};
 use crate::server::pb;
 
 /// Owner of all records of a simulation.
 const SOURCE: &str = "simulate";
 /// Points of a line, about.
-const SAMPLES: usize = 200;
+const TIMELINE_POINTS: usize = 200;
 
 /// A policy to judge.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
+pub(super) struct CandidatePolicy {
     pub(super) name: String,
     pub(super) document: String,
     /// Which of a document's profiles.
@@ -30,157 +32,161 @@ pub(super) struct Candidate {
 
 /// How it is simulated.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct SimulationRules {
     /// Tasks leave when their time is over.
-    pub(super) ends: bool,
+    pub(super) departures: bool,
     /// Seconds between two attempts at what waits.
-    pub(super) retry: f64,
+    pub(super) retry_seconds: f64,
 }
 
 /// Tasks that found no place.
-struct Left {
+struct UnplacedTasks {
     tasks: Vec<pb::Task>,
     /// What kept the first of them from one, in a few words.
-    why: String,
+    reason: String,
 }
 
-struct Run<'w> {
-    connection: crate::cli::connect::Connection,
-    policy: &'w Candidate,
-    rules: Rules,
+struct SimulationRun<'w> {
+    connection: crate::cli::connect::ClientConnection,
+    policy: &'w CandidatePolicy,
+    rules: SimulationRules,
     workload: &'w Workload,
-    account: Account,
+    usage: ClusterUsage,
     position: (u64, u64),
     /// Tasks that hold room, with their nodes: by time of their end in microseconds, then by arrival.
-    ends: BTreeMap<(u64, usize), Vec<(String, String)>>,
+    departures: BTreeMap<(u64, usize), Vec<(String, String)>>,
     /// Tasks that wait, by arrival.
     waiting: BTreeMap<usize, Vec<pb::Task>>,
     /// Tasks that are there or were put there, by job.
-    held: BTreeMap<String, u64>,
+    placed_by_job: BTreeMap<String, u64>,
     /// Faults and warnings that were said already.
-    said: BTreeSet<String>,
+    reported: BTreeSet<String>,
     /// Something left since what waits was tried.
-    freed: bool,
-    tried: f64,
-    took: Vec<Duration>,
-    tasks: Tasks,
-    cpu_only: CpuOnly,
-    refused: BTreeMap<String, u64>,
-    samples: Vec<Sample>,
-    mean: Mean,
+    capacity_freed: bool,
+    last_retry: f64,
+    place_durations: Vec<Duration>,
+    tasks: TaskCounts,
+    cpu_only: CpuTaskCounts,
+    rejected: BTreeMap<String, u64>,
+    samples: Vec<TimelineSample>,
+    mean: WeightedAllocation,
     now: f64,
 }
 
 /// Runs it to its end.
 pub(super) async fn run(
     workload: &Workload,
-    policy: &Candidate,
-    rules: Rules,
+    policy: &CandidatePolicy,
+    rules: SimulationRules,
     progress: &ProgressBar,
-) -> Result<Outcome, Failure> {
-    let local = Local::start().await?;
+) -> Result<PolicyOutcome, CommandError> {
+    let local = InProcessServer::start().await?;
     let mut connection = local.connection.clone();
     let request = pb::ReloadPolicyRequest {
         document: policy.document.clone(),
         ..pb::ReloadPolicyRequest::default()
     };
     connection.policies.reload_policy(request).await?;
-    let loaded = state_load::send(&mut connection, SOURCE, workload.standing.clone()).await?;
-    for refused in &loaded.refused {
+    let loaded = state_load::send_full_sync(&mut connection, SOURCE, workload.initial_cluster.clone()).await?;
+    for refused in &loaded.rejected {
         output::note(&format!("refused, and so left out: {refused}"));
     }
     let position = loaded.outcome.position.unwrap_or_default();
-    let usual = Usual::of(workload.arrivals.iter().flat_map(|arrival| &arrival.tasks));
-    let mut run = Run {
+    let usual = TypicalGpuTask::median_of(workload.arrivals.iter().flat_map(|arrival| &arrival.tasks));
+    let mut run = SimulationRun {
         connection,
         policy,
         rules,
         workload,
-        account: Account::new(&workload.standing, usual),
+        usage: ClusterUsage::new(&workload.initial_cluster, usual),
         position: (position.source_epoch, position.sequence),
-        ends: BTreeMap::new(),
+        departures: BTreeMap::new(),
         waiting: BTreeMap::new(),
-        held: BTreeMap::new(),
-        said: BTreeSet::new(),
-        freed: false,
-        tried: 0.0,
-        took: Vec::new(),
-        tasks: Tasks::default(),
-        cpu_only: CpuOnly::default(),
-        refused: BTreeMap::new(),
+        placed_by_job: BTreeMap::new(),
+        reported: BTreeSet::new(),
+        capacity_freed: false,
+        last_retry: 0.0,
+        place_durations: Vec::new(),
+        tasks: TaskCounts::default(),
+        cpu_only: CpuTaskCounts::default(),
+        rejected: BTreeMap::new(),
         samples: Vec::new(),
-        mean: Mean::default(),
+        mean: WeightedAllocation::default(),
         now: 0.0,
     };
-    run.holds(&workload.standing.tasks);
-    let every = workload.arrivals.len().div_ceil(SAMPLES).max(1);
+    run.count_placed(&workload.initial_cluster.tasks);
+    let every = workload.arrivals.len().div_ceil(TIMELINE_POINTS).max(1);
     for (number, arrival) in workload.arrivals.iter().enumerate() {
-        run.until(arrival.at).await?;
-        run.arrives(number).await?;
+        run.advance_to(arrival.arrival_seconds).await?;
+        run.handle_arrival(number).await?;
         if number % every == 0 {
-            run.sample();
+            run.record_sample();
         }
         progress.inc(1);
     }
-    run.sample();
-    Ok(run.outcome())
+    run.record_sample();
+    Ok(run.into_outcome())
 }
 
-impl Run<'_> {
+impl SimulationRun<'_> {
     /// Lets time pass: what is over leaves, what waits is tried again.
-    async fn until(&mut self, at: f64) -> Result<(), Failure> {
-        while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= micros(at)) {
+    async fn advance_to(&mut self, at: f64) -> Result<(), CommandError> {
+        while let Some(entry) = self
+            .departures
+            .first_entry()
+            .filter(|entry| entry.key().0 <= micros(at))
+        {
             let ((end, number), tasks) = entry.remove_entry();
-            self.pass(end as f64 / 1e6);
-            self.leaves(number, tasks).await?;
-            self.retry_in_time().await?;
+            self.advance_clock(end as f64 / 1e6);
+            self.handle_departure(number, tasks).await?;
+            self.retry_if_due().await?;
         }
-        self.pass(at);
-        self.retry_in_time().await
+        self.advance_clock(at);
+        self.retry_if_due().await
     }
 
     /// Time goes on to this moment, and all stays as it is.
-    fn pass(&mut self, to: f64) {
+    fn advance_clock(&mut self, to: f64) {
         // Ends are rounded to microseconds.
         let lasted = (to - self.now).max(0.0);
-        if self.rules.ends {
-            self.mean.add(self.state(), lasted);
+        if self.rules.departures {
+            self.mean.add(self.allocation(), lasted);
         }
         self.now += lasted;
     }
 
-    async fn retry_in_time(&mut self) -> Result<(), Failure> {
-        if self.freed && self.now - self.tried >= self.rules.retry {
-            return self.retry().await;
+    async fn retry_if_due(&mut self) -> Result<(), CommandError> {
+        if self.capacity_freed && self.now - self.last_retry >= self.rules.retry_seconds {
+            return self.retry_waiting().await;
         }
         Ok(())
     }
 
-    async fn arrives(&mut self, number: usize) -> Result<(), Failure> {
+    async fn handle_arrival(&mut self, number: usize) -> Result<(), CommandError> {
         let Some(arrival) = self.workload.arrivals.get(number) else {
             return Ok(());
         };
         self.tasks.arrived = self.tasks.arrived.saturating_add(count(&arrival.tasks));
         if let Some(left) = self.place(number, arrival.tasks.clone()).await? {
             let waits = count(&left.tasks);
-            let seen = self.refused.entry(left.why).or_default();
+            let seen = self.rejected.entry(left.reason).or_default();
             *seen = seen.saturating_add(waits);
-            self.tasks.had_to_wait = self.tasks.had_to_wait.saturating_add(waits);
+            self.tasks.delayed = self.tasks.delayed.saturating_add(waits);
             self.waiting.insert(number, left.tasks);
         }
-        if !self.rules.ends {
-            self.mean.add(self.state(), count(&arrival.tasks) as f64);
+        if !self.rules.departures {
+            self.mean.add(self.allocation(), count(&arrival.tasks) as f64);
         }
         Ok(())
     }
 
     /// Tries what waits, in the order of arrival; of equal jobs one refusal is enough.
-    async fn retry(&mut self) -> Result<(), Failure> {
-        self.freed = false;
-        self.tried = self.now;
+    async fn retry_waiting(&mut self) -> Result<(), CommandError> {
+        self.capacity_freed = false;
+        self.last_retry = self.now;
         let mut hopeless: BTreeSet<Vec<u8>> = BTreeSet::new();
         for (number, tasks) in std::mem::take(&mut self.waiting) {
-            let (like, waited) = (self.likeness(number, &tasks), tasks.len());
+            let (like, waited) = (self.equivalence_key(number, &tasks), tasks.len());
             if hopeless.contains(&like) {
                 self.waiting.insert(number, tasks);
                 continue;
@@ -196,16 +202,16 @@ impl Run<'_> {
     }
 
     /// Asks for places for tasks of an arrival; those that found none are handed back.
-    async fn place(&mut self, number: usize, tasks: Vec<pb::Task>) -> Result<Option<Left>, Failure> {
-        let world = pb::World {
+    async fn place(&mut self, number: usize, tasks: Vec<pb::Task>) -> Result<Option<UnplacedTasks>, CommandError> {
+        let snapshot = pb::LatestRef {
             profile: self.policy.profile.clone(),
-            ..pb::World::default()
+            ..pb::LatestRef::default()
         };
-        let groups = task::groups(tasks.clone(), 1);
+        let groups = task::task_groups(tasks.clone(), 1);
         let request = pb::PlaceRequest {
-            ground: Some(pb::Ground {
-                ground: Some(pb::ground::Ground::World(world)),
-                ..pb::Ground::default()
+            against: Some(pb::EvaluationRef {
+                target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
+                ..pb::EvaluationRef::default()
             }),
             job: self.arrival(number).and_then(|arrival| arrival.job.clone()),
             groups: groups.clone(),
@@ -214,81 +220,84 @@ impl Run<'_> {
         };
         let asked_at = Instant::now();
         let reply = self.connection.decisions.place(request).await?.into_inner();
-        self.took.push(asked_at.elapsed());
-        let answer = reply.answer.unwrap_or_default();
-        if let Some(why) = self.overlooked(&groups, &answer) {
-            return Ok(Some(Left { tasks, why }));
+        self.place_durations.push(asked_at.elapsed());
+        let result = reply.result.unwrap_or_default();
+        if let Some(why) = self.report_problems(&groups, &result) {
+            return Ok(Some(UnplacedTasks { tasks, reason: why }));
         }
-        if !answer.placed {
-            let why = why(&answer);
-            return Ok(Some(Left { tasks, why }));
+        if !result.placed {
+            let why = rejection_summary(&result);
+            return Ok(Some(UnplacedTasks { tasks, reason: why }));
         }
-        let (bound, left) = bind(tasks, &groups, &answer);
-        self.binds(number, bound).await?;
-        let why = why(&answer);
-        Ok((!left.is_empty()).then_some(Left { tasks: left, why }))
+        let (bound, left) = assign_nodes(tasks, &groups, &result);
+        self.apply_placement(number, bound).await?;
+        let why = rejection_summary(&result);
+        Ok((!left.is_empty()).then_some(UnplacedTasks {
+            tasks: left,
+            reason: why,
+        }))
     }
 
-    fn arrival(&self, number: usize) -> Option<&Arrival> {
+    fn arrival(&self, number: usize) -> Option<&ArrivingJob> {
         self.workload.arrivals.get(number)
     }
 
     /// Says what is odd with tasks that were asked about, each oddity once; with a fault, which nothing can be placed with,
     /// its name.
-    fn overlooked(&mut self, groups: &[pb::TaskGroup], answer: &pb::PlaceAnswer) -> Option<String> {
-        let mut fault = None;
-        for (group, placed) in groups.iter().zip(&answer.groups) {
+    fn report_problems(&mut self, groups: &[pb::TaskGroup], result: &pb::PlaceResult) -> Option<String> {
+        let mut problem = None;
+        for (group, placed) in groups.iter().zip(&result.groups) {
             let told = placed.warnings.iter().map(|warning| (warning, &warning.message));
-            let faults = placed.problem.iter().map(|problem| (problem, &problem.reason));
-            for (problem, key) in told.chain(faults) {
-                if self.said.insert(key.clone()) {
-                    let title = decide::title(&group.task.clone().unwrap_or_default());
+            let problems = placed.problem.iter().map(|problem| (problem, &problem.reason));
+            for (problem, key) in told.chain(problems) {
+                if self.reported.insert(key.clone()) {
+                    let title = node_query::task_title(&group.task.clone().unwrap_or_default());
                     let (policy, problem) = (&self.policy.name, output::problem(problem));
                     output::note(&format!("warning: {policy}: {title}: {problem}"));
                 }
             }
-            fault = fault.or_else(|| placed.problem.as_ref().map(|problem| problem.reason.clone()));
+            problem = problem.or_else(|| placed.problem.as_ref().map(|problem| problem.reason.clone()));
         }
-        fault
+        problem
     }
 
     /// Counts tasks that hold room, by job.
-    fn holds(&mut self, tasks: &[pb::Task]) {
+    fn count_placed(&mut self, tasks: &[pb::Task]) {
         for task in tasks.iter().filter(|task| !task.job.is_empty()) {
-            let held = self.held.entry(task.job.clone()).or_default();
+            let held = self.placed_by_job.entry(task.job.clone()).or_default();
             *held = held.saturating_add(1);
         }
     }
 
-    async fn binds(&mut self, number: usize, bound: Vec<pb::Task>) -> Result<(), Failure> {
+    async fn apply_placement(&mut self, number: usize, bound: Vec<pb::Task>) -> Result<(), CommandError> {
         if bound.is_empty() {
             return Ok(());
         }
         for task in &bound {
-            let amounts = asked(task);
-            self.account.take(&task.node, amounts);
+            let amounts = requested_amounts(task);
+            self.usage.allocate(&task.node, amounts);
             self.tasks.placed = self.tasks.placed.saturating_add(1);
             if amounts.gpu == 0 {
                 self.cpu_only.placed = self.cpu_only.placed.saturating_add(1);
-                let on = u64::from(self.account.has_gpu(&task.node));
+                let on = u64::from(self.usage.has_gpu(&task.node));
                 self.cpu_only.on_gpu_nodes = self.cpu_only.on_gpu_nodes.saturating_add(on);
             }
         }
-        self.holds(&bound);
-        let runs = self.arrival(number).and_then(|arrival| arrival.runs);
-        if let Some(runs) = runs.filter(|_| self.rules.ends) {
+        self.count_placed(&bound);
+        let runs = self.arrival(number).and_then(|arrival| arrival.run_seconds);
+        if let Some(runs) = runs.filter(|_| self.rules.departures) {
             let tasks = bound.iter().map(|task| (task.name.clone(), task.node.clone()));
             let end = micros(self.now + runs);
-            self.ends.entry((end, number)).or_default().extend(tasks);
+            self.departures.entry((end, number)).or_default().extend(tasks);
         }
         let put = pb::Cluster {
             tasks: bound,
             ..pb::Cluster::default()
         };
-        self.tell(put, Vec::new()).await
+        self.send_batch(put, Vec::new()).await
     }
 
-    async fn leaves(&mut self, number: usize, placed: Vec<(String, String)>) -> Result<(), Failure> {
+    async fn handle_departure(&mut self, number: usize, placed: Vec<(String, String)>) -> Result<(), CommandError> {
         let Some(arrival) = self.workload.arrivals.get(number) else {
             return Ok(());
         };
@@ -296,20 +305,20 @@ impl Run<'_> {
         let mut names = Vec::new();
         for (name, node) in placed {
             if let Some(task) = tasks.get(name.as_str()) {
-                self.account.give_back(&node, asked(task));
-                if let Some(held) = self.held.get_mut(&task.job) {
+                self.usage.release(&node, requested_amounts(task));
+                if let Some(held) = self.placed_by_job.get_mut(&task.job) {
                     *held = held.saturating_sub(1);
                 }
             }
             names.push(name);
         }
-        self.tasks.ended = self.tasks.ended.saturating_add(count(&names));
-        self.freed = true;
-        self.tell(pb::Cluster::default(), names).await
+        self.tasks.finished = self.tasks.finished.saturating_add(count(&names));
+        self.capacity_freed = true;
+        self.send_batch(pb::Cluster::default(), names).await
     }
 
     /// Sends one batch of changes.
-    async fn tell(&mut self, put: pb::Cluster, gone: Vec<String>) -> Result<(), Failure> {
+    async fn send_batch(&mut self, put: pb::Cluster, gone: Vec<String>) -> Result<(), CommandError> {
         let (source_epoch, sequence) = self.position;
         self.position.1 = sequence.saturating_add(1);
         let batch = pb::Batch {
@@ -334,20 +343,23 @@ impl Run<'_> {
             .outcome
             .unwrap_or_default();
         if let Some(problem) = outcome.refused.first() {
-            return Err(Failure::said(format!("error: {}", output::problem(problem))));
+            return Err(CommandError::message(format!("error: {}", output::problem(problem))));
         }
         match outcome.resync {
-            Some(resync) => Err(Failure::said(format!("error: {} ({})", resync.message, resync.reason))),
+            Some(resync) => Err(CommandError::message(format!(
+                "error: {} ({})",
+                resync.message, resync.reason
+            ))),
             None => Ok(()),
         }
     }
 
     /// What arrivals have in common that get the same answer.
-    fn likeness(&self, number: usize, tasks: &[pb::Task]) -> Vec<u8> {
+    fn equivalence_key(&self, number: usize, tasks: &[pb::Task]) -> Vec<u8> {
         let mut like = Vec::new();
         if let Some(job) = self.arrival(number).and_then(|arrival| arrival.job.as_ref()) {
             // What the job holds already it need not find.
-            let held = self.held.get(&job.name).copied().unwrap_or_default();
+            let held = self.placed_by_job.get(&job.name).copied().unwrap_or_default();
             like.extend(held.to_le_bytes());
             let job = pb::Job {
                 name: String::new(),
@@ -357,7 +369,7 @@ impl Run<'_> {
             };
             like.extend(job.encode_length_delimited_to_vec());
         }
-        for group in task::groups(tasks.to_vec(), 1) {
+        for group in task::task_groups(tasks.to_vec(), 1) {
             let task = pb::Task {
                 name: String::new(),
                 job: String::new(),
@@ -369,44 +381,44 @@ impl Run<'_> {
         like
     }
 
-    fn state(&self) -> State {
-        let (used, total) = (self.account.used, self.account.total);
-        State {
+    fn allocation(&self) -> AllocationLevels {
+        let (used, total) = (self.usage.used, self.usage.total);
+        AllocationLevels {
             gpu_allocated_percent: percent(used.gpu, total.gpu),
             cpu_allocated_percent: percent(used.cpu, total.cpu),
             memory_allocated_percent: percent(used.memory, total.memory),
-            gpus_stranded: whole(self.account.stranded),
+            gpus_stranded: from_milli(self.usage.stranded),
         }
     }
 
     /// Tasks that wait.
-    fn wait(&self) -> u64 {
+    fn waiting_count(&self) -> u64 {
         self.waiting.values().map(|tasks| count(tasks)).sum()
     }
 
-    fn sample(&mut self) {
-        self.samples.push(Sample {
+    fn record_sample(&mut self) {
+        self.samples.push(TimelineSample {
             seconds: self.now,
             arrived: self.tasks.arrived,
-            waiting: self.wait(),
+            waiting: self.waiting_count(),
             cpu_only_on_gpu_nodes: self.cpu_only.on_gpu_nodes,
-            state: self.state(),
+            state: self.allocation(),
         });
     }
 
-    fn outcome(mut self) -> Outcome {
-        self.tasks.waiting = self.wait();
-        let mut refused: Vec<(String, u64)> = std::mem::take(&mut self.refused).into_iter().collect();
+    fn into_outcome(mut self) -> PolicyOutcome {
+        self.tasks.waiting = self.waiting_count();
+        let mut refused: Vec<(String, u64)> = std::mem::take(&mut self.rejected).into_iter().collect();
         refused.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        Outcome {
+        PolicyOutcome {
             policy: self.policy.name.clone(),
             tasks: self.tasks,
-            at_end: self.state(),
-            mean: self.mean.of(self.state()),
+            after_last_arrival: self.allocation(),
+            mean: self.mean.mean_or(self.allocation()),
             cpu_only: self.cpu_only,
-            cards: self.account.by_card(),
-            refused,
-            speed: Speed::of(self.took),
+            cards: self.usage.by_card(),
+            rejected: refused,
+            decision_speed: DecisionSpeed::from_durations(self.place_durations),
             samples: self.samples,
         }
     }
@@ -424,11 +436,15 @@ fn count<T>(things: &[T]) -> u64 {
 }
 
 /// Tasks with the nodes that they found, and those that found none.
-fn bind(tasks: Vec<pb::Task>, groups: &[pb::TaskGroup], answer: &pb::PlaceAnswer) -> (Vec<pb::Task>, Vec<pb::Task>) {
+fn assign_nodes(
+    tasks: Vec<pb::Task>,
+    groups: &[pb::TaskGroup],
+    result: &pb::PlaceResult,
+) -> (Vec<pb::Task>, Vec<pb::Task>) {
     let (mut bound, mut left) = (Vec::new(), Vec::new());
     // Groups hold the tasks in their order.
     let mut tasks = tasks.into_iter();
-    for (group, placed) in groups.iter().zip(&answer.groups) {
+    for (group, placed) in groups.iter().zip(&result.groups) {
         let count = usize::try_from(group.count.unwrap_or(1)).unwrap_or(usize::MAX);
         let mut nodes = placed.allocated.clone().unwrap_or_default().names.into_iter();
         for task in tasks.by_ref().take(count) {
@@ -446,8 +462,8 @@ fn bind(tasks: Vec<pb::Task>, groups: &[pb::TaskGroup], answer: &pb::PlaceAnswer
 }
 
 /// What kept the first task from its place, in a few words.
-fn why(answer: &pb::PlaceAnswer) -> String {
-    let most = answer.blockers.iter().max_by_key(|blocker| blocker.count);
+fn rejection_summary(result: &pb::PlaceResult) -> String {
+    let most = result.blockers.iter().max_by_key(|blocker| blocker.count);
     let Some(reason) = most.and_then(|blocker| blocker.reason.as_ref()) else {
         return "fewer places than its job needs".to_owned();
     };

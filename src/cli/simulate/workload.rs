@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::cli::{Failure, output, state_load};
-use crate::import::{Counting, Import};
+use crate::cli::{CommandError, output, state_load};
+use crate::import::{AmountRules, ClusterImport};
 use crate::server::pb;
 
 /// The annotation that names the cards that would do.
-const CARDS: &str = "volcano.sh/card.name";
+const CARD_NAME_ANNOTATION: &str = "volcano.sh/card.name";
 /// The queue of tasks without a job.
 const DEFAULT_QUEUE: &str = "default";
 
@@ -16,52 +16,52 @@ const DEFAULT_QUEUE: &str = "default";
 #[derive(Debug)]
 pub(super) struct Workload {
     /// Nodes, queues, jobs, and the tasks that hold room already.
-    pub(super) standing: pb::Cluster,
+    pub(super) initial_cluster: pb::Cluster,
     /// In the order of their arrival; at the same second, by name.
-    pub(super) arrivals: Vec<Arrival>,
+    pub(super) arrivals: Vec<ArrivingJob>,
     /// Some tasks name the cards that would do.
-    pub(super) names_cards: bool,
+    pub(super) has_card_names: bool,
 }
 
 /// The waiting tasks of one job, or one task without a job.
 #[derive(Debug, Clone)]
-pub(super) struct Arrival {
+pub(super) struct ArrivingJob {
     /// The job, if its record is known.
     pub(super) job: Option<pb::Job>,
     /// Its tasks, by name.
     pub(super) tasks: Vec<pb::Task>,
     /// Seconds after the first arrival.
-    pub(super) at: f64,
+    pub(super) arrival_seconds: f64,
     /// Seconds that it runs. Absent: not known, it stays.
-    pub(super) runs: Option<f64>,
+    pub(super) run_seconds: Option<f64>,
 }
 
 /// Reads the files.
-pub(super) fn read(files: &[PathBuf], counting: Counting, speed: f64) -> Result<Workload, Failure> {
-    let mut import = Import::new(counting);
+pub(super) fn read_workload(files: &[PathBuf], counting: AmountRules, speed: f64) -> Result<Workload, CommandError> {
+    let mut import = ClusterImport::new(counting);
     for file in files {
-        import.read(&file.display().to_string(), &state_load::text(file)?)?;
+        import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
     }
     for (note, count) in import.notes() {
         output::note(&format!("note: {note} ({count} ×)"));
     }
-    for refused in import.refused() {
+    for refused in import.rejected() {
         output::note(&format!(
             "refused, and so left out: {}: {}",
             refused.object, refused.error
         ));
     }
     let runs = import.run_seconds().clone();
-    Ok(split(import.into_cluster(), &runs, speed))
+    Ok(split_waiting(import.into_cluster(), &runs, speed))
 }
 
 /// Takes the waiting tasks out of a cluster; `speed` divides the times between arrivals.
-fn split(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> Workload {
+fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> Workload {
     let waits = |task: &pb::Task| matches!(task.status(), pb::TaskStatus::Pending | pb::TaskStatus::Unspecified);
-    let (mut waiting, standing) = std::mem::take(&mut cluster.tasks)
+    let (mut waiting, context) = std::mem::take(&mut cluster.tasks)
         .into_iter()
         .partition::<Vec<_>, _>(waits);
-    cluster.tasks = standing;
+    cluster.tasks = context;
     let gated = waiting.iter().filter(|task| task.gated).count();
     if gated > 0 {
         let gated = output::count(gated, "task");
@@ -69,8 +69,10 @@ fn split(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> 
             "note: {gated} with a scheduling gate: taken as if it were open"
         ));
     }
-    employ(&mut waiting, &mut cluster);
-    let names_cards = waiting.iter().any(|task| task.annotations.contains_key(CARDS));
+    assign_default_jobs(&mut waiting, &mut cluster);
+    let names_cards = waiting
+        .iter()
+        .any(|task| task.annotations.contains_key(CARD_NAME_ANNOTATION));
     let mut jobs: BTreeMap<String, pb::Job> = BTreeMap::new();
     for job in &mut cluster.jobs {
         // Who arrives is let in: it is judged when it is placed.
@@ -84,21 +86,21 @@ fn split(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> 
     let mut first_of: BTreeMap<String, i64> = BTreeMap::new();
     for task in &waiting {
         let first = first_of.entry(task.job.clone()).or_insert(i64::MAX);
-        *first = seconds(task).min(*first);
+        *first = creation_seconds(task).min(*first);
     }
     for task in waiting {
         let key = match first_of.get(&task.job) {
             Some(first) if !task.job.is_empty() => (*first, task.job.clone(), true),
-            Some(_) | None => (seconds(&task), task.name.clone(), false),
+            Some(_) | None => (creation_seconds(&task), task.name.clone(), false),
         };
         groups.entry(key).or_default().push(task);
     }
     let start = groups.keys().next().map_or(0, |(at, ..)| *at);
-    let arrival = |((at, ..), tasks): ((i64, String, bool), Vec<pb::Task>)| Arrival {
+    let arrival = |((at, ..), tasks): ((i64, String, bool), Vec<pb::Task>)| ArrivingJob {
         job: tasks.first().and_then(|task| jobs.get(&task.job)).cloned(),
-        at: at.saturating_sub(start) as f64 / speed,
+        arrival_seconds: at.saturating_sub(start) as f64 / speed,
         // A job ends with its last task.
-        runs: tasks
+        run_seconds: tasks
             .iter()
             .map(|task| runs.get(&task.name).map(|seconds| *seconds as f64))
             .reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b)))
@@ -107,13 +109,13 @@ fn split(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: f64) -> 
     };
     Workload {
         arrivals: groups.into_iter().map(arrival).collect(),
-        standing: cluster,
-        names_cards,
+        initial_cluster: cluster,
+        has_card_names: names_cards,
     }
 }
 
 /// Gives tasks without a job one of their own in the queue `default`, as Volcano does, if that queue is there.
-fn employ(waiting: &mut [pb::Task], cluster: &mut pb::Cluster) {
+fn assign_default_jobs(waiting: &mut [pb::Task], cluster: &mut pb::Cluster) {
     if !cluster.queues.iter().any(|queue| queue.name == DEFAULT_QUEUE) {
         return;
     }
@@ -134,7 +136,7 @@ fn employ(waiting: &mut [pb::Task], cluster: &mut pb::Cluster) {
     }
 }
 
-fn seconds(task: &pb::Task) -> i64 {
+fn creation_seconds(task: &pb::Task) -> i64 {
     task.creation_time.map_or(0, |time| time.seconds)
 }
 
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_arrive_whole_with_their_first_task_and_end_with_their_last() {
+    fn jobs_arrive_with_their_first_task_and_end_with_their_last() {
         let cluster = pb::Cluster {
             jobs: vec![pb::Job {
                 name: "a/gang".to_owned(),
@@ -170,15 +172,15 @@ mod tests {
             ..pb::Cluster::default()
         };
         let runs = [("a/gang-0".to_owned(), 5), ("a/gang-1".to_owned(), 9)].into();
-        let workload = split(cluster, &runs, 2.0);
+        let workload = split_waiting(cluster, &runs, 2.0);
         let told: Vec<(usize, f64, Option<f64>)> = workload
             .arrivals
             .iter()
-            .map(|one| (one.tasks.len(), one.at, one.runs))
+            .map(|one| (one.tasks.len(), one.arrival_seconds, one.run_seconds))
             .collect();
         assert_eq!(told, [(2, 0.0, Some(9.0)), (1, 15.0, None)]);
-        assert_eq!(workload.standing.tasks.len(), 1);
-        assert_eq!(workload.standing.jobs[0].phase(), pb::JobPhase::Inqueue);
+        assert_eq!(workload.initial_cluster.tasks.len(), 1);
+        assert_eq!(workload.initial_cluster.jobs[0].phase(), pb::JobPhase::Inqueue);
         assert!(workload.arrivals[0].job.is_some() && workload.arrivals[1].job.is_none());
     }
 }

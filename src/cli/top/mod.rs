@@ -1,6 +1,6 @@
 //! `pumice top`: what a server does, live in the terminal, or once as plain text.
 
-mod figures;
+mod dashboard;
 mod screen;
 mod view;
 
@@ -9,30 +9,30 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::bench::span;
-use super::connect::Connection;
-use super::scrape::{MetricsArgs, Page};
-use super::{Client, Failure, output};
+use super::bench::parse_duration;
+use super::connect::ClientConnection;
+use super::scrape::{MetricsArgs, MetricsPage};
+use super::{ClientArgs, CommandError, output};
 use crate::server::pb;
-use figures::Board;
-use view::Ui;
+use dashboard::DashboardContent;
+use view::ViewOptions;
 
 /// Width of a frame that is written as text, in columns.
-const WIDTH: u16 = 100;
+const TEXT_WIDTH: u16 = 100;
 
 /// Arguments of `pumice top`.
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
     #[command(flatten)]
-    client: Client,
+    client: ClientArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
     /// Time between two looks, such as 2s
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     interval: Duration,
     /// Order of the queues
     #[arg(long, value_enum, default_value_t)]
-    sort: Sort,
+    sort: QueueSort,
     /// Name of the policy whose accounts of queues are shown
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
@@ -43,7 +43,7 @@ pub(super) struct TopArgs {
 
 /// Order of the queues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Sort {
+enum QueueSort {
     /// Largest share first
     #[default]
     Share,
@@ -53,32 +53,32 @@ enum Sort {
 
 /// One look at a server.
 #[derive(Debug, Clone)]
-struct Look {
+struct ServerReading {
     info: pb::GetServerInfoResponse,
     queues: Vec<pb::QueueStatus>,
-    page: Result<Page, String>,
+    metrics: Result<MetricsPage, String>,
 }
 
 /// Where to look.
 #[derive(Debug, Clone)]
-struct Lookout {
-    connection: Connection,
-    metrics: String,
+struct ServerPoller {
+    connection: ClientConnection,
+    metrics_url: String,
     policy: String,
 }
 
-impl Lookout {
-    async fn look(&mut self) -> Result<Look, Failure> {
+impl ServerPoller {
+    async fn poll(&mut self) -> Result<ServerReading, CommandError> {
         let info = self.connection.state.get_server_info(pb::GetServerInfoRequest {});
         let info = info.await?.into_inner();
-        let world = pb::World {
+        let snapshot = pb::LatestRef {
             policy: self.policy.clone(),
-            ..pb::World::default()
+            ..pb::LatestRef::default()
         };
         let mut request = pb::ListQueuesRequest {
-            ground: Some(pb::Ground {
-                ground: Some(pb::ground::Ground::World(world)),
-                ..pb::Ground::default()
+            against: Some(pb::EvaluationRef {
+                target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
+                ..pb::EvaluationRef::default()
             }),
             ..pb::ListQueuesRequest::default()
         };
@@ -94,31 +94,35 @@ impl Lookout {
                 ..pb::Page::default()
             });
         }
-        let page = Page::fetch(&self.metrics).await;
-        Ok(Look { info, queues, page })
+        let page = MetricsPage::fetch(&self.metrics_url).await;
+        Ok(ServerReading {
+            info,
+            queues,
+            metrics: page,
+        })
     }
 }
 
 /// Runs it.
-pub(super) async fn run(args: TopArgs) -> Result<(), Failure> {
-    let mut lookout = Lookout {
-        connection: Connection::open(&args.client.server).await?,
-        metrics: args.metrics.url(&args.client.server),
+pub(super) async fn run(args: TopArgs) -> Result<(), CommandError> {
+    let mut lookout = ServerPoller {
+        connection: ClientConnection::open(&args.client.server).await?,
+        metrics_url: args.metrics.url(&args.client.server),
         policy: args.policy.clone(),
     };
-    let ui = Ui {
+    let ui = ViewOptions {
         server: args.client.server.clone(),
         sort: args.sort,
-        colours: output::colours(),
-        ..Ui::default()
+        color: output::stdout_is_colored(),
+        ..ViewOptions::default()
     };
-    let first = lookout.look().await?;
+    let first = lookout.poll().await?;
     if args.once || !std::io::stdout().is_terminal() {
-        let board = Board::new(&first, None);
-        if let Err(why) = &first.page {
+        let board = DashboardContent::new(&first, None);
+        if let Err(why) = &first.metrics {
             output::note(&format!("warning: no metrics: {why}"));
         }
-        return output::write(&view::text(&board, &ui, WIDTH));
+        return output::write(&view::text(&board, &ui, TEXT_WIDTH));
     }
     screen::run(lookout, first, ui, args.interval).await
 }

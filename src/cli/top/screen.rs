@@ -8,34 +8,40 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::mpsc;
 
-use super::figures::Board;
-use super::view::{self, Ui};
-use super::{Look, Lookout, Sort};
-use crate::cli::Failure;
+use super::dashboard::DashboardContent;
+use super::view::{self, ViewOptions};
+use super::{QueueSort, ServerPoller, ServerReading};
+use crate::cli::CommandError;
 
 /// How often the reader of keys sees whether it is still wanted.
-const POLL: Duration = Duration::from_millis(100);
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Least time between two looks.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Shows the server until a key ends it.
-pub(super) async fn run(lookout: Lookout, first: Look, ui: Ui, interval: Duration) -> Result<(), Failure> {
+pub(super) async fn run(
+    lookout: ServerPoller,
+    first: ServerReading,
+    ui: ViewOptions,
+    interval: Duration,
+) -> Result<(), CommandError> {
     let ended = Arc::new(AtomicBool::new(false));
     let mut terminal = ratatui::try_init()?;
-    let events = events(Arc::clone(&ended));
-    let looks = looks(lookout, interval.max(SHORTEST));
-    let shown = show(&mut terminal, first, ui, events, looks).await;
+    let events = terminal_events(Arc::clone(&ended));
+    let looks = server_readings(lookout, interval.max(MIN_INTERVAL));
+    let shown = event_loop(&mut terminal, first, ui, events, looks).await;
     ended.store(true, Ordering::Relaxed);
     ratatui::try_restore()?;
     shown
 }
 
 /// What a person does, read on a thread of its own: the terminal can only be waited for.
-fn events(ended: Arc<AtomicBool>) -> mpsc::Receiver<Event> {
+fn terminal_events(ended: Arc<AtomicBool>) -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {
         while !ended.load(Ordering::Relaxed) {
-            let happened = event::poll(POLL).and_then(|ready| if ready { event::read().map(Some) } else { Ok(None) });
+            let happened =
+                event::poll(KEY_POLL_INTERVAL).and_then(|ready| if ready { event::read().map(Some) } else { Ok(None) });
             match happened {
                 Ok(None) => {}
                 Ok(Some(event)) => {
@@ -51,7 +57,10 @@ fn events(ended: Arc<AtomicBool>) -> mpsc::Receiver<Event> {
 }
 
 /// Looks at the server, again and again; one that fails is no end.
-fn looks(mut lookout: Lookout, interval: Duration) -> mpsc::Receiver<Result<Look, Failure>> {
+fn server_readings(
+    mut lookout: ServerPoller,
+    interval: Duration,
+) -> mpsc::Receiver<Result<ServerReading, CommandError>> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(interval);
@@ -59,7 +68,7 @@ fn looks(mut lookout: Lookout, interval: Duration) -> mpsc::Receiver<Result<Look
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            if sender.send(lookout.look().await).await.is_err() {
+            if sender.send(lookout.poll().await).await.is_err() {
                 return;
             }
         }
@@ -67,21 +76,21 @@ fn looks(mut lookout: Lookout, interval: Duration) -> mpsc::Receiver<Result<Look
     receiver
 }
 
-async fn show(
+async fn event_loop(
     terminal: &mut DefaultTerminal,
-    first: Look,
-    mut ui: Ui,
+    first: ServerReading,
+    mut ui: ViewOptions,
     mut events: mpsc::Receiver<Event>,
-    mut looks: mpsc::Receiver<Result<Look, Failure>>,
-) -> Result<(), Failure> {
-    ui.live = true;
-    let mut board = Board::new(&first, None);
+    mut looks: mpsc::Receiver<Result<ServerReading, CommandError>>,
+) -> Result<(), CommandError> {
+    ui.interactive = true;
+    let mut board = DashboardContent::new(&first, None);
     let mut last = first;
     loop {
         terminal.draw(|frame| view::render(&board, &ui, frame.buffer_mut()))?;
         tokio::select! {
             event = events.recv() => match event {
-                Some(Event::Key(key)) if key.kind == KeyEventKind::Press => if !press(key, &mut ui, board.queues.len()) {
+                Some(Event::Key(key)) if key.kind == KeyEventKind::Press => if !handle_key(key, &mut ui, board.queues.len()) {
                     return Ok(());
                 },
                 Some(_) => {}
@@ -89,11 +98,11 @@ async fn show(
             },
             look = looks.recv() => match look {
                 Some(Ok(look)) => {
-                    ui.trouble = None;
-                    board = Board::new(&look, Some(&last));
+                    ui.last_error = None;
+                    board = DashboardContent::new(&look, Some(&last));
                     last = look;
                 }
-                Some(Err(failure)) => ui.trouble = failure.to_string().lines().next().map(str::to_owned),
+                Some(Err(failure)) => ui.last_error = failure.to_string().lines().next().map(str::to_owned),
                 None => return Ok(()),
             },
         }
@@ -105,19 +114,21 @@ async fn show(
     clippy::wildcard_enum_match_arm,
     reason = "whatever keys there are besides do nothing"
 )]
-fn press(key: KeyEvent, ui: &mut Ui, queues: usize) -> bool {
+fn handle_key(key: KeyEvent, ui: &mut ViewOptions, queues: usize) -> bool {
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => return false,
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
         KeyCode::Char('s') => {
             ui.sort = match ui.sort {
-                Sort::Share => Sort::Name,
-                Sort::Name => Sort::Share,
+                QueueSort::Share => QueueSort::Name,
+                QueueSort::Name => QueueSort::Share,
             }
         }
         KeyCode::Char('r') => ui.reversed = !ui.reversed,
-        KeyCode::Down | KeyCode::Char('j') => ui.offset = ui.offset.saturating_add(1).min(queues.saturating_sub(1)),
-        KeyCode::Up | KeyCode::Char('k') => ui.offset = ui.offset.saturating_sub(1),
+        KeyCode::Down | KeyCode::Char('j') => {
+            ui.scroll_offset = ui.scroll_offset.saturating_add(1).min(queues.saturating_sub(1))
+        }
+        KeyCode::Up | KeyCode::Char('k') => ui.scroll_offset = ui.scroll_offset.saturating_sub(1),
         _ => {}
     }
     true
@@ -128,15 +139,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_sort_turn_scroll_and_end() {
-        let mut ui = Ui::default();
-        let mut press = |code| press(KeyEvent::from(code), &mut ui, 2).then_some((ui.sort, ui.reversed, ui.offset));
-        assert_eq!(press(KeyCode::Char('s')), Some((Sort::Name, false, 0)));
-        assert_eq!(press(KeyCode::Char('r')), Some((Sort::Name, true, 0)));
-        assert_eq!(press(KeyCode::Down), Some((Sort::Name, true, 1)));
-        assert_eq!(press(KeyCode::Down), Some((Sort::Name, true, 1)));
-        assert_eq!(press(KeyCode::Up), Some((Sort::Name, true, 0)));
-        assert_eq!(press(KeyCode::Char('x')), Some((Sort::Name, true, 0)));
+    fn keys_sort_reverse_scroll_and_quit() {
+        let mut ui = ViewOptions::default();
+        let mut press =
+            |code| handle_key(KeyEvent::from(code), &mut ui, 2).then_some((ui.sort, ui.reversed, ui.scroll_offset));
+        assert_eq!(press(KeyCode::Char('s')), Some((QueueSort::Name, false, 0)));
+        assert_eq!(press(KeyCode::Char('r')), Some((QueueSort::Name, true, 0)));
+        assert_eq!(press(KeyCode::Down), Some((QueueSort::Name, true, 1)));
+        assert_eq!(press(KeyCode::Down), Some((QueueSort::Name, true, 1)));
+        assert_eq!(press(KeyCode::Up), Some((QueueSort::Name, true, 0)));
+        assert_eq!(press(KeyCode::Char('x')), Some((QueueSort::Name, true, 0)));
         assert_eq!(press(KeyCode::Char('q')), None);
         assert_eq!(press(KeyCode::Esc), None);
     }

@@ -7,31 +7,31 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _};
 
-use super::Sort;
-use super::figures::{Board, QueueLine, RpcLine};
-use crate::cli::output::{self, time};
+use super::QueueSort;
+use super::dashboard::{DashboardContent, QueueLine, RpcLine};
+use crate::cli::output::{self, duration};
 
 /// Most calls that are listed.
-const RPCS: usize = 6;
+const RPCS_SHOWN: usize = 6;
 
 /// What the person who looks has chosen.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ui {
+pub(super) struct ViewOptions {
     pub(super) server: String,
-    pub(super) sort: Sort,
+    pub(super) sort: QueueSort,
     pub(super) reversed: bool,
     /// Queues that are scrolled past.
-    pub(super) offset: usize,
-    pub(super) colours: bool,
+    pub(super) scroll_offset: usize,
+    pub(super) color: bool,
     /// Keys are of use.
-    pub(super) live: bool,
+    pub(super) interactive: bool,
     /// What went wrong with the last look.
-    pub(super) trouble: Option<String>,
+    pub(super) last_error: Option<String>,
 }
 
 /// A frame as plain text, as high as it needs to be.
-pub(super) fn text(board: &Board, ui: &Ui, width: u16) -> String {
-    let lines = head(board, ui).len() + board.rpcs.len().min(RPCS) + board.queues.len() + 5;
+pub(super) fn text(board: &DashboardContent, ui: &ViewOptions, width: u16) -> String {
+    let lines = head(board, ui).len() + board.rpcs.len().min(RPCS_SHOWN) + board.queues.len() + 5;
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, u16::try_from(lines).unwrap_or(u16::MAX)));
     render(board, ui, &mut buffer);
     let lines = (0..buffer.area.height).map(|y| {
@@ -47,11 +47,11 @@ pub(super) fn text(board: &Board, ui: &Ui, width: u16) -> String {
 }
 
 /// Draws a frame into all of a buffer.
-pub(super) fn render(board: &Board, ui: &Ui, buffer: &mut Buffer) {
+pub(super) fn render(board: &DashboardContent, ui: &ViewOptions, buffer: &mut Buffer) {
     let head = head(board, ui);
-    let rpcs = board.rpcs.len().min(RPCS);
+    let rpcs = board.rpcs.len().min(RPCS_SHOWN);
     let length = |lines: usize| Constraint::Length(u16::try_from(lines).unwrap_or(u16::MAX));
-    let foot = usize::from(ui.live);
+    let foot = usize::from(ui.interactive);
     let areas = [
         length(head.len()),
         length(1),
@@ -64,41 +64,44 @@ pub(super) fn render(board: &Board, ui: &Ui, buffer: &mut Buffer) {
     Paragraph::new(head.join("\n")).render(top, buffer);
     rpc_table(board, ui).render(calls, buffer);
     queue_table(board, ui, queues.height).render(queues, buffer);
-    if ui.live {
+    if ui.interactive {
         let sort = match ui.sort {
-            Sort::Share => "share",
-            Sort::Name => "name",
+            QueueSort::Share => "share",
+            QueueSort::Name => "name",
         };
         let keys = format!("q quit   s sort (by {sort})   r reverse   ↑ ↓ scroll");
         Paragraph::new(keys).style(bold(ui)).render(bottom, buffer);
     }
 }
 
-fn bold(ui: &Ui) -> Style {
-    if ui.live || ui.colours {
+fn bold(ui: &ViewOptions) -> Style {
+    if ui.interactive || ui.color {
         Style::new().add_modifier(Modifier::BOLD)
     } else {
         Style::new()
     }
 }
 
-fn head(board: &Board, ui: &Ui) -> Vec<String> {
-    let up = board.uptime.map(|up| format!("  up {}", long(up))).unwrap_or_default();
+fn head(board: &DashboardContent, ui: &ViewOptions) -> Vec<String> {
+    let up = board
+        .uptime
+        .map(|up| format!("  up {}", long_duration(up)))
+        .unwrap_or_default();
     let mut lines = vec![
         format!(
             "pumice {} at {}{up}  revision {}",
             board.version, ui.server, board.revision
         ),
-        format!("policies  {}", policies(board)),
-        format!("sources   {}", sources(board)),
+        format!("policies  {}", policies_text(board)),
+        format!("sources   {}", sources_text(board)),
     ];
-    if let Some(trouble) = ui.trouble.as_ref().or(board.trouble.as_ref()) {
+    if let Some(trouble) = ui.last_error.as_ref().or(board.metrics_error.as_ref()) {
         lines.push(format!("trouble   {trouble}"));
     }
-    if board.trouble.is_some() {
+    if board.metrics_error.is_some() {
         return lines;
     }
-    let count = |name: &str| output::number(board.level(name));
+    let count = |name: &str| output::number(board.gauge(name));
     lines.push(format!(
         "state     {} nodes  {} queues  {} jobs  {} tasks",
         count("pumice_nodes"),
@@ -114,21 +117,21 @@ fn head(board: &Board, ui: &Ui) -> Vec<String> {
         "open      {} sessions  {} connections  {} memory{cpu}",
         count("pumice_sessions"),
         count("pumice_connections"),
-        output::bytes(board.level("process_resident_memory_bytes"))
+        output::bytes(board.gauge("process_resident_memory_bytes"))
     ));
     lines.push(format!(
         "work      questions {} + {}  records {} + {}  (running + waiting)  writes waiting {}",
-        count("pumice_work_running/question"),
-        count("pumice_work_waiting/question"),
-        count("pumice_work_running/records"),
-        count("pumice_work_waiting/records"),
+        count("pumice_workers_busy/query"),
+        count("pumice_worker_queue/query"),
+        count("pumice_workers_busy/records"),
+        count("pumice_worker_queue/records"),
         count("pumice_writes_waiting")
     ));
-    lines.push(format!("refused   {}", refusals(board)));
+    lines.push(format!("refused   {}", rejections_text(board)));
     lines
 }
 
-fn policies(board: &Board) -> String {
+fn policies_text(board: &DashboardContent) -> String {
     let lines = board.policies.iter().map(|policy| {
         let rejected = if policy.rejected {
             " (the last document was REFUSED)"
@@ -140,14 +143,14 @@ fn policies(board: &Board) -> String {
     lines.collect::<Vec<_>>().join("  ")
 }
 
-fn sources(board: &Board) -> String {
+fn sources_text(board: &DashboardContent) -> String {
     if board.sources.is_empty() {
         return "none".to_owned();
     }
     let lines = board.sources.iter().map(|source| {
         let synced = if source.synced { "synced" } else { "NOT SYNCED" };
         let silence = source
-            .silence
+            .last_heard_seconds
             .map(|seconds| format!(", heard {seconds} s ago"))
             .unwrap_or_default();
         format!("{} {synced}{silence}", source.name)
@@ -155,18 +158,18 @@ fn sources(board: &Board) -> String {
     lines.collect::<Vec<_>>().join("  ")
 }
 
-fn refusals(board: &Board) -> String {
-    if board.refusals.is_empty() {
+fn rejections_text(board: &DashboardContent) -> String {
+    if board.rejections_by_limit.is_empty() {
         return "nothing".to_owned();
     }
     let lines = board
-        .refusals
+        .rejections_by_limit
         .iter()
         .map(|(limit, count)| format!("{} by {limit}", output::number(*count)));
     lines.collect::<Vec<_>>().join("  ")
 }
 
-fn rpc_table(board: &Board, ui: &Ui) -> Table<'static> {
+fn rpc_table(board: &DashboardContent, ui: &ViewOptions) -> Table<'static> {
     let period = match board.period {
         Some(period) => format!("last {:.0} s", period.as_secs_f64()),
         None => "since start".to_owned(),
@@ -181,36 +184,36 @@ fn rpc_table(board: &Board, ui: &Ui) -> Table<'static> {
     ];
     let head = [
         format!("RPC ({period})"),
-        right("CALLS/S"),
-        right("TASKS/S"),
-        right("P50"),
-        right("P99"),
-        right("FAILED"),
+        align_right("CALLS/S"),
+        align_right("TASKS/S"),
+        align_right("P50"),
+        align_right("P99"),
+        align_right("FAILED"),
     ];
-    let rows = board.rpcs.iter().take(RPCS).map(|rpc| Row::new(rpc_row(rpc)));
+    let rows = board.rpcs.iter().take(RPCS_SHOWN).map(|rpc| Row::new(rpc_row(rpc)));
     Table::new(rows, widths)
         .column_spacing(1)
         .header(Row::new(head).style(bold(ui)))
 }
 
 fn rpc_row(rpc: &RpcLine) -> [String; 6] {
-    let latency = |latency: Option<f64>| latency.map_or_else(|| "-".to_owned(), time);
+    let latency = |latency: Option<f64>| latency.map_or_else(|| "-".to_owned(), duration);
     [
         rpc.name.clone(),
-        right(&rate(rpc.calls)),
-        right(&rate(rpc.tasks)),
-        right(&latency(rpc.p50)),
-        right(&latency(rpc.p99)),
-        right(&output::number(rpc.failed)),
+        align_right(&rate_text(rpc.calls)),
+        align_right(&rate_text(rpc.tasks)),
+        align_right(&latency(rpc.p50)),
+        align_right(&latency(rpc.p99)),
+        align_right(&output::number(rpc.failed)),
     ]
 }
 
 /// A column of figures.
-fn right(text: &str) -> String {
+fn align_right(text: &str) -> String {
     format!("{text:>8}")
 }
 
-fn queue_table(board: &Board, ui: &Ui, height: u16) -> Table<'static> {
+fn queue_table(board: &DashboardContent, ui: &ViewOptions, height: u16) -> Table<'static> {
     let widths = [
         Constraint::Length(20),
         Constraint::Length(8),
@@ -219,13 +222,13 @@ fn queue_table(board: &Board, ui: &Ui, height: u16) -> Table<'static> {
     ];
     let head = [
         "QUEUE".to_owned(),
-        right("SHARE"),
+        align_right("SHARE"),
         "BY".to_owned(),
         "HELD / ENTITLED".to_owned(),
     ];
     let sorted = board.sorted(ui.sort, ui.reversed);
     let shown = usize::from(height.saturating_sub(1));
-    let offset = ui.offset.min(sorted.len().saturating_sub(shown));
+    let offset = ui.scroll_offset.min(sorted.len().saturating_sub(shown));
     let rows: Vec<Row<'static>> = sorted.into_iter().skip(offset).take(shown).map(queue_row).collect();
     Table::new(rows, widths)
         .column_spacing(1)
@@ -243,13 +246,13 @@ fn queue_row(queue: &QueueLine) -> Row<'static> {
     };
     Row::new([
         Cell::new(queue.name.clone()),
-        Cell::new(right(&share)),
-        Cell::new(queue.dominant.clone()),
-        Cell::new(format!("{}{plugin}", queue.held)),
+        Cell::new(align_right(&share)),
+        Cell::new(queue.dominant_resource.clone()),
+        Cell::new(format!("{}{plugin}", queue.allocated)),
     ])
 }
 
-fn rate(rate: f64) -> String {
+fn rate_text(rate: f64) -> String {
     if rate >= 100.0 {
         format!("{rate:.0}")
     } else {
@@ -258,7 +261,7 @@ fn rate(rate: f64) -> String {
 }
 
 /// A long time, such as `3h 20m`.
-fn long(time: Duration) -> String {
+fn long_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, seconds) => format!("{seconds}s"),
@@ -274,11 +277,11 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::cli::scrape::Page;
-    use crate::cli::top::Look;
+    use crate::cli::scrape::MetricsPage;
+    use crate::cli::top::ServerReading;
     use crate::server::pb;
 
-    fn look() -> Look {
+    fn reading() -> ServerReading {
         let queue = |number: u32| pb::QueueStatus {
             queue: Some(pb::Queue {
                 name: format!("queue-{number:02}"),
@@ -300,15 +303,15 @@ mod tests {
             }],
             ..pb::QueueStatus::default()
         };
-        Look {
+        ServerReading {
             info: pb::GetServerInfoResponse {
                 version: "1.2.3".to_owned(),
                 policies: vec!["default".to_owned()],
                 ..pb::GetServerInfoResponse::default()
             },
             queues: (0..30).map(queue).collect(),
-            page: Ok(Page::read(
-                "process_uptime_seconds 7300\npumice_nodes 12\npumice_refusals_total{limit=\"calls\"} 3\n\
+            metrics: Ok(MetricsPage::parse(
+                "process_uptime_seconds 7300\npumice_nodes 12\npumice_limit_rejections_total{limit=\"calls\"} 3\n\
                  pumice_policy_info{policy=\"default\",version=\"4\",hash=\"0123456789abcdef\"} 1\n\
                  pumice_policy_rejected{policy=\"default\"} 1\n\
                  pumice_calls_total{rpc=\"Filter\",code=\"OK\"} 73000\n",
@@ -316,8 +319,8 @@ mod tests {
         }
     }
 
-    fn drawn(ui: &Ui, width: u16, height: u16) -> Vec<String> {
-        let board = Board::new(&look(), None);
+    fn drawn(ui: &ViewOptions, width: u16, height: u16) -> Vec<String> {
+        let board = DashboardContent::new(&reading(), None);
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| render(&board, ui, frame.buffer_mut())).unwrap();
         let buffer = terminal.backend().buffer();
@@ -327,10 +330,10 @@ mod tests {
 
     #[test]
     fn a_small_terminal_holds_head_calls_queues_and_keys() {
-        let ui = Ui {
+        let ui = ViewOptions {
             server: "127.0.0.1:7461".to_owned(),
-            live: true,
-            ..Ui::default()
+            interactive: true,
+            ..ViewOptions::default()
         };
         let lines = drawn(&ui, 80, 24);
         assert_eq!(lines[0], "pumice 1.2.3 at 127.0.0.1:7461  up 2h 1m  revision 0");
@@ -352,12 +355,12 @@ mod tests {
     }
 
     #[test]
-    fn queues_scroll_and_turn_round() {
-        let ui = Ui {
-            sort: Sort::Name,
-            offset: 100,
-            live: true,
-            ..Ui::default()
+    fn queues_scroll_and_reverse() {
+        let ui = ViewOptions {
+            sort: QueueSort::Name,
+            scroll_offset: 100,
+            interactive: true,
+            ..ViewOptions::default()
         };
         let lines = drawn(&ui, 80, 24);
         assert!(
@@ -365,9 +368,9 @@ mod tests {
             "no further than to the end: {lines:#?}"
         );
         let lines = drawn(
-            &Ui {
+            &ViewOptions {
                 reversed: true,
-                offset: 0,
+                scroll_offset: 0,
                 ..ui
             },
             80,
@@ -378,9 +381,9 @@ mod tests {
 
     #[test]
     fn any_size_can_be_drawn() {
-        let ui = Ui {
-            live: true,
-            ..Ui::default()
+        let ui = ViewOptions {
+            interactive: true,
+            ..ViewOptions::default()
         };
         for (width, height) in [(1, 1), (10, 5), (80, 8), (300, 100)] {
             assert_eq!(drawn(&ui, width, height).len(), usize::from(height));
@@ -389,8 +392,8 @@ mod tests {
 
     #[test]
     fn text_is_as_high_as_it_needs_to_be() {
-        let board = Board::new(&look(), None);
-        let text = text(&board, &Ui::default(), 100);
+        let board = DashboardContent::new(&reading(), None);
+        let text = text(&board, &ViewOptions::default(), 100);
         assert_eq!(text.lines().filter(|line| line.starts_with("queue-")).count(), 30);
         assert!(!text.contains("q quit"));
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::model::{Problem, Slot, TaskStatus};
+use crate::engine::model::{NodeSlot, Problem, TaskStatus};
 
 /// A task put on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
+pub struct TaskPlacement {
     /// Task.
     pub task: Arc<str>,
     /// Node.
@@ -18,11 +18,11 @@ pub struct Placement {
 
 /// One thing that happened in a scheduler's cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum SessionChange {
     /// A task was given idle room.
-    Allocate(Placement),
+    Allocate(TaskPlacement),
     /// A task was promised room that is being released.
-    Pipeline(Placement),
+    Pipeline(TaskPlacement),
     /// A task was told to go.
     Evict(Arc<str>),
     /// Undoes Allocate.
@@ -41,9 +41,9 @@ pub enum Change {
     RollbackTo(Arc<str>),
 }
 
-impl Change {
+impl SessionChange {
     /// The change's name on the wire.
-    pub fn word(&self) -> &'static str {
+    pub fn wire_name(&self) -> &'static str {
         match self {
             Self::Allocate(_) => "allocate",
             Self::Pipeline(_) => "pipeline",
@@ -61,8 +61,8 @@ impl Change {
     /// The task that it is about, if it is about one.
     pub(super) fn task(&self) -> Option<&Arc<str>> {
         match self {
-            Self::Allocate(Placement { task, .. })
-            | Self::Pipeline(Placement { task, .. })
+            Self::Allocate(TaskPlacement { task, .. })
+            | Self::Pipeline(TaskPlacement { task, .. })
             | Self::Evict(task)
             | Self::Unallocate(task)
             | Self::Unpipeline(task)
@@ -90,7 +90,7 @@ impl Change {
 
 /// What plugins that keep shares are told: a task's requests now count, or no longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ShareEvent {
     /// They count.
     Allocate(Arc<str>),
     /// They no longer count.
@@ -99,7 +99,7 @@ pub enum Event {
 
 /// What became of a task in a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct TaskMoved {
     /// Larger for what was moved last; its placement, if it has one.
     pub order: u64,
     /// The card of that placement; empty: none said.
@@ -112,20 +112,20 @@ pub struct Moved {
 
 /// What changes did.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct ChangeOutcome {
     /// Nodes whose vectors changed.
-    pub nodes: BTreeSet<Slot>,
+    pub nodes: BTreeSet<NodeSlot>,
     /// Queues whose accounts changed; [`EVERY_QUEUE`](crate::engine::plugin::EVERY_QUEUE): all of them.
     pub queues: BTreeSet<Arc<str>>,
     /// Changes that did not fit, and what became of them.
     pub warnings: Vec<Problem>,
     /// Events for shares, in order.
-    pub events: Vec<Event>,
+    pub events: Vec<ShareEvent>,
 }
 
-impl Outcome {
+impl ChangeOutcome {
     /// Takes in what later changes did.
-    pub fn also(&mut self, later: Self) {
+    pub fn merge(&mut self, later: Self) {
         let Self {
             nodes,
             queues,

@@ -1,59 +1,77 @@
-//! Changes as they are under `compatibility: corrected`: one that does not fit its task's status is refused whole.
+//! Changes as they are under `compatibility: apply_corrected`: one that does not fit its task's status is refused whole.
 
 use std::sync::Arc;
 
-use super::{Change, Outcome, Placement, State, Step};
-use crate::engine::model::{Kind, TaskRecord, TaskStatus};
+use super::{ChangeOutcome, CycleState, RequestEffect, SessionChange, TaskPlacement};
+use crate::engine::model::{RecordKind, TaskRecord, TaskStatus};
 
-impl State {
-    /// One change under `corrected`; the error says why it does not fit.
-    pub(super) fn corrected(&mut self, change: &Change, outcome: &mut Outcome) -> Result<Step, String> {
+impl CycleState {
+    /// One change under `apply_corrected`; the error says why it does not fit.
+    pub(super) fn apply_corrected(
+        &mut self,
+        change: &SessionChange,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<RequestEffect, String> {
         use TaskStatus::{Allocated, Binding, Bound, Pipelined, Releasing, Running};
         match change {
-            Change::Allocate(to) => self.place(to, Allocated, outcome).map(|()| Step::Allocate),
-            Change::Pipeline(to) => self.place(to, Pipelined, outcome).map(|()| Step::Pipeline),
-            Change::Evict(task) => {
-                let before = self.expect(task, &[Allocated, Binding, Bound, Running])?;
+            SessionChange::Allocate(to) => self
+                .place_task(to, Allocated, outcome)
+                .map(|()| RequestEffect::Allocate),
+            SessionChange::Pipeline(to) => self
+                .place_task(to, Pipelined, outcome)
+                .map(|()| RequestEffect::Pipeline),
+            SessionChange::Evict(task) => {
+                let before = self.expect_status(task, &[Allocated, Binding, Bound, Running])?;
                 self.evicted.insert(Arc::clone(task), before);
-                self.set(task, Releasing, None, outcome);
-                Ok(Step::Deallocate)
+                self.set_task(task, Releasing, None, outcome);
+                Ok(RequestEffect::Deallocate)
             }
-            Change::Unevict(task) => {
-                self.expect(task, &[Releasing])?;
+            SessionChange::Unevict(task) => {
+                self.expect_status(task, &[Releasing])?;
                 let Some(before) = self.evicted.remove(task) else {
                     return Err(format!("task `{task}` was not evicted in this session"));
                 };
-                self.set(task, before, None, outcome);
-                Ok(Step::Allocate)
+                self.set_task(task, before, None, outcome);
+                Ok(RequestEffect::Allocate)
             }
-            Change::Unallocate(task) => self.withdraw(task, &[Allocated], outcome),
-            Change::BindFailed(task) => self.withdraw(task, &[Allocated, Binding], outcome),
-            Change::Unpipeline(task) => self.withdraw(task, &[Pipelined], outcome),
-            Change::JobEnqueued(_) | Change::Savepoint(_) | Change::RollbackTo(_) => {
-                Err(format!("`{}` is no change of a task", change.word()))
+            SessionChange::Unallocate(task) => self.withdraw(task, &[Allocated], outcome),
+            SessionChange::BindFailed(task) => self.withdraw(task, &[Allocated, Binding], outcome),
+            SessionChange::Unpipeline(task) => self.withdraw(task, &[Pipelined], outcome),
+            SessionChange::JobEnqueued(_) | SessionChange::Savepoint(_) | SessionChange::RollbackTo(_) => {
+                Err(format!("`{}` is no change of a task", change.wire_name()))
             }
         }
     }
 
-    fn place(&mut self, to: &Placement, status: TaskStatus, outcome: &mut Outcome) -> Result<(), String> {
-        self.expect(&to.task, &[TaskStatus::Pending])?;
-        if self.view.slot_of(&to.node).is_none() {
+    fn place_task(
+        &mut self,
+        to: &TaskPlacement,
+        status: TaskStatus,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<(), String> {
+        self.expect_status(&to.task, &[TaskStatus::Pending])?;
+        if self.cluster_state.slot_of(&to.node).is_none() {
             return Err(format!("there is no node `{}`", to.node));
         }
-        self.set(&to.task, status, Some(&to.node), outcome);
+        self.set_task(&to.task, status, Some(&to.node), outcome);
         Ok(())
     }
 
-    fn withdraw(&mut self, task: &Arc<str>, from: &[TaskStatus], outcome: &mut Outcome) -> Result<Step, String> {
-        self.expect(task, from)?;
-        self.set(task, TaskStatus::Pending, Some(&Arc::default()), outcome);
-        Ok(Step::Deallocate)
+    fn withdraw(
+        &mut self,
+        task: &Arc<str>,
+        from: &[TaskStatus],
+        outcome: &mut ChangeOutcome,
+    ) -> Result<RequestEffect, String> {
+        self.expect_status(task, from)?;
+        self.set_task(task, TaskStatus::Pending, Some(&Arc::default()), outcome);
+        Ok(RequestEffect::Deallocate)
     }
 
     /// The task's status, which must be one of these.
-    pub(super) fn expect(&self, task: &str, fitting: &[TaskStatus]) -> Result<TaskStatus, String> {
+    pub(super) fn expect_status(&self, task: &str, fitting: &[TaskStatus]) -> Result<TaskStatus, String> {
         let status = self
-            .view
+            .cluster_state
             .tasks()
             .get(task)
             .map_or(TaskStatus::Unknown, |stored| stored.record.status);
@@ -65,14 +83,14 @@ impl State {
     }
 
     /// Gives a task a status, and a node if there is one; nodes and job follow.
-    fn set(&mut self, task: &str, status: TaskStatus, node: Option<&Arc<str>>, outcome: &mut Outcome) {
-        let Some(stored) = self.view.tasks().get(task).cloned() else {
+    fn set_task(&mut self, task: &str, status: TaskStatus, node: Option<&Arc<str>>, outcome: &mut ChangeOutcome) {
+        let Some(stored) = self.cluster_state.tasks().get(task).cloned() else {
             return;
         };
         let before = Arc::clone(&stored.record.node);
         let node = node.map_or_else(|| Arc::clone(&before), Arc::clone);
         self.touch(&[&before, &node], &stored.record.job, outcome);
-        self.view.put_task(
+        self.cluster_state.put_task(
             TaskRecord {
                 node,
                 status,
@@ -81,7 +99,8 @@ impl State {
             &stored.source,
         );
         if stored.invalid().is_some() {
-            self.view.set_invalid(Kind::Task, task, stored.invalid().cloned());
+            self.cluster_state
+                .set_invalid(RecordKind::Task, task, stored.invalid().cloned());
         }
     }
 }

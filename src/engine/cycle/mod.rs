@@ -1,4 +1,4 @@
-//! One scheduling cycle: a private View, the changes that a scheduler makes to it, and marks to return to.
+//! One scheduling cycle: a private cluster state, the changes that a scheduler makes to it, and marks to return to.
 //!
 //! Effects on node vectors (`r`: the task's requests), task, and its job's allocated amount:
 //!
@@ -24,126 +24,131 @@ mod upstream;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::derived::{DerivedSet, Movement, TaskMove};
-use super::model::{JobPhase, JobRecord, Kind, Problem, ProblemKind, Slot, Table, TaskRecord, TaskStatus, View};
+use super::model::{
+    ClusterState, JobPhase, JobRecord, NodeSlot, Problem, ProblemKind, RecordKind, SortedTable, TaskRecord, TaskStatus,
+};
+use super::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use super::policy::Compatibility;
 pub(crate) use assume::assume;
-pub(crate) use puts::{Put, To};
-use upstream::Upstream;
+pub(crate) use puts::{PendingPut, PutTarget};
+use upstream::UpstreamState;
 
-pub use change::{Change, Event, Moved, Outcome, Placement};
+pub use change::{ChangeOutcome, SessionChange, ShareEvent, TaskMoved, TaskPlacement};
 
 /// A moved task, in bytes: its record and its part of the tables.
 const TASK_BYTES: usize = 1_024;
 
 /// State that a mark brings back.
 #[derive(Clone, Debug)]
-struct State {
-    view: View,
+struct CycleState {
+    cluster_state: ClusterState,
     /// Status before its eviction, of each task evicted in this cycle.
-    evicted: Table<TaskStatus>,
-    upstream: Option<Upstream>,
-    /// What plugins keep beside the View.
-    derived: DerivedSet,
+    evicted: SortedTable<TaskStatus>,
+    upstream: Option<UpstreamState>,
+    /// What plugins keep beside the cluster state.
+    plugin_states: PluginStates,
     /// Jobs that were enqueued for good, in that order, and are not settled yet.
     enqueued: Arc<Vec<Arc<str>>>,
     /// Tasks that were moved since the beginning.
-    moved: Table<Arc<Moved>>,
+    moved_tasks: SortedTable<Arc<TaskMoved>>,
     /// Number of moves.
     moves: u64,
     /// Bytes of the chunks that marks up to here hold of their own.
-    kept: usize,
+    savepoint_bytes: usize,
     /// What changed since the mark before, so that marks do not each hold all that ever changed.
-    touched: Arc<Touched>,
+    touched: Arc<TouchedRecords>,
 }
 
 /// What happened to a task's requests.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum RequestEffect {
     Allocate,
     Pipeline,
     Deallocate,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Touched {
-    nodes: BTreeSet<Slot>,
+struct TouchedRecords {
+    nodes: BTreeSet<NodeSlot>,
     queues: BTreeSet<Arc<str>>,
 }
 
 /// A private copy of the state, as one scheduler changes it.
 #[derive(Clone, Debug)]
-pub struct Cycle {
-    opened: View,
-    state: State,
-    marks: Vec<(Arc<str>, Arc<State>)>,
+pub struct SchedulingCycle {
+    initial_state: ClusterState,
+    state: CycleState,
+    savepoints: Vec<(Arc<str>, Arc<CycleState>)>,
 }
 
-impl Cycle {
-    /// Begins a cycle on a View, and what plugins derived from it. Under `upstream` the reference panics, and changes
+impl SchedulingCycle {
+    /// Begins a cycle on a cluster state, and what plugins derived from it. Under `upstream` the reference panics, and changes
     /// are refused, where drf would have to take away more than was ever counted.
-    pub fn new(view: View, compatibility: Compatibility, derived: DerivedSet) -> Self {
+    pub fn new(cluster_state: ClusterState, compatibility: Compatibility, derived: PluginStates) -> Self {
         let upstream = match compatibility {
-            Compatibility::Upstream => Some(Upstream::new(view.clone())),
+            Compatibility::Upstream => Some(UpstreamState::new(cluster_state.clone())),
             Compatibility::Corrected => None,
         };
-        let opened = view.clone();
-        let state = State {
-            view,
-            evicted: Table::default(),
+        let initial_state = cluster_state.clone();
+        let state = CycleState {
+            cluster_state,
+            evicted: SortedTable::default(),
             upstream,
-            derived,
+            plugin_states: derived,
             enqueued: Arc::default(),
-            moved: Table::default(),
+            moved_tasks: SortedTable::default(),
             moves: 0,
-            kept: 0,
+            savepoint_bytes: 0,
             touched: Arc::default(),
         };
         Self {
-            opened,
+            initial_state,
             state,
-            marks: Vec::new(),
+            savepoints: Vec::new(),
         }
     }
 
     /// Marks that can be returned to.
-    pub fn marks(&self) -> usize {
-        self.marks.len()
+    pub fn savepoint_count(&self) -> usize {
+        self.savepoints.len()
     }
 
     /// The state at the beginning.
-    pub fn opened(&self) -> &View {
-        &self.opened
+    pub fn initial_state(&self) -> &ClusterState {
+        &self.initial_state
     }
 
     /// Bytes that the cycle and its marks hold of their own, beside the state at the beginning: copied chunks, and a
     /// flat amount for every task that was moved.
     pub fn bytes(&self) -> usize {
-        self.state.kept + self.since_mark() + self.state.moved.len() * TASK_BYTES
+        self.state.savepoint_bytes + self.bytes_since_savepoint() + self.state.moved_tasks.len() * TASK_BYTES
     }
 
     /// Bytes of the chunks that changed since the last mark.
-    fn since_mark(&self) -> usize {
-        let before = self.marks.last().map_or(&self.opened, |(_, state)| &state.view);
-        self.state.view.bytes_beside(before)
+    fn bytes_since_savepoint(&self) -> usize {
+        let before = self
+            .savepoints
+            .last()
+            .map_or(&self.initial_state, |(_, state)| &state.cluster_state);
+        self.state.cluster_state.unshared_bytes(before)
     }
 
     /// The state as it stands.
-    pub fn view(&self) -> &View {
-        &self.state.view
+    pub fn cluster_state(&self) -> &ClusterState {
+        &self.state.cluster_state
     }
 
     /// Tasks that were moved, and not taken back by a mark, by name.
-    pub fn moved(&self) -> impl Iterator<Item = (&Arc<str>, &Moved)> {
-        self.state.moved.iter().map(|(task, moved)| (task, &**moved))
+    pub fn moved_tasks(&self) -> impl Iterator<Item = (&Arc<str>, &TaskMoved)> {
+        self.state.moved_tasks.iter().map(|(task, moved)| (task, &**moved))
     }
 
     /// What plugins keep beside it.
-    pub fn derived(&self) -> &DerivedSet {
-        &self.state.derived
+    pub fn plugin_states(&self) -> &PluginStates {
+        &self.state.plugin_states
     }
 
-    /// Jobs that were enqueued for good, in that order, since the last [`Self::settle`].
+    /// Jobs that were enqueued for good, in that order, since the last [`Self::resolve_enqueued`].
     pub fn enqueued(&self) -> &[Arc<str>] {
         &self.state.enqueued
     }
@@ -152,34 +157,37 @@ impl Cycle {
     ///
     /// # Errors
     /// A plugin cannot count it: the cycle is to be thrown away.
-    pub fn settle(&mut self, confirmed: &[Arc<str>], refused: &[Arc<str>]) -> Result<Outcome, Problem> {
-        let mut outcome = Outcome::default();
+    pub fn resolve_enqueued(&mut self, confirmed: &[Arc<str>], refused: &[Arc<str>]) -> Result<ChangeOutcome, Problem> {
+        let mut outcome = ChangeOutcome::default();
         let settled: BTreeSet<&Arc<str>> = confirmed.iter().chain(refused).collect();
         Arc::make_mut(&mut self.state.enqueued).retain(|job| !settled.contains(job));
         for job in refused {
-            self.state.leave(job, &mut outcome)?;
+            self.state.dequeue(job, &mut outcome)?;
         }
         Ok(outcome)
     }
 
-    /// Asks what changes what plugins keep beside the View; after an error everything is as it was.
+    /// Asks what changes what plugins keep beside the cluster state; after an error everything is as it was.
     ///
     /// # Errors
     /// The question's own.
-    pub fn ask<T, E>(&mut self, question: impl FnOnce(&View, &mut DerivedSet) -> Result<T, E>) -> Result<T, E> {
-        let mut derived = self.state.derived.clone();
-        let answer = question(&self.state.view, &mut derived)?;
-        self.state.derived = derived;
-        Ok(answer)
+    pub fn query_plugins<T, E>(
+        &mut self,
+        query: impl FnOnce(&ClusterState, &mut PluginStates) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut derived = self.state.plugin_states.clone();
+        let result = query(&self.state.cluster_state, &mut derived)?;
+        self.state.plugin_states = derived;
+        Ok(result)
     }
 
     /// A node's own copies of its tasks, by name: only in a cycle under `upstream` they can differ from the tasks.
     pub fn node_tasks(&self, node: &str) -> Vec<(Arc<str>, TaskStatus)> {
-        let tasks = self.state.view.tasks().iter();
+        let tasks = self.state.cluster_state.tasks().iter();
         let copies = tasks.filter_map(|(name, task)| {
             match &self.state.upstream {
                 Some(upstream) => upstream
-                    .copies(&self.state.view, name)
+                    .copies(&self.state.cluster_state, name)
                     .iter()
                     .find(|(at, _)| **at == *node)
                     .map(|&(_, status)| status),
@@ -194,7 +202,7 @@ impl Cycle {
     ///
     /// # Errors
     /// One of them cannot be applied; nothing was.
-    pub fn apply(&mut self, changes: &[Change]) -> Result<Outcome, Problem> {
+    pub fn apply(&mut self, changes: &[SessionChange]) -> Result<ChangeOutcome, Problem> {
         self.apply_from(0, changes)
     }
 
@@ -203,24 +211,24 @@ impl Cycle {
     ///
     /// # Errors
     /// As [`Self::apply`].
-    pub fn apply_from(&mut self, before: usize, changes: &[Change]) -> Result<Outcome, Problem> {
-        let (mut next, mut outcome) = (self.clone(), Outcome::default());
+    pub fn apply_from(&mut self, before: usize, changes: &[SessionChange]) -> Result<ChangeOutcome, Problem> {
+        let (mut next, mut outcome) = (self.clone(), ChangeOutcome::default());
         let mut at = 0;
         while let Some(rest) = changes.get(at..).filter(|rest| !rest.is_empty()) {
-            let puts = rest.iter().map_while(Put::of);
+            let puts = rest.iter().map_while(PendingPut::of);
             let row = if next.state.upstream.is_some() {
                 0
             } else {
                 puts.clone().count()
             };
             if row > 1 {
-                if next.state.put_all(before + at, puts, &mut outcome).is_err() {
+                if next.state.place_all(before + at, puts, &mut outcome).is_err() {
                     // Which of them it was is said by what takes them one by one.
                     return self.apply_one_by_one(before, changes);
                 }
                 at += row;
             } else {
-                next.numbered(before + at, rest.first(), &mut outcome)?;
+                next.apply_numbered(before + at, rest.first(), &mut outcome)?;
                 at += 1;
             }
         }
@@ -229,10 +237,10 @@ impl Cycle {
     }
 
     /// The same, with no two of them taken together.
-    fn apply_one_by_one(&mut self, before: usize, changes: &[Change]) -> Result<Outcome, Problem> {
-        let (mut next, mut outcome) = (self.clone(), Outcome::default());
+    fn apply_one_by_one(&mut self, before: usize, changes: &[SessionChange]) -> Result<ChangeOutcome, Problem> {
+        let (mut next, mut outcome) = (self.clone(), ChangeOutcome::default());
         for (number, change) in (before..).zip(changes) {
-            next.numbered(number, Some(change), &mut outcome)?;
+            next.apply_numbered(number, Some(change), &mut outcome)?;
         }
         *self = next;
         Ok(outcome)
@@ -242,15 +250,15 @@ impl Cycle {
     ///
     /// # Errors
     /// As [`Self::apply`].
-    pub(crate) fn put_all(&mut self, puts: &[Put<'_>]) -> Result<Outcome, Problem> {
+    pub(crate) fn place_all(&mut self, puts: &[PendingPut<'_>]) -> Result<ChangeOutcome, Problem> {
         if self.state.upstream.is_none() {
-            let (mut next, mut outcome) = (self.state.clone(), Outcome::default());
-            if next.put_all(0, puts.iter().copied(), &mut outcome).is_ok() {
+            let (mut next, mut outcome) = (self.state.clone(), ChangeOutcome::default());
+            if next.place_all(0, puts.iter().copied(), &mut outcome).is_ok() {
                 self.state = next;
                 return Ok(outcome);
             }
         }
-        let changes: Vec<Change> = puts.iter().map(|put| put.change(self.view())).collect();
+        let changes: Vec<SessionChange> = puts.iter().map(|put| put.to_change(self.cluster_state())).collect();
         self.apply_one_by_one(0, &changes)
     }
 
@@ -259,8 +267,12 @@ impl Cycle {
     ///
     /// # Errors
     /// The reference refuses; the state is as it leaves it.
-    pub fn place_without_rollback(&mut self, placement: &Placement, status: TaskStatus) -> Result<Outcome, Problem> {
-        let mut outcome = Outcome::default();
+    pub fn place_without_rollback(
+        &mut self,
+        placement: &TaskPlacement,
+        status: TaskStatus,
+    ) -> Result<ChangeOutcome, Problem> {
+        let mut outcome = ChangeOutcome::default();
         let Some(mut upstream) = self.state.upstream.take() else {
             return Err(problem(
                 ProblemKind::Unserved,
@@ -273,45 +285,50 @@ impl Cycle {
         self.state.upstream = Some(upstream);
         placed
             .map(|()| outcome)
-            .map_err(|refusal| problem(ProblemKind::Refused, "PLACE_REFUSED", "", refusal))
+            .map_err(|rejection| problem(ProblemKind::FailedPrecondition, "PLACE_REJECTED", "", rejection))
     }
 
     /// The scheduler has sent the bind of an allocated task: its status, and nothing else, becomes Binding.
     pub fn bind(&mut self, task: &str) {
-        if let Some(stored) = self.state.view.tasks().get(task).cloned() {
-            self.state.view.set_task(TaskRecord {
+        if let Some(stored) = self.state.cluster_state.tasks().get(task).cloned() {
+            self.state.cluster_state.set_task(TaskRecord {
                 status: TaskStatus::Binding,
                 ..stored.record.clone()
             });
         }
     }
 
-    fn numbered(&mut self, number: usize, change: Option<&Change>, outcome: &mut Outcome) -> Result<(), Problem> {
+    fn apply_numbered(
+        &mut self,
+        number: usize,
+        change: Option<&SessionChange>,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<(), Problem> {
         let Some(change) = change else { return Ok(()) };
-        let field = format!("changes[{number}].{}", change.word());
-        self.one(change, &field, outcome)
+        let field = format!("changes[{number}].{}", change.wire_name());
+        self.apply_one(change, &field, outcome)
     }
 
-    fn one(&mut self, change: &Change, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
+    fn apply_one(&mut self, change: &SessionChange, field: &str, outcome: &mut ChangeOutcome) -> Result<(), Problem> {
         match change {
-            Change::Savepoint(name) => {
-                self.state.kept += self.since_mark();
-                self.marks.push((Arc::clone(name), Arc::new(self.state.clone())));
+            SessionChange::Savepoint(name) => {
+                self.state.savepoint_bytes += self.bytes_since_savepoint();
+                self.savepoints.push((Arc::clone(name), Arc::new(self.state.clone())));
                 self.state.touched = Arc::default();
                 Ok(())
             }
-            Change::RollbackTo(name) => self.roll_back(name, field, outcome),
-            Change::JobEnqueued(job) => self.state.enqueue(job, field, outcome),
-            Change::Allocate(_)
-            | Change::Pipeline(_)
-            | Change::Evict(_)
-            | Change::Unallocate(_)
-            | Change::Unpipeline(_)
-            | Change::Unevict(_)
-            | Change::BindFailed(_) => {
+            SessionChange::RollbackTo(name) => self.roll_back(name, field, outcome),
+            SessionChange::JobEnqueued(job) => self.state.enqueue(job, field, outcome),
+            SessionChange::Allocate(_)
+            | SessionChange::Pipeline(_)
+            | SessionChange::Evict(_)
+            | SessionChange::Unallocate(_)
+            | SessionChange::Unpipeline(_)
+            | SessionChange::Unevict(_)
+            | SessionChange::BindFailed(_) => {
                 let task = change.task().map_or("", |task| task);
-                if self.state.view.tasks().contains(task) {
-                    return self.state.on_task(change, field, outcome);
+                if self.state.cluster_state.tasks().contains(task) {
+                    return self.state.apply_to_task(change, field, outcome);
                 }
                 outcome.warnings.push(problem(
                     ProblemKind::NotFound,
@@ -324,109 +341,127 @@ impl Cycle {
         }
     }
 
-    fn roll_back(&mut self, name: &str, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
-        let Some(at) = self.marks.iter().rposition(|(mark, _)| **mark == *name) else {
+    fn roll_back(&mut self, name: &str, field: &str, outcome: &mut ChangeOutcome) -> Result<(), Problem> {
+        let Some(at) = self.savepoints.iter().rposition(|(mark, _)| **mark == *name) else {
             let message = format!("there is no savepoint `{name}`");
             return Err(problem(ProblemKind::NotFound, "UNKNOWN_SAVEPOINT", field, message));
         };
-        let later = self.marks.iter().skip(at + 1).map(|(_, state)| &state.touched);
+        let later = self.savepoints.iter().skip(at + 1).map(|(_, state)| &state.touched);
         for touched in later.chain([&self.state.touched]) {
             outcome.nodes.extend(&touched.nodes);
             outcome.queues.extend(touched.queues.iter().cloned());
         }
-        self.marks.truncate(at + 1);
-        if let Some((_, saved)) = self.marks.last() {
-            self.state = State::clone(saved);
+        self.savepoints.truncate(at + 1);
+        if let Some((_, saved)) = self.savepoints.last() {
+            self.state = CycleState::clone(saved);
             self.state.touched = Arc::default();
         }
         Ok(())
     }
 }
 
-impl State {
-    fn on_task(&mut self, change: &Change, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
+impl CycleState {
+    fn apply_to_task(
+        &mut self,
+        change: &SessionChange,
+        field: &str,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<(), Problem> {
         if let Some(mut upstream) = self.upstream.take() {
             let done = upstream.apply(self, change, field, outcome);
             self.upstream = Some(upstream);
             return done;
         }
         let Some(task) = change.task() else { return Ok(()) };
-        let Some(before) = self.view.tasks().get(task).cloned() else {
+        let Some(before) = self.cluster_state.tasks().get(task).cloned() else {
             return Ok(());
         };
-        match self.corrected(change, outcome) {
+        match self.apply_corrected(change, outcome) {
             Ok(step) => self
-                .moved(step, &before.record, change.card(), outcome)
+                .notify_moved(step, &before.record, change.card(), outcome)
                 .map_err(|problem| problem.within(field)),
             Err(misfit) => {
                 let message = format!("{misfit}; nothing was done");
-                outcome
-                    .warnings
-                    .push(problem(ProblemKind::Refused, "CHANGE_DOES_NOT_FIT", field, message));
+                outcome.warnings.push(problem(
+                    ProblemKind::FailedPrecondition,
+                    "CHANGE_DOES_NOT_FIT",
+                    field,
+                    message,
+                ));
                 Ok(())
             }
         }
     }
 
     /// Tells plugins, and the outcome, of what happened to a task.
-    fn moved(&mut self, step: Step, before: &TaskRecord, card: &str, outcome: &mut Outcome) -> Result<(), Problem> {
+    fn notify_moved(
+        &mut self,
+        step: RequestEffect,
+        before: &TaskRecord,
+        card: &str,
+        outcome: &mut ChangeOutcome,
+    ) -> Result<(), Problem> {
         let task = Arc::clone(&before.name);
-        self.remember(before, card);
+        self.record_moved(before, card);
         outcome.events.push(match step {
-            Step::Allocate | Step::Pipeline => Event::Allocate(task),
-            Step::Deallocate => Event::Deallocate(task),
+            RequestEffect::Allocate | RequestEffect::Pipeline => ShareEvent::Allocate(task),
+            RequestEffect::Deallocate => ShareEvent::Deallocate(task),
         });
-        if self.derived.is_empty() {
+        if self.plugin_states.is_empty() {
             return Ok(());
         }
-        let Some(stored) = self.view.tasks().get(&before.name) else {
+        let Some(stored) = self.cluster_state.tasks().get(&before.name) else {
             return Ok(());
         };
         let after = &stored.record;
-        let moved = TaskMove { before, after, card };
+        let moved = TaskTransition { before, after, card };
         let movement = match step {
-            Step::Allocate => Movement::Allocate(moved),
-            Step::Pipeline => Movement::Pipeline(moved),
-            Step::Deallocate => Movement::Deallocate(moved),
+            RequestEffect::Allocate => PlacementEvent::Allocate(moved),
+            RequestEffect::Pipeline => PlacementEvent::Pipeline(moved),
+            RequestEffect::Deallocate => PlacementEvent::Deallocate(moved),
         };
-        let moved = self.derived.follow(&self.view, &movement)?;
+        let moved = self.plugin_states.apply(&self.cluster_state, &movement)?;
         self.touch_queues(&moved, outcome);
         Ok(())
     }
 
-    fn remember(&mut self, before: &TaskRecord, card: &str) {
+    fn record_moved(&mut self, before: &TaskRecord, card: &str) {
         self.moves += 1;
-        let first = self.moved.get(&before.name);
-        let moved = Moved {
+        let first = self.moved_tasks.get(&before.name);
+        let moved = TaskMoved {
             order: self.moves,
             card: Arc::from(card),
             status: first.map_or(before.status, |first| first.status),
             node: Arc::clone(first.map_or(&before.node, |first| &first.node)),
         };
-        self.moved.insert(Arc::clone(&before.name), Arc::new(moved));
+        self.moved_tasks.insert(Arc::clone(&before.name), Arc::new(moved));
     }
 
-    fn touch_queues<'a>(&mut self, queues: impl IntoIterator<Item = &'a Arc<str>> + Clone, outcome: &mut Outcome) {
+    fn touch_queues<'a>(
+        &mut self,
+        queues: impl IntoIterator<Item = &'a Arc<str>> + Clone,
+        outcome: &mut ChangeOutcome,
+    ) {
         let touched = Arc::make_mut(&mut self.touched);
         touched.queues.extend(queues.clone().into_iter().cloned());
         outcome.queues.extend(queues.into_iter().cloned());
     }
 
-    fn touch(&mut self, nodes: &[&str], job: &str, outcome: &mut Outcome) {
+    fn touch(&mut self, nodes: &[&str], job: &str, outcome: &mut ChangeOutcome) {
         let touched = Arc::make_mut(&mut self.touched);
         let named = nodes.iter().filter(|node| !node.is_empty());
-        for slot in named.filter_map(|node| self.view.slot_of(node)) {
+        for slot in named.filter_map(|node| self.cluster_state.slot_of(node)) {
             outcome.nodes.insert(slot);
             touched.nodes.insert(slot);
         }
-        if let Some(job) = self.view.jobs().get(job) {
+        if let Some(job) = self.cluster_state.jobs().get(job) {
             outcome.queues.insert(Arc::clone(&job.record.queue));
             touched.queues.insert(Arc::clone(&job.record.queue));
         }
     }
 
-    fn enqueue(&mut self, job: &str, field: &str, outcome: &mut Outcome) -> Result<(), Problem> {
-        let Some(stored) = self.view.jobs().get(job).cloned() else {
+    fn enqueue(&mut self, job: &str, field: &str, outcome: &mut ChangeOutcome) -> Result<(), Problem> {
+        let Some(stored) = self.cluster_state.jobs().get(job).cloned() else {
             let message = format!("there is no job `{job}`; nothing was done");
             outcome
                 .warnings
@@ -438,13 +473,16 @@ impl State {
                 "job `{job}` is {:?}, not Pending; nothing was done",
                 stored.record.phase
             );
-            outcome
-                .warnings
-                .push(problem(ProblemKind::Refused, "CHANGE_DOES_NOT_FIT", field, message));
+            outcome.warnings.push(problem(
+                ProblemKind::FailedPrecondition,
+                "CHANGE_DOES_NOT_FIT",
+                field,
+                message,
+            ));
             return Ok(());
         }
         self.touch(&[], job, outcome);
-        self.view.put_job(
+        self.cluster_state.put_job(
             JobRecord {
                 phase: JobPhase::Inqueue,
                 ..stored.record.clone()
@@ -452,17 +490,20 @@ impl State {
             &stored.source,
         );
         if stored.invalid().is_some() {
-            self.view.set_invalid(Kind::Job, job, stored.invalid().cloned());
+            self.cluster_state
+                .set_invalid(RecordKind::Job, job, stored.invalid().cloned());
         }
         Arc::make_mut(&mut self.enqueued).push(Arc::clone(&stored.record.name));
-        let moved = self.derived.follow(&self.view, &Movement::Enqueue(job));
+        let moved = self
+            .plugin_states
+            .apply(&self.cluster_state, &PlacementEvent::Enqueue(job));
         self.touch_queues(&moved.map_err(|problem| problem.within(field))?, outcome);
         Ok(())
     }
 
     /// A job that was enqueued in this cycle waits again.
-    fn leave(&mut self, job: &Arc<str>, outcome: &mut Outcome) -> Result<(), Problem> {
-        let Some(stored) = self.view.jobs().get(job).cloned() else {
+    fn dequeue(&mut self, job: &Arc<str>, outcome: &mut ChangeOutcome) -> Result<(), Problem> {
+        let Some(stored) = self.cluster_state.jobs().get(job).cloned() else {
             return Ok(());
         };
         if stored.record.phase == JobPhase::Inqueue {
@@ -471,9 +512,11 @@ impl State {
                 phase: JobPhase::Pending,
                 ..stored.record.clone()
             };
-            self.view.put_job(record, &stored.source);
+            self.cluster_state.put_job(record, &stored.source);
         }
-        let moved = self.derived.follow(&self.view, &Movement::Leave(job))?;
+        let moved = self
+            .plugin_states
+            .apply(&self.cluster_state, &PlacementEvent::Dequeue(job))?;
         self.touch_queues(&moved, outcome);
         Ok(())
     }

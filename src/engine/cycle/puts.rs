@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
-use super::change::{Change, Event, Moved, Outcome, Placement};
-use super::{State, problem};
-use crate::engine::derived::{Movement, TaskMove};
-use crate::engine::model::{Arrival, Near, Problem, ProblemKind, Slot, TaskStatus, View};
+use super::change::{ChangeOutcome, SessionChange, ShareEvent, TaskMoved, TaskPlacement};
+use super::{CycleState, problem};
+use crate::engine::model::{ClusterState, NodeSlot, PlacedTask, Problem, ProblemKind, TableCursor, TaskStatus};
+use crate::engine::plugin_state::{PlacementEvent, TaskTransition};
 
 /// A task that is to be put on a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Put<'a> {
+pub(crate) struct PendingPut<'a> {
     /// Task.
     pub(crate) task: &'a Arc<str>,
     /// Node.
-    pub(crate) to: To<'a>,
+    pub(crate) to: PutTarget<'a>,
     /// Onto room that is being released.
     pub(crate) pipelined: bool,
     /// The card that it uses there; `None`: none said.
@@ -23,54 +23,54 @@ pub(crate) struct Put<'a> {
 
 /// A node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum To<'a> {
+pub(crate) enum PutTarget<'a> {
     /// Of this name.
     Named(&'a Arc<str>),
     /// At this slot.
-    Slot(Slot),
+    Slot(NodeSlot),
 }
 
-impl<'a> Put<'a> {
+impl<'a> PendingPut<'a> {
     /// The change as a put, if it is one.
-    pub(super) fn of(change: &'a Change) -> Option<Self> {
-        let (Placement { task, node, card }, pipelined) = match change {
-            Change::Allocate(to) => (to, false),
-            Change::Pipeline(to) => (to, true),
-            Change::Evict(_)
-            | Change::Unallocate(_)
-            | Change::Unpipeline(_)
-            | Change::Unevict(_)
-            | Change::BindFailed(_)
-            | Change::JobEnqueued(_)
-            | Change::Savepoint(_)
-            | Change::RollbackTo(_) => return None,
+    pub(super) fn of(change: &'a SessionChange) -> Option<Self> {
+        let (TaskPlacement { task, node, card }, pipelined) = match change {
+            SessionChange::Allocate(to) => (to, false),
+            SessionChange::Pipeline(to) => (to, true),
+            SessionChange::Evict(_)
+            | SessionChange::Unallocate(_)
+            | SessionChange::Unpipeline(_)
+            | SessionChange::Unevict(_)
+            | SessionChange::BindFailed(_)
+            | SessionChange::JobEnqueued(_)
+            | SessionChange::Savepoint(_)
+            | SessionChange::RollbackTo(_) => return None,
         };
         Some(Self {
             task,
-            to: To::Named(node),
+            to: PutTarget::Named(node),
             pipelined,
             card: Some(card),
         })
     }
 
     /// The same as a change.
-    pub(super) fn change(&self, view: &View) -> Change {
-        let to = Placement {
+    pub(super) fn to_change(&self, cluster_state: &ClusterState) -> SessionChange {
+        let to = TaskPlacement {
             task: Arc::clone(self.task),
-            node: self.node(view),
+            node: self.node(cluster_state),
             card: self.card.cloned().unwrap_or_default(),
         };
         if self.pipelined {
-            Change::Pipeline(to)
+            SessionChange::Pipeline(to)
         } else {
-            Change::Allocate(to)
+            SessionChange::Allocate(to)
         }
     }
 
-    fn node(&self, view: &View) -> Arc<str> {
+    fn node(&self, cluster_state: &ClusterState) -> Arc<str> {
         match self.to {
-            To::Named(node) => Arc::clone(node),
-            To::Slot(slot) => view.name_of(slot).unwrap_or_default(),
+            PutTarget::Named(node) => Arc::clone(node),
+            PutTarget::Slot(slot) => cluster_state.name_of(slot).unwrap_or_default(),
         }
     }
 
@@ -83,35 +83,35 @@ impl<'a> Put<'a> {
     }
 
     /// The word of its change.
-    fn word(&self) -> &'static str {
+    fn wire_name(&self) -> &'static str {
         if self.pipelined { "pipeline" } else { "allocate" }
     }
 }
 
 /// Why a task is not put: kind and reason of the warning, and its message.
-type Misfit = (ProblemKind, &'static str, String);
+type PutWarning = (ProblemKind, &'static str, String);
 
-impl State {
+impl CycleState {
     /// Puts tasks on nodes, one after the other; `before`: so many changes stand before them in the caller's list. What
     /// does not fit is warned of.
     ///
     /// # Errors
     /// A plugin cannot count one of them: this state is to be thrown away.
-    pub(super) fn put_all<'a>(
+    pub(super) fn place_all<'a>(
         &mut self,
         before: usize,
-        puts: impl Iterator<Item = Put<'a>>,
-        outcome: &mut Outcome,
+        puts: impl Iterator<Item = PendingPut<'a>>,
+        outcome: &mut ChangeOutcome,
     ) -> Result<(), Problem> {
-        let (mut near, mut arrivals, mut cards) = (Near::default(), Vec::new(), Vec::new());
+        let (mut near, mut arrivals, mut cards) = (TableCursor::default(), Vec::new(), Vec::new());
         for (number, put) in (before..).zip(puts) {
-            match self.seat(&put, &mut near) {
+            match self.assign_node(&put, &mut near) {
                 Ok(arrival) => {
                     arrivals.push(arrival);
                     cards.push(put.card);
                 }
                 Err((kind, reason, message)) => {
-                    let field = format!("changes[{number}].{}", put.word());
+                    let field = format!("changes[{number}].{}", put.wire_name());
                     let message = format!("{message}; nothing was done");
                     outcome.warnings.push(problem(kind, reason, &field, message));
                 }
@@ -120,88 +120,93 @@ impl State {
         if arrivals.is_empty() {
             return Ok(());
         }
-        self.view.arrive(&arrivals);
-        self.note(&arrivals, outcome);
-        self.remember_all(&arrivals, &cards);
-        if self.derived.is_empty() {
+        self.cluster_state.count_placed(&arrivals);
+        self.record_touched(&arrivals, outcome);
+        self.record_moved_all(&arrivals, &cards);
+        if self.plugin_states.is_empty() {
             return Ok(());
         }
         let movements = arrivals.iter().zip(&cards).map(|(arrival, card)| {
-            let moved = TaskMove {
+            let moved = TaskTransition {
                 before: &arrival.before.record,
                 after: &arrival.after.record,
                 card: card.map_or("", |card| card),
             };
             if arrival.after.record.status == TaskStatus::Pipelined {
-                Movement::Pipeline(moved)
+                PlacementEvent::Pipeline(moved)
             } else {
-                Movement::Allocate(moved)
+                PlacementEvent::Allocate(moved)
             }
         });
-        let movements: Vec<Movement<'_>> = movements.collect();
-        let moved = self.derived.follow_all(&self.view, &movements)?;
+        let movements: Vec<PlacementEvent<'_>> = movements.collect();
+        let moved = self.plugin_states.apply_batch(&self.cluster_state, &movements)?;
         self.touch_queues(&moved, outcome);
         Ok(())
     }
 
     /// Gives a task its node; nothing follows yet.
-    fn seat(&mut self, put: &Put<'_>, near: &mut Near) -> Result<Arrival, Misfit> {
+    fn assign_node(&mut self, put: &PendingPut<'_>, near: &mut TableCursor) -> Result<PlacedTask, PutWarning> {
         let unknown = || {
             let message = format!("there is no task `{}`", put.task);
             (ProblemKind::NotFound, "UNKNOWN_TASK", message)
         };
-        let stored = self.view.tasks().get_near(put.task, near).ok_or_else(unknown)?;
-        let misfit = |message| (ProblemKind::Refused, "CHANGE_DOES_NOT_FIT", message);
+        let stored = self
+            .cluster_state
+            .tasks()
+            .get_with_cursor(put.task, near)
+            .ok_or_else(unknown)?;
+        let misfit = |message| (ProblemKind::FailedPrecondition, "CHANGE_DOES_NOT_FIT", message);
         if stored.record.status != TaskStatus::Pending {
-            self.expect(put.task, &[TaskStatus::Pending]).map_err(misfit)?;
+            self.expect_status(put.task, &[TaskStatus::Pending]).map_err(misfit)?;
         }
         let slot = match put.to {
-            To::Named(node) => self.view.slot_of(node),
-            To::Slot(slot) => Some(slot),
+            PutTarget::Named(node) => self.cluster_state.slot_of(node),
+            PutTarget::Slot(slot) => Some(slot),
         };
-        let seated = slot.and_then(|slot| self.view.seat(put.task, put.status(), slot, near));
-        seated.ok_or_else(|| misfit(format!("there is no node `{}`", put.node(&self.view))))
+        let seated = slot.and_then(|slot| self.cluster_state.assign_node(put.task, put.status(), slot, near));
+        seated.ok_or_else(|| misfit(format!("there is no node `{}`", put.node(&self.cluster_state))))
     }
 
     /// Nodes and queues that changed, and events.
-    fn note(&mut self, arrivals: &[Arrival], outcome: &mut Outcome) {
-        let view = &self.view;
+    fn record_touched(&mut self, arrivals: &[PlacedTask], outcome: &mut ChangeOutcome) {
+        let cluster_state = &self.cluster_state;
         // A task that waits may name a node all the same.
         let named = arrivals.iter().map(|arrival| &arrival.before.record.node);
         let named = named
             .filter(|node| !node.is_empty())
-            .filter_map(|node| view.slot_of(node));
+            .filter_map(|node| cluster_state.slot_of(node));
         let slots = arrivals.iter().map(|arrival| arrival.slot).chain(named);
-        let mut slots: Vec<Slot> = slots.collect();
+        let mut slots: Vec<NodeSlot> = slots.collect();
         slots.sort_unstable();
         slots.dedup();
         let touched = Arc::make_mut(&mut self.touched);
         touched.nodes.append(&mut slots.iter().copied().collect());
         outcome.nodes.append(&mut slots.into_iter().collect());
-        let same_job = |one: &Arrival, next: &Arrival| one.after.record.job == next.after.record.job;
-        for first in arrivals.chunk_by(same_job).filter_map(<[Arrival]>::first) {
-            if let Some(job) = view.jobs().get(&first.after.record.job) {
+        let same_job = |one: &PlacedTask, next: &PlacedTask| one.after.record.job == next.after.record.job;
+        for first in arrivals.chunk_by(same_job).filter_map(<[PlacedTask]>::first) {
+            if let Some(job) = cluster_state.jobs().get(&first.after.record.job) {
                 outcome.queues.insert(Arc::clone(&job.record.queue));
                 touched.queues.insert(Arc::clone(&job.record.queue));
             }
         }
         let tasks = arrivals.iter().map(|arrival| Arc::clone(&arrival.after.record.name));
-        outcome.events.extend(tasks.map(Event::Allocate));
+        outcome.events.extend(tasks.map(ShareEvent::Allocate));
     }
 
-    fn remember_all(&mut self, arrivals: &[Arrival], cards: &[Option<&Arc<str>>]) {
-        let mut near = Near::default();
+    fn record_moved_all(&mut self, arrivals: &[PlacedTask], cards: &[Option<&Arc<str>>]) {
+        let mut near = TableCursor::default();
         for (arrival, card) in arrivals.iter().zip(cards) {
             self.moves += 1;
             let before = &arrival.before.record;
-            let first = self.moved.get_near(&before.name, &mut near);
-            let moved = Moved {
+            let first = self.moved_tasks.get_with_cursor(&before.name, &mut near);
+            let moved = TaskMoved {
                 order: self.moves,
                 card: card.cloned().unwrap_or_default(),
                 status: first.map_or(before.status, |first| first.status),
                 node: Arc::clone(first.map_or(&before.node, |first| &first.node)),
             };
-            self.moved.insert_near(&before.name, Arc::new(moved), &mut near);
+            self.moved_tasks
+                .insert_with_cursor(&before.name, Arc::new(moved), &mut near);
         }
     }
 }

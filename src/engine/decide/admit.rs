@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::plugin_selection::named_plugins;
 use super::reduce_order::permits;
-use super::stages::named;
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::{JobRecord, NamedAmounts, Problem, ProblemKind, TaskRecord, View};
-use crate::engine::plugin::{Figure, Opinion, Plugin, Reason, Resolution};
-use crate::engine::policy::{Hook, Policy};
+use crate::engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind, TaskRecord};
+use crate::engine::plugin::{AdmitOpinion, Measurement, Plugin, Reason, Resolution};
+use crate::engine::plugin_state::PluginStates;
+use crate::engine::policy::{Policy, PolicyHook};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Subject {
+pub enum AdmitSubject {
     /// A job, to be enqueued.
     Job(Arc<JobRecord>),
     /// A task, to be allocated.
@@ -22,20 +22,20 @@ pub enum Subject {
 
 /// Question of Admit.
 #[derive(Clone, Debug)]
-pub struct AdmitQuestion {
+pub struct AdmitQuery {
     /// Judged in this order, each seeing the permits before it. An item that could not be read stands as its problem.
-    pub items: Vec<Result<Subject, Problem>>,
+    pub items: Vec<Result<AdmitSubject, Problem>>,
     /// Ask these plugins only, each for itself; empty: the policy's tiers.
     pub plugins: Vec<Arc<str>>,
 }
 
 /// Verdict on a job or a task.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Admission {
+pub struct AdmitVerdict {
     /// It is admitted.
     pub permitted: bool,
     /// Why not, with figures, in the order plugin, code, resource.
-    pub reasons: Vec<(Reason, Vec<Figure>)>,
+    pub reasons: Vec<(Reason, Vec<Measurement>)>,
     /// With plugins asked for: each one's vote, 1, 0 or −1.
     pub votes: Vec<(Arc<str>, i64)>,
     /// For a task: the cards that would do, best first, and how many such tasks its queue still admits on each.
@@ -47,7 +47,7 @@ pub struct Admission {
 }
 
 /// Stands in reasons that no plugin gives.
-const STATE: &str = "queue-state";
+const QUEUE_STATE: &str = "queue-state";
 /// The queue's newest record was refused.
 const QUEUE_INVALID: &str = "QueueInvalid";
 
@@ -60,42 +60,47 @@ const QUEUE_INVALID: &str = "QueueInvalid";
 /// # Errors
 /// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
 pub fn admit(
-    view: &View,
+    cluster_state: &ClusterState,
     policy: &Policy,
-    derived: &mut DerivedSet,
-    question: &AdmitQuestion,
-) -> Result<Vec<Result<Admission, Problem>>, Problem> {
-    let asked = Asked::of(policy, &question.plugins)?;
-    for plugin in asked.all() {
-        plugin.end_tentative(derived)?;
+    derived: &mut PluginStates,
+    query: &AdmitQuery,
+) -> Result<Vec<Result<AdmitVerdict, Problem>>, Problem> {
+    let asked = AdmitPlugins::of(policy, &query.plugins)?;
+    for plugin in asked.distinct_plugins() {
+        plugin.release_tentative(derived)?;
     }
-    let judge = |item: &Result<Subject, Problem>| match item {
+    let judge = |item: &Result<AdmitSubject, Problem>| match item {
         Err(problem) => Err(problem.clone()),
-        Ok(Subject::Job(job)) => asked.job(view, derived, job, true),
-        Ok(Subject::Task(task)) => asked.task(view, derived, task),
+        Ok(AdmitSubject::Job(job)) => asked.judge_job(cluster_state, derived, job, true),
+        Ok(AdmitSubject::Task(task)) => asked.judge_task(cluster_state, derived, task),
     };
-    Ok(question.items.iter().map(judge).collect())
+    Ok(query.items.iter().map(judge).collect())
 }
 
 /// Who judges jobs for a ledger that keeps the permits itself.
 #[derive(Debug)]
-pub struct JobJudge<'p>(Asked<'p>);
+pub struct JobAdmitter<'p>(AdmitPlugins<'p>);
 
-impl<'p> JobJudge<'p> {
+impl<'p> JobAdmitter<'p> {
     /// The policy's tiers, or these plugins of it, each for itself.
     ///
     /// # Errors
     /// `plugins` names one that the policy does not have or that is not served here.
     pub fn new(policy: &'p Policy, plugins: &[Arc<str>]) -> Result<Self, Problem> {
-        Asked::of(policy, plugins).map(Self)
+        AdmitPlugins::of(policy, plugins).map(Self)
     }
 
     /// Judges one job. Nothing is kept back: a permit says what is to be promised.
     ///
     /// # Errors
     /// The job cannot be judged.
-    pub fn job(&self, view: &View, derived: &mut DerivedSet, job: &JobRecord) -> Result<Admission, Problem> {
-        self.0.job(view, derived, job, false)
+    pub fn judge(
+        &self,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+        job: &JobRecord,
+    ) -> Result<AdmitVerdict, Problem> {
+        self.0.judge_job(cluster_state, derived, job, false)
     }
 }
 
@@ -103,37 +108,42 @@ impl<'p> JobJudge<'p> {
 ///
 /// # Errors
 /// It cannot be judged.
-pub fn admit_task(view: &View, policy: &Policy, derived: &DerivedSet, task: &TaskRecord) -> Result<Admission, Problem> {
-    Asked::Tiers(policy).task(view, derived, task)
+pub fn admit_task(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    derived: &PluginStates,
+    task: &TaskRecord,
+) -> Result<AdmitVerdict, Problem> {
+    AdmitPlugins::Tiers(policy).judge_task(cluster_state, derived, task)
 }
 
 /// A plugin asked for by name, and who answers for it.
-type Named<'p> = (&'p Arc<str>, Option<&'p Arc<dyn Plugin>>);
+type AdmitPlugin<'p> = (&'p Arc<str>, Option<&'p Arc<dyn Plugin>>);
 
 #[derive(Debug)]
-enum Asked<'p> {
+enum AdmitPlugins<'p> {
     Tiers(&'p Policy),
-    Each(Vec<Named<'p>>),
+    Named(Vec<AdmitPlugin<'p>>),
 }
 
-impl<'p> Asked<'p> {
+impl<'p> AdmitPlugins<'p> {
     fn of(policy: &'p Policy, plugins: &[Arc<str>]) -> Result<Self, Problem> {
         if plugins.is_empty() {
             return Ok(Self::Tiers(policy));
         }
-        let each = named(policy, plugins)?.into_iter();
-        Ok(Self::Each(
+        let each = named_plugins(policy, plugins)?.into_iter();
+        Ok(Self::Named(
             each.map(|plugin| (&plugin.name, plugin.admit.as_ref())).collect(),
         ))
     }
 
     /// Every plugin once.
-    fn all(&self) -> Vec<&'p Arc<dyn Plugin>> {
+    fn distinct_plugins(&self) -> Vec<&'p Arc<dyn Plugin>> {
         match self {
-            Self::Each(each) => each.iter().filter_map(|(_, plugin)| *plugin).collect(),
+            Self::Named(each) => each.iter().filter_map(|(_, plugin)| *plugin).collect(),
             Self::Tiers(policy) => {
                 let hooks = policy.enqueuers().iter().chain(policy.allocators()).flatten();
-                let mut all: Vec<&Hook> = Vec::new();
+                let mut all: Vec<&PolicyHook> = Vec::new();
                 for hook in hooks {
                     if all.iter().all(|known| known.name != hook.name) {
                         all.push(hook);
@@ -144,13 +154,19 @@ impl<'p> Asked<'p> {
         }
     }
 
-    fn job(&self, view: &View, derived: &mut DerivedSet, job: &JobRecord, keep: bool) -> Result<Admission, Problem> {
-        let mut admission = Admission::default();
-        refuse_invalid(view, &job.queue, &mut admission)?;
+    fn judge_job(
+        &self,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+        job: &JobRecord,
+        keep: bool,
+    ) -> Result<AdmitVerdict, Problem> {
+        let mut admission = AdmitVerdict::default();
+        reject_invalid_queue(cluster_state, &job.queue, &mut admission)?;
         let closed = !admission.reasons.is_empty();
-        let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut Admission| {
-            let opinion = plugin.admit_job(derived, view, job, keep && !closed)?;
-            Ok::<i64, Problem>(take(opinion, admission))
+        let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
+            let opinion = plugin.admit_job(derived, cluster_state, job, keep && !closed)?;
+            Ok::<i64, Problem>(merge_opinion(opinion, admission))
         };
         let permitted = match self {
             Self::Tiers(policy) => {
@@ -167,23 +183,28 @@ impl<'p> Asked<'p> {
                 }
                 permitted
             }
-            Self::Each(each) => vote_each(each, &mut admission, &mut ask)?,
+            Self::Named(each) => vote_named(each, &mut admission, &mut ask)?,
         };
-        Ok(finish(admission, permitted && !closed))
+        Ok(finish_verdict(admission, permitted && !closed))
     }
 
-    fn task(&self, view: &View, derived: &DerivedSet, task: &TaskRecord) -> Result<Admission, Problem> {
-        let Some(job) = view.jobs().get(&task.job) else {
+    fn judge_task(
+        &self,
+        cluster_state: &ClusterState,
+        derived: &PluginStates,
+        task: &TaskRecord,
+    ) -> Result<AdmitVerdict, Problem> {
+        let Some(job) = cluster_state.jobs().get(&task.job) else {
             let message = format!("task `{}` has no job that is there: `{}`", task.name, task.job);
             return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", "job", message));
         };
         let queue = &job.record.queue;
-        let mut admission = Admission::default();
-        refuse_invalid(view, queue, &mut admission)?;
+        let mut admission = AdmitVerdict::default();
+        reject_invalid_queue(cluster_state, queue, &mut admission)?;
         let closed = !admission.reasons.is_empty();
-        let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut Admission| {
-            let opinion = plugin.admit_task(derived, view, queue, task)?;
-            Ok::<i64, Problem>(take(opinion, admission))
+        let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
+            let opinion = plugin.admit_task(derived, cluster_state, queue, task)?;
+            Ok::<i64, Problem>(merge_opinion(opinion, admission))
         };
         let permitted = match self {
             Self::Tiers(policy) => {
@@ -193,15 +214,19 @@ impl<'p> Asked<'p> {
                 }
                 permitted
             }
-            Self::Each(each) => vote_each(each, &mut admission, &mut ask)?,
+            Self::Named(each) => vote_named(each, &mut admission, &mut ask)?,
         };
-        Ok(finish(admission, permitted && !closed))
+        Ok(finish_verdict(admission, permitted && !closed))
     }
 }
 
-type Ask<'a> = dyn FnMut(&Arc<dyn Plugin>, &mut Admission) -> Result<i64, Problem> + 'a;
+type AdmitCallback<'a> = dyn FnMut(&Arc<dyn Plugin>, &mut AdmitVerdict) -> Result<i64, Problem> + 'a;
 
-fn vote_each(each: &[Named<'_>], admission: &mut Admission, ask: &mut Ask<'_>) -> Result<bool, Problem> {
+fn vote_named(
+    each: &[AdmitPlugin<'_>],
+    admission: &mut AdmitVerdict,
+    ask: &mut AdmitCallback<'_>,
+) -> Result<bool, Problem> {
     let mut permitted = true;
     for (name, plugin) in each {
         let vote = plugin.map_or(Ok(0), |plugin| ask(plugin, admission))?;
@@ -212,7 +237,7 @@ fn vote_each(each: &[Named<'_>], admission: &mut Admission, ask: &mut Ask<'_>) -
 }
 
 /// Takes an opinion in; its vote.
-fn take(opinion: Option<Opinion>, admission: &mut Admission) -> i64 {
+fn merge_opinion(opinion: Option<AdmitOpinion>, admission: &mut AdmitVerdict) -> i64 {
     let Some(opinion) = opinion else { return 0 };
     let vote = if opinion.reasons.is_empty() { 1 } else { -1 };
     admission.reasons.extend(opinion.reasons);
@@ -227,7 +252,7 @@ fn take(opinion: Option<Opinion>, admission: &mut Admission) -> i64 {
     vote
 }
 
-fn finish(mut admission: Admission, permitted: bool) -> Admission {
+fn finish_verdict(mut admission: AdmitVerdict, permitted: bool) -> AdmitVerdict {
     admission.permitted = permitted;
     admission
         .reasons
@@ -240,18 +265,22 @@ fn finish(mut admission: Admission, permitted: bool) -> Admission {
 }
 
 /// Nothing new is admitted to a queue whose newest record was refused.
-fn refuse_invalid(view: &View, queue: &str, admission: &mut Admission) -> Result<(), Problem> {
-    let Some(stored) = view.queues().get(queue) else {
+fn reject_invalid_queue(
+    cluster_state: &ClusterState,
+    queue: &str,
+    admission: &mut AdmitVerdict,
+) -> Result<(), Problem> {
+    let Some(stored) = cluster_state.queues().get(queue) else {
         let message = format!("there is no queue `{queue}`");
         return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "queue", message));
     };
-    if let Some(fault) = stored.invalid().and_then(|faults| faults.first()) {
+    if let Some(problem) = stored.invalid().and_then(|problems| problems.first()) {
         let reason = Reason {
-            plugin: Arc::from(STATE),
+            plugin: Arc::from(QUEUE_STATE),
             code: QUEUE_INVALID,
             message: format!(
                 "the newest record of queue <{queue}> was refused: {}: {}",
-                fault.field, fault.message
+                problem.field, problem.message
             ),
             resolution: Resolution::Unresolvable,
             resource: Arc::default(),

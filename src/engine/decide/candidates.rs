@@ -1,21 +1,21 @@
 //! The nodes of a question, chunk by chunk.
 
-use crate::engine::model::{CHUNK, Chunk, Mask, Slot, View};
+use crate::engine::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot};
 
 /// Some nodes of one chunk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part<'v> {
+pub(super) struct ChunkSlice<'v> {
     /// Slot of the chunk's first place.
-    pub(super) first: Slot,
-    pub(super) chunk: &'v Chunk,
+    pub(super) first_slot: NodeSlot,
+    pub(super) chunk: &'v NodeChunk,
     /// The nodes; all of them are there.
-    pub(super) among: Mask,
+    pub(super) candidates: NodeMask,
 }
 
-impl Part<'_> {
+impl ChunkSlice<'_> {
     /// Appends the slots of these places.
-    pub(super) fn push_slots(&self, among: &Mask, slots: &mut Vec<Slot>) {
-        for (first, mut word) in (self.first..).step_by(64).zip(among.words()) {
+    pub(super) fn push_slots(&self, among: &NodeMask, slots: &mut Vec<NodeSlot>) {
+        for (first, mut word) in (self.first_slot..).step_by(64).zip(among.words()) {
             if word == u64::MAX {
                 slots.extend(first..first + 64);
                 continue;
@@ -28,88 +28,92 @@ impl Part<'_> {
     }
 
     /// The slot of a place.
-    pub(super) fn slot(&self, offset: usize) -> Slot {
-        Slot::try_from(offset).map_or(self.first, |offset| self.first + offset)
+    pub(super) fn slot(&self, offset: usize) -> NodeSlot {
+        NodeSlot::try_from(offset).map_or(self.first_slot, |offset| self.first_slot + offset)
     }
 }
 
 /// The nodes of a question.
 #[derive(Clone, Debug)]
-pub(super) struct Candidates<'v> {
+pub(super) struct NodeCandidates<'v> {
     /// By slot, none empty.
-    pub(super) parts: Vec<Part<'v>>,
+    pub(super) slices: Vec<ChunkSlice<'v>>,
     /// Slots asked about where no node is, by slot.
-    pub(super) absent: Vec<Slot>,
+    pub(super) absent: Vec<NodeSlot>,
     /// The caller's order as (slot, position), by slot; `None`: by slot anyway.
-    order: Option<Vec<(Slot, usize)>>,
+    order: Option<Vec<(NodeSlot, usize)>>,
 }
 
-impl<'v> Candidates<'v> {
+impl<'v> NodeCandidates<'v> {
     /// All nodes, or those at the slots given.
-    pub(super) fn of(view: &'v View, slots: Option<&[Slot]>) -> Self {
+    pub(super) fn of(cluster_state: &'v ClusterState, slots: Option<&[NodeSlot]>) -> Self {
         let Some(slots) = slots else {
             let parts = (0..)
-                .zip(view.chunks())
-                .map(|(number, chunk)| part(number, chunk, *chunk.live()));
+                .zip(cluster_state.chunks())
+                .map(|(number, chunk)| chunk_slice(number, chunk, *chunk.live()));
             return Self {
-                parts: parts.filter(|part| !part.among.is_empty()).collect(),
+                slices: parts.filter(|part| !part.candidates.is_empty()).collect(),
                 absent: Vec::new(),
                 order: None,
             };
         };
         let mut candidates = Self {
-            parts: Vec::new(),
+            slices: Vec::new(),
             absent: Vec::new(),
             order: None,
         };
         if slots.is_sorted() {
-            candidates.take(view, slots.iter().copied());
+            candidates.add_slots(cluster_state, slots.iter().copied());
         } else {
-            let mut order: Vec<(Slot, usize)> = slots.iter().copied().zip(0..).collect();
+            let mut order: Vec<(NodeSlot, usize)> = slots.iter().copied().zip(0..).collect();
             order.sort_unstable();
-            candidates.take(view, order.iter().map(|&(slot, _)| slot));
+            candidates.add_slots(cluster_state, order.iter().map(|&(slot, _)| slot));
             candidates.order = Some(order);
         }
         candidates
     }
 
     /// The nodes at these slots, in ascending order.
-    pub(super) fn at(view: &'v View, slots: impl IntoIterator<Item = Slot>) -> Self {
+    pub(super) fn at_slots(cluster_state: &'v ClusterState, slots: impl IntoIterator<Item = NodeSlot>) -> Self {
         let mut candidates = Self {
-            parts: Vec::new(),
+            slices: Vec::new(),
             absent: Vec::new(),
             order: None,
         };
-        candidates.take(view, slots);
+        candidates.add_slots(cluster_state, slots);
         candidates
     }
 
-    fn take(&mut self, view: &'v View, slots: impl IntoIterator<Item = Slot>) {
+    fn add_slots(&mut self, cluster_state: &'v ClusterState, slots: impl IntoIterator<Item = NodeSlot>) {
         for slot in slots {
-            let (number, offset) = (slot as usize / CHUNK, slot as usize % CHUNK);
-            let Some(chunk) = view.chunks().get(number).filter(|chunk| chunk.live().get(offset)) else {
+            let (number, offset) = (slot as usize / CHUNK_SIZE, slot as usize % CHUNK_SIZE);
+            let Some(chunk) = cluster_state
+                .chunks()
+                .get(number)
+                .filter(|chunk| chunk.live().get(offset))
+            else {
                 self.absent.push(slot);
                 continue;
             };
-            let new = part(slot / CHUNK_SLOTS, chunk, Mask::NONE);
-            if self.parts.last().is_none_or(|last| last.first != new.first) {
-                self.parts.push(new);
+            let new = chunk_slice(slot / CHUNK_SLOTS, chunk, NodeMask::NONE);
+            if self.slices.last().is_none_or(|last| last.first_slot != new.first_slot) {
+                self.slices.push(new);
             }
-            if let Some(last) = self.parts.last_mut() {
-                last.among.set(offset, true);
+            if let Some(last) = self.slices.last_mut() {
+                last.candidates.set(offset, true);
             }
         }
     }
 
     /// Number of nodes.
     pub(super) fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.among.count() as usize).sum()
+        self.slices.iter().map(|part| part.candidates.count() as usize).sum()
     }
 
     /// For nodes given by slot: their indexes in the caller's order. `None`: it is the same.
-    pub(super) fn callers_order(&self, slots: &[Slot]) -> Option<Vec<usize>> {
+    pub(super) fn caller_order(&self, slots: &[NodeSlot]) -> Option<Vec<usize>> {
         let order = self.order.as_ref()?;
-        let position = |slot: Slot| {
+        let position = |slot: NodeSlot| {
             let at = order.partition_point(|&(other, _)| other < slot);
             order.get(at).map_or(usize::MAX, |&(_, position)| position)
         };
@@ -119,13 +123,13 @@ impl<'v> Candidates<'v> {
     }
 }
 
-const CHUNK_SLOTS: Slot = 256;
-const _: () = assert!(CHUNK_SLOTS as usize == CHUNK);
+const CHUNK_SLOTS: NodeSlot = 256;
+const _: () = assert!(CHUNK_SLOTS as usize == CHUNK_SIZE);
 
-fn part(number: Slot, chunk: &Chunk, among: Mask) -> Part<'_> {
-    Part {
-        first: number * CHUNK_SLOTS,
+fn chunk_slice(number: NodeSlot, chunk: &NodeChunk, among: NodeMask) -> ChunkSlice<'_> {
+    ChunkSlice {
+        first_slot: number * CHUNK_SLOTS,
         chunk,
-        among,
+        candidates: among,
     }
 }

@@ -4,116 +4,121 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::candidates::Part;
-use super::question::{Answered, Effort, Items, Question, QuestionTask};
-use super::score::Scratch;
-use crate::engine::model::{Amounts, Problem, ResourceTable, TaskClass, TaskRecord, Texts, View};
+use super::candidates::ChunkSlice;
+use super::query::{NodeQuery, Parallelism, QueryTask, TaskResult, TaskResults};
+use super::score::ScoreScratch;
+use crate::engine::model::{ClusterState, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap};
 use crate::engine::policy::Policy;
 
 /// What plugins of these families read of a task: equal, and the answer is equal. At the end the queue, the job, its
 /// card, and the limits, for those that declare that they read them.
-type Key<'q> = (
-    &'q Amounts,
-    &'q Texts,
-    [Option<&'q Amounts>; 2],
-    Option<(&'q str, Option<(&'q str, &'q str)>, Option<&'q Amounts>)>,
+type ClassKey<'q> = (
+    &'q ResourceAmounts,
+    &'q TextMap,
+    [Option<&'q ResourceAmounts>; 2],
+    Option<(&'q str, Option<(&'q str, &'q str)>, Option<&'q ResourceAmounts>)>,
 );
 
 /// Whom tasks are charged to, for plugins that read that.
 #[derive(Clone, Copy)]
-pub(super) struct Accounts<'a> {
-    view: &'a View,
+pub(super) struct AccountLookup<'a> {
+    state: &'a ClusterState,
     policy: &'a Policy,
 }
 
-impl<'a> Accounts<'a> {
+impl<'a> AccountLookup<'a> {
     /// The state with the jobs, if any of these plugins (none: of the policy's) reads whom a task is charged to.
-    pub(super) fn of(view: &'a View, policy: &'a Policy, plugins: &[Arc<str>]) -> Option<Self> {
-        policy.reads_accounts(plugins).then_some(Self { view, policy })
+    pub(super) fn of(cluster_state: &'a ClusterState, policy: &'a Policy, plugins: &[Arc<str>]) -> Option<Self> {
+        policy.reads_plugin_state(plugins).then_some(Self {
+            state: cluster_state,
+            policy,
+        })
     }
 
     /// Queue and job of a task; the job only if what it holds counts.
-    fn charged<'t>(&self, task: &'t TaskRecord) -> (Option<&'a Arc<str>>, Option<&'t Arc<str>>) {
-        let queue = self.view.jobs().get(&task.job).map(|job| &job.record.queue);
+    fn queue_and_job<'t>(&self, task: &'t TaskRecord) -> (Option<&'a Arc<str>>, Option<&'t Arc<str>>) {
+        let queue = self.state.jobs().get(&task.job).map(|job| &job.record.queue);
         (queue, self.policy.reads_job(task).then_some(&task.job))
     }
 }
 
 /// The answer on a class, and what was overlooked in it.
-pub(super) type Judged<T> = Result<(T, Vec<Problem>), Problem>;
+pub(super) type ClassResult<T> = Result<(T, Vec<Problem>), Problem>;
 
 /// One class on its way over the chunks of a question.
-pub(super) trait Walk {
+pub(super) trait ChunkVisitor {
     /// Its answer.
-    type Answer;
+    type Output;
 
     /// Goes over one chunk.
-    fn step(&mut self, part: &Part<'_>, scratch: &mut Scratch);
+    fn visit(&mut self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch);
 
     /// What came of it.
-    fn end(self) -> Judged<Self::Answer>;
+    fn finish(self) -> ClassResult<Self::Output>;
 }
 
 /// Classes that go over a chunk one after the other while it is near.
-const TOGETHER: usize = 8;
+const CLASSES_PER_PASS: usize = 8;
 
 /// Takes classes over the same nodes side by side; `None`: told to stop.
-pub(super) fn walk<W: Walk>(
+pub(super) fn visit_chunks<W: ChunkVisitor>(
     mut walks: Vec<Result<W, Problem>>,
-    parts: &[Part<'_>],
+    parts: &[ChunkSlice<'_>],
     stop: &(dyn Fn() -> bool + Sync),
-) -> Option<Vec<Judged<W::Answer>>> {
-    let mut scratch = Scratch::new();
+) -> Option<Vec<ClassResult<W::Output>>> {
+    let mut scratch = ScoreScratch::new();
     for part in parts {
         if stop() {
             return None;
         }
         for walk in walks.iter_mut().flatten() {
-            walk.step(part, &mut scratch);
+            walk.visit(part, &mut scratch);
         }
     }
-    Some(walks.into_iter().map(|walk| walk?.end()).collect())
+    Some(walks.into_iter().map(|walk| walk?.finish()).collect())
 }
 
 /// Answers every task, asking `judge` about each class once: about some at a time, answers in their order. `None`: it was
 /// told to stop. `accounts`: if queues and limits count.
-pub(super) fn answer<'q, T: Send + Sync>(
-    question: &'q Question,
-    accounts: Option<Accounts<'q>>,
-    effort: Effort<'_>,
-    judge: impl Fn(&[TaskClass]) -> Option<Vec<Judged<T>>> + Sync,
-) -> Option<Items<T>> {
+pub(super) fn evaluate_classes<'q, T: Send + Sync>(
+    query: &'q NodeQuery,
+    accounts: Option<AccountLookup<'q>>,
+    parallelism: Parallelism<'_>,
+    judge: impl Fn(&[TaskClass]) -> Option<Vec<ClassResult<T>>> + Sync,
+) -> Option<TaskResults<T>> {
     // The first task of each class, and the class of each task.
     let mut firsts: Vec<&TaskRecord> = Vec::new();
-    let mut known: BTreeMap<Key<'_>, usize> = BTreeMap::new();
-    let mut classes = Vec::with_capacity(question.tasks.len());
-    for item in &question.tasks {
+    let mut known: BTreeMap<ClassKey<'_>, usize> = BTreeMap::new();
+    let mut classes = Vec::with_capacity(query.tasks.len());
+    for item in &query.tasks {
         classes.push(item.as_ref().ok().map(|item| {
-            *known.entry(key(&item.task, accounts)).or_insert_with(|| {
+            *known.entry(class_key(&item.task, accounts)).or_insert_with(|| {
                 firsts.push(&item.task);
                 firsts.len() - 1
             })
         }));
     }
-    let fair = firsts.len().div_ceil(effort.hands.max(1));
-    let groups: Vec<&[&TaskRecord]> = firsts.chunks(fair.clamp(1, TOGETHER)).collect();
+    let fair = firsts.len().div_ceil(parallelism.threads.max(1));
+    let groups: Vec<&[&TaskRecord]> = firsts.chunks(fair.clamp(1, CLASSES_PER_PASS)).collect();
     let judge_some = |tasks: &&[&TaskRecord]| {
-        let classes = tasks.iter().map(|task| class_of(task, &question.resources, accounts));
+        let classes = tasks.iter().map(|task| class_of(task, &query.resources, accounts));
         judge(&classes.collect::<Vec<_>>())
     };
-    let judged = each(&groups, effort.hands, judge_some)?.into_iter().flatten();
-    let judged = judged.map(|judged| judged.map(|(answer, warnings)| (Arc::new(answer), warnings)));
-    let judged: Vec<Judged<Arc<T>>> = judged.collect();
-    let answered = |item: &QuestionTask, class: Option<usize>| -> Option<Result<Answered<T>, Problem>> {
+    let judged = run_parallel(&groups, parallelism.threads, judge_some)?
+        .into_iter()
+        .flatten();
+    let judged = judged.map(|judged| judged.map(|(result, warnings)| (Arc::new(result), warnings)));
+    let judged: Vec<ClassResult<Arc<T>>> = judged.collect();
+    let answered = |item: &QueryTask, class: Option<usize>| -> Option<Result<TaskResult<T>, Problem>> {
         Some(match judged.get(class?)? {
-            Ok((answer, overlooked)) => Ok(Answered {
-                answer: Arc::clone(answer),
+            Ok((result, overlooked)) => Ok(TaskResult {
+                result: Arc::clone(result),
                 warnings: item.warnings.iter().chain(overlooked).cloned().collect(),
             }),
             Err(problem) => Err(problem.clone()),
         })
     };
-    let items = question.tasks.iter().zip(classes);
+    let items = query.tasks.iter().zip(classes);
     items
         .map(|(item, class)| match item {
             Ok(item) => answered(item, class),
@@ -123,18 +128,22 @@ pub(super) fn answer<'q, T: Send + Sync>(
 }
 
 /// Does the same with each of these, on so many threads; results stand in their order. `None`: one of them is.
-fn each<I: Sync, O: Send>(items: &[I], hands: usize, work: impl Fn(&I) -> Option<O> + Sync) -> Option<Vec<O>> {
+fn run_parallel<I: Sync, O: Send>(
+    items: &[I],
+    parallelism: usize,
+    work: impl Fn(&I) -> Option<O> + Sync,
+) -> Option<Vec<O>> {
     let next = AtomicUsize::new(0);
     let some = || {
         let mut done = Vec::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(number) else { return done };
-            let Some(answer) = work(item) else { return done };
-            done.push((number, answer));
+            let Some(result) = work(item) else { return done };
+            done.push((number, result));
         }
     };
-    let helpers = hands.min(items.len()).saturating_sub(1);
+    let helpers = parallelism.min(items.len()).saturating_sub(1);
     let mut done = if helpers == 0 {
         some()
     } else {
@@ -154,10 +163,10 @@ fn each<I: Sync, O: Send>(items: &[I], hands: usize, work: impl Fn(&I) -> Option
     (done.len() == items.len()).then(|| done.into_iter().map(|(_, one)| one).collect())
 }
 
-fn key<'q>(task: &'q TaskRecord, accounts: Option<Accounts<'q>>) -> Key<'q> {
+fn class_key<'q>(task: &'q TaskRecord, accounts: Option<AccountLookup<'q>>) -> ClassKey<'q> {
     let counted = [task.nonzero_requests.as_deref(), task.counted_requests.as_deref()];
     let charge = accounts.map(|accounts| {
-        let (queue, job) = accounts.charged(task);
+        let (queue, job) = accounts.queue_and_job(task);
         (
             queue.map_or("", |queue| queue),
             job.map(|job| (&**job, &*task.card)),
@@ -168,10 +177,10 @@ fn key<'q>(task: &'q TaskRecord, accounts: Option<Accounts<'q>>) -> Key<'q> {
 }
 
 /// The class of a task. `accounts`: if queues and limits count.
-pub(super) fn class_of(task: &TaskRecord, resources: &ResourceTable, accounts: Option<Accounts<'_>>) -> TaskClass {
+pub(super) fn class_of(task: &TaskRecord, resources: &ResourceTable, accounts: Option<AccountLookup<'_>>) -> TaskClass {
     let class = TaskClass::of(task, resources);
     let Some(accounts) = accounts else { return class };
-    let (queue, job) = accounts.charged(task);
+    let (queue, job) = accounts.queue_and_job(task);
     class.charged(
         task,
         queue.cloned().unwrap_or_default(),

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::candidates::{Candidates, Part};
-use super::classes::{self, Accounts, Judged, Walk};
-use super::question::{Effort, FilterVerdict, Items, Question};
+use super::candidates::{ChunkSlice, NodeCandidates};
+use super::classes::{self, AccountLookup, ChunkVisitor, ClassResult};
+use super::plugin_selection::PluginSelection;
+use super::query::{FilterVerdict, NodeQuery, Parallelism, TaskResults};
 use super::reduce;
-use super::rejections::Tally;
-use super::score::Scratch;
-use super::stages::Asked;
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Mask, Problem, Slot, TaskClass, View};
-use crate::engine::plugin::Facts;
+use super::rejections::RejectionTally;
+use super::score::ScoreScratch;
+use crate::engine::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
+use crate::engine::plugin::PrepareContext;
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Policy;
 
 /// Judges the tasks of a question, each class once.
@@ -23,21 +23,25 @@ use crate::engine::policy::Policy;
 ///
 /// # Errors
 /// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
-pub fn filter(view: &View, policy: &Policy, question: &Question) -> Result<Items<FilterVerdict>, Problem> {
-    let derived = derived_for(view, policy, &question.plugins);
-    let facts = Facts {
-        view,
-        derived: &derived,
+pub fn filter(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    query: &NodeQuery,
+) -> Result<TaskResults<FilterVerdict>, Problem> {
+    let derived = plugin_states_for(cluster_state, policy, &query.plugins);
+    let facts = PrepareContext {
+        state: cluster_state,
+        plugin_states: &derived,
     };
-    Ok(filter_with(facts, policy, question, Effort::ALONE)?.unwrap_or_default())
+    Ok(filter_with(facts, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
 }
 
 /// What plugins keep beside a state, if a question of Filter or Score needs it. Who asks often keeps it instead.
-pub(super) fn derived_for(view: &View, policy: &Policy, plugins: &[Arc<str>]) -> DerivedSet {
-    if policy.reads_accounts(plugins) {
-        policy.derive(view)
+pub(super) fn plugin_states_for(cluster_state: &ClusterState, policy: &Policy, plugins: &[Arc<str>]) -> PluginStates {
+    if policy.reads_plugin_state(plugins) {
+        policy.compute_plugin_states(cluster_state)
     } else {
-        DerivedSet::default()
+        PluginStates::default()
     }
 }
 
@@ -46,60 +50,60 @@ pub(super) fn derived_for(view: &View, policy: &Policy, plugins: &[Arc<str>]) ->
 /// # Errors
 /// As [`filter()`].
 pub fn filter_with(
-    facts: Facts<'_>,
+    facts: PrepareContext<'_>,
     policy: &Policy,
-    question: &Question,
-    effort: Effort<'_>,
-) -> Result<Option<Items<FilterVerdict>>, Problem> {
-    let asked = Asked::of(policy, question)?;
-    let candidates = Candidates::of(facts.view, question.candidates.as_deref());
-    let accounts = Accounts::of(facts.view, policy, &question.plugins);
-    Ok(classes::answer(question, accounts, effort, |classes| {
+    query: &NodeQuery,
+    parallelism: Parallelism<'_>,
+) -> Result<Option<TaskResults<FilterVerdict>>, Problem> {
+    let asked = PluginSelection::of(policy, query)?;
+    let candidates = NodeCandidates::of(facts.state, query.candidates.as_deref());
+    let accounts = AccountLookup::of(facts.state, policy, &query.plugins);
+    Ok(classes::evaluate_classes(query, accounts, parallelism, |classes| {
         let sieves = classes.iter().map(|class| {
-            let sieve = Sieve::new(facts, &asked, question, &candidates, class);
-            sieve.map(|sieve| sieve.with_fit(candidates.len()))
+            let sieve = FilterPass::new(facts, &asked, query, &candidates, class);
+            sieve.map(|sieve| sieve.with_fit_slots(candidates.len()))
         });
-        classes::walk(sieves.collect(), &candidates.parts, effort.stop)
+        classes::visit_chunks(sieves.collect(), &candidates.slices, parallelism.is_cancelled)
     }))
 }
 
 /// The filters of one class, and what has come of them so far.
-pub(super) struct Sieve<'a> {
-    facts: Facts<'a>,
-    question: &'a Question,
-    absent: &'a [Slot],
-    tally: Tally<'a>,
-    is_each: bool,
+pub(super) struct FilterPass<'a> {
+    context: PrepareContext<'a>,
+    query: &'a NodeQuery,
+    absent: &'a [NodeSlot],
+    tally: RejectionTally<'a>,
+    is_named: bool,
     fit_count: u32,
     /// Slots, if they are wanted.
-    fit: Option<Vec<Slot>>,
+    fit: Option<Vec<NodeSlot>>,
 }
 
-impl<'a> Sieve<'a> {
+impl<'a> FilterPass<'a> {
     /// No node has been judged yet.
     ///
     /// # Errors
     /// A plugin cannot read something in the class.
     pub(super) fn new<'p: 'a>(
-        facts: Facts<'a>,
-        asked: &Asked<'p>,
-        question: &'a Question,
-        candidates: &'a Candidates<'_>,
+        facts: PrepareContext<'a>,
+        asked: &PluginSelection<'p>,
+        query: &'a NodeQuery,
+        candidates: &'a NodeCandidates<'_>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
         Ok(Self {
-            facts,
-            question,
+            context: facts,
+            query,
             absent: &candidates.absent,
-            tally: Tally::new(asked.filterers(facts, question, class)?, question),
-            is_each: asked.is_each(),
+            tally: RejectionTally::new(asked.filterers(facts, query, class)?, query),
+            is_named: asked.is_named(),
             fit_count: 0,
             fit: None,
         })
     }
 
     /// The slots of nodes that pass, at most so many, are wanted, too.
-    pub(super) fn with_fit(self, nodes: usize) -> Self {
+    pub(super) fn with_fit_slots(self, nodes: usize) -> Self {
         Self {
             fit: Some(Vec::with_capacity(nodes)),
             ..self
@@ -107,15 +111,17 @@ impl<'a> Sieve<'a> {
     }
 
     /// Judges nodes of one chunk; those that pass.
-    pub(super) fn pass(&mut self, part: &Part<'_>) -> Mask {
+    pub(super) fn filter_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
         let stages = self.tally.stages();
         let tally = &mut self.tally;
-        let left = if self.is_each {
-            stages.fold(part.among, |left, stage| {
-                left.and_not(&tally.ask(stage, part, &part.among))
+        let left = if self.is_named {
+            stages.fold(part.candidates, |left, stage| {
+                left.and_not(&tally.run_stage(stage, part, &part.candidates))
             })
         } else {
-            reduce::conjunction(stages, &part.among, |stage, left| tally.ask(stage, part, left))
+            reduce::conjunction(stages, &part.candidates, |stage, left| {
+                tally.run_stage(stage, part, left)
+            })
         };
         self.fit_count += left.count();
         if let Some(fit) = &mut self.fit {
@@ -125,9 +131,9 @@ impl<'a> Sieve<'a> {
     }
 
     /// Judges nodes of all these chunks.
-    pub(super) fn judge(mut self, parts: &[Part<'_>]) -> FilterVerdict {
+    pub(super) fn filter_all(mut self, parts: &[ChunkSlice<'_>]) -> FilterVerdict {
         for part in parts {
-            self.pass(part);
+            self.filter_slice(part);
         }
         self.verdict()
     }
@@ -137,19 +143,19 @@ impl<'a> Sieve<'a> {
         FilterVerdict {
             fit: self.fit.unwrap_or_default(),
             fit_count: self.fit_count,
-            rejections: self.tally.rejections(self.facts.view, self.absent, self.question),
+            rejections: self.tally.rejections(self.context.state, self.absent, self.query),
         }
     }
 }
 
-impl Walk for Sieve<'_> {
-    type Answer = FilterVerdict;
+impl ChunkVisitor for FilterPass<'_> {
+    type Output = FilterVerdict;
 
-    fn step(&mut self, part: &Part<'_>, _: &mut Scratch) {
-        self.pass(part);
+    fn visit(&mut self, part: &ChunkSlice<'_>, _: &mut ScoreScratch) {
+        self.filter_slice(part);
     }
 
-    fn end(self) -> Judged<FilterVerdict> {
+    fn finish(self) -> ClassResult<FilterVerdict> {
         Ok((self.verdict(), Vec::new()))
     }
 }

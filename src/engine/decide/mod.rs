@@ -1,32 +1,35 @@
-//! Decisions: each is a total function of a View, a policy and a question.
+//! Decisions: each is a total function of a cluster state, a policy and a question.
 
 mod admit;
+mod builtin_filters;
 mod candidates;
 mod classes;
 mod filter;
 mod order;
 mod place;
-mod question;
+mod plugin_selection;
+mod query;
 pub mod reduce;
 pub mod reduce_order;
 pub mod reduce_victims;
 mod rejections;
-mod room;
 mod score;
-mod stages;
 #[cfg(test)]
 mod tests;
 mod top;
 mod victims;
 
-pub use admit::{Admission, AdmitQuestion, JobJudge, Subject, admit, admit_task};
+pub use admit::{AdmitQuery, AdmitSubject, AdmitVerdict, JobAdmitter, admit, admit_task};
+pub use builtin_filters::{NODE_STATE, RESOURCE_FIT};
 pub use filter::{filter, filter_with};
-pub use order::{OrderAnswer, OrderQuestion, PluginKeys, Rank, order};
-pub use place::{Blocker, GANG, Kept, PlaceGroup, PlaceQuestion, PlacedGroup, Placing, place, place_in, place_until};
-pub use question::{
-    Answered, Detail, Effort, FilterVerdict, Items, Question, QuestionTask, Rejection, ResourceFit, ScorePart,
-    ScoreQuestion, ScoreSheet,
+pub use order::{OrderQuery, OrderRank, OrderResult, PluginKeys, order};
+pub use place::{
+    GANG, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup, PluginStateOrigin, place, place_cancellable,
+    place_in_cycle,
 };
-pub use room::{NODE_STATE, RESOURCE_FIT};
+pub use query::{
+    FilterDetail, FilterVerdict, NodeQuery, Parallelism, QueryTask, RejectionGroup, ResourceFit, ScorePart, ScoreQuery,
+    ScoreSheet, TaskResult, TaskResults,
+};
 pub use score::{score, score_with};
-pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuestion, victims};
+pub use victims::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery, victims};

@@ -3,17 +3,17 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::reduce_order::{Age, compare_keys, compare_keys_totally, select};
-use super::stages::named;
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Problem, ProblemKind, View};
+use super::plugin_selection::named_plugins;
+use super::reduce_order::{TieBreakKey, compare_keys, compare_keys_totally, selection_sort};
+use crate::engine::model::{ClusterState, Problem, ProblemKind};
 use crate::engine::plugin::{OrderKey, Plugin};
-use crate::engine::plugins::drf::{self, Drf, TreeNode};
-use crate::engine::policy::{Compatibility, Hook, Policy, Registered};
+use crate::engine::plugin_state::PluginStates;
+use crate::engine::plugins::drf::{self, DrfState, ShareTreeNode};
+use crate::engine::policy::{Compatibility, Policy, PolicyHook, RegisteredPlugin};
 
 /// Question of Order.
 #[derive(Clone, Debug, Default)]
-pub struct OrderQuestion {
+pub struct OrderQuery {
     /// Queues to order; empty: all of them; `None`: none.
     pub queues: Option<Vec<Arc<str>>>,
     /// Jobs to order, likewise.
@@ -29,7 +29,7 @@ pub type PluginKeys = Vec<(Arc<str>, Vec<f64>)>;
 
 /// A queue's or job's place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rank {
+pub struct OrderRank {
     /// Name.
     pub name: Arc<str>,
     /// Its keys with the plugins that they are of, in tier order; or why it has no place.
@@ -38,20 +38,20 @@ pub struct Rank {
 
 /// Answer of Order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct OrderAnswer {
+pub struct OrderResult {
     /// First served first, those with a problem last, by name; with `plugins` all by name.
-    pub queues: Vec<Rank>,
+    pub queues: Vec<OrderRank>,
     /// Likewise.
-    pub jobs: Vec<Rank>,
+    pub jobs: Vec<OrderRank>,
     /// With `with_tree`: depth first, children by name.
-    pub tree: Vec<TreeNode>,
+    pub tree: Vec<ShareTreeNode>,
 }
 
 /// A record that is asked about: name, and creation time or why it is not known.
-type Subject = (Arc<str>, Result<Option<i64>, Problem>);
+type OrderSubject = (Arc<str>, Result<Option<i64>, Problem>);
 
 /// Asks one plugin.
-type Ask = fn(&dyn Plugin, &DerivedSet, &[Arc<str>]) -> Option<Vec<OrderKey>>;
+type OrderKeysHook = fn(&dyn Plugin, &PluginStates, &[Arc<str>]) -> Option<Vec<OrderKey>>;
 
 /// Orders queues and jobs by the policy's plugins, or shows their keys.
 ///
@@ -62,46 +62,46 @@ type Ask = fn(&dyn Plugin, &DerivedSet, &[Arc<str>]) -> Option<Vec<OrderKey>>;
 /// # Errors
 /// `plugins` names one that the policy does not have or that is not served here.
 pub fn order(
-    view: &View,
+    cluster_state: &ClusterState,
     policy: &Policy,
-    derived: &DerivedSet,
-    question: &OrderQuestion,
-) -> Result<OrderAnswer, Problem> {
-    let each: Vec<Hook> = named(policy, &question.plugins)?
+    derived: &PluginStates,
+    query: &OrderQuery,
+) -> Result<OrderResult, Problem> {
+    let each: Vec<PolicyHook> = named_plugins(policy, &query.plugins)?
         .into_iter()
         .filter_map(order_hook)
         .collect();
-    let is_each = !question.plugins.is_empty();
-    let hooks = |tiers: &'_ [Hook]| if is_each { each.clone() } else { tiers.to_vec() };
-    let arrange = |subjects: Option<Vec<Subject>>, hooks: Vec<Hook>, ask: Ask| {
-        let ranks = keys(subjects.unwrap_or_default(), &hooks, derived, ask);
-        arrange(ranks, is_each, policy.compatibility())
+    let is_each = !query.plugins.is_empty();
+    let hooks = |tiers: &'_ [PolicyHook]| if is_each { each.clone() } else { tiers.to_vec() };
+    let arrange = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>, ask: OrderKeysHook| {
+        let ranks = order_entries(subjects.unwrap_or_default(), &hooks, derived, ask);
+        rank_entries(ranks, is_each, policy.compatibility())
     };
-    let queues = question.queues.as_ref().map(|names| {
-        let known = |name: &str| view.queues().get(name).map(|queue| queue.record.creation_time);
+    let queues = query.queues.as_ref().map(|names| {
+        let known = |name: &str| cluster_state.queues().get(name).map(|queue| queue.record.creation_time);
         subjects(
             names,
-            view.queues().iter().map(|(name, _)| name),
+            cluster_state.queues().iter().map(|(name, _)| name),
             known,
             "queue",
             "UNKNOWN_QUEUE",
         )
     });
-    let jobs = question.jobs.as_ref().map(|names| {
-        let known = |name: &str| view.jobs().get(name).map(|job| job.record.creation_time);
+    let jobs = query.jobs.as_ref().map(|names| {
+        let known = |name: &str| cluster_state.jobs().get(name).map(|job| job.record.creation_time);
         subjects(
             names,
-            view.jobs().iter().map(|(name, _)| name),
+            cluster_state.jobs().iter().map(|(name, _)| name),
             known,
             "job",
             "UNKNOWN_JOB",
         )
     });
     let tree = derived
-        .get::<Drf>(drf::NAME)
-        .filter(|_| question.with_tree)
-        .map(Drf::tree);
-    Ok(OrderAnswer {
+        .get::<DrfState>(drf::NAME)
+        .filter(|_| query.with_tree)
+        .map(DrfState::tree_nodes);
+    Ok(OrderResult {
         queues: arrange(queues, hooks(policy.queue_orders()), |plugin, derived, names| {
             plugin.queue_keys(derived, names)
         }),
@@ -112,8 +112,8 @@ pub fn order(
     })
 }
 
-fn order_hook(registered: &Registered) -> Option<Hook> {
-    Some(Hook {
+fn order_hook(registered: &RegisteredPlugin) -> Option<PolicyHook> {
+    Some(PolicyHook {
         name: Arc::clone(&registered.name),
         plugin: Arc::clone(registered.order.as_ref()?),
         weight: registered.weight,
@@ -126,7 +126,7 @@ fn subjects<'a>(
     known: impl Fn(&str) -> Option<Option<i64>>,
     what: &str,
     unknown: &'static str,
-) -> Vec<Subject> {
+) -> Vec<OrderSubject> {
     let mut names: Vec<Arc<str>> = if names.is_empty() {
         all.cloned().collect()
     } else {
@@ -149,27 +149,32 @@ fn subjects<'a>(
 }
 
 /// A record with its keys, or its problem; by name.
-struct Keyed {
-    rank: Rank,
+struct OrderEntry {
+    rank: OrderRank,
     creation_time: Option<i64>,
 }
 
-fn keys(subjects: Vec<Subject>, hooks: &[Hook], derived: &DerivedSet, ask: Ask) -> Vec<Keyed> {
+fn order_entries(
+    subjects: Vec<OrderSubject>,
+    hooks: &[PolicyHook],
+    derived: &PluginStates,
+    ask: OrderKeysHook,
+) -> Vec<OrderEntry> {
     let known: Vec<Arc<str>> = subjects
         .iter()
         .filter(|(_, known)| known.is_ok())
         .map(|(name, _)| Arc::clone(name))
         .collect();
-    let answers = hooks
+    let results = hooks
         .iter()
         .filter_map(|hook| Some((&hook.name, ask(&*hook.plugin, derived, &known)?.into_iter())));
-    let mut answers: Vec<_> = answers.collect();
-    let keyed = |(name, known): Subject| {
+    let mut results: Vec<_> = results.collect();
+    let keyed = |(name, known): OrderSubject| {
         let (keys, creation_time) = match known {
             Err(problem) => (Err(problem), None),
             Ok(created) => {
                 // Every column moves on by one, whatever the others say.
-                let own: Vec<_> = answers
+                let own: Vec<_> = results
                     .iter_mut()
                     .map(|(plugin, column)| (Arc::clone(plugin), column.next()))
                     .collect();
@@ -179,21 +184,22 @@ fn keys(subjects: Vec<Subject>, hooks: &[Hook], derived: &DerivedSet, ask: Ask) 
                 (own.collect::<Result<Vec<_>, _>>(), created)
             }
         };
-        Keyed {
-            rank: Rank { name, keys },
+        OrderEntry {
+            rank: OrderRank { name, keys },
             creation_time,
         }
     };
     subjects.into_iter().map(keyed).collect()
 }
 
-fn arrange(ranks: Vec<Keyed>, by_name: bool, compatibility: Compatibility) -> Vec<Rank> {
+fn rank_entries(ranks: Vec<OrderEntry>, by_name: bool, compatibility: Compatibility) -> Vec<OrderRank> {
     if by_name {
         return ranks.into_iter().map(|keyed| keyed.rank).collect();
     }
-    let (mut placed, without): (Vec<Keyed>, Vec<Keyed>) = ranks.into_iter().partition(|keyed| keyed.rank.keys.is_ok());
-    let placed = if compatibility == Compatibility::Upstream && !is_total(&placed) {
-        select(placed, |left, right| {
+    let (mut placed, without): (Vec<OrderEntry>, Vec<OrderEntry>) =
+        ranks.into_iter().partition(|keyed| keyed.rank.keys.is_ok());
+    let placed = if compatibility == Compatibility::Upstream && !is_totally_ordered(&placed) {
+        selection_sort(placed, |left, right| {
             compare(left, right, compare_keys) == Ordering::Less
         })
     } else {
@@ -204,8 +210,8 @@ fn arrange(ranks: Vec<Keyed>, by_name: bool, compatibility: Compatibility) -> Ve
 }
 
 /// True if the reference's comparison is a total order on these: keys of one plugin are equally long, and all numbers.
-fn is_total(ranks: &[Keyed]) -> bool {
-    let shape = |keyed: &Keyed| {
+fn is_totally_ordered(ranks: &[OrderEntry]) -> bool {
+    let shape = |keyed: &OrderEntry| {
         keyed
             .rank
             .keys
@@ -221,16 +227,16 @@ fn is_total(ranks: &[Keyed]) -> bool {
     ranks.iter().all(|keyed| shape(keyed) == first) && values.all(|value| !value.is_nan())
 }
 
-fn compare(left: &Keyed, right: &Keyed, keys: fn(&[f64], &[f64]) -> Ordering) -> Ordering {
+fn compare(left: &OrderEntry, right: &OrderEntry, keys: fn(&[f64], &[f64]) -> Ordering) -> Ordering {
     let both = left.rank.keys.iter().flatten().zip(right.rank.keys.iter().flatten());
     let differing = both
         .map(|((_, left), (_, right))| keys(left, right))
         .find(|order| order.is_ne());
-    differing.unwrap_or_else(|| age(left).tie(&age(right)))
+    differing.unwrap_or_else(|| tie_break_key(left).compare_by_age(&tie_break_key(right)))
 }
 
-fn age(keyed: &Keyed) -> Age<'_> {
-    Age {
+fn tie_break_key(keyed: &OrderEntry) -> TieBreakKey<'_> {
+    TieBreakKey {
         creation_time: keyed.creation_time,
         name: &keyed.rank.name,
     }

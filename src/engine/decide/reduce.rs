@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::model::Mask;
+use crate::engine::model::NodeMask;
 
 /// Adds one plugin's scores to the sums so far.
 pub fn add_scores(sums: &mut [f64], scores: &[f64]) {
@@ -19,10 +19,10 @@ pub fn add_scores(sums: &mut [f64], scores: &[f64]) {
 ///
 /// # Errors
 /// The first error; later plugins are not asked.
-pub fn node_order<E>(answers: impl IntoIterator<Item = Result<f64, E>>) -> Result<f64, E> {
-    answers.into_iter().try_fold(0.0, |sum, answer| {
+pub fn node_order<E>(results: impl IntoIterator<Item = Result<f64, E>>) -> Result<f64, E> {
+    results.into_iter().try_fold(0.0, |sum, result| {
         let mut sums = [sum];
-        add_scores(&mut sums, &[answer?]);
+        add_scores(&mut sums, &[result?]);
         let [sum] = sums;
         Ok(sum)
     })
@@ -33,11 +33,11 @@ pub fn node_order<E>(answers: impl IntoIterator<Item = Result<f64, E>>) -> Resul
 /// # Errors
 /// The first error; it is one for all nodes.
 pub fn batch_node_order<N: Ord, E>(
-    answers: impl IntoIterator<Item = Result<BTreeMap<N, f64>, E>>,
+    results: impl IntoIterator<Item = Result<BTreeMap<N, f64>, E>>,
 ) -> Result<BTreeMap<N, f64>, E> {
     let mut sums = BTreeMap::new();
-    for answer in answers {
-        for (node, score) in answer? {
+    for result in results {
+        for (node, score) in result? {
             *sums.entry(node).or_insert(0.0) += score;
         }
     }
@@ -68,25 +68,25 @@ pub fn best<N: Ord + Clone>(totals: &BTreeMap<N, f64>) -> Vec<N> {
 }
 
 /// A node that a plugin picks by itself: the first answer that is one.
-pub fn best_node<N>(answers: impl IntoIterator<Item = Option<N>>) -> Option<N> {
-    answers.into_iter().flatten().next()
+pub fn best_node<N>(results: impl IntoIterator<Item = Option<N>>) -> Option<N> {
+    results.into_iter().flatten().next()
 }
 
 /// The check before predicates.
 ///
 /// # Errors
 /// The first error; later plugins are not asked.
-pub fn pre_predicate<E>(answers: impl IntoIterator<Item = Result<(), E>>) -> Result<(), E> {
-    answers.into_iter().collect()
+pub fn pre_predicate<E>(results: impl IntoIterator<Item = Result<(), E>>) -> Result<(), E> {
+    results.into_iter().collect()
 }
 
 /// Predicates over a set of nodes: filters are asked in order, each about the nodes that none before it refused.
 /// `refused` asks one; the answer is the nodes that pass all.
 pub fn conjunction<F>(
     filters: impl IntoIterator<Item = F>,
-    among: &Mask,
-    mut refused: impl FnMut(F, &Mask) -> Mask,
-) -> Mask {
+    among: &NodeMask,
+    mut refused: impl FnMut(F, &NodeMask) -> NodeMask,
+) -> NodeMask {
     let mut left = *among;
     if left.is_empty() {
         return left;
@@ -101,20 +101,20 @@ pub fn conjunction<F>(
 }
 
 /// Predicates of one node: the first refusal; `None`: it passes.
-pub fn predicate<R>(answers: impl IntoIterator<Item = Option<R>>) -> Option<R> {
-    let mut refusal = None;
-    conjunction(answers, &Mask::ALL, |answer, left| {
-        refusal = answer;
-        if refusal.is_some() { *left } else { Mask::NONE }
+pub fn predicate<R>(results: impl IntoIterator<Item = Option<R>>) -> Option<R> {
+    let mut rejection = None;
+    conjunction(results, &NodeMask::ALL, |result, left| {
+        rejection = result;
+        if rejection.is_some() { *left } else { NodeMask::NONE }
     });
-    refusal
+    rejection
 }
 
 /// The kinds of refusal that Volcano's actions tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
+pub enum NodeRejectionKind {
     /// An error without a status.
-    Plain,
+    NoStatus,
     /// Status Success. It ends the chain, and yet actions take the node as fitting.
     Success,
     /// Status Error.
@@ -130,11 +130,14 @@ pub enum Refusal {
 }
 
 /// Does the allocate action take the node, after [`predicate`]?
-pub fn allocate_fit(refusal: Option<Refusal>) -> bool {
-    matches!(refusal, None | Some(Refusal::Success))
+pub fn allocate_fit(rejection: Option<NodeRejectionKind>) -> bool {
+    matches!(rejection, None | Some(NodeRejectionKind::Success))
 }
 
 /// Does the preempt action take the node, after [`predicate`]?
-pub fn preempt_fit(refusal: Option<Refusal>) -> bool {
-    matches!(refusal, None | Some(Refusal::Success | Refusal::Unschedulable))
+pub fn preempt_fit(rejection: Option<NodeRejectionKind>) -> bool {
+    matches!(
+        rejection,
+        None | Some(NodeRejectionKind::Success | NodeRejectionKind::Unschedulable)
+    )
 }

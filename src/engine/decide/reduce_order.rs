@@ -29,29 +29,29 @@ pub fn victim_queue_less(values: impl IntoIterator<Item = i64>, queue_less: impl
 
 /// What decides between records that plugins hold equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Age<'a> {
+pub struct TieBreakKey<'a> {
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
     /// Name: of a job `namespace/name`, of a task its uid in Volcano's sense, `namespace/name` too.
     pub name: &'a str,
 }
 
-impl Age<'_> {
+impl TieBreakKey<'_> {
     /// The older one first, then by name.
-    pub fn tie(&self, other: &Age<'_>) -> Ordering {
+    pub fn compare_by_age(&self, other: &TieBreakKey<'_>) -> Ordering {
         (self.creation_time, self.name).cmp(&(other.creation_time, other.name))
     }
 
     /// As for tasks: if both names have three or more parts between `-` and end in different whole numbers, the smaller
     /// number first; else as [`Self::tie`]. This is not transitive: never sort by it.
-    pub fn task_tie(&self, other: &Age<'_>) -> Ordering {
-        match (self.index(), other.index()) {
+    pub fn compare_tasks(&self, other: &TieBreakKey<'_>) -> Ordering {
+        match (self.task_index(), other.task_index()) {
             (Some(own), Some(other)) if own != other => own.cmp(&other),
-            _ => self.tie(other),
+            _ => self.compare_by_age(other),
         }
     }
 
-    fn index(&self) -> Option<i64> {
+    fn task_index(&self) -> Option<i64> {
         let name = self.name.rsplit_once('/').map_or(self.name, |(_, name)| name);
         let (_, last) = name.split_once('-')?.1.rsplit_once('-')?;
         last.parse().ok()
@@ -60,7 +60,7 @@ impl Age<'_> {
 
 /// Puts records in order by choosing, again and again, the first of those left: start with the first, and take another
 /// when it comes before. That needs no total order, which a sort would.
-pub fn select<T>(mut left: Vec<T>, mut less: impl FnMut(&T, &T) -> bool) -> Vec<T> {
+pub fn selection_sort<T>(mut left: Vec<T>, mut less: impl FnMut(&T, &T) -> bool) -> Vec<T> {
     let mut ordered = Vec::with_capacity(left.len());
     while !left.is_empty() {
         let mut first = 0;
@@ -93,21 +93,21 @@ pub fn permits<V: IntoIterator<Item = i64>>(tiers: impl IntoIterator<Item = V>) 
 }
 
 /// Is a job ready, may a queue preempt, may it take a task: the first no decides, over all tiers; nobody: yes.
-pub fn all(answers: impl IntoIterator<Item = bool>) -> bool {
-    answers.into_iter().all(|answer| answer)
+pub fn all(results: impl IntoIterator<Item = bool>) -> bool {
+    results.into_iter().all(|result| result)
 }
 
 /// Is a queue over its share: the first yes decides, over all tiers; nobody: no.
-pub fn any(answers: impl IntoIterator<Item = bool>) -> bool {
-    answers.into_iter().any(|answer| answer)
+pub fn any(results: impl IntoIterator<Item = bool>) -> bool {
+    results.into_iter().any(|result| result)
 }
 
 /// Is a job starving: the first tier in which anybody has the hook decides, and there all must say yes; nobody: no.
 pub fn starving<V: IntoIterator<Item = bool>>(tiers: impl IntoIterator<Item = V>) -> bool {
     for tier in tiers {
         let mut asked = false;
-        for answer in tier {
-            if !answer {
+        for result in tier {
+            if !result {
                 return false;
             }
             asked = true;
@@ -120,13 +120,13 @@ pub fn starving<V: IntoIterator<Item = bool>>(tiers: impl IntoIterator<Item = V>
 }
 
 /// Is a job valid: the first objection; `None`: nobody objects.
-pub fn objection<O>(answers: impl IntoIterator<Item = Option<O>>) -> Option<O> {
-    answers.into_iter().flatten().next()
+pub fn objection<O>(results: impl IntoIterator<Item = Option<O>>) -> Option<O> {
+    results.into_iter().flatten().next()
 }
 
 /// Which job is meant: the first that has the hook answers, also with nobody.
-pub fn target<J>(answers: impl IntoIterator<Item = Option<J>>) -> Option<J> {
-    answers.into_iter().next().flatten()
+pub fn target<J>(results: impl IntoIterator<Item = Option<J>>) -> Option<J> {
+    results.into_iter().next().flatten()
 }
 
 /// Compares keys value by value; the first difference decides. Where one key ends, and at a value that is not a number,
@@ -149,8 +149,8 @@ pub fn compare_keys_totally(left: &[f64], right: &[f64]) -> Ordering {
 mod tests {
     use super::*;
 
-    fn age(name: &str) -> Age<'_> {
-        Age {
+    fn tie_break_key(name: &str) -> TieBreakKey<'_> {
+        TieBreakKey {
             creation_time: None,
             name,
         }
@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn tasks_of_a_row_go_by_number() {
-        let first = |left: &str, right: &str| age(left).task_tie(&age(right)) == Ordering::Less;
+        let first =
+            |left: &str, right: &str| tie_break_key(left).compare_tasks(&tie_break_key(right)) == Ordering::Less;
         assert!(first("ns/j-w-9", "ns/j-w-10"));
         assert!(first("ns/j-w--1", "ns/j-w-+3"), "the last part is 1");
         assert!(first("ns/j-10", "ns/j-9"), "two parts only: by name");

@@ -65,7 +65,7 @@ where
 
 /// How two victims stand to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Relation {
+pub enum VictimRelation {
     /// They are of one job.
     SameJob,
     /// Of two jobs of one queue.
@@ -73,29 +73,29 @@ pub enum Relation {
     /// Of two queues.
     OtherQueue,
     /// The left one's job is not there.
-    LeftVanished,
+    LeftJobMissing,
     /// The right one's job is not there.
-    RightVanished,
+    RightJobMissing,
 }
 
 /// Does the left victim go before the right one? Of one job: the task that is not first in the order of tasks. Of two
 /// queues: as the order of victims' queues says, jobs are not looked at. Of one queue: the task of the job that comes
 /// later, and between equal jobs as for one job. One whose job is not there goes first.
-pub fn goes_first(
-    relation: Relation,
+pub fn evicted_first(
+    relation: VictimRelation,
     task_less: impl FnOnce() -> bool,
     job_compare: impl FnOnce() -> i64,
     victim_queue_less: impl FnOnce() -> bool,
 ) -> bool {
     match relation {
-        Relation::SameJob => !task_less(),
-        Relation::OtherQueue => victim_queue_less(),
-        Relation::SameQueue => match job_compare() {
+        VictimRelation::SameJob => !task_less(),
+        VictimRelation::OtherQueue => victim_queue_less(),
+        VictimRelation::SameQueue => match job_compare() {
             0 => !task_less(),
             value => value > 0,
         },
-        Relation::LeftVanished => true,
-        Relation::RightVanished => false,
+        VictimRelation::LeftJobMissing => true,
+        VictimRelation::RightJobMissing => false,
     }
 }
 

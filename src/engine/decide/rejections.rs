@@ -1,28 +1,28 @@
 //! Verdicts of filters, gathered by reason.
 
-use super::candidates::Part;
-use super::question::{Detail, Question, Rejection};
-use super::room::node_state_reason;
-use crate::engine::model::{CHUNK, Mask, Slot, View};
-use crate::engine::plugin::{Figure, Filterer, Reason, Verdicts};
+use super::builtin_filters::node_state_reason;
+use super::candidates::ChunkSlice;
+use super::query::{FilterDetail, NodeQuery, RejectionGroup};
+use crate::engine::model::{CHUNK_SIZE, ClusterState, NodeMask, NodeSlot};
+use crate::engine::plugin::{ChunkRejections, Measurement, NodeFilter, Reason};
 
 /// One filter, and whom it has refused so far.
-struct Stage<'a> {
-    filterer: Box<dyn Filterer + 'a>,
+struct FilterStage<'a> {
+    filterer: Box<dyn NodeFilter + 'a>,
     /// By number of the reason.
-    refused: Vec<Refused>,
+    rejected: Vec<RejectedNodes>,
 }
 
 /// Nodes refused for one reason.
 #[derive(Clone, Default)]
-struct Refused {
+struct RejectedNodes {
     count: u32,
     /// By slot, if anybody wants to know.
-    slots: Vec<Slot>,
+    slots: Vec<NodeSlot>,
 }
 
-impl Refused {
-    fn of(slots: &[Slot]) -> Self {
+impl RejectedNodes {
+    fn of(slots: &[NodeSlot]) -> Self {
         Self {
             count: u32::try_from(slots.len()).unwrap_or(u32::MAX),
             slots: slots.to_vec(),
@@ -31,23 +31,23 @@ impl Refused {
 }
 
 /// Filters at work on one task class.
-pub(super) struct Tally<'a> {
-    stages: Vec<Stage<'a>>,
-    verdicts: Verdicts,
-    by_name: bool,
+pub(super) struct RejectionTally<'a> {
+    stages: Vec<FilterStage<'a>>,
+    verdicts: ChunkRejections,
+    keeps_slots: bool,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> RejectionTally<'a> {
     /// Nobody is refused yet.
-    pub(super) fn new(filterers: Vec<Box<dyn Filterer + 'a>>, question: &Question) -> Self {
-        let stage = |filterer| Stage {
+    pub(super) fn new(filterers: Vec<Box<dyn NodeFilter + 'a>>, query: &NodeQuery) -> Self {
+        let stage = |filterer| FilterStage {
             filterer,
-            refused: Vec::new(),
+            rejected: Vec::new(),
         };
         Self {
             stages: filterers.into_iter().map(stage).collect(),
-            verdicts: Verdicts::default(),
-            by_name: question.detail > Detail::Counts,
+            verdicts: ChunkRejections::default(),
+            keeps_slots: query.detail > FilterDetail::Counts,
         }
     }
 
@@ -57,19 +57,19 @@ impl<'a> Tally<'a> {
     }
 
     /// Asks one filter about nodes, and notes whom it refuses.
-    pub(super) fn ask(&mut self, stage: usize, part: &Part<'_>, among: &Mask) -> Mask {
+    pub(super) fn run_stage(&mut self, stage: usize, part: &ChunkSlice<'_>, among: &NodeMask) -> NodeMask {
         let Some(stage) = self.stages.get_mut(stage) else {
-            return Mask::NONE;
+            return NodeMask::NONE;
         };
         let refused = stage.filterer.filter(part.chunk, among, &mut self.verdicts).and(among);
         for (number, nodes) in self.verdicts.drain() {
             let (number, nodes) = (usize::from(number), nodes.and(among));
-            if stage.refused.len() <= number {
-                stage.refused.resize(number + 1, Refused::default());
+            if stage.rejected.len() <= number {
+                stage.rejected.resize(number + 1, RejectedNodes::default());
             }
-            if let Some(refused) = stage.refused.get_mut(number) {
+            if let Some(refused) = stage.rejected.get_mut(number) {
                 refused.count += nodes.count();
-                if self.by_name {
+                if self.keeps_slots {
                     part.push_slots(&nodes, &mut refused.slots);
                 }
             }
@@ -78,33 +78,44 @@ impl<'a> Tally<'a> {
     }
 
     /// One rejection per distinct reason, sorted; `absent` are slots without a node.
-    pub(super) fn rejections(self, view: &View, absent: &[Slot], question: &Question) -> Vec<Rejection> {
+    pub(super) fn rejections(
+        self,
+        cluster_state: &ClusterState,
+        absent: &[NodeSlot],
+        query: &NodeQuery,
+    ) -> Vec<RejectionGroup> {
         let mut rejections = Vec::new();
         if !absent.is_empty() {
             let reason = node_state_reason("NodeNotFound", "there is no such node");
-            rejections.push(rejection(view, reason, Refused::of(absent), question, &|_| Vec::new()));
+            rejections.push(rejection_group(
+                cluster_state,
+                reason,
+                RejectedNodes::of(absent),
+                query,
+                &|_| Vec::new(),
+            ));
         }
         for stage in self.stages {
-            for (number, refused) in (0_u16..).zip(stage.refused) {
+            for (number, refused) in (0_u16..).zip(stage.rejected) {
                 if refused.count == 0 {
                     continue;
                 }
-                let figures = |slot: Slot| {
-                    let chunk = view.chunks().get(slot as usize / CHUNK);
+                let measurements = |slot: NodeSlot| {
+                    let chunk = cluster_state.chunks().get(slot as usize / CHUNK_SIZE);
                     chunk.map_or_else(Vec::new, |chunk| {
-                        stage.filterer.figures(chunk, slot as usize % CHUNK, number)
+                        stage.filterer.measurements(chunk, slot as usize % CHUNK_SIZE, number)
                     })
                 };
                 let reason = stage.filterer.reason(number);
-                rejections.push(rejection(view, reason, refused, question, &figures));
+                rejections.push(rejection_group(cluster_state, reason, refused, query, &measurements));
             }
         }
-        rejections.sort_by(|a, b| key(&a.reason).cmp(&key(&b.reason)));
+        rejections.sort_by(|a, b| sort_key(&a.reason).cmp(&sort_key(&b.reason)));
         rejections
     }
 }
 
-fn key(reason: &Reason) -> (&str, &str, &str, &str, u8) {
+fn sort_key(reason: &Reason) -> (&str, &str, &str, &str, u8) {
     let Reason {
         plugin,
         code,
@@ -115,28 +126,33 @@ fn key(reason: &Reason) -> (&str, &str, &str, &str, u8) {
     (plugin, code, resource, message, *resolution as u8)
 }
 
-fn rejection(
-    view: &View,
+fn rejection_group(
+    cluster_state: &ClusterState,
     reason: Reason,
-    Refused { count, slots: nodes }: Refused,
-    question: &Question,
-    figures: &dyn Fn(Slot) -> Vec<Figure>,
-) -> Rejection {
+    RejectedNodes { count, slots: nodes }: RejectedNodes,
+    query: &NodeQuery,
+    measurements: &dyn Fn(NodeSlot) -> Vec<Measurement>,
+) -> RejectionGroup {
     let mut samples = Vec::new();
-    if question.detail != Detail::Counts && question.samples > 0 {
-        let rank = |slot: &Slot| (view.ranks().get(*slot as usize).copied().unwrap_or(u32::MAX), *slot);
+    if query.detail != FilterDetail::Counts && query.samples > 0 {
+        let rank = |slot: &NodeSlot| {
+            (
+                cluster_state.ranks().get(*slot as usize).copied().unwrap_or(u32::MAX),
+                *slot,
+            )
+        };
         let mut first = nodes.clone();
-        if question.samples < first.len() {
-            first.select_nth_unstable_by_key(question.samples, rank);
-            first.truncate(question.samples);
+        if query.samples < first.len() {
+            first.select_nth_unstable_by_key(query.samples, rank);
+            first.truncate(query.samples);
         }
         first.sort_unstable_by_key(rank);
-        samples = first.into_iter().map(|slot| (slot, figures(slot))).collect();
+        samples = first.into_iter().map(|slot| (slot, measurements(slot))).collect();
     }
-    Rejection {
+    RejectionGroup {
         reason,
         count,
-        nodes: if question.detail == Detail::Nodes {
+        nodes: if query.detail == FilterDetail::Nodes {
             nodes
         } else {
             Vec::new()

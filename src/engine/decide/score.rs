@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::candidates::{Candidates, Part};
-use super::classes::{self, Accounts, Judged, Walk};
-use super::filter::{Sieve, derived_for};
-use super::question::{Detail, Effort, Items, ScorePart, ScoreQuestion, ScoreSheet};
-use super::stages::{Asked, Score};
-use super::top::{Ranked, Top};
+use super::candidates::{ChunkSlice, NodeCandidates};
+use super::classes::{self, AccountLookup, ChunkVisitor, ClassResult};
+use super::filter::{FilterPass, plugin_states_for};
+use super::plugin_selection::{PluginScorer, PluginSelection};
+use super::query::{FilterDetail, Parallelism, ScorePart, ScoreQuery, ScoreSheet, TaskResults};
+use super::top::{RankedNode, TopNodes};
 use crate::engine::kernel::kernel;
-use crate::engine::model::{CHUNK, Mask, Problem, ProblemKind, Slot, TaskClass, View};
-use crate::engine::plugin::{Facts, MAX_PARTS, Scores};
+use crate::engine::model::{CHUNK_SIZE, ClusterState, NodeMask, NodeSlot, Problem, ProblemKind, TaskClass};
+use crate::engine::plugin::{ChunkScores, MAX_PARTS, PrepareContext};
 use crate::engine::policy::Policy;
 
 /// Scores nodes for the tasks of a question, each class once.
@@ -20,13 +20,17 @@ use crate::engine::policy::Policy;
 ///
 /// # Errors
 /// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
-pub fn score(view: &View, policy: &Policy, question: &ScoreQuestion) -> Result<Items<ScoreSheet>, Problem> {
-    let derived = derived_for(view, policy, &question.question.plugins);
-    let facts = Facts {
-        view,
-        derived: &derived,
+pub fn score(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    query: &ScoreQuery,
+) -> Result<TaskResults<ScoreSheet>, Problem> {
+    let derived = plugin_states_for(cluster_state, policy, &query.node_query.plugins);
+    let facts = PrepareContext {
+        state: cluster_state,
+        plugin_states: &derived,
     };
-    Ok(score_with(facts, policy, question, Effort::ALONE)?.unwrap_or_default())
+    Ok(score_with(facts, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
 }
 
 /// As [`score()`], with what plugins keep beside the state; `None` as soon as the effort is to stop.
@@ -34,122 +38,134 @@ pub fn score(view: &View, policy: &Policy, question: &ScoreQuestion) -> Result<I
 /// # Errors
 /// As [`score()`].
 pub fn score_with(
-    facts: Facts<'_>,
+    facts: PrepareContext<'_>,
     policy: &Policy,
-    question: &ScoreQuestion,
-    effort: Effort<'_>,
-) -> Result<Option<Items<ScoreSheet>>, Problem> {
-    let asked = Asked::of(policy, &question.question)?;
-    let candidates = Candidates::of(facts.view, question.question.candidates.as_deref());
-    let accounts = Accounts::of(facts.view, policy, &question.question.plugins);
-    Ok(classes::answer(&question.question, accounts, effort, |classes| {
-        let walks = classes
-            .iter()
-            .map(|class| Search::new(facts, &asked, question, &candidates, class));
-        classes::walk(walks.collect(), &candidates.parts, effort.stop)
-    }))
+    query: &ScoreQuery,
+    parallelism: Parallelism<'_>,
+) -> Result<Option<TaskResults<ScoreSheet>>, Problem> {
+    let asked = PluginSelection::of(policy, &query.node_query)?;
+    let candidates = NodeCandidates::of(facts.state, query.node_query.candidates.as_deref());
+    let accounts = AccountLookup::of(facts.state, policy, &query.node_query.plugins);
+    Ok(classes::evaluate_classes(
+        &query.node_query,
+        accounts,
+        parallelism,
+        |classes| {
+            let walks = classes
+                .iter()
+                .map(|class| ScorePass::new(facts, &asked, query, &candidates, class));
+            classes::visit_chunks(walks.collect(), &candidates.slices, parallelism.is_cancelled)
+        },
+    ))
 }
 
 /// One class on its way over the nodes.
-struct Search<'a> {
-    view: &'a View,
-    candidates: &'a Candidates<'a>,
-    sieve: Option<Sieve<'a>>,
-    scorers: Scorers<'a>,
-    outside: Outside<'a>,
-    found: Found,
+struct ScorePass<'a> {
+    state: &'a ClusterState,
+    candidates: &'a NodeCandidates<'a>,
+    filter_pass: Option<FilterPass<'a>>,
+    scorers: ClassScorers<'a>,
+    out_of_range: OutOfRangeScores<'a>,
+    collector: ScoreCollector,
 }
 
 /// The nodes found so far.
-enum Found {
+enum ScoreCollector {
     All(ScoreSheet),
-    Best(Top),
+    Best(TopNodes),
 }
 
-impl<'a> Search<'a> {
+impl<'a> ScorePass<'a> {
     fn new<'p: 'a>(
-        facts: Facts<'a>,
-        asked: &Asked<'p>,
-        question: &'a ScoreQuestion,
-        candidates: &'a Candidates<'a>,
+        facts: PrepareContext<'a>,
+        asked: &PluginSelection<'p>,
+        query: &'a ScoreQuery,
+        candidates: &'a NodeCandidates<'a>,
         class: &'a TaskClass,
     ) -> Result<Self, Problem> {
-        let scorers = Scorers::new(asked, facts, class, question)?;
-        let sieve = if question.with_filter {
-            let sieve = Sieve::new(facts, asked, &question.question, candidates, class)?;
-            let with_fit = question.question.detail >= Detail::Nodes;
+        let scorers = ClassScorers::new(asked, facts, class, query)?;
+        let sieve = if query.with_filter {
+            let sieve = FilterPass::new(facts, asked, &query.node_query, candidates, class)?;
+            let with_fit = query.node_query.detail >= FilterDetail::Nodes;
             Some(if with_fit {
-                sieve.with_fit(candidates.len())
+                sieve.with_fit_slots(candidates.len())
             } else {
                 sieve
             })
         } else {
             None
         };
-        let found = match question.limit {
-            Some(limit) => Found::Best(Top::new(limit)),
-            None => Found::All(scorers.empty(candidates.len())),
+        let found = match query.limit {
+            Some(limit) => ScoreCollector::Best(TopNodes::new(limit)),
+            None => ScoreCollector::All(scorers.empty_sheet(candidates.len())),
         };
         Ok(Self {
-            view: facts.view,
+            state: facts.state,
             candidates,
-            sieve,
+            filter_pass: sieve,
             scorers,
-            outside: Outside::default(),
-            found,
+            out_of_range: OutOfRangeScores::default(),
+            collector: found,
         })
     }
 }
 
-impl Walk for Search<'_> {
-    type Answer = ScoreSheet;
+impl ChunkVisitor for ScorePass<'_> {
+    type Output = ScoreSheet;
 
-    fn step(&mut self, part: &Part<'_>, scratch: &mut Scratch) {
-        let among = self.sieve.as_mut().map_or(part.among, |sieve| sieve.pass(part));
+    fn visit(&mut self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch) {
+        let among = self
+            .filter_pass
+            .as_mut()
+            .map_or(part.candidates, |sieve| sieve.filter_slice(part));
         if among.is_empty() {
             return;
         }
-        let part = Part { among, ..*part };
-        self.scorers.check(self.view, &part, scratch, &mut self.outside);
-        match &mut self.found {
-            Found::All(sheet) => self.scorers.extend(&part, scratch, sheet),
-            Found::Best(top) => {
-                self.scorers.each(&part, scratch, |_, _, _| {});
-                offer(self.view, &part, &scratch.totals, top);
+        let part = ChunkSlice {
+            candidates: among,
+            ..*part
+        };
+        self.scorers
+            .record_out_of_range(self.state, &part, scratch, &mut self.out_of_range);
+        match &mut self.collector {
+            ScoreCollector::All(sheet) => self.scorers.append_slice(&part, scratch, sheet),
+            ScoreCollector::Best(top) => {
+                self.scorers.score_slice(&part, scratch, |_, _, _| {});
+                offer_nodes(self.state, &part, &scratch.totals, top);
             }
         }
     }
 
-    fn end(self) -> Judged<ScoreSheet> {
-        self.scorers.refuse(self.outside)?;
-        let mut sheet = match self.found {
-            Found::Best(top) => best(self.view, top, &self.scorers),
-            Found::All(sheet) => match self.candidates.callers_order(&sheet.nodes) {
+    fn finish(self) -> ClassResult<ScoreSheet> {
+        self.scorers.reject_out_of_range(self.out_of_range)?;
+        let mut sheet = match self.collector {
+            ScoreCollector::Best(top) => best_sheet(self.state, top, &self.scorers),
+            ScoreCollector::All(sheet) => match self.candidates.caller_order(&sheet.nodes) {
                 Some(indexes) => reorder(&sheet, &indexes),
                 None => sheet,
             },
         };
-        sheet.filter = self.sieve.map(Sieve::verdict);
+        sheet.filter = self.filter_pass.map(FilterPass::verdict);
         Ok((sheet, self.scorers.warnings()))
     }
 }
 
 /// Shows the nodes of one chunk that may be among the best.
-fn offer(view: &View, part: &Part<'_>, totals: &Scores, top: &mut Top) {
-    for offset in contenders(totals, top.threshold()).and(&part.among).iter() {
+fn offer_nodes(cluster_state: &ClusterState, part: &ChunkSlice<'_>, totals: &ChunkScores, top: &mut TopNodes) {
+    for offset in contenders(totals, top.threshold()).and(&part.candidates).iter() {
         let slot = part.slot(offset);
-        top.offer(Ranked {
+        top.offer(RankedNode {
             total: totals.get(offset).copied().unwrap_or(0.0),
-            rank: view.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
+            rank: cluster_state.ranks().get(slot as usize).copied().unwrap_or(u32::MAX),
             slot,
         });
     }
 }
 
 /// The best nodes, best first.
-fn best(view: &View, top: Top, scorers: &Scorers<'_>) -> ScoreSheet {
+fn best_sheet(cluster_state: &ClusterState, top: TopNodes, scorers: &ClassScorers<'_>) -> ScoreSheet {
     let best = top.finish();
-    if scorers.shown.is_empty() {
+    if scorers.shown_columns.is_empty() {
         return ScoreSheet {
             nodes: best.iter().map(|node| node.slot).collect(),
             totals: best.iter().map(|node| node.total).collect(),
@@ -157,23 +173,23 @@ fn best(view: &View, top: Top, scorers: &Scorers<'_>) -> ScoreSheet {
         };
     }
     // The parts of the winners only.
-    let mut by_slot: Vec<(Slot, usize)> = best.iter().map(|node| node.slot).zip(0..).collect();
+    let mut by_slot: Vec<(NodeSlot, usize)> = best.iter().map(|node| node.slot).zip(0..).collect();
     by_slot.sort_unstable();
-    let winners = Candidates::at(view, by_slot.iter().map(|&(slot, _)| slot));
+    let winners = NodeCandidates::at_slots(cluster_state, by_slot.iter().map(|&(slot, _)| slot));
     let mut indexes: Vec<(usize, usize)> = by_slot.iter().map(|&(_, place)| place).zip(0..).collect();
     indexes.sort_unstable();
     let indexes: Vec<usize> = indexes.into_iter().map(|(_, index)| index).collect();
-    let (mut sheet, mut scratch) = (scorers.empty(best.len()), Scratch::new());
-    for part in &winners.parts {
-        scorers.extend(part, &mut scratch, &mut sheet);
+    let (mut sheet, mut scratch) = (scorers.empty_sheet(best.len()), ScoreScratch::new());
+    for part in &winners.slices {
+        scorers.append_slice(part, &mut scratch, &mut sheet);
     }
     reorder(&sheet, &indexes)
 }
 
 kernel! {
     /// Places whose total may still be among the best: that reach the threshold, or are no number.
-    fn contenders / contenders_plainly(totals: &Scores, threshold: f64) -> Mask {
-        Mask::gather(|offset| {
+    fn contenders / contenders_portable(totals: &ChunkScores, threshold: f64) -> NodeMask {
+        NodeMask::gather(|offset| {
             let total = totals.get(offset).copied().unwrap_or(0.0);
             (total >= threshold) | total.is_nan()
         })
@@ -203,13 +219,13 @@ fn reorder(sheet: &ScoreSheet, indexes: &[usize]) -> ScoreSheet {
 
 /// Columns to work in, each from the beginning of a line of the cache.
 #[repr(C, align(64))]
-pub(super) struct Scratch {
-    columns: [Scores; MAX_PARTS],
-    whole: Scores,
-    totals: Scores,
+pub(super) struct ScoreScratch {
+    columns: [ChunkScores; MAX_PARTS],
+    plugin_sum: ChunkScores,
+    totals: ChunkScores,
 }
 
-impl Scratch {
+impl ScoreScratch {
     /// The sum over plugins at a place.
     pub(super) fn total(&self, offset: usize) -> f64 {
         self.totals.get(offset).copied().unwrap_or(0.0)
@@ -217,68 +233,81 @@ impl Scratch {
 
     pub(super) fn new() -> Self {
         Self {
-            columns: [[0.0; CHUNK]; MAX_PARTS],
-            whole: [0.0; CHUNK],
-            totals: [0.0; CHUNK],
+            columns: [[0.0; CHUNK_SIZE]; MAX_PARTS],
+            plugin_sum: [0.0; CHUNK_SIZE],
+            totals: [0.0; CHUNK_SIZE],
         }
     }
 }
 
 /// Nodes on which scorers, by number, left their range, with their names and scores.
 #[derive(Debug, Default)]
-pub(super) struct Outside<'v>(Vec<(usize, &'v str, f64)>);
+pub(super) struct OutOfRangeScores<'v>(Vec<(usize, &'v str, f64)>);
 
 /// The scorers of a question for one class, and what of them to show.
-pub(super) struct Scorers<'a> {
-    scores: Vec<Score<'a>>,
+pub(super) struct ClassScorers<'a> {
+    scorers: Vec<PluginScorer<'a>>,
     /// Columns of the answer: which scorer, and which of its parts; `None`: the whole plugin.
-    shown: Vec<(usize, Option<usize>)>,
+    shown_columns: Vec<(usize, Option<usize>)>,
 }
 
-impl<'a> Scorers<'a> {
+impl<'a> ClassScorers<'a> {
     fn new<'p: 'a>(
-        asked: &Asked<'p>,
-        facts: Facts<'a>,
+        asked: &PluginSelection<'p>,
+        facts: PrepareContext<'a>,
         class: &'a TaskClass,
-        question: &ScoreQuestion,
+        query: &ScoreQuery,
     ) -> Result<Self, Problem> {
         let scores = asked.scorers(facts, class)?;
         let mut shown = Vec::new();
         for (number, score) in scores.iter().enumerate() {
             let parts = score.scorer.as_ref().map_or(&[] as &[_], |scorer| scorer.parts());
-            if question.with_parts && parts != [""] {
+            if query.with_parts && parts != [""] {
                 shown.extend((0..parts.len()).map(|part| (number, Some(part))));
             }
             // Alone, or after its parts when the plugin was asked for by name.
-            if asked.is_each() || (question.with_parts && (parts.is_empty() || parts == [""])) {
+            if asked.is_named() || (query.with_parts && (parts.is_empty() || parts == [""])) {
                 shown.push((number, None));
             }
         }
-        Ok(Self { scores, shown })
+        Ok(Self {
+            scorers: scores,
+            shown_columns: shown,
+        })
     }
 
     /// Those of the policy's tiers, for totals alone.
-    pub(super) fn plain<'p: 'a>(asked: &Asked<'p>, facts: Facts<'a>, class: &'a TaskClass) -> Result<Self, Problem> {
+    pub(super) fn totals_only<'p: 'a>(
+        asked: &PluginSelection<'p>,
+        facts: PrepareContext<'a>,
+        class: &'a TaskClass,
+    ) -> Result<Self, Problem> {
         Ok(Self {
-            scores: asked.scorers(facts, class)?,
-            shown: Vec::new(),
+            scorers: asked.scorers(facts, class)?,
+            shown_columns: Vec::new(),
         })
     }
 
     /// True if a score may leave bounds, which must be checked for every node.
-    pub(super) fn are_bounded(&self) -> bool {
-        let mut scorers = self.scores.iter().filter_map(|score| score.scorer.as_ref());
+    pub(super) fn have_ranges(&self) -> bool {
+        let mut scorers = self.scorers.iter().filter_map(|score| score.scorer.as_ref());
         scorers.any(|scorer| scorer.range().is_some())
     }
 
     fn warnings(&self) -> Vec<Problem> {
-        let scorers = self.scores.iter().filter_map(|score| score.scorer.as_ref());
+        let scorers = self.scorers.iter().filter_map(|score| score.scorer.as_ref());
         scorers.flat_map(|scorer| scorer.warnings()).collect()
     }
 
     /// Notes where a plugin leaves its range among nodes that are asked about.
-    pub(super) fn check<'v>(&self, view: &'v View, part: &Part<'_>, scratch: &mut Scratch, outside: &mut Outside<'v>) {
-        for (number, score) in self.scores.iter().enumerate() {
+    pub(super) fn record_out_of_range<'v>(
+        &self,
+        cluster_state: &'v ClusterState,
+        part: &ChunkSlice<'_>,
+        scratch: &mut ScoreScratch,
+        outside: &mut OutOfRangeScores<'v>,
+    ) {
+        for (number, score) in self.scorers.iter().enumerate() {
             let Some((scorer, (low, high))) = score.scorer.as_ref().and_then(|scorer| Some((scorer, scorer.range()?)))
             else {
                 continue;
@@ -286,23 +315,23 @@ impl<'a> Scorers<'a> {
             let columns = scratch.columns.get_mut(..scorer.parts().len()).unwrap_or_default();
             scorer.score(part.chunk, columns);
             let sum = |offset: usize| -> f64 { columns.iter().filter_map(|column| column.get(offset)).sum() };
-            let beyond = part.among.iter().map(|offset| (offset, sum(offset)));
+            let beyond = part.candidates.iter().map(|offset| (offset, sum(offset)));
             let beyond = beyond.filter(|(_, score)| !(low..=high).contains(score));
             outside.0.extend(beyond.filter_map(|(offset, score)| {
-                let node = view.node(part.slot(offset))?;
+                let node = cluster_state.node(part.slot(offset))?;
                 Some((number, &*node.record.name, score))
             }));
         }
     }
 
     /// Refuses the class if a plugin left its range somewhere, as kube-scheduler refuses the pod: the first that did.
-    pub(super) fn refuse(&self, outside: Outside<'_>) -> Result<(), Problem> {
+    pub(super) fn reject_out_of_range(&self, outside: OutOfRangeScores<'_>) -> Result<(), Problem> {
         let Some(first) = outside.0.iter().map(|(number, ..)| *number).min() else {
             return Ok(());
         };
         let nodes = outside.0.into_iter().filter(|(number, ..)| *number == first);
         let nodes = nodes.map(|(_, name, score)| (name, score)).collect();
-        let score = self.scores.get(first);
+        let score = self.scorers.get(first);
         let range = score.and_then(|score| score.scorer.as_ref()?.range());
         match (score, range) {
             (Some(score), Some(range)) => Err(out_of_range(score.plugin, range, nodes)),
@@ -311,12 +340,21 @@ impl<'a> Scorers<'a> {
     }
 
     /// Scores one chunk: the sum over plugins. `show` gets each plugin's parts and sum.
-    pub(super) fn each(&self, part: &Part<'_>, scratch: &mut Scratch, mut show: impl FnMut(usize, &[Scores], &Scores)) {
-        let Scratch { columns, whole, totals } = scratch;
-        if self.scores.is_empty() {
+    pub(super) fn score_slice(
+        &self,
+        part: &ChunkSlice<'_>,
+        scratch: &mut ScoreScratch,
+        mut show: impl FnMut(usize, &[ChunkScores], &ChunkScores),
+    ) {
+        let ScoreScratch {
+            columns,
+            plugin_sum: whole,
+            totals,
+        } = scratch;
+        if self.scorers.is_empty() {
             totals.fill(0.0);
         }
-        for (number, score) in self.scores.iter().enumerate() {
+        for (number, score) in self.scorers.iter().enumerate() {
             let count = score.scorer.as_ref().map_or(0, |scorer| scorer.parts().len());
             let columns = columns.get_mut(..count).unwrap_or_default();
             if let Some(scorer) = &score.scorer {
@@ -332,22 +370,22 @@ impl<'a> Scorers<'a> {
     }
 
     /// Appends the nodes of one chunk with their scores.
-    fn extend(&self, part: &Part<'_>, scratch: &mut Scratch, sheet: &mut ScoreSheet) {
+    fn append_slice(&self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch, sheet: &mut ScoreSheet) {
         let columns = &mut sheet.parts;
-        self.each(part, scratch, |number, parts, whole| {
-            let shown = columns.iter_mut().zip(&self.shown);
+        self.score_slice(part, scratch, |number, parts, whole| {
+            let shown = columns.iter_mut().zip(&self.shown_columns);
             for (column, (_, own)) in shown.filter(|(_, (of, _))| *of == number) {
                 let scores = own.map_or(Some(whole), |own| parts.get(own));
-                extend(&mut column.scores, scores.unwrap_or(whole), &part.among);
+                append_scores(&mut column.scores, scores.unwrap_or(whole), &part.candidates);
             }
         });
-        extend(&mut sheet.totals, &scratch.totals, &part.among);
-        part.push_slots(&part.among, &mut sheet.nodes);
+        append_scores(&mut sheet.totals, &scratch.totals, &part.candidates);
+        part.push_slots(&part.candidates, &mut sheet.nodes);
     }
 
-    fn empty(&self, count: usize) -> ScoreSheet {
+    fn empty_sheet(&self, count: usize) -> ScoreSheet {
         let column = |&(number, own): &(usize, Option<usize>)| {
-            let score = self.scores.get(number)?;
+            let score = self.scorers.get(number)?;
             let parts = score.scorer.as_ref().map_or(&[] as &[_], |scorer| scorer.parts());
             Some(ScorePart {
                 plugin: Arc::clone(score.plugin),
@@ -358,7 +396,7 @@ impl<'a> Scorers<'a> {
         ScoreSheet {
             nodes: Vec::with_capacity(count),
             totals: Vec::with_capacity(count),
-            parts: self.shown.iter().filter_map(column).collect(),
+            parts: self.shown_columns.iter().filter_map(column).collect(),
             filter: None,
         }
     }
@@ -367,11 +405,11 @@ impl<'a> Scorers<'a> {
 kernel! {
     /// Sums up a plugin's parts, from 0, and adds its sum times its weight to the totals, which the first plugin begins.
     /// Multiplying by 1 changes no bit.
-    fn sum_parts / sum_parts_plainly<const FIRST: bool>(
-        parts: &[Scores],
+    fn sum_parts / sum_parts_portable<const FIRST: bool>(
+        parts: &[ChunkScores],
         weight: f64,
-        whole: &mut Scores,
-        totals: &mut Scores,
+        whole: &mut ChunkScores,
+        totals: &mut ChunkScores,
     ) {
         let before = |total: f64| if FIRST { 0.0 } else { total };
         let places = whole.iter_mut().zip(totals.iter_mut());
@@ -401,8 +439,8 @@ kernel! {
 }
 
 /// Appends the scores of the nodes in the set.
-fn extend(rows: &mut Vec<f64>, scores: &Scores, among: &Mask) {
-    if *among == Mask::ALL {
+fn append_scores(rows: &mut Vec<f64>, scores: &ChunkScores, among: &NodeMask) {
+    if *among == NodeMask::ALL {
         rows.extend_from_slice(scores);
     } else {
         rows.extend(among.iter().filter_map(|offset| scores.get(offset).copied()));
@@ -410,21 +448,21 @@ fn extend(rows: &mut Vec<f64>, scores: &Scores, among: &Mask) {
 }
 
 /// The first so many nodes are named.
-const NAMED: usize = 10;
+const MAX_NAMED_NODES: usize = 10;
 
 fn out_of_range(plugin: &str, (low, high): (f64, f64), mut outside: Vec<(&str, f64)>) -> Problem {
     outside.sort_unstable_by(|a, b| a.0.cmp(b.0));
     let named: Vec<String> = outside
         .iter()
-        .take(NAMED)
+        .take(MAX_NAMED_NODES)
         .map(|(node, score)| format!("{score} on `{node}`"))
         .collect();
-    let more = match outside.len().saturating_sub(NAMED) {
+    let more = match outside.len().saturating_sub(MAX_NAMED_NODES) {
         0 => String::new(),
         more => format!(" and more on {more} other nodes"),
     };
     let message = format!("scores of `{plugin}` leave {low} to {high}: {}{more}", named.join(", "));
-    Problem::new(ProblemKind::Refused, "SCORE_OUT_OF_RANGE", "", message)
+    Problem::new(ProblemKind::FailedPrecondition, "SCORE_OUT_OF_RANGE", "", message)
 }
 
 #[cfg(test)]
@@ -435,15 +473,15 @@ mod tests {
 
     fn column() -> impl Strategy<Value = Vec<f64>> {
         let score = prop_oneof![(0_u32..9).prop_map(f64::from), -1e9..1e9, Just(-0.0)];
-        prop::collection::vec(score, CHUNK)
+        prop::collection::vec(score, CHUNK_SIZE)
     }
 
-    fn array(column: &[f64]) -> Scores {
+    fn array(column: &[f64]) -> ChunkScores {
         std::array::from_fn(|offset| column[offset])
     }
 
     /// What the kernel makes of totals.
-    type Sum = fn(&[Scores], f64, &mut Scores, &mut Scores);
+    type SumKernel = fn(&[ChunkScores], f64, &mut ChunkScores, &mut ChunkScores);
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
@@ -451,7 +489,7 @@ mod tests {
         #[test]
         fn every_processor_finds_the_same_contenders(
             column in column(),
-            odd in prop::collection::vec((0..CHUNK, prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-f64::INFINITY)]), 9),
+            odd in prop::collection::vec((0..CHUNK_SIZE, prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-f64::INFINITY)]), 9),
             threshold in prop_oneof![(0_u32..9).prop_map(f64::from), Just(f64::NEG_INFINITY)],
         ) {
             let mut totals = array(&column);
@@ -459,7 +497,7 @@ mod tests {
                 totals[offset] = total;
             }
             let chosen = contenders(&totals, threshold);
-            prop_assert_eq!(chosen, contenders_plainly::<false>(&totals, threshold));
+            prop_assert_eq!(chosen, contenders_portable::<false>(&totals, threshold));
             for (offset, total) in totals.iter().enumerate() {
                 prop_assert_eq!(chosen.get(offset), *total >= threshold || total.is_nan());
             }
@@ -471,17 +509,17 @@ mod tests {
             before in column(),
             weight in -5..9_i32,
         ) {
-            let (parts, before, weight): (Vec<Scores>, _, _) =
+            let (parts, before, weight): (Vec<ChunkScores>, _, _) =
                 (parts.iter().map(|part| array(part)).collect(), array(&before), f64::from(weight));
-            let kernels: [(bool, [Sum; 3]); 2] = [
-                (true, [sum_parts::<true>, sum_parts_plainly::<false, true>, sum_parts_plainly::<true, true>]),
-                (false, [sum_parts::<false>, sum_parts_plainly::<false, false>, sum_parts_plainly::<true, false>]),
+            let kernels: [(bool, [SumKernel; 3]); 2] = [
+                (true, [sum_parts::<true>, sum_parts_portable::<false, true>, sum_parts_portable::<true, true>]),
+                (false, [sum_parts::<false>, sum_parts_portable::<false, false>, sum_parts_portable::<true, false>]),
             ];
             for (first, kernels) in kernels {
                 for sum in kernels {
-                    let (mut whole, mut totals) = ([7.0; CHUNK], before);
+                    let (mut whole, mut totals) = ([7.0; CHUNK_SIZE], before);
                     sum(&parts, weight, &mut whole, &mut totals);
-                    for offset in 0..CHUNK {
+                    for offset in 0..CHUNK_SIZE {
                         let own = parts.iter().fold(0.0, |own, part| own + part[offset]);
                         let total = if first { 0.0 } else { before[offset] } + own * weight;
                         prop_assert_eq!(whole[offset].to_bits(), own.to_bits());

@@ -1,27 +1,27 @@
 //! The best so many of many nodes, in one pass.
 
-use crate::engine::model::Slot;
+use crate::engine::model::NodeSlot;
 
 /// A node with its total. Better sorts first: the higher total, then the earlier name, then the lower slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ranked {
+pub(super) struct RankedNode {
     pub(super) total: f64,
     pub(super) rank: u32,
-    pub(super) slot: Slot,
+    pub(super) slot: NodeSlot,
 }
 
-impl Ranked {
+impl RankedNode {
     /// A total order: −0 equals 0, and what is no number comes last.
-    fn better(&self, other: &Self) -> std::cmp::Ordering {
-        key(other.total)
-            .total_cmp(&key(self.total))
+    fn compare_rank(&self, other: &Self) -> std::cmp::Ordering {
+        comparable_total(other.total)
+            .total_cmp(&comparable_total(self.total))
             .then(self.rank.cmp(&other.rank))
             .then(self.slot.cmp(&other.slot))
     }
 }
 
 /// What totals compare by: what is no number comes last.
-pub(super) fn key(total: f64) -> f64 {
+pub(super) fn comparable_total(total: f64) -> f64 {
     if total.is_nan() {
         f64::NEG_INFINITY
     } else {
@@ -33,38 +33,38 @@ pub(super) fn key(total: f64) -> f64 {
 /// Keeps the best `limit` of what it is shown. It holds up to twice as many, and throws the worse half away when it is
 /// full: constant work per node, whatever the order.
 #[derive(Debug)]
-pub(super) struct Top {
+pub(super) struct TopNodes {
     limit: usize,
     capacity: usize,
-    held: Vec<Ranked>,
+    held: Vec<RankedNode>,
     /// The last of the best when the worse part was thrown away: what is no better than it is not among the best.
-    bar: Option<Ranked>,
+    cutoff: Option<RankedNode>,
 }
 
-impl Top {
+impl TopNodes {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit,
             capacity: limit.saturating_mul(2),
             held: Vec::new(),
-            bar: None,
+            cutoff: None,
         }
     }
 
     /// A total below this cannot be among the best any more.
     pub(super) fn threshold(&self) -> f64 {
-        self.bar.map_or(f64::NEG_INFINITY, |bar| key(bar.total))
+        self.cutoff.map_or(f64::NEG_INFINITY, |bar| comparable_total(bar.total))
     }
 
     /// Takes a node into account.
-    pub(super) fn offer(&mut self, node: Ranked) {
+    pub(super) fn offer(&mut self, node: RankedNode) {
         // Many nodes of a cluster are alike: of equal totals, only names before the last of the best are held.
-        if self.limit == 0 || self.bar.is_some_and(|bar| node.better(&bar).is_ge()) {
+        if self.limit == 0 || self.cutoff.is_some_and(|bar| node.compare_rank(&bar).is_ge()) {
             return;
         }
         if self.limit == 1 {
             self.held.clear();
-            self.bar = Some(node);
+            self.cutoff = Some(node);
         }
         self.held.push(node);
         if self.held.len() >= self.capacity {
@@ -75,16 +75,16 @@ impl Top {
     fn shrink(&mut self) {
         if self.held.len() > self.limit && self.limit > 0 {
             let last = self.limit - 1;
-            let (_, worst, _) = self.held.select_nth_unstable_by(last, Ranked::better);
-            self.bar = Some(*worst);
+            let (_, worst, _) = self.held.select_nth_unstable_by(last, RankedNode::compare_rank);
+            self.cutoff = Some(*worst);
             self.held.truncate(self.limit);
         }
     }
 
     /// The best, best first.
-    pub(super) fn finish(mut self) -> Vec<Ranked> {
+    pub(super) fn finish(mut self) -> Vec<RankedNode> {
         self.shrink();
-        self.held.sort_unstable_by(Ranked::better);
+        self.held.sort_unstable_by(RankedNode::compare_rank);
         self.held
     }
 }
@@ -101,18 +101,18 @@ mod tests {
             totals in prop::collection::vec(prop_oneof![Just(0.0), Just(-0.0), Just(1.0), Just(f64::NAN), -9.0..9.0], 0..2_000),
             limit in 0_usize..600,
         ) {
-            let mut top = Top::new(limit);
+            let mut top = TopNodes::new(limit);
             let mut all = Vec::new();
             for (slot, total) in (0..).zip(totals) {
-                let node = Ranked { total, rank: slot ^ 0x55, slot };
+                let node = RankedNode { total, rank: slot ^ 0x55, slot };
                 all.push(node);
-                if key(total) >= top.threshold() {
+                if comparable_total(total) >= top.threshold() {
                     top.offer(node);
                 }
             }
-            all.sort_by(Ranked::better);
+            all.sort_by(RankedNode::compare_rank);
             all.truncate(limit);
-            let slots = |nodes: &[Ranked]| nodes.iter().map(|node| node.slot).collect::<Vec<_>>();
+            let slots = |nodes: &[RankedNode]| nodes.iter().map(|node| node.slot).collect::<Vec<_>>();
             prop_assert_eq!(slots(&top.finish()), slots(&all));
         }
     }

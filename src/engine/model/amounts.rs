@@ -32,7 +32,7 @@ impl ResourceId {
 
     /// True if Kubernetes counts the resource in the unit of the engine: cpu, memory and pods. All others it counts in
     /// whole units.
-    pub fn counts_alike(self) -> bool {
+    pub fn has_kubernetes_unit(self) -> bool {
         self <= Self::PODS
     }
 }
@@ -81,7 +81,7 @@ impl ResourceTable {
         }
         let next = u16::try_from(self.names.len())
             .ok()
-            .filter(|&next| self.names.len() < limit && next & WHOLE == 0);
+            .filter(|&next| self.names.len() < limit && next & WHOLE_UNITS_BIT == 0);
         let Some(next) = next else {
             return Err(TooManyResourcesError {
                 name: name.to_owned(),
@@ -117,7 +117,7 @@ impl ResourceTable {
 
 /// Marks the id of an entry that holds whole units, of a resource whose thousandths do not fit in 64 bits. Such entries
 /// stand behind all others.
-const WHOLE: u16 = 1 << 15;
+const WHOLE_UNITS_BIT: u16 = 1 << 15;
 
 /// Amounts of one record, by resource. Present and zero differ from absent.
 ///
@@ -126,43 +126,43 @@ const WHOLE: u16 = 1 << 15;
 ///
 /// Clones share the list until one of them is changed. No list at all and an empty one are the same.
 #[derive(Clone, Default, Eq)]
-pub struct Amounts(Option<Arc<List>>);
+pub struct ResourceAmounts(Option<Arc<AmountList>>);
 
 /// Sorted by id.
-type List = SmallVec<[(ResourceId, i64); 4]>;
+type AmountList = SmallVec<[(ResourceId, i64); 4]>;
 
-impl PartialEq for Amounts {
+impl PartialEq for ResourceAmounts {
     fn eq(&self, other: &Self) -> bool {
-        let shared = |(one, other): (&Arc<List>, &Arc<List>)| Arc::ptr_eq(one, other);
+        let shared = |(one, other): (&Arc<AmountList>, &Arc<AmountList>)| Arc::ptr_eq(one, other);
         self.0.as_ref().zip(other.0.as_ref()).is_some_and(shared) || self.list() == other.list()
     }
 }
 
-impl Hash for Amounts {
+impl Hash for ResourceAmounts {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.list().hash(state);
     }
 }
 
-impl PartialOrd for Amounts {
+impl PartialOrd for ResourceAmounts {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Amounts {
+impl Ord for ResourceAmounts {
     fn cmp(&self, other: &Self) -> Ordering {
         self.list().cmp(other.list())
     }
 }
 
-impl fmt::Debug for Amounts {
+impl fmt::Debug for ResourceAmounts {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_tuple("Amounts").field(&self.list()).finish()
     }
 }
 
-impl Amounts {
+impl ResourceAmounts {
     /// The amount of a resource, if it is present.
     pub fn get(&self, id: ResourceId) -> Option<i64> {
         let list = self.list();
@@ -177,35 +177,39 @@ impl Amounts {
     /// Sets the amount of a resource.
     pub fn set(&mut self, id: ResourceId, amount: i64) {
         self.put(id, amount);
-        let beside = ResourceId(id.0 | WHOLE);
-        if self.list().last().is_some_and(|&(last, _)| last.0 & WHOLE != 0) {
+        let beside = ResourceId(id.0 | WHOLE_UNITS_BIT);
+        if self
+            .list()
+            .last()
+            .is_some_and(|&(last, _)| last.0 & WHOLE_UNITS_BIT != 0)
+        {
             Arc::make_mut(self.0.get_or_insert_default()).retain(|(id, _)| *id != beside);
         }
     }
 
     /// Sets the amount of a resource that counts in thousandths, given in whole units.
-    pub fn set_whole(&mut self, id: ResourceId, whole: i64) {
+    pub fn set_whole_units(&mut self, id: ResourceId, whole: i64) {
         self.set(id, whole.saturating_mul(THOUSAND));
         if whole.checked_mul(THOUSAND).is_none() {
-            self.put(ResourceId(id.0 | WHOLE), whole);
+            self.put(ResourceId(id.0 | WHOLE_UNITS_BIT), whole);
         }
     }
 
     /// The amount of a resource as Kubernetes counts, if it is present: whole units, rounded up, except for cpu, which
     /// stays in thousandths.
-    pub fn whole(&self, id: ResourceId) -> Option<i64> {
+    pub fn whole_units(&self, id: ResourceId) -> Option<i64> {
         let amount = self.get(id)?;
-        if id.counts_alike() {
+        if id.has_kubernetes_unit() {
             return Some(amount);
         }
         let up = i64::from(amount.rem_euclid(THOUSAND) > 0);
-        let beside = self.get(ResourceId(id.0 | WHOLE));
+        let beside = self.get(ResourceId(id.0 | WHOLE_UNITS_BIT));
         Some(beside.unwrap_or_else(|| amount.div_euclid(THOUSAND) + up))
     }
 
     /// The amount of a resource, if it is present, also where its thousandths do not fit in 64 bits.
     pub fn exact(&self, id: ResourceId) -> Option<i128> {
-        let beside = self.get(ResourceId(id.0 | WHOLE));
+        let beside = self.get(ResourceId(id.0 | WHOLE_UNITS_BIT));
         beside.map_or_else(
             || self.get(id).map(i128::from),
             |whole| Some(i128::from(whole) * i128::from(THOUSAND)),
@@ -227,12 +231,15 @@ impl Amounts {
     /// The same in memory of its own, with no room to spare.
     #[must_use]
     pub fn copied(&self) -> Self {
-        Self(self.0.as_ref().map(|list| Arc::new(List::from_slice(list))))
+        Self(self.0.as_ref().map(|list| Arc::new(AmountList::from_slice(list))))
     }
 
     /// All amounts, by id.
     pub fn iter(&self) -> impl Iterator<Item = (ResourceId, i64)> + '_ {
-        self.list().iter().copied().take_while(|(id, _)| id.0 & WHOLE == 0)
+        self.list()
+            .iter()
+            .copied()
+            .take_while(|(id, _)| id.0 & WHOLE_UNITS_BIT == 0)
     }
 
     /// True if nothing is present.
@@ -241,7 +248,7 @@ impl Amounts {
     }
 }
 
-impl FromIterator<(ResourceId, i64)> for Amounts {
+impl FromIterator<(ResourceId, i64)> for ResourceAmounts {
     fn from_iter<I: IntoIterator<Item = (ResourceId, i64)>>(entries: I) -> Self {
         let mut amounts = Self::default();
         for (id, amount) in entries {
@@ -253,14 +260,14 @@ impl FromIterator<(ResourceId, i64)> for Amounts {
 
 /// The exact sum over records of one resource, and how many of them have it at all; in 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Total {
+struct ResourceTotal {
     low: u64,
     high: i64,
     records: u32,
     id: ResourceId,
 }
 
-impl Total {
+impl ResourceTotal {
     fn none(id: ResourceId) -> Self {
         Self {
             low: 0,
@@ -287,18 +294,18 @@ impl Total {
 
 /// Exact totals by resource. Adding and taking away in any order gives the same totals as adding what is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Totals(Vec<Total>);
+pub struct ResourceTotals(Vec<ResourceTotal>);
 
-impl Totals {
+impl ResourceTotals {
     fn find(&self, id: ResourceId) -> Result<usize, usize> {
         self.0.binary_search_by_key(&id, |total| total.id)
     }
 
     /// Adds a record's amounts.
-    pub fn add(&mut self, amounts: &Amounts) {
+    pub fn add(&mut self, amounts: &ResourceAmounts) {
         for (id, amount) in amounts.iter() {
             let at = self.find(id).unwrap_or_else(|place| {
-                self.0.insert(place, Total::none(id));
+                self.0.insert(place, ResourceTotal::none(id));
                 place
             });
             if let Some(total) = self.0.get_mut(at) {
@@ -309,7 +316,7 @@ impl Totals {
     }
 
     /// Takes away amounts that were added before.
-    pub fn subtract(&mut self, amounts: &Amounts) {
+    pub fn subtract(&mut self, amounts: &ResourceAmounts) {
         let mut over = false;
         for (id, amount) in amounts.iter() {
             let found = self.find(id);
@@ -353,33 +360,39 @@ mod tests {
     #[test]
     fn totals_forget_a_resource_with_its_last_record() {
         let gpu = ResourceId(7);
-        let (mut totals, zero) = (Totals::default(), Amounts::from_iter([(gpu, 0)]));
+        let (mut totals, zero) = (ResourceTotals::default(), ResourceAmounts::from_iter([(gpu, 0)]));
         totals.add(&zero);
-        totals.add(&Amounts::from_iter([(ResourceId::CPU, 5), (gpu, 1)]));
+        totals.add(&ResourceAmounts::from_iter([(ResourceId::CPU, 5), (gpu, 1)]));
         assert_eq!(totals.get(gpu), Some(1));
-        totals.subtract(&Amounts::from_iter([(ResourceId::CPU, 5), (gpu, 1)]));
+        totals.subtract(&ResourceAmounts::from_iter([(ResourceId::CPU, 5), (gpu, 1)]));
         assert_eq!(totals.get(gpu), Some(0), "present and zero");
         assert_eq!(totals.get(ResourceId::CPU), None);
         totals.subtract(&zero);
-        assert_eq!(totals, Totals::default());
+        assert_eq!(totals, ResourceTotals::default());
     }
 
     #[test]
     fn whole_units_are_rounded_up_and_may_exceed_what_thousandths_hold() {
         let disk = ResourceId(7);
-        let mut amounts = Amounts::from_iter([(ResourceId::CPU, 1_500), (disk, 1_001)]);
+        let mut amounts = ResourceAmounts::from_iter([(ResourceId::CPU, 1_500), (disk, 1_001)]);
         assert_eq!(
-            (amounts.whole(ResourceId::CPU), amounts.whole(disk)),
+            (amounts.whole_units(ResourceId::CPU), amounts.whole_units(disk)),
             (Some(1_500), Some(2))
         );
-        assert_eq!(amounts.whole(ResourceId::MEMORY), None);
+        assert_eq!(amounts.whole_units(ResourceId::MEMORY), None);
         let exa = 1_000_000_000_000_000_000;
-        amounts.set_whole(disk, exa);
-        assert_eq!((amounts.get(disk), amounts.whole(disk)), (Some(i64::MAX), Some(exa)));
+        amounts.set_whole_units(disk, exa);
+        assert_eq!(
+            (amounts.get(disk), amounts.whole_units(disk)),
+            (Some(i64::MAX), Some(exa))
+        );
         assert_eq!(amounts.exact(disk), Some(1_000 * i128::from(exa)));
         assert_eq!(amounts.iter().count(), 2, "one entry each");
-        amounts.set_whole(disk, 3);
-        assert_eq!(amounts, Amounts::from_iter([(ResourceId::CPU, 1_500), (disk, 3_000)]));
+        amounts.set_whole_units(disk, 3);
+        assert_eq!(
+            amounts,
+            ResourceAmounts::from_iter([(ResourceId::CPU, 1_500), (disk, 3_000)])
+        );
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::cluster_state::ClusterState;
 use super::records::{TaskRecord, TaskStatus};
-use super::stored::Kind;
-use super::view::View;
+use super::stored::RecordKind;
 
-impl View {
+impl ClusterState {
     /// True if the task's node is assumed, not told.
     pub fn is_assumed(&self, task: &str) -> bool {
         self.assumed.contains(task)
@@ -32,7 +32,7 @@ impl View {
         let name = Arc::clone(&record.name);
         self.put_task(record, &stored.source);
         if stored.invalid().is_some() {
-            self.set_invalid(Kind::Task, task, stored.invalid().cloned());
+            self.set_invalid(RecordKind::Task, task, stored.invalid().cloned());
         }
         self.assumed.insert(name, ());
         Some(stored.record.clone())

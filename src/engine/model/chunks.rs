@@ -4,24 +4,24 @@ use std::iter::FlatMap;
 use std::slice;
 use std::sync::Arc;
 
-use super::chunk::{CHUNK, Chunk};
+use super::chunk::{CHUNK_SIZE, NodeChunk};
 use super::node::NodeEntry;
 
 /// Chunks in a group.
-const GROUP: usize = 16;
+const CHUNKS_PER_GROUP: usize = 16;
 
-/// The chunks of a View, in slot order.
+/// The chunks of a cluster state, in slot order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Chunks {
+pub struct NodeChunks {
     /// All full but the last one.
-    groups: Vec<Group>,
+    groups: Vec<ChunkGroup>,
 }
 
-impl Chunks {
+impl NodeChunks {
     /// Number of chunks.
     pub fn len(&self) -> usize {
         let last = self.groups.last().map_or(0, |last| last.len());
-        self.groups.len().saturating_sub(1) * GROUP + last
+        self.groups.len().saturating_sub(1) * CHUNKS_PER_GROUP + last
     }
 
     /// True if there is none.
@@ -30,38 +30,43 @@ impl Chunks {
     }
 
     /// The chunk of a number.
-    pub fn get(&self, number: usize) -> Option<&Arc<Chunk>> {
-        self.groups.get(number / GROUP)?.get(number % GROUP)
+    pub fn get(&self, number: usize) -> Option<&Arc<NodeChunk>> {
+        self.groups
+            .get(number / CHUNKS_PER_GROUP)?
+            .get(number % CHUNKS_PER_GROUP)
     }
 
     /// The first chunk.
-    pub fn first(&self) -> Option<&Arc<Chunk>> {
+    pub fn first(&self) -> Option<&Arc<NodeChunk>> {
         self.get(0)
     }
 
     /// All chunks.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Chunk>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<NodeChunk>> {
         self.into_iter()
     }
 
-    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Arc<Chunk>> {
-        Arc::make_mut(self.groups.get_mut(number / GROUP)?).get_mut(number % GROUP)
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Arc<NodeChunk>> {
+        Arc::make_mut(self.groups.get_mut(number / CHUNKS_PER_GROUP)?).get_mut(number % CHUNKS_PER_GROUP)
     }
 
-    pub(super) fn push(&mut self, chunk: Arc<Chunk>) {
-        match self.groups.last_mut().filter(|last| last.len() < GROUP) {
+    pub(super) fn push(&mut self, chunk: Arc<NodeChunk>) {
+        match self.groups.last_mut().filter(|last| last.len() < CHUNKS_PER_GROUP) {
             Some(last) => Arc::make_mut(last).push(chunk),
             None => self.groups.push(Arc::new(vec![chunk])),
         }
     }
 }
 
-type Group = Arc<Vec<Arc<Chunk>>>;
+type ChunkGroup = Arc<Vec<Arc<NodeChunk>>>;
 
-impl<'a> IntoIterator for &'a Chunks {
-    type Item = &'a Arc<Chunk>;
-    type IntoIter =
-        FlatMap<slice::Iter<'a, Group>, slice::Iter<'a, Arc<Chunk>>, fn(&'a Group) -> slice::Iter<'a, Arc<Chunk>>>;
+impl<'a> IntoIterator for &'a NodeChunks {
+    type Item = &'a Arc<NodeChunk>;
+    type IntoIter = FlatMap<
+        slice::Iter<'a, ChunkGroup>,
+        slice::Iter<'a, Arc<NodeChunk>>,
+        fn(&'a ChunkGroup) -> slice::Iter<'a, Arc<NodeChunk>>,
+    >;
 
     fn into_iter(self) -> Self::IntoIter {
         self.groups.iter().flat_map(|group| group.iter())
@@ -69,30 +74,30 @@ impl<'a> IntoIterator for &'a Chunks {
 }
 
 /// Nodes in a group.
-const NODES: usize = 16;
+const NODES_PER_GROUP: usize = 16;
 
 /// The nodes of a chunk by their offsets.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entries([Arc<[Option<Arc<NodeEntry>>; NODES]>; CHUNK / NODES]);
+pub(super) struct NodeEntries([Arc<[Option<Arc<NodeEntry>>; NODES_PER_GROUP]>; CHUNK_SIZE / NODES_PER_GROUP]);
 
-impl Default for Entries {
+impl Default for NodeEntries {
     fn default() -> Self {
-        let empty = Arc::new([const { None }; NODES]);
+        let empty = Arc::new([const { None }; NODES_PER_GROUP]);
         Self(std::array::from_fn(|_| Arc::clone(&empty)))
     }
 }
 
-impl Entries {
+impl NodeEntries {
     pub(super) fn get(&self, offset: usize) -> Option<&Option<Arc<NodeEntry>>> {
-        self.0.get(offset / NODES)?.get(offset % NODES)
+        self.0.get(offset / NODES_PER_GROUP)?.get(offset % NODES_PER_GROUP)
     }
 
     pub(super) fn get_mut(&mut self, offset: usize) -> Option<&mut Option<Arc<NodeEntry>>> {
-        Arc::make_mut(self.0.get_mut(offset / NODES)?).get_mut(offset % NODES)
+        Arc::make_mut(self.0.get_mut(offset / NODES_PER_GROUP)?).get_mut(offset % NODES_PER_GROUP)
     }
 
     /// Bytes that these take beside older ones.
-    pub(super) fn bytes_beside(&self, older: &Self) -> usize {
+    pub(super) fn unshared_bytes(&self, older: &Self) -> usize {
         let groups = self.0.iter().zip(&older.0);
         let own = groups.filter(|(new, old)| !Arc::ptr_eq(new, old)).map(|(new, old)| {
             let changed = new.iter().zip(&**old).filter(|(new, old)| match (new, old) {

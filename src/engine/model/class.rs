@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::amounts::{Amounts, ResourceId, ResourceTable};
-use super::records::{TaskRecord, Texts, text};
+use super::amounts::{ResourceAmounts, ResourceId, ResourceTable};
+use super::records::{TaskRecord, TextMap, find_text};
 use super::resource_name::ResourceKind;
 
 /// Amounts below this count as not requested, and differences below it as equal, in Volcano's units.
@@ -11,8 +11,8 @@ pub const MIN_AMOUNT: f64 = 0.1;
 
 /// One resource that a task requests.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Requested {
-    /// Its id; one that no node can have if the View does not know the name.
+pub struct RequestedAmount {
+    /// Its id; one that no node can have if the cluster state does not know the name.
     pub id: ResourceId,
     /// Its name.
     pub name: Arc<str>,
@@ -26,16 +26,16 @@ pub struct Requested {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskClass {
     /// What it requests, the pod itself included, in the order that all sums run in: cpu, memory, then by name.
-    pub requested: Vec<Requested>,
+    pub requested: Vec<RequestedAmount>,
     /// Annotations that plugins declare.
-    pub annotations: Texts,
+    pub annotations: TextMap,
     /// Only if a plugin that is asked declares that it reads it.
-    pub charge: Option<Charge>,
+    pub charge: Option<ChargedAccount>,
 }
 
 /// Whom a task is charged to, and what for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Charge {
+pub struct ChargedAccount {
     /// Queue of its job; empty: it has none that is there.
     pub queue: Arc<str>,
     /// Its job, if plugins that are asked read what that holds; else empty.
@@ -43,29 +43,29 @@ pub struct Charge {
     /// The card that a placement which is judged names; empty: none, or its job is not read either.
     pub card: Arc<str>,
     /// All that it requests.
-    pub requests: Amounts,
+    pub requests: ResourceAmounts,
     /// Its limits.
-    pub limits: Option<Box<Amounts>>,
+    pub limits: Option<Box<ResourceAmounts>>,
 }
 
 impl TaskClass {
     /// The class of a task, whose resources are named by `resources`.
     pub fn of(task: &TaskRecord, resources: &ResourceTable) -> Self {
-        let mut requested: Vec<Requested> = task
+        let mut requested: Vec<RequestedAmount> = task
             .requests
             .iter()
             .map(|(id, amount)| (id, amount as f64))
             .filter(|&(_, amount)| amount >= MIN_AMOUNT)
             .filter_map(|(id, amount)| {
-                Some(Requested {
+                Some(RequestedAmount {
                     id,
                     name: Arc::clone(resources.shared_name(id)?),
                     amount,
-                    counted: task.counted(id),
+                    counted: task.counted_request(id),
                 })
             })
             .collect();
-        requested.sort_by(|a, b| order(a).cmp(&order(b)));
+        requested.sort_by(|a, b| sum_order(a).cmp(&sum_order(b)));
         Self {
             requested,
             annotations: Arc::clone(&task.annotations),
@@ -76,7 +76,7 @@ impl TaskClass {
     /// The same for plugins that read what a task is charged for. `job`: they read what its job holds, too.
     #[must_use]
     pub fn charged(self, task: &TaskRecord, queue: Arc<str>, job: Arc<str>) -> Self {
-        let charge = Charge {
+        let charge = ChargedAccount {
             queue,
             card: Arc::clone(if job.is_empty() { &job } else { &task.card }),
             job,
@@ -90,8 +90,8 @@ impl TaskClass {
     }
 
     /// What Volcano counts of its requests: object quotas (`count/pods`) are none of a node's resources there.
-    pub fn by_volcano(&self) -> impl Iterator<Item = &Requested> {
-        let counts = |requested: &&Requested| ResourceKind::of(&requested.name).counted_by_volcano();
+    pub fn counted_by_volcano(&self) -> impl Iterator<Item = &RequestedAmount> {
+        let counts = |requested: &&RequestedAmount| ResourceKind::of(&requested.name).counted_by_volcano();
         self.requested.iter().filter(counts)
     }
 
@@ -105,11 +105,11 @@ impl TaskClass {
 
     /// The text of an annotation.
     pub fn annotation(&self, name: &str) -> Option<&str> {
-        text(&self.annotations, name)
+        find_text(&self.annotations, name)
     }
 }
 
-fn order(requested: &Requested) -> (u8, &str) {
+fn sum_order(requested: &RequestedAmount) -> (u8, &str) {
     match requested.id {
         ResourceId::CPU => (0, ""),
         ResourceId::MEMORY => (1, ""),

@@ -3,29 +3,29 @@
 use std::sync::Arc;
 
 use super::amounts::ResourceId;
-use super::chunk::CHUNK;
-use super::mask::Mask;
-use super::whole::{Exact, WHOLES};
+use super::chunk::CHUNK_SIZE;
+use super::integer_column::{ExactIntegers, WHOLE_VECTOR_COUNT};
+use super::mask::NodeMask;
 use crate::engine::kernel::reciprocal;
 
 /// One vector of one resource over a chunk. Absent values are 0. They begin where a line of the cache does, so that no
 /// eight values lie in two of them.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
-pub struct Column {
+pub struct ChunkColumn {
     /// Where there is a value at all. It stands in the line before the values, not far behind them.
-    pub present: Mask,
+    pub present: NodeMask,
     gap: [u64; 4],
     /// In the resource's unit.
-    pub values: [f64; CHUNK],
+    pub values: [f64; CHUNK_SIZE],
 }
 
-impl Column {
+impl ChunkColumn {
     /// A column without values.
     pub const EMPTY: Self = Self {
-        present: Mask::NONE,
+        present: NodeMask::NONE,
         gap: [0; 4],
-        values: [0.0; CHUNK],
+        values: [0.0; CHUNK_SIZE],
     };
 
     pub(super) fn get(&self, offset: usize) -> Option<f64> {
@@ -37,20 +37,20 @@ impl Column {
 }
 
 /// Reads as zeros, nowhere present.
-static EMPTY: Column = Column::EMPTY;
+static EMPTY: ChunkColumn = ChunkColumn::EMPTY;
 
 /// Reciprocals of what is allocatable; 0 where there is none.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
-pub(super) struct Reciprocals([f64; CHUNK]);
+pub(super) struct ReciprocalColumn([f64; CHUNK_SIZE]);
 
-impl Reciprocals {
-    const EMPTY: Self = Self([0.0; CHUNK]);
+impl ReciprocalColumn {
+    const EMPTY: Self = Self([0.0; CHUNK_SIZE]);
 }
 
 /// The vectors of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vector {
+pub enum NodeVector {
     /// What pods may use, oversubscription included.
     Allocatable = 0,
     /// Requests of everything on the node, also of what is being released.
@@ -63,67 +63,69 @@ pub enum Vector {
     Idle = 4,
 }
 
-const VECTORS: usize = 5;
+const VECTOR_COUNT: usize = 5;
 
 /// The columns of one resource; a vector that no node of the chunk has takes no room.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ResourceColumns {
     pub(super) id: ResourceId,
-    pub(super) vectors: [Option<Arc<Column>>; VECTORS],
+    pub(super) vectors: [Option<Arc<ChunkColumn>>; VECTOR_COUNT],
     /// Where more than nothing is allocatable.
-    pub(super) offered: Mask,
+    pub(super) offered: NodeMask,
     /// The least of these amounts.
     pub(super) least_offered: f64,
     /// Beside allocatable amounts, wherever there are any.
-    pub(super) reciprocals: Option<Arc<Reciprocals>>,
+    pub(super) reciprocals: Option<Arc<ReciprocalColumn>>,
     /// Where the amount is one that the divider alone divides by exactly.
-    odd: Mask,
+    inexact_reciprocals: NodeMask,
     /// What the floats do not tell of Kubernetes' integers.
-    pub(super) wholes: [Option<Arc<Exact>>; WHOLES],
+    pub(super) integers: [Option<Arc<ExactIntegers>>; WHOLE_VECTOR_COUNT],
 }
 
 impl ResourceColumns {
     pub(super) fn new(id: ResourceId) -> Self {
         Self {
             id,
-            vectors: [const { None }; VECTORS],
-            offered: Mask::NONE,
+            vectors: [const { None }; VECTOR_COUNT],
+            offered: NodeMask::NONE,
             least_offered: f64::INFINITY,
             reciprocals: None,
-            odd: Mask::NONE,
-            wholes: [const { None }; WHOLES],
+            inexact_reciprocals: NodeMask::NONE,
+            integers: [const { None }; WHOLE_VECTOR_COUNT],
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.vectors.iter().all(Option::is_none) && self.wholes.iter().all(Option::is_none)
+        self.vectors.iter().all(Option::is_none) && self.integers.iter().all(Option::is_none)
     }
 
     /// Notes what follows from an allocatable amount that was another one before; the column has it already.
-    pub(super) fn offer(&mut self, offset: usize, before: f64, allocatable: f64) {
+    pub(super) fn record_allocatable(&mut self, offset: usize, before: f64, allocatable: f64) {
         self.offered.set(offset, allocatable > 0.0);
         if allocatable > 0.0 && allocatable <= self.least_offered {
             self.least_offered = allocatable;
         } else if before == self.least_offered {
             let column = self
                 .vectors
-                .get(Vector::Allocatable as usize)
+                .get(NodeVector::Allocatable as usize)
                 .and_then(Option::as_deref);
             let offered = column.into_iter().flat_map(|column| &column.values);
             let offered = offered.filter(|amount| **amount > 0.0);
             self.least_offered = offered.fold(f64::INFINITY, |least, amount| least.min(*amount));
         }
         let reciprocal = reciprocal(allocatable);
-        self.odd.set(offset, reciprocal.is_none());
-        let reciprocals = self.reciprocals.get_or_insert_with(|| Arc::new(Reciprocals::EMPTY));
+        self.inexact_reciprocals.set(offset, reciprocal.is_none());
+        let reciprocals = self
+            .reciprocals
+            .get_or_insert_with(|| Arc::new(ReciprocalColumn::EMPTY));
         if let Some(place) = Arc::make_mut(reciprocals).0.get_mut(offset) {
             *place = reciprocal.unwrap_or(0.0);
         }
     }
 
     /// Uses the first of other columns of allocatable amounts that are the same place by place.
-    pub(super) fn share<'o>(&mut self, mut others: impl Iterator<Item = &'o Self>) {
-        const ALLOCATABLE: usize = Vector::Allocatable as usize;
+    pub(super) fn share_columns<'o>(&mut self, mut others: impl Iterator<Item = &'o Self>) {
+        const ALLOCATABLE: usize = NodeVector::Allocatable as usize;
         let [Some(own), ..] = &mut self.vectors else { return };
         let equal = others.find_map(|other| {
             let column = other.vectors.get(ALLOCATABLE)?.as_ref()?;
@@ -138,38 +140,38 @@ impl ResourceColumns {
 
 /// One resource over a chunk, found once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Resource<'k>(pub(super) Option<&'k ResourceColumns>);
+pub(crate) struct ChunkResource<'k>(pub(super) Option<&'k ResourceColumns>);
 
-impl<'k> Resource<'k> {
+impl<'k> ChunkResource<'k> {
     /// A vector; zeros, nowhere present, if no node has it.
-    pub(crate) fn column(self, vector: Vector) -> &'k Column {
+    pub(crate) fn column(self, vector: NodeVector) -> &'k ChunkColumn {
         self.stored(vector).map_or(&EMPTY, |column| column)
     }
 
     /// True if no node has this vector.
-    pub(crate) fn lacks(self, vector: Vector) -> bool {
+    pub(crate) fn is_absent(self, vector: NodeVector) -> bool {
         self.stored(vector).is_none()
     }
 
     /// Where more than nothing is allocatable.
-    pub(crate) fn offered(self) -> Mask {
-        self.0.map_or(Mask::NONE, |columns| columns.offered)
+    pub(crate) fn offered(self) -> NodeMask {
+        self.0.map_or(NodeMask::NONE, |columns| columns.offered)
     }
 
     /// True if each of these nodes has more than this allocatable; false says nothing.
-    pub(crate) fn is_above(self, amount: f64, among: &Mask) -> bool {
+    pub(crate) fn all_above(self, amount: f64, among: &NodeMask) -> bool {
         self.0
             .is_some_and(|columns| columns.least_offered > amount && among.and_not(&columns.offered).is_empty())
     }
 
     /// What [`quotient`](crate::engine::kernel::quotient) wants to know of what is allocatable, place by place; `None`:
     /// no node has any, or of some it cannot be known.
-    pub(crate) fn reciprocals(self) -> Option<&'k [f64; CHUNK]> {
-        let columns = self.0.filter(|columns| columns.odd.is_empty())?;
+    pub(crate) fn reciprocals(self) -> Option<&'k [f64; CHUNK_SIZE]> {
+        let columns = self.0.filter(|columns| columns.inexact_reciprocals.is_empty())?;
         columns.reciprocals.as_deref().map(|own| &own.0)
     }
 
-    pub(super) fn stored(self, vector: Vector) -> Option<&'k Column> {
+    pub(super) fn stored(self, vector: NodeVector) -> Option<&'k ChunkColumn> {
         self.0?.vectors.get(vector as usize)?.as_deref()
     }
 }

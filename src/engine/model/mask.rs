@@ -1,20 +1,20 @@
 //! Sets of the nodes of one chunk.
 
-use super::chunk::CHUNK;
+use super::chunk::CHUNK_SIZE;
 use crate::engine::kernel::kernel;
 
 /// A set of nodes of one chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mask([u64; 4]);
+pub struct NodeMask([u64; 4]);
 
-impl Mask {
+impl NodeMask {
     /// No node.
     pub const NONE: Self = Self([0; 4]);
     /// Every place of the chunk.
     pub const ALL: Self = Self([u64::MAX; 4]);
 
     /// The nodes whose entry is true.
-    pub fn from_bools(members: &[bool; CHUNK]) -> Self {
+    pub fn from_bools(members: &[bool; CHUNK_SIZE]) -> Self {
         // Multiplying gathers the lowest bits of eight bytes in the highest byte, the first byte's bit lowest.
         const GATHER: u64 = 0x0102_0408_1020_4080;
         let mut mask = Self::NONE;
@@ -34,7 +34,7 @@ impl Mask {
     #[inline(always)]
     pub(crate) fn gather(member: impl Fn(usize) -> bool) -> Self {
         let mut mask = Self::NONE;
-        for (first, word) in (0..CHUNK).step_by(64).zip(&mut mask.0) {
+        for (first, word) in (0..CHUNK_SIZE).step_by(64).zip(&mut mask.0) {
             let (mut lanes, mut bits) = ([0_u64; 8], [1_u64, 2, 4, 8, 16, 32, 64, 128]);
             for first in (first..first + 64).step_by(8) {
                 for ((lane, bit), offset) in lanes.iter_mut().zip(&mut bits).zip(first..) {
@@ -48,7 +48,7 @@ impl Mask {
     }
 
     /// The first so many places.
-    pub fn first(count: usize) -> Self {
+    pub fn first_n(count: usize) -> Self {
         let mut first = Self::NONE;
         for (number, word) in first.0.iter_mut().enumerate() {
             let here = count.saturating_sub(number * 64).min(64);
@@ -58,7 +58,7 @@ impl Mask {
     }
 
     /// One node.
-    pub fn one(offset: usize) -> Self {
+    pub fn single(offset: usize) -> Self {
         let mut mask = Self::NONE;
         mask.set(offset, true);
         mask
@@ -121,11 +121,11 @@ impl Mask {
     /// Offsets of the nodes, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
         let [word, later @ ..] = self.0;
-        Offsets { word, first: 0, later }
+        MaskOffsets { word, first: 0, later }
     }
 
     /// Writes `value` at the nodes of the set.
-    pub fn choose(&self, value: f64, values: &mut [f64; CHUNK]) {
+    pub fn write_at(&self, value: f64, values: &mut [f64; CHUNK_SIZE]) {
         let (blocks, _) = values.as_chunks_mut::<64>();
         for (word, block) in self.0.into_iter().zip(blocks) {
             match word.count_ones() {
@@ -149,7 +149,7 @@ impl Mask {
 
 /// Offsets of the nodes of a set, ascending.
 #[derive(Clone, Debug)]
-struct Offsets {
+struct MaskOffsets {
     /// What is left of the word that begins at `first`.
     word: u64,
     first: usize,
@@ -157,14 +157,14 @@ struct Offsets {
     later: [u64; 3],
 }
 
-impl Iterator for Offsets {
+impl Iterator for MaskOffsets {
     type Item = usize;
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
         while self.word == 0 {
             let [next, after @ ..] = self.later;
-            if self.first == CHUNK - 64 {
+            if self.first == CHUNK_SIZE - 64 {
                 return None;
             }
             self.word = next;
@@ -179,7 +179,7 @@ impl Iterator for Offsets {
 }
 
 kernel! {
-    fn choose / choose_plainly(word: u64, value: f64, block: &mut [f64; 64]) {
+    fn choose / choose_portable(word: u64, value: f64, block: &mut [f64; 64]) {
         for (bit, place) in block.iter_mut().enumerate() {
             *place = if word >> bit & 1 == 1 { value } else { *place };
         }
@@ -192,16 +192,16 @@ mod tests {
 
     #[test]
     fn masks_hold_what_is_put_in() {
-        let members: [bool; CHUNK] = std::array::from_fn(|i| i % 7 == 0 || i > 250);
-        let mask = Mask::gather(|offset| members[offset]);
-        let mut one_by_one = Mask::NONE;
+        let members: [bool; CHUNK_SIZE] = std::array::from_fn(|i| i % 7 == 0 || i > 250);
+        let mask = NodeMask::gather(|offset| members[offset]);
+        let mut one_by_one = NodeMask::NONE;
         for (offset, member) in members.into_iter().enumerate() {
             assert_eq!(mask.get(offset), member, "{offset}");
             one_by_one.set(offset, member);
         }
         assert_eq!(mask, one_by_one);
-        assert!(mask.iter().eq((0..CHUNK).filter(|&i| members[i])));
-        assert_eq!(Mask::ALL.and_not(&mask).or(&mask), Mask::ALL);
+        assert!(mask.iter().eq((0..CHUNK_SIZE).filter(|&i| members[i])));
+        assert_eq!(NodeMask::ALL.and_not(&mask).or(&mask), NodeMask::ALL);
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
             let expected = std::array::from_fn(|bit| if word >> bit & 1 == 1 { -0.5 } else { before[bit] });
             let [mut chosen, mut plain] = [before; 2];
             choose(word, -0.5, &mut chosen);
-            choose_plainly::<false>(word, -0.5, &mut plain);
+            choose_portable::<false>(word, -0.5, &mut plain);
             assert_eq!((chosen, plain), (expected, expected), "{word:x}");
         }
     }
@@ -227,9 +227,9 @@ mod tests {
     #[test]
     fn values_are_written_at_the_nodes_of_the_set() {
         for keep in [1, 2, 3, 5, 64, 100, 300] {
-            let members: [bool; CHUNK] = std::array::from_fn(|i| i % keep == 0 || (64..128).contains(&i));
-            let mut values: [f64; CHUNK] = std::array::from_fn(|i| i as f64);
-            Mask::gather(|offset| members[offset]).choose(-1.0, &mut values);
+            let members: [bool; CHUNK_SIZE] = std::array::from_fn(|i| i % keep == 0 || (64..128).contains(&i));
+            let mut values: [f64; CHUNK_SIZE] = std::array::from_fn(|i| i as f64);
+            NodeMask::gather(|offset| members[offset]).write_at(-1.0, &mut values);
             for (offset, member) in members.into_iter().enumerate() {
                 assert_eq!(
                     values[offset],

@@ -1,55 +1,55 @@
-//! The words of scheduling: amounts, records, and the columnar View that decisions read.
+//! The words of scheduling: amounts, records, and the columnar cluster state that decisions read.
 
+mod amount_delta;
 mod amounts;
-mod arrivals;
 mod assumed;
 mod bytes;
-mod changes;
 mod chunk;
 mod chunks;
 mod class;
+mod cluster_state;
 mod column;
-mod imagined;
-mod joining;
+mod hypothetical;
+mod integer_column;
 mod mask;
 mod node;
+mod placed_tasks;
 mod problem;
 pub mod quantity;
 mod records;
 pub mod reservation;
 pub mod resource_name;
+mod state_diff;
 mod stored;
-mod surplus;
 mod table;
 mod uid;
-mod view;
-mod whole;
+mod uniform_arrival;
 
 #[cfg(test)]
 mod tests;
 
-pub use amounts::{Amounts, ResourceId, ResourceTable, TooManyResourcesError, Totals};
-pub(crate) use arrivals::Arrival;
-pub use changes::{Changed, ChangedNode, Changes};
-pub use chunk::{CHUNK, Chunk};
-pub use chunks::Chunks;
-pub use class::{Charge, MIN_AMOUNT, Requested, TaskClass};
-pub(crate) use column::Resource;
-pub use column::{Column, Vector};
-pub(crate) use imagined::Imagined;
-pub(crate) use joining::Joining;
-pub use mask::Mask;
-pub use node::{NodeEntry, UpstreamNode, Usage};
+pub use amount_delta::AmountDelta;
+pub use amounts::{ResourceAmounts, ResourceId, ResourceTable, ResourceTotals, TooManyResourcesError};
+pub use chunk::{CHUNK_SIZE, NodeChunk};
+pub use chunks::NodeChunks;
+pub use class::{ChargedAccount, MIN_AMOUNT, RequestedAmount, TaskClass};
+pub use cluster_state::{ClusterState, NodeSlot};
+pub(crate) use column::ChunkResource;
+pub use column::{ChunkColumn, NodeVector};
+pub(crate) use hypothetical::HypotheticalNodes;
+pub use integer_column::{IntegerColumn, WholeVector};
+pub use mask::NodeMask;
+pub use node::{NodeEntry, NodeUsage, UpstreamNode};
+pub(crate) use placed_tasks::PlacedTask;
 pub use problem::{Problem, ProblemKind};
 pub use records::{
-    JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskFields, TaskRecord, TaskShape, TaskStatus, Texts,
-    text,
+    JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, TaskFields, TaskRecord, TaskShape, TaskStatus, TextMap,
+    find_text,
 };
 pub use reservation::{NamedAmounts, Reservation};
-pub use stored::{Faults, Kind, NodeIndex, Owner, Stored};
-pub use surplus::Surplus;
-pub(crate) use table::Near;
-pub use table::{Difference, Spot, Table};
-pub use uid::{Time, Uid};
-pub use view::{Slot, View};
-pub use whole::{Whole, Wholes};
+pub use state_diff::{NodeChange, RecordChange, StateDiff};
+pub use stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecord};
+pub(crate) use table::TableCursor;
+pub use table::{EntryDifference, SortedTable, TableHandle};
+pub use uid::{CreationTime, Uid};
+pub(crate) use uniform_arrival::UniformArrival;

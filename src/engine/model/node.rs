@@ -3,31 +3,31 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::amounts::{Amounts, ResourceId, THOUSAND, Totals};
-use super::column::Vector;
+use super::amount_delta::AmountDelta;
+use super::amounts::{ResourceAmounts, ResourceId, ResourceTotals, THOUSAND};
+use super::column::NodeVector;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
-use super::stored::Faults;
-use super::surplus::Surplus;
+use super::stored::RecordProblems;
 
 /// What tasks take of a node, exactly.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Usage {
+pub struct NodeUsage {
     /// Of all tasks on the node but pipelined ones.
-    pub used: Totals,
+    pub used: ResourceTotals,
     /// Of tasks that are being released.
-    pub releasing: Totals,
+    pub releasing: ResourceTotals,
     /// Of tasks that wait for what is being released.
-    pub pipelined: Totals,
+    pub pipelined: ResourceTotals,
     /// What `used` counts more in Kubernetes.
-    pub surplus: Surplus,
+    pub kubernetes_delta: AmountDelta,
 }
 
-impl Usage {
+impl NodeUsage {
     /// Counts a task in its status.
     pub fn add(&mut self, task: &TaskRecord) {
         self.each(task.status, |totals| totals.add(&task.requests));
         if task.status.is_used() {
-            self.surplus.add_task(task);
+            self.kubernetes_delta.add_task(task);
         }
     }
 
@@ -35,16 +35,19 @@ impl Usage {
     pub fn subtract(&mut self, task: &TaskRecord) {
         self.each(task.status, |totals| totals.subtract(&task.requests));
         if task.status.is_used() {
-            self.surplus.subtract_task(task);
+            self.kubernetes_delta.subtract_task(task);
         }
     }
 
     /// True if no task counts.
     pub fn is_empty(&self) -> bool {
-        self.used.is_empty() && self.releasing.is_empty() && self.pipelined.is_empty() && self.surplus.is_empty()
+        self.used.is_empty()
+            && self.releasing.is_empty()
+            && self.pipelined.is_empty()
+            && self.kubernetes_delta.is_empty()
     }
 
-    fn each(&mut self, status: TaskStatus, mut change: impl FnMut(&mut Totals)) {
+    fn each(&mut self, status: TaskStatus, mut change: impl FnMut(&mut ResourceTotals)) {
         match status {
             TaskStatus::Pending | TaskStatus::Succeeded | TaskStatus::Failed => {}
             TaskStatus::Pipelined => change(&mut self.pipelined),
@@ -73,7 +76,7 @@ pub struct UpstreamNode {
     /// Pipelined amounts.
     pub pipelined: BTreeMap<ResourceId, i128>,
     /// What `used` counts more in Kubernetes.
-    pub surplus: Surplus,
+    pub kubernetes_delta: AmountDelta,
 }
 
 /// A node as stored.
@@ -84,9 +87,9 @@ pub struct NodeEntry {
     /// Its owner.
     pub source: Arc<str>,
     /// What tasks take of it.
-    pub usage: Usage,
+    pub usage: NodeUsage,
     /// Faults of a newer record that was refused; this one is the last good one.
-    pub invalid: Option<Faults>,
+    pub invalid: Option<RecordProblems>,
     /// In a session under `compatibility: upstream`, once touched.
     pub upstream: Option<Arc<UpstreamNode>>,
 }
@@ -110,7 +113,7 @@ impl NodeEntry {
             [&own.idle, &own.used, &own.releasing, &own.pipelined]
                 .into_iter()
                 .flat_map(|vector| vector.keys().copied())
-                .chain(own.surplus.resources())
+                .chain(own.kubernetes_delta.resources())
         });
         let given = given
             .into_iter()
@@ -118,28 +121,32 @@ impl NodeEntry {
             .flat_map(|amounts| amounts.iter().map(|(id, _)| id));
         given
             .chain(tasks.into_iter().flat_map(|totals| totals.iter().map(|(id, _)| id)))
-            .chain(self.usage.surplus.resources())
+            .chain(self.usage.kubernetes_delta.resources())
             .chain(upstream)
     }
 
     /// What a node vector counts more in Kubernetes, resource by resource.
-    pub(crate) fn surplus(&self) -> Surplus {
+    pub(crate) fn kubernetes_delta(&self) -> AmountDelta {
         match &self.upstream {
-            Some(own) => own.surplus.clone(),
-            None => Surplus::of_node(&self.record).plus(&self.usage.surplus),
+            Some(own) => own.kubernetes_delta.clone(),
+            None => AmountDelta::of_node(&self.record).plus(&self.usage.kubernetes_delta),
         }
     }
 
     /// The amount that pods may use as Kubernetes counts: thousandths of cpu, whole units of anything else.
-    pub(crate) fn whole_allocatable(&self, id: ResourceId) -> i128 {
-        let whole = |amounts: Option<&Amounts>| amounts.and_then(|amounts| amounts.whole(id)).map_or(0, i128::from);
+    pub(crate) fn integer_allocatable(&self, id: ResourceId) -> i128 {
+        let whole = |amounts: Option<&ResourceAmounts>| {
+            amounts
+                .and_then(|amounts| amounts.whole_units(id))
+                .map_or(0, i128::from)
+        };
         whole(Some(&self.record.allocatable)) + whole(self.record.oversubscription.as_ref())
     }
 
     /// The amount that is used, likewise; non-zero requests for cpu and memory. `surplus`: [`Self::surplus`].
-    pub(crate) fn whole_used(&self, id: ResourceId, surplus: &Surplus) -> i128 {
-        let counted = self.exact(id, Vector::Used).unwrap_or(0) + surplus.get(id);
-        if id.counts_alike() {
+    pub(crate) fn integer_used(&self, id: ResourceId, surplus: &AmountDelta) -> i128 {
+        let counted = self.exact(id, NodeVector::Used).unwrap_or(0) + surplus.get(id);
+        if id.has_kubernetes_unit() {
             counted
         } else {
             counted / i128::from(THOUSAND)
@@ -147,35 +154,35 @@ impl NodeEntry {
     }
 
     /// The exact amount of a resource in a vector, if the node has it there.
-    pub fn exact(&self, id: ResourceId, vector: Vector) -> Option<i128> {
+    pub fn exact(&self, id: ResourceId, vector: NodeVector) -> Option<i128> {
         let both = |a: Option<i128>, b: Option<i128>| match (a, b) {
             (None, None) => None,
             (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
         };
-        let given = |amounts: Option<&Amounts>| amounts.and_then(|amounts| amounts.get(id)).map(i128::from);
-        if let (Some(own), false) = (&self.upstream, matches!(vector, Vector::Allocatable)) {
+        let given = |amounts: Option<&ResourceAmounts>| amounts.and_then(|amounts| amounts.get(id)).map(i128::from);
+        if let (Some(own), false) = (&self.upstream, matches!(vector, NodeVector::Allocatable)) {
             return match vector {
-                Vector::Used => own.used.get(&id),
-                Vector::Releasing => own.releasing.get(&id),
-                Vector::Pipelined => own.pipelined.get(&id),
-                Vector::Idle | Vector::Allocatable => own.idle.get(&id),
+                NodeVector::Used => own.used.get(&id),
+                NodeVector::Releasing => own.releasing.get(&id),
+                NodeVector::Pipelined => own.pipelined.get(&id),
+                NodeVector::Idle | NodeVector::Allocatable => own.idle.get(&id),
             }
             .copied();
         }
         match vector {
-            Vector::Allocatable => both(
+            NodeVector::Allocatable => both(
                 given(Some(&self.record.allocatable)),
                 given(self.record.oversubscription.as_ref()),
             ),
-            Vector::Used => both(given(self.record.unattributed_used.as_ref()), self.usage.used.get(id)),
-            Vector::Releasing => self.usage.releasing.get(id),
-            Vector::Pipelined => self.usage.pipelined.get(id),
-            Vector::Idle => None,
+            NodeVector::Used => both(given(self.record.unattributed_used.as_ref()), self.usage.used.get(id)),
+            NodeVector::Releasing => self.usage.releasing.get(id),
+            NodeVector::Pipelined => self.usage.pipelined.get(id),
+            NodeVector::Idle => None,
         }
     }
 
     /// The same as the kernels see it.
-    pub(crate) fn value(&self, id: ResourceId, vector: Vector) -> Option<f64> {
+    pub(crate) fn value(&self, id: ResourceId, vector: NodeVector) -> Option<f64> {
         self.exact(id, vector).map(|amount| amount as f64)
     }
 }

@@ -8,7 +8,7 @@ pub enum ProblemKind {
     /// The item names something that is not there.
     NotFound,
     /// Something that exists stands against the item.
-    Refused,
+    FailedPrecondition,
     /// The item would exceed a limit.
     Exhausted,
     /// This server does not do that.

@@ -3,14 +3,14 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::amounts::Amounts;
-use super::uid::{Time, Uid};
+use super::amounts::ResourceAmounts;
+use super::uid::{CreationTime, Uid};
 
 /// Names to texts, sorted by name: labels or annotations, only those that plugins declare.
-pub type Texts = Arc<[(Arc<str>, Arc<str>)]>;
+pub type TextMap = Arc<[(Arc<str>, Arc<str>)]>;
 
 /// The text of a name.
-pub fn text<'a>(texts: &'a Texts, name: &str) -> Option<&'a str> {
+pub fn find_text<'a>(texts: &'a TextMap, name: &str) -> Option<&'a str> {
     let at = texts.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
     texts.get(at).map(|(_, text)| &**text)
 }
@@ -23,19 +23,19 @@ pub struct NodeRecord {
     /// Incarnation; empty: not said.
     pub uid: Arc<str>,
     /// Labels that plugins declare.
-    pub labels: Texts,
+    pub labels: TextMap,
     /// What pods may use, raw.
-    pub allocatable: Amounts,
+    pub allocatable: ResourceAmounts,
     /// Added to `allocatable`.
-    pub oversubscription: Option<Amounts>,
+    pub oversubscription: Option<ResourceAmounts>,
     /// The Ready condition, if it was said; otherwise ready.
     pub ready: Option<bool>,
     /// Cordoned.
     pub unschedulable: bool,
     /// Used by pods that are not records here, `pods` included.
-    pub unattributed_used: Option<Amounts>,
+    pub unattributed_used: Option<ResourceAmounts>,
     /// The same in non-zero requests, cpu and memory only.
-    pub unattributed_nonzero_used: Option<Amounts>,
+    pub unattributed_nonzero_used: Option<ResourceAmounts>,
 }
 
 /// State of a queue.
@@ -64,7 +64,7 @@ pub struct QueueRecord {
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
     /// Annotations that plugins declare.
-    pub annotations: Texts,
+    pub annotations: TextMap,
     /// spec.weight; `None`: 1.
     pub weight: Option<i32>,
     /// spec.priority, larger first.
@@ -76,11 +76,11 @@ pub struct QueueRecord {
     /// spec.reclaimable; `None`: true.
     pub reclaimable: Option<bool>,
     /// Hard ceiling.
-    pub capability: Option<Amounts>,
+    pub capability: Option<ResourceAmounts>,
     /// Soft entitlement.
-    pub deserved: Option<Amounts>,
+    pub deserved: Option<ResourceAmounts>,
     /// Floor that nobody else may use.
-    pub guarantee: Option<Amounts>,
+    pub guarantee: Option<ResourceAmounts>,
 }
 
 /// Phase of a job.
@@ -119,14 +119,14 @@ pub struct JobRecord {
     /// Fewer tasks than this are not worth starting.
     pub min_member: i32,
     /// spec.minResources.
-    pub min_resources: Option<Amounts>,
+    pub min_resources: Option<ResourceAmounts>,
     /// Annotations that plugins declare.
-    pub annotations: Texts,
+    pub annotations: TextMap,
 }
 
 impl JobRecord {
     /// True if it equals another one. What both share is not read: of a stored job that is only named, nothing is.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn same_as(&self, other: &Self) -> bool {
         let Self {
             name,
             uid,
@@ -200,15 +200,15 @@ pub struct TaskShape {
     /// status.nominatedNodeName; empty: none.
     pub nominated_node: Arc<str>,
     /// Annotations that plugins declare.
-    pub annotations: Texts,
+    pub annotations: TextMap,
     /// Effective requests, the pod itself included: `pods` is at least 1.
-    pub requests: Amounts,
+    pub requests: ResourceAmounts,
     /// Effective limits.
-    pub limits: Option<Box<Amounts>>,
+    pub limits: Option<Box<ResourceAmounts>>,
     /// Kubernetes' non-zero requests, cpu and memory only.
-    pub nonzero_requests: Option<Box<Amounts>>,
+    pub nonzero_requests: Option<Box<ResourceAmounts>>,
     /// What `NodeResourcesFitPlus` adds for this pod.
-    pub counted_requests: Option<Box<Amounts>>,
+    pub counted_requests: Option<Box<ResourceAmounts>>,
     /// The card that a commit put it on; empty: none said. No source tells it.
     pub card: Arc<str>,
 }
@@ -226,7 +226,7 @@ pub struct TaskRecord {
     /// The node that it is on, or waits for; empty: none.
     pub node: Arc<str>,
     /// When it was created.
-    pub creation_time: Time,
+    pub creation_time: CreationTime,
     /// What it shares with others.
     pub shape: Arc<TaskShape>,
     /// Where it stands.
@@ -267,15 +267,15 @@ pub struct TaskFields {
     /// status.nominatedNodeName; empty: none.
     pub nominated_node: Arc<str>,
     /// Annotations that plugins declare.
-    pub annotations: Texts,
+    pub annotations: TextMap,
     /// Effective requests, the pod itself included: `pods` is at least 1.
-    pub requests: Amounts,
+    pub requests: ResourceAmounts,
     /// Effective limits.
-    pub limits: Option<Box<Amounts>>,
+    pub limits: Option<Box<ResourceAmounts>>,
     /// Kubernetes' non-zero requests, cpu and memory only.
-    pub nonzero_requests: Option<Box<Amounts>>,
+    pub nonzero_requests: Option<Box<ResourceAmounts>>,
     /// What `NodeResourcesFitPlus` adds for this pod.
-    pub counted_requests: Option<Box<Amounts>>,
+    pub counted_requests: Option<Box<ResourceAmounts>>,
     /// The card that a commit put it on; empty: none said. No source tells it.
     pub card: Arc<str>,
     /// Seconds since 1970; `None`: oldest.

@@ -34,7 +34,7 @@ pub type NamedAmounts = Vec<(Arc<str>, i128)>;
 
 impl Reservation {
     /// True if a job of this incarnation may be the one meant: one that is not said may be any.
-    pub fn is_of(&self, uid: &str) -> bool {
+    pub fn matches_uid(&self, uid: &str) -> bool {
         same_incarnation(&self.uid, uid)
     }
 }

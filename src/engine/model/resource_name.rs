@@ -1,6 +1,6 @@
 //! Resource names: which ones schedulers count, and in what unit.
 
-use super::quantity::{Format, Quantity, RangeError};
+use super::quantity::{Quantity, QuantityFormat, RangeError};
 
 /// What schedulers make of a resource name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,19 +38,19 @@ impl ResourceKind {
 
     /// The unit of the engine's integers, which is Volcano's: a whole byte of memory, a whole pod, a thousandth of
     /// everything else.
-    pub fn unit(self) -> Unit {
+    pub fn unit(self) -> AmountUnit {
         match self {
-            Self::Memory | Self::Pods => Unit::Whole,
-            Self::Cpu | Self::EphemeralStorage | Self::Scalar | Self::CountQuota | Self::Uncounted => Unit::Milli,
+            Self::Memory | Self::Pods => AmountUnit::Whole,
+            Self::Cpu | Self::EphemeralStorage | Self::Scalar | Self::CountQuota | Self::Uncounted => AmountUnit::Milli,
         }
     }
 
     /// The unit of kube-scheduler and Koordinator: a thousandth of a core, a whole one of everything else.
-    pub fn kubernetes_unit(self) -> Unit {
+    pub fn kubernetes_unit(self) -> AmountUnit {
         match self {
-            Self::Cpu => Unit::Milli,
+            Self::Cpu => AmountUnit::Milli,
             Self::Memory | Self::Pods | Self::EphemeralStorage | Self::Scalar | Self::CountQuota | Self::Uncounted => {
-                Unit::Whole
+                AmountUnit::Whole
             }
         }
     }
@@ -68,14 +68,14 @@ impl ResourceKind {
 
 /// What an integer amount counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum AmountUnit {
     /// Thousandths.
     Milli,
     /// Whole units.
     Whole,
 }
 
-impl Unit {
+impl AmountUnit {
     /// The power of ten of one unit.
     pub fn exponent(self) -> i32 {
         match self {
@@ -110,7 +110,7 @@ pub enum AmountError {
 
 impl AmountError {
     /// The error for an amount that does not fit in 64 bits.
-    pub fn too_large(unit: Unit, name: &str, amount: i128) -> Self {
+    pub fn too_large(unit: AmountUnit, name: &str, amount: i128) -> Self {
         Self::TooLarge {
             name: name.to_owned(),
             quantity: format_in(unit, name, amount),
@@ -131,7 +131,7 @@ pub fn amount(name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
 ///
 /// # Errors
 /// If the quantity is negative or does not fit in 64 bits.
-pub fn amount_in(unit: Unit, name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
+pub fn amount_in(unit: AmountUnit, name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
     if quantity.is_negative() {
         return Err(AmountError::Negative {
             name: name.to_owned(),
@@ -139,8 +139,8 @@ pub fn amount_in(unit: Unit, name: &str, quantity: &Quantity) -> Result<i64, Amo
         });
     }
     let amount = match unit {
-        Unit::Milli => quantity.milli(),
-        Unit::Whole => quantity.value(),
+        AmountUnit::Milli => quantity.milli(),
+        AmountUnit::Whole => quantity.value(),
     };
     amount.map_err(|_: RangeError| AmountError::TooLarge {
         name: name.to_owned(),
@@ -155,11 +155,11 @@ pub fn format_amount(name: &str, amount: i128) -> String {
 }
 
 /// An amount in the given unit as quantity text: memory with binary suffixes, the rest with decimal ones.
-pub fn format_in(unit: Unit, name: &str, amount: i128) -> String {
+pub fn format_in(unit: AmountUnit, name: &str, amount: i128) -> String {
     let format = if name == "memory" {
-        Format::BinarySi
+        QuantityFormat::BinarySi
     } else {
-        Format::DecimalSi
+        QuantityFormat::DecimalSi
     };
     Quantity::from_parts(amount, unit.exponent(), format).to_string()
 }

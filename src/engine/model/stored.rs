@@ -1,69 +1,69 @@
-//! What a View keeps beside records: whose they are, what is wrong with them, and where nodes stand.
+//! What a cluster state keeps beside records: whose they are, what is wrong with them, and where nodes stand.
 
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::cluster_state::NodeSlot;
 use super::problem::Problem;
-use super::table::Table;
-use super::view::Slot;
+use super::table::SortedTable;
 
-/// Names of nodes to slots. Within one generation of the node table it only grows, so that all Views of the generation
-/// share one; a View believes it only as far as its own entry at that slot has the name.
+/// Names of nodes to slots. Within one generation of the node table it only grows, so that all cluster states of the generation
+/// share one; a cluster state believes it only as far as its own entry at that slot has the name.
 pub trait NodeIndex: Debug + Send + Sync {
     /// The slot of a name, if it ever had one.
-    fn slot(&self, name: &str) -> Option<Slot>;
+    fn slot(&self, name: &str) -> Option<NodeSlot>;
 
     /// The name of a slot, also while its node is away.
-    fn name(&self, slot: Slot) -> Option<Arc<str>>;
+    fn name(&self, slot: NodeSlot) -> Option<Arc<str>>;
 }
 
 /// The index of a cluster that comes whole: names sorted, with their slots.
-impl NodeIndex for Table<Slot> {
-    fn slot(&self, name: &str) -> Option<Slot> {
+impl NodeIndex for SortedTable<NodeSlot> {
+    fn slot(&self, name: &str) -> Option<NodeSlot> {
         self.get(name).copied()
     }
 
-    /// Nodes of such a cluster never go away, so that Views name them.
-    fn name(&self, _: Slot) -> Option<Arc<str>> {
+    /// Nodes of such a cluster never go away, so that cluster states name them.
+    fn name(&self, _: NodeSlot) -> Option<Arc<str>> {
         None
     }
 }
 
 /// Faults of a record.
-pub type Faults = Arc<Vec<Problem>>;
+pub type RecordProblems = Arc<Vec<Problem>>;
 
 /// The name of a source as records hold it, in one word; and what is wrong with a record, if anything is. All good records
 /// of a source share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner(Arc<Standing>);
+pub struct RecordOwner(Arc<OwnerState>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Standing {
+struct OwnerState {
     source: Arc<str>,
-    invalid: Option<Faults>,
+    invalid: Option<RecordProblems>,
 }
 
-impl Owner {
+impl RecordOwner {
     /// The owner of good records.
     pub(super) fn new(source: &Arc<str>) -> Self {
-        Self::standing(source, None)
+        Self::with_state(source, None)
     }
 
     /// The same of a record that is outdated by a refused one.
-    pub(super) fn refused(&self, faults: Faults) -> Self {
-        Self::standing(self, Some(faults))
+    pub(super) fn with_problems(&self, problems: RecordProblems) -> Self {
+        Self::with_state(self, Some(problems))
     }
 
-    fn standing(source: &Arc<str>, invalid: Option<Faults>) -> Self {
-        Self(Arc::new(Standing {
+    fn with_state(source: &Arc<str>, invalid: Option<RecordProblems>) -> Self {
+        Self(Arc::new(OwnerState {
             source: Arc::clone(source),
             invalid,
         }))
     }
 }
 
-impl Deref for Owner {
+impl Deref for RecordOwner {
     type Target = Arc<str>;
 
     fn deref(&self) -> &Arc<str> {
@@ -73,23 +73,23 @@ impl Deref for Owner {
 
 /// A record with its owner.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stored<R> {
+pub struct StoredRecord<R> {
     /// The record.
     pub record: R,
     /// Its owner.
-    pub source: Owner,
+    pub source: RecordOwner,
 }
 
-impl<R> Stored<R> {
+impl<R> StoredRecord<R> {
     /// Faults of a newer record that was refused; this one is the last good one.
-    pub fn invalid(&self) -> Option<&Faults> {
+    pub fn invalid(&self) -> Option<&RecordProblems> {
         self.source.0.invalid.as_ref()
     }
 }
 
 /// The kinds of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum RecordKind {
     /// A node.
     Node,
     /// A queue.
@@ -107,6 +107,6 @@ mod tests {
 
     #[test]
     fn a_stored_task_and_the_counts_beside_it_take_fourteen_words() {
-        assert_eq!(size_of::<Stored<TaskRecord>>() + 2 * size_of::<usize>(), 14 * 8);
+        assert_eq!(size_of::<StoredRecord<TaskRecord>>() + 2 * size_of::<usize>(), 14 * 8);
     }
 }

@@ -1,4 +1,4 @@
-//! The View against a rebuild, and the columns against the records.
+//! The cluster state against a rebuild, and the columns against the records.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::*;
 const GPU: &str = "nvidia.com/gpu";
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ClusterStateStep {
     PutNode(u8, i64, bool),
     RemoveNode(u8),
     PutTask(u8, u8, u8, TaskStatus, i64, bool),
@@ -25,15 +25,15 @@ fn status() -> impl Strategy<Value = TaskStatus> {
     ])
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ClusterStateStep> {
     prop_oneof![
-        2 => (0u8..6, 0i64..9, any::<bool>()).prop_map(|(n, cpu, gpu)| Step::PutNode(n, cpu, gpu)),
-        1 => (0u8..6).prop_map(Step::RemoveNode),
+        2 => (0u8..6, 0i64..9, any::<bool>()).prop_map(|(n, cpu, gpu)| ClusterStateStep::PutNode(n, cpu, gpu)),
+        1 => (0u8..6).prop_map(ClusterStateStep::RemoveNode),
         6 => (0u8..12, 0u8..7, 0u8..4, status(), 0i64..9, any::<bool>())
-            .prop_map(|(t, n, j, s, cpu, gpu)| Step::PutTask(t, n, j, s, cpu, gpu)),
-        2 => (0u8..12).prop_map(Step::RemoveTask),
-        1 => (0u8..4).prop_map(Step::PutJob),
-        1 => (0u8..4).prop_map(Step::RemoveJob),
+            .prop_map(|(t, n, j, s, cpu, gpu)| ClusterStateStep::PutTask(t, n, j, s, cpu, gpu)),
+        2 => (0u8..12).prop_map(ClusterStateStep::RemoveTask),
+        1 => (0u8..4).prop_map(ClusterStateStep::PutJob),
+        1 => (0u8..4).prop_map(ClusterStateStep::RemoveJob),
     ]
 }
 
@@ -43,17 +43,17 @@ fn resources() -> (Arc<ResourceTable>, ResourceId) {
     (Arc::new(resources), gpu)
 }
 
-fn empty() -> View {
-    let mut index = Table::default();
+fn empty() -> ClusterState {
+    let mut index = SortedTable::default();
     for slot in 0..6 {
         index.insert(format!("n{slot}").into(), slot);
     }
-    let mut view = View::new(Arc::new(index), 1);
-    view.set_resources(resources().0);
-    view
+    let mut cluster_state = ClusterState::new(Arc::new(index), 1);
+    cluster_state.set_resources(resources().0);
+    cluster_state
 }
 
-fn amounts(cpu: i64, gpu: bool) -> Amounts {
+fn amounts(cpu: i64, gpu: bool) -> ResourceAmounts {
     let with_gpu = gpu.then_some((resources().1, 1_000));
     [(ResourceId::CPU, cpu), (ResourceId::PODS, 1)]
         .into_iter()
@@ -61,20 +61,20 @@ fn amounts(cpu: i64, gpu: bool) -> Amounts {
         .collect()
 }
 
-fn apply(view: &mut View, step: &Step) {
+fn apply(cluster_state: &mut ClusterState, step: &ClusterStateStep) {
     let source: Arc<str> = "s".into();
     match *step {
-        Step::PutNode(node, cpu, gpu) => {
+        ClusterStateStep::PutNode(node, cpu, gpu) => {
             let record = NodeRecord {
                 name: format!("n{node}").into(),
                 allocatable: amounts(cpu, gpu),
                 unattributed_used: gpu.then(|| amounts(1, false)),
                 ..NodeRecord::default()
             };
-            assert!(view.put_node(Arc::new(record), &source));
+            assert!(cluster_state.put_node(Arc::new(record), &source));
         }
-        Step::RemoveNode(node) => drop(view.remove_node(&format!("n{node}"))),
-        Step::PutTask(task, node, job, status, cpu, gpu) => {
+        ClusterStateStep::RemoveNode(node) => drop(cluster_state.remove_node(&format!("n{node}"))),
+        ClusterStateStep::PutTask(task, node, job, status, cpu, gpu) => {
             let record = TaskRecord::from(TaskFields {
                 name: format!("t{task}").into(),
                 // Number 6 is a node that never comes, job 3 is no job.
@@ -88,36 +88,36 @@ fn apply(view: &mut View, step: &Step) {
                 status,
                 ..TaskFields::default()
             });
-            view.put_task(record, &source);
+            cluster_state.put_task(record, &source);
         }
-        Step::RemoveTask(task) => drop(view.remove_task(&format!("t{task}"))),
-        Step::PutJob(job) => view.put_job(
+        ClusterStateStep::RemoveTask(task) => drop(cluster_state.remove_task(&format!("t{task}"))),
+        ClusterStateStep::PutJob(job) => cluster_state.put_job(
             JobRecord {
                 name: format!("j{job}").into(),
                 ..JobRecord::default()
             },
             &source,
         ),
-        Step::RemoveJob(job) => drop(view.remove_job(&format!("j{job}"))),
+        ClusterStateStep::RemoveJob(job) => drop(cluster_state.remove_job(&format!("j{job}"))),
     }
 }
 
-/// The same records, put into an empty View in another order: tasks before nodes.
-fn rebuilt(view: &View) -> View {
+/// The same records, put into an empty cluster state in another order: tasks before nodes.
+fn rebuilt(cluster_state: &ClusterState) -> ClusterState {
     let mut again = empty();
-    for (_, stored) in view.tasks().iter() {
+    for (_, stored) in cluster_state.tasks().iter() {
         again.put_task(stored.record.clone(), &stored.source);
     }
-    for (_, stored) in view.jobs().iter() {
+    for (_, stored) in cluster_state.jobs().iter() {
         again.put_job(stored.record.clone(), &stored.source);
     }
-    for (_, entry) in view.nodes() {
+    for (_, entry) in cluster_state.nodes() {
         again.put_node(Arc::clone(&entry.record), &entry.source);
     }
     again
 }
 
-fn same(a: &View, b: &View) {
+fn same(a: &ClusterState, b: &ClusterState) {
     assert!(a.nodes().eq(b.nodes()), "nodes");
     assert!(a.tasks().iter().eq(b.tasks().iter()), "tasks");
     assert!(a.jobs().iter().eq(b.jobs().iter()), "jobs");
@@ -125,10 +125,11 @@ fn same(a: &View, b: &View) {
         let job = format!("j{job}");
         assert_eq!(a.job_allocated(&job), b.job_allocated(&job), "{job}");
     }
-    let chunk = |view: &View| {
-        view.chunks()
+    let chunk = |cluster_state: &ClusterState| {
+        cluster_state
+            .chunks()
             .first()
-            .map_or_else(|| Chunk::at(0), |chunk| Chunk::clone(chunk))
+            .map_or_else(|| NodeChunk::at(0), |chunk| NodeChunk::clone(chunk))
     };
     let (left, right) = (chunk(a), chunk(b));
     assert_eq!(left.live(), right.live());
@@ -136,12 +137,12 @@ fn same(a: &View, b: &View) {
 }
 
 /// What the columns show is what the records and tasks say, computed anew.
-fn check_columns(view: &View) {
+fn check_columns(cluster_state: &ClusterState) {
     let (_, gpu) = resources();
-    for (slot, entry) in view.nodes() {
+    for (slot, entry) in cluster_state.nodes() {
         for id in [ResourceId::CPU, ResourceId::PODS, gpu] {
             let on_node = |wanted: fn(TaskStatus) -> bool| -> f64 {
-                let tasks = view.tasks().iter().map(|(_, task)| &task.record);
+                let tasks = cluster_state.tasks().iter().map(|(_, task)| &task.record);
                 tasks
                     .filter(|task| task.node == entry.record.name && wanted(task.status))
                     .filter_map(|task| task.requests.get(id))
@@ -155,25 +156,28 @@ fn check_columns(view: &View) {
                 .and_then(|used| used.get(id))
                 .unwrap_or(0) as f64;
             let used = foreign + on_node(|status| status.is_on_node() && status != TaskStatus::Pipelined);
-            let chunk = view.chunks().get(slot as usize / CHUNK).unwrap();
-            let value = |vector| chunk.value(id, vector, slot as usize % CHUNK).unwrap_or(0.0);
+            let chunk = cluster_state.chunks().get(slot as usize / CHUNK_SIZE).unwrap();
+            let value = |vector| chunk.value(id, vector, slot as usize % CHUNK_SIZE).unwrap_or(0.0);
             assert_eq!(
-                value(Vector::Allocatable),
+                value(NodeVector::Allocatable),
                 entry.record.allocatable.get(id).unwrap_or(0) as f64
             );
-            assert_eq!(value(Vector::Used), used);
+            assert_eq!(value(NodeVector::Used), used);
             assert_eq!(
-                value(Vector::Releasing),
+                value(NodeVector::Releasing),
                 on_node(|status| status == TaskStatus::Releasing)
             );
             assert_eq!(
-                value(Vector::Pipelined),
+                value(NodeVector::Pipelined),
                 on_node(|status| status == TaskStatus::Pipelined)
             );
-            let idle = chunk.idle(id).values[slot as usize % CHUNK];
-            assert_eq!(idle, value(Vector::Allocatable) - used);
-            let future = chunk.future_idle(id).values[slot as usize % CHUNK];
-            assert_eq!(future, idle + value(Vector::Releasing) - value(Vector::Pipelined));
+            let idle = chunk.idle(id).values[slot as usize % CHUNK_SIZE];
+            assert_eq!(idle, value(NodeVector::Allocatable) - used);
+            let future = chunk.future_idle(id).values[slot as usize % CHUNK_SIZE];
+            assert_eq!(
+                future,
+                idle + value(NodeVector::Releasing) - value(NodeVector::Pipelined)
+            );
         }
     }
 }
@@ -181,16 +185,16 @@ fn check_columns(view: &View) {
 proptest! {
     #[test]
     fn changes_in_any_order_equal_a_rebuild(steps in prop::collection::vec(step(), 0..120)) {
-        let mut view = empty();
+        let mut cluster_state = empty();
         let mut earlier = None;
         for (number, step) in steps.iter().enumerate() {
-            apply(&mut view, step);
+            apply(&mut cluster_state, step);
             if number == steps.len() / 2 {
-                earlier = Some((view.clone(), rebuilt(&view)));
+                earlier = Some((cluster_state.clone(), rebuilt(&cluster_state)));
             }
         }
-        check_columns(&view);
-        same(&view, &rebuilt(&view));
+        check_columns(&cluster_state);
+        same(&cluster_state, &rebuilt(&cluster_state));
         // A clone is a snapshot: what came later does not show in it.
         if let Some((clone, then)) = earlier {
             same(&clone, &then);
@@ -200,66 +204,70 @@ proptest! {
 
 #[test]
 fn ties_break_by_name_whatever_the_slots() {
-    let mut view = empty();
-    let mut index = Table::default();
+    let mut cluster_state = empty();
+    let mut index = SortedTable::default();
     for (slot, name) in ["zeta", "alpha", "mike"].into_iter().enumerate() {
-        index.insert(Arc::from(name), Slot::try_from(slot).unwrap());
+        index.insert(Arc::from(name), NodeSlot::try_from(slot).unwrap());
     }
-    view = view.moved_to(Arc::new(index));
+    cluster_state = cluster_state.with_index(Arc::new(index));
     for name in ["zeta", "alpha", "mike"] {
         let record = NodeRecord {
             name: name.into(),
             ..NodeRecord::default()
         };
-        view.put_node(Arc::new(record), &"s".into());
+        cluster_state.put_node(Arc::new(record), &"s".into());
     }
-    view.refresh_ranks();
-    assert_eq!(view.ranks(), [2, 0, 1]);
+    cluster_state.refresh_ranks();
+    assert_eq!(cluster_state.ranks(), [2, 0, 1]);
 }
 
 #[test]
 fn full_chunks_of_equal_nodes_share_columns() {
-    let mut index = Table::default();
+    let mut index = SortedTable::default();
     for slot in 0..768 {
         index.insert(format!("n{slot}").into(), slot);
     }
-    let mut view = View::new(Arc::new(index), 1);
-    view.set_resources(resources().0);
+    let mut cluster_state = ClusterState::new(Arc::new(index), 1);
+    cluster_state.set_resources(resources().0);
     let source: Arc<str> = "s".into();
-    let put = |view: &mut View, slot: Slot, cpu: i64| {
+    let put = |cluster_state: &mut ClusterState, slot: NodeSlot, cpu: i64| {
         let record = NodeRecord {
             name: format!("n{slot}").into(),
             allocatable: amounts(cpu, true),
             ..NodeRecord::default()
         };
-        view.put_node(Arc::new(record), &source);
+        cluster_state.put_node(Arc::new(record), &source);
     };
     // The second chunk is the last to be full.
-    for slot in (0..CHUNK).chain(2 * CHUNK..3 * CHUNK).chain(CHUNK..2 * CHUNK) {
-        put(&mut view, Slot::try_from(slot).unwrap(), 8);
+    for slot in (0..CHUNK_SIZE)
+        .chain(2 * CHUNK_SIZE..3 * CHUNK_SIZE)
+        .chain(CHUNK_SIZE..2 * CHUNK_SIZE)
+    {
+        put(&mut cluster_state, NodeSlot::try_from(slot).unwrap(), 8);
     }
-    let column = |view: &View, number: usize| -> *const Column {
-        view.chunks()
+    let column = |cluster_state: &ClusterState, number: usize| -> *const ChunkColumn {
+        cluster_state
+            .chunks()
             .get(number)
             .unwrap()
-            .column(ResourceId::CPU, Vector::Allocatable)
+            .column(ResourceId::CPU, NodeVector::Allocatable)
     };
-    assert_eq!(column(&view, 0), column(&view, 1));
-    let before = view.clone();
-    put(&mut view, 300, 9);
-    assert_ne!(column(&view, 0), column(&view, 1));
-    let cpu = |view: &View, slot: usize| {
-        let chunk = view.chunks().get(slot / CHUNK).unwrap();
-        chunk.value(ResourceId::CPU, Vector::Allocatable, slot % CHUNK)
+    assert_eq!(column(&cluster_state, 0), column(&cluster_state, 1));
+    let before = cluster_state.clone();
+    put(&mut cluster_state, 300, 9);
+    assert_ne!(column(&cluster_state, 0), column(&cluster_state, 1));
+    let cpu = |cluster_state: &ClusterState, slot: usize| {
+        let chunk = cluster_state.chunks().get(slot / CHUNK_SIZE).unwrap();
+        chunk.value(ResourceId::CPU, NodeVector::Allocatable, slot % CHUNK_SIZE)
     };
     assert_eq!(
-        (cpu(&view, 300), cpu(&view, 44), cpu(&before, 300)),
+        (cpu(&cluster_state, 300), cpu(&cluster_state, 44), cpu(&before, 300)),
         (Some(9.0), Some(8.0), Some(8.0))
     );
-    check_columns(&view);
-    put(&mut view, 300, 8);
-    assert_eq!(column(&view, 0), column(&view, 1));
-    same(&view, &before);
+    check_columns(&cluster_state);
+    put(&mut cluster_state, 300, 8);
+    assert_eq!(column(&cluster_state, 0), column(&cluster_state, 1));
+    same(&cluster_state, &before);
 }
 
 #[test]
@@ -272,7 +280,7 @@ fn a_job_is_another_if_nothing_differs() {
         priority: 2,
         phase: JobPhase::Pending,
         min_member: 3,
-        min_resources: Some(Amounts::from_iter([(ResourceId::CPU, 4)])),
+        min_resources: Some(ResourceAmounts::from_iter([(ResourceId::CPU, 4)])),
         annotations: vec![(Arc::from("a"), Arc::from("b"))].into(),
     };
     let changes: [fn(&mut JobRecord); 9] = [
@@ -284,13 +292,13 @@ fn a_job_is_another_if_nothing_differs() {
         |job| job.phase = JobPhase::Inqueue,
         |job| job.min_member = 1,
         |job| job.min_resources = None,
-        |job| job.annotations = Texts::default(),
+        |job| job.annotations = TextMap::default(),
     ];
     let own = full();
-    assert!(own.is(&own.clone()) && own.is(&full()), "shared or not");
+    assert!(own.same_as(&own.clone()) && own.same_as(&full()), "shared or not");
     for change in changes {
         let mut other = own.clone();
         change(&mut other);
-        assert!(!own.is(&other) && own != other);
+        assert!(!own.same_as(&other) && own != other);
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 /// An incarnation. A UUID in its usual form, as Kubernetes gives them, takes no memory of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Uid(Form);
+pub struct Uid(UidForm);
 
 /// In two words: what is no UUID stands beside a first half that no UUID has here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Form {
+enum UidForm {
     /// A UUID in small letters; one whose first half is zero is a text.
     Uuid(NonZeroU64, u64),
     /// Not empty; nothing: unsaid.
@@ -19,31 +19,31 @@ enum Form {
 
 impl Default for Uid {
     fn default() -> Self {
-        Self(Form::Other(None))
+        Self(UidForm::Other(None))
     }
 }
 
 impl Uid {
     /// True if it was not said.
     pub fn is_empty(&self) -> bool {
-        self.0 == Form::Other(None)
+        self.0 == UidForm::Other(None)
     }
 
     /// The same in memory of its own, if it takes any.
     #[must_use]
     pub fn copied(&self) -> Self {
         match &self.0 {
-            Form::Other(Some(text)) => Self::text(Arc::from(&***text)),
-            Form::Other(None) | Form::Uuid(..) => self.clone(),
+            UidForm::Other(Some(text)) => Self::text(Arc::from(&***text)),
+            UidForm::Other(None) | UidForm::Uuid(..) => self.clone(),
         }
     }
 
     fn text(text: Arc<str>) -> Self {
-        Self(Form::Other(Some(Arc::new(text))))
+        Self(UidForm::Other(Some(Arc::new(text))))
     }
 
     /// True if both may be the same incarnation: they are equal, or one of them was not said.
-    pub fn may_be(&self, other: &Self) -> bool {
+    pub fn may_equal(&self, other: &Self) -> bool {
         self.is_empty() || other.is_empty() || self == other
     }
 }
@@ -52,7 +52,7 @@ impl Uid {
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
 /// Reads a UUID that would be written in the same way again.
-fn uuid(text: &str) -> Option<[u8; 16]> {
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let text: &[u8; 36] = text.as_bytes().try_into().ok()?;
     let (mut bytes, mut digits) = ([0; 16], 0);
     for (place, &letter) in text.iter().enumerate() {
@@ -75,12 +75,12 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
 }
 
 /// What is kept as no text: nothing, and most UUIDs.
-fn short(text: &str) -> Option<Uid> {
+fn compact_uid(text: &str) -> Option<Uid> {
     if text.is_empty() {
         return Some(Uid::default());
     }
-    let [upper, lower] = halves(uuid(text)?);
-    Some(Uid(Form::Uuid(NonZeroU64::new(upper)?, lower)))
+    let [upper, lower] = halves(parse_uuid(text)?);
+    Some(Uid(UidForm::Uuid(NonZeroU64::new(upper)?, lower)))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the two halves of the number")]
@@ -91,7 +91,7 @@ fn halves(bytes: [u8; 16]) -> [u64; 2] {
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
-        short(text).unwrap_or_else(|| Self::text(text.into()))
+        compact_uid(text).unwrap_or_else(|| Self::text(text.into()))
     }
 }
 
@@ -103,16 +103,16 @@ impl From<String> for Uid {
 
 impl From<Arc<str>> for Uid {
     fn from(text: Arc<str>) -> Self {
-        short(&text).unwrap_or_else(|| Self::text(text))
+        compact_uid(&text).unwrap_or_else(|| Self::text(text))
     }
 }
 
 impl fmt::Display for Uid {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Form::Other(None) => Ok(()),
-            Form::Other(Some(text)) => out.write_str(text),
-            Form::Uuid(upper, lower) => {
+            UidForm::Other(None) => Ok(()),
+            UidForm::Other(Some(text)) => out.write_str(text),
+            UidForm::Uuid(upper, lower) => {
                 let number = u128::from(upper.get()) << 64 | u128::from(*lower);
                 for (place, byte) in number.to_be_bytes().iter().enumerate() {
                     if matches!(place, 4 | 6 | 8 | 10) {
@@ -128,22 +128,22 @@ impl fmt::Display for Uid {
 
 /// Seconds since 1970, or not said, which is older than any. The earliest second that there is counts as not said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time(i64);
+pub struct CreationTime(i64);
 
-impl Default for Time {
+impl Default for CreationTime {
     fn default() -> Self {
         Self(i64::MIN)
     }
 }
 
-impl Time {
+impl CreationTime {
     /// Seconds since 1970, if it was said.
     pub fn seconds(self) -> Option<i64> {
         (self != Self::default()).then_some(self.0)
     }
 }
 
-impl From<Option<i64>> for Time {
+impl From<Option<i64>> for CreationTime {
     fn from(seconds: Option<i64>) -> Self {
         seconds.map_or_else(Self::default, Self)
     }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn only_the_usual_form_is_taken_for_a_uuid() {
         let usual = "0b7f3f0e-9d5c-4f0e-8a2b-00ff10a0c0de";
-        assert!(matches!(Uid::from(usual).0, Form::Uuid(..)));
+        assert!(matches!(Uid::from(usual).0, UidForm::Uuid(..)));
         let nil = "00000000-0000-0000-0000-00ff10a0c0de";
         assert_eq!(
             (Uid::from(nil), Uid::from(nil).to_string()),
@@ -172,14 +172,17 @@ mod tests {
             "u1",
             "",
         ] {
-            assert_eq!((uuid(other), Uid::from(other).to_string()), (None, other.to_owned()));
+            assert_eq!(
+                (parse_uuid(other), Uid::from(other).to_string()),
+                (None, other.to_owned())
+            );
         }
-        assert!(Uid::from("").may_be(&"u1".into()) && !Uid::from("u2").may_be(&"u1".into()));
+        assert!(Uid::from("").may_equal(&"u1".into()) && !Uid::from("u2").may_equal(&"u1".into()));
     }
 
     #[test]
     fn records_stay_small() {
-        assert_eq!((size_of::<Uid>(), size_of::<Time>()), (16, 8));
+        assert_eq!((size_of::<Uid>(), size_of::<CreationTime>()), (16, 8));
     }
 
     proptest! {

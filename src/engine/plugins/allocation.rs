@@ -3,15 +3,15 @@
 use smallvec::SmallVec;
 
 use crate::engine::kernel::{kernel, quotient, reciprocal};
-use crate::engine::model::{CHUNK, Chunk, Resource, ResourceId, Vector};
-use crate::engine::plugin::Scores;
+use crate::engine::model::{CHUNK_SIZE, ChunkResource, NodeChunk, NodeVector, ResourceId};
+use crate::engine::plugin::ChunkScores;
 
 /// The highest score that one plugin of weight 1 gives.
 const MAX_NODE_SCORE: i64 = 100;
 
 /// What is good about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Strategy {
+pub(super) enum AllocationStrategy {
     /// That it becomes full: (used + requested) / allocatable.
     Most,
     /// That it stays free: (allocatable − used − requested) / allocatable.
@@ -20,17 +20,17 @@ pub(super) enum Strategy {
 
 /// One requested resource that has a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Term {
+struct AllocationTerm {
     id: ResourceId,
     requested: f64,
     weight: f64,
-    strategy: Strategy,
+    strategy: AllocationStrategy,
 }
 
 /// The mean over the resources that a task class requests.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Mean {
-    terms: Vec<Term>,
+pub(super) struct StrategyMean {
+    terms: Vec<AllocationTerm>,
     /// Wraps like the reference's 64-bit integer.
     weight_sum: i64,
     factor: f64,
@@ -38,33 +38,33 @@ pub(super) struct Mean {
 
 /// A term over the nodes of a chunk.
 #[derive(Clone, Copy, Debug)]
-struct Stock<'k> {
+struct TermColumns<'k> {
     requested: f64,
     /// Negative where a node shall become full, see [`part`].
     weight: f64,
     /// 1 where it shall stay free, else 0.
-    free: f64,
-    allocatable: &'k Scores,
-    used: &'k Scores,
+    free_factor: f64,
+    allocatable: &'k ChunkScores,
+    used: &'k ChunkScores,
     /// Of what is allocatable.
-    reciprocals: &'k Scores,
+    reciprocals: &'k ChunkScores,
 }
 
 /// What a sum of parts is divided by, and what the mean is multiplied with.
 #[derive(Clone, Copy, Debug)]
-struct Scale {
+struct MeanScale {
     divisor: f64,
     reciprocal: f64,
     factor: f64,
 }
 
 /// Terms that are added up in one go.
-const TOGETHER: usize = 4;
+const TERMS_PER_PASS: usize = 4;
 
 /// Stands for reciprocals where none are used.
-static NONE: Scores = [0.0; CHUNK];
+static NO_RECIPROCALS: ChunkScores = [0.0; CHUNK_SIZE];
 
-impl Mean {
+impl StrategyMean {
     /// A mean over nothing yet, for a plugin of this weight.
     pub(super) fn new(plugin_weight: i64) -> Self {
         Self {
@@ -76,10 +76,10 @@ impl Mean {
 
     /// Adds a requested resource; call in the order in which the reference adds up. Without a strategy it scores 0, but
     /// its weight still thins the others out, and so does it on nodes that lack it.
-    pub(super) fn add(&mut self, id: ResourceId, requested: f64, strategy: Option<Strategy>, weight: i64) {
+    pub(super) fn add(&mut self, id: ResourceId, requested: f64, strategy: Option<AllocationStrategy>, weight: i64) {
         self.weight_sum = self.weight_sum.wrapping_add(weight);
         if let (Some(strategy), true) = (strategy, weight != 0) {
-            self.terms.push(Term {
+            self.terms.push(AllocationTerm {
                 id,
                 requested,
                 weight: weight as f64,
@@ -90,48 +90,48 @@ impl Mean {
 
     /// Scores every place of a chunk. Each operation is the reference's, in its order, so that results are equal to the
     /// last bit: `fin · w / cap`, summed, divided by the sum of weights, times 100 · weight.
-    pub(super) fn score(&self, chunk: &Chunk, scores: &mut Scores) {
+    pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
         // Dividing by 1 changes no bit.
         let divisor = (self.weight_sum.max(1)) as f64;
         let mut known = reciprocal(divisor);
         let mut all_have = true;
-        let mut stocks: SmallVec<[Stock<'_>; 8]> = SmallVec::new();
+        let mut stocks: SmallVec<[TermColumns<'_>; 8]> = SmallVec::new();
         for term in &self.terms {
             let resource = chunk.resource(term.id);
-            if resource.lacks(Vector::Allocatable) {
+            if resource.is_absent(NodeVector::Allocatable) {
                 continue;
             }
             let reciprocals = resource.reciprocals();
             known = known.filter(|_| reciprocals.is_some());
             all_have &= chunk.live().and_not(&resource.offered()).is_empty();
-            stocks.push(term.stock(resource, reciprocals.unwrap_or(&NONE)));
+            stocks.push(term.columns(resource, reciprocals.unwrap_or(&NO_RECIPROCALS)));
         }
-        let scale = Scale {
+        let scale = MeanScale {
             divisor,
             reciprocal: known.unwrap_or(0.0),
             factor: self.factor,
         };
         match (known.is_some(), all_have) {
-            (true, true) => mean::<false>(&stocks, scale, scores),
-            (true, false) => mean::<true>(&stocks, scale, scores),
+            (true, true) => weighted_mean::<false>(&stocks, scale, scores),
+            (true, false) => weighted_mean::<true>(&stocks, scale, scores),
             // Some amount is so odd that only the divider divides by it.
-            (false, _) => mean_plainly::<false, true>(&stocks, scale, scores),
+            (false, _) => weighted_mean_portable::<false, true>(&stocks, scale, scores),
         }
     }
 }
 
-impl Term {
-    fn stock<'k>(&self, resource: Resource<'k>, reciprocals: &'k Scores) -> Stock<'k> {
+impl AllocationTerm {
+    fn columns<'k>(&self, resource: ChunkResource<'k>, reciprocals: &'k ChunkScores) -> TermColumns<'k> {
         let (weight, free) = match self.strategy {
-            Strategy::Most => (-self.weight, 0.0),
-            Strategy::Least => (self.weight, 1.0),
+            AllocationStrategy::Most => (-self.weight, 0.0),
+            AllocationStrategy::Least => (self.weight, 1.0),
         };
-        Stock {
+        TermColumns {
             requested: self.requested,
             weight,
-            free,
-            allocatable: &resource.column(Vector::Allocatable).values,
-            used: &resource.column(Vector::Used).values,
+            free_factor: free,
+            allocatable: &resource.column(NodeVector::Allocatable).values,
+            used: &resource.column(NodeVector::Used).values,
             reciprocals,
         }
     }
@@ -140,27 +140,27 @@ impl Term {
 kernel! {
     /// The mean, and 0 where something requested does not fit. `GAPS`: some nodes lack some resource, which then does
     /// not count there.
-    fn mean / mean_plainly<const GAPS: bool>(stocks: &[Stock<'_>], scale: Scale, scores: &mut Scores) {
+    fn weighted_mean / weighted_mean_portable<const GAPS: bool>(stocks: &[TermColumns<'_>], scale: MeanScale, scores: &mut ChunkScores) {
         if let Some(stocks) = stocks.as_array::<4>() {
-            return alone::<FUSED, GAPS, 4>(stocks, scale, scores);
+            return mean_of_few::<FUSED, GAPS, 4>(stocks, scale, scores);
         }
         if let Some(stocks) = stocks.as_array::<3>() {
-            return alone::<FUSED, GAPS, 3>(stocks, scale, scores);
+            return mean_of_few::<FUSED, GAPS, 3>(stocks, scale, scores);
         }
         if let Some(stocks) = stocks.as_array::<2>() {
-            return alone::<FUSED, GAPS, 2>(stocks, scale, scores);
+            return mean_of_few::<FUSED, GAPS, 2>(stocks, scale, scores);
         }
-        let mut over: Scores = [0.0; CHUNK];
+        let mut over: ChunkScores = [0.0; CHUNK_SIZE];
         scores.fill(0.0);
-        let (groups, rest) = stocks.as_chunks::<TOGETHER>();
+        let (groups, rest) = stocks.as_chunks::<TERMS_PER_PASS>();
         for stocks in groups {
-            add::<FUSED, GAPS, TOGETHER>(stocks, scores, &mut over);
+            add_terms::<FUSED, GAPS, TERMS_PER_PASS>(stocks, scores, &mut over);
         }
         for stock in rest {
-            add::<FUSED, GAPS, 1>(std::array::from_ref(stock), scores, &mut over);
+            add_terms::<FUSED, GAPS, 1>(std::array::from_ref(stock), scores, &mut over);
         }
         for (score, over) in scores.iter_mut().zip(&over) {
-            *score = finish::<FUSED>(*score, *over > 0.0, scale);
+            *score = scaled_mean::<FUSED>(*score, *over > 0.0, scale);
         }
     }
 }
@@ -168,33 +168,33 @@ kernel! {
 /// All terms at once.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
-fn alone<const FUSED: bool, const GAPS: bool, const N: usize>(
-    stocks: &[Stock<'_>; N],
-    scale: Scale,
-    scores: &mut Scores,
+fn mean_of_few<const FUSED: bool, const GAPS: bool, const N: usize>(
+    stocks: &[TermColumns<'_>; N],
+    scale: MeanScale,
+    scores: &mut ChunkScores,
 ) {
     for (offset, score) in scores.iter_mut().enumerate() {
         let (mut sum, mut is_over) = (0.0, false);
         for stock in stocks {
-            let (part, over) = part::<FUSED, GAPS>(stock, offset);
+            let (part, over) = term_score::<FUSED, GAPS>(stock, offset);
             sum += part;
             is_over |= over;
         }
-        *score = finish::<FUSED>(sum, is_over, scale);
+        *score = scaled_mean::<FUSED>(sum, is_over, scale);
     }
 }
 
 /// Some of the terms.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
-fn add<const FUSED: bool, const GAPS: bool, const N: usize>(
-    stocks: &[Stock<'_>; N],
-    scores: &mut Scores,
-    over: &mut Scores,
+fn add_terms<const FUSED: bool, const GAPS: bool, const N: usize>(
+    stocks: &[TermColumns<'_>; N],
+    scores: &mut ChunkScores,
+    over: &mut ChunkScores,
 ) {
     for (offset, (score, over)) in scores.iter_mut().zip(over).enumerate() {
         for stock in stocks {
-            let (part, is_over) = part::<FUSED, GAPS>(stock, offset);
+            let (part, is_over) = term_score::<FUSED, GAPS>(stock, offset);
             *score += part;
             *over = if is_over { 1.0 } else { *over };
         }
@@ -215,14 +215,14 @@ fn add<const FUSED: bool, const GAPS: bool, const N: usize>(
     reason = "a branch here would keep the loop from being vectorised"
 )]
 #[inline(always)]
-fn part<const FUSED: bool, const GAPS: bool>(stock: &Stock<'_>, offset: usize) -> (f64, bool) {
+fn term_score<const FUSED: bool, const GAPS: bool>(stock: &TermColumns<'_>, offset: usize) -> (f64, bool) {
     let capacity = stock.allocatable[offset];
     let finally = stock.requested + stock.used[offset];
     let left = if FUSED {
         // One rounding, as in the difference: multiplying by 0 or 1 needs none.
-        capacity.mul_add(stock.free, -finally)
+        capacity.mul_add(stock.free_factor, -finally)
     } else {
-        capacity * stock.free - finally
+        capacity * stock.free_factor - finally
     };
     let part = quotient::<FUSED>(left * stock.weight, capacity, stock.reciprocals[offset]);
     let over = finally > capacity;
@@ -235,7 +235,7 @@ fn part<const FUSED: bool, const GAPS: bool>(stock: &Stock<'_>, offset: usize) -
 
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
-fn finish<const FUSED: bool>(sum: f64, is_over: bool, scale: Scale) -> f64 {
+fn scaled_mean<const FUSED: bool>(sum: f64, is_over: bool, scale: MeanScale) -> f64 {
     let mean = quotient::<FUSED>(sum, scale.divisor, scale.reciprocal) * scale.factor;
     if is_over { 0.0 } else { mean }
 }
@@ -244,7 +244,7 @@ fn finish<const FUSED: bool>(sum: f64, is_over: bool, scale: Scale) -> f64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{CHUNK, Scale, Scores, Stock, mean, mean_plainly, reciprocal};
+    use super::{CHUNK_SIZE, ChunkScores, MeanScale, TermColumns, reciprocal, weighted_mean, weighted_mean_portable};
 
     /// Capacity, used.
     fn node() -> impl Strategy<Value = (f64, f64)> {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     /// The reference's formula, node by node.
-    fn plain(stocks: &[Stock<'_>], scale: Scale, offset: usize) -> f64 {
+    fn plain(stocks: &[TermColumns<'_>], scale: MeanScale, offset: usize) -> f64 {
         let mut sum = 0.0;
         for stock in stocks {
             let (capacity, finally) = (stock.allocatable[offset], stock.requested + stock.used[offset]);
@@ -267,7 +267,7 @@ mod tests {
             if finally > capacity {
                 return 0.0;
             }
-            sum += if stock.free == 1.0 {
+            sum += if stock.free_factor == 1.0 {
                 (capacity - finally) * stock.weight / capacity
             } else {
                 finally * -stock.weight / capacity
@@ -281,43 +281,43 @@ mod tests {
 
         #[test]
         fn every_processor_scores_the_same(
-            nodes in prop::collection::vec(prop::collection::vec(node(), CHUNK), 1..7),
+            nodes in prop::collection::vec(prop::collection::vec(node(), CHUNK_SIZE), 1..7),
             terms in prop::collection::vec((1_u32..5_000, 0_u32..9, any::<bool>()), 7),
             divisor in 1_u32..60,
         ) {
             let divisor = f64::from(divisor);
-            let scale = Scale { divisor, reciprocal: reciprocal(divisor).unwrap(), factor: 1_000.0 };
+            let scale = MeanScale { divisor, reciprocal: reciprocal(divisor).unwrap(), factor: 1_000.0 };
             // Some nodes lack a resource, then none does.
             for least in [0.0, 1.0] {
-                let columns: Vec<[Scores; 3]> = nodes.iter().map(|nodes| {
-                    let capacity: Scores = std::array::from_fn(|offset| nodes[offset].0.max(least));
+                let columns: Vec<[ChunkScores; 3]> = nodes.iter().map(|nodes| {
+                    let capacity: ChunkScores = std::array::from_fn(|offset| nodes[offset].0.max(least));
                     let used = std::array::from_fn(|offset| nodes[offset].1);
                     [capacity, used, capacity.map(|capacity| reciprocal(capacity).unwrap())]
                 }).collect();
-                let stocks: Vec<Stock<'_>> = columns.iter().zip(&terms).map(|(columns, &(requested, weight, free))| {
+                let stocks: Vec<TermColumns<'_>> = columns.iter().zip(&terms).map(|(columns, &(requested, weight, free))| {
                     let [allocatable, used, reciprocals] = columns;
-                    Stock {
+                    TermColumns {
                         requested: f64::from(requested),
                         weight: if free { f64::from(weight) } else { -f64::from(weight) },
-                        free: f64::from(u8::from(free)),
+                        free_factor: f64::from(u8::from(free)),
                         allocatable,
                         used,
                         reciprocals,
                     }
                 }).collect();
-                let expected: [u64; CHUNK] = std::array::from_fn(|offset| plain(&stocks, scale, offset).to_bits());
-                let found = |kernel: fn(&[Stock<'_>], Scale, &mut Scores)| {
-                    let mut scores = [0.0; CHUNK];
+                let expected: [u64; CHUNK_SIZE] = std::array::from_fn(|offset| plain(&stocks, scale, offset).to_bits());
+                let found = |kernel: fn(&[TermColumns<'_>], MeanScale, &mut ChunkScores)| {
+                    let mut scores = [0.0; CHUNK_SIZE];
                     kernel(&stocks, scale, &mut scores);
                     scores.map(f64::to_bits)
                 };
-                prop_assert_eq!(found(mean::<true>), expected);
-                prop_assert_eq!(found(mean_plainly::<false, true>), expected);
-                prop_assert_eq!(found(mean_plainly::<true, true>), expected);
+                prop_assert_eq!(found(weighted_mean::<true>), expected);
+                prop_assert_eq!(found(weighted_mean_portable::<false, true>), expected);
+                prop_assert_eq!(found(weighted_mean_portable::<true, true>), expected);
                 if least > 0.0 {
-                    prop_assert_eq!(found(mean::<false>), expected);
-                    prop_assert_eq!(found(mean_plainly::<false, false>), expected);
-                    prop_assert_eq!(found(mean_plainly::<true, false>), expected);
+                    prop_assert_eq!(found(weighted_mean::<false>), expected);
+                    prop_assert_eq!(found(weighted_mean_portable::<false, false>), expected);
+                    prop_assert_eq!(found(weighted_mean_portable::<true, false>), expected);
                 }
             }
         }

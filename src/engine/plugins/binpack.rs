@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::allocation::{Mean, Strategy};
-use super::effective::map;
-use super::names::{check_list, check_sizes, comma_list};
-use crate::engine::model::{Chunk, TaskClass};
-use crate::engine::plugin::{Facts, Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
-use crate::engine::policy::{Arguments, Compatibility, Report, Value, code};
+use super::allocation::{AllocationStrategy, StrategyMean};
+use super::argument_names::{check_name_list, check_weight_overflow, comma_list};
+use super::effective_values::value_map;
+use crate::engine::model::{NodeChunk, TaskClass};
+use crate::engine::plugin::{ChunkScores, NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook};
+use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
 
 /// Its row in the registry.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -38,13 +38,13 @@ struct Binpack {
     weights: BTreeMap<String, i64>,
 }
 
-fn compile(arguments: &Arguments, _: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
-    let weight = int(arguments, WEIGHT, report);
+fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
+    let weight = lenient_int(arguments, WEIGHT, report);
     if weight < 0 {
         let message = "a negative weight prefers empty nodes, and ranks nodes over capacity first";
         warn(arguments, WEIGHT, message, report);
     }
-    let listed = listed(arguments, report);
+    let listed = listed_resources(arguments, report);
     let mut weights = BTreeMap::new();
     for name in &listed {
         weights.insert(name.clone(), weight_of(arguments, &resource_key(name), report));
@@ -58,7 +58,7 @@ fn compile(arguments: &Arguments, _: Compatibility, report: &mut Report) -> Arc<
             warn(arguments, RESOURCES, &message, report);
         }
     }
-    check_sizes(weight, weights.values().copied(), &arguments.at(), report);
+    check_weight_overflow(weight, weights.values().copied(), &arguments.at(), report);
     arguments.warn_unknown(report, DEF.name, |key| match key.strip_prefix(RESOURCE_PREFIX) {
         Some(name) => weights.contains_key(name) && !["cpu", "memory"].contains(&name),
         None => [WEIGHT, CPU, MEMORY, RESOURCES].contains(&key),
@@ -77,7 +77,7 @@ fn resource_key(name: &str) -> String {
     format!("{RESOURCE_PREFIX}{name}")
 }
 
-fn warn(arguments: &Arguments, key: &str, message: &str, report: &mut Report) {
+fn warn(arguments: &PluginArguments, key: &str, message: &str, report: &mut DiagnosticReport) {
     let at = arguments
         .get(key)
         .map_or_else(|| arguments.at(), |argument| argument.at());
@@ -85,7 +85,7 @@ fn warn(arguments: &Arguments, key: &str, message: &str, report: &mut Report) {
 }
 
 /// An integer, or 1 for anything else, as upstream does.
-fn int(arguments: &Arguments, key: &str, report: &mut Report) -> i64 {
+fn lenient_int(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
     let Some(argument) = arguments.get(key) else {
         return 1;
     };
@@ -100,8 +100,8 @@ fn int(arguments: &Arguments, key: &str, report: &mut Report) -> i64 {
 }
 
 /// A resource's weight: 0 switches it off, a negative one counts as 1.
-fn weight_of(arguments: &Arguments, key: &str, report: &mut Report) -> i64 {
-    let weight = int(arguments, key, report);
+fn weight_of(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
+    let weight = lenient_int(arguments, key, report);
     if weight < 0 {
         warn(arguments, key, "a negative weight counts as 1", report);
         return 1;
@@ -109,7 +109,7 @@ fn weight_of(arguments: &Arguments, key: &str, report: &mut Report) -> i64 {
     weight
 }
 
-fn listed(arguments: &Arguments, report: &mut Report) -> Vec<String> {
+fn listed_resources(arguments: &PluginArguments, report: &mut DiagnosticReport) -> Vec<String> {
     let Some(argument) = arguments.get(RESOURCES) else {
         return Vec::new();
     };
@@ -122,7 +122,7 @@ fn listed(arguments: &Arguments, report: &mut Report) -> Vec<String> {
         return Vec::new();
     };
     let names: Vec<String> = comma_list(list).map(str::to_owned).collect();
-    check_list(&names, &argument.at(), report);
+    check_name_list(&names, &argument.at(), report);
     let mut once: Vec<String> = Vec::new();
     for name in names {
         if !once.contains(&name) {
@@ -133,45 +133,45 @@ fn listed(arguments: &Arguments, report: &mut Report) -> Vec<String> {
 }
 
 impl Plugin for Binpack {
-    fn hooks(&self) -> Hooks {
-        Hooks {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
             filter: false,
             score: self.weight != 0,
-            ..Hooks::default()
+            ..PluginHooks::default()
         }
     }
 
-    fn effective_arguments(&self) -> Value {
-        let own = |name: &str| Value::Int(self.weights.get(name).copied().unwrap_or(1));
+    fn effective_arguments(&self) -> YamlValue {
+        let own = |name: &str| YamlValue::Int(self.weights.get(name).copied().unwrap_or(1));
         let mut entries = vec![
-            (WEIGHT.to_owned(), Value::Int(self.weight)),
+            (WEIGHT.to_owned(), YamlValue::Int(self.weight)),
             (CPU.to_owned(), own("cpu")),
             (MEMORY.to_owned(), own("memory")),
-            (RESOURCES.to_owned(), Value::String(self.listed.join(", "))),
+            (RESOURCES.to_owned(), YamlValue::String(self.listed.join(", "))),
         ];
         entries.extend(self.listed.iter().map(|name| (resource_key(name), own(name))));
-        map(entries)
+        value_map(entries)
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, _: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
-        let mut mean = Mean::new(self.weight);
-        for requested in class.by_volcano() {
+    fn prepare_scorer<'a>(&'a self, class: &'a TaskClass, _: PrepareContext<'a>) -> PreparedHook<dyn NodeScorer + 'a> {
+        let mut mean = StrategyMean::new(self.weight);
+        for requested in class.counted_by_volcano() {
             if let Some(&weight) = self.weights.get(&*requested.name) {
-                mean.add(requested.id, requested.amount, Some(Strategy::Most), weight);
+                mean.add(requested.id, requested.amount, Some(AllocationStrategy::Most), weight);
             }
         }
         Ok(Some(Box::new(BinpackScorer(mean))))
     }
 }
 
-struct BinpackScorer(Mean);
+struct BinpackScorer(StrategyMean);
 
-impl Scorer for BinpackScorer {
+impl NodeScorer for BinpackScorer {
     fn parts(&self) -> &[&'static str] {
         &[""]
     }
 
-    fn score(&self, chunk: &Chunk, parts: &mut [Scores]) {
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         if let Some(scores) = parts.first_mut() {
             self.0.score(chunk, scores);
         }

@@ -1,15 +1,15 @@
 //! The plugins that are served, one file or folder each, and their registry.
 
 mod allocation;
+mod argument_names;
 mod binpack;
 pub mod capacity_card;
 pub mod drf;
-mod effective;
-mod names;
+mod effective_values;
 mod node_resources_fit_plus;
 mod resource_strategy_fit;
 mod scarce_resource_avoidance;
-mod strict;
+mod strict_arguments;
 
 use super::plugin::PluginDef;
 
@@ -29,6 +29,6 @@ pub fn find(name: &str) -> Option<&'static PluginDef> {
 }
 
 /// Names of the plugins that are served.
-pub fn served() -> Vec<&'static str> {
+pub fn served_names() -> Vec<&'static str> {
     REGISTRY.iter().map(|def| def.name).collect()
 }

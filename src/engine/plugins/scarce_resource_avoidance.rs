@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::effective::{entry, map};
-use super::strict::{check_name, mismatch, resources};
+use super::effective_values::{map_entry, value_map};
+use super::strict_arguments::{check_kubernetes_name, read_resources, report_type_mismatch};
 use crate::engine::model::resource_name::ResourceKind;
-use crate::engine::model::{Chunk, Mask, ResourceId, TaskClass};
-use crate::engine::plugin::{Facts, Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
-use crate::engine::policy::{Argument, Arguments, Compatibility, Node, Report, Value, code};
+use crate::engine::model::{NodeChunk, NodeMask, ResourceId, TaskClass};
+use crate::engine::plugin::{ChunkScores, NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook};
+use crate::engine::policy::{
+    Compatibility, DiagnosticReport, PluginArgument, PluginArguments, YamlNode, YamlValue, code,
+};
 
 /// Its row in the registry.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -32,39 +34,39 @@ struct ScarceResourceAvoidance {
     scarce: BTreeSet<String>,
 }
 
-fn compile(arguments: &Arguments, _: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
+fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut DiagnosticReport) -> Arc<dyn Plugin> {
     let mut scarce = BTreeSet::new();
-    let list = resources(arguments, "ScarceResourceAvoidanceArgs", report);
-    let at = list.as_ref().map_or_else(|| arguments.at(), Argument::at);
-    match list.as_ref().map(Argument::value) {
+    let list = read_resources(arguments, "ScarceResourceAvoidanceArgs", report);
+    let at = list.as_ref().map_or_else(|| arguments.at(), PluginArgument::at);
+    match list.as_ref().map(PluginArgument::value) {
         None => {}
-        Some(Value::List(items)) => {
+        Some(YamlValue::List(items)) => {
             for (number, item) in items.iter().enumerate() {
                 let mut at = at.clone();
                 at.mark = item.mark;
                 at.path = format!("{}[{number}]", at.path);
                 let name = match &item.value {
-                    Value::Null => String::new(),
-                    Value::String(name) => name.clone(),
-                    other @ (Value::Bool(_)
-                    | Value::Int(_)
-                    | Value::UInt(_)
-                    | Value::Float(_)
-                    | Value::List(_)
-                    | Value::Map(_)) => {
-                        mismatch(&at, "the name of a resource", other, report);
+                    YamlValue::Null => String::new(),
+                    YamlValue::String(name) => name.clone(),
+                    other @ (YamlValue::Bool(_)
+                    | YamlValue::Int(_)
+                    | YamlValue::UInt(_)
+                    | YamlValue::Float(_)
+                    | YamlValue::List(_)
+                    | YamlValue::Map(_)) => {
+                        report_type_mismatch(&at, "the name of a resource", other, report);
                         continue;
                     }
                 };
-                check_name(&name, &at, report);
+                check_kubernetes_name(&name, &at, report);
                 if !scarce.insert(name.clone()) {
                     report.warning(code::ARGUMENT_IGNORED, &at, format!("`{name}` is listed twice"));
                 }
             }
         }
-        Some(other) => mismatch(&at, "a list of names", other, report),
+        Some(other) => report_type_mismatch(&at, "a list of names", other, report),
     }
-    if scarce.is_empty() && !report.has_faults() {
+    if scarce.is_empty() && !report.has_errors() {
         let message = "no resource is scarce: every node scores 100 for every task";
         report.warning(code::ARGUMENT_MUTE, &at, message);
     }
@@ -72,21 +74,30 @@ fn compile(arguments: &Arguments, _: Compatibility, report: &mut Report) -> Arc<
 }
 
 impl Plugin for ScarceResourceAvoidance {
-    fn hooks(&self) -> Hooks {
-        Hooks {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
             score: true,
-            ..Hooks::default()
+            ..PluginHooks::default()
         }
     }
 
-    fn effective_arguments(&self) -> Value {
-        let names = self.scarce.iter().map(|name| Node::new(Value::String(name.clone())));
-        map([entry("resources", Value::List(names.collect()))])
+    fn effective_arguments(&self) -> YamlValue {
+        let names = self
+            .scarce
+            .iter()
+            .map(|name| YamlNode::new(YamlValue::String(name.clone())));
+        value_map([map_entry("resources", YamlValue::List(names.collect()))])
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, Facts { view, .. }: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
+    fn prepare_scorer<'a>(
+        &'a self,
+        class: &'a TaskClass,
+        PrepareContext {
+            state: cluster_state, ..
+        }: PrepareContext<'a>,
+    ) -> PreparedHook<dyn NodeScorer + 'a> {
         let requested = |id: ResourceId| class.requested.iter().any(|requested| requested.id == id);
-        let resources = view.resources();
+        let resources = cluster_state.resources();
         let left = (0..).map(ResourceId::from_index).take(resources.len());
         let left = left.filter(|&id| !requested(id)).filter_map(|id| {
             let name = resources.name(id);
@@ -94,7 +105,9 @@ impl Plugin for ScarceResourceAvoidance {
             let counted = kind != ResourceKind::Pods && kind.counted_by_kubernetes();
             counted.then(|| (id, self.scarce.contains(name)))
         });
-        Ok(Some(Box::new(ScarceScorer { left: left.collect() })))
+        Ok(Some(Box::new(ScarceScorer {
+            unrequested: left.collect(),
+        })))
     }
 }
 
@@ -107,11 +120,11 @@ fn node_score(left: u32, hit: u32) -> u32 {
 }
 
 /// The nodes of a chunk by in how many of these sets they are: at most one group more than there are sets.
-fn counted(sets: impl Iterator<Item = Mask>) -> SmallVec<[(Mask, u32); 8]> {
-    let mut groups: SmallVec<[(Mask, u32); 8]> = SmallVec::from_iter([(Mask::ALL, 0)]);
+fn group_by_count(sets: impl Iterator<Item = NodeMask>) -> SmallVec<[(NodeMask, u32); 8]> {
+    let mut groups: SmallVec<[(NodeMask, u32); 8]> = SmallVec::from_iter([(NodeMask::ALL, 0)]);
     for set in sets {
         // Who leaves a group joins the next one after its own have left.
-        let mut up = Mask::NONE;
+        let mut up = NodeMask::NONE;
         for (nodes, _) in &mut groups {
             let leaving = nodes.and(&set);
             *nodes = nodes.and_not(&set).or(&up);
@@ -128,31 +141,31 @@ fn counted(sets: impl Iterator<Item = Mask>) -> SmallVec<[(Mask, u32); 8]> {
 
 struct ScarceScorer {
     /// Counted resources that the task does not request, and whether they are scarce.
-    left: Vec<(ResourceId, bool)>,
+    unrequested: Vec<(ResourceId, bool)>,
 }
 
-impl Scorer for ScarceScorer {
+impl NodeScorer for ScarceScorer {
     fn parts(&self) -> &[&'static str] {
         &[""]
     }
 
-    fn score(&self, chunk: &Chunk, parts: &mut [Scores]) {
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         let Some(scores) = parts.first_mut() else { return };
         scores.fill(f64::from(MAX_SCORE));
         let offered = |scarce: bool| {
-            let some = self.left.iter().filter(move |(_, own)| *own == scarce);
+            let some = self.unrequested.iter().filter(move |(_, own)| *own == scarce);
             some.map(|(id, _)| chunk.offered(*id)).filter(|nodes| !nodes.is_empty())
         };
         // Nodes that have the same numbers of both score alike.
-        let hit = counted(offered(true));
+        let hit = group_by_count(offered(true));
         if hit.iter().all(|(_, count)| *count == 0) {
             return;
         }
-        let rest = counted(offered(false));
+        let rest = group_by_count(offered(false));
         for (nodes, hit) in hit.iter().filter(|(_, count)| *count > 0) {
             for (among, rest) in &rest {
                 let score = node_score(hit + rest, *hit);
-                nodes.and(among).choose(f64::from(score), scores);
+                nodes.and(among).write_at(f64::from(score), scores);
             }
         }
     }

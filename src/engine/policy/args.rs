@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use super::findings::{At, Path, Report, code, shorten};
+use super::diagnostics::{DiagnosticReport, DocumentLocation, DocumentPath, code, truncate_text};
 use super::spec::Compatibility;
-use super::yaml::{Mark, Node, Value};
+use super::yaml::{Mark, YamlNode, YamlValue};
 
 /// Most characters of a key that a message shows.
-const SHOWN: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 
 /// The arguments of one plugin or action: keys as written, values typed.
 #[derive(Debug, Clone, Default)]
-pub struct Arguments {
-    entries: Vec<(String, Mark, Node)>,
+pub struct PluginArguments {
+    entries: Vec<(String, Mark, YamlNode)>,
     index: BTreeMap<String, usize>,
     mark: Mark,
-    path: Path,
+    path: DocumentPath,
 }
 
-impl Arguments {
+impl PluginArguments {
     /// No arguments, for a block that stands at `mark`.
-    pub fn new(mark: Mark, path: Path) -> Self {
-        Arguments {
+    pub fn new(mark: Mark, path: DocumentPath) -> Self {
+        PluginArguments {
             entries: Vec::new(),
             index: BTreeMap::new(),
             mark,
@@ -30,7 +30,7 @@ impl Arguments {
     }
 
     /// Sets an argument; a key that was there keeps its place. Returns whether it was there.
-    pub fn set(&mut self, key: String, mark: Mark, value: Node) -> bool {
+    pub fn set(&mut self, key: String, mark: Mark, value: YamlNode) -> bool {
         if let Some(entry) = self.index.get(&key).and_then(|&at| self.entries.get_mut(at)) {
             entry.1 = mark;
             entry.2 = value;
@@ -42,7 +42,7 @@ impl Arguments {
     }
 
     /// Where the block stands.
-    pub fn at(&self) -> At {
+    pub fn at(&self) -> DocumentLocation {
         self.path.at(self.mark)
     }
 
@@ -52,20 +52,20 @@ impl Arguments {
     }
 
     /// One argument, by its exact key.
-    pub fn get(&self, key: &str) -> Option<Argument<'_>> {
+    pub fn get(&self, key: &str) -> Option<PluginArgument<'_>> {
         let (_, _, node) = self.index.get(key).and_then(|&at| self.entries.get(at))?;
-        Some(Argument {
+        Some(PluginArgument {
             node,
             path: self.path.key(key),
         })
     }
 
     /// All arguments in the order of the document.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Argument<'_>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, PluginArgument<'_>)> {
         self.entries.iter().map(|(key, _, node)| {
             (
                 key.as_str(),
-                Argument {
+                PluginArgument {
                     node,
                     path: self.path.key(key),
                 },
@@ -74,7 +74,7 @@ impl Arguments {
     }
 
     /// Where the key of an argument stands.
-    pub fn key_at(&self, key: &str) -> At {
+    pub fn key_at(&self, key: &str) -> DocumentLocation {
         let entry = self.index.get(key).and_then(|&at| self.entries.get(at));
         self.path.key(key).at(entry.map_or(self.mark, |(_, mark, _)| *mark))
     }
@@ -100,9 +100,12 @@ impl Arguments {
     }
 
     /// Warns of every key for which `known` is false.
-    pub fn warn_unknown(&self, report: &mut Report, plugin: &str, known: impl Fn(&str) -> bool) {
+    pub fn warn_unknown(&self, report: &mut DiagnosticReport, plugin: &str, known: impl Fn(&str) -> bool) {
         for (key, mark, _) in self.entries.iter().filter(|(key, ..)| !known(key)) {
-            let message = format!("`{plugin}` has no argument `{}`; it has no effect", shorten(key, SHOWN));
+            let message = format!(
+                "`{plugin}` has no argument `{}`; it has no effect",
+                truncate_text(key, MAX_SHOWN_CHARS)
+            );
             report.warning(code::ARGUMENT_UNKNOWN_KEY, &self.path.key(key).at(*mark), message);
         }
     }
@@ -110,93 +113,103 @@ impl Arguments {
 
 /// A value below `arguments`, with its place.
 #[derive(Debug, Clone)]
-pub struct Argument<'a> {
-    node: &'a Node,
-    path: Path,
+pub struct PluginArgument<'a> {
+    node: &'a YamlNode,
+    path: DocumentPath,
 }
 
-impl<'a> Argument<'a> {
+impl<'a> PluginArgument<'a> {
     /// The value.
-    pub fn value(&self) -> &'a Value {
+    pub fn value(&self) -> &'a YamlValue {
         &self.node.value
     }
 
     /// Where it stands.
-    pub fn at(&self) -> At {
+    pub fn at(&self) -> DocumentLocation {
         self.path.at(self.node.mark)
     }
 
     /// Is it null?
     pub fn is_null(&self) -> bool {
-        matches!(self.node.value, Value::Null)
+        matches!(self.node.value, YamlValue::Null)
     }
 
     /// The text, if it is a string.
     pub fn as_string(&self) -> Option<&'a str> {
-        if let Value::String(text) = self.value() {
+        if let YamlValue::String(text) = self.value() {
             Some(text)
         } else {
             None
         }
     }
 
-    /// See [`Arguments::get_int`].
+    /// See [`PluginArguments::get_int`].
     pub fn lenient_int(&self) -> Option<i64> {
-        if let Value::Int(n) = self.value() {
+        if let YamlValue::Int(n) = self.value() {
             Some(*n)
         } else {
             None
         }
     }
 
-    /// See [`Arguments::get_float`].
+    /// See [`PluginArguments::get_float`].
     pub fn lenient_float(&self) -> Option<f64> {
         match self.value() {
-            Value::Float(x) => Some(*x),
-            Value::Int(n) => Some(*n as f64),
-            Value::Null | Value::Bool(_) | Value::UInt(_) | Value::String(_) | Value::List(_) | Value::Map(_) => None,
+            YamlValue::Float(x) => Some(*x),
+            YamlValue::Int(n) => Some(*n as f64),
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::UInt(_)
+            | YamlValue::String(_)
+            | YamlValue::List(_)
+            | YamlValue::Map(_) => None,
         }
     }
 
-    /// See [`Arguments::get_bool`].
+    /// See [`PluginArguments::get_bool`].
     pub fn lenient_bool(&self) -> Option<bool> {
         match self.value() {
-            Value::Bool(b) => Some(*b),
-            Value::String(text) => match text.as_str() {
+            YamlValue::Bool(b) => Some(*b),
+            YamlValue::String(text) => match text.as_str() {
                 "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
                 "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),
                 _ => None,
             },
-            Value::Null | Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => None,
+            YamlValue::Null
+            | YamlValue::Int(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::List(_)
+            | YamlValue::Map(_) => None,
         }
     }
 
     // Strict reading, as upstream decodes a block into a structure: null is the zero value, a float
     // is cut to an integer, any other type is a fault. `None` means that a fault was reported.
 
-    fn mismatch<T>(&self, expected: &str, report: &mut Report) -> Option<T> {
+    fn mismatch<T>(&self, expected: &str, report: &mut DiagnosticReport) -> Option<T> {
         let message = format!("expected {expected}, found {}", self.value().kind());
-        report.fault(code::ARGUMENT_TYPE, &self.at(), message);
+        report.error(code::ARGUMENT_TYPE, &self.at(), message);
         None
     }
 
     /// An integer. Fractions are cut off. A number that does not fit is a fault under `corrected`;
     /// under `upstream` it becomes what it becomes on the reference's machine.
-    pub fn decode_int(&self, compatibility: Compatibility, report: &mut Report) -> Option<i64> {
+    pub fn decode_int(&self, compatibility: Compatibility, report: &mut DiagnosticReport) -> Option<i64> {
         let upstream = compatibility == Compatibility::Upstream;
         let (fits, wrapped) = match self.value() {
-            Value::Null => (true, 0),
-            Value::Int(n) => (true, *n),
-            Value::UInt(n) => (false, n.cast_signed()),
-            Value::Float(x) => cut(*x),
-            Value::Bool(_) | Value::String(_) | Value::List(_) | Value::Map(_) => {
+            YamlValue::Null => (true, 0),
+            YamlValue::Int(n) => (true, *n),
+            YamlValue::UInt(n) => (false, n.cast_signed()),
+            YamlValue::Float(x) => truncate_to_i64(*x),
+            YamlValue::Bool(_) | YamlValue::String(_) | YamlValue::List(_) | YamlValue::Map(_) => {
                 return self.mismatch("an integer", report);
             }
         };
         if fits || upstream {
             return Some(wrapped);
         }
-        report.fault(
+        report.error(
             code::ARGUMENT_RANGE,
             &self.at(),
             "the number does not fit a signed 64-bit integer",
@@ -205,44 +218,57 @@ impl<'a> Argument<'a> {
     }
 
     /// A float; integers are taken, too.
-    pub fn decode_float(&self, report: &mut Report) -> Option<f64> {
+    pub fn decode_float(&self, report: &mut DiagnosticReport) -> Option<f64> {
         match self.value() {
-            Value::Null => Some(0.0),
-            Value::Int(n) => Some(*n as f64),
-            Value::UInt(n) => Some(*n as f64),
-            Value::Float(x) => Some(*x),
-            Value::Bool(_) | Value::String(_) | Value::List(_) | Value::Map(_) => self.mismatch("a number", report),
+            YamlValue::Null => Some(0.0),
+            YamlValue::Int(n) => Some(*n as f64),
+            YamlValue::UInt(n) => Some(*n as f64),
+            YamlValue::Float(x) => Some(*x),
+            YamlValue::Bool(_) | YamlValue::String(_) | YamlValue::List(_) | YamlValue::Map(_) => {
+                self.mismatch("a number", report)
+            }
         }
     }
 
     /// A bool.
-    pub fn decode_bool(&self, report: &mut Report) -> Option<bool> {
+    pub fn decode_bool(&self, report: &mut DiagnosticReport) -> Option<bool> {
         match self.value() {
-            Value::Null => Some(false),
-            Value::Bool(b) => Some(*b),
-            Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::String(_) | Value::List(_) | Value::Map(_) => {
-                self.mismatch("a bool", report)
-            }
+            YamlValue::Null => Some(false),
+            YamlValue::Bool(b) => Some(*b),
+            YamlValue::Int(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::String(_)
+            | YamlValue::List(_)
+            | YamlValue::Map(_) => self.mismatch("a bool", report),
         }
     }
 
     /// A string.
-    pub fn decode_string(&self, report: &mut Report) -> Option<&'a str> {
+    pub fn decode_string(&self, report: &mut DiagnosticReport) -> Option<&'a str> {
         match self.value() {
-            Value::Null => Some(""),
-            Value::String(text) => Some(text),
-            Value::Bool(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => {
-                self.mismatch("a string", report)
-            }
+            YamlValue::Null => Some(""),
+            YamlValue::String(text) => Some(text),
+            YamlValue::Bool(_)
+            | YamlValue::Int(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::List(_)
+            | YamlValue::Map(_) => self.mismatch("a string", report),
         }
     }
 
-    /// A map; null counts as an empty one (see [`Argument::is_null`]).
-    pub fn decode_map(&self, report: &mut Report) -> Option<ArgumentMap<'a>> {
+    /// A map; null counts as an empty one (see [`PluginArgument::is_null`]).
+    pub fn decode_map(&self, report: &mut DiagnosticReport) -> Option<ArgumentMap<'a>> {
         let pairs = match self.value() {
-            Value::Null => &[],
-            Value::Map(pairs) => pairs.as_slice(),
-            Value::Bool(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::String(_) | Value::List(_) => {
+            YamlValue::Null => &[],
+            YamlValue::Map(pairs) => pairs.as_slice(),
+            YamlValue::Bool(_)
+            | YamlValue::Int(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::String(_)
+            | YamlValue::List(_) => {
                 return self.mismatch("a map", report);
             }
         };
@@ -255,7 +281,7 @@ impl<'a> Argument<'a> {
 }
 
 /// The integer part, and whether it fits; if not, what the reference's machine makes of it.
-fn cut(x: f64) -> (bool, i64) {
+fn truncate_to_i64(x: f64) -> (bool, i64) {
     /// 2^63, the first float above every signed 64-bit integer.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     let fits = (-LIMIT..LIMIT).contains(&x);
@@ -270,14 +296,14 @@ fn cut(x: f64) -> (bool, i64) {
 /// A map below `arguments`.
 #[derive(Debug, Clone)]
 pub struct ArgumentMap<'a> {
-    pairs: &'a [(Node, Node)],
-    at: At,
-    path: Path,
+    pairs: &'a [(YamlNode, YamlNode)],
+    at: DocumentLocation,
+    path: DocumentPath,
 }
 
 impl<'a> ArgumentMap<'a> {
     /// Where the map stands.
-    pub fn at(&self) -> &At {
+    pub fn at(&self) -> &DocumentLocation {
         &self.at
     }
 
@@ -287,62 +313,62 @@ impl<'a> ArgumentMap<'a> {
     }
 
     /// A field of a structure: its exact name first, else the first key that differs in case only.
-    pub fn field(&self, name: &str) -> Option<Argument<'a>> {
-        let exact = self.texts().find(|(key, _)| *key == name);
+    pub fn field(&self, name: &str) -> Option<PluginArgument<'a>> {
+        let exact = self.string_entries().find(|(key, _)| *key == name);
         exact
-            .or_else(|| self.texts().find(|(key, _)| same_ignoring_case(key, name)))
+            .or_else(|| self.string_entries().find(|(key, _)| same_ignoring_case(key, name)))
             .map(|(_, argument)| argument)
     }
 
-    fn texts(&self) -> impl Iterator<Item = (&'a str, Argument<'a>)> + '_ {
+    fn string_entries(&self) -> impl Iterator<Item = (&'a str, PluginArgument<'a>)> + '_ {
         self.pairs.iter().filter_map(|(key, node)| match &key.value {
-            Value::String(text) => Some((
+            YamlValue::String(text) => Some((
                 text.as_str(),
-                Argument {
+                PluginArgument {
                     node,
                     path: self.path.key(text),
                 },
             )),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Int(_)
-            | Value::UInt(_)
-            | Value::Float(_)
-            | Value::List(_)
-            | Value::Map(_) => None,
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Int(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::List(_)
+            | YamlValue::Map(_) => None,
         })
     }
 
     /// All entries of a map whose keys are names, in the order of the document. A key that is no
     /// string is a fault (and left out); so `y: 1`, whose key is a bool, is noticed. Null is "".
-    pub fn entries(&self, report: &mut Report) -> Vec<(&'a str, Argument<'a>)> {
+    pub fn entries(&self, report: &mut DiagnosticReport) -> Vec<(&'a str, PluginArgument<'a>)> {
         let mut entries = Vec::with_capacity(self.pairs.len());
         for (key, node) in self.pairs {
             match &key.value {
-                Value::String(text) => entries.push((
+                YamlValue::String(text) => entries.push((
                     text.as_str(),
-                    Argument {
+                    PluginArgument {
                         node,
                         path: self.path.key(text),
                     },
                 )),
-                Value::Null => entries.push((
+                YamlValue::Null => entries.push((
                     "",
-                    Argument {
+                    PluginArgument {
                         node,
                         path: self.path.key(""),
                     },
                 )),
-                other @ (Value::Bool(_)
-                | Value::Int(_)
-                | Value::UInt(_)
-                | Value::Float(_)
-                | Value::List(_)
-                | Value::Map(_)) => {
+                other @ (YamlValue::Bool(_)
+                | YamlValue::Int(_)
+                | YamlValue::UInt(_)
+                | YamlValue::Float(_)
+                | YamlValue::List(_)
+                | YamlValue::Map(_)) => {
                     let mut path = self.path.clone();
                     path.push_value(other);
                     let message = format!("expected a string as key, found {}; put it in quotes", other.kind());
-                    report.fault(code::ARGUMENT_TYPE, &path.at(key.mark), message);
+                    report.error(code::ARGUMENT_TYPE, &path.at(key.mark), message);
                 }
             }
         }
@@ -350,15 +376,18 @@ impl<'a> ArgumentMap<'a> {
     }
 
     /// Warns of every key that is none of these fields, case aside.
-    pub fn warn_unknown(&self, report: &mut Report, fields: &[&str]) {
+    pub fn warn_unknown(&self, report: &mut DiagnosticReport, fields: &[&str]) {
         for (key, _) in self.pairs {
             let mut path = self.path.clone();
             path.push_value(&key.value);
-            let message = if let Value::String(text) = &key.value {
+            let message = if let YamlValue::String(text) = &key.value {
                 if fields.iter().any(|field| same_ignoring_case(text, field)) {
                     continue;
                 }
-                format!("unknown key `{}`; it has no effect", shorten(text, SHOWN))
+                format!(
+                    "unknown key `{}`; it has no effect",
+                    truncate_text(text, MAX_SHOWN_CHARS)
+                )
             } else {
                 format!(
                     "the key is {}, not a string, and has no effect; put it in quotes",

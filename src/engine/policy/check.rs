@@ -2,47 +2,47 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::findings::{At, NotServed, Report, Severity, code, shorten};
-use super::slip;
-use super::spec::{ACTIONS, PluginSpec, Spec, Switch, UPSTREAM_PLUGINS};
+use super::diagnostics::{DiagnosticReport, DocumentLocation, Severity, UnservedPlugin, code, truncate_text};
+use super::spec::{ACTIONS, PluginSpec, PolicySpec, Switch, UPSTREAM_PLUGINS};
+use super::suggestion;
 use super::yaml::Mark;
 
 /// Most plugins in a document: each is printed with all its switches.
-const MOST_PLUGINS: usize = 500;
+const MAX_PLUGINS: usize = 500;
 /// Most characters of a name that a message shows.
-const SHOWN: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 
 /// Splits the list of actions. Volcano takes names apart at commas and knows no empty one.
 /// `hint` follows where there is none at all.
-pub(super) fn actions(text: &str, mark: Mark, hint: &str, report: &mut Report) -> Vec<String> {
-    let at = At {
+pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut DiagnosticReport) -> Vec<String> {
+    let at = DocumentLocation {
         mark,
         path: "actions".to_owned(),
     };
     if text.trim().is_empty() {
         let message = format!("no actions; expected a list such as `enqueue, allocate`{hint}");
-        report.fault(code::NO_ACTIONS, &at, message);
+        report.error(code::NO_ACTIONS, &at, message);
         return Vec::new();
     }
     let mut names: Vec<String> = Vec::new();
     let mut seen = BTreeSet::new();
     for name in text.split(',').map(str::trim) {
         if name.is_empty() {
-            report.fault(code::UNKNOWN_ACTION, &at, "an empty item in the list of actions");
+            report.error(code::UNKNOWN_ACTION, &at, "an empty item in the list of actions");
         } else if !ACTIONS.contains(&name) {
-            let near = if report.is_full(Severity::Fault) {
+            let near = if report.is_full(Severity::Error) {
                 None
             } else {
-                slip::nearest(name, &ACTIONS)
+                suggestion::nearest_name(name, &ACTIONS)
             };
             let hint = near.map_or_else(
                 || format!("known are: {}", ACTIONS.join(", ")),
                 |near| format!("did you mean `{near}`?"),
             );
-            report.fault(
+            report.error(
                 code::UNKNOWN_ACTION,
                 &at,
-                format!("unknown action `{}`; {hint}", shorten(name, SHOWN)),
+                format!("unknown action `{}`; {hint}", truncate_text(name, MAX_SHOWN_CHARS)),
             );
         } else if !seen.insert(name) {
             report.warning(
@@ -57,51 +57,51 @@ pub(super) fn actions(text: &str, mark: Mark, hint: &str, report: &mut Report) -
 }
 
 /// Checks the plugins, tier by tier.
-pub(super) fn tiers(spec: &Spec, served: &[&str], report: &mut Report) {
+pub(super) fn check_tiers(spec: &PolicySpec, served: &[&str], report: &mut DiagnosticReport) {
     let count = spec.plugins().count();
-    if count > MOST_PLUGINS {
-        let at = At {
+    if count > MAX_PLUGINS {
+        let at = DocumentLocation {
             mark: Mark::START,
             path: "tiers".to_owned(),
         };
-        report.fault(
+        report.error(
             code::YAML_LIMIT,
             &at,
-            format!("{count} plugins are more than the limit of {MOST_PLUGINS}"),
+            format!("{count} plugins are more than the limit of {MAX_PLUGINS}"),
         );
         return;
     }
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for plugins in &spec.tiers {
-        conflicts(plugins, report);
+        check_conflicts(plugins, report);
         for plugin in plugins {
             let count = seen.entry(&plugin.name).or_default();
             *count += 1;
             if *count == 1 {
-                name(plugin, served, report);
+                check_plugin_name(plugin, served, report);
             } else {
-                duplicate(plugin, report);
+                warn_duplicate_plugin(plugin, report);
             }
         }
     }
 }
 
-fn conflicts(plugins: &[PluginSpec], report: &mut Report) {
+fn check_conflicts(plugins: &[PluginSpec], report: &mut DiagnosticReport) {
     let hierarchical = |p: &&PluginSpec| p.name == "drf" && p.switches.written(Switch::Hierarchy) == Some(true);
     let proportion = plugins.iter().find(|plugin| plugin.name == "proportion");
     if let (Some(drf), Some(_)) = (plugins.iter().find(hierarchical), proportion) {
         let message = "`drf` with `enableHierarchy: true` and `proportion` exclude each other in one tier";
-        report.fault(code::CONFLICT, &drf.at, message);
+        report.error(code::CONFLICT, &drf.at, message);
     }
 }
 
-fn name(plugin: &PluginSpec, served: &[&str], report: &mut Report) {
+fn check_plugin_name(plugin: &PluginSpec, served: &[&str], report: &mut DiagnosticReport) {
     let name = plugin.name.as_str();
     if served.contains(&name) {
         return;
     }
     let known_upstream = UPSTREAM_PLUGINS.contains(&name);
-    let near = slip::nearest(name, served).or_else(|| slip::nearest(name, &UPSTREAM_PLUGINS));
+    let near = suggestion::nearest_name(name, served).or_else(|| suggestion::nearest_name(name, &UPSTREAM_PLUGINS));
     let did_you_mean = near.filter(|_| !known_upstream).map(str::to_owned);
     if !known_upstream {
         let hint = did_you_mean
@@ -111,12 +111,15 @@ fn name(plugin: &PluginSpec, served: &[&str], report: &mut Report) {
         let message = if name.is_empty() {
             "a plugin without a name; it has no effect".to_owned()
         } else {
-            format!("unknown plugin `{}`; it has no effect{hint}", shorten(name, SHOWN))
+            format!(
+                "unknown plugin `{}`; it has no effect{hint}",
+                truncate_text(name, MAX_SHOWN_CHARS)
+            )
         };
         report.warning(code::UNKNOWN_PLUGIN, &plugin.at, message);
     }
     let at = plugin.at.clone();
-    report.not_served.push(NotServed {
+    report.unserved_plugins.push(UnservedPlugin {
         name: name.to_owned(),
         at,
         known_upstream,
@@ -124,13 +127,13 @@ fn name(plugin: &PluginSpec, served: &[&str], report: &mut Report) {
     });
 }
 
-fn duplicate(plugin: &PluginSpec, report: &mut Report) {
+fn warn_duplicate_plugin(plugin: &PluginSpec, report: &mut DiagnosticReport) {
     let message = if plugin.name.is_empty() {
         "another plugin without a name; it has no effect".to_owned()
     } else {
         format!(
             "plugin `{}` stands more than once; the last one answers for all, once for each",
-            shorten(&plugin.name, SHOWN)
+            truncate_text(&plugin.name, MAX_SHOWN_CHARS)
         )
     };
     report.warning(code::DUPLICATE_PLUGIN, &plugin.at, message);

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::args::Arguments;
+use super::args::PluginArguments;
+use super::diagnostics::DiagnosticReport;
 use super::emit;
-use super::findings::Report;
 use super::kube;
 use super::load::{LoadOptions, load};
-use super::spec::{Compatibility, PluginSpec, Spec, Switch};
-use super::yaml::Limits;
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::{Changes, TaskRecord, View};
+use super::spec::{Compatibility, PluginSpec, PolicySpec, Switch};
+use super::yaml::YamlLimits;
+use crate::engine::model::{ClusterState, StateDiff, TaskRecord};
 use crate::engine::plugin::{Plugin, VictimKind};
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::plugins;
 
 /// One hook at one place in the tiers.
 #[derive(Clone, Debug)]
-pub struct Hook {
+pub struct PolicyHook {
     /// Name of the plugin.
     pub name: Arc<str>,
     /// Who answers.
@@ -29,7 +29,7 @@ pub struct Hook {
 
 /// A plugin of the policy by name: who answers for it, whatever its switches say.
 #[derive(Clone, Debug)]
-pub struct Registered {
+pub struct RegisteredPlugin {
     /// Name of the plugin.
     pub name: Arc<str>,
     /// This service has it.
@@ -44,7 +44,7 @@ pub struct Registered {
     pub victims: Option<Arc<dyn Plugin>>,
     /// Who says which jobs and tasks are admitted.
     pub admit: Option<Arc<dyn Plugin>>,
-    /// See [`Hook::weight`].
+    /// See [`PolicyHook::weight`].
     pub weight: i32,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct ProfilePlugin {
 
 impl ProfilePlugin {
     /// One that is served and does not score.
-    pub(super) fn silent(name: &str) -> Self {
+    pub(super) fn without_score(name: &str) -> Self {
         Self {
             name: Arc::from(name),
             score: None,
@@ -94,27 +94,27 @@ impl ProfilePlugin {
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     compatibility: Compatibility,
-    spec: Spec,
+    spec: PolicySpec,
     /// By tier and place; `None`: not served.
     compiled: Vec<Vec<Option<Arc<dyn Plugin>>>>,
-    registered: BTreeMap<Arc<str>, Registered>,
-    filters: Vec<Hook>,
-    scorers: Vec<Hook>,
-    job_orders: Vec<Hook>,
-    queue_orders: Vec<Hook>,
-    preempters: Vec<Vec<Hook>>,
-    reclaimers: Vec<Vec<Hook>>,
+    registered: BTreeMap<Arc<str>, RegisteredPlugin>,
+    filters: Vec<PolicyHook>,
+    scorers: Vec<PolicyHook>,
+    job_orders: Vec<PolicyHook>,
+    queue_orders: Vec<PolicyHook>,
+    preempters: Vec<Vec<PolicyHook>>,
+    reclaimers: Vec<Vec<PolicyHook>>,
     /// Of a `KubeSchedulerConfiguration`, by name. If there is only one, this policy is that one itself.
     profiles: Vec<(Arc<str>, Arc<Policy>)>,
-    enqueuers: Vec<Vec<Hook>>,
-    allocators: Vec<Vec<Hook>>,
+    enqueuers: Vec<Vec<PolicyHook>>,
+    allocators: Vec<Vec<PolicyHook>>,
 }
 
 /// How a document is compiled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompileOptions {
     /// Caps on the document.
-    pub limits: Limits,
+    pub limits: YamlLimits,
     /// The compatibility for a document that does not say its own.
     pub compatibility: Compatibility,
     /// Warnings are faults.
@@ -123,11 +123,11 @@ pub struct CompileOptions {
 
 /// A document that is taken.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledPolicy {
     /// The policy.
     pub policy: Arc<Policy>,
     /// Warnings, in order, and plugins that are not served.
-    pub report: Report,
+    pub report: DiagnosticReport,
     /// The document as read: typed values, nothing filled in.
     pub loaded_document: String,
     /// The document with every default put in and every repair made. Read again, it gives the same policy.
@@ -138,14 +138,14 @@ pub struct Compiled {
 ///
 /// # Errors
 /// All findings at once, if a fault is among them.
-pub fn compile(document: &str, options: &CompileOptions) -> Result<Compiled, Report> {
-    let served = plugins::served();
+pub fn compile(document: &str, options: &CompileOptions) -> Result<CompiledPolicy, DiagnosticReport> {
+    let served = plugins::served_names();
     let load_options = LoadOptions {
         limits: options.limits,
         compatibility: options.compatibility,
         served: &served,
     };
-    if kube::is_one(document, &load_options) {
+    if kube::is_kube_configuration(document, &load_options) {
         return compile_profiles(document, &load_options, options.strict);
     }
     let loaded = load(document, &load_options);
@@ -156,7 +156,7 @@ pub fn compile(document: &str, options: &CompileOptions) -> Result<Compiled, Rep
     });
     report.finish(options.strict);
     match policy {
-        Some(policy) if !report.has_faults() => Ok(Compiled {
+        Some(policy) if !report.has_errors() => Ok(CompiledPolicy {
             loaded_document: emit::loaded_document(&policy.spec),
             effective_document: policy.effective_document(),
             policy: Arc::new(policy),
@@ -167,16 +167,20 @@ pub fn compile(document: &str, options: &CompileOptions) -> Result<Compiled, Rep
 }
 
 /// The same for a `KubeSchedulerConfiguration`.
-fn compile_profiles(document: &str, options: &LoadOptions<'_>, strict: bool) -> Result<Compiled, Report> {
-    let mut report = Report::default();
+fn compile_profiles(
+    document: &str,
+    options: &LoadOptions<'_>,
+    strict: bool,
+) -> Result<CompiledPolicy, DiagnosticReport> {
+    let mut report = DiagnosticReport::default();
     let compiled = kube::load(document, options, &mut report).map(|spec| {
         let compatibility = spec.compatibility(options.compatibility);
         (compatibility, kube::compile(&spec, compatibility, &mut report))
     });
     report.finish(strict);
     match compiled {
-        Some((compatibility, compiled)) if !report.has_faults() => Ok(Compiled {
-            policy: Arc::new(Policy::of_profiles(compatibility, compiled.profiles)),
+        Some((compatibility, compiled)) if !report.has_errors() => Ok(CompiledPolicy {
+            policy: Arc::new(Policy::from_profiles(compatibility, compiled.profiles)),
             report,
             loaded_document: compiled.loaded_document,
             effective_document: compiled.effective_document,
@@ -187,7 +191,7 @@ fn compile_profiles(document: &str, options: &LoadOptions<'_>, strict: bool) -> 
 
 impl Policy {
     /// The policy of one profile.
-    pub(super) fn of_profile(compatibility: Compatibility, plugins: Vec<ProfilePlugin>) -> Self {
+    pub(super) fn from_profile(compatibility: Compatibility, plugins: Vec<ProfilePlugin>) -> Self {
         let mut policy = Self {
             compatibility,
             ..Self::default()
@@ -199,12 +203,12 @@ impl Policy {
             is_served,
         } in plugins
         {
-            policy.scorers.extend(score.iter().map(|plugin| Hook {
+            policy.scorers.extend(score.iter().map(|plugin| PolicyHook {
                 name: Arc::clone(&name),
                 plugin: Arc::clone(plugin),
                 weight,
             }));
-            let registered = Registered {
+            let registered = RegisteredPlugin {
                 name: Arc::clone(&name),
                 is_served,
                 filter: None,
@@ -219,10 +223,10 @@ impl Policy {
         policy
     }
 
-    fn of_profiles(compatibility: Compatibility, profiles: Vec<(Arc<str>, Arc<Self>)>) -> Self {
+    fn from_profiles(compatibility: Compatibility, profiles: Vec<(Arc<str>, Arc<Self>)>) -> Self {
         let only = match profiles.as_slice() {
             [(_, only)] => Self::clone(only),
-            _ => Self::of_profile(compatibility, Vec::new()),
+            _ => Self::from_profile(compatibility, Vec::new()),
         };
         Self { profiles, ..only }
     }
@@ -245,7 +249,7 @@ impl Policy {
     }
 
     /// Compiles a document. With a fault in the report the result is not to be used.
-    fn compile(spec: Spec, compatibility: Compatibility, report: &mut Report) -> Self {
+    fn compile(spec: PolicySpec, compatibility: Compatibility, report: &mut DiagnosticReport) -> Self {
         let mut policy = Self {
             compatibility,
             compiled: Vec::with_capacity(spec.tiers.len()),
@@ -270,20 +274,23 @@ impl Policy {
 
     /// Compiles one entry. As upstream keeps functions by name, it replaces those of earlier entries, even if it is
     /// switched off itself; without the hook it replaces nothing.
-    fn register(&mut self, spec: &PluginSpec, report: &mut Report) -> Option<Arc<dyn Plugin>> {
+    fn register(&mut self, spec: &PluginSpec, report: &mut DiagnosticReport) -> Option<Arc<dyn Plugin>> {
         let name: Arc<str> = Arc::from(spec.name.as_str());
-        let registered = self.registered.entry(Arc::clone(&name)).or_insert_with(|| Registered {
-            name,
-            is_served: false,
-            filter: None,
-            score: None,
-            order: None,
-            victims: None,
-            weight: 1,
-            admit: None,
-        });
+        let registered = self
+            .registered
+            .entry(Arc::clone(&name))
+            .or_insert_with(|| RegisteredPlugin {
+                name,
+                is_served: false,
+                filter: None,
+                score: None,
+                order: None,
+                victims: None,
+                weight: 1,
+                admit: None,
+            });
         let def = plugins::find(&spec.name)?;
-        let none = Arguments::default();
+        let none = PluginArguments::default();
         let arguments = spec.arguments.as_ref().unwrap_or(&none);
         let plugin = (def.compile)(arguments, self.compatibility, report);
         registered.is_served = true;
@@ -301,15 +308,25 @@ impl Policy {
         Some(plugin)
     }
 
-    fn hooks(&self, spec: &Spec, switch: Switch, own: fn(&Registered) -> Option<&Arc<dyn Plugin>>) -> Vec<Hook> {
+    fn hooks(
+        &self,
+        spec: &PolicySpec,
+        switch: Switch,
+        own: fn(&RegisteredPlugin) -> Option<&Arc<dyn Plugin>>,
+    ) -> Vec<PolicyHook> {
         self.tiers(spec, switch, own).into_iter().flatten().collect()
     }
 
     /// The hooks that are switched on, tier by tier.
-    fn tiers(&self, spec: &Spec, switch: Switch, own: fn(&Registered) -> Option<&Arc<dyn Plugin>>) -> Vec<Vec<Hook>> {
+    fn tiers(
+        &self,
+        spec: &PolicySpec,
+        switch: Switch,
+        own: fn(&RegisteredPlugin) -> Option<&Arc<dyn Plugin>>,
+    ) -> Vec<Vec<PolicyHook>> {
         let hook = |plugin: &PluginSpec| {
             let registered = self.registered.get(plugin.name.as_str())?;
-            Some(Hook {
+            Some(PolicyHook {
                 name: Arc::clone(&registered.name),
                 plugin: Arc::clone(own(registered)?),
                 weight: registered.weight,
@@ -328,37 +345,37 @@ impl Policy {
     }
 
     /// The document as it was read.
-    pub fn spec(&self) -> &Spec {
+    pub fn spec(&self) -> &PolicySpec {
         &self.spec
     }
 
     /// Filters in the order of the tiers, those that are switched on. One name may stand here twice.
-    pub fn filters(&self) -> &[Hook] {
+    pub fn filters(&self) -> &[PolicyHook] {
         &self.filters
     }
 
     /// Scorers likewise.
-    pub fn scorers(&self) -> &[Hook] {
+    pub fn scorers(&self) -> &[PolicyHook] {
         &self.scorers
     }
 
     /// The plugin of a name, if it stands in the document.
-    pub fn registered(&self, name: &str) -> Option<&Registered> {
+    pub fn registered(&self, name: &str) -> Option<&RegisteredPlugin> {
         self.registered.get(name)
     }
 
     /// Plugins that order jobs, likewise.
-    pub fn job_orders(&self) -> &[Hook] {
+    pub fn job_orders(&self) -> &[PolicyHook] {
         &self.job_orders
     }
 
     /// Plugins that order queues, likewise.
-    pub fn queue_orders(&self) -> &[Hook] {
+    pub fn queue_orders(&self) -> &[PolicyHook] {
         &self.queue_orders
     }
 
     /// Plugins that say who may have to go, tier by tier, those that are switched on.
-    pub fn victims(&self, kind: VictimKind) -> &[Vec<Hook>] {
+    pub fn victims(&self, kind: VictimKind) -> &[Vec<PolicyHook>] {
         match kind {
             VictimKind::Preempt => &self.preempters,
             VictimKind::Reclaim => &self.reclaimers,
@@ -366,19 +383,19 @@ impl Policy {
     }
 
     /// Plugins that vote on jobs, likewise.
-    pub fn enqueuers(&self) -> &[Vec<Hook>] {
+    pub fn enqueuers(&self) -> &[Vec<PolicyHook>] {
         &self.enqueuers
     }
 
     /// Plugins that check tasks, likewise.
-    pub fn allocators(&self) -> &[Vec<Hook>] {
+    pub fn allocators(&self) -> &[Vec<PolicyHook>] {
         &self.allocators
     }
 
     /// True if Filter and Score of these plugins (none: of any that stand in the document) read what is kept beside a
-    /// View.
-    pub fn reads_accounts(&self, plugins: &[Arc<str>]) -> bool {
-        let reads = |own: &Registered| {
+    /// cluster state.
+    pub fn reads_plugin_state(&self, plugins: &[Arc<str>]) -> bool {
+        let reads = |own: &RegisteredPlugin| {
             let mut hooks = own.filter.iter().chain(&own.score);
             hooks.any(|plugin| plugin.hooks().accounts)
         };
@@ -394,33 +411,37 @@ impl Policy {
         registered.any(|own| own.filter.iter().chain(&own.score).any(|plugin| plugin.reads_job(task)))
     }
 
-    /// True if a plugin stands in the document that may keep something beside a View.
-    pub fn derives(&self) -> bool {
+    /// True if a plugin stands in the document that may keep something beside a cluster state.
+    pub fn has_plugin_state(&self) -> bool {
         self.registered
             .values()
             .any(|own| own.order.is_some() || own.victims.is_some() || own.admit.is_some())
     }
 
-    /// What the plugins keep beside a View, whatever their switches say. Of a name that stands there twice, the first
+    /// What the plugins keep beside a cluster state, whatever their switches say. Of a name that stands there twice, the first
     /// entry decides.
-    pub fn derive(&self, view: &View) -> DerivedSet {
-        self.derive_after(view, None)
+    pub fn compute_plugin_states(&self, cluster_state: &ClusterState) -> PluginStates {
+        self.advance_plugin_states(cluster_state, None)
     }
 
-    /// The same, and sooner, if it is known what these plugins kept beside an older View. `before` must be as it was
+    /// The same, and sooner, if it is known what these plugins kept beside an older cluster state. `before` must be as it was
     /// worked out, moved by no change of a cycle.
-    pub fn derive_after(&self, view: &View, before: Option<(&View, &DerivedSet)>) -> DerivedSet {
-        self.derive_of(|_| true, view, before)
+    pub fn advance_plugin_states(
+        &self,
+        cluster_state: &ClusterState,
+        before: Option<(&ClusterState, &PluginStates)>,
+    ) -> PluginStates {
+        self.compute_selected_plugin_states(|_| true, cluster_state, before)
     }
 
     /// The same of some plugins only.
-    pub(crate) fn derive_of(
+    pub(crate) fn compute_selected_plugin_states(
         &self,
         which: impl Fn(&str) -> bool,
-        view: &View,
-        before: Option<(&View, &DerivedSet)>,
-    ) -> DerivedSet {
-        let mut derived = DerivedSet::default();
+        cluster_state: &ClusterState,
+        before: Option<(&ClusterState, &PluginStates)>,
+    ) -> PluginStates {
+        let mut derived = PluginStates::default();
         let entries = self.spec.tiers.iter().flatten().zip(self.compiled.iter().flatten());
         for (spec, plugin) in entries {
             let known = self.registered.get(spec.name.as_str());
@@ -430,8 +451,16 @@ impl Policy {
             if derived.contains(&known.name) || !which(&known.name) {
                 continue;
             }
-            let carried = before.and_then(|(old, kept)| kept.carry(&known.name, &Changes { old, new: view }));
-            if let Some(own) = carried.or_else(|| plugin.derive(view, &spec.switches)) {
+            let carried = before.and_then(|(old, kept)| {
+                kept.advance(
+                    &known.name,
+                    &StateDiff {
+                        old,
+                        new: cluster_state,
+                    },
+                )
+            });
+            if let Some(own) = carried.or_else(|| plugin.build_state(cluster_state, &spec.switches)) {
                 derived.insert(Arc::clone(&known.name), own);
             }
         }

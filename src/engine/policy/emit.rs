@@ -5,20 +5,20 @@ use std::fmt::Write as _;
 
 use similar::TextDiff;
 
-use super::args::Arguments;
-use super::spec::{Compatibility, PluginSpec, PumiceSection, Spec, Switch};
-use super::yaml::{Node, Value, is_plain_text};
+use super::args::PluginArguments;
+use super::spec::{Compatibility, PluginSpec, PolicySpec, PumiceSection, Switch};
+use super::yaml::{YamlNode, YamlValue, is_plain_text};
 
 /// A key longer than this is written with `?`: a reader looks for its `:` within 1,024 characters.
-const LONGEST_SIMPLE_KEY: usize = 1000;
+const MAX_SIMPLE_KEY_CHARS: usize = 1000;
 /// More changed lines than this on a side are shown as one block, without looking for what they share.
-const MOST_LINES_COMPARED: usize = 2000;
+const MAX_COMPARED_LINES: usize = 2000;
 /// Lines shown around a change.
-const CONTEXT: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 /// The document as it was read: typed values, without defaults and repairs. It reads back to exactly
 /// the same values. Comments, anchors and what had no effect are gone.
-pub fn loaded_document(spec: &Spec) -> String {
+pub fn loaded_document(spec: &PolicySpec) -> String {
     document(spec, spec.pumice, &|plugin: &PluginSpec, _, _| {
         let switches = Switch::ALL
             .into_iter()
@@ -31,9 +31,9 @@ pub fn loaded_document(spec: &Spec) -> String {
 /// is how they count) and the compatibility. `arguments` gives what a plugin, by tier and place in the
 /// tier, makes of its arguments; `None` leaves them as written.
 pub fn effective_document(
-    spec: &Spec,
+    spec: &PolicySpec,
     compatibility: Compatibility,
-    arguments: &dyn Fn(usize, usize, &PluginSpec) -> Option<Value>,
+    arguments: &dyn Fn(usize, usize, &PluginSpec) -> Option<YamlValue>,
 ) -> String {
     document(
         spec,
@@ -52,13 +52,13 @@ pub fn effective_document(
 }
 
 /// The switches and the arguments to print for a plugin of a tier.
-type PluginParts<'f> = dyn Fn(&PluginSpec, usize, usize) -> (Vec<(Switch, bool)>, Option<Value>) + 'f;
+type PluginParts<'f> = dyn Fn(&PluginSpec, usize, usize) -> (Vec<(Switch, bool)>, Option<YamlValue>) + 'f;
 
-fn document(spec: &Spec, pumice: Option<PumiceSection>, parts: &PluginParts<'_>) -> String {
-    let mut fields = vec![field("actions", Value::String(spec.actions.join(", ")))];
+fn document(spec: &PolicySpec, pumice: Option<PumiceSection>, parts: &PluginParts<'_>) -> String {
+    let mut fields = vec![field("actions", YamlValue::String(spec.actions.join(", ")))];
     if let Some(PumiceSection { compatibility }) = pumice {
         let section = compatibility.map(|c| field("compatibility", text(c.name())));
-        fields.push(field("pumice", Value::Map(section.into_iter().collect())));
+        fields.push(field("pumice", YamlValue::Map(section.into_iter().collect())));
     }
     let tiers = spec.tiers.iter().enumerate().map(|(tier, plugins)| {
         let plugins = plugins.iter().enumerate().map(|(place, plugin)| {
@@ -67,14 +67,17 @@ fn document(spec: &Spec, pumice: Option<PumiceSection>, parts: &PluginParts<'_>)
             fields.extend(
                 switches
                     .into_iter()
-                    .map(|(switch, on)| field(switch.key(), Value::Bool(on))),
+                    .map(|(switch, on)| field(switch.key(), YamlValue::Bool(on))),
             );
             fields.extend(arguments.map(|arguments| field("arguments", arguments)));
-            Node::new(Value::Map(fields))
+            YamlNode::new(YamlValue::Map(fields))
         });
-        Node::new(Value::Map(vec![field("plugins", Value::List(plugins.collect()))]))
+        YamlNode::new(YamlValue::Map(vec![field(
+            "plugins",
+            YamlValue::List(plugins.collect()),
+        )]))
     });
-    fields.push(field("tiers", Value::List(tiers.collect())));
+    fields.push(field("tiers", YamlValue::List(tiers.collect())));
     if !spec.configurations.is_empty() {
         let all = spec.configurations.iter().map(|configuration| {
             let mut fields = vec![field("name", text(&configuration.name))];
@@ -84,28 +87,28 @@ fn document(spec: &Spec, pumice: Option<PumiceSection>, parts: &PluginParts<'_>)
                     .as_ref()
                     .map(|a| field("arguments", arguments_value(a))),
             );
-            Node::new(Value::Map(fields))
+            YamlNode::new(YamlValue::Map(fields))
         });
-        fields.push(field("configurations", Value::List(all.collect())));
+        fields.push(field("configurations", YamlValue::List(all.collect())));
     }
     fields.extend(
         spec.metrics
             .as_ref()
             .map(|metrics| field("metrics", metrics_value(metrics))),
     );
-    to_yaml(&Value::Map(fields))
+    to_yaml(&YamlValue::Map(fields))
 }
 
-fn text(text: &str) -> Value {
-    Value::String(text.to_owned())
+fn text(text: &str) -> YamlValue {
+    YamlValue::String(text.to_owned())
 }
 
-fn field(key: &str, value: Value) -> (Node, Node) {
-    (Node::new(text(key)), Node::new(value))
+fn field(key: &str, value: YamlValue) -> (YamlNode, YamlNode) {
+    (YamlNode::new(text(key)), YamlNode::new(value))
 }
 
-fn arguments_value(arguments: &Arguments) -> Value {
-    Value::Map(
+fn arguments_value(arguments: &PluginArguments) -> YamlValue {
+    YamlValue::Map(
         arguments
             .iter()
             .map(|(key, argument)| field(key, argument.value().clone()))
@@ -113,60 +116,60 @@ fn arguments_value(arguments: &Arguments) -> Value {
     )
 }
 
-fn metrics_value(metrics: &BTreeMap<String, String>) -> Value {
-    Value::Map(metrics.iter().map(|(key, value)| field(key, text(value))).collect())
+fn metrics_value(metrics: &BTreeMap<String, String>) -> YamlValue {
+    YamlValue::Map(metrics.iter().map(|(key, value)| field(key, text(value))).collect())
 }
 
 /// A value as a YAML text that reads back to exactly the same value.
-pub fn to_yaml(value: &Value) -> String {
+pub fn to_yaml(value: &YamlValue) -> String {
     let mut out = String::new();
     print_content(&mut out, value, 0);
     out
 }
 
 /// How a value is printed.
-enum Content<'v> {
-    Map(&'v [(Node, Node)]),
-    List(&'v [Node]),
+enum YamlLayout<'v> {
+    Map(&'v [(YamlNode, YamlNode)]),
+    List(&'v [YamlNode]),
     Line(String),
 }
 
-impl<'v> Content<'v> {
-    fn of(value: &'v Value) -> Self {
+impl<'v> YamlLayout<'v> {
+    fn of(value: &'v YamlValue) -> Self {
         match value {
-            Value::Map(pairs) if !pairs.is_empty() => Content::Map(pairs),
-            Value::List(items) if !items.is_empty() => Content::List(items),
-            Value::Map(_)
-            | Value::List(_)
-            | Value::Null
-            | Value::Bool(_)
-            | Value::Int(_)
-            | Value::UInt(_)
-            | Value::Float(_)
-            | Value::String(_) => Content::Line(scalar(value)),
+            YamlValue::Map(pairs) if !pairs.is_empty() => YamlLayout::Map(pairs),
+            YamlValue::List(items) if !items.is_empty() => YamlLayout::List(items),
+            YamlValue::Map(_)
+            | YamlValue::List(_)
+            | YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Int(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::String(_) => YamlLayout::Line(scalar(value)),
         }
     }
 }
 
 /// Prints a value behind an indentation that is already there.
-fn print_content(out: &mut String, value: &Value, indent: usize) {
-    match Content::of(value) {
-        Content::Map(pairs) => print_map(out, pairs, indent),
-        Content::List(items) => print_list(out, items, indent),
-        Content::Line(line) => {
+fn print_content(out: &mut String, value: &YamlValue, indent: usize) {
+    match YamlLayout::of(value) {
+        YamlLayout::Map(pairs) => print_map(out, pairs, indent),
+        YamlLayout::List(items) => print_list(out, items, indent),
+        YamlLayout::Line(line) => {
             out.push_str(&line);
             out.push('\n');
         }
     }
 }
 
-fn print_map(out: &mut String, pairs: &[(Node, Node)], indent: usize) {
+fn print_map(out: &mut String, pairs: &[(YamlNode, YamlNode)], indent: usize) {
     for (at, (key, value)) in pairs.iter().enumerate() {
         if at > 0 {
             pad(out, indent);
         }
         let key = scalar(&key.value);
-        if key.chars().count() > LONGEST_SIMPLE_KEY {
+        if key.chars().count() > MAX_SIMPLE_KEY_CHARS {
             out.push_str("? ");
             out.push_str(&key);
             out.push('\n');
@@ -175,19 +178,19 @@ fn print_map(out: &mut String, pairs: &[(Node, Node)], indent: usize) {
             out.push_str(&key);
         }
         out.push(':');
-        match Content::of(&value.value) {
-            Content::Map(pairs) => {
+        match YamlLayout::of(&value.value) {
+            YamlLayout::Map(pairs) => {
                 out.push('\n');
                 pad(out, indent + 1);
                 print_map(out, pairs, indent + 1);
             }
             // The items of a list stand at the column of its key.
-            Content::List(items) => {
+            YamlLayout::List(items) => {
                 out.push('\n');
                 pad(out, indent);
                 print_list(out, items, indent);
             }
-            Content::Line(line) => {
+            YamlLayout::Line(line) => {
                 out.push(' ');
                 out.push_str(&line);
                 out.push('\n');
@@ -197,7 +200,7 @@ fn print_map(out: &mut String, pairs: &[(Node, Node)], indent: usize) {
 }
 
 /// Prints items behind an indentation that is already there.
-fn print_list(out: &mut String, items: &[Node], indent: usize) {
+fn print_list(out: &mut String, items: &[YamlNode], indent: usize) {
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
             pad(out, indent);
@@ -214,20 +217,20 @@ fn pad(out: &mut String, indent: usize) {
 }
 
 /// A scalar, or an empty list or map, on one line.
-fn scalar(value: &Value) -> String {
+fn scalar(value: &YamlValue) -> String {
     match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(b) => b.to_string(),
-        Value::Int(n) => n.to_string(),
-        Value::UInt(n) => n.to_string(),
-        Value::Float(x) if x.is_nan() => ".nan".to_owned(),
-        Value::Float(x) if x.is_infinite() => if *x > 0.0 { ".inf" } else { "-.inf" }.to_owned(),
+        YamlValue::Null => "null".to_owned(),
+        YamlValue::Bool(b) => b.to_string(),
+        YamlValue::Int(n) => n.to_string(),
+        YamlValue::UInt(n) => n.to_string(),
+        YamlValue::Float(x) if x.is_nan() => ".nan".to_owned(),
+        YamlValue::Float(x) if x.is_infinite() => if *x > 0.0 { ".inf" } else { "-.inf" }.to_owned(),
         // This form always has a point or an exponent, so that it reads back as a float.
-        Value::Float(x) => format!("{x:?}"),
-        Value::String(text) if is_plain(text) => text.clone(),
-        Value::String(text) => quoted(text),
-        Value::List(_) => "[]".to_owned(),
-        Value::Map(_) => "{}".to_owned(),
+        YamlValue::Float(x) => format!("{x:?}"),
+        YamlValue::String(text) if is_plain(text) => text.clone(),
+        YamlValue::String(text) => quoted(text),
+        YamlValue::List(_) => "[]".to_owned(),
+        YamlValue::Map(_) => "{}".to_owned(),
     }
 }
 
@@ -267,7 +270,7 @@ fn escape(out: &mut String, letter: char, digits: usize, c: char) {
 }
 
 /// The difference between two texts, line by line, as `diff -u` shows it; empty if there is none.
-pub fn difference(before: &str, after: &str) -> String {
+pub fn unified_diff(before: &str, after: &str) -> String {
     if before == after {
         return String::new();
     }
@@ -282,19 +285,19 @@ pub fn difference(before: &str, after: &str) -> String {
         .take_while(|(a, b)| a == b)
         .count();
     let changed = |lines: &[&str]| lines.len() - head - tail;
-    if changed(&old).max(changed(&new)) > MOST_LINES_COMPARED {
+    if changed(&old).max(changed(&new)) > MAX_COMPARED_LINES {
         return one_hunk(&old, &new, head, tail);
     }
     let diff = TextDiff::from_lines(before, after);
     diff.unified_diff()
-        .context_radius(CONTEXT)
+        .context_radius(CONTEXT_LINES)
         .header("before", "after")
         .to_string()
 }
 
 fn one_hunk(old: &[&str], new: &[&str], head: usize, tail: usize) -> String {
-    let first = head - head.min(CONTEXT);
-    let after = tail.min(CONTEXT);
+    let first = head - head.min(CONTEXT_LINES);
+    let after = tail.min(CONTEXT_LINES);
     let length = |lines: &[&str]| lines.len() - first - (tail - after);
     let mut out = format!(
         "--- before\n+++ after\n@@ -{},{} +{},{} @@\n",

@@ -3,19 +3,21 @@
 pub mod args;
 mod check;
 mod compile;
+pub mod diagnostics;
 pub mod emit;
-pub mod findings;
 mod kube;
 pub mod load;
-pub(crate) mod slip;
 pub mod spec;
+pub(crate) mod suggestion;
 #[cfg(test)]
 mod tests;
 pub mod yaml;
 
-pub use args::{Argument, ArgumentMap, Arguments};
-pub use compile::{CompileOptions, Compiled, Hook, Policy, Registered, UnknownProfileError, compile};
-pub use findings::{At, Finding, Kind, NotServed, Path, Report, Severity, code};
-pub use load::{LoadOptions, Loaded, load};
-pub use spec::{Compatibility, PluginSpec, Spec, Switch, Switches};
-pub use yaml::{Limits, Mark, Node, Value};
+pub use args::{ArgumentMap, PluginArgument, PluginArguments};
+pub use compile::{CompileOptions, CompiledPolicy, Policy, PolicyHook, RegisteredPlugin, UnknownProfileError, compile};
+pub use diagnostics::{
+    Diagnostic, DiagnosticReport, DocumentLocation, DocumentPath, RefusalKind, Severity, UnservedPlugin, code,
+};
+pub use load::{LoadOptions, LoadedSpec, load};
+pub use spec::{Compatibility, PluginSpec, PluginSwitches, PolicySpec, Switch};
+pub use yaml::{Mark, YamlLimits, YamlNode, YamlValue};

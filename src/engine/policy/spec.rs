@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::args::Arguments;
-use super::findings::At;
+use super::args::PluginArguments;
+use super::diagnostics::DocumentLocation;
 
 /// Whether answers follow the reference to the letter or keep this project's promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -134,9 +134,9 @@ impl Switch {
 
 /// The switches of one plugin as written; what is not written is unset here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Switches([Option<bool>; Switch::ALL.len()]);
+pub struct PluginSwitches([Option<bool>; Switch::ALL.len()]);
 
-impl Switches {
+impl PluginSwitches {
     /// What the document says.
     pub fn written(&self, switch: Switch) -> Option<bool> {
         self.0.get(switch as usize).copied().flatten()
@@ -166,22 +166,22 @@ pub struct PluginSpec {
     /// Its name as written.
     pub name: String,
     /// Where the name stands, or the plugin if it has none.
-    pub at: At,
+    pub at: DocumentLocation,
     /// Its switches.
-    pub switches: Switches,
+    pub switches: PluginSwitches,
     /// Its arguments; `None` if there are none, not even an empty map.
-    pub arguments: Option<Arguments>,
+    pub arguments: Option<PluginArguments>,
 }
 
 /// Arguments of an action.
 #[derive(Debug, Clone, Default)]
-pub struct Configuration {
+pub struct ActionConfiguration {
     /// The action's name as written.
     pub name: String,
     /// Where it stands.
-    pub at: At,
+    pub at: DocumentLocation,
     /// The arguments.
-    pub arguments: Option<Arguments>,
+    pub arguments: Option<PluginArguments>,
 }
 
 /// What the optional section `pumice:` says.
@@ -193,20 +193,20 @@ pub struct PumiceSection {
 
 /// A policy document.
 #[derive(Debug, Clone, Default)]
-pub struct Spec {
+pub struct PolicySpec {
     /// Names of actions in order.
     pub actions: Vec<String>,
     /// Plugins, tier by tier.
     pub tiers: Vec<Vec<PluginSpec>>,
     /// Arguments of actions.
-    pub configurations: Vec<Configuration>,
+    pub configurations: Vec<ActionConfiguration>,
     /// Settings of the metrics source; `None` if there is no such section.
     pub metrics: Option<BTreeMap<String, String>>,
     /// The section `pumice:`, if there is one.
     pub pumice: Option<PumiceSection>,
 }
 
-impl Spec {
+impl PolicySpec {
     /// The compatibility that counts: the document's own, else the caller's.
     pub fn compatibility(&self, asked: Compatibility) -> Compatibility {
         self.pumice.and_then(|section| section.compatibility).unwrap_or(asked)

@@ -2,37 +2,37 @@
 
 use proptest::prelude::*;
 
-use super::emit::{difference, effective_document, loaded_document, to_yaml};
+use super::emit::{effective_document, loaded_document, to_yaml, unified_diff};
 use super::{
-    Arguments, Compatibility, Finding, Limits, LoadOptions, Loaded, Mark, Node, Path, Report, Severity, Spec, Switch,
-    Value, load, yaml,
+    Compatibility, Diagnostic, DiagnosticReport, DocumentPath, LoadOptions, LoadedSpec, Mark, PluginArguments,
+    PolicySpec, Severity, Switch, YamlLimits, YamlNode, YamlValue, load, yaml,
 };
 
 const SERVED: [&str; 3] = ["resource-strategy-fit", "binpack", "drf"];
 
-fn load_as(text: &str, compatibility: Compatibility) -> Loaded {
+fn load_as(text: &str, compatibility: Compatibility) -> LoadedSpec {
     let options = LoadOptions {
-        limits: Limits::default(),
+        limits: YamlLimits::default(),
         compatibility,
         served: &SERVED,
     };
     load(text, &options)
 }
 
-fn loaded(text: &str) -> Loaded {
+fn loaded(text: &str) -> LoadedSpec {
     load_as(text, Compatibility::Corrected)
 }
 
-fn spec(text: &str) -> Spec {
-    let Loaded { spec, report } = loaded(text);
-    assert!(!report.has_faults(), "{:?}", report.findings);
+fn spec(text: &str) -> PolicySpec {
+    let LoadedSpec { spec, report } = loaded(text);
+    assert!(!report.has_errors(), "{:?}", report.diagnostics);
     spec.unwrap()
 }
 
 /// `line:column code path` of each finding.
-fn findings(report: &Report) -> Vec<String> {
-    let show = |f: &Finding| format!("{}:{} {} {}", f.line, f.column, f.code, f.path);
-    report.findings.iter().map(show).collect()
+fn diagnostic_lines(report: &DiagnosticReport) -> Vec<String> {
+    let show = |f: &Diagnostic| format!("{}:{} {} {}", f.line, f.column, f.code, f.path);
+    report.diagnostics.iter().map(show).collect()
 }
 
 /// Seed 004, as it stands there.
@@ -60,7 +60,7 @@ fn a_document_that_starts_indented_loads() {
 }
 
 #[test]
-fn every_fault_is_named_at_once_and_the_loaders_own_order_is_kept() {
+fn all_errors_are_reported_at_once_in_the_loaders_order() {
     let text = "\
 actions: enqueue, allocat,
 tiers:
@@ -75,7 +75,7 @@ metrics: {a: {b: c}}
 ";
     let report = loaded(text).report;
     assert_eq!(
-        findings(&report),
+        diagnostic_lines(&report),
         [
             "6:22 WRONG_TYPE tiers[0].plugins[1].enablePredicate",
             "7:22 WRONG_TYPE tiers[0].plugins[1].enableNodeOrder",
@@ -88,12 +88,14 @@ metrics: {a: {b: c}}
             "9:5 UNKNOWN_PLUGIN tiers[0].plugins[2]",
         ]
     );
-    assert!(report.findings[6].message.contains("empty item") || report.findings[7].message.contains("empty item"));
-    assert_eq!(report.findings[0].message, "expected a bool, found the integer `1`");
+    assert!(
+        report.diagnostics[6].message.contains("empty item") || report.diagnostics[7].message.contains("empty item")
+    );
+    assert_eq!(report.diagnostics[0].message, "expected a bool, found the integer `1`");
 }
 
 #[test]
-fn what_volcano_passes_over_in_silence_is_a_warning() {
+fn keys_that_volcano_ignores_silently_get_a_warning() {
     let text = "\
 actions: enqueue
 Tiers: []
@@ -114,7 +116,7 @@ configurations: [{Name: x}]
 ";
     let report = loaded(text).report;
     assert_eq!(
-        findings(&report),
+        diagnostic_lines(&report),
         [
             "2:1 UNKNOWN_KEY Tiers",
             "4:3 UNKNOWN_KEY tiers[0].plugin",
@@ -135,20 +137,24 @@ configurations: [{Name: x}]
     );
     assert!(
         report
-            .findings
+            .diagnostics
             .iter()
-            .all(|finding| finding.severity == Severity::Warning)
+            .all(|diagnostic| diagnostic.severity == Severity::Warning)
     );
-    assert!(report.findings[2].message.ends_with("did you mean `binpack`?"));
+    assert!(report.diagnostics[2].message.ends_with("did you mean `binpack`?"));
     assert!(
-        report.findings[3]
+        report.diagnostics[3]
             .message
             .ends_with("Volcano spells it `enableNodeOrder`")
     );
-    assert!(report.findings[4].message.ends_with("did you mean `enableJobOrder`?"));
+    assert!(
+        report.diagnostics[4]
+            .message
+            .ends_with("did you mean `enableJobOrder`?")
+    );
     let mut strict = report;
     strict.finish(true);
-    assert!(strict.has_faults() && strict.warnings().next().is_none());
+    assert!(strict.has_errors() && strict.warnings().next().is_none());
 }
 
 #[test]
@@ -161,20 +167,20 @@ tiers:
 - plugins:
   - {<<: *p, name: binpack, arguments: {a: 2}}
 ";
-    let Loaded { spec, report } = loaded(text);
-    assert_eq!(findings(&report), [""; 0]);
+    let LoadedSpec { spec, report } = loaded(text);
+    assert_eq!(diagnostic_lines(&report), [""; 0]);
     let plugin = &spec.unwrap().tiers[1][0];
     assert_eq!(plugin.switches.effective(Switch::JobOrder), Some(false));
     assert_eq!(plugin.arguments.as_ref().unwrap().get_int("a"), Some(2));
 }
 
 #[test]
-fn plugins_not_served_are_listed_once_each() {
+fn unserved_plugins_are_listed_once_each() {
     let text =
         "actions: enqueue\ntiers: [{plugins: [{name: gang}, {name: binpack}]}, {plugins: [{name: gang}, {name: x}]}]\n";
     let report = loaded(text).report;
     let listed: Vec<_> = report
-        .not_served
+        .unserved_plugins
         .iter()
         .map(|p| (p.name.as_str(), p.known_upstream))
         .collect();
@@ -182,7 +188,7 @@ fn plugins_not_served_are_listed_once_each() {
 }
 
 #[test]
-fn a_document_says_its_compatibility_and_nothing_else_in_its_section() {
+fn the_pumice_section_accepts_compatibility_only() {
     let text = "pumice: {compatibility: upstream}\nactions: enqueue\ntiers: [{plugins: [{name: drf, enablePredicate: Null}]}]\n";
     let spec = spec(text);
     assert_eq!(spec.compatibility(Compatibility::Corrected), Compatibility::Upstream);
@@ -191,47 +197,47 @@ fn a_document_says_its_compatibility_and_nothing_else_in_its_section() {
         .spec
         .unwrap();
     assert_eq!(corrected.tiers[0][0].switches.written(Switch::Predicate), None);
-    for (section, fault) in [
+    for (section, problem) in [
         ("{compatibility: Upstream}", "1:25 PUMICE_SECTION pumice.compatibility"),
         ("{compatibility: true}", "1:25 PUMICE_SECTION pumice.compatibility"),
         ("{mode: upstream}", "1:10 PUMICE_SECTION pumice.mode"),
         ("[upstream]", "1:9 PUMICE_SECTION pumice"),
     ] {
         let report = loaded(&format!("pumice: {section}\nactions: enqueue\n")).report;
-        assert_eq!(findings(&report), [fault], "{section}");
-        assert!(report.has_faults());
+        assert_eq!(diagnostic_lines(&report), [problem], "{section}");
+        assert!(report.has_errors());
     }
 }
 
 #[test]
-fn no_actions_no_policy() {
+fn a_document_without_actions_is_rejected() {
     for text in ["", "~", "tiers: []", "actions:", "actions: ' '", "{}"] {
-        assert_eq!(loaded(text).report.findings[0].code, "NO_ACTIONS", "{text:?}");
+        assert_eq!(loaded(text).report.diagnostics[0].code, "NO_ACTIONS", "{text:?}");
     }
     assert_eq!(
-        findings(&loaded("actions: [enqueue]").report),
+        diagnostic_lines(&loaded("actions: [enqueue]").report),
         ["1:10 WRONG_TYPE actions"]
     );
-    assert_eq!(findings(&loaded("drf").report), ["1:1 WRONG_TYPE "]);
+    assert_eq!(diagnostic_lines(&loaded("drf").report), ["1:1 WRONG_TYPE "]);
 }
 
 #[test]
-fn a_text_that_cannot_be_read_has_one_finding() {
-    let Loaded { spec, report } = loaded("actions: enqueue\ntiers:\n- plugins:\n\t- name: drf\n");
+fn an_unreadable_text_has_one_diagnostic() {
+    let LoadedSpec { spec, report } = loaded("actions: enqueue\ntiers:\n- plugins:\n\t- name: drf\n");
     assert!(spec.is_none());
-    assert_eq!(findings(&report), ["4:1 YAML_SYNTAX "]);
+    assert_eq!(diagnostic_lines(&report), ["4:1 YAML_SYNTAX "]);
 }
 
 #[test]
-fn floods_of_findings_are_cut_and_counted() {
+fn diagnostics_beyond_the_cap_are_counted() {
     let text = (0..3000).fold("actions: enqueue\n".to_owned(), |text, i| format!("{text}k{i}: 1\n"));
     let report = loaded(&text).report;
-    assert_eq!((report.findings.len(), report.left_out), (1000, 2000));
+    assert_eq!((report.diagnostics.len(), report.omitted), (1000, 2000));
     let plugins = format!(
         "actions: enqueue\ntiers: [{{plugins: [{}]}}]",
         "{name: drf},".repeat(501)
     );
-    assert_eq!(loaded(&plugins).report.findings[0].code, "YAML_LIMIT");
+    assert_eq!(loaded(&plugins).report.diagnostics[0].code, "YAML_LIMIT");
 }
 
 #[test]
@@ -283,9 +289,9 @@ metrics:
 "
     );
     let effective = effective_document(&spec, Compatibility::Corrected, &|_, _, _| {
-        Some(Value::Map(vec![(
-            Node::new(Value::String("a".into())),
-            Node::new(Value::Int(1)),
+        Some(YamlValue::Map(vec![(
+            YamlNode::new(YamlValue::String("a".into())),
+            YamlNode::new(YamlValue::Int(1)),
         )]))
     });
     let again = self::spec(&effective);
@@ -301,18 +307,18 @@ metrics:
 }
 
 #[test]
-fn differences_are_shown_as_people_know_them() {
-    assert_eq!(difference("a\n", "a\n"), "");
-    let shown = difference("a\nb\nc\n", "a\nx\nc\n");
+fn differences_are_unified_diffs() {
+    assert_eq!(unified_diff("a\n", "a\n"), "");
+    let shown = unified_diff("a\nb\nc\n", "a\nx\nc\n");
     assert_eq!(shown, "--- before\n+++ after\n@@ -1,3 +1,3 @@\n a\n-b\n+x\n c\n");
     // Beyond what is compared line by line, the form is the same.
     let (old, new) = ("b\n".repeat(3000), "x\n".repeat(3000));
-    let shown = difference(&format!("a\n{old}c\n"), &format!("a\n{new}c\n"));
+    let shown = unified_diff(&format!("a\n{old}c\n"), &format!("a\n{new}c\n"));
     assert!(shown.starts_with("--- before\n+++ after\n@@ -1,3002 +1,3002 @@\n a\n-b\n"));
     assert!(shown.ends_with("+x\n c\n"));
 }
 
-fn arguments(text: &str) -> Arguments {
+fn arguments(text: &str) -> PluginArguments {
     let spec = spec(&format!(
         "actions: enqueue\ntiers: [{{plugins: [{{name: drf, arguments: {text}}}]}}]\n"
     ));
@@ -333,17 +339,19 @@ fn lenient_accessors_take_what_upstreams_take() {
 }
 
 #[test]
-fn strict_reading_cuts_floats_and_names_the_place_of_what_it_refuses() {
+fn strict_decoding_truncates_floats_and_locates_errors() {
     let all = arguments("{a: 2.7, b: -0.5, c: ~, d: 1e300, e: 'x', m: {Weight: 3, y: 1, extra: 2}}");
-    let mut report = Report::default();
-    let int = |key: &str, compatibility, report: &mut Report| all.get(key).unwrap().decode_int(compatibility, report);
+    let mut report = DiagnosticReport::default();
+    let int = |key: &str, compatibility, report: &mut DiagnosticReport| {
+        all.get(key).unwrap().decode_int(compatibility, report)
+    };
     for compatibility in [Compatibility::Upstream, Compatibility::Corrected] {
         assert_eq!(int("a", compatibility, &mut report), Some(2));
         assert_eq!(int("b", compatibility, &mut report), Some(0));
         assert_eq!(int("c", compatibility, &mut report), Some(0));
     }
     assert_eq!(int("d", Compatibility::Upstream, &mut report), Some(i64::MIN));
-    assert_eq!(findings(&report), [""; 0]);
+    assert_eq!(diagnostic_lines(&report), [""; 0]);
     assert_eq!(int("d", Compatibility::Corrected, &mut report), None);
     assert_eq!(int("e", Compatibility::Corrected, &mut report), None);
     let map = all.get("m").unwrap().decode_map(&mut report).unwrap();
@@ -353,7 +361,7 @@ fn strict_reading_cuts_floats_and_names_the_place_of_what_it_refuses() {
     all.warn_unknown(&mut report, "drf", |key| key != "a");
     report.finish(false);
     let path = "tiers[0].plugins[0].arguments";
-    let codes: Vec<_> = findings(&report)
+    let codes: Vec<_> = diagnostic_lines(&report)
         .iter()
         .map(|f| f.split_once(' ').unwrap().1.replace(path, ""))
         .collect();
@@ -372,7 +380,7 @@ fn strict_reading_cuts_floats_and_names_the_place_of_what_it_refuses() {
 
 #[test]
 fn paths_are_written_as_people_would() {
-    let mut path = Path::default();
+    let mut path = DocumentPath::default();
     path.push_key("tiers");
     path.push_index(0);
     assert_eq!(
@@ -381,33 +389,33 @@ fn paths_are_written_as_people_would() {
     );
 }
 
-fn scalars() -> impl Strategy<Value = Value> {
+fn scalars() -> impl Strategy<Value = YamlValue> {
     prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::Bool),
-        any::<i64>().prop_map(Value::Int),
-        (1_u64 << 63..).prop_map(Value::UInt),
-        any::<f64>().prop_map(Value::Float),
-        prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-0.0), Just(1e16), Just(1.0)].prop_map(Value::Float),
-        any::<String>().prop_map(Value::String),
-        "[ -~\u{80}-\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}\n\t\r]{0,12}".prop_map(Value::String),
-        "y|no|~|null|1_0|0x1|1e3|<<|[.]inf|2026-01-01|=|-|a: b|'|\"|#|x{1010}".prop_map(Value::String),
+        Just(YamlValue::Null),
+        any::<bool>().prop_map(YamlValue::Bool),
+        any::<i64>().prop_map(YamlValue::Int),
+        (1_u64 << 63..).prop_map(YamlValue::UInt),
+        any::<f64>().prop_map(YamlValue::Float),
+        prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-0.0), Just(1e16), Just(1.0)].prop_map(YamlValue::Float),
+        any::<String>().prop_map(YamlValue::String),
+        "[ -~\u{80}-\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}\n\t\r]{0,12}".prop_map(YamlValue::String),
+        "y|no|~|null|1_0|0x1|1e3|<<|[.]inf|2026-01-01|=|-|a: b|'|\"|#|x{1010}".prop_map(YamlValue::String),
     ]
 }
 
-fn values() -> impl Strategy<Value = Value> {
+fn values() -> impl Strategy<Value = YamlValue> {
     scalars().prop_recursive(4, 40, 6, |inner| {
-        let node = inner.prop_map(Node::new);
-        let list = prop::collection::vec(node.clone(), 0..6).prop_map(Value::List);
-        let pairs = prop::collection::vec((scalars().prop_map(Node::new), node), 0..6);
+        let node = inner.prop_map(YamlNode::new);
+        let list = prop::collection::vec(node.clone(), 0..6).prop_map(YamlValue::List);
+        let pairs = prop::collection::vec((scalars().prop_map(YamlNode::new), node), 0..6);
         let map = pairs.prop_map(|pairs| {
-            let mut kept: Vec<(Node, Node)> = Vec::new();
+            let mut kept: Vec<(YamlNode, YamlNode)> = Vec::new();
             for (key, value) in pairs {
                 if !kept.iter().any(|(known, _)| yaml::same_key(&known.value, &key.value)) {
                     kept.push((key, value));
                 }
             }
-            Value::Map(kept)
+            YamlValue::Map(kept)
         });
         prop_oneof![list, map]
     })
@@ -415,9 +423,9 @@ fn values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back_as_the_same_values(value in values()) {
+    fn printed_values_read_back_unchanged(value in values()) {
         let text = to_yaml(&value);
-        let again = yaml::read(&text, &Limits::default()).unwrap();
+        let again = yaml::read(&text, &YamlLimits::default()).unwrap();
         prop_assert!(again.value.same(&value), "{text}\n{again:?}");
     }
 
@@ -427,8 +435,8 @@ proptest! {
         let plugin = &mut spec.tiers[0][0];
         plugin.name = name;
         plugin.switches.set(Switch::BestNode, Some(on));
-        let mut arguments = Arguments::default();
-        arguments.set(key.clone(), Mark::START, Node::new(value.clone()));
+        let mut arguments = PluginArguments::default();
+        arguments.set(key.clone(), Mark::START, YamlNode::new(value.clone()));
         plugin.arguments = Some(arguments);
         let printed = loaded_document(&spec);
         let again = self::spec(&printed);

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::{JobRecord, Reservation, ResourceId, ResourceTable, View};
-use crate::engine::plugins::capacity_card::{CapacityState, Counts, PLUGIN};
-use crate::engine::plugins::drf::{self, Drf};
+use crate::engine::model::{ClusterState, JobRecord, Reservation, ResourceId, ResourceTable};
+use crate::engine::plugin_state::PluginStates;
+use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN, QuotaAmounts};
+use crate::engine::plugins::drf::{self, DrfState};
 use crate::server::pb;
 
-use super::amounts::{answer_amounts, answer_floats};
+use super::amounts::{result_amounts, result_float_amounts};
 
 /// Accounts of a job.
-pub(super) fn of_job(view: &View, job: &JobRecord, derived: &DerivedSet) -> Vec<pb::Account> {
-    let resources = view.resources();
-    let shares = derived.get::<Drf>(drf::NAME).and_then(|drf| drf.job(&job.name));
-    let amounts = |amounts: Vec<(ResourceId, i128)>| answer_amounts(amounts.into_iter(), resources);
+pub(super) fn job_accounts(cluster_state: &ClusterState, job: &JobRecord, derived: &PluginStates) -> Vec<pb::Account> {
+    let resources = cluster_state.resources();
+    let shares = derived
+        .get::<DrfState>(drf::NAME)
+        .and_then(|drf| drf.job_summary(&job.name));
+    let amounts = |amounts: Vec<(ResourceId, i128)>| result_amounts(amounts.into_iter(), resources);
     let account = |own: drf::JobShare| pb::Account {
         plugin: drf::NAME.to_owned(),
         allocated: amounts(own.held),
@@ -25,23 +27,23 @@ pub(super) fn of_job(view: &View, job: &JobRecord, derived: &DerivedSet) -> Vec<
     };
     let card = derived
         .get::<CapacityState>(PLUGIN)
-        .map(|state| card_job(state, view, job));
+        .map(|state| card_job_account(state, cluster_state, job));
     card.into_iter().chain(shares.map(account)).collect()
 }
 
 /// Accounts of a queue: under drf, of its node in the hierarchy.
-pub(super) fn of_queue(queue: &str, derived: &DerivedSet, resources: &ResourceTable) -> Vec<pb::Account> {
-    let node = derived.get::<Drf>(drf::NAME).and_then(|drf| drf.queue_node(queue));
-    let account = |node: drf::TreeNode| pb::Account {
+pub(super) fn queue_accounts(queue: &str, derived: &PluginStates, resources: &ResourceTable) -> Vec<pb::Account> {
+    let node = derived.get::<DrfState>(drf::NAME).and_then(|drf| drf.queue_node(queue));
+    let account = |node: drf::ShareTreeNode| pb::Account {
         plugin: drf::NAME.to_owned(),
-        allocated: answer_floats(node.held.into_iter(), resources),
+        allocated: result_float_amounts(node.held.into_iter(), resources),
         share: node.share,
         dominant_resource: text(node.dominant),
         ..pb::Account::default()
     };
     let card = derived
         .get::<CapacityState>(PLUGIN)
-        .and_then(|state| card_queue(state, queue));
+        .and_then(|state| card_queue_account(state, queue));
     card.into_iter().chain(node.map(account)).collect()
 }
 
@@ -49,47 +51,52 @@ fn text(text: Option<Arc<str>>) -> String {
     text.map_or_else(String::new, |text| text.to_string())
 }
 
-fn card_queue(state: &CapacityState, queue: &str) -> Option<pb::Account> {
+fn card_queue_account(state: &CapacityState, queue: &str) -> Option<pb::Account> {
     let account = state.account(queue)?;
-    let (limits, share) = (&account.limits, account.dominant());
+    let (limits, share) = (&account.limits, account.dominant_share());
     Some(pb::Account {
         plugin: PLUGIN.to_owned(),
-        allocated: all(&account.allocated),
-        request: all(&account.request),
-        inqueue: all(&account.inqueue),
-        elastic: all(&account.elastic),
-        deserved: all(&limits.deserved),
-        guarantee: all(&limits.guarantee),
+        allocated: all_amounts(&account.allocated),
+        request: all_amounts(&account.request),
+        inqueue: all_amounts(&account.inqueue),
+        elastic: all_amounts(&account.elastic),
+        deserved: all_amounts(&limits.deserved),
+        guarantee: all_amounts(&limits.guarantee),
         capability: amounts(&limits.capability, limits.cpu_limited, limits.memory_limited),
-        real_capability: all(&limits.real_capability),
+        real_capability: all_amounts(&limits.real_capability),
         min_resources: Vec::new(),
         share: share.value,
         dominant_resource: share.dominant.to_string(),
     })
 }
 
-fn card_job(state: &CapacityState, view: &View, job: &JobRecord) -> pb::Account {
-    let figures = state.job_figures(view, job);
+fn card_job_account(state: &CapacityState, cluster_state: &ClusterState, job: &JobRecord) -> pb::Account {
+    let measurements = state.job_quota_summary(cluster_state, job);
     pb::Account {
         plugin: PLUGIN.to_owned(),
-        allocated: all(&figures.allocated),
-        request: all(&figures.card_request),
-        inqueue: all(&figures.inqueue),
-        elastic: all(&figures.elastic),
-        min_resources: all(&figures.min_resources),
+        allocated: all_amounts(&measurements.allocated),
+        request: all_amounts(&measurements.card_request),
+        inqueue: all_amounts(&measurements.inqueue),
+        elastic: all_amounts(&measurements.elastic),
+        min_resources: all_amounts(&measurements.min_resources),
         ..pb::Account::default()
     }
 }
 
 /// What is still kept back of a reservation; `None`: no plugin says it.
-pub(in crate::server) fn held_of(derived: &DerivedSet, row: &Reservation) -> Option<Vec<pb::Amount>> {
-    let held = derived.get::<CapacityState>(PLUGIN)?.held_of(row);
-    let some = |counts: &Counts| all(counts).into_iter().filter(|amount| amount.value != 0.0).collect();
+pub(in crate::server) fn reserved_amounts(derived: &PluginStates, row: &Reservation) -> Option<Vec<pb::Amount>> {
+    let held = derived.get::<CapacityState>(PLUGIN)?.remaining_reservation(row);
+    let some = |counts: &QuotaAmounts| {
+        all_amounts(counts)
+            .into_iter()
+            .filter(|amount| amount.value != 0.0)
+            .collect()
+    };
     Some(some(&held))
 }
 
 /// Cpu and memory where there is a limit, and cards.
-fn amounts(counts: &Counts, with_cpu: bool, with_memory: bool) -> Vec<pb::Amount> {
+fn amounts(counts: &QuotaAmounts, with_cpu: bool, with_memory: bool) -> Vec<pb::Amount> {
     let amount = |resource: &str, value: i128| pb::Amount {
         resource: resource.to_owned(),
         value: value as f64,
@@ -102,14 +109,14 @@ fn amounts(counts: &Counts, with_cpu: bool, with_memory: bool) -> Vec<pb::Amount
         .collect()
 }
 
-fn all(counts: &Counts) -> Vec<pb::Amount> {
+fn all_amounts(counts: &QuotaAmounts) -> Vec<pb::Amount> {
     amounts(counts, true, true)
 }
 
 /// The cards of a node, by name.
-pub(super) fn cards(node: &str, resources: &ResourceTable, derived: &DerivedSet) -> Vec<pb::NodeCard> {
+pub(super) fn node_cards(node: &str, resources: &ResourceTable, derived: &PluginStates) -> Vec<pb::NodeCard> {
     let state = derived.get::<CapacityState>(PLUGIN);
-    let found = state.and_then(|state| state.cards().on_node(node));
+    let found = state.and_then(|state| state.cards().node_cards(node));
     let cards = found.into_iter().flat_map(|found| &found.cards);
     cards
         .map(|(card, on_node)| pb::NodeCard {

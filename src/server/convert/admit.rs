@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::decide::{Admission, AdmitQuestion, Subject};
-use crate::engine::model::{JobRecord, NamedAmounts, Problem, ProblemKind, View};
-use crate::engine::plugin::{Figure, Reason};
+use crate::engine::decide::{AdmitQuery, AdmitSubject, AdmitVerdict};
+use crate::engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind};
+use crate::engine::plugin::{Measurement, Reason};
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::Failure;
-use crate::state::{ConfirmItem, Confirmed};
+use crate::server::status::CallError;
+use crate::state::{ConfirmItem, JobConfirmOutcome};
 
-use super::amounts::QuestionNames;
-use super::answer;
+use super::amounts::QueryResourceNames;
 use super::batch::problem;
-use super::ground::duration;
-use super::question::{plugins, task};
-use super::reader::{Declared, Reader};
+use super::evaluation_ref::read_duration;
+use super::query::{read_plugins, read_task};
+use super::reader::{ReadOptions, WireReader};
+use super::result;
 
 /// Longest message of a Kubernetes event.
 const EVENT_BYTES: usize = 1_024;
@@ -24,7 +24,7 @@ const ELLIPSIS: &str = "…";
 
 /// What a permit is to mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum AdmitMode {
     /// Nothing is written.
     Check,
     /// It counts in the session.
@@ -37,11 +37,11 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct AdmitCall {
     /// What a permit is to mean.
-    pub mode: Mode,
+    pub mode: AdmitMode,
     items: Vec<pb::AdmitSubject>,
     /// Ask these plugins only.
     pub plugins: Vec<Arc<str>>,
-    /// With [`Mode::Confirm`]: how long unused reservations live.
+    /// With [`AdmitMode::LedgerConfirm`]: how long unused reservations live.
     pub lease: Option<Duration>,
 }
 
@@ -50,55 +50,55 @@ impl AdmitCall {
     ///
     /// # Errors
     /// Something that belongs to no item is wrong, or is not served.
-    pub fn read(request: pb::AdmitRequest, limits: &EdgeLimits) -> Result<Self, Failure> {
+    pub fn read(request: pb::AdmitRequest, limits: &EdgeLimits) -> Result<Self, CallError> {
         let pb::AdmitRequest {
-            ground: _,
+            against: _,
             mode,
             items,
             plugins: names,
             lease,
         } = request;
         let mode = match pb::AdmitMode::try_from(mode) {
-            Ok(pb::AdmitMode::Unspecified | pb::AdmitMode::Check) => Mode::Check,
-            Ok(pb::AdmitMode::Tentative) => Mode::Tentative,
-            Ok(pb::AdmitMode::Confirm) => Mode::Confirm,
+            Ok(pb::AdmitMode::Unspecified | pb::AdmitMode::Check) => AdmitMode::Check,
+            Ok(pb::AdmitMode::Tentative) => AdmitMode::Tentative,
+            Ok(pb::AdmitMode::Confirm) => AdmitMode::Confirm,
             Err(_) => {
                 let message = format!("mode: {mode} is no value of this field");
-                return Err(Failure::invalid("INVALID_ENUM", message));
+                return Err(CallError::invalid("INVALID_ENUM", message));
             }
         };
         if items.len() > limits.tasks {
             let message = format!("items: {} jobs and tasks", items.len());
-            return Err(Failure::limit("TOO_MANY_ITEMS", "tasks", limits.tasks, &message));
+            return Err(CallError::limit("TOO_MANY_ITEMS", "tasks", limits.tasks, &message));
         }
         Ok(Self {
             mode,
             items,
-            plugins: plugins(names, limits.plugins)?,
-            lease: duration("lease", lease)?,
+            plugins: read_plugins(names, limits.plugins)?,
+            lease: read_duration("lease", lease)?,
         })
     }
 
     /// Number of items.
-    pub fn size(&self) -> usize {
+    pub fn item_count(&self) -> usize {
         self.items.len()
     }
 
     /// Reads the items of a confirmation. Fields of problems are relative to the question.
-    pub fn to_confirm(
+    pub fn read_confirm_items(
         items: Vec<pb::AdmitSubject>,
-        view: &View,
-        declared: &Declared,
+        cluster_state: &ClusterState,
+        declared: &ReadOptions,
     ) -> Vec<Result<ConfirmItem, Problem>> {
-        let mut names = QuestionNames::new(view.resources(), declared.limits.question_resources);
-        let mut reader = Reader::new(&mut names, declared);
+        let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
+        let mut reader = WireReader::new(&mut names, declared);
         let items = items.into_iter().enumerate();
         let read = |(number, item): (usize, pb::AdmitSubject)| {
             let attempt = item.attempt;
-            let read = subject(item, Mode::Confirm, view, &mut reader);
+            let read = read_subject(item, AdmitMode::Confirm, cluster_state, &mut reader);
             match read.map_err(|problem| problem.within(&format!("items[{number}]")))? {
-                Subject::Job(job) => Ok((job, attempt)),
-                Subject::Task(_) => Err(check_only().within(&format!("items[{number}]"))),
+                AdmitSubject::Job(job) => Ok((job, attempt)),
+                AdmitSubject::Task(_) => Err(check_only_problem().within(&format!("items[{number}]"))),
             }
         };
         let read: Vec<Result<(Arc<JobRecord>, u64), Problem>> = items.map(read).collect();
@@ -117,47 +117,56 @@ impl AdmitCall {
     }
 
     /// Reads the items. Fields of problems are relative to the question.
-    pub fn question(self, view: &View, declared: &Declared) -> AdmitQuestion {
-        let mut names = QuestionNames::new(view.resources(), declared.limits.question_resources);
-        let mut reader = Reader::new(&mut names, declared);
+    pub fn into_query(self, cluster_state: &ClusterState, declared: &ReadOptions) -> AdmitQuery {
+        let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
+        let mut reader = WireReader::new(&mut names, declared);
         let mode = self.mode;
         let items = self.items.into_iter().enumerate();
         let items = items
             .map(|(number, item)| {
                 let place = format!("items[{number}]");
-                subject(item, mode, view, &mut reader).map_err(|problem| problem.within(&place))
+                read_subject(item, mode, cluster_state, &mut reader).map_err(|problem| problem.within(&place))
             })
             .collect();
-        AdmitQuestion {
+        AdmitQuery {
             items,
             plugins: self.plugins,
         }
     }
 }
 
-fn subject(item: pb::AdmitSubject, mode: Mode, view: &View, reader: &mut Reader<'_>) -> Result<Subject, Problem> {
+fn read_subject(
+    item: pb::AdmitSubject,
+    mode: AdmitMode,
+    cluster_state: &ClusterState,
+    reader: &mut WireReader<'_>,
+) -> Result<AdmitSubject, Problem> {
     let invalid = |reason, field: &str, message: &str| Problem::new(ProblemKind::Invalid, reason, field, message);
     match item.subject {
         None => Err(invalid("SUBJECT_MISSING", "", "neither a job nor a task is given")),
         Some(pb::admit_subject::Subject::Job(asked)) => {
-            let asked = job(asked, view, reader).map_err(|found| found.within("job"))?;
-            Ok(Subject::Job(asked))
+            let asked = read_job(asked, cluster_state, reader).map_err(|found| found.within("job"))?;
+            Ok(AdmitSubject::Job(asked))
         }
-        Some(pb::admit_subject::Subject::Task(_)) if mode != Mode::Check => Err(check_only()),
+        Some(pb::admit_subject::Subject::Task(_)) if mode != AdmitMode::Check => Err(check_only_problem()),
         Some(pb::admit_subject::Subject::Task(asked)) => {
-            let asked = task(asked, view, reader).map_err(|found| found.within("task"))?;
-            Ok(Subject::Task(asked.task))
+            let asked = read_task(asked, cluster_state, reader).map_err(|found| found.within("task"))?;
+            Ok(AdmitSubject::Task(asked.task))
         }
     }
 }
 
-fn check_only() -> Problem {
+fn check_only_problem() -> Problem {
     let message = "tasks are asked about with mode CHECK only";
     Problem::new(ProblemKind::Invalid, "CHECK_ONLY", "task", message)
 }
 
 /// A job of a question: as it is sent, or the stored one. Fields of problems are relative to it.
-pub(super) fn job(job: pb::Job, view: &View, reader: &mut Reader<'_>) -> Result<Arc<JobRecord>, Problem> {
+pub(super) fn read_job(
+    job: pb::Job,
+    cluster_state: &ClusterState,
+    reader: &mut WireReader<'_>,
+) -> Result<Arc<JobRecord>, Problem> {
     let only = pb::Job {
         name: job.name.clone(),
         uid: job.uid.clone(),
@@ -165,14 +174,14 @@ pub(super) fn job(job: pb::Job, view: &View, reader: &mut Reader<'_>) -> Result<
     };
     if job != only {
         let record = reader.job(job);
-        return match reader.take().problems.into_iter().next() {
+        return match reader.take_problems().problems.into_iter().next() {
             Some(problem) => Err(problem),
             None => Ok(Arc::new(record)),
         };
     }
     let missing =
         |reason, field: &str, message: String| Err(Problem::new(ProblemKind::NotFound, reason, field, message));
-    let Some(stored) = view.jobs().get(&job.name) else {
+    let Some(stored) = cluster_state.jobs().get(&job.name) else {
         let message = format!("there is no job `{}`, and nothing else says what it would be", job.name);
         return missing("JOB_NOT_FOUND", "name", message);
     };
@@ -188,37 +197,37 @@ pub(super) fn job(job: pb::Job, view: &View, reader: &mut Reader<'_>) -> Result<
 }
 
 /// The answer of Admit.
-pub fn answer(items: &[Result<Admission, Problem>]) -> pb::AdmitAnswer {
-    let item = |(number, item): (usize, &Result<Admission, Problem>)| match item {
-        Ok(admission) => admitted(admission),
-        Err(found) => pb::Admission {
-            problem: Some(problem(&placed(found, number))),
-            ..pb::Admission::default()
+pub fn admit_result(items: &[Result<AdmitVerdict, Problem>]) -> pb::AdmitResult {
+    let item = |(number, item): (usize, &Result<AdmitVerdict, Problem>)| match item {
+        Ok(admission) => admit_item(admission),
+        Err(found) => pb::AdmitItem {
+            problem: Some(problem(&within_item(found, number))),
+            ..pb::AdmitItem::default()
         },
     };
-    pb::AdmitAnswer {
+    pb::AdmitResult {
         items: items.iter().enumerate().map(item).collect(),
     }
 }
 
 /// The answer of a confirmation.
-pub fn confirmed(items: &[Result<Confirmed, Problem>]) -> pb::AdmitAnswer {
-    let item = |item: &Result<Confirmed, Problem>| match item {
-        Ok(Confirmed {
+pub fn confirm_result(items: &[Result<JobConfirmOutcome, Problem>]) -> pb::AdmitResult {
+    let item = |item: &Result<JobConfirmOutcome, Problem>| match item {
+        Ok(JobConfirmOutcome {
             job,
-            admission,
+            verdict: admission,
             reserved,
-        }) => pb::Admission {
+        }) => pb::AdmitItem {
             job: job.to_string(),
             reserved: named_amounts(reserved),
-            ..admitted(admission)
+            ..admit_item(admission)
         },
-        Err(found) => pb::Admission {
+        Err(found) => pb::AdmitItem {
             problem: Some(problem(found)),
-            ..pb::Admission::default()
+            ..pb::AdmitItem::default()
         },
     };
-    pb::AdmitAnswer {
+    pb::AdmitResult {
         items: items.iter().map(item).collect(),
     }
 }
@@ -234,7 +243,7 @@ pub fn named_amounts(amounts: &NamedAmounts) -> Vec<pb::Amount> {
 }
 
 /// The event that tells a job's owner why it waits.
-fn event(reasons: &[(Reason, Vec<Figure>)]) -> Option<pb::Event> {
+fn job_event(reasons: &[(Reason, Vec<Measurement>)]) -> Option<pb::KubernetesEvent> {
     let (first, _) = reasons.first()?;
     let messages: Vec<&str> = reasons.iter().map(|(reason, _)| reason.message.as_str()).collect();
     let mut message = messages.join("; ");
@@ -242,7 +251,7 @@ fn event(reasons: &[(Reason, Vec<Figure>)]) -> Option<pb::Event> {
         message.truncate(message.floor_char_boundary(EVENT_BYTES - ELLIPSIS.len()));
         message.push_str(ELLIPSIS);
     }
-    Some(pb::Event {
+    Some(pb::KubernetesEvent {
         r#type: "Warning".to_owned(),
         reason: first.code.to_owned(),
         message,
@@ -250,7 +259,7 @@ fn event(reasons: &[(Reason, Vec<Figure>)]) -> Option<pb::Event> {
 }
 
 /// Problems of the engine do not know their item yet.
-fn placed(found: &Problem, number: usize) -> Problem {
+fn within_item(found: &Problem, number: usize) -> Problem {
     let place = format!("items[{number}]");
     if found.field.starts_with(&place) {
         return found.clone();
@@ -258,8 +267,8 @@ fn placed(found: &Problem, number: usize) -> Problem {
     found.clone().within(&place)
 }
 
-fn admitted(admission: &Admission) -> pb::Admission {
-    let Admission {
+fn admit_item(admission: &AdmitVerdict) -> pb::AdmitItem {
+    let AdmitVerdict {
         permitted,
         reasons,
         votes,
@@ -267,17 +276,17 @@ fn admitted(admission: &Admission) -> pb::Admission {
         headroom,
         reserve: _,
     } = admission;
-    let reason = |(reason, figures): &(Reason, Vec<Figure>)| pb::Reason {
-        figures: figures.iter().map(answer::figure).collect(),
-        ..answer::reason(reason)
+    let reason = |(reason, measurements): &(Reason, Vec<Measurement>)| pb::Reason {
+        measurements: measurements.iter().map(result::measurement).collect(),
+        ..result::reason(reason)
     };
-    pb::Admission {
+    pb::AdmitItem {
         problem: None,
         permitted: *permitted,
         reasons: reasons.iter().map(reason).collect(),
         votes: votes
             .iter()
-            .map(|(plugin, vote)| pb::Vote {
+            .map(|(plugin, vote)| pb::AdmitVote {
                 plugin: plugin.to_string(),
                 vote: i32::try_from(*vote).unwrap_or(0),
             })
@@ -292,6 +301,6 @@ fn admitted(admission: &Admission) -> pb::Admission {
         headroom: *headroom,
         reserved: Vec::new(),
         job: String::new(),
-        event: event(reasons),
+        event: job_event(reasons),
     }
 }

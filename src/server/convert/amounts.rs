@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use crate::engine::model::quantity::Quantity;
 use crate::engine::model::resource_name::{AmountError, ResourceKind, amount, amount_in, format_amount};
-use crate::engine::model::{Amounts, ProblemKind, ResourceId, ResourceTable, TooManyResourcesError, Totals};
+use crate::engine::model::{
+    ProblemKind, ResourceAmounts, ResourceId, ResourceTable, ResourceTotals, TooManyResourcesError,
+};
 use crate::server::pb;
 
-use super::reader::Reader;
+use super::reader::WireReader;
 
 /// Where resource names become numbers.
-pub trait Names {
+pub trait ResourceInterner {
     /// The id of a name that is known.
-    fn known(&self, name: &str) -> Option<ResourceId>;
+    fn lookup(&self, name: &str) -> Option<ResourceId>;
 
     /// The id of a name, which becomes known.
     ///
@@ -21,15 +23,15 @@ pub trait Names {
     fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError>;
 }
 
-/// The names of a View, and those that one question adds for itself: a question must not fill the state's table.
+/// The names of a cluster state, and those that one question adds for itself: a question must not fill the state's table.
 #[derive(Debug)]
-pub struct QuestionNames {
+pub struct QueryResourceNames {
     table: Arc<ResourceTable>,
     limit: usize,
 }
 
-impl QuestionNames {
-    /// Starts from the names of a View, and takes so many more.
+impl QueryResourceNames {
+    /// Starts from the names of a cluster state, and takes so many more.
     pub fn new(table: &Arc<ResourceTable>, more: usize) -> Self {
         Self {
             limit: table.len() + more,
@@ -43,8 +45,8 @@ impl QuestionNames {
     }
 }
 
-impl Names for QuestionNames {
-    fn known(&self, name: &str) -> Option<ResourceId> {
+impl ResourceInterner for QueryResourceNames {
+    fn lookup(&self, name: &str) -> Option<ResourceId> {
         self.table.get(name)
     }
 
@@ -54,21 +56,21 @@ impl Names for QuestionNames {
     }
 }
 
-impl Reader<'_> {
+impl WireReader<'_> {
     /// Reads a list of amounts. Names that nobody counts are dropped with a warning.
-    pub(super) fn amounts(&mut self, field: &'static str, list: pb::ResourceList) -> Amounts {
+    pub(super) fn amounts(&mut self, field: &'static str, list: pb::ResourceList) -> ResourceAmounts {
         let pb::ResourceList { items } = list;
-        let limit = self.declared.limits.list_resources;
+        let limit = self.options.limits.list_resources;
         if items.len() > limit {
             let message = format!("{} resources; limit `list_resources` is {limit}", items.len());
             self.problem(ProblemKind::Exhausted, "TOO_MANY_RESOURCES", field.to_owned(), message);
-            return Amounts::default();
+            return ResourceAmounts::default();
         }
-        let mut amounts = Amounts::default();
+        let mut amounts = ResourceAmounts::default();
         for (name, text) in &items {
             match self.amount(field, name, text) {
-                Some((id, Counted::Unit(amount))) => amounts.set(id, amount),
-                Some((id, Counted::Whole(whole))) => amounts.set_whole(id, whole),
+                Some((id, CountedAmount::EngineUnits(amount))) => amounts.set(id, amount),
+                Some((id, CountedAmount::WholeUnits(whole))) => amounts.set_whole_units(id, whole),
                 None => {}
             }
         }
@@ -76,12 +78,20 @@ impl Reader<'_> {
     }
 
     /// Reads a list of amounts that may be absent.
-    pub(super) fn optional(&mut self, field: &'static str, list: Option<pb::ResourceList>) -> Option<Amounts> {
+    pub(super) fn optional_amounts(
+        &mut self,
+        field: &'static str,
+        list: Option<pb::ResourceList>,
+    ) -> Option<ResourceAmounts> {
         list.map(|list| self.amounts(field, list))
     }
 
     /// Reads a list of which only cpu and memory have a meaning; the rest is dropped with a warning.
-    pub(super) fn cpu_and_memory(&mut self, field: &'static str, list: Option<pb::ResourceList>) -> Option<Amounts> {
+    pub(super) fn cpu_and_memory(
+        &mut self,
+        field: &'static str,
+        list: Option<pb::ResourceList>,
+    ) -> Option<ResourceAmounts> {
         let amounts = self.amounts(field, list?);
         let (kept, dropped): (Vec<_>, Vec<_>) = amounts
             .iter()
@@ -93,15 +103,15 @@ impl Reader<'_> {
         Some(kept.into_iter().collect())
     }
 
-    fn amount(&mut self, field: &'static str, name: &str, text: &str) -> Option<(ResourceId, Counted)> {
-        let limit = self.declared.limits.name_bytes;
+    fn amount(&mut self, field: &'static str, name: &str, text: &str) -> Option<(ResourceId, CountedAmount)> {
+        let limit = self.options.limits.name_bytes;
         if name.len() > limit {
             // Names that become known stay in memory for good, and faults repeat them.
             let message = format!("a resource name of {} bytes; limit `name_bytes` is {limit}", name.len());
             self.problem(ProblemKind::Invalid, "NAME_TOO_LONG", format!("{field}.items"), message);
             return None;
         }
-        let known = self.names.known(name);
+        let known = self.resource_names.lookup(name);
         let place = || format!("{field}.items[{name}]");
         if known.is_none() && ResourceKind::of(name) == ResourceKind::Uncounted {
             let message = format!("`{name}` is no resource that schedulers count; it is dropped");
@@ -115,7 +125,7 @@ impl Reader<'_> {
                 return None;
             }
         };
-        let counted = match counted(name, &quantity) {
+        let counted = match count_amount(name, &quantity) {
             Ok(counted) => counted,
             Err(error) => {
                 let reason = match error {
@@ -126,14 +136,14 @@ impl Reader<'_> {
                 return None;
             }
         };
-        let id = match known.map_or_else(|| self.names.intern(name), Ok) {
+        let id = match known.map_or_else(|| self.resource_names.intern(name), Ok) {
             Ok(id) => id,
             Err(error) => {
                 self.problem(ProblemKind::Exhausted, "TOO_MANY_RESOURCES", place(), error.to_string());
                 return None;
             }
         };
-        if let Counted::Whole(_) = counted {
+        if let CountedAmount::WholeUnits(_) = counted {
             let message = format!(
                 "`{text}` of `{name}` is more than Volcano's plugins can count; for them it is {}",
                 format_amount(name, i64::MAX.into())
@@ -146,20 +156,20 @@ impl Reader<'_> {
 
 /// An amount that was read.
 #[derive(Clone, Copy)]
-enum Counted {
+enum CountedAmount {
     /// In the unit of the engine.
-    Unit(i64),
+    EngineUnits(i64),
     /// In whole units: its thousandths do not fit in 64 bits.
-    Whole(i64),
+    WholeUnits(i64),
 }
 
-fn counted(name: &str, quantity: &Quantity) -> Result<Counted, AmountError> {
+fn count_amount(name: &str, quantity: &Quantity) -> Result<CountedAmount, AmountError> {
     let kind = ResourceKind::of(name);
-    amount(name, quantity).map(Counted::Unit).or_else(|error| {
+    amount(name, quantity).map(CountedAmount::EngineUnits).or_else(|error| {
         let whole = amount_in(kind.kubernetes_unit(), name, quantity);
         match (&error, whole) {
             (AmountError::TooLarge { .. }, Ok(whole)) if kind.unit() != kind.kubernetes_unit() => {
-                Ok(Counted::Whole(whole))
+                Ok(CountedAmount::WholeUnits(whole))
             }
             _ => Err(error),
         }
@@ -167,7 +177,7 @@ fn counted(name: &str, quantity: &Quantity) -> Result<Counted, AmountError> {
 }
 
 /// Amounts as canonical quantities.
-pub(super) fn resource_list(amounts: &Amounts, resources: &ResourceTable) -> pb::ResourceList {
+pub(super) fn resource_list(amounts: &ResourceAmounts, resources: &ResourceTable) -> pb::ResourceList {
     let items = amounts.iter().map(|(id, amount)| {
         let name = resources.name(id);
         let exact = amounts.exact(id).unwrap_or(amount.into());
@@ -177,15 +187,15 @@ pub(super) fn resource_list(amounts: &Amounts, resources: &ResourceTable) -> pb:
 }
 
 /// Amounts of an answer: cpu, memory, then by name.
-pub(super) fn answer_amounts(
+pub(super) fn result_amounts(
     amounts: impl Iterator<Item = (ResourceId, i128)>,
     resources: &ResourceTable,
 ) -> Vec<pb::Amount> {
-    answer_floats(amounts.map(|(id, amount)| (id, amount as f64)), resources)
+    result_float_amounts(amounts.map(|(id, amount)| (id, amount as f64)), resources)
 }
 
 /// The same of amounts that have been computed with.
-pub(super) fn answer_floats(
+pub(super) fn result_float_amounts(
     amounts: impl Iterator<Item = (ResourceId, f64)>,
     resources: &ResourceTable,
 ) -> Vec<pb::Amount> {
@@ -208,6 +218,6 @@ pub(super) fn answer_floats(
 }
 
 /// Totals of an answer.
-pub(super) fn answer_totals(totals: &Totals, resources: &ResourceTable) -> Vec<pb::Amount> {
-    answer_amounts(totals.iter(), resources)
+pub(super) fn result_totals(totals: &ResourceTotals, resources: &ResourceTable) -> Vec<pb::Amount> {
+    result_amounts(totals.iter(), resources)
 }

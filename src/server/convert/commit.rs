@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::engine::cycle::Placement;
+use crate::engine::cycle::TaskPlacement;
 use crate::server::pb;
-use crate::state::{Committed, Conflict, JobCommitted};
+use crate::state::{CommitOutcome, CommitRejection, JobCommitOutcome};
 
-use super::answer;
+use super::result;
 
 /// The reply to a commit. `decision_id`: of this reply.
-pub fn response(decision_id: String, committed: &Committed) -> pb::CommitSessionResponse {
-    let Committed {
+pub fn commit_response(decision_id: String, committed: &CommitOutcome) -> pb::CommitSessionResponse {
+    let CommitOutcome {
         revision,
         policy: (policy, policy_version, policy_hash),
         applied_through,
@@ -31,59 +31,59 @@ pub fn response(decision_id: String, committed: &Committed) -> pb::CommitSession
         pb::Durability::Unspecified
     };
     pb::CommitSessionResponse {
-        stamp: Some(pb::Stamp {
+        metadata: Some(pb::ResponseMetadata {
             decision_id,
             revision: Some(super::revision(*revision)),
             policy: policy.to_string(),
             policy_version: *policy_version,
             policy_hash: policy_hash.to_string(),
             effects: Some(effects),
-            ..pb::Stamp::default()
+            ..pb::ResponseMetadata::default()
         }),
         jobs: jobs.iter().map(job).collect(),
         durability: durability.into(),
-        released: names(released),
-        evicted: names(evicted),
-        pipelined: names(pipelined),
+        released: name_strings(released),
+        evicted: name_strings(evicted),
+        pipelined: name_strings(pipelined),
     }
 }
 
 /// Names as the wire has them.
-pub fn names(names: &[Arc<str>]) -> Vec<String> {
+pub fn name_strings(names: &[Arc<str>]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-fn job(job: &JobCommitted) -> pb::JobCommit {
-    let JobCommitted {
+fn job(job: &JobCommitOutcome) -> pb::JobCommit {
+    let JobCommitOutcome {
         job,
         committed,
-        conflicts,
+        rejections: conflicts,
     } = job;
     pb::JobCommit {
         job: job.to_string(),
         committed: *committed,
-        conflicts: conflicts.iter().map(conflict).collect(),
+        rejections: conflicts.iter().map(conflict).collect(),
     }
 }
 
-fn conflict(conflict: &Conflict) -> pb::Conflict {
-    let Conflict {
+fn conflict(conflict: &CommitRejection) -> pb::PlacementRejection {
+    let CommitRejection {
         placement,
         reason,
-        figures,
+        measurements,
     } = conflict;
-    pb::Conflict {
+    pb::PlacementRejection {
         placement: placement.as_ref().map(task_on_node),
         reason: Some(pb::Reason {
-            figures: figures.iter().map(answer::figure).collect(),
-            ..answer::reason(reason)
+            measurements: measurements.iter().map(result::measurement).collect(),
+            ..result::reason(reason)
         }),
     }
 }
 
-fn task_on_node(placement: &Placement) -> pb::TaskOnNode {
-    let Placement { task, node, card } = placement;
-    pb::TaskOnNode {
+fn task_on_node(placement: &TaskPlacement) -> pb::TaskPlacement {
+    let TaskPlacement { task, node, card } = placement;
+    pb::TaskPlacement {
         task: task.to_string(),
         node: node.to_string(),
         card: card.to_string(),

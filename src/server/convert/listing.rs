@@ -3,30 +3,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::derived::DerivedSet;
 use crate::engine::model::{
-    Amounts, Faults, JobPhase, JobRecord, NodeEntry, NodeRecord, QueueRecord, QueueState, ResourceId, ResourceTable,
-    Slot, Stored, Table, TaskRecord, TaskShape, TaskStatus, Texts, Vector, View,
+    ClusterState, JobPhase, JobRecord, NodeEntry, NodeRecord, NodeSlot, NodeVector, QueueRecord, QueueState,
+    RecordProblems, ResourceAmounts, ResourceId, ResourceTable, SortedTable, StoredRecord, TaskRecord, TaskShape,
+    TaskStatus, TextMap,
 };
-use crate::engine::plugins::drf::{self, Drf};
+use crate::engine::plugin_state::PluginStates;
+use crate::engine::plugins::drf::{self, DrfState};
 use crate::server::pb;
 
 use super::accounts;
-use super::amounts::{answer_amounts, answer_totals, resource_list};
+use super::amounts::{resource_list, result_amounts, result_totals};
 use super::batch::{problem, problems};
 
 /// Records on a page when nothing is said.
-pub const PAGE: u32 = 500;
+pub const DEFAULT_PAGE_SIZE: u32 = 500;
 
 /// Which records are wanted, and where to go on.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct PageRequest {
     names: BTreeSet<String>,
     after: String,
     size: usize,
 }
 
-impl Wanted {
+impl PageRequest {
     /// Reads the names and the page of a listing.
     pub fn read(names: Vec<String>, page: Option<pb::Page>, most: usize) -> Self {
         let pb::Page { size, token } = page.unwrap_or_default();
@@ -43,7 +44,7 @@ impl Wanted {
     }
 
     /// Cuts a page out of what comes by name, and says where the next one starts.
-    pub fn page<'a, T>(&self, sorted: impl Iterator<Item = (&'a str, T)>) -> (Vec<T>, String) {
+    pub fn cut_page<'a, T>(&self, sorted: impl Iterator<Item = (&'a str, T)>) -> (Vec<T>, String) {
         let mut token = String::new();
         let mut page = Vec::new();
         let mut last = "";
@@ -59,122 +60,135 @@ impl Wanted {
     }
 
     /// A page of a table.
-    fn rows<'a, R>(&'a self, table: &'a Table<Arc<Stored<R>>>) -> (Vec<&'a Arc<Stored<R>>>, String) {
+    fn rows<'a, R>(&'a self, table: &'a SortedTable<Arc<StoredRecord<R>>>) -> (Vec<&'a Arc<StoredRecord<R>>>, String) {
         if self.names.is_empty() {
-            return self.page(table.after(&self.after).map(|(name, row)| (&**name, row)));
+            return self.cut_page(table.iter_after(&self.after).map(|(name, row)| (&**name, row)));
         }
         let named = self.names.iter().filter(|name| **name > self.after);
-        self.page(named.filter_map(|name| Some((name.as_str(), table.get(name)?))))
+        self.cut_page(named.filter_map(|name| Some((name.as_str(), table.get(name)?))))
     }
 }
 
 /// The size of a page, which has at most so many records.
 pub fn page_size(size: u32, most: usize) -> usize {
-    let size = if size == 0 { PAGE } else { size };
+    let size = if size == 0 { DEFAULT_PAGE_SIZE } else { size };
     (size as usize).min(most)
 }
 
 /// A page of nodes.
-pub fn nodes(view: &View, derived: &DerivedSet, wanted: &Wanted) -> (Vec<pb::NodeStatus>, String) {
-    let status = |(slot, entry): (Slot, &Arc<NodeEntry>)| node_status(slot, entry, view.resources(), derived);
+pub fn nodes(
+    cluster_state: &ClusterState,
+    derived: &PluginStates,
+    wanted: &PageRequest,
+) -> (Vec<pb::NodeStatus>, String) {
+    let status =
+        |(slot, entry): (NodeSlot, &Arc<NodeEntry>)| node_status(slot, entry, cluster_state.resources(), derived);
     if wanted.names.is_empty() {
-        let by_name: BTreeMap<&str, (Slot, &Arc<NodeEntry>)> = view
+        let by_name: BTreeMap<&str, (NodeSlot, &Arc<NodeEntry>)> = cluster_state
             .nodes()
             .map(|(slot, entry)| (&*entry.record.name, (slot, entry)))
             .filter(|(name, _)| **name > *wanted.after || wanted.after.is_empty())
             .collect();
-        let (page, token) = wanted.page(by_name.into_iter());
+        let (page, token) = wanted.cut_page(by_name.into_iter());
         return (page.into_iter().map(status).collect(), token);
     }
     let named = wanted.names.iter().filter(|name| **name > wanted.after);
-    let (page, token) = wanted.page(named.filter_map(|name| {
-        let slot = view.slot_of(name)?;
-        Some((name.as_str(), (slot, view.node(slot)?)))
+    let (page, token) = wanted.cut_page(named.filter_map(|name| {
+        let slot = cluster_state.slot_of(name)?;
+        Some((name.as_str(), (slot, cluster_state.node(slot)?)))
     }));
     (page.into_iter().map(status).collect(), token)
 }
 
 /// A page of queues.
-pub fn queues(view: &View, derived: &DerivedSet, wanted: &Wanted) -> (Vec<pb::QueueStatus>, String) {
-    let (page, token) = wanted.rows(view.queues());
-    let status = |stored: &Arc<Stored<QueueRecord>>| pb::QueueStatus {
-        queue: Some(queue(&stored.record, view.resources())),
+pub fn queues(
+    cluster_state: &ClusterState,
+    derived: &PluginStates,
+    wanted: &PageRequest,
+) -> (Vec<pb::QueueStatus>, String) {
+    let (page, token) = wanted.rows(cluster_state.queues());
+    let status = |stored: &Arc<StoredRecord<QueueRecord>>| pb::QueueStatus {
+        queue: Some(queue(&stored.record, cluster_state.resources())),
         source: stored.source.to_string(),
-        accounts: accounts::of_queue(&stored.record.name, derived, view.resources()),
-        invalid: queue_faults(stored, derived),
+        accounts: accounts::queue_accounts(&stored.record.name, derived, cluster_state.resources()),
+        invalid: queue_problems(stored, derived),
     };
     (page.into_iter().map(status).collect(), token)
 }
 
 /// A page of jobs.
-pub fn jobs(view: &View, derived: &DerivedSet, wanted: &Wanted) -> (Vec<pb::JobStatus>, String) {
-    let (page, token) = wanted.rows(view.jobs());
+pub fn jobs(
+    cluster_state: &ClusterState,
+    derived: &PluginStates,
+    wanted: &PageRequest,
+) -> (Vec<pb::JobStatus>, String) {
+    let (page, token) = wanted.rows(cluster_state.jobs());
     let allocated = |name: &str| {
-        let totals = view.job_allocated(name);
-        totals.map(|totals| answer_totals(totals, view.resources()))
+        let totals = cluster_state.job_allocated(name);
+        totals.map(|totals| result_totals(totals, cluster_state.resources()))
     };
-    let status = |stored: &Arc<Stored<JobRecord>>| pb::JobStatus {
-        job: Some(job(&stored.record, view.resources())),
+    let status = |stored: &Arc<StoredRecord<JobRecord>>| pb::JobStatus {
+        job: Some(job(&stored.record, cluster_state.resources())),
         source: stored.source.to_string(),
-        accounts: accounts::of_job(view, &stored.record, derived),
-        invalid: faults(stored.invalid()),
+        accounts: accounts::job_accounts(cluster_state, &stored.record, derived),
+        invalid: record_problems(stored.invalid()),
         allocated: allocated(&stored.record.name).unwrap_or_default(),
     };
     (page.into_iter().map(status).collect(), token)
 }
 
 /// A page of tasks.
-pub fn tasks(view: &View, wanted: &Wanted) -> (Vec<pb::StoredTask>, String) {
-    let (page, token) = wanted.rows(view.tasks());
-    let status = |stored: &Arc<Stored<TaskRecord>>| pb::StoredTask {
-        task: Some(task(&stored.record, view.resources())),
+pub fn tasks(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::StoredTask>, String) {
+    let (page, token) = wanted.rows(cluster_state.tasks());
+    let status = |stored: &Arc<StoredRecord<TaskRecord>>| pb::StoredTask {
+        task: Some(task(&stored.record, cluster_state.resources())),
         source: stored.source.to_string(),
-        assumed: view.is_assumed(&stored.record.name),
+        assumed: cluster_state.is_assumed(&stored.record.name),
         card: stored.record.card.to_string(),
-        invalid: faults(stored.invalid()),
+        invalid: record_problems(stored.invalid()),
     };
     (page.into_iter().map(status).collect(), token)
 }
 
 /// Faults of a newer record, and why the queue has no place in the hierarchy.
-fn queue_faults(stored: &Stored<QueueRecord>, derived: &DerivedSet) -> Vec<pb::Problem> {
-    let drf = derived.get::<Drf>(drf::NAME);
+fn queue_problems(stored: &StoredRecord<QueueRecord>, derived: &PluginStates) -> Vec<pb::Problem> {
+    let drf = derived.get::<DrfState>(drf::NAME);
     let place = drf.and_then(|drf| drf.queue_problem(&stored.record.name));
-    let mut all = faults(stored.invalid());
+    let mut all = record_problems(stored.invalid());
     all.extend(place.map(problem));
     all
 }
 
-fn faults(invalid: Option<&Faults>) -> Vec<pb::Problem> {
+fn record_problems(invalid: Option<&RecordProblems>) -> Vec<pb::Problem> {
     invalid.map(|found| problems(found)).unwrap_or_default()
 }
 
-fn node_status(slot: Slot, entry: &NodeEntry, resources: &ResourceTable, derived: &DerivedSet) -> pb::NodeStatus {
+fn node_status(slot: NodeSlot, entry: &NodeEntry, resources: &ResourceTable, derived: &PluginStates) -> pb::NodeStatus {
     let ids: BTreeSet<ResourceId> = entry.resources().collect();
-    let vector = |vector: Vector| {
+    let vector = |vector: NodeVector| {
         let amounts = ids.iter().filter_map(|id| Some((*id, entry.exact(*id, vector)?)));
-        answer_amounts(amounts, resources)
+        result_amounts(amounts, resources)
     };
     pb::NodeStatus {
         node: Some(node(&entry.record, resources)),
         source: entry.source.to_string(),
-        used: vector(Vector::Used),
-        releasing: vector(Vector::Releasing),
-        pipelined: vector(Vector::Pipelined),
-        cards: accounts::cards(&entry.record.name, resources, derived),
-        invalid: faults(entry.invalid.as_ref()),
+        used: vector(NodeVector::Used),
+        releasing: vector(NodeVector::Releasing),
+        pipelined: vector(NodeVector::Pipelined),
+        cards: accounts::node_cards(&entry.record.name, resources, derived),
+        invalid: record_problems(entry.invalid.as_ref()),
         slot,
     }
 }
 
-fn texts(texts: &Texts) -> BTreeMap<String, String> {
+fn text_map(texts: &TextMap) -> BTreeMap<String, String> {
     texts
         .iter()
         .map(|(name, text)| (name.to_string(), text.to_string()))
         .collect()
 }
 
-fn time(seconds: Option<i64>) -> Option<prost_types::Timestamp> {
+fn timestamp(seconds: Option<i64>) -> Option<prost_types::Timestamp> {
     seconds.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 })
 }
 
@@ -190,11 +204,12 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
         unattributed_used,
         unattributed_nonzero_used,
     } = record;
-    let optional = |amounts: &Option<Amounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
+    let optional =
+        |amounts: &Option<ResourceAmounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
     pb::Node {
         name: name.to_string(),
         uid: uid.to_string(),
-        labels: texts(labels),
+        labels: text_map(labels),
         allocatable: Some(resource_list(allocatable, resources)),
         oversubscription: optional(oversubscription),
         ready: *ready,
@@ -219,7 +234,8 @@ fn queue(record: &QueueRecord, resources: &ResourceTable) -> pb::Queue {
         deserved,
         guarantee,
     } = record;
-    let optional = |amounts: &Option<Amounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
+    let optional =
+        |amounts: &Option<ResourceAmounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
     let state = match state {
         QueueState::Unspecified => pb::QueueState::Unspecified,
         QueueState::Open => pb::QueueState::Open,
@@ -230,8 +246,8 @@ fn queue(record: &QueueRecord, resources: &ResourceTable) -> pb::Queue {
     pb::Queue {
         name: name.to_string(),
         uid: uid.to_string(),
-        creation_time: time(*creation_time),
-        annotations: texts(annotations),
+        creation_time: timestamp(*creation_time),
+        annotations: text_map(annotations),
         weight: *weight,
         priority: *priority,
         state: state.into(),
@@ -267,12 +283,12 @@ fn job(record: &JobRecord, resources: &ResourceTable) -> pb::Job {
         name: name.to_string(),
         uid: uid.to_string(),
         queue: queue.to_string(),
-        creation_time: time(*creation_time),
+        creation_time: timestamp(*creation_time),
         priority: *priority,
         phase: phase.into(),
         min_member: *min_member,
         min_resources: min_resources.as_ref().map(|amounts| resource_list(amounts, resources)),
-        annotations: texts(annotations),
+        annotations: text_map(annotations),
     }
 }
 
@@ -297,7 +313,8 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         counted_requests,
         card: _,
     } = &**shape;
-    let optional = |amounts: &Option<Box<Amounts>>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
+    let optional =
+        |amounts: &Option<Box<ResourceAmounts>>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
     pb::Task {
         name: name.to_string(),
         uid: uid.to_string(),
@@ -307,17 +324,17 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         node: node.to_string(),
         gated: *gated,
         nominated_node: nominated_node.to_string(),
-        annotations: texts(annotations),
+        annotations: text_map(annotations),
         requests: Some(resource_list(&without_pod(requests), resources)),
         limits: optional(limits),
         nonzero_requests: optional(nonzero_requests),
         counted_requests: optional(counted_requests),
-        creation_time: time(creation_time.seconds()),
+        creation_time: timestamp(creation_time.seconds()),
     }
 }
 
 /// The requests as they were sent: the engine's own `pods: 1` is taken out again.
-fn without_pod(requests: &Amounts) -> Amounts {
+fn without_pod(requests: &ResourceAmounts) -> ResourceAmounts {
     let sent = requests.iter().map(|(id, amount)| {
         let own = i64::from(id == ResourceId::PODS);
         (id, amount - own)

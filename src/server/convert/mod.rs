@@ -3,22 +3,22 @@
 pub mod accounts;
 pub mod admit;
 pub mod amounts;
-pub mod answer;
 pub mod batch;
 pub mod commit;
-pub mod ground;
+pub mod evaluation_ref;
 pub mod inline;
 pub mod listing;
 pub mod nodes;
 pub mod order;
 pub mod place;
 pub mod policy;
-pub mod question;
+pub mod query;
 pub mod reader;
 mod records;
+pub mod result;
 pub mod victims;
 
-use crate::engine::{Position, Revision};
+use crate::engine::{Revision, SourcePosition};
 use crate::server::pb;
 use crate::store::Durability;
 
@@ -37,8 +37,8 @@ pub fn revision(revision: Revision) -> pb::Revision {
 }
 
 /// A source's position as the wire has it.
-pub fn position(position: &Position) -> pb::SourcePosition {
-    let Position {
+pub fn position(position: &SourcePosition) -> pb::SourcePosition {
+    let SourcePosition {
         source,
         source_epoch,
         sequence,

@@ -2,31 +2,31 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::model::{Slot, View};
+use crate::engine::model::{ClusterState, NodeSlot};
 use crate::server::pb;
-use crate::server::status::Failure;
+use crate::server::status::CallError;
 
 /// How many names an error repeats.
-const NAMED: usize = 10;
+const MAX_NAMES_SHOWN: usize = 10;
 
-/// A View, and which table its slots belong to.
+/// A cluster state, and which table its slots belong to.
 #[derive(Clone, Copy, Debug)]
-pub struct Nodes<'a> {
-    /// The View.
-    pub view: &'a View,
+pub struct NodeSetReader<'a> {
+    /// The cluster state.
+    pub state: &'a ClusterState,
     /// Epoch of this process.
     pub epoch: u64,
     /// The cluster came with the question: its order is its slots, no table is needed.
     pub inline: bool,
 }
 
-impl Nodes<'_> {
+impl NodeSetReader<'_> {
     /// The table that slots refer to.
-    pub fn table(self) -> pb::NodeTableVersion {
+    pub fn table_version(self) -> pb::NodeTableVersion {
         pb::NodeTableVersion {
             epoch: self.epoch,
-            generation: self.view.generation(),
-            length: self.view.slots(),
+            generation: self.state.generation(),
+            length: self.state.slots(),
         }
     }
 
@@ -34,22 +34,22 @@ impl Nodes<'_> {
     ///
     /// # Errors
     /// Its slots mean other nodes here.
-    pub fn check_table(self, named: Option<&pb::NodeTableVersion>) -> Result<(), Failure> {
+    pub fn check_table(self, named: Option<&pb::NodeTableVersion>) -> Result<(), CallError> {
         let Some(pb::NodeTableVersion { epoch, generation, .. }) = named else {
             return Ok(());
         };
         if *epoch != self.epoch {
-            return Err(Failure::precondition(
+            return Err(CallError::precondition(
                 "EPOCH_CHANGED",
                 "the node table is of another process: read it again",
             ));
         }
-        if *generation != self.view.generation() {
+        if *generation != self.state.generation() {
             let message = format!(
                 "the node table is of generation {generation}, this state of {}: read it again",
-                self.view.generation()
+                self.state.generation()
             );
-            return Err(Failure::precondition("NODE_TABLE_CHANGED", message));
+            return Err(CallError::precondition("NODE_TABLE_CHANGED", message));
         }
         Ok(())
     }
@@ -64,45 +64,45 @@ impl Nodes<'_> {
         field: &'static str,
         set: pb::NodeSet,
         table: Option<&pb::NodeTableVersion>,
-    ) -> Result<Vec<Slot>, Failure> {
+    ) -> Result<Vec<NodeSlot>, CallError> {
         let pb::NodeSet { names, slots, bitmap } = set;
         let given = [!names.is_empty(), !slots.is_empty(), !bitmap.is_empty()];
         if given.iter().filter(|given| **given).count() > 1 {
             let message = format!("{field}: give names, slots or a bitmap, not several of them");
-            return Err(Failure::invalid("AMBIGUOUS_NODE_SET", message));
+            return Err(CallError::invalid("AMBIGUOUS_NODE_SET", message));
         }
         if !names.is_empty() {
-            return self.named(field, &names);
+            return self.read_names(field, &names);
         }
         if slots.is_empty() && bitmap.is_empty() {
             return Ok(Vec::new());
         }
         if table.is_none() && !self.inline {
-            let message = format!("{field}: slots need `ground.node_table`, the table that they refer to");
-            return Err(Failure::invalid("NODE_TABLE_MISSING", message));
+            let message = format!("{field}: slots need `against.node_table`, the table that they refer to");
+            return Err(CallError::invalid("NODE_TABLE_MISSING", message));
         }
         let slots = if bitmap.is_empty() {
             slots
         } else {
-            bits(field, &bitmap, self.view.slots())?
+            bitmap_slots(field, &bitmap, self.state.slots())?
         };
         let missing: Vec<String> = slots
             .iter()
-            .filter(|slot| self.view.node(**slot).is_none())
+            .filter(|slot| self.state.node(**slot).is_none())
             .map(ToString::to_string)
             .collect();
         if !missing.is_empty() {
-            return Err(unknown(field, "slot", &missing));
+            return Err(unknown_nodes(field, "slot", &missing));
         }
-        distinct(field, slots, |slot| slot.to_string())
+        distinct_slots(field, slots, |slot| slot.to_string())
     }
 
-    fn named(self, field: &'static str, names: &[String]) -> Result<Vec<Slot>, Failure> {
+    fn read_names(self, field: &'static str, names: &[String]) -> Result<Vec<NodeSlot>, CallError> {
         let mut missing = Vec::new();
-        let slots: Vec<Slot> = names
+        let slots: Vec<NodeSlot> = names
             .iter()
             .filter_map(|name| {
-                let slot = self.view.slot_of(name);
+                let slot = self.state.slot_of(name);
                 if slot.is_none() {
                     missing.push(name.clone());
                 }
@@ -110,14 +110,18 @@ impl Nodes<'_> {
             })
             .collect();
         if !missing.is_empty() {
-            return Err(unknown(field, "node", &missing));
+            return Err(unknown_nodes(field, "node", &missing));
         }
-        distinct(field, slots, |slot| name_of(self.view, slot).to_owned())
+        distinct_slots(field, slots, |slot| name_of(self.state, slot).to_owned())
     }
 }
 
-fn unknown(field: &str, what: &str, missing: &[String]) -> Failure {
-    let shown: Vec<String> = missing.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
+fn unknown_nodes(field: &str, what: &str, missing: &[String]) -> CallError {
+    let shown: Vec<String> = missing
+        .iter()
+        .take(MAX_NAMES_SHOWN)
+        .map(|name| format!("`{name}`"))
+        .collect();
     let more = missing.len() - shown.len();
     let more = if more > 0 {
         format!(" and {more} more")
@@ -125,28 +129,32 @@ fn unknown(field: &str, what: &str, missing: &[String]) -> Failure {
         String::new()
     };
     let message = format!("{field}: there is no {what} {}{more}", shown.join(", "));
-    Failure::not_found("NODE_NOT_FOUND", message).with("field", field)
+    CallError::not_found("NODE_NOT_FOUND", message).with_entry("field", field)
 }
 
-fn distinct(field: &str, slots: Vec<Slot>, name: impl Fn(Slot) -> String) -> Result<Vec<Slot>, Failure> {
+fn distinct_slots(
+    field: &str,
+    slots: Vec<NodeSlot>,
+    name: impl Fn(NodeSlot) -> String,
+) -> Result<Vec<NodeSlot>, CallError> {
     let mut seen = BTreeSet::new();
     match slots.iter().find(|slot| !seen.insert(**slot)) {
         Some(twice) => {
             let message = format!("{field}: `{}` stands there twice", name(*twice));
-            Err(Failure::invalid("DUPLICATE_NODE", message).with("field", field))
+            Err(CallError::invalid("DUPLICATE_NODE", message).with_entry("field", field))
         }
         None => Ok(slots),
     }
 }
 
-fn bits(field: &str, bitmap: &[u8], length: Slot) -> Result<Vec<Slot>, Failure> {
+fn bitmap_slots(field: &str, bitmap: &[u8], length: NodeSlot) -> Result<Vec<NodeSlot>, CallError> {
     let mut slots = Vec::new();
     for (byte, bits) in bitmap.iter().enumerate().filter(|(_, bits)| **bits != 0) {
         // Checked before anything is gathered: a long bitmap must not become a list 32 times as long.
-        let first = Slot::try_from(byte).ok().and_then(|byte| byte.checked_mul(8));
+        let first = NodeSlot::try_from(byte).ok().and_then(|byte| byte.checked_mul(8));
         let Some(first) = first.filter(|first| *first < length) else {
             let message = format!("{field}: the node table has {length} slots, the bitmap names later ones");
-            return Err(Failure::not_found("NODE_NOT_FOUND", message).with("field", field));
+            return Err(CallError::not_found("NODE_NOT_FOUND", message).with_entry("field", field));
         };
         slots.extend((0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| first + bit));
     }
@@ -154,51 +162,51 @@ fn bits(field: &str, bitmap: &[u8], length: Slot) -> Result<Vec<Slot>, Failure> 
 }
 
 /// The name of a node, empty if it is not there.
-pub(super) fn name_of(view: &View, slot: Slot) -> &str {
-    view.node(slot).map_or("", |entry| &entry.record.name)
+pub(super) fn name_of(cluster_state: &ClusterState, slot: NodeSlot) -> &str {
+    cluster_state.node(slot).map_or("", |entry| &entry.record.name)
 }
 
 /// How an answer names nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum NodeEncoding {
     /// By name.
     Names,
     /// By slot.
     Slots,
 }
 
-impl Encoding {
+impl NodeEncoding {
     /// Reads the wish of a question.
     ///
     /// # Errors
     /// This server does not know it.
-    pub fn read(encoding: i32) -> Result<Self, Failure> {
+    pub fn read(encoding: i32) -> Result<Self, CallError> {
         match pb::NodeEncoding::try_from(encoding) {
             Ok(pb::NodeEncoding::Unspecified | pb::NodeEncoding::Names) => Ok(Self::Names),
             Ok(pb::NodeEncoding::Slots) => Ok(Self::Slots),
             Err(_) => {
                 let message = format!("node_encoding: {encoding} is no value of this field");
-                Err(Failure::invalid("INVALID_ENUM", message))
+                Err(CallError::invalid("INVALID_ENUM", message))
             }
         }
     }
 }
 
-/// Writes nodes of a View.
+/// Writes nodes of a cluster state.
 #[derive(Clone, Copy, Debug)]
-pub struct Writer<'a> {
-    /// The View.
-    pub view: &'a View,
+pub struct NodeSetWriter<'a> {
+    /// The cluster state.
+    pub state: &'a ClusterState,
     /// How it names them.
-    pub encoding: Encoding,
+    pub encoding: NodeEncoding,
 }
 
-impl Writer<'_> {
+impl NodeSetWriter<'_> {
     /// A list, in its order.
-    pub fn list(self, slots: &[Slot]) -> pb::NodeSet {
+    pub fn list(self, slots: &[NodeSlot]) -> pb::NodeSet {
         match self.encoding {
-            Encoding::Names => self.names(slots.iter().copied()),
-            Encoding::Slots => pb::NodeSet {
+            NodeEncoding::Names => self.names(slots.iter().copied()),
+            NodeEncoding::Slots => pb::NodeSet {
                 slots: slots.to_vec(),
                 ..pb::NodeSet::default()
             },
@@ -206,10 +214,10 @@ impl Writer<'_> {
     }
 
     /// A set: names sorted, or a bitmap.
-    pub fn set(self, slots: &[Slot]) -> pb::NodeSet {
+    pub fn set(self, slots: &[NodeSlot]) -> pb::NodeSet {
         match self.encoding {
-            Encoding::Names => self.names(self.order(slots).into_iter().filter_map(|i| slots.get(i).copied())),
-            Encoding::Slots => pb::NodeSet {
+            NodeEncoding::Names => self.names(self.order(slots).into_iter().filter_map(|i| slots.get(i).copied())),
+            NodeEncoding::Slots => pb::NodeSet {
                 bitmap: bitmap(slots).into(),
                 ..pb::NodeSet::default()
             },
@@ -217,29 +225,29 @@ impl Writer<'_> {
     }
 
     /// Positions of the slots in the order of a set: by name, or by slot.
-    pub fn order(self, slots: &[Slot]) -> Vec<usize> {
+    pub fn order(self, slots: &[NodeSlot]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..slots.len()).collect();
         let slot = |i: usize| slots.get(i).copied().unwrap_or_default();
-        let ranks = self.view.ranks();
+        let ranks = self.state.ranks();
         match self.encoding {
-            Encoding::Slots => order.sort_unstable_by_key(|i| slot(*i)),
-            Encoding::Names if ranks.len() == self.view.slots() as usize => {
+            NodeEncoding::Slots => order.sort_unstable_by_key(|i| slot(*i)),
+            NodeEncoding::Names if ranks.len() == self.state.slots() as usize => {
                 order.sort_unstable_by_key(|i| ranks.get(slot(*i) as usize));
             }
-            Encoding::Names => order.sort_unstable_by_key(|i| name_of(self.view, slot(*i))),
+            NodeEncoding::Names => order.sort_unstable_by_key(|i| name_of(self.state, slot(*i))),
         }
         order
     }
 
-    fn names(self, slots: impl Iterator<Item = Slot>) -> pb::NodeSet {
+    fn names(self, slots: impl Iterator<Item = NodeSlot>) -> pb::NodeSet {
         pb::NodeSet {
-            names: slots.map(|slot| name_of(self.view, slot).to_owned()).collect(),
+            names: slots.map(|slot| name_of(self.state, slot).to_owned()).collect(),
             ..pb::NodeSet::default()
         }
     }
 }
 
-fn bitmap(slots: &[Slot]) -> Vec<u8> {
+fn bitmap(slots: &[NodeSlot]) -> Vec<u8> {
     let length = slots.iter().max().map_or(0, |last| *last as usize / 8 + 1);
     let mut bytes = vec![0; length];
     // All there are, as a rule: whole bytes at once.

@@ -2,44 +2,44 @@
 
 use std::sync::Arc;
 
-use crate::engine::decide::{OrderAnswer, OrderQuestion, Rank};
+use crate::engine::decide::{OrderQuery, OrderRank, OrderResult};
 use crate::engine::model::{ResourceId, ResourceTable};
-use crate::engine::plugins::drf::TreeNode;
+use crate::engine::plugins::drf::ShareTreeNode;
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::Failure;
+use crate::server::status::CallError;
 
-use super::amounts::answer_floats;
+use super::amounts::result_float_amounts;
 use super::batch::problem;
-use super::question::plugins;
+use super::query::read_plugins;
 
 /// Reads a question of Order; its ground has been taken out before.
 ///
 /// # Errors
 /// Something in it is wrong.
-pub fn question(request: pb::OrderRequest, limits: &EdgeLimits) -> Result<OrderQuestion, Failure> {
+pub fn read_order(request: pb::OrderRequest, limits: &EdgeLimits) -> Result<OrderQuery, CallError> {
     let pb::OrderRequest {
-        ground: _,
+        against: _,
         queues,
         jobs,
         plugins: asked,
         with_tree,
     } = request;
-    Ok(OrderQuestion {
-        queues: names("queues", queues, limits)?,
-        jobs: names("jobs", jobs, limits)?,
-        plugins: plugins(asked, limits.plugins)?,
+    Ok(OrderQuery {
+        queues: read_names("queues", queues, limits)?,
+        jobs: read_names("jobs", jobs, limits)?,
+        plugins: read_plugins(asked, limits.plugins)?,
         with_tree,
     })
 }
 
-fn names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> Result<Option<Vec<Arc<str>>>, Failure> {
+fn read_names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> Result<Option<Vec<Arc<str>>>, CallError> {
     let Some(pb::NameSet { names }) = set else {
         return Ok(None);
     };
     if names.len() > limits.order_names {
         let message = format!("{field}: {} names", names.len());
-        return Err(Failure::limit(
+        return Err(CallError::limit(
             "TOO_MANY_NAMES",
             "order_names",
             limits.order_names,
@@ -52,23 +52,23 @@ fn names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> Result<O
             "{field}.names[{at}]: {} bytes; limit `name_bytes` is {limit}",
             long.len()
         );
-        return Err(Failure::invalid("NAME_TOO_LONG", message));
+        return Err(CallError::invalid("NAME_TOO_LONG", message));
     }
     Ok(Some(names.into_iter().map(Arc::from).collect()))
 }
 
 /// The answer of Order.
-pub fn answer(answer: OrderAnswer, resources: &ResourceTable) -> pb::OrderAnswer {
-    let OrderAnswer { queues, jobs, tree } = answer;
-    pb::OrderAnswer {
-        queues: queues.into_iter().map(|own| rank(own, "queues")).collect(),
-        jobs: jobs.into_iter().map(|own| rank(own, "jobs")).collect(),
+pub fn order_result(result: OrderResult, resources: &ResourceTable) -> pb::OrderResult {
+    let OrderResult { queues, jobs, tree } = result;
+    pb::OrderResult {
+        queues: queues.into_iter().map(|own| order_rank(own, "queues")).collect(),
+        jobs: jobs.into_iter().map(|own| order_rank(own, "jobs")).collect(),
         tree: tree.into_iter().map(|own| tree_node(own, resources)).collect(),
     }
 }
 
-fn rank(rank: Rank, field: &str) -> pb::Rank {
-    let Rank { name, keys } = rank;
+fn order_rank(rank: OrderRank, field: &str) -> pb::Rank {
+    let OrderRank { name, keys } = rank;
     let (keys, problem) = match keys {
         Ok(keys) => (keys, None),
         Err(mut found) => {
@@ -90,8 +90,8 @@ fn rank(rank: Rank, field: &str) -> pb::Rank {
 }
 
 /// A node of the tree as the wire has it.
-pub fn tree_node(node: TreeNode, resources: &ResourceTable) -> pb::TreeNode {
-    let TreeNode {
+pub fn tree_node(node: ShareTreeNode, resources: &ResourceTable) -> pb::TreeNode {
+    let ShareTreeNode {
         path,
         job,
         weight,
@@ -113,5 +113,5 @@ pub fn tree_node(node: TreeNode, resources: &ResourceTable) -> pb::TreeNode {
 }
 
 fn amounts(held: &[(ResourceId, f64)], resources: &ResourceTable) -> Vec<pb::Amount> {
-    answer_floats(held.iter().copied(), resources)
+    result_float_amounts(held.iter().copied(), resources)
 }

@@ -3,21 +3,22 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::decide::{Blocker, Detail, PlaceGroup, PlaceQuestion, PlacedGroup, Placing};
+use crate::engine::decide::{FilterDetail, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup};
 use crate::engine::model::{
-    JobRecord, Near, Problem, ProblemKind, Slot, TaskFields, TaskRecord, TaskStatus, Time, View,
+    ClusterState, CreationTime, JobRecord, NodeSlot, Problem, ProblemKind, TableCursor, TaskFields, TaskRecord,
+    TaskStatus,
 };
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::Failure;
+use crate::server::status::CallError;
 
 use super::admit;
-use super::amounts::QuestionNames;
-use super::answer;
+use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
-use super::nodes::{Encoding, Nodes, Writer};
-use super::question::{self, Nameless, SAMPLES};
-use super::reader::{Declared, Reader};
+use super::nodes::{NodeEncoding, NodeSetReader, NodeSetWriter};
+use super::query::{self, DEFAULT_SAMPLES, NamelessTask};
+use super::reader::{ReadOptions, WireReader};
+use super::result;
 
 /// A question of Place, before what depends on the state is read.
 #[derive(Debug)]
@@ -25,14 +26,14 @@ pub struct PlaceCall {
     /// The placement becomes the session's next change.
     pub in_session: bool,
     /// How the answer names nodes.
-    pub encoding: Encoding,
+    pub encoding: NodeEncoding,
     /// Tasks of all groups.
     pub tasks: usize,
     /// The question.
     request: pb::PlaceRequest,
 }
 
-fn size(group: &pb::TaskGroup) -> usize {
+fn group_size(group: &pb::TaskGroup) -> usize {
     match group.count {
         Some(count) => group.names.len().max(count as usize),
         None => group.names.len().max(1),
@@ -44,33 +45,36 @@ impl PlaceCall {
     ///
     /// # Errors
     /// Something that belongs to no group is wrong.
-    pub fn read(request: pb::PlaceRequest, limits: &EdgeLimits) -> Result<Self, Failure> {
+    pub fn read(request: pb::PlaceRequest, limits: &EdgeLimits) -> Result<Self, CallError> {
         let in_session = match pb::PlaceEffect::try_from(request.effect) {
             Ok(pb::PlaceEffect::Unspecified | pb::PlaceEffect::Preview) => false,
             Ok(pb::PlaceEffect::Session) => true,
             Err(_) => {
                 let message = format!("effect: {} is no value of this field", request.effect);
-                return Err(Failure::invalid("INVALID_ENUM", message));
+                return Err(CallError::invalid("INVALID_ENUM", message));
             }
         };
         if request.groups.is_empty() {
-            return Err(Failure::invalid("GROUPS_MISSING", "groups: there is nothing to place"));
+            return Err(CallError::invalid(
+                "GROUPS_MISSING",
+                "groups: there is nothing to place",
+            ));
         }
         let groups = request.groups.len();
         if groups > limits.tasks {
             let message = format!("groups: {groups} of them");
-            return Err(Failure::limit("TOO_MANY_GROUPS", "tasks", limits.tasks, &message));
+            return Err(CallError::limit("TOO_MANY_GROUPS", "tasks", limits.tasks, &message));
         }
-        let tasks = request.groups.iter().map(size).fold(0, usize::saturating_add);
-        let encoding = Encoding::read(request.node_encoding)?;
+        let tasks = request.groups.iter().map(group_size).fold(0, usize::saturating_add);
+        let encoding = NodeEncoding::read(request.node_encoding)?;
         let (shown, name) = match encoding {
-            Encoding::Names => (limits.named_pairs, "named_pairs"),
-            Encoding::Slots => (limits.slot_pairs, "slot_pairs"),
+            NodeEncoding::Names => (limits.named_pairs, "named_pairs"),
+            NodeEncoding::Slots => (limits.slot_pairs, "slot_pairs"),
         };
         for (limit, name) in [(limits.place_tasks, "place_tasks"), (shown, name)] {
             if tasks > limit {
                 let message = format!("groups: {tasks} tasks to place in one call");
-                return Err(Failure::limit("QUESTION_TOO_LARGE", name, limit, &message));
+                return Err(CallError::limit("QUERY_TOO_LARGE", name, limit, &message));
             }
         }
         Ok(Self {
@@ -85,14 +89,14 @@ impl PlaceCall {
     ///
     /// # Errors
     /// Something that belongs to no group is wrong.
-    pub fn question(
+    pub fn into_query(
         self,
-        nodes: Nodes<'_>,
+        nodes: NodeSetReader<'_>,
         table: Option<&pb::NodeTableVersion>,
-        declared: &Declared,
-    ) -> Result<PlaceQuestion, Failure> {
+        declared: &ReadOptions,
+    ) -> Result<PlaceQuery, CallError> {
         let pb::PlaceRequest {
-            ground: _,
+            against: _,
             job,
             groups,
             min_available,
@@ -107,80 +111,85 @@ impl PlaceCall {
         let limits = &declared.limits;
         let read = |field, set: Option<pb::NodeSet>| set.map(|set| nodes.read(field, set, table)).transpose();
         let (candidates, exclusions) = (read("candidates", candidates)?, read("exclusions", exclusions)?);
-        check_width(groups.len(), candidates.as_deref(), nodes.view, limits)?;
-        let mut names = QuestionNames::new(nodes.view.resources(), limits.question_resources);
-        let mut reader = Reader::new(&mut names, declared);
+        check_pairs(groups.len(), candidates.as_deref(), nodes.state, limits)?;
+        let mut names = QueryResourceNames::new(nodes.state.resources(), limits.query_resources);
+        let mut reader = WireReader::new(&mut names, declared);
         let job = job
-            .map(|job| admit::job(job, nodes.view, &mut reader))
+            .map(|job| admit::read_job(job, nodes.state, &mut reader))
             .transpose()
             .map_err(|found| found.within("job"))?;
-        let imagined = job.clone().filter(|job| !is_stored(nodes.view, job));
+        let hypothetical = job.clone().filter(|job| !is_stored(nodes.state, job));
         if self.in_session
-            && let Some(job) = &imagined
+            && let Some(job) = &hypothetical
         {
             let message = format!(
                 "job: with effect SESSION `{}` must be as it is stored: give its name only",
                 job.name
             );
-            return Err(Failure::invalid("JOB_NOT_STORED", message));
+            return Err(CallError::invalid("JOB_NOT_STORED", message));
         }
-        let mut sheet = Sheet {
-            view: nodes.view,
+        let mut sheet = GroupReader {
+            state: nodes.state,
             in_session: self.in_session,
             job: job.as_ref().map(|job| Arc::clone(&job.name)),
-            seen: Seen::default(),
+            seen: SeenNames::default(),
         };
         let groups = groups.into_iter().enumerate().map(|(number, group)| {
-            let read = sheet.group(group, &mut reader);
+            let read = sheet.read_group(group, &mut reader);
             read.map_err(|problem| problem.within(&format!("groups[{number}]")))
         });
-        Ok(PlaceQuestion {
+        Ok(PlaceQuery {
             groups: groups.collect(),
-            job: imagined,
+            job: hypothetical,
             resources: names.into_table(),
             min_available: min_available.map(|count| count as usize),
             candidates,
             exclusions: exclusions.unwrap_or_default(),
             idle_only,
-            samples: (samples.unwrap_or(SAMPLES) as usize).min(limits.samples),
-            pairs: limits.pairs as u64,
+            samples: (samples.unwrap_or(DEFAULT_SAMPLES) as usize).min(limits.samples),
+            max_pairs: limits.pairs as u64,
         })
     }
 }
 
 /// True if a job stands in the state just so.
-fn is_stored(view: &View, job: &JobRecord) -> bool {
-    let known = view.jobs().get(&job.name);
+fn is_stored(cluster_state: &ClusterState, job: &JobRecord) -> bool {
+    let known = cluster_state.jobs().get(&job.name);
     known.is_some_and(|known| known.record == *job)
 }
 
-fn check_width(groups: usize, candidates: Option<&[Slot]>, view: &View, limits: &EdgeLimits) -> Result<(), Failure> {
-    let width = candidates.map_or(view.slots() as usize, <[Slot]>::len);
+fn check_pairs(
+    groups: usize,
+    candidates: Option<&[NodeSlot]>,
+    cluster_state: &ClusterState,
+    limits: &EdgeLimits,
+) -> Result<(), CallError> {
+    let width = candidates.map_or(cluster_state.slots() as usize, <[NodeSlot]>::len);
     if groups.saturating_mul(width) > limits.pairs {
         let message = format!("{groups} groups on {width} nodes are too much for one call");
-        return Err(Failure::limit("QUESTION_TOO_LARGE", "pairs", limits.pairs, &message));
+        return Err(CallError::limit("QUERY_TOO_LARGE", "pairs", limits.pairs, &message));
     }
     Ok(())
 }
 
 /// Groups of one job, read one after the other.
-struct Sheet<'a> {
-    view: &'a View,
+struct GroupReader<'a> {
+    state: &'a ClusterState,
     in_session: bool,
     /// The job of all tasks; `None`: none was said or seen yet.
     job: Option<Arc<str>>,
     /// Stored tasks that some group is about.
-    seen: Seen,
+    seen: SeenNames,
 }
 
 /// Names that came, mostly in ascending order.
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenNames {
     ascending: Vec<Arc<str>>,
     others: BTreeSet<Arc<str>>,
 }
 
-impl Seen {
+impl SeenNames {
     /// Takes a name in; false if it was there.
     fn insert(&mut self, name: &Arc<str>) -> bool {
         if self.ascending.last().is_none_or(|last| last < name) {
@@ -195,12 +204,12 @@ fn invalid(reason: &'static str, field: impl Into<String>, message: impl Into<St
     Problem::new(ProblemKind::Invalid, reason, field, message)
 }
 
-impl Sheet<'_> {
+impl GroupReader<'_> {
     /// Fields of problems are relative to the group.
-    fn group(&mut self, group: pb::TaskGroup, reader: &mut Reader<'_>) -> Result<PlaceGroup, Problem> {
+    fn read_group(&mut self, group: pb::TaskGroup, reader: &mut WireReader<'_>) -> Result<PlaceGroup, Problem> {
         let pb::TaskGroup { task, count, names } = group;
         let given = task.filter(|task| !names.is_empty() || *task != pb::Task::default());
-        let given = given.map(|task| question::task(task, self.view, reader));
+        let given = given.map(|task| query::read_task(task, self.state, reader));
         let given = given.transpose().map_err(|problem| problem.within("task"))?;
         let (sample, warnings) = given.map_or((None, Vec::new()), |given| (Some(given.task), given.warnings));
         let warnings = warnings.into_iter().map(|warning| warning.within("task")).collect();
@@ -224,7 +233,7 @@ impl Sheet<'_> {
                 node: Arc::default(),
                 ..TaskRecord::clone(&sample)
             };
-            self.belong(&mut task)?;
+            self.assign_job(&mut task)?;
             return Ok(PlaceGroup {
                 task: Arc::new(task),
                 count: count.unwrap_or(1) as usize,
@@ -236,9 +245,9 @@ impl Sheet<'_> {
             let message = format!("{count}, and there are {} names", names.len());
             return Err(invalid("COUNT_MISMATCH", "count", message));
         }
-        let (task, names) = self.stored(names)?;
+        let (task, names) = self.read_stored_tasks(names)?;
         if let Some(sample) = sample
-            && !same(&sample, &task, false)
+            && !is_same_task(&sample, &task, false)
         {
             let message = format!("it is another one than `{}`, as that is stored", task.name);
             return Err(invalid("TASK_MISMATCH", "task", message));
@@ -252,7 +261,7 @@ impl Sheet<'_> {
     }
 
     /// Puts a task into the job of the question.
-    fn belong(&mut self, task: &mut TaskRecord) -> Result<(), Problem> {
+    fn assign_job(&mut self, task: &mut TaskRecord) -> Result<(), Problem> {
         match &self.job {
             Some(job) if task.job.is_empty() => task.job = Arc::clone(job),
             Some(job) if *job != task.job => {
@@ -267,17 +276,18 @@ impl Sheet<'_> {
     }
 
     /// The stored tasks of these names: the first, and how they are called.
-    fn stored(&mut self, names: Vec<String>) -> Result<(Arc<TaskRecord>, Vec<Arc<str>>), Problem> {
+    fn read_stored_tasks(&mut self, names: Vec<String>) -> Result<(Arc<TaskRecord>, Vec<Arc<str>>), Problem> {
         let mut first: Option<Arc<TaskRecord>> = None;
-        let (mut found, mut near) = (Vec::with_capacity(names.len()), Near::default());
+        let (mut found, mut near) = (Vec::with_capacity(names.len()), TableCursor::default());
         for (at, name) in names.into_iter().enumerate() {
             let at = || format!("names[{at}]");
-            let Some(stored) = self.view.tasks().get_near(&name, &mut near) else {
+            let Some(stored) = self.state.tasks().get_with_cursor(&name, &mut near) else {
                 let message = format!("there is no task `{name}`");
                 return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", at(), message));
             };
             let task = &stored.record;
-            let refuse = |reason, message: String| Err(Problem::new(ProblemKind::Refused, reason, at(), message));
+            let refuse =
+                |reason, message: String| Err(Problem::new(ProblemKind::FailedPrecondition, reason, at(), message));
             if task.status != TaskStatus::Pending {
                 return refuse("TASK_NOT_PENDING", format!("task `{name}` is {:?}", task.status));
             }
@@ -285,7 +295,7 @@ impl Sheet<'_> {
                 return refuse("TASK_GATED", format!("task `{name}` has a scheduling gate"));
             }
             if let Some(first) = &first
-                && !alike(first, task)
+                && !is_same_stored(first, task)
             {
                 let message = format!(
                     "task `{name}` differs from `{}`: put it into a group of its own",
@@ -314,17 +324,18 @@ impl Sheet<'_> {
 }
 
 /// True if two stored tasks are equal in what decisions read, in whose they are and in how they stand.
-fn alike(one: &TaskRecord, other: &TaskRecord) -> bool {
+fn is_same_stored(one: &TaskRecord, other: &TaskRecord) -> bool {
     // Those of one template share its shape.
     let shared = Arc::ptr_eq(&one.shape, &other.shape);
-    shared && (&one.job, &one.node, one.status) == (&other.job, &other.node, other.status) || same(one, other, true)
+    shared && (&one.job, &one.node, one.status) == (&other.job, &other.node, other.status)
+        || is_same_task(one, other, true)
 }
 
 /// True if two tasks are equal in what decisions read; with `all`, also in whose they are and how they stand.
-fn same(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
+fn is_same_task(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
     let plain = |task: &TaskRecord| {
         let mut task = TaskRecord {
-            creation_time: Time::default(),
+            creation_time: CreationTime::default(),
             ..task.clone()
         };
         if !all {
@@ -340,34 +351,37 @@ fn same(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
             (task.job, task.priority, task.status) = (job, priority, status);
             (task.node, task.gated, task.nominated_node) = (node, gated, nominated_node);
         }
-        Nameless(Arc::new(task))
+        NamelessTask(Arc::new(task))
     };
     plain(one) == plain(other)
 }
 
 /// The answer of Place.
-pub fn answer(placing: &Placing, view: &View, encoding: Encoding) -> pb::PlaceAnswer {
-    let Placing {
+pub fn place_result(placing: &PlaceResult, cluster_state: &ClusterState, encoding: NodeEncoding) -> pb::PlaceResult {
+    let PlaceResult {
         placed,
         groups,
-        found,
-        needed,
+        placed_count: found,
+        min_count: needed,
         blockers,
     } = placing;
-    let writer = Writer { view, encoding };
+    let writer = NodeSetWriter {
+        state: cluster_state,
+        encoding,
+    };
     let groups = groups.iter().enumerate();
-    pb::PlaceAnswer {
+    pb::PlaceResult {
         placed: *placed,
         groups: groups
-            .map(|(number, group)| self::group(number, group, writer))
+            .map(|(number, group)| placed_group(number, group, writer))
             .collect(),
         blockers: self::blockers(blockers, writer),
-        found: count(*found),
-        needed: count(*needed),
+        placed_count: to_u32(*found),
+        min_count: to_u32(*needed),
     }
 }
 
-fn group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Writer<'_>) -> pb::PlacedGroup {
+fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: NodeSetWriter<'_>) -> pb::PlacedGroup {
     let place = format!("groups[{number}]");
     let placed = |found: &Problem| {
         let found = found.clone();
@@ -403,17 +417,20 @@ fn group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Writer<'_>
     }
 }
 
-fn blockers(blockers: &[Blocker], writer: Writer<'_>) -> Vec<pb::Rejection> {
-    let one = |Blocker { rejection, figures }: &Blocker| {
-        let mut written = answer::rejection(rejection, writer, Detail::Samples);
+fn blockers(blockers: &[PlaceBlocker], writer: NodeSetWriter<'_>) -> Vec<pb::Rejection> {
+    let one = |PlaceBlocker {
+                   rejection,
+                   measurements,
+               }: &PlaceBlocker| {
+        let mut written = result::rejection(rejection, writer, FilterDetail::Samples);
         if let Some(reason) = &mut written.reason {
-            reason.figures = figures.iter().map(answer::figure).collect();
+            reason.measurements = measurements.iter().map(result::measurement).collect();
         }
         written
     };
     blockers.iter().map(one).collect()
 }
 
-fn count(len: usize) -> u32 {
+fn to_u32(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

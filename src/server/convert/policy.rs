@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use crate::engine::policy::{Compatibility, Finding, Report, Severity};
+use crate::engine::policy::{Compatibility, Diagnostic, DiagnosticReport, Severity};
 use crate::server::pb;
-use crate::server::status::Failure;
+use crate::server::status::CallError;
 use crate::state::PolicyVersion;
 
 /// Reads the compatibility for a document that does not say its own.
 ///
 /// # Errors
 /// It is neither `upstream` nor `corrected`.
-pub fn compatibility(field: &str, name: &str) -> Result<Compatibility, Failure> {
+pub fn read_compatibility(field: &str, name: &str) -> Result<Compatibility, CallError> {
     if name.is_empty() {
         return Ok(Compatibility::default());
     }
     Compatibility::from_name(name).ok_or_else(|| {
         let message = format!("{field}: `{name}` is neither `upstream` nor `corrected`");
-        Failure::invalid("COMPATIBILITY_UNKNOWN", message)
+        CallError::invalid("COMPATIBILITY_UNKNOWN", message)
     })
 }
 
@@ -27,12 +27,12 @@ pub fn policy(version: &PolicyVersion, active: bool) -> pb::Policy {
         document: version.document.to_string(),
         loaded_document: version.loaded_document.to_string(),
         effective_document: version.effective_document.to_string(),
-        ..listed(version, active)
+        ..policy_summary(version, active)
     }
 }
 
 /// A version without documents.
-pub fn listed(version: &PolicyVersion, active: bool) -> pb::Policy {
+pub fn policy_summary(version: &PolicyVersion, active: bool) -> pb::Policy {
     let PolicyVersion {
         in_force,
         document: _,
@@ -40,7 +40,7 @@ pub fn listed(version: &PolicyVersion, active: bool) -> pb::Policy {
         effective_document: _,
         report: _,
         origin,
-        accepted,
+        accepted_at: accepted,
     } = version;
     pb::Policy {
         name: in_force.name.to_string(),
@@ -50,42 +50,46 @@ pub fn listed(version: &PolicyVersion, active: bool) -> pb::Policy {
         loaded_document: String::new(),
         effective_document: String::new(),
         origin: origin.to_string(),
-        accept_time: Some(time(*accepted)),
+        accept_time: Some(timestamp(*accepted)),
         active,
     }
 }
 
 /// What loading found.
-pub fn report(report: &Report) -> pb::PolicyReport {
-    let mut findings: Vec<pb::Finding> = report.findings.iter().map(finding).collect();
-    if report.left_out > 0 {
-        findings.push(pb::Finding {
+pub fn policy_report(report: &DiagnosticReport) -> pb::PolicyReport {
+    let mut diagnostics: Vec<pb::Diagnostic> = report.diagnostics.iter().map(diagnostic).collect();
+    if report.omitted > 0 {
+        diagnostics.push(pb::Diagnostic {
             severity: pb::Severity::Warning.into(),
-            code: "MORE_FINDINGS".to_owned(),
-            message: format!("{} more findings are not listed", report.left_out),
-            ..pb::Finding::default()
+            code: "MORE_DIAGNOSTICS".to_owned(),
+            message: format!("{} more findings are not listed", report.omitted),
+            ..pb::Diagnostic::default()
         });
     }
     pb::PolicyReport {
-        findings,
-        not_served: report.not_served.iter().map(|plugin| plugin.name.clone()).collect(),
+        diagnostics,
+        unserved_plugins: report
+            .unserved_plugins
+            .iter()
+            .map(|plugin| plugin.name.clone())
+            .collect(),
     }
 }
 
-fn finding(finding: &Finding) -> pb::Finding {
-    let Finding {
+fn diagnostic(diagnostic: &Diagnostic) -> pb::Diagnostic {
+    let Diagnostic {
         severity,
         code,
         message,
         line,
         column,
         path,
-    } = finding;
+    } = diagnostic;
     let severity = match severity {
-        Severity::Fault => pb::Severity::Fault,
+        Severity::Error => pb::Severity::Error,
         Severity::Warning => pb::Severity::Warning,
     };
-    pb::Finding {
+    pb::Diagnostic {
         severity: severity.into(),
         code: (*code).to_owned(),
         message: message.clone(),
@@ -96,7 +100,7 @@ fn finding(finding: &Finding) -> pb::Finding {
 }
 
 /// A moment.
-pub fn time(since_1970: Duration) -> prost_types::Timestamp {
+pub fn timestamp(since_1970: Duration) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(since_1970.subsec_nanos()).unwrap_or_default(),

@@ -4,28 +4,29 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::model::{Problem, ProblemKind, Texts};
+use crate::engine::model::{Problem, ProblemKind, TextMap};
 use crate::engine::plugin::PluginDef;
 use crate::server::limits::EdgeLimits;
 
-use super::amounts::Names;
+use super::amounts::ResourceInterner;
 
 /// What is read of records: labels and annotations that plugins declare, nothing else, and all within limits.
 #[derive(Clone, Debug, Default)]
-pub struct Declared {
-    pub(super) task_annotations: Patterns,
-    pub(super) job_annotations: Patterns,
-    pub(super) queue_annotations: Patterns,
-    pub(super) node_labels: Patterns,
+pub struct ReadOptions {
+    pub(super) task_annotations: KeyPatterns,
+    pub(super) job_annotations: KeyPatterns,
+    pub(super) queue_annotations: KeyPatterns,
+    pub(super) node_labels: KeyPatterns,
     /// The limits.
     pub limits: EdgeLimits,
 }
 
-impl Declared {
+impl ReadOptions {
     /// What the plugins of a registry declare.
-    pub fn by(registry: &[PluginDef], limits: EdgeLimits) -> Self {
-        let gather =
-            |of: fn(&PluginDef) -> &'static [&'static str]| Patterns(registry.iter().flat_map(of).copied().collect());
+    pub fn from_registry(registry: &[PluginDef], limits: EdgeLimits) -> Self {
+        let gather = |of: fn(&PluginDef) -> &'static [&'static str]| {
+            KeyPatterns(registry.iter().flat_map(of).copied().collect())
+        };
         Self {
             task_annotations: gather(|row| row.task_annotations),
             job_annotations: gather(|row| row.job_annotations),
@@ -38,10 +39,10 @@ impl Declared {
 
 /// Names; a trailing `*` means any that begins so, a leading one any that ends so.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Patterns(Vec<&'static str>);
+pub(super) struct KeyPatterns(Vec<&'static str>);
 
-impl Patterns {
-    fn hold(&self, name: &str) -> bool {
+impl KeyPatterns {
+    fn matches(&self, name: &str) -> bool {
         self.0
             .iter()
             .any(|pattern| match (pattern.strip_suffix('*'), pattern.strip_prefix('*')) {
@@ -54,14 +55,14 @@ impl Patterns {
 
 /// What was found in one message.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ReadProblems {
     /// With any of these the message is not taken.
     pub(super) problems: Vec<Problem>,
     /// What was overlooked.
     pub(super) warnings: Vec<Problem>,
 }
 
-impl Found {
+impl ReadProblems {
     /// The same seen from outside the message at `place`.
     pub(super) fn within(self, place: &str) -> Self {
         let prefix = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.within(place)).collect();
@@ -78,46 +79,46 @@ impl Found {
 }
 
 /// Reads messages.
-pub(super) struct Reader<'a> {
-    pub(super) names: &'a mut dyn Names,
-    pub(super) declared: &'a Declared,
-    found: Found,
-    no_texts: Texts,
+pub(super) struct WireReader<'a> {
+    pub(super) resource_names: &'a mut dyn ResourceInterner,
+    pub(super) options: &'a ReadOptions,
+    problems: ReadProblems,
+    empty_texts: TextMap,
 }
 
-impl fmt::Debug for Reader<'_> {
+impl fmt::Debug for WireReader<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Reader")
-            .field("found", &self.found)
+            .field("found", &self.problems)
             .finish_non_exhaustive()
     }
 }
 
-impl<'a> Reader<'a> {
-    /// A reader that names resources with `names`.
-    pub(super) fn new(names: &'a mut dyn Names, declared: &'a Declared) -> Self {
+impl<'a> WireReader<'a> {
+    /// A reader that names resources with `resource_names`.
+    pub(super) fn new(resource_names: &'a mut dyn ResourceInterner, options: &'a ReadOptions) -> Self {
         Self {
-            names,
-            declared,
-            found: Found::default(),
-            no_texts: Texts::default(),
+            resource_names,
+            options,
+            problems: ReadProblems::default(),
+            empty_texts: TextMap::default(),
         }
     }
 
     /// What was found since the last call.
-    pub(super) fn take(&mut self) -> Found {
-        std::mem::take(&mut self.found)
+    pub(super) fn take_problems(&mut self) -> ReadProblems {
+        std::mem::take(&mut self.problems)
     }
 
     /// Notes why the message cannot be taken.
     pub(super) fn problem(&mut self, kind: ProblemKind, reason: &'static str, field: String, message: String) {
-        self.found.problems.push(Problem::new(kind, reason, field, message));
+        self.problems.problems.push(Problem::new(kind, reason, field, message));
     }
 
     /// Notes what is overlooked.
     pub(super) fn warning(&mut self, reason: &'static str, field: String, message: String) {
         let warning = Problem::new(ProblemKind::Invalid, reason, field, message);
-        self.found.warnings.push(warning);
+        self.problems.warnings.push(warning);
     }
 
     /// Reads a name that may be empty.
@@ -125,7 +126,7 @@ impl<'a> Reader<'a> {
         if name.is_empty() {
             return Arc::default();
         }
-        let limit = self.declared.limits.name_bytes;
+        let limit = self.options.limits.name_bytes;
         if name.len() > limit {
             let message = format!("{} bytes; limit `name_bytes` is {limit}", name.len());
             self.problem(ProblemKind::Invalid, "NAME_TOO_LONG", field.to_owned(), message);
@@ -135,7 +136,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a record's key.
-    pub(super) fn key(&mut self, name: String) -> Arc<str> {
+    pub(super) fn record_name(&mut self, name: String) -> Arc<str> {
         if name.is_empty() {
             let message = "a record needs a name".to_owned();
             self.problem(ProblemKind::Invalid, "NAME_MISSING", "name".to_owned(), message);
@@ -144,39 +145,39 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads labels or annotations, of which only those declared are kept.
-    pub(super) fn texts(
+    pub(super) fn text_map(
         &mut self,
         field: &'static str,
         texts: BTreeMap<String, String>,
-        declared: fn(&Declared) -> &Patterns,
-    ) -> Texts {
+        declared: fn(&ReadOptions) -> &KeyPatterns,
+    ) -> TextMap {
         let EdgeLimits {
             texts: limit,
-            text_bytes,
+            label_bytes,
             ..
-        } = self.declared.limits;
+        } = self.options.limits;
         if texts.len() > limit {
-            let message = format!("{} of them; limit `texts` is {limit}", texts.len());
-            self.problem(ProblemKind::Exhausted, "TOO_MANY_TEXTS", field.to_owned(), message);
-            return Texts::default();
+            let message = format!("{} of them; limit `labels` is {limit}", texts.len());
+            self.problem(ProblemKind::Exhausted, "TOO_MANY_LABELS", field.to_owned(), message);
+            return TextMap::default();
         }
-        let declared = declared(self.declared);
+        let declared = declared(self.options);
         let kept: Vec<(Arc<str>, Arc<str>)> = texts
             .into_iter()
-            .filter(|(name, _)| declared.hold(name))
+            .filter(|(name, _)| declared.matches(name))
             .map(|(name, text)| (name.into(), text.into()))
             .collect();
-        for (name, text) in kept.iter().filter(|(_, text)| text.len() > text_bytes) {
-            let message = format!("{} bytes; limit `text_bytes` is {text_bytes}", text.len());
+        for (name, text) in kept.iter().filter(|(_, text)| text.len() > label_bytes) {
+            let message = format!("{} bytes; limit `label_bytes` is {label_bytes}", text.len());
             self.problem(
                 ProblemKind::Exhausted,
-                "TEXT_TOO_LONG",
+                "LABEL_TOO_LONG",
                 format!("{field}[{name}]"),
                 message,
             );
         }
         if kept.is_empty() {
-            return Arc::clone(&self.no_texts);
+            return Arc::clone(&self.empty_texts);
         }
         kept.into()
     }
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads an enumeration; a number that this server does not know is a problem.
-    pub(super) fn word<E: TryFrom<i32>>(&mut self, field: &'static str, number: i32) -> Option<E> {
+    pub(super) fn enum_value<E: TryFrom<i32>>(&mut self, field: &'static str, number: i32) -> Option<E> {
         let word = E::try_from(number).ok();
         if word.is_none() {
             let message = format!("{number} is no value of this field");

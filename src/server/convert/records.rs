@@ -1,14 +1,14 @@
 //! Records as they arrive: nodes, queues, jobs and tasks.
 
 use crate::engine::model::{
-    Amounts, JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceId, TaskFields, TaskRecord,
-    TaskStatus,
+    JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceAmounts, ResourceId, TaskFields,
+    TaskRecord, TaskStatus,
 };
 use crate::server::pb;
 
-use super::reader::Reader;
+use super::reader::WireReader;
 
-impl Reader<'_> {
+impl WireReader<'_> {
     /// Reads a node.
     pub(super) fn node(&mut self, node: pb::Node) -> NodeRecord {
         let pb::Node {
@@ -23,14 +23,14 @@ impl Reader<'_> {
             unattributed_nonzero_used,
         } = node;
         NodeRecord {
-            name: self.key(name),
+            name: self.record_name(name),
             uid: self.name("uid", uid),
-            labels: self.texts("labels", labels, |declared| &declared.node_labels),
-            allocatable: self.optional("allocatable", allocatable).unwrap_or_default(),
-            oversubscription: self.optional("oversubscription", oversubscription),
+            labels: self.text_map("labels", labels, |declared| &declared.node_labels),
+            allocatable: self.optional_amounts("allocatable", allocatable).unwrap_or_default(),
+            oversubscription: self.optional_amounts("oversubscription", oversubscription),
             ready,
             unschedulable,
-            unattributed_used: self.optional("unattributed_used", unattributed_used),
+            unattributed_used: self.optional_amounts("unattributed_used", unattributed_used),
             unattributed_nonzero_used: self.cpu_and_memory("unattributed_nonzero_used", unattributed_nonzero_used),
         }
     }
@@ -52,18 +52,18 @@ impl Reader<'_> {
             guarantee,
         } = queue;
         QueueRecord {
-            name: self.key(name),
+            name: self.record_name(name),
             uid: self.name("uid", uid),
             creation_time: self.seconds("creation_time", creation_time),
-            annotations: self.texts("annotations", annotations, |declared| &declared.queue_annotations),
+            annotations: self.text_map("annotations", annotations, |declared| &declared.queue_annotations),
             weight,
             priority,
-            state: self.word("state", state).map(queue_state).unwrap_or_default(),
+            state: self.enum_value("state", state).map(queue_state).unwrap_or_default(),
             parent: self.name("parent", parent),
             reclaimable,
-            capability: self.optional("capability", capability),
-            deserved: self.optional("deserved", deserved),
-            guarantee: self.optional("guarantee", guarantee),
+            capability: self.optional_amounts("capability", capability),
+            deserved: self.optional_amounts("deserved", deserved),
+            guarantee: self.optional_amounts("guarantee", guarantee),
         }
     }
 
@@ -81,22 +81,22 @@ impl Reader<'_> {
             annotations,
         } = job;
         JobRecord {
-            name: self.key(name),
+            name: self.record_name(name),
             uid: self.name("uid", uid),
             queue: self.name("queue", queue),
             creation_time: self.seconds("creation_time", creation_time),
             priority,
-            phase: self.word("phase", phase).map(job_phase).unwrap_or_default(),
+            phase: self.enum_value("phase", phase).map(job_phase).unwrap_or_default(),
             min_member,
-            min_resources: self.optional("min_resources", min_resources),
-            annotations: self.texts("annotations", annotations, |declared| &declared.job_annotations),
+            min_resources: self.optional_amounts("min_resources", min_resources),
+            annotations: self.text_map("annotations", annotations, |declared| &declared.job_annotations),
         }
     }
 
     /// Reads a task of a batch, which needs a name.
     pub(super) fn stored_task(&mut self, task: pb::Task) -> TaskRecord {
         if task.name.is_empty() {
-            self.key(String::new());
+            self.record_name(String::new());
         }
         let task = self.task(task);
         if task.status == TaskStatus::Pending && !task.node.is_empty() {
@@ -124,20 +124,20 @@ impl Reader<'_> {
             counted_requests,
             creation_time,
         } = task;
-        let requests = self.optional("requests", requests).unwrap_or_default();
-        let counted = self.optional("counted_requests", counted_requests);
+        let requests = self.optional_amounts("requests", requests).unwrap_or_default();
+        let counted = self.optional_amounts("counted_requests", counted_requests);
         TaskRecord::from(TaskFields {
             name: self.name("name", name),
             uid: self.name("uid", uid).into(),
             job: self.name("job", job),
             priority,
-            status: self.word("status", status).map(task_status).unwrap_or_default(),
+            status: self.enum_value("status", status).map(task_status).unwrap_or_default(),
             node: self.name("node", node),
             gated,
             nominated_node: self.name("nominated_node", nominated_node),
-            annotations: self.texts("annotations", annotations, |declared| &declared.task_annotations),
+            annotations: self.text_map("annotations", annotations, |declared| &declared.task_annotations),
             requests: self.with_pod(requests),
-            limits: self.optional("limits", limits).map(Box::new),
+            limits: self.optional_amounts("limits", limits).map(Box::new),
             nonzero_requests: self.cpu_and_memory("nonzero_requests", nonzero_requests).map(Box::new),
             counted_requests: counted.map(Box::new),
             card: std::sync::Arc::default(),
@@ -146,7 +146,7 @@ impl Reader<'_> {
     }
 
     /// Adds the pod itself.
-    fn with_pod(&mut self, mut requests: Amounts) -> Amounts {
+    fn with_pod(&mut self, mut requests: ResourceAmounts) -> ResourceAmounts {
         let pods = requests.get(ResourceId::PODS).unwrap_or(0);
         match pods.checked_add(1) {
             Some(pods) => requests.set(ResourceId::PODS, pods),

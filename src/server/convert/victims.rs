@@ -2,31 +2,31 @@
 
 use std::sync::Arc;
 
-use crate::engine::cycle::Change;
-use crate::engine::decide::{VictimGroup, VictimVerdict, VictimVote, VictimsQuestion};
-use crate::engine::model::{Problem, ProblemKind, TaskRecord, TaskStatus, View};
+use crate::engine::cycle::SessionChange;
+use crate::engine::decide::{VictimGroup, VictimVerdict, VictimVote, VictimsQuery};
+use crate::engine::model::{ClusterState, Problem, ProblemKind, TaskRecord, TaskStatus};
 use crate::engine::plugin::VictimKind;
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
-use crate::server::status::Failure;
+use crate::server::status::CallError;
 
-use super::amounts::QuestionNames;
+use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
-use super::ground::changes;
-use super::question::{plugins, sent, stored};
-use super::reader::{Declared, Reader};
+use super::evaluation_ref::read_changes;
+use super::query::{read_plugins, read_sent_task, read_stored_task};
+use super::reader::{ReadOptions, WireReader};
 
 /// Reads a question of `SelectVictims`; its ground has been taken out before.
 ///
 /// # Errors
 /// Something that belongs to no group is wrong.
-pub fn question(
+pub fn read_victims(
     request: pb::SelectVictimsRequest,
-    view: &View,
-    declared: &Declared,
-) -> Result<VictimsQuestion, Failure> {
+    cluster_state: &ClusterState,
+    declared: &ReadOptions,
+) -> Result<VictimsQuery, CallError> {
     let pb::SelectVictimsRequest {
-        ground: _,
+        against: _,
         kind,
         groups,
         plugins: asked,
@@ -37,7 +37,7 @@ pub fn question(
         Ok(pb::VictimKind::Reclaim) => VictimKind::Reclaim,
         Ok(pb::VictimKind::Unspecified) | Err(_) => {
             let message = "kind: say PREEMPT (within a queue) or RECLAIM (between queues)";
-            return Err(Failure::invalid("VICTIM_KIND_MISSING", message));
+            return Err(CallError::invalid("VICTIM_KIND_MISSING", message));
         }
     };
     let candidates: usize = groups.iter().map(|group| group.candidates.len()).sum();
@@ -53,34 +53,40 @@ pub fn question(
     ];
     for (what, size, limit, name) in sizes {
         if size > limit {
-            return Err(Failure::limit(
-                "QUESTION_TOO_LARGE",
+            return Err(CallError::limit(
+                "QUERY_TOO_LARGE",
                 name,
                 limit,
                 &format!("{size} {what}"),
             ));
         }
     }
-    let mut names = QuestionNames::new(view.resources(), limits.question_resources);
-    let mut reader = Reader::new(&mut names, declared);
-    let groups = groups.into_iter().map(|group| self::group(group, view, &mut reader));
-    Ok(VictimsQuestion {
+    let mut names = QueryResourceNames::new(cluster_state.resources(), limits.query_resources);
+    let mut reader = WireReader::new(&mut names, declared);
+    let groups = groups
+        .into_iter()
+        .map(|group| read_group(group, cluster_state, &mut reader));
+    Ok(VictimsQuery {
         kind,
         groups: groups.collect(),
-        plugins: plugins(asked, limits.plugins)?,
+        plugins: read_plugins(asked, limits.plugins)?,
         irreducible,
     })
 }
 
 /// Reads a group. Fields of problems are relative to it.
-fn group(group: pb::VictimGroup, view: &View, reader: &mut Reader<'_>) -> Result<VictimGroup, Problem> {
+fn read_group(
+    group: pb::VictimGroup,
+    cluster_state: &ClusterState,
+    reader: &mut WireReader<'_>,
+) -> Result<VictimGroup, Problem> {
     let pb::VictimGroup {
         preemptor,
         node,
         candidates,
-        assumptions,
+        hypothetical_changes: assumptions,
     } = group;
-    let limits = &reader.declared.limits;
+    let limits = &reader.options.limits;
     if node.len() > limits.name_bytes {
         let message = format!("{} bytes; limit `name_bytes` is {}", node.len(), limits.name_bytes);
         return Err(Problem::new(ProblemKind::Invalid, "NAME_TOO_LONG", "node", message));
@@ -94,12 +100,13 @@ fn group(group: pb::VictimGroup, view: &View, reader: &mut Reader<'_>) -> Result
             message,
         ));
     };
-    let preemptor = task(preemptor, view, reader).map_err(|problem| problem.within("preemptor"))?;
+    let preemptor =
+        read_victim_task(preemptor, cluster_state, reader).map_err(|problem| problem.within("preemptor"))?;
     let mut read = Vec::with_capacity(candidates.len());
     for (at, candidate) in candidates.into_iter().enumerate() {
         let whole = candidate.requests.is_some() && candidate.status() == pb::TaskStatus::Unspecified;
-        let mut record =
-            task(candidate, view, reader).map_err(|problem| problem.within(&format!("candidates[{at}]")))?;
+        let mut record = read_victim_task(candidate, cluster_state, reader)
+            .map_err(|problem| problem.within(&format!("candidates[{at}]")))?;
         if whole {
             // Somebody who may have to go, given whole and without a status, is there.
             record.status = TaskStatus::Running;
@@ -110,23 +117,27 @@ fn group(group: pb::VictimGroup, view: &View, reader: &mut Reader<'_>) -> Result
         preemptor,
         node: node.into(),
         candidates: read,
-        assumptions: assume(assumptions, &reader.declared.limits)?,
+        assumptions: read_assumptions(assumptions, &reader.options.limits)?,
     })
 }
 
-fn task(task: pb::Task, view: &View, reader: &mut Reader<'_>) -> Result<TaskRecord, Problem> {
+fn read_victim_task(
+    task: pb::Task,
+    cluster_state: &ClusterState,
+    reader: &mut WireReader<'_>,
+) -> Result<TaskRecord, Problem> {
     let read = if task.requests.is_some() {
-        sent(task, reader)
+        read_sent_task(task, reader)
     } else {
-        stored(&task, view)
+        read_stored_task(&task, cluster_state)
     };
     read.map(|read| Arc::unwrap_or_clone(read.task))
 }
 
-fn assume(assumptions: Vec<pb::Change>, limits: &EdgeLimits) -> Result<Vec<Change>, Problem> {
-    let limit = limits.victim_assumptions;
+fn read_assumptions(assumptions: Vec<pb::SessionChange>, limits: &EdgeLimits) -> Result<Vec<SessionChange>, Problem> {
+    let limit = limits.victim_changes;
     if assumptions.len() > limit {
-        let message = format!("{} of them; limit `victim_assumptions` is {limit}", assumptions.len());
+        let message = format!("{} of them; limit `victim_changes` is {limit}", assumptions.len());
         return Err(Problem::new(
             ProblemKind::Exhausted,
             "TOO_MANY_ASSUMPTIONS",
@@ -134,20 +145,20 @@ fn assume(assumptions: Vec<pb::Change>, limits: &EdgeLimits) -> Result<Vec<Chang
             message,
         ));
     }
-    changes(assumptions, limits).map_err(|(at, reason, message)| {
+    read_changes(assumptions, limits).map_err(|(at, reason, message)| {
         Problem::new(ProblemKind::Invalid, reason, format!("assumptions[{at}]"), message)
     })
 }
 
 /// The answer of `SelectVictims`.
-pub fn answer(items: &[Result<VictimVerdict, Problem>]) -> pb::SelectVictimsAnswer {
+pub fn victims_result(items: &[Result<VictimVerdict, Problem>]) -> pb::SelectVictimsResult {
     let numbered = items.iter().enumerate();
-    pb::SelectVictimsAnswer {
-        items: numbered.map(|(at, verdict)| item(at, verdict)).collect(),
+    pb::SelectVictimsResult {
+        items: numbered.map(|(at, verdict)| victim_item(at, verdict)).collect(),
     }
 }
 
-fn item(at: usize, verdict: &Result<VictimVerdict, Problem>) -> pb::VictimItem {
+fn victim_item(at: usize, verdict: &Result<VictimVerdict, Problem>) -> pb::VictimItem {
     let place = format!("groups[{at}]");
     match verdict {
         Err(found) => pb::VictimItem {
@@ -163,24 +174,24 @@ fn item(at: usize, verdict: &Result<VictimVerdict, Problem>) -> pb::VictimItem {
             let warnings: Vec<Problem> = warnings.iter().map(|warning| warning.clone().within(&place)).collect();
             pb::VictimItem {
                 problem: None,
-                victims: victims.iter().copied().map(number).collect(),
-                votes: votes.iter().map(vote).collect(),
-                fits_after: fits_after.map(number),
+                victims: victims.iter().copied().map(to_u32).collect(),
+                votes: votes.iter().map(victim_vote).collect(),
+                fits_after: fits_after.map(to_u32),
                 warnings: problems(&warnings),
             }
         }
     }
 }
 
-fn vote(vote: &VictimVote) -> pb::VictimVote {
+fn victim_vote(vote: &VictimVote) -> pb::VictimVote {
     let VictimVote { plugin, victims } = vote;
     pb::VictimVote {
         plugin: plugin.to_string(),
         abstained: victims.is_none(),
-        victims: victims.iter().flatten().copied().map(number).collect(),
+        victims: victims.iter().flatten().copied().map(to_u32).collect(),
     }
 }
 
-fn number(position: usize) -> u32 {
+fn to_u32(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }

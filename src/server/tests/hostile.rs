@@ -3,7 +3,7 @@
 use prost::Message;
 use tonic::Code;
 
-use super::{Running, amounts, detail, node, reason, score, snapshot, task};
+use super::{TestServer, amounts, detail, full_sync, node, reason, score, task};
 use crate::server::pb::{self, BatchKind};
 
 fn nodes(count: usize) -> pb::Cluster {
@@ -16,52 +16,52 @@ fn nodes(count: usize) -> pb::Cluster {
     }
 }
 
-fn step(session: &str, after: u64, changes: Vec<pb::Change>) -> pb::Ground {
-    let step = pb::SessionStep {
-        session: session.to_owned(),
+fn session_ref(session: &str, after: u64, changes: Vec<pb::SessionChange>) -> pb::EvaluationRef {
+    let step = pb::SessionRef {
+        id: session.to_owned(),
         after,
         changes,
     };
-    pb::Ground {
-        ground: Some(pb::ground::Ground::Session(step)),
-        ..pb::Ground::default()
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Session(step)),
+        ..pb::EvaluationRef::default()
     }
 }
 
-fn allocate(i: usize) -> pb::Change {
-    let at = pb::TaskOnNode {
+fn allocate(i: usize) -> pb::SessionChange {
+    let at = pb::TaskPlacement {
         task: format!("ns/task-{i:04}"),
         node: format!("node-{i:04}"),
         card: String::new(),
     };
-    pb::Change {
-        change: Some(pb::change::Change::Allocate(at)),
+    pb::SessionChange {
+        change: Some(pb::session_change::Change::Allocate(at)),
     }
 }
 
 #[tokio::test]
 async fn the_largest_sequence_number_ends_an_epoch_and_nothing_else() {
-    let mut server = Running::start().await;
+    let mut server = TestServer::start().await;
     let last = pb::Batch {
         sequence: u64::MAX,
-        ..snapshot(nodes(1))
+        ..full_sync(nodes(1))
     };
     assert_eq!(server.apply(last.clone()).await.resync, None);
     let delta = pb::Batch {
         sequence: 7,
         kind: BatchKind::Delta.into(),
-        snapshot_part: 0,
+        part: 0,
         ..last.clone()
     };
     assert_eq!(server.apply(delta).await.resync, None, "long applied");
     let part = pb::Batch {
-        snapshot_part: 2,
+        part: 2,
         ..last.clone()
     };
     server.apply(part).await;
     let next = pb::Batch {
         source_epoch: 2,
-        ..snapshot(nodes(2))
+        ..full_sync(nodes(2))
     };
     assert_eq!(server.apply(next).await.resync, None);
     let listed = server.state.list_nodes(pb::ListNodesRequest::default()).await;
@@ -71,54 +71,54 @@ async fn the_largest_sequence_number_ends_an_epoch_and_nothing_else() {
 
 #[tokio::test]
 async fn an_error_about_many_changes_fits_in_trailers() {
-    let mut server = Running::start().await;
-    server.apply(snapshot(nodes(300))).await;
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(nodes(300))).await;
     let opened = server.decisions.open_session(pb::OpenSessionRequest::default()).await;
     let session = opened.unwrap().into_inner().session;
     let changes: Vec<_> = (0..300).map(allocate).collect();
-    let mut question = score(vec![task("", &[("cpu", "1")])]);
-    question.ground = Some(step(&session, 0, changes));
-    question.plugins = vec!["nobody".to_owned()];
-    let error = server.decisions.score(question.clone()).await.unwrap_err();
+    let mut query = score(vec![task("", &[("cpu", "1")])]);
+    query.against = Some(session_ref(&session, 0, changes));
+    query.plugins = vec!["nobody".to_owned()];
+    let error = server.decisions.score(query.clone()).await.unwrap_err();
     assert_eq!(
         (error.code(), reason(&error).as_str()),
         (Code::NotFound, "PLUGIN_NOT_FOUND")
     );
     assert!(error.details().len() < 4_000, "{}", error.details().len());
-    let stamp: pb::Stamp = detail(&error, "Stamp");
-    let effects = stamp.effects.unwrap();
+    let metadata: pb::ResponseMetadata = detail(&error, "ResponseMetadata");
+    let effects = metadata.effects.unwrap();
     assert_eq!(effects.applied_through, 300, "the changes are applied all the same");
     assert_eq!(effects.invalidation.unwrap().scope(), pb::InvalidationScope::All);
 
     // The reply that told what they spoiled may have been lost.
-    question.plugins.clear();
-    let again = server.decisions.score(question.clone()).await.unwrap().into_inner();
-    let invalidation = again.stamp.unwrap().effects.unwrap().invalidation.unwrap();
+    query.plugins.clear();
+    let again = server.decisions.score(query.clone()).await.unwrap().into_inner();
+    let invalidation = again.metadata.unwrap().effects.unwrap().invalidation.unwrap();
     assert_eq!(
         (invalidation.scope(), invalidation.nodes),
         (pb::InvalidationScope::All, None)
     );
-    question.ground = Some(step(&session, 300, Vec::new()));
-    let quiet = server.decisions.score(question).await.unwrap().into_inner();
-    let invalidation = quiet.stamp.unwrap().effects.unwrap().invalidation.unwrap();
+    query.against = Some(session_ref(&session, 300, Vec::new()));
+    let quiet = server.decisions.score(query).await.unwrap().into_inner();
+    let invalidation = quiet.metadata.unwrap().effects.unwrap().invalidation.unwrap();
     assert_eq!(invalidation.scope(), pb::InvalidationScope::None);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn long_resource_names_are_refused_and_not_remembered() {
-    let mut server = Running::start().await;
+async fn long_resource_names_are_rejected_and_not_stored() {
+    let mut server = TestServer::start().await;
     let long = format!("kubernetes.io/{}", "x".repeat(100_000));
     let mut cluster = nodes(2);
     cluster.nodes[1].allocatable = Some(amounts(&[(&long, "1")]));
-    let outcome = server.apply(snapshot(cluster)).await;
+    let outcome = server.apply(full_sync(cluster)).await;
     assert_eq!(outcome.refused.len(), 1);
     assert_eq!(
         (outcome.refused[0].reason.as_str(), outcome.refused[0].field.as_str()),
         ("NAME_TOO_LONG", "batch.put.nodes[1].allocatable.items")
     );
-    let answer = server.decisions.score(score(vec![task("", &[(&long, "1")])])).await;
-    let item = answer.unwrap().into_inner().answer.unwrap().items[0].clone();
+    let result = server.decisions.score(score(vec![task("", &[(&long, "1")])])).await;
+    let item = result.unwrap().into_inner().result.unwrap().items[0].clone();
     assert_eq!(item.problem.unwrap().reason, "NAME_TOO_LONG");
     let error = server
         .policies
@@ -130,13 +130,13 @@ async fn long_resource_names_are_refused_and_not_remembered() {
 }
 
 #[tokio::test]
-async fn faults_and_samples_are_bounded() {
-    let mut server = Running::start().await;
+async fn problems_and_samples_are_bounded() {
+    let mut server = TestServer::start().await;
     let cluster = pb::Cluster {
         nodes: vec![pb::Node::default(); 3_000],
         ..pb::Cluster::default()
     };
-    let outcome = server.apply(snapshot(cluster)).await;
+    let outcome = server.apply(full_sync(cluster)).await;
     assert_eq!(outcome.refused.len(), 1_001);
     let more = outcome.refused.last().unwrap();
     assert_eq!(
@@ -145,35 +145,35 @@ async fn faults_and_samples_are_bounded() {
     );
     let whole = pb::Batch {
         sequence: 2,
-        ..snapshot(nodes(1_000))
+        ..full_sync(nodes(1_000))
     };
     server.apply(whole).await;
     let tasks = (1..=2_500).map(|i| task("", &[("cpu", &format!("{i}k"))])).collect();
-    let question = pb::FilterRequest {
+    let query = pb::FilterRequest {
         tasks,
         node_encoding: pb::NodeEncoding::Slots.into(),
         samples: Some(u32::MAX),
         ..pb::FilterRequest::default()
     };
-    let error = server.decisions.filter(question).await.unwrap_err();
-    assert_eq!(reason(&error), "QUESTION_TOO_LARGE");
+    let error = server.decisions.filter(query).await.unwrap_err();
+    assert_eq!(reason(&error), "QUERY_TOO_LARGE");
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_slot_keeps_its_name_while_its_node_is_away() {
-    let mut server = Running::start().await;
-    server.apply(snapshot(nodes(2))).await;
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(nodes(2))).await;
     let away = pb::Batch {
         sequence: 2,
         kind: BatchKind::Delta.into(),
         put: None,
-        snapshot_part: 0,
+        part: 0,
         remove: Some(pb::Removals {
             nodes: vec!["node-0000".to_owned()],
             ..pb::Removals::default()
         }),
-        ..snapshot(nodes(2))
+        ..full_sync(nodes(2))
     };
     server.apply(away).await;
     let table = server.state.get_node_table(pb::GetNodeTableRequest::default()).await;
@@ -182,12 +182,12 @@ async fn a_slot_keeps_its_name_while_its_node_is_away() {
 }
 
 /// Every odd node as in the whole, the rest and all tasks later, backwards, after detours.
-async fn in_another_order(server: &mut Running, cluster: &pb::Cluster) {
+async fn in_another_order(server: &mut TestServer, cluster: &pb::Cluster) {
     let half = pb::Cluster {
         nodes: cluster.nodes.iter().rev().step_by(2).cloned().collect(),
         ..pb::Cluster::default()
     };
-    server.apply(snapshot(half)).await;
+    server.apply(full_sync(half)).await;
     let detour = pb::Cluster {
         nodes: vec![node("node-0007", "1"), node("elsewhere", "100")],
         tasks: cluster
@@ -205,12 +205,12 @@ async fn in_another_order(server: &mut Running, cluster: &pb::Cluster) {
         sequence,
         kind: BatchKind::Delta.into(),
         put: Some(put),
-        snapshot_part: 0,
+        part: 0,
         remove: Some(pb::Removals {
             nodes: remove.iter().map(ToString::to_string).collect(),
             ..pb::Removals::default()
         }),
-        ..snapshot(pb::Cluster::default())
+        ..full_sync(pb::Cluster::default())
     };
     server.apply(delta(2, detour, &[])).await;
     let rest = pb::Cluster {
@@ -222,7 +222,7 @@ async fn in_another_order(server: &mut Running, cluster: &pb::Cluster) {
 }
 
 #[tokio::test]
-async fn the_same_state_gives_the_same_bytes_however_it_came() {
+async fn equal_states_give_equal_bytes_in_any_arrival_order() {
     let mut cluster = nodes(600);
     for (i, (node, task)) in cluster.nodes.iter_mut().zip(&mut cluster.tasks).enumerate() {
         let gpus = (i % 5).to_string();
@@ -236,8 +236,8 @@ async fn the_same_state_gives_the_same_bytes_however_it_came() {
         ];
         task.status = all[i % 3].into();
     }
-    let (mut one, mut two) = (Running::start().await, Running::start().await);
-    one.apply(snapshot(cluster.clone())).await;
+    let (mut one, mut two) = (TestServer::start().await, TestServer::start().await);
+    one.apply(full_sync(cluster.clone())).await;
     in_another_order(&mut two, &cluster).await;
     let tasks: Vec<_> = (0..60)
         .map(|i| {
@@ -252,16 +252,16 @@ async fn the_same_state_gives_the_same_bytes_however_it_came() {
         .collect();
     for limit in [None, Some(0), Some(7), Some(u32::MAX)] {
         for with_filter in [false, true] {
-            let question = pb::ScoreRequest {
+            let query = pb::ScoreRequest {
                 limit,
                 with_filter,
                 with_parts: true,
                 samples: Some(5),
                 ..score(tasks.clone())
             };
-            let first = one.decisions.score(question.clone()).await.unwrap().into_inner().answer;
-            let other = two.decisions.score(question.clone()).await.unwrap().into_inner().answer;
-            let again = two.decisions.score(question).await.unwrap().into_inner().answer;
+            let first = one.decisions.score(query.clone()).await.unwrap().into_inner().result;
+            let other = two.decisions.score(query.clone()).await.unwrap().into_inner().result;
+            let again = two.decisions.score(query).await.unwrap().into_inner().result;
             let first = first.unwrap().encode_to_vec();
             assert!(first == other.unwrap().encode_to_vec(), "{limit:?} {with_filter}");
             assert!(first == again.unwrap().encode_to_vec(), "{limit:?} {with_filter}");

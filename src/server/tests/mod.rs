@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 use tonic_types::StatusExt;
 
 use crate::app;
-use crate::config::Config;
+use crate::config::ServerConfig;
 
 use super::pb::decision_service_client::DecisionServiceClient;
 use super::pb::policy_service_client::PolicyServiceClient;
@@ -18,11 +18,11 @@ use super::pb::state_service_client::StateServiceClient;
 use super::pb::{self, BatchKind};
 
 mod hostile;
-mod questions;
+mod operations;
+mod queries;
 mod race;
-mod upkeep;
 
-struct Running {
+struct TestServer {
     decisions: DecisionServiceClient<Channel>,
     state: StateServiceClient<Channel>,
     policies: PolicyServiceClient<Channel>,
@@ -33,12 +33,12 @@ struct Running {
     server: JoinHandle<Result<(), app::ServeError>>,
 }
 
-impl Running {
-    async fn with(config: Config) -> Self {
-        Self::of(app::bind(config).await.unwrap()).await
+impl TestServer {
+    async fn with_config(config: ServerConfig) -> Self {
+        Self::serve(app::bind(config).await.unwrap()).await
     }
 
-    async fn of(bound: app::Bound) -> Self {
+    async fn serve(bound: app::BoundServer) -> Self {
         let (grpc, http) = (bound.grpc_address(), bound.http_address());
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(bound.run(async { drop(stopped.await) }));
@@ -60,7 +60,7 @@ impl Running {
     }
 
     async fn start() -> Self {
-        Self::with(Config::on_free_ports()).await
+        Self::with_config(ServerConfig::on_free_ports()).await
     }
 
     async fn stop(mut self) {
@@ -68,14 +68,14 @@ impl Running {
         self.server.await.unwrap().unwrap();
     }
 
-    async fn get(&self, path: &str) -> (u16, String) {
+    async fn http_get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.http).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, answer)
+        let mut result = String::new();
+        stream.read_to_string(&mut result).await.unwrap();
+        let status = result.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, result)
     }
 
     async fn apply(&mut self, batch: pb::Batch) -> pb::BatchOutcome {
@@ -107,15 +107,15 @@ fn task(name: &str, requests: &[(&str, &str)]) -> pb::Task {
     }
 }
 
-fn snapshot(cluster: pb::Cluster) -> pb::Batch {
+fn full_sync(cluster: pb::Cluster) -> pb::Batch {
     pb::Batch {
         source: "test".to_owned(),
         source_epoch: 1,
         sequence: 1,
-        kind: BatchKind::SnapshotLast.into(),
+        kind: BatchKind::FullSyncLast.into(),
         put: Some(cluster),
         remove: None,
-        snapshot_part: 1,
+        part: 1,
     }
 }
 

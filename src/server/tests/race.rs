@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::{Running, amounts, node, reload, snapshot, task};
+use super::{TestServer, amounts, full_sync, node, reload, task};
 use crate::app;
-use crate::config::Config;
+use crate::config::ServerConfig;
 use crate::server::pb::decision_service_client::DecisionServiceClient;
 use crate::server::pb::state_service_client::StateServiceClient;
 use crate::server::pb::{self, TaskStatus};
@@ -68,10 +68,10 @@ fn cluster() -> pb::Cluster {
 }
 
 /// Numbers that look random and are the same every time.
-struct Dice(u64);
+struct RaceRandom(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl RaceRandom {
+    fn below(&mut self, sides: usize) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -82,27 +82,27 @@ impl Dice {
 
 /// A connection of its own.
 #[derive(Clone)]
-struct Caller {
+struct RaceClient {
     decisions: DecisionServiceClient<Channel>,
     state: StateServiceClient<Channel>,
 }
 
 /// What a session sees.
-struct Seen {
+struct ObservedState {
     session: String,
     used: BTreeMap<String, usize>,
     tasks: Vec<pb::StoredTask>,
     queues: Vec<pb::QueueStatus>,
 }
 
-fn on(session: &str) -> pb::Ground {
-    let step = pb::SessionStep {
-        session: session.to_owned(),
-        ..pb::SessionStep::default()
+fn session_ref(session: &str) -> pb::EvaluationRef {
+    let step = pb::SessionRef {
+        id: session.to_owned(),
+        ..pb::SessionRef::default()
     };
-    pb::Ground {
-        ground: Some(pb::ground::Ground::Session(step)),
-        ..pb::Ground::default()
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Session(step)),
+        ..pb::EvaluationRef::default()
     }
 }
 
@@ -117,12 +117,12 @@ fn cores(list: &[pb::Amount]) -> usize {
     milli.map_or(0.0, |amount| (amount.value / 1000.0).round()) as usize
 }
 
-impl Caller {
-    async fn look(&mut self) -> Seen {
+impl RaceClient {
+    async fn observe(&mut self) -> ObservedState {
         let opened = self.decisions.open_session(pb::OpenSessionRequest::default()).await;
         let session = opened.unwrap().into_inner().session;
         let nodes = pb::ListNodesRequest {
-            ground: Some(on(&session)),
+            against: Some(session_ref(&session)),
             ..pb::ListNodesRequest::default()
         };
         let nodes = self.state.list_nodes(nodes).await.unwrap().into_inner().nodes;
@@ -132,16 +132,16 @@ impl Caller {
         });
         let used = used.collect();
         let tasks = pb::ListTasksRequest {
-            ground: Some(on(&session)),
+            against: Some(session_ref(&session)),
             ..pb::ListTasksRequest::default()
         };
         let tasks = self.state.list_tasks(tasks).await.unwrap().into_inner().tasks;
         let queues = pb::ListQueuesRequest {
-            ground: Some(on(&session)),
+            against: Some(session_ref(&session)),
             ..pb::ListQueuesRequest::default()
         };
         let queues = self.state.list_queues(queues).await.unwrap().into_inner().queues;
-        Seen {
+        ObservedState {
             session,
             used,
             tasks,
@@ -149,10 +149,10 @@ impl Caller {
         }
     }
 
-    async fn commit(&mut self, session: &str, changes: Vec<pb::Change>) -> pb::CommitSessionResponse {
+    async fn commit(&mut self, session: &str, changes: Vec<pb::SessionChange>) -> pb::CommitSessionResponse {
         let request = pb::CommitSessionRequest {
-            session: Some(pb::SessionStep {
-                session: session.to_owned(),
+            session: Some(pb::SessionRef {
+                id: session.to_owned(),
                 after: 0,
                 changes,
             }),
@@ -166,9 +166,9 @@ fn status(stored: &pb::StoredTask) -> TaskStatus {
     stored.task.as_ref().unwrap().status()
 }
 
-impl Seen {
+impl ObservedState {
     /// What is broken in this one state: of nodes, of queues, of gangs.
-    fn broken(&self) -> BTreeSet<&'static str> {
+    fn violations(&self) -> BTreeSet<&'static str> {
         let mut broken = BTreeSet::new();
         let mut told: BTreeMap<String, usize> = BTreeMap::new();
         let (mut held, mut ready) = (BTreeMap::new(), BTreeMap::new());
@@ -211,7 +211,7 @@ impl Seen {
     }
 
     /// Pending tasks by job.
-    fn pending(&self) -> BTreeMap<String, Vec<String>> {
+    fn pending_by_job(&self) -> BTreeMap<String, Vec<String>> {
         let mut pending: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for stored in self.tasks.iter().filter(|stored| status(stored) == TaskStatus::Pending) {
             let task = stored.task.as_ref().unwrap();
@@ -220,13 +220,13 @@ impl Seen {
         pending
     }
 
-    fn is_over(&self) -> bool {
+    fn all_succeeded(&self) -> bool {
         self.tasks.iter().all(|stored| status(stored) == TaskStatus::Succeeded)
     }
 }
 
 /// Puts whole gangs on the first nodes with room, as the session sees it.
-fn plan(seen: &Seen, gangs: &[Vec<String>], first: usize) -> Vec<pb::Change> {
+fn plan_gangs(seen: &ObservedState, gangs: &[Vec<String>], first: usize) -> Vec<pb::SessionChange> {
     let mut used: Vec<(String, usize)> = seen.used.clone().into_iter().collect();
     used.rotate_left(first);
     let mut changes = Vec::new();
@@ -236,8 +236,8 @@ fn plan(seen: &Seen, gangs: &[Vec<String>], first: usize) -> Vec<pb::Change> {
                 break;
             };
             *used += 1;
-            changes.push(pb::Change {
-                change: Some(pb::change::Change::Allocate(pb::TaskOnNode {
+            changes.push(pb::SessionChange {
+                change: Some(pb::session_change::Change::Allocate(pb::TaskPlacement {
                     task: task.clone(),
                     node: node.clone(),
                     card: String::new(),
@@ -248,46 +248,46 @@ fn plan(seen: &Seen, gangs: &[Vec<String>], first: usize) -> Vec<pb::Change> {
     changes
 }
 
-struct Race {
+struct RaceProgress {
     /// All have seen the empty cluster; all have committed on it; that was looked at.
     rounds: Barrier,
-    over: AtomicBool,
+    finished: AtomicBool,
     committed: AtomicUsize,
     conflicts: AtomicUsize,
 }
 
-impl Race {
+impl RaceProgress {
     fn count(&self, reply: &pb::CommitSessionResponse) {
-        let conflicts: usize = reply.jobs.iter().map(|job| job.conflicts.len()).sum();
+        let conflicts: usize = reply.jobs.iter().map(|job| job.rejections.len()).sum();
         self.conflicts.fetch_add(conflicts, Ordering::Relaxed);
         let committed = reply.jobs.iter().filter(|job| job.committed).count();
         self.committed.fetch_add(committed, Ordering::Relaxed);
     }
 }
 
-async fn schedule(mut caller: Caller, number: usize, race: Arc<Race>) {
-    let mut dice = Dice(number as u64 + 1);
-    let seen = caller.look().await;
+async fn schedule(mut caller: RaceClient, number: usize, race: Arc<RaceProgress>) {
+    let mut dice = RaceRandom(number as u64 + 1);
+    let seen = caller.observe().await;
     race.rounds.wait().await;
     // Everybody wants two gangs of its own on the first node, and one forgets most of a third.
-    let mut gangs: Vec<Vec<String>> = seen.pending().into_values().skip(number * 2).take(2).collect();
+    let mut gangs: Vec<Vec<String>> = seen.pending_by_job().into_values().skip(number * 2).take(2).collect();
     if number == 0 {
-        gangs.push(seen.pending().into_values().nth(SCHEDULERS * 2).unwrap()[..1].to_vec());
+        gangs.push(seen.pending_by_job().into_values().nth(SCHEDULERS * 2).unwrap()[..1].to_vec());
     }
-    let reply = caller.commit(&seen.session, plan(&seen, &gangs, 0)).await;
+    let reply = caller.commit(&seen.session, plan_gangs(&seen, &gangs, 0)).await;
     race.count(&reply);
     race.rounds.wait().await;
     race.rounds.wait().await;
-    while !race.over.load(Ordering::Relaxed) {
-        let seen = caller.look().await;
-        let mut gangs: Vec<Vec<String>> = seen.pending().into_values().collect();
+    while !race.finished.load(Ordering::Relaxed) {
+        let seen = caller.observe().await;
+        let mut gangs: Vec<Vec<String>> = seen.pending_by_job().into_values().collect();
         if !gangs.is_empty() {
-            let first = dice.roll(gangs.len());
+            let first = dice.below(gangs.len());
             gangs.rotate_left(first);
         }
-        gangs.truncate(1 + dice.roll(3));
-        let changes = plan(&seen, &gangs, dice.roll(NODES));
-        match dice.roll(5) {
+        gangs.truncate(1 + dice.below(3));
+        let changes = plan_gangs(&seen, &gangs, dice.below(NODES));
+        match dice.below(5) {
             // It crashes: nothing of it must count, and its session ends by itself.
             0 => {}
             // Its reply is lost, and it asks again.
@@ -306,11 +306,11 @@ async fn schedule(mut caller: Caller, number: usize, race: Arc<Race>) {
 }
 
 /// The cluster: binds what was committed, some of it late, tells old news meanwhile, and lets whole jobs end.
-async fn bind(mut caller: Caller, race: Arc<Race>) {
-    let (mut dice, mut sequence) = (Dice(99), 1);
+async fn bind_committed(mut caller: RaceClient, race: Arc<RaceProgress>) {
+    let (mut dice, mut sequence) = (RaceRandom(99), 1);
     let mut bound: BTreeMap<String, pb::Task> = BTreeMap::new();
-    while !race.over.load(Ordering::Relaxed) {
-        let seen = caller.look().await;
+    while !race.finished.load(Ordering::Relaxed) {
+        let seen = caller.observe().await;
         close(&mut caller, &seen).await;
         let mut put = Vec::new();
         for stored in &seen.tasks {
@@ -318,7 +318,7 @@ async fn bind(mut caller: Caller, race: Arc<Race>) {
             if !stored.assumed {
                 continue;
             }
-            let fate = dice.roll(4);
+            let fate = dice.below(4);
             if fate < 2 {
                 let running = pb::Task {
                     status: TaskStatus::Running.into(),
@@ -334,7 +334,7 @@ async fn bind(mut caller: Caller, race: Arc<Race>) {
                 });
             }
         }
-        for job in (0..JOBS).filter(|_| dice.roll(3) == 0) {
+        for job in (0..JOBS).filter(|_| dice.below(3) == 0) {
             let names = (0..members(job)).map(|number| record(job, number).name);
             let whole: Option<Vec<&pb::Task>> = names.map(|name| bound.get(&name)).collect();
             put.extend(whole.into_iter().flatten().map(|task| pb::Task {
@@ -359,7 +359,7 @@ async fn bind(mut caller: Caller, race: Arc<Race>) {
     }
 }
 
-async fn close(caller: &mut Caller, seen: &Seen) {
+async fn close(caller: &mut RaceClient, seen: &ObservedState) {
     let request = pb::CloseSessionRequest {
         session: seen.session.clone(),
     };
@@ -367,23 +367,26 @@ async fn close(caller: &mut Caller, seen: &Seen) {
 }
 
 /// Looks at states as fast as it can; what was broken in the first round, and ever.
-async fn watch(mut caller: Caller, race: Arc<Race>) -> (BTreeSet<&'static str>, BTreeSet<&'static str>, usize) {
+async fn watch_states(
+    mut caller: RaceClient,
+    race: Arc<RaceProgress>,
+) -> (BTreeSet<&'static str>, BTreeSet<&'static str>, usize) {
     let (mut broken, mut looks) = (BTreeSet::new(), 0);
     race.rounds.wait().await;
     race.rounds.wait().await;
-    let seen = caller.look().await;
-    let first = seen.broken();
+    let seen = caller.observe().await;
+    let first = seen.violations();
     close(&mut caller, &seen).await;
     if !first.is_empty() {
-        race.over.store(true, Ordering::Relaxed);
+        race.finished.store(true, Ordering::Relaxed);
     }
     race.rounds.wait().await;
-    while !race.over.load(Ordering::Relaxed) {
-        let seen = caller.look().await;
-        broken.extend(seen.broken());
+    while !race.finished.load(Ordering::Relaxed) {
+        let seen = caller.observe().await;
+        broken.extend(seen.violations());
         looks += 1;
-        if seen.is_over() || !broken.is_empty() {
-            race.over.store(true, Ordering::Relaxed);
+        if seen.all_succeeded() || !broken.is_empty() {
+            race.finished.store(true, Ordering::Relaxed);
         }
         close(&mut caller, &seen).await;
     }
@@ -391,23 +394,23 @@ async fn watch(mut caller: Caller, race: Arc<Race>) -> (BTreeSet<&'static str>, 
 }
 
 /// Runs it; what was broken in the first round, what later, and the race.
-async fn race(bound: app::Bound) -> (BTreeSet<&'static str>, BTreeSet<&'static str>, Arc<Race>) {
-    let mut server = Running::of(bound).await;
+async fn run_race(bound: app::BoundServer) -> (BTreeSet<&'static str>, BTreeSet<&'static str>, Arc<RaceProgress>) {
+    let mut server = TestServer::serve(bound).await;
     let quotas = reload("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n", None);
     server.policies.reload_policy(quotas).await.unwrap();
-    server.apply(snapshot(cluster())).await;
-    let race = Arc::new(Race {
+    server.apply(full_sync(cluster())).await;
+    let race = Arc::new(RaceProgress {
         rounds: Barrier::new(SCHEDULERS + 1),
-        over: AtomicBool::new(false),
+        finished: AtomicBool::new(false),
         committed: AtomicUsize::new(0),
         conflicts: AtomicUsize::new(0),
     });
     let mut others = JoinSet::new();
     for number in 0..SCHEDULERS {
-        others.spawn(schedule(server.caller().await, number, Arc::clone(&race)));
+        others.spawn(schedule(server.race_client().await, number, Arc::clone(&race)));
     }
-    others.spawn(bind(server.caller().await, Arc::clone(&race)));
-    let (first, broken, looks) = watch(server.caller().await, Arc::clone(&race)).await;
+    others.spawn(bind_committed(server.race_client().await, Arc::clone(&race)));
+    let (first, broken, looks) = watch_states(server.race_client().await, Arc::clone(&race)).await;
     while let Some(done) = others.join_next().await {
         done.unwrap();
     }
@@ -416,19 +419,19 @@ async fn race(bound: app::Bound) -> (BTreeSet<&'static str>, BTreeSet<&'static s
     (first, broken, race)
 }
 
-impl Running {
-    async fn caller(&self) -> Caller {
+impl TestServer {
+    async fn race_client(&self) -> RaceClient {
         let channel = Channel::from_shared(format!("http://{}", self.grpc)).unwrap();
         let channel = channel.connect().await.unwrap();
-        Caller {
+        RaceClient {
             decisions: DecisionServiceClient::new(channel.clone()),
             state: StateServiceClient::new(channel),
         }
     }
 }
 
-fn config() -> Config {
-    let mut config = Config::on_free_ports();
+fn config() -> ServerConfig {
+    let mut config = ServerConfig::on_free_ports();
     // Those that crash leave their sessions behind.
     config.limits.state.sessions = 10_000;
     config
@@ -436,7 +439,7 @@ fn config() -> Config {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn racing_schedulers_break_nothing() {
-    let (first, later, race) = race(app::bind(config()).await.unwrap()).await;
+    let (first, later, race) = run_race(app::bind(config()).await.unwrap()).await;
     assert_eq!((first, later), (BTreeSet::new(), BTreeSet::new()));
     assert_eq!(race.committed.load(Ordering::Relaxed), JOBS, "each job once, and whole");
     assert!(
@@ -447,11 +450,11 @@ async fn racing_schedulers_break_nothing() {
 
 #[cfg(debug_assertions)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_race_sees_what_unjudged_commits_break() {
-    let unjudged = Config {
-        without_checks: true,
+async fn unchecked_commits_break_nodes_queues_and_gangs() {
+    let unjudged = ServerConfig {
+        skip_checks: true,
         ..config()
     };
-    let (first, _, _) = race(app::bind(unjudged).await.unwrap()).await;
+    let (first, _, _) = run_race(app::bind(unjudged).await.unwrap()).await;
     assert_eq!(first, BTreeSet::from(["gang", "node", "queue"]));
 }

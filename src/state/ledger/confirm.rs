@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::engine::decide::Admission;
-use crate::engine::model::{JobRecord, NamedAmounts, Problem, Reservation, ResourceTable, View};
+use crate::engine::decide::AdmitVerdict;
+use crate::engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, Reservation, ResourceTable};
 use crate::engine::plugin::{Reason, Resolution};
 use crate::engine::{PolicyInForce, Revision};
-use crate::store::{Durability, Tombstone};
+use crate::store::{Durability, ReservationTombstone};
 
 /// Stands in reasons that the ledger gives.
-const LEDGER: &str = "admission-ledger";
+const LEDGER_PLUGIN: &str = "admission-ledger";
 /// The reservation was released, or its job has ended.
-const RELEASED: &str = "ReservationReleased";
+const RESERVATION_RELEASED: &str = "ReservationReleased";
 
 /// A job that asks to be promised what it needs.
 #[derive(Clone, Debug)]
@@ -29,10 +29,10 @@ pub struct ConfirmItem {
 }
 
 /// Reads the items of a confirmation from the newest state.
-pub type Reading = Box<dyn FnOnce(&View) -> Vec<Result<ConfirmItem, Problem>> + Send>;
+pub type ConfirmReader = Box<dyn FnOnce(&ClusterState) -> Vec<Result<ConfirmItem, Problem>> + Send>;
 
 /// Asks that jobs be promised what they need.
-pub struct Confirm {
+pub struct LedgerConfirm {
     /// Policy name.
     pub policy: Arc<str>,
     /// Profile of it; empty: the only one.
@@ -42,10 +42,10 @@ pub struct Confirm {
     /// How long unused reservations live; `None`: as the limits say.
     pub lease: Option<Duration>,
     /// The items, judged in this order, each seeing the permits before it.
-    pub read: Reading,
+    pub read_items: ConfirmReader,
 }
 
-impl fmt::Debug for Confirm {
+impl fmt::Debug for LedgerConfirm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, profile, .. } = self;
         let mut shown = f.debug_struct("Confirm");
@@ -56,20 +56,20 @@ impl fmt::Debug for Confirm {
 
 /// What became of one job.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Confirmed {
+pub struct JobConfirmOutcome {
     /// The job.
     pub job: Arc<str>,
     /// The verdict.
-    pub admission: Admission,
+    pub verdict: AdmitVerdict,
     /// What it is promised now, also if it was refused.
     pub reserved: NamedAmounts,
 }
 
 /// What became of a confirmation.
 #[derive(Clone, Debug)]
-pub struct Confirmation {
+pub struct ConfirmOutcome {
     /// One per item.
-    pub items: Vec<Result<Confirmed, Problem>>,
+    pub items: Vec<Result<JobConfirmOutcome, Problem>>,
     /// The state in which the permits are visible.
     pub revision: Revision,
     /// The policy that judged.
@@ -80,7 +80,7 @@ pub struct Confirmation {
 
 /// Asks that a reservation be taken back.
 #[derive(Clone, Debug)]
-pub struct Release {
+pub struct LedgerRelease {
     /// The job.
     pub job: Arc<str>,
     /// Its incarnation; empty: whichever.
@@ -91,27 +91,27 @@ pub struct Release {
 
 /// A reservation as it stands.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct ReservationStatus {
     /// The row.
     pub row: Arc<Reservation>,
     /// What is left of its lease; `None`: it stands still.
-    pub left: Option<Duration>,
+    pub lease_left: Option<Duration>,
 }
 
 /// What is answered for a row that is there.
-pub(super) fn recorded(row: &Reservation) -> Confirmed {
-    Confirmed {
+pub(super) fn recorded_outcome(row: &Reservation) -> JobConfirmOutcome {
+    JobConfirmOutcome {
         job: Arc::clone(&row.job),
-        admission: Admission {
+        verdict: AdmitVerdict {
             permitted: true,
-            ..Admission::default()
+            ..AdmitVerdict::default()
         },
         reserved: row.amounts.clone(),
     }
 }
 
 /// Why nothing is promised to a job whose reservation is over.
-pub(super) fn over(tombstone: &Tombstone) -> Admission {
+pub(super) fn ended_verdict(tombstone: &ReservationTombstone) -> AdmitVerdict {
     let job = &tombstone.job;
     let message = if tombstone.job_ended {
         format!("job `{job}` has ended")
@@ -120,20 +120,20 @@ pub(super) fn over(tombstone: &Tombstone) -> Admission {
         format!("the reservation of job `{job}` was released; ask anew with an `attempt` above {attempt}")
     };
     let reason = Reason {
-        plugin: Arc::from(LEDGER),
-        code: RELEASED,
+        plugin: Arc::from(LEDGER_PLUGIN),
+        code: RESERVATION_RELEASED,
         message,
         resolution: Resolution::Unresolvable,
         resource: Arc::default(),
     };
-    Admission {
+    AdmitVerdict {
         reasons: vec![(reason, Vec::new())],
-        ..Admission::default()
+        ..AdmitVerdict::default()
     }
 }
 
 /// Tells one request of a job from another: its queue, its minimum, and its annotations.
-pub(super) fn content(names: &ResourceTable, job: &JobRecord) -> [u8; 16] {
+pub(super) fn request_fingerprint(names: &ResourceTable, job: &JobRecord) -> [u8; 16] {
     let mut hash = Sha256::new();
     let mut text = |text: &str| {
         hash.update(text.len().to_le_bytes());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// When leases end, each on the clock of its job's source.
 #[derive(Debug, Default)]
-pub(in crate::state) struct Leases {
+pub(in crate::state) struct LeaseTable {
     /// How long each source has been heard while the ledger looked.
     clocks: BTreeMap<Arc<str>, Duration>,
     /// Sources that were heard when it looked last.
@@ -14,32 +14,32 @@ pub(in crate::state) struct Leases {
     /// (source, end, job)
     ends: BTreeSet<(Arc<str>, Duration, Arc<str>)>,
     /// (source, end) by job.
-    of: BTreeMap<Arc<str>, (Arc<str>, Duration)>,
+    by_holder: BTreeMap<Arc<str>, (Arc<str>, Duration)>,
     /// When it looked last; `None`: never.
-    looked: Option<Duration>,
+    last_check: Option<Duration>,
 }
 
-impl Leases {
+impl LeaseTable {
     /// A lease begins anew.
     pub(in crate::state) fn start(&mut self, job: &Arc<str>, source: &Arc<str>, lease: Duration) {
         self.stop(job);
         let now = self.clocks.entry(Arc::clone(source)).or_default();
         let end = now.saturating_add(lease);
         self.ends.insert((Arc::clone(source), end, Arc::clone(job)));
-        self.of.insert(Arc::clone(job), (Arc::clone(source), end));
+        self.by_holder.insert(Arc::clone(job), (Arc::clone(source), end));
     }
 
     /// There is nothing to end any more.
     pub(in crate::state) fn stop(&mut self, job: &Arc<str>) {
-        if let Some((source, end)) = self.of.remove(job) {
+        if let Some((source, end)) = self.by_holder.remove(job) {
             self.ends.remove(&(source, end, Arc::clone(job)));
         }
     }
 
     /// Lets the time since the last look pass for the sources that are heard.
-    pub(in crate::state) fn pass(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) {
-        let since = now.saturating_sub(self.looked.unwrap_or(now));
-        self.looked = Some(now);
+    pub(in crate::state) fn advance_clock(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) {
+        let since = now.saturating_sub(self.last_check.unwrap_or(now));
+        self.last_check = Some(now);
         for (source, clock) in &mut self.clocks {
             // An unknown source cannot fall silent.
             if source.is_empty() || heard.contains(source) {
@@ -50,7 +50,7 @@ impl Leases {
     }
 
     /// Jobs whose leases are over.
-    pub(in crate::state) fn over(&self) -> Vec<Arc<str>> {
+    pub(in crate::state) fn expired(&self) -> Vec<Arc<str>> {
         let mut over = Vec::new();
         for (source, now) in &self.clocks {
             let from = (Arc::clone(source), Duration::ZERO, Arc::default());
@@ -64,8 +64,8 @@ impl Leases {
     }
 
     /// What is left of a job's lease; `None`: it stands still.
-    pub(in crate::state) fn left(&self, job: &str) -> Option<Duration> {
-        let (source, end) = self.of.get(job)?;
+    pub(in crate::state) fn remaining(&self, job: &str) -> Option<Duration> {
+        let (source, end) = self.by_holder.get(job)?;
         let clock = self.clocks.get(source).copied().unwrap_or_default();
         (source.is_empty() || self.heard.contains(source)).then(|| end.saturating_sub(clock))
     }
@@ -81,20 +81,23 @@ mod tests {
 
     #[test]
     fn a_lease_runs_only_while_its_source_is_heard() {
-        let (mut leases, kube): (_, Arc<str>) = (Leases::default(), "kube".into());
+        let (mut leases, kube): (_, Arc<str>) = (LeaseTable::default(), "kube".into());
         let heard = || BTreeSet::from([Arc::clone(&kube)]);
-        leases.pass(seconds(100), heard());
+        leases.advance_clock(seconds(100), heard());
         leases.start(&"ns/a".into(), &kube, seconds(10));
         leases.start(&"ns/b".into(), &Arc::default(), seconds(10));
-        leases.pass(seconds(106), heard());
-        assert_eq!((leases.left("ns/a"), leases.over()), (Some(seconds(4)), vec![]));
+        leases.advance_clock(seconds(106), heard());
+        assert_eq!((leases.remaining("ns/a"), leases.expired()), (Some(seconds(4)), vec![]));
         // Nobody hears the source for a while: its lease stands still, the other runs.
-        leases.pass(seconds(130), BTreeSet::new());
-        assert_eq!((leases.left("ns/a"), leases.over()), (None, vec!["ns/b".into()]));
+        leases.advance_clock(seconds(130), BTreeSet::new());
+        assert_eq!(
+            (leases.remaining("ns/a"), leases.expired()),
+            (None, vec!["ns/b".into()])
+        );
         leases.stop(&"ns/b".into());
-        leases.pass(seconds(134), heard());
-        assert_eq!(leases.over(), [Arc::from("ns/a")]);
+        leases.advance_clock(seconds(134), heard());
+        assert_eq!(leases.expired(), [Arc::from("ns/a")]);
         leases.start(&"ns/a".into(), &kube, seconds(3));
-        assert_eq!((leases.left("ns/a"), leases.over()), (Some(seconds(3)), vec![]));
+        assert_eq!((leases.remaining("ns/a"), leases.expired()), (Some(seconds(3)), vec![]));
     }
 }

@@ -1,78 +1,80 @@
-//! The admission ledger: what jobs were promised, kept by the writer and shown in every World.
+//! The admission ledger: what jobs were promised, kept by the writer and shown in every snapshot.
 //!
-//! A row lives in the View ([`View::reservations`]), so that every question counts it; what only the writer needs,
-//! tombstones and leases, is kept here. A group of commands is settled on a copy of the View, written to the store in
+//! A row lives in the cluster state ([`ClusterState::reservations`]), so that every question counts it; what only the writer needs,
+//! tombstones and leases, is kept here. A group of commands is settled on a copy of the cluster state, written to the store in
 //! one go, and only then becomes the state: after a failed write nothing has happened.
 
 mod confirm;
+mod draft;
 mod leases;
-mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use confirm::{Confirm, ConfirmItem, Confirmation, Confirmed, Reading, Release, Standing};
-pub(super) use leases::Leases;
-pub(super) use stage::{Settled, Stage};
+pub use confirm::{
+    ConfirmItem, ConfirmOutcome, ConfirmReader, JobConfirmOutcome, LedgerConfirm, LedgerRelease, ReservationStatus,
+};
+pub(super) use draft::{AppliedDraft, LedgerDraft};
+pub(super) use leases::LeaseTable;
 
-use super::limits::Limits;
+use super::limits::StateLimits;
 use crate::engine::model::reservation::same_incarnation;
-use crate::engine::model::{JobPhase, JobRecord, Reservation, Table, View};
-use crate::store::{Durability, Kept, Store, StoreError, Tombstone, Write};
+use crate::engine::model::{ClusterState, JobPhase, JobRecord, Reservation, SortedTable};
+use crate::store::{Durability, ReservationTombstone, Store, StoreError, StoreWrite, StoredState};
 
 /// Time passes twice a second; after so long the writer sees to it itself.
 const OVERDUE: Duration = Duration::from_secs(2);
 
 /// Leases, which listings read while the writer goes on.
-pub(super) type SharedLeases = Arc<Mutex<Leases>>;
+pub(super) type SharedLeases = Arc<Mutex<LeaseTable>>;
 
 /// What the writer keeps of the ledger besides the rows.
 #[derive(Debug)]
-pub(super) struct Ledger {
-    limits: Limits,
+pub(super) struct AdmissionLedger {
+    limits: StateLimits,
     store: Box<dyn Store>,
-    tombstones: Table<Arc<Tombstone>>,
+    tombstones: SortedTable<Arc<ReservationTombstone>>,
     /// By age: since when each tombstone stands.
-    graves: BTreeSet<(Duration, Arc<str>)>,
-    since: BTreeMap<Arc<str>, Duration>,
+    tombstones_by_age: BTreeSet<(Duration, Arc<str>)>,
+    tombstone_since: BTreeMap<Arc<str>, Duration>,
     /// When it last let time pass.
-    looked: Duration,
+    last_check: Duration,
     leases: SharedLeases,
     /// Jobs of which the store may hold something else than is true.
     dirty: BTreeSet<Arc<str>>,
     checks: bool,
 }
 
-impl Ledger {
-    /// A ledger over a store, with what is kept there put into the View. Every lease begins anew.
+impl AdmissionLedger {
+    /// A ledger over a store, with what is kept there put into the cluster state. Every lease begins anew.
     pub(super) fn open(
-        limits: &Limits,
+        limits: &StateLimits,
         store: Box<dyn Store>,
-        kept: &Kept,
+        kept: &StoredState,
         leases: &SharedLeases,
-        view: &mut View,
+        cluster_state: &mut ClusterState,
     ) -> Self {
         let mut ledger = Self {
             limits: limits.clone(),
             store,
-            tombstones: Table::default(),
-            graves: BTreeSet::new(),
-            since: BTreeMap::new(),
-            looked: Duration::ZERO,
+            tombstones: SortedTable::default(),
+            tombstones_by_age: BTreeSet::new(),
+            tombstone_since: BTreeMap::new(),
+            last_check: Duration::ZERO,
             leases: Arc::clone(leases),
             dirty: BTreeSet::new(),
             checks: true,
         };
-        for row in &kept.rows {
-            lock(leases).start(&row.job, &row.source, row.lease);
-            view.put_reservation(Arc::clone(row));
+        for row in &kept.reservations {
+            lock_leases(leases).start(&row.job, &row.source, row.lease);
+            cluster_state.put_reservation(Arc::clone(row));
         }
         for tombstone in &kept.tombstones {
             ledger
                 .tombstones
                 .insert(Arc::clone(&tombstone.job), Arc::clone(tombstone));
-            ledger.bury(&tombstone.job, Duration::ZERO);
+            ledger.date_tombstone(&tombstone.job, Duration::ZERO);
         }
         ledger
     }
@@ -95,7 +97,12 @@ impl Ledger {
     }
 
     /// A record of a job came in the place of another, or none did. True if that ended its reservation.
-    pub(super) fn job_moved(&mut self, view: &mut View, before: Option<&JobRecord>, after: Option<&JobRecord>) -> bool {
+    pub(super) fn job_changed(
+        &mut self,
+        cluster_state: &mut ClusterState,
+        before: Option<&JobRecord>,
+        after: Option<&JobRecord>,
+    ) -> bool {
         let Some(name) = after.or(before).map(|job| &job.name) else {
             return false;
         };
@@ -104,81 +111,81 @@ impl Ledger {
             && grave.uid == after.uid
             && after.phase != JobPhase::Completed
         {
-            self.dig_up(&Arc::clone(name));
+            self.remove_tombstone(&Arc::clone(name));
         }
-        let Some(row) = view.reservations().get(name).cloned() else {
+        let Some(row) = cluster_state.reservations().get(name).cloned() else {
             return false;
         };
-        let was = before.is_some_and(|before| row.is_of(&before.uid));
+        let was = before.is_some_and(|before| row.matches_uid(&before.uid));
         let ended = match after {
-            Some(after) if row.is_of(&after.uid) => after.phase == JobPhase::Completed,
+            Some(after) if row.matches_uid(&after.uid) => after.phase == JobPhase::Completed,
             // Another incarnation in its place; or one that is older than the row, if this one was never seen.
             Some(_) | None => was,
         };
         if ended {
-            view.remove_reservation(name);
-            self.end(&row);
+            cluster_state.remove_reservation(name);
+            self.end_with_job(&row);
         }
         ended
     }
 
     /// A row that ended with its job. The store is told with the next write.
-    fn end(&mut self, row: &Reservation) {
-        self.leases().stop(&row.job);
+    fn end_with_job(&mut self, row: &Reservation) {
+        self.lock_leases().stop(&row.job);
         self.dirty.insert(Arc::clone(&row.job));
         // Without a name for the incarnation the next job of this name could not be told from it.
         if !row.uid.is_empty() {
-            let grave = Tombstone {
+            let grave = ReservationTombstone {
                 job: Arc::clone(&row.job),
                 uid: Arc::clone(&row.uid),
                 attempt: row.attempt,
                 job_ended: true,
             };
             self.tombstones.insert(Arc::clone(&row.job), Arc::new(grave));
-            self.bury(&row.job, self.looked);
+            self.date_tombstone(&row.job, self.last_check);
         }
     }
 
-    fn dig_up(&mut self, job: &Arc<str>) {
+    fn remove_tombstone(&mut self, job: &Arc<str>) {
         self.tombstones.remove(job);
-        if let Some(since) = self.since.remove(job) {
-            self.graves.remove(&(since, Arc::clone(job)));
+        if let Some(since) = self.tombstone_since.remove(job) {
+            self.tombstones_by_age.remove(&(since, Arc::clone(job)));
         }
         self.dirty.insert(Arc::clone(job));
     }
 
     /// Notes since when a tombstone stands.
-    fn bury(&mut self, job: &Arc<str>, now: Duration) {
-        if let Some(since) = self.since.insert(Arc::clone(job), now) {
-            self.graves.remove(&(since, Arc::clone(job)));
+    fn date_tombstone(&mut self, job: &Arc<str>, now: Duration) {
+        if let Some(since) = self.tombstone_since.insert(Arc::clone(job), now) {
+            self.tombstones_by_age.remove(&(since, Arc::clone(job)));
         }
-        self.graves.insert((now, Arc::clone(job)));
+        self.tombstones_by_age.insert((now, Arc::clone(job)));
     }
 
     /// Forgets tombstones that are old, or too many.
-    fn forget(&mut self, now: Duration) {
-        while let Some((since, job)) = self.graves.first() {
+    fn expire_tombstones(&mut self, now: Duration) {
+        while let Some((since, job)) = self.tombstones_by_age.first() {
             let old = now.saturating_sub(*since) > self.limits.tombstone_age;
-            if !old && self.graves.len() <= self.limits.reservation_tombstones {
+            if !old && self.tombstones_by_age.len() <= self.limits.reservation_tombstones {
                 break;
             }
             let job = Arc::clone(job);
-            self.dig_up(&job);
+            self.remove_tombstone(&job);
         }
     }
 
     /// True if nobody let time pass for long: whoever does so finds no room in a queue that is always full.
     pub(super) fn is_overdue(&self, now: Duration) -> bool {
-        now.saturating_sub(self.looked) >= OVERDUE
+        now.saturating_sub(self.last_check) >= OVERDUE
     }
 
-    /// Lets time pass: leases run, old tombstones go. The jobs whose leases are over, for [`Stage::expire`].
-    pub(super) fn pass(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
-        self.looked = self.looked.max(now);
-        self.forget(now);
-        let mut leases = self.leases();
-        leases.pass(now, heard);
-        leases.over()
+    /// Lets time pass: leases run, old tombstones go. The jobs whose leases are over, for [`LedgerDraft::expire`].
+    pub(super) fn advance_clock(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+        self.last_check = self.last_check.max(now);
+        self.expire_tombstones(now);
+        let mut leases = self.lock_leases();
+        leases.advance_clock(now, heard);
+        leases.expired()
     }
 
     /// Writes what a stage changed, and what the store does not know yet, in one go. `others`: with it, what is not of
@@ -186,70 +193,78 @@ impl Ledger {
     ///
     /// # Errors
     /// The store failed: nothing of the stage has happened.
-    pub(super) fn commit(&mut self, stage: Stage, now: Duration, others: Vec<Write>) -> Result<Settled, StoreError> {
-        let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&stage.touched).collect();
+    pub(super) fn write_draft(
+        &mut self,
+        stage: LedgerDraft,
+        now: Duration,
+        others: Vec<StoreWrite>,
+    ) -> Result<AppliedDraft, StoreError> {
+        let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&stage.changed_jobs).collect();
         let mut writes = others;
-        writes.extend(jobs.into_iter().map(|job| Write::Job {
+        writes.extend(jobs.into_iter().map(|job| StoreWrite::Job {
             job: Arc::clone(job),
-            row: stage.view.reservations().get(job).cloned(),
+            reservation: stage.cluster_state.reservations().get(job).cloned(),
             tombstone: stage.tombstones.get(job).cloned(),
         }));
         if !writes.is_empty()
             && let Err(error) = self.store.write(&writes)
         {
             // Whatever of it may be there after all is set right by the next write.
-            self.dirty.extend(stage.touched);
+            self.dirty.extend(stage.changed_jobs);
             return Err(error);
         }
         self.dirty.clear();
-        for job in &stage.touched {
-            match stage.view.reservations().get(job) {
-                Some(row) => self.leases().start(job, &row.source, row.lease),
-                None => self.leases().stop(job),
+        for job in &stage.changed_jobs {
+            match stage.cluster_state.reservations().get(job) {
+                Some(row) => self.lock_leases().start(job, &row.source, row.lease),
+                None => self.lock_leases().stop(job),
             }
             match (self.tombstones.get(job), stage.tombstones.get(job)) {
                 (before, after) if before == after => {}
-                (_, Some(_)) => self.bury(job, now),
+                (_, Some(_)) => self.date_tombstone(job, now),
                 (_, None) => {
-                    if let Some(since) = self.since.remove(job) {
-                        self.graves.remove(&(since, Arc::clone(job)));
+                    if let Some(since) = self.tombstone_since.remove(job) {
+                        self.tombstones_by_age.remove(&(since, Arc::clone(job)));
                     }
                 }
             }
         }
         // What changed besides has its lease by now, or none.
-        let renewed = stage.renewed.iter().filter(|(job, ..)| !stage.touched.contains(job));
+        let renewed = stage
+            .renewed_leases
+            .iter()
+            .filter(|(job, ..)| !stage.changed_jobs.contains(job));
         for (job, source, lease) in renewed {
-            self.leases().start(job, source, *lease);
+            self.lock_leases().start(job, source, *lease);
         }
         self.tombstones = stage.tombstones;
-        Ok(Settled {
-            view: stage.view,
-            derived: stage.derived,
-            changed: !stage.touched.is_empty(),
+        Ok(AppliedDraft {
+            cluster_state: stage.cluster_state,
+            plugin_states: stage.plugin_states,
+            changed: !stage.changed_jobs.is_empty(),
         })
     }
 
     /// What is left of a job's lease; `None`: it stands still, or there is none.
-    pub(super) fn left(&self, job: &str) -> Option<Duration> {
-        self.leases().left(job)
+    pub(super) fn lease_left(&self, job: &str) -> Option<Duration> {
+        self.lock_leases().remaining(job)
     }
 
     /// True if the store lacks something that is true.
-    pub(super) fn owes(&self) -> bool {
+    pub(super) fn needs_repair(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    fn leases(&self) -> MutexGuard<'_, Leases> {
-        lock(&self.leases)
+    fn lock_leases(&self) -> MutexGuard<'_, LeaseTable> {
+        lock_leases(&self.leases)
     }
 }
 
-pub(super) fn lock(leases: &SharedLeases) -> MutexGuard<'_, Leases> {
+pub(super) fn lock_leases(leases: &SharedLeases) -> MutexGuard<'_, LeaseTable> {
     leases.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Tombstone {
+impl ReservationTombstone {
     /// True if a request of this incarnation and attempt comes too late.
     pub(super) fn covers(&self, uid: &str, attempt: u64) -> bool {
         if self.job_ended {

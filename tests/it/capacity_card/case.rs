@@ -1,4 +1,4 @@
-//! A recorded case: its cluster as a View, and its dumps.
+//! A recorded case: its cluster as a cluster state, and its dumps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,15 @@ use super::steps;
 use pumice::engine::model::quantity::Quantity;
 use pumice::engine::model::resource_name::amount;
 use pumice::engine::model::{
-    Amounts, JobPhase, JobRecord, NodeRecord, QueueRecord, QueueState, ResourceId, ResourceTable, Slot, Table,
-    TaskFields, TaskRecord, TaskStatus, Texts, View,
+    ClusterState, JobPhase, JobRecord, NodeRecord, NodeSlot, QueueRecord, QueueState, ResourceAmounts, ResourceId,
+    ResourceTable, SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
-use pumice::engine::plugins::capacity_card::{CapacityState, Config, Counts, metrics};
-use pumice::engine::policy::{Arguments, Compatibility, Mark, Node, Path, Report, Value};
+use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaAmounts, metrics};
+use pumice::engine::policy::{
+    Compatibility, DiagnosticReport, DocumentPath, Mark, PluginArguments, YamlNode, YamlValue,
+};
 
-pub(super) fn texts(map: &Json) -> Texts {
+pub(super) fn texts(map: &Json) -> TextMap {
     let entries = map.as_object().into_iter().flatten();
     let mut texts: Vec<(Arc<str>, Arc<str>)> = entries
         .map(|(name, text)| (Arc::from(name.as_str()), Arc::from(text.as_str().unwrap())))
@@ -28,7 +30,7 @@ fn string(value: &Json) -> Arc<str> {
     Arc::from(value.as_str().unwrap_or_default())
 }
 
-fn amounts(resources: &mut ResourceTable, map: &Json) -> Option<Amounts> {
+fn amounts(resources: &mut ResourceTable, map: &Json) -> Option<ResourceAmounts> {
     let entries = map.as_object()?.iter();
     Some(
         entries
@@ -40,14 +42,14 @@ fn amounts(resources: &mut ResourceTable, map: &Json) -> Option<Amounts> {
     )
 }
 
-fn sum(into: &mut Amounts, other: &Amounts) {
+fn sum(into: &mut ResourceAmounts, other: &ResourceAmounts) {
     for (id, amount) in other.iter() {
         into.set(id, into.get(id).unwrap_or(0) + amount);
     }
 }
 
 /// Sum over containers, at least each init container.
-fn effective(resources: &mut ResourceTable, task: &Json, field: &str) -> Amounts {
+fn effective(resources: &mut ResourceTable, task: &Json, field: &str) -> ResourceAmounts {
     let mut total = amounts(resources, &task[field]).unwrap_or_default();
     for container in task["extra_containers"].as_array().into_iter().flatten() {
         sum(&mut total, &amounts(resources, &container[field]).unwrap_or_default());
@@ -137,11 +139,11 @@ fn task(resources: &mut ResourceTable, job: &JobRecord, task: &Json) -> TaskReco
 }
 
 /// The cluster of a case.
-pub(crate) fn view(cluster: &Json) -> View {
+pub(crate) fn cluster_state(cluster: &Json) -> ClusterState {
     let mut resources = ResourceTable::default();
     let list = |field: &str| cluster[field].as_array().cloned().unwrap_or_default();
     let source = Arc::from("test");
-    let mut index: Table<Slot> = Table::default();
+    let mut index: SortedTable<NodeSlot> = SortedTable::default();
     let nodes: Vec<NodeRecord> = list("nodes")
         .iter()
         .map(|node| NodeRecord {
@@ -154,7 +156,7 @@ pub(crate) fn view(cluster: &Json) -> View {
     for (slot, node) in (0..).zip(&nodes) {
         index.insert(Arc::clone(&node.name), slot);
     }
-    let mut view = View::new(Arc::new(index), 1);
+    let mut cluster_state = ClusterState::new(Arc::new(index), 1);
     let queues: Vec<_> = list("queues")
         .iter()
         .map(|record| queue(&mut resources, record))
@@ -166,40 +168,40 @@ pub(crate) fn view(cluster: &Json) -> View {
         let tasks: Vec<_> = tasks.iter().map(|one| task(&mut resources, &record, one)).collect();
         records.push((record, tasks));
     }
-    view.set_resources(Arc::new(resources));
+    cluster_state.set_resources(Arc::new(resources));
     for node in nodes {
-        assert!(view.put_node(Arc::new(node), &source));
+        assert!(cluster_state.put_node(Arc::new(node), &source));
     }
     for queue in queues {
-        view.put_queue(queue, &source);
+        cluster_state.put_queue(queue, &source);
     }
     for (job, tasks) in records {
-        view.put_job(job, &source);
+        cluster_state.put_job(job, &source);
         for task in tasks {
-            view.put_task(task, &source);
+            cluster_state.put_task(task, &source);
         }
     }
-    view
+    cluster_state
 }
 
-fn value(json: &Json) -> Value {
+fn value(json: &Json) -> YamlValue {
     match json {
-        Json::Null => Value::Null,
-        Json::Bool(bool) => Value::Bool(*bool),
+        Json::Null => YamlValue::Null,
+        Json::Bool(bool) => YamlValue::Bool(*bool),
         Json::Number(number) => number
             .as_i64()
-            .map_or_else(|| Value::Float(number.as_f64().unwrap()), Value::Int),
-        Json::String(text) => Value::String(text.clone()),
-        Json::Array(_) | Json::Object(_) => Value::List(Vec::new()),
+            .map_or_else(|| YamlValue::Float(number.as_f64().unwrap()), YamlValue::Int),
+        Json::String(text) => YamlValue::String(text.clone()),
+        Json::Array(_) | Json::Object(_) => YamlValue::List(Vec::new()),
     }
 }
 
-pub(super) fn config(policy: &Json) -> Config {
-    let mut arguments = Arguments::new(Mark::START, Path::default());
+pub(super) fn config(policy: &Json) -> CapacityConfig {
+    let mut arguments = PluginArguments::new(Mark::START, DocumentPath::default());
     for (key, argument) in policy["arguments"].as_object().unwrap() {
-        arguments.set(key.clone(), Mark::START, Node::new(value(argument)));
+        arguments.set(key.clone(), Mark::START, YamlNode::new(value(argument)));
     }
-    Config::read(&arguments, Compatibility::Upstream, &mut Report::default())
+    CapacityConfig::read(&arguments, Compatibility::Upstream, &mut DiagnosticReport::default())
 }
 
 /// Compares a case with what was recorded.
@@ -216,39 +218,45 @@ pub(crate) fn run(case: &Json) -> Result<(), String> {
 }
 
 fn run_against(case: &Json, expect: &Json) -> Result<(), String> {
-    let view = view(&case["cluster"]);
+    let cluster_state = cluster_state(&case["cluster"]);
     let config = config(&case["policy"]);
-    let mut state = CapacityState::of(&view, config, Compatibility::Upstream);
-    dumps(&expect["open"], &view, &state, config).map_err(|fault| format!("open: {fault}"))?;
+    let mut state = CapacityState::of(&cluster_state, config, Compatibility::Upstream);
+    dumps(&expect["open"], &cluster_state, &state, config).map_err(|problem| format!("open: {problem}"))?;
     let steps = case["request"]["steps"].as_array().unwrap();
     for (number, (step, expected)) in steps
         .iter()
         .zip(expect["steps"].as_array().into_iter().flatten())
         .enumerate()
     {
-        let got = steps::run(step, &view, &mut state, config.weight);
-        let fault = |got: &dyn std::fmt::Display| Err(format!("step {number} {step}: expected {expected}, got {got}"));
+        let got = steps::run(step, &cluster_state, &mut state, config.node_order_weight);
+        let mismatch =
+            |got: &dyn std::fmt::Display| Err(format!("step {number} {step}: expected {expected}, got {got}"));
         match (expected.get("panic"), got) {
             (Some(_), Err(_)) => return Ok(()),
             (None, Ok(got)) if same(expected, &got) => {}
-            (_, Ok(got)) => return fault(&got),
-            (_, Err(problem)) => return fault(&problem.message),
+            (_, Ok(got)) => return mismatch(&got),
+            (_, Err(problem)) => return mismatch(&problem.message),
         }
     }
-    dumps(&expect["end"], &view, &state, config).map_err(|fault| format!("end: {fault}"))
+    dumps(&expect["end"], &cluster_state, &state, config).map_err(|problem| format!("end: {problem}"))
 }
 
-fn dumps(expect: &Json, view: &View, state: &CapacityState, config: Config) -> Result<(), String> {
+fn dumps(
+    expect: &Json,
+    cluster_state: &ClusterState,
+    state: &CapacityState,
+    config: CapacityConfig,
+) -> Result<(), String> {
     for (what, expected) in expect.as_object().into_iter().flatten() {
         let got = match what.as_str() {
-            "discovery" => discovery(view, state),
+            "discovery" => discovery(cluster_state, state),
             "state" => accounts(state),
             "metrics" => {
-                compare_metrics(expected, view, state)?;
+                compare_metrics(expected, cluster_state, state)?;
                 continue;
             }
             "config" => {
-                json!({"card_unlimited_cpu_memory": config.unlimited, "node_order_weight": config.weight})
+                json!({"card_unlimited_cpu_memory": config.unlimited_cpu_memory, "node_order_weight": config.node_order_weight})
             }
             "registered" => continue,
             other => panic!("{other}"),
@@ -260,19 +268,19 @@ fn dumps(expect: &Json, view: &View, state: &CapacityState, config: Config) -> R
     Ok(())
 }
 
-pub(super) fn counts(counts: &Counts) -> Json {
+pub(super) fn counts(counts: &QuotaAmounts) -> Json {
     let cards: BTreeMap<&str, f64> = counts.cards().map(|(name, amount)| (&**name, amount as f64)).collect();
     json!({"cpu_milli": counts.cpu as f64, "memory_bytes": counts.memory as f64, "scalars": cards})
 }
 
-fn discovery(view: &View, state: &CapacityState) -> Json {
+fn discovery(cluster_state: &ClusterState, state: &CapacityState) -> Json {
     let cards = state.cards();
     let node = |(name, node): (&Arc<str>, &pumice::engine::plugins::capacity_card::NodeCards)| {
         let own: BTreeMap<&str, Json> = node
             .cards
             .iter()
             .map(|(card, on_node)| {
-                let resource = view.resources().name(on_node.resource);
+                let resource = cluster_state.resources().name(on_node.resource);
                 (&**card, json!({"count": on_node.cards, "resource": resource}))
             })
             .collect();
@@ -283,7 +291,10 @@ fn discovery(view: &View, state: &CapacityState) -> Json {
         (name.to_string(), node)
     };
     let nodes: BTreeMap<String, Json> = cards.nodes().map(node).collect();
-    let kinds: BTreeMap<&str, &str> = cards.kinds().map(|(card, resource)| (&**card, &**resource)).collect();
+    let kinds: BTreeMap<&str, &str> = cards
+        .cards_with_resources()
+        .map(|(card, resource)| (&**card, &**resource))
+        .collect();
     json!({"nodes": nodes, "card_to_resource": kinds, "total_resource": counts(cards.total())})
 }
 
@@ -302,12 +313,12 @@ fn accounts(state: &CapacityState) -> Json {
         })
         .collect();
     json!({
-        "total_resource": counts(state.cards().total()), "total_guarantee": counts(state.guaranteed()),
+        "total_resource": counts(state.cards().total()), "total_guarantee": counts(state.total_guaranteed()),
         "queues": queues,
     })
 }
 
-fn compare_metrics(expected: &Json, view: &View, state: &CapacityState) -> Result<(), String> {
+fn compare_metrics(expected: &Json, cluster_state: &ClusterState, state: &CapacityState) -> Result<(), String> {
     type Key = (String, String, String);
     let label = |labels: &Json, name: &str| labels[name].as_str().unwrap_or_default().to_owned();
     let expected: BTreeMap<Key, f64> = expected
@@ -324,7 +335,7 @@ fn compare_metrics(expected: &Json, view: &View, state: &CapacityState) -> Resul
             (key, series["value"].as_f64().unwrap())
         })
         .collect();
-    let got: BTreeMap<Key, f64> = metrics::gauges(state, view)
+    let got: BTreeMap<Key, f64> = metrics::queue_gauges(state, cluster_state)
         .into_iter()
         .map(|gauge| {
             let key = (

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::case::view;
-use pumice::engine::model::{JobRecord, TaskRecord, View};
-use pumice::engine::plugins::capacity_card::refusal::{
+use super::case::cluster_state;
+use pumice::engine::model::{ClusterState, JobRecord, TaskRecord};
+use pumice::engine::plugins::capacity_card::rejection::{
     EMPTY_CAPABILITY, INSUFFICIENT_CARD, INSUFFICIENT_CPU, REQUEST_FAILED,
 };
-use pumice::engine::plugins::capacity_card::{CapacityState, Config, Move, Verdict};
+use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState, QuotaVerdict, TaskEvent};
 use pumice::engine::policy::Compatibility;
 
 /// A small world to ask.
-struct World {
+struct CardFixture {
     cluster: Json,
 }
 
-impl World {
+impl CardFixture {
     /// Nodes `na` and `nb` with eight `A` or `B` (resource `nvidia.com/gpu`), and a queue `q`.
     fn new(quota: &str) -> Self {
         let node = |name: &str, product: &str| {
@@ -70,53 +70,65 @@ impl World {
         self
     }
 
-    fn open(&self) -> Asked {
-        self.open_with(Config::default())
+    fn open(&self) -> CardScenario {
+        self.open_with(CapacityConfig::default())
     }
 
-    fn open_with(&self, config: Config) -> Asked {
-        let view = view(&self.cluster);
-        let state = CapacityState::of(&view, config, Compatibility::Corrected);
-        Asked { view, state }
+    fn open_with(&self, config: CapacityConfig) -> CardScenario {
+        let cluster_state = cluster_state(&self.cluster);
+        let state = CapacityState::of(&cluster_state, config, Compatibility::Corrected);
+        CardScenario { cluster_state, state }
     }
 }
 
-struct Asked {
-    view: View,
+struct CardScenario {
+    cluster_state: ClusterState,
     state: CapacityState,
 }
 
-impl Asked {
+impl CardScenario {
     fn job_record(&self, name: &str) -> JobRecord {
-        self.view.jobs().get(&format!("ns/{name}")).unwrap().record.clone()
+        self.cluster_state
+            .jobs()
+            .get(&format!("ns/{name}"))
+            .unwrap()
+            .record
+            .clone()
     }
 
     fn task_record(&self, name: &str) -> TaskRecord {
-        self.view.tasks().get(&format!("ns/{name}")).unwrap().record.clone()
+        self.cluster_state
+            .tasks()
+            .get(&format!("ns/{name}"))
+            .unwrap()
+            .record
+            .clone()
     }
 
-    fn ask(&self, job: &str) -> Verdict {
-        self.state.vote_job(&self.view, &self.job_record(job)).unwrap()
+    fn check_job(&self, job: &str) -> QuotaVerdict {
+        self.state.vote_job(&self.cluster_state, &self.job_record(job)).unwrap()
     }
 
     /// Asks, and keeps the permit.
     fn admit(&mut self, job: &str) -> Vec<&'static str> {
-        let verdict = self.ask(job);
-        if verdict.permitted() {
+        let verdict = self.check_job(job);
+        if verdict.is_permitted() {
             let record = self.job_record(job);
-            self.state.reserve(&self.view, &record, &verdict).unwrap();
-            self.state.keep(&record.name);
+            self.state.reserve(&self.cluster_state, &record, &verdict).unwrap();
+            self.state.confirm_permit(&record.name);
         }
         codes(&verdict)
     }
 
-    fn task(&self, name: &str) -> Verdict {
-        self.state.vote_task(&self.view, "q", &self.task_record(name)).unwrap()
+    fn task(&self, name: &str) -> QuotaVerdict {
+        self.state
+            .vote_task(&self.cluster_state, "q", &self.task_record(name))
+            .unwrap()
     }
 
-    fn follow(&mut self, task: &str, step: Move<'_>) {
+    fn apply_event(&mut self, task: &str, step: TaskEvent<'_>) {
         let task = self.task_record(task);
-        self.state.follow(&self.view, &task, step).unwrap();
+        self.state.apply_task_event(&self.cluster_state, &task, step).unwrap();
     }
 
     fn held(&self, card: &str) -> i128 {
@@ -128,88 +140,92 @@ impl Asked {
     }
 }
 
-fn codes(verdict: &Verdict) -> Vec<&'static str> {
-    verdict.refusals.iter().map(|refusal| refusal.reason.code).collect()
+fn codes(verdict: &QuotaVerdict) -> Vec<&'static str> {
+    verdict
+        .rejections
+        .iter()
+        .map(|rejection| rejection.reason.code)
+        .collect()
 }
 
-fn cards(verdict: &Verdict) -> Vec<(&str, u64)> {
+fn cards(verdict: &QuotaVerdict) -> Vec<(&str, u64)> {
     verdict.cards.iter().map(|(card, room)| (&**card, *room)).collect()
 }
 
-const UNLIMITED: Config = Config {
+const UNLIMITED: CapacityConfig = CapacityConfig {
     hierarchy: false,
-    mixed: false,
+    mixed_cards: false,
     order_by_quota: false,
     victims: false,
-    unlimited: true,
-    weight: 1.0,
+    unlimited_cpu_memory: true,
+    node_order_weight: 1.0,
 };
 
 #[test]
 fn s1_the_option_counts_from_the_start() {
-    let world = World::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("A", "Running", "na")]);
-    let asked = world.open_with(UNLIMITED);
+    let snapshot = CardFixture::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("A", "Running", "na")]);
+    let asked = snapshot.open_with(UNLIMITED);
     let account = asked.state.account("q").unwrap();
     assert_eq!((account.allocated.cpu, account.allocated.card("A")), (0, Some(1000)));
-    assert_eq!(world.open().state.account("q").unwrap().allocated.cpu, 1000);
+    assert_eq!(snapshot.open().state.account("q").unwrap().allocated.cpu, 1000);
 }
 
 #[test]
 fn s2_a_choice_cannot_pass_a_quota() {
     let tasks = [("A|B", "Pending", ""); 3];
-    let mixed = Config {
-        mixed: true,
-        ..Config::default()
+    let mixed = CapacityConfig {
+        mixed_cards: true,
+        ..CapacityConfig::default()
     };
-    let world = World::new(r#"{"A": 1, "B": 1}"#).pods("j", "Inqueue", 1, &tasks);
-    let mut asked = world.open_with(mixed);
+    let snapshot = CardFixture::new(r#"{"A": 1, "B": 1}"#).pods("j", "Inqueue", 1, &tasks);
+    let mut asked = snapshot.open_with(mixed);
     assert_eq!(cards(&asked.task("j/t0")), [("A", 1), ("B", 1)]);
-    asked.follow("j/t0", Move::Allocate { node: "na", card: "" });
+    asked.apply_event("j/t0", TaskEvent::Allocate { node: "na", card: "" });
     assert_eq!(cards(&asked.task("j/t1")), [("B", 1)]);
-    asked.follow("j/t1", Move::Allocate { node: "nb", card: "" });
+    asked.apply_event("j/t1", TaskEvent::Allocate { node: "nb", card: "" });
     let refused = asked.task("j/t2");
     assert_eq!(codes(&refused), [INSUFFICIENT_CARD]);
     assert!(
-        refused.refusals[0].reason.message.contains("<A> 2 of 1, <B> 2 of 1"),
+        refused.rejections[0].reason.message.contains("<A> 2 of 1, <B> 2 of 1"),
         "{refused:?}"
     );
     assert_eq!(
-        World::new(r#"{"B": 1}"#)
+        CardFixture::new(r#"{"B": 1}"#)
             .pods("j", "Inqueue", 1, &tasks)
             .open()
             .task("j/t0")
-            .choices,
+            .cards_by_demand,
         [[Arc::from("B")]]
     );
 }
 
 #[test]
-fn s3_what_is_kept_back_for_a_choice_counts() {
-    let world = World::new(r#"{"A": 2, "B": 2}"#)
+fn s3_amounts_reserved_for_a_choice_count() {
+    let snapshot = CardFixture::new(r#"{"A": 2, "B": 2}"#)
         .job("one", "Pending", r#"{"A|B": 2}"#)
         .job("two", "Pending", r#"{"A|B": 2}"#)
         .job("three", "Pending", r#"{"A|B": 1}"#)
         .job("single", "Pending", r#"{"A": 1}"#);
-    let mut asked = world.open();
+    let mut asked = snapshot.open();
     assert_eq!(asked.admit("one"), [""; 0]);
     assert_eq!(asked.admit("two"), [""; 0]);
     assert_eq!(asked.admit("three"), [INSUFFICIENT_CARD]);
     assert_eq!(asked.admit("single"), [INSUFFICIENT_CARD]);
     // Bookings of choices move aside for a single card, as long as there is room for all.
-    let mut asked = world.open();
+    let mut asked = snapshot.open();
     assert_eq!((asked.admit("one"), asked.admit("single")), (vec![], vec![]));
     assert_eq!(asked.admit("two"), [INSUFFICIENT_CARD]);
     // A task that is promised room counts under the card that it will use.
-    let mut asked = World::new(r#"{"A": 1, "B": 1}"#)
+    let mut asked = CardFixture::new(r#"{"A": 1, "B": 1}"#)
         .pods("j", "Inqueue", 1, &[("A|B", "Pending", "")])
         .open();
-    asked.follow("j/t0", Move::Pipeline { node: "nb", card: "" });
+    asked.apply_event("j/t0", TaskEvent::Pipeline { node: "nb", card: "" });
     assert_eq!((asked.held("A"), asked.held("B")), (0, 1000));
 }
 
 #[test]
 fn s4_a_card_counts_without_its_name() {
-    let asked = World::new(r#"{"B": 1}"#)
+    let asked = CardFixture::new(r#"{"B": 1}"#)
         .pods("j", "Running", 1, &[("", "Running", "nb"), ("", "Pending", "")])
         .open_with(UNLIMITED);
     assert_eq!(
@@ -220,37 +236,46 @@ fn s4_a_card_counts_without_its_name() {
     let mut job = json!({"uid": "ns/m", "queue": "q", "phase": "Pending", "min_member": 1, "annotations": {},
         "min_resources": {"nvidia.com/gpu": "2"}, "tasks": []});
     assert_eq!(
-        codes(&World::new(r#"{"B": 1}"#).put(job.clone()).open().ask("m")),
+        codes(&CardFixture::new(r#"{"B": 1}"#).put(job.clone()).open().check_job("m")),
         [INSUFFICIENT_CARD]
     );
     job["min_resources"]["nvidia.com/gpu"] = json!("1");
-    assert!(World::new(r#"{"B": 1}"#).put(job).open().ask("m").permitted());
+    assert!(
+        CardFixture::new(r#"{"B": 1}"#)
+            .put(job)
+            .open()
+            .check_job("m")
+            .is_permitted()
+    );
 }
 
 #[test]
-fn s5_and_s7_a_request_that_cannot_be_read_is_refused() {
+fn s5_and_s7_an_unreadable_request_is_rejected() {
     for request in [r#"{"A": -3}"#, r#"{"A": "1"}"#, "{"] {
-        let asked = World::new(r#"{"A": 1}"#).job("j", "Pending", request).open();
-        assert_eq!(codes(&asked.ask("j")), [REQUEST_FAILED], "{request}");
+        let asked = CardFixture::new(r#"{"A": 1}"#).job("j", "Pending", request).open();
+        assert_eq!(codes(&asked.check_job("j")), [REQUEST_FAILED], "{request}");
     }
 }
 
 #[test]
-fn s6_and_s7_a_quota_that_cannot_be_read_is_empty_and_said() {
+fn s6_and_s7_an_unreadable_quota_is_empty_and_reported() {
     for quota in [r#"{"A": -3}"#, r#"{"A": "1"}"#, "{"] {
-        let refused = World::new(quota).job("j", "Pending", r#"{"A": 1}"#).open().ask("j");
+        let refused = CardFixture::new(quota)
+            .job("j", "Pending", r#"{"A": 1}"#)
+            .open()
+            .check_job("j");
         assert_eq!(codes(&refused), [INSUFFICIENT_CARD], "{quota}");
         assert!(
-            refused.refusals[0].reason.message.contains("volcano.sh/card.quota"),
+            refused.rejections[0].reason.message.contains("volcano.sh/card.quota"),
             "{refused:?}"
         );
     }
     assert!(
-        World::new("{")
+        CardFixture::new("{")
             .put(json!({"uid": "ns/j", "queue": "q", "phase": "Pending", "min_resources": {"cpu": "1"}}))
             .open()
-            .ask("j")
-            .permitted()
+            .check_job("j")
+            .is_permitted()
     );
 }
 
@@ -261,26 +286,31 @@ fn s8_without_min_resources_the_tasks_are_asked() {
             "annotations": {"volcano.sh/card.request": "{\"A\": 2}"}})
     };
     assert_eq!(
-        codes(&World::new(r#"{"A": 1}"#).put(job(json!([]))).open().ask("j")),
+        codes(
+            &CardFixture::new(r#"{"A": 1}"#)
+                .put(job(json!([])))
+                .open()
+                .check_job("j")
+        ),
         [INSUFFICIENT_CARD]
     );
     let task = |name: &str| json!({"name": name, "status": "Pending", "requests": {"cpu": "60"}});
-    let world = World::new(r#"{"A": 1}"#).put(job(json!([task("a"), task("b")])));
-    assert_eq!(codes(&world.open().ask("j")), [INSUFFICIENT_CPU]);
+    let snapshot = CardFixture::new(r#"{"A": 1}"#).put(job(json!([task("a"), task("b")])));
+    assert_eq!(codes(&snapshot.open().check_job("j")), [INSUFFICIENT_CPU]);
 }
 
 #[test]
-fn s9_and_s10_labels_are_read_in_one_way_and_their_faults_named() {
+fn s9_and_s10_labels_are_parsed_uniformly_and_their_problems_reported() {
     let cards = |labels: Json, allocatable: Json| {
         let cluster = json!({"nodes": [{"name": "n", "labels": labels, "allocatable": allocatable}]});
-        let view = view(&cluster);
-        let state = CapacityState::of(&view, Config::default(), Compatibility::Corrected);
-        let node = state.cards().on_node("n").unwrap();
+        let cluster_state = cluster_state(&cluster);
+        let state = CapacityState::of(&cluster_state, CapacityConfig::default(), Compatibility::Corrected);
+        let node = state.cards().node_cards("n").unwrap();
         let cards = node
             .cards
             .iter()
-            .map(|(card, on)| format!("{card}={}{}", on.cards, view.resources().name(on.resource)));
-        (cards.collect::<Vec<_>>(), node.findings.len())
+            .map(|(card, on)| format!("{card}={}{}", on.cards, cluster_state.resources().name(on.resource)));
+        (cards.collect::<Vec<_>>(), node.diagnostics.len())
     };
     let product = "nvidia.com/gpu.product";
     // The resource that the labels are about comes before others of the vendor, and other vendors' are none.
@@ -311,31 +341,31 @@ fn s9_and_s10_labels_are_read_in_one_way_and_their_faults_named() {
 
 #[test]
 fn s11_the_minimum_is_that_of_unfinished_members() {
-    let world = World::new(r#"{"A": 4}"#);
+    let snapshot = CardFixture::new(r#"{"A": 4}"#);
     let finished = [("A", "Running", "na"), ("A", "Succeeded", "na")];
-    assert_eq!(world.pods("j", "Running", 2, &finished).open().inqueue("A"), 0);
+    assert_eq!(snapshot.pods("j", "Running", 2, &finished).open().inqueue("A"), 0);
     let elastic = [("A", "Running", "na"), ("A", "Running", "na"), ("A", "Pending", "")];
-    let asked = World::new(r#"{"A": 4}"#).pods("j", "Running", 1, &elastic).open();
+    let asked = CardFixture::new(r#"{"A": 4}"#).pods("j", "Running", 1, &elastic).open();
     assert_eq!(asked.inqueue("A"), 0);
     assert_eq!(asked.state.account("q").unwrap().elastic.card("A"), Some(1000));
     // Pending, though a task runs: only the rest is asked for.
-    let asked = World::new(r#"{"A": 1}"#)
+    let asked = CardFixture::new(r#"{"A": 1}"#)
         .pods("j", "Pending", 1, &[("A", "Running", "na")])
         .open();
-    assert!(asked.ask("j").permitted());
+    assert!(asked.check_job("j").is_permitted());
 }
 
 #[test]
 fn s12_a_task_whose_card_is_gone_still_counts() {
-    let asked = World::new(r#"{"A": 4}"#)
+    let asked = CardFixture::new(r#"{"A": 4}"#)
         .pods("j", "Running", 1, &[("Gone", "Running", "na")])
         .open();
     // The node has it: what it has is what is used.
     assert_eq!(asked.held("A"), 1000);
-    let mut world =
-        World::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("Gone", "Running", "nx"), ("Gone", "Pending", "")]);
-    world.cluster["nodes"] = json!([]);
-    let asked = world.open();
+    let mut snapshot =
+        CardFixture::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("Gone", "Running", "nx"), ("Gone", "Pending", "")]);
+    snapshot.cluster["nodes"] = json!([]);
+    let asked = snapshot.open();
     assert_eq!(
         (asked.held("Gone"), asked.state.account("q").unwrap().allocated.cpu),
         (1000, 1000)
@@ -344,10 +374,11 @@ fn s12_a_task_whose_card_is_gone_still_counts() {
 }
 
 #[test]
-fn s13_gated_tasks_keep_nothing_back() {
-    let mut world = World::new(r#"{"A": 4}"#).pods("j", "Inqueue", 2, &[("A", "Pending", ""), ("A", "Pending", "")]);
-    world.cluster["jobs"][0]["tasks"][1]["scheduling_gated"] = json!(true);
-    let asked = world.open();
+fn s13_gated_tasks_reserve_nothing() {
+    let mut snapshot =
+        CardFixture::new(r#"{"A": 4}"#).pods("j", "Inqueue", 2, &[("A", "Pending", ""), ("A", "Pending", "")]);
+    snapshot.cluster["jobs"][0]["tasks"][1]["scheduling_gated"] = json!(true);
+    let asked = snapshot.open();
     assert_eq!(
         (asked.inqueue("A"), asked.state.account("q").unwrap().inqueue.cpu),
         (1000, 1000)
@@ -355,46 +386,46 @@ fn s13_gated_tasks_keep_nothing_back() {
 }
 
 #[test]
-fn s14_numbers_that_cannot_be_counted_are_refused() {
-    let asked = World::new(r#"{"A": 1}"#)
+fn s14_uncountable_numbers_are_rejected() {
+    let asked = CardFixture::new(r#"{"A": 1}"#)
         .job("j", "Pending", r#"{"A": 9223372036854775807}"#)
         .open();
-    assert_eq!(codes(&asked.ask("j")), [REQUEST_FAILED]);
+    assert_eq!(codes(&asked.check_job("j")), [REQUEST_FAILED]);
 }
 
 #[test]
 fn s15_and_s16_nothing_panics() {
-    let mut world = World::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("A", "Pending", "")]);
-    world.cluster["queues"]
+    let mut snapshot = CardFixture::new(r#"{"A": 4}"#).pods("j", "Running", 1, &[("A", "Pending", "")]);
+    snapshot.cluster["queues"]
         .as_array_mut()
         .unwrap()
         .push(json!({"name": "empty"}));
-    let mut asked = world.open();
-    asked.follow("j/t0", Move::Deallocate);
+    let mut asked = snapshot.open();
+    asked.apply_event("j/t0", TaskEvent::Deallocate);
     assert_eq!(asked.held("A"), 0);
-    assert_eq!(asked.state.compare("empty", "q"), Ok(0));
+    assert_eq!(asked.state.compare_queues("empty", "q"), Ok(0));
 }
 
 #[test]
-fn s17_a_capability_that_is_not_said_is_no_limit() {
-    let world = World::new("")
+fn s17_an_absent_capability_is_no_limit() {
+    let snapshot = CardFixture::new("")
         .queue(|queue| queue["capability"] = Json::Null)
         .job("j", "Pending", "");
-    assert_eq!(codes(&world.open().ask("j")), [EMPTY_CAPABILITY]);
-    let world = World::new("")
+    assert_eq!(codes(&snapshot.open().check_job("j")), [EMPTY_CAPABILITY]);
+    let snapshot = CardFixture::new("")
         .queue(|queue| queue["capability"] = json!({"memory": "1Gi"}))
         .job("j", "Pending", "");
-    assert!(world.open().ask("j").permitted());
-    let world = World::new(r#"{"A": 1}"#)
+    assert!(snapshot.open().check_job("j").is_permitted());
+    let snapshot = CardFixture::new(r#"{"A": 1}"#)
         .queue(|queue| queue["capability"] = Json::Null)
         .job("j", "Pending", r#"{"A": 1}"#);
-    assert!(world.open().ask("j").permitted());
+    assert!(snapshot.open().check_job("j").is_permitted());
 }
 
 #[test]
 fn s18_every_card_of_a_choice_is_resolved_for_itself() {
-    let world = World::new(r#"{"A": 1, "B": 1}"#);
-    let asked = world
+    let snapshot = CardFixture::new(r#"{"A": 1, "B": 1}"#);
+    let asked = snapshot
         .pods(
             "j",
             "Inqueue",
@@ -404,7 +435,7 @@ fn s18_every_card_of_a_choice_is_resolved_for_itself() {
         .open();
     assert_eq!(cards(&asked.task("j/t0")), [("B", 1)]);
     assert_eq!(cards(&asked.task("j/t1")), [("B", 1), ("A", 1)]);
-    let unknown = World::new(r#"{"Gone": 1}"#)
+    let unknown = CardFixture::new(r#"{"Gone": 1}"#)
         .pods("j", "Inqueue", 1, &[("Gone", "Pending", "")])
         .open();
     assert_eq!(codes(&unknown.task("j/t0"))[0], REQUEST_FAILED);
@@ -412,22 +443,24 @@ fn s18_every_card_of_a_choice_is_resolved_for_itself() {
 
 #[test]
 fn s19_a_withdrawn_task_may_use_any_of_its_cards_again() {
-    let mut asked = World::new(r#"{"A": 1, "B": 1}"#)
+    let mut asked = CardFixture::new(r#"{"A": 1, "B": 1}"#)
         .pods("j", "Inqueue", 1, &[("A|B", "Pending", "")])
         .open();
-    asked.follow("j/t0", Move::Allocate { node: "na", card: "" });
-    asked.follow("j/t0", Move::Deallocate);
+    asked.apply_event("j/t0", TaskEvent::Allocate { node: "na", card: "" });
+    asked.apply_event("j/t0", TaskEvent::Deallocate);
     assert_eq!(cards(&asked.task("j/t0")), [("A", 1), ("B", 1)]);
 }
 
 #[test]
-fn s20_a_permit_ends_unless_it_is_kept_and_counts_once() {
-    let mut asked = World::new(r#"{"A": 2}"#).job("j", "Pending", r#"{"A": 2}"#).open();
+fn s20_a_permit_ends_unless_it_is_stored_and_counts_once() {
+    let mut asked = CardFixture::new(r#"{"A": 2}"#)
+        .job("j", "Pending", r#"{"A": 2}"#)
+        .open();
     let record = asked.job_record("j");
     for _ in 0..2 {
-        let verdict = asked.ask("j");
-        assert!(verdict.permitted());
-        asked.state.reserve(&asked.view, &record, &verdict).unwrap();
+        let verdict = asked.check_job("j");
+        assert!(verdict.is_permitted());
+        asked.state.reserve(&asked.cluster_state, &record, &verdict).unwrap();
         assert_eq!(asked.inqueue("A"), 2000);
     }
     asked.state.end_tentative();
@@ -435,29 +468,31 @@ fn s20_a_permit_ends_unless_it_is_kept_and_counts_once() {
 }
 
 #[test]
-fn s21_what_a_job_holds_is_not_kept_back_for_it_again() {
+fn s21_amounts_held_by_a_job_are_not_reserved_for_it_again() {
     let tasks = [("A", "Running", "na"), ("A", "Pending", "")];
-    let mut asked = World::new(r#"{"A": 2}"#).pods("j", "Inqueue", 2, &tasks).open();
+    let mut asked = CardFixture::new(r#"{"A": 2}"#).pods("j", "Inqueue", 2, &tasks).open();
     assert_eq!((asked.held("A"), asked.inqueue("A")), (1000, 1000));
-    asked.follow("j/t1", Move::Allocate { node: "na", card: "" });
+    asked.apply_event("j/t1", TaskEvent::Allocate { node: "na", card: "" });
     assert_eq!((asked.held("A"), asked.inqueue("A")), (2000, 0));
-    asked.follow("j/t1", Move::Deallocate);
+    asked.apply_event("j/t1", TaskEvent::Deallocate);
     assert_eq!((asked.held("A"), asked.inqueue("A")), (1000, 1000));
 }
 
 #[test]
 fn s23_the_limit_is_the_capability_and_the_rest_is_shown_beside_it() {
-    let asked = World::new(r#"{"A": 9}"#).job("j", "Pending", r#"{"A": 9}"#).open();
-    assert!(asked.ask("j").permitted());
+    let asked = CardFixture::new(r#"{"A": 9}"#)
+        .job("j", "Pending", r#"{"A": 9}"#)
+        .open();
+    assert!(asked.check_job("j").is_permitted());
     let limits = &asked.state.account("q").unwrap().limits;
     assert_eq!(
         (limits.capability.card("A"), limits.real_capability.card("A")),
         (Some(9000), Some(9000))
     );
-    let mut world = World::new(r#"{"A": 1}"#);
+    let mut snapshot = CardFixture::new(r#"{"A": 1}"#);
     let other = json!({"name": "other", "annotations": {"volcano.sh/card.quota": r#"{"A": 6}"#}});
-    world.cluster["queues"].as_array_mut().unwrap().push(other);
-    let asked = world.open();
+    snapshot.cluster["queues"].as_array_mut().unwrap().push(other);
+    let asked = snapshot.open();
     let limits = &asked.state.account("q").unwrap().limits;
     // Eight, less the seven that are guaranteed to both, and its own one.
     assert_eq!(limits.real_capability.card("A"), Some(2000));
@@ -465,12 +500,16 @@ fn s23_the_limit_is_the_capability_and_the_rest_is_shown_beside_it() {
 
 #[test]
 fn s24_and_s25_messages_are_in_cards_and_cores_and_name_all_that_is_short() {
-    let world = World::new(r#"{"A": 1, "B%d": 1}"#).queue(|queue| queue["capability"] = json!({"cpu": "500m"}));
-    let refused = world.job("j", "Pending", r#"{"A": 2, "B%d": 3}"#).open().ask("j");
+    let snapshot =
+        CardFixture::new(r#"{"A": 1, "B%d": 1}"#).queue(|queue| queue["capability"] = json!({"cpu": "500m"}));
+    let refused = snapshot
+        .job("j", "Pending", r#"{"A": 2, "B%d": 3}"#)
+        .open()
+        .check_job("j");
     let messages: Vec<&str> = refused
-        .refusals
+        .rejections
         .iter()
-        .map(|refusal| &*refusal.reason.message)
+        .map(|rejection| &*rejection.reason.message)
         .collect();
     assert_eq!(
         messages,
@@ -480,19 +519,19 @@ fn s24_and_s25_messages_are_in_cards_and_cores_and_name_all_that_is_short() {
             "Queue <q> has insufficient <B%d> quota: requested <3 cards>, total would be <3 cards>, but capability is <1 cards>",
         ]
     );
-    let figures: Vec<(&str, f64)> = refused.refusals[1]
-        .figures
+    let measurements: Vec<(&str, f64)> = refused.rejections[1]
+        .measurements
         .iter()
-        .map(|figure| (&*figure.name, figure.value))
+        .map(|measurement| (&*measurement.name, measurement.value))
         .collect();
-    assert_eq!(figures, [("requested", 2.0), ("total", 2.0), ("capability", 1.0)]);
-    let pods = World::new("{}").job("j", "Pending", r#"{"pods": 1}"#).open();
-    assert_eq!(codes(&pods.ask("j")), [INSUFFICIENT_CARD]);
+    assert_eq!(measurements, [("requested", 2.0), ("total", 2.0), ("capability", 1.0)]);
+    let pods = CardFixture::new("{}").job("j", "Pending", r#"{"pods": 1}"#).open();
+    assert_eq!(codes(&pods.check_job("j")), [INSUFFICIENT_CARD]);
 }
 
 #[test]
 fn s26_a_task_counts_as_what_its_node_has() {
-    let asked = World::new(r#"{"A": 4, "B": 4}"#)
+    let asked = CardFixture::new(r#"{"A": 4, "B": 4}"#)
         .pods("j", "Running", 1, &[("A", "Running", "nb")])
         .open();
     assert_eq!((asked.held("A"), asked.held("B")), (0, 1000));

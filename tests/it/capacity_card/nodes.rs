@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::case::view;
-use pumice::engine::cycle::{Change, Cycle};
+use super::case::cluster_state;
+use pumice::engine::cycle::{SchedulingCycle, SessionChange};
 use pumice::engine::decide::{
-    self, Detail, FilterVerdict, PlaceGroup, PlaceQuestion, Placing, Question, QuestionTask, ResourceFit,
+    self, FilterDetail, FilterVerdict, NodeQuery, PlaceGroup, PlaceQuery, PlaceResult, QueryTask, ResourceFit,
 };
-use pumice::engine::model::View;
-use pumice::engine::plugin::{Facts, Resolution};
+use pumice::engine::model::ClusterState;
+use pumice::engine::plugin::{PrepareContext, Resolution};
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 
 const POLICY: &str = "
@@ -26,7 +26,7 @@ pub(super) fn policy(document: &str) -> Arc<Policy> {
 }
 
 /// Nodes `na` and `nb` with eight `A` or `B`, `none` without cards, and a queue `q` with tasks `(card name, status, node)`.
-pub(super) fn cluster(quota: &str, tasks: &[(&str, &str, &str)]) -> View {
+pub(super) fn cluster(quota: &str, tasks: &[(&str, &str, &str)]) -> ClusterState {
     let node = |name: &str, product: &str| {
         json!({"name": name, "labels": {"nvidia.com/gpu.product": product},
             "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}})
@@ -36,7 +36,7 @@ pub(super) fn cluster(quota: &str, tasks: &[(&str, &str, &str)]) -> View {
             "node": node, "requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}})
     };
     let tasks: Vec<Json> = tasks.iter().enumerate().map(task).collect();
-    view(&json!({
+    cluster_state(&json!({
         "nodes": [node("na", "A"), node("nb", "B"),
             {"name": "none", "labels": {}, "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}}],
         "queues": [{"name": "q", "annotations": {"volcano.sh/card.quota": quota}}],
@@ -44,42 +44,47 @@ pub(super) fn cluster(quota: &str, tasks: &[(&str, &str, &str)]) -> View {
     }))
 }
 
-pub(super) fn question(view: &View, tasks: &[&str]) -> Question {
+pub(super) fn task_query(cluster_state: &ClusterState, tasks: &[&str]) -> NodeQuery {
     let task = |name: &&str| {
-        let task = Arc::new(view.tasks().get(name).unwrap().record.clone());
-        Ok(QuestionTask {
+        let task = Arc::new(cluster_state.tasks().get(name).unwrap().record.clone());
+        Ok(QueryTask {
             task,
             warnings: Vec::new(),
         })
     };
-    Question {
+    NodeQuery {
         tasks: tasks.iter().map(task).collect(),
-        resources: Arc::clone(view.resources()),
+        resources: Arc::clone(cluster_state.resources()),
         candidates: None,
         plugins: Vec::new(),
         resource_fit: ResourceFit::None,
         samples: 1,
-        detail: Detail::Nodes,
+        detail: FilterDetail::Nodes,
     }
 }
 
-fn ask(view: &View, task: &str) -> FilterVerdict {
-    let question = question(view, &[task]);
-    let item = decide::filter(view, &policy(POLICY), &question).unwrap().remove(0);
-    FilterVerdict::clone(&item.unwrap().answer)
+fn ask(cluster_state: &ClusterState, task: &str) -> FilterVerdict {
+    let query = task_query(cluster_state, &[task]);
+    let item = decide::filter(cluster_state, &policy(POLICY), &query)
+        .unwrap()
+        .remove(0);
+    FilterVerdict::clone(&item.unwrap().result)
 }
 
-fn fit<'a>(view: &'a View, verdict: &FilterVerdict) -> Vec<&'a str> {
-    let names = verdict.fit.iter().map(|slot| &*view.node(*slot).unwrap().record.name);
+fn fit<'a>(cluster_state: &'a ClusterState, verdict: &FilterVerdict) -> Vec<&'a str> {
+    let names = verdict
+        .fit
+        .iter()
+        .map(|slot| &*cluster_state.node(*slot).unwrap().record.name);
     names.collect()
 }
 
 #[test]
 fn tasks_run_only_where_their_queue_has_cards_left() {
     let tasks = [("A|B", "Running", "na"), ("A|B", "Pending", ""), ("B", "Pending", "")];
-    let view = cluster(r#"{"A": 1, "B": 1}"#, &tasks);
-    let verdict = ask(&view, "ns/j/t1");
-    assert_eq!(fit(&view, &verdict), ["nb"]);
+    let cluster_state = cluster(r#"{"A": 1, "B": 1}"#, &tasks);
+    let verdict = ask(&cluster_state, "ns/j/t1");
+    assert_eq!(fit(&cluster_state, &verdict), ["nb"]);
     let said: Vec<(&str, &str)> = verdict
         .rejections
         .iter()
@@ -97,47 +102,59 @@ fn tasks_run_only_where_their_queue_has_cards_left() {
     );
     let short = &verdict.rejections[1];
     assert_eq!(short.reason.resolution, Resolution::Unschedulable);
-    let figures: Vec<(&str, f64, &str)> = short.samples[0]
+    let measurements: Vec<(&str, f64, &str)> = short.samples[0]
         .1
         .iter()
-        .map(|figure| (&*figure.name, figure.value, figure.unit))
+        .map(|measurement| (&*measurement.name, measurement.value, measurement.unit))
         .collect();
     assert_eq!(
-        figures,
+        measurements,
         [
             ("requested", 1.0, "cards"),
             ("total", 2.0, "cards"),
             ("capability", 1.0, "cards")
         ]
     );
-    assert_eq!(fit(&view, &ask(&view, "ns/j/t2")), ["nb"]);
+    assert_eq!(fit(&cluster_state, &ask(&cluster_state, "ns/j/t2")), ["nb"]);
     // Where nothing is left, nothing fits; a card that is nowhere is said.
-    let view = cluster(
+    let cluster_state = cluster(
         r#"{"A": 1}"#,
         &[("A|B", "Running", "na"), ("A|B", "Pending", ""), ("C", "Pending", "")],
     );
-    assert_eq!(fit(&view, &ask(&view, "ns/j/t1")), [""; 0]);
+    assert_eq!(fit(&cluster_state, &ask(&cluster_state, "ns/j/t1")), [""; 0]);
     assert_eq!(
-        ask(&view, "ns/j/t2").rejections[0].reason.code,
+        ask(&cluster_state, "ns/j/t2").rejections[0].reason.code,
         "GetTaskRequestResourceFailed"
     );
 }
 
 #[test]
 fn s22_a_preemptor_passes_once_its_victims_give_their_cards_back() {
-    let view = cluster(r#"{"A": 1}"#, &[("A", "Running", "na"), ("A", "Pending", "")]);
+    let cluster_state = cluster(r#"{"A": 1}"#, &[("A", "Running", "na"), ("A", "Pending", "")]);
     let policy = policy(POLICY);
-    let mut cycle = Cycle::new(view.clone(), policy.compatibility(), policy.derive(&view));
-    let passes = |cycle: &Cycle| {
-        let (view, derived) = (cycle.view(), cycle.derived());
-        let facts = Facts { view, derived };
-        let items = decide::filter_with(facts, &policy, &question(view, &["ns/j/t1"]), decide::Effort::ALONE);
-        items.unwrap().unwrap().remove(0).unwrap().answer.fit.len()
+    let mut cycle = SchedulingCycle::new(
+        cluster_state.clone(),
+        policy.compatibility(),
+        policy.compute_plugin_states(&cluster_state),
+    );
+    let passes = |cycle: &SchedulingCycle| {
+        let (cluster_state, derived) = (cycle.cluster_state(), cycle.plugin_states());
+        let facts = PrepareContext {
+            state: cluster_state,
+            plugin_states: derived,
+        };
+        let items = decide::filter_with(
+            facts,
+            &policy,
+            &task_query(cluster_state, &["ns/j/t1"]),
+            decide::Parallelism::SEQUENTIAL,
+        );
+        items.unwrap().unwrap().remove(0).unwrap().result.fit.len()
     };
     assert_eq!(passes(&cycle), 0);
-    cycle.apply(&[Change::Evict("ns/j/t0".into())]).unwrap();
+    cycle.apply(&[SessionChange::Evict("ns/j/t0".into())]).unwrap();
     assert_eq!(passes(&cycle), 1);
-    cycle.apply(&[Change::Unevict("ns/j/t0".into())]).unwrap();
+    cycle.apply(&[SessionChange::Unevict("ns/j/t0".into())]).unwrap();
     assert_eq!(passes(&cycle), 0);
 }
 
@@ -158,52 +175,58 @@ fn equal_tasks_of_different_queues_are_judged_apart() {
         let job = json!({"uid": format!("ns/{queue}"), "queue": queue, "phase": "Inqueue", "tasks": [jobs]});
         cluster["jobs"].as_array_mut().unwrap().push(job);
     }
-    let view = view(&cluster);
-    let question = question(&view, &["ns/rich/t", "ns/poor/t"]);
-    let items = decide::filter(&view, &policy(POLICY), &question).unwrap();
+    let cluster_state = cluster_state(&cluster);
+    let query = task_query(&cluster_state, &["ns/rich/t", "ns/poor/t"]);
+    let items = decide::filter(&cluster_state, &policy(POLICY), &query).unwrap();
     let fit: Vec<usize> = items
         .iter()
-        .map(|item| item.as_ref().unwrap().answer.fit.len())
+        .map(|item| item.as_ref().unwrap().result.fit.len())
         .collect();
     assert_eq!(fit, [1, 0]);
 }
 
 /// Places so many of the tasks `ns/j/t0`, `ns/j/t1`, ….
-pub(super) fn place(view: &View, policy: &Policy, count: usize) -> Placing {
+pub(super) fn place(cluster_state: &ClusterState, policy: &Policy, count: usize) -> PlaceResult {
     let names: Vec<Arc<str>> = (0..count).map(|number| format!("ns/j/t{number}").into()).collect();
     let group = PlaceGroup {
-        task: Arc::new(view.tasks().get(&names[0]).unwrap().record.clone()),
+        task: Arc::new(cluster_state.tasks().get(&names[0]).unwrap().record.clone()),
         count,
         names,
         warnings: Vec::new(),
     };
-    let question = PlaceQuestion {
+    let query = PlaceQuery {
         job: None,
         groups: vec![Ok(group)],
-        resources: Arc::clone(view.resources()),
+        resources: Arc::clone(cluster_state.resources()),
         min_available: Some(1),
         candidates: None,
         exclusions: Vec::new(),
         idle_only: true,
         samples: 1,
-        pairs: u64::MAX,
+        max_pairs: u64::MAX,
     };
-    decide::place(view, policy, &policy.derive(view), &question).unwrap()
+    decide::place(
+        cluster_state,
+        policy,
+        &policy.compute_plugin_states(cluster_state),
+        &query,
+    )
+    .unwrap()
 }
 
 #[test]
 fn place_gives_the_cards_that_the_quota_has_left() {
     let tasks = [("A|B", "Pending", ""); 6];
-    let view = cluster(r#"{"A": 2, "B": 3}"#, &tasks);
+    let cluster_state = cluster(r#"{"A": 2, "B": 3}"#, &tasks);
     // With admission, and without: then only the filter keeps the quota.
     for switch in ["", "\n    enabledAllocatable: false"] {
         let policy = policy(&format!("{POLICY}{switch}\n"));
-        let placing = place(&view, &policy, 6);
+        let placing = place(&cluster_state, &policy, 6);
         let group = placing.groups[0].as_ref().unwrap();
         let nodes: Vec<&str> = group
             .allocated
             .iter()
-            .map(|slot| &*view.node(*slot).unwrap().record.name)
+            .map(|slot| &*cluster_state.node(*slot).unwrap().record.name)
             .collect();
         assert_eq!(nodes, ["na", "na", "nb", "nb", "nb"], "{switch}");
         assert!(!group.blockers.is_empty());

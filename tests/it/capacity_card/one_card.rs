@@ -2,50 +2,55 @@
 
 use std::sync::Arc;
 
-use super::nodes::{cluster, place, policy, question};
+use super::nodes::{cluster, place, policy, task_query};
 use pumice::engine::decide;
-use pumice::engine::model::{JobRecord, TaskRecord, View};
+use pumice::engine::model::{ClusterState, JobRecord, TaskRecord};
 
 fn document(mixed: bool) -> String {
     format!("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {{mixedCards: {mixed}}}\n")
 }
 
 /// The nodes on which each of these tasks may run.
-fn fit(view: &View, mixed: bool, tasks: &[&str]) -> Vec<Vec<Arc<str>>> {
-    let items = decide::filter(view, &policy(&document(mixed)), &question(view, tasks)).unwrap();
-    let name = |slot: &u32| Arc::clone(&view.node(*slot).unwrap().record.name);
-    let verdicts = items.iter().map(|item| &item.as_ref().unwrap().answer);
+fn fit(cluster_state: &ClusterState, mixed: bool, tasks: &[&str]) -> Vec<Vec<Arc<str>>> {
+    let items = decide::filter(
+        cluster_state,
+        &policy(&document(mixed)),
+        &task_query(cluster_state, tasks),
+    )
+    .unwrap();
+    let name = |slot: &u32| Arc::clone(&cluster_state.node(*slot).unwrap().record.name);
+    let verdicts = items.iter().map(|item| &item.as_ref().unwrap().result);
     verdicts.map(|verdict| verdict.fit.iter().map(name).collect()).collect()
 }
 
-fn placed(view: &View, mixed: bool, count: usize) -> Vec<Arc<str>> {
-    let placing = place(view, &policy(&document(mixed)), count);
+fn placed(cluster_state: &ClusterState, mixed: bool, count: usize) -> Vec<Arc<str>> {
+    let placing = place(cluster_state, &policy(&document(mixed)), count);
     let group = placing.groups[0].as_ref().unwrap();
-    let name = |slot: &u32| Arc::clone(&view.node(*slot).unwrap().record.name);
+    let name = |slot: &u32| Arc::clone(&cluster_state.node(*slot).unwrap().record.name);
     group.allocated.iter().map(name).collect()
 }
 
 #[test]
 fn filter_passes_only_nodes_with_the_card_that_the_job_uses() {
     let tasks = [("A|B", "Running", "na"), ("A|B", "Pending", ""), ("B", "Pending", "")];
-    let view = cluster(r#"{"A": 2, "B": 2}"#, &tasks);
+    let cluster_state = cluster(r#"{"A": 2, "B": 2}"#, &tasks);
     let asked = ["ns/j/t1", "ns/j/t2"];
-    assert_eq!(fit(&view, false, &asked), [["na".into()], ["nb".into()]]);
-    assert_eq!(fit(&view, true, &asked)[0], ["na".into(), "nb".into()]);
+    assert_eq!(fit(&cluster_state, false, &asked), [["na".into()], ["nb".into()]]);
+    assert_eq!(fit(&cluster_state, true, &asked)[0], ["na".into(), "nb".into()]);
     // Its card is used up: the other one is none for this job.
-    let view = cluster(r#"{"A": 1, "B": 2}"#, &tasks);
-    assert_eq!(fit(&view, false, &asked), [vec![], vec!["nb".into()]]);
-    assert_eq!(fit(&view, true, &asked)[0], ["nb".into()]);
+    let cluster_state = cluster(r#"{"A": 1, "B": 2}"#, &tasks);
+    assert_eq!(fit(&cluster_state, false, &asked), [vec![], vec!["nb".into()]]);
+    assert_eq!(fit(&cluster_state, true, &asked)[0], ["nb".into()]);
 }
 
 #[test]
 fn equal_tasks_of_different_jobs_are_judged_apart() {
     let tasks = [("A|B", "Running", "nb"), ("A|B", "Pending", "")];
-    let mut view = cluster(r#"{"A": 2, "B": 2}"#, &tasks);
+    let mut cluster_state = cluster(r#"{"A": 2, "B": 2}"#, &tasks);
     let source: Arc<str> = "test".into();
-    let job = view.jobs().get("ns/j").unwrap().record.clone();
-    let task = view.tasks().get("ns/j/t1").unwrap().record.clone();
-    view.put_job(
+    let job = cluster_state.jobs().get("ns/j").unwrap().record.clone();
+    let task = cluster_state.tasks().get("ns/j/t1").unwrap().record.clone();
+    cluster_state.put_job(
         JobRecord {
             name: "ns/k".into(),
             ..job
@@ -57,28 +62,31 @@ fn equal_tasks_of_different_jobs_are_judged_apart() {
         job: "ns/k".into(),
         ..task
     };
-    view.put_task(other, &source);
+    cluster_state.put_task(other, &source);
     let both: Vec<Arc<str>> = vec!["na".into(), "nb".into()];
-    assert_eq!(fit(&view, false, &["ns/j/t1", "ns/k/t1"]), [vec!["nb".into()], both]);
+    assert_eq!(
+        fit(&cluster_state, false, &["ns/j/t1", "ns/k/t1"]),
+        [vec!["nb".into()], both]
+    );
 }
 
 #[test]
-fn a_job_begins_on_a_card_that_has_room_for_all_that_it_needs() {
+fn a_job_starts_on_a_card_with_free_capacity_for_its_whole_minimum() {
     let tasks = [("A|B", "Pending", ""); 6];
-    let mut view = cluster(r#"{"A": 2, "B": 4}"#, &tasks);
+    let mut cluster_state = cluster(r#"{"A": 2, "B": 4}"#, &tasks);
     assert_eq!(
-        placed(&view, false, 6),
+        placed(&cluster_state, false, 6),
         ["na", "na"].map(Arc::from),
         "one is the least: the first card has room"
     );
     assert_eq!(
-        placed(&view, true, 6),
+        placed(&cluster_state, true, 6),
         ["na", "na", "nb", "nb", "nb", "nb"].map(Arc::from)
     );
-    let job = view.jobs().get("ns/j").unwrap().record.clone();
-    view.put_job(JobRecord { min_member: 3, ..job }, &"test".into());
+    let job = cluster_state.jobs().get("ns/j").unwrap().record.clone();
+    cluster_state.put_job(JobRecord { min_member: 3, ..job }, &"test".into());
     assert_eq!(
-        placed(&view, false, 6),
+        placed(&cluster_state, false, 6),
         ["nb"; 4].map(Arc::from),
         "only the second has room for three"
     );

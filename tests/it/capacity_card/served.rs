@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use pumice::import::{Counting, GPU, GPU_SHARE, Import};
+use pumice::import::{AmountRules, ClusterImport, GPU_MILLI_RESOURCE, GPU_RESOURCE};
 use pumice::server::pb;
-use pumice::server::pb::change::Change;
+use pumice::server::pb::session_change::Change;
 
-use crate::support::Server;
-use crate::support::records::{delta, snapshot, standing, step};
-use crate::support::wire::Wire;
+use crate::support::EmbeddedServer;
+use crate::support::records::{delta, full_sync, session_ref, task_on_node};
+use crate::support::wire::BlockingClients;
 
 const POLICY: &str = include_str!("../../../examples/cards/policy.yaml");
 const CLUSTER: &str = include_str!("../../../examples/cards/cluster.yaml");
@@ -21,17 +21,17 @@ const H100: &str = "NVIDIA-H100-80GB";
 const MPS: &str = "NVIDIA-A100-80GB/mps-80g*1/8";
 
 fn import(files: &[(&str, &str)]) -> pb::Cluster {
-    let mut import = Import::new(Counting::Auto);
+    let mut import = ClusterImport::new(AmountRules::Auto);
     for (name, text) in files {
         import.read(name, text).unwrap();
     }
-    assert!(import.refused().is_empty(), "{:?}", import.refused());
+    assert!(import.rejected().is_empty(), "{:?}", import.rejected());
     import.into_cluster()
 }
 
-fn served(cluster: pb::Cluster) -> Server {
-    let server = Server::start();
-    let outcome = server.wire.apply_batch(snapshot("test", 1, cluster)).unwrap();
+fn served(cluster: pb::Cluster) -> EmbeddedServer {
+    let server = EmbeddedServer::start();
+    let outcome = server.wire.apply_batch(full_sync("test", 1, cluster)).unwrap();
     assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
     let policy = pb::ReloadPolicyRequest {
         document: POLICY.to_owned(),
@@ -42,15 +42,15 @@ fn served(cluster: pb::Cluster) -> Server {
 }
 
 /// One scheduler's cycle.
-struct Cycle<'w> {
-    wire: &'w Wire,
+struct CardSession<'w> {
+    wire: &'w BlockingClients,
     session: String,
     after: u64,
     changes: Vec<Change>,
 }
 
-impl<'w> Cycle<'w> {
-    fn open(wire: &'w Wire) -> Self {
+impl<'w> CardSession<'w> {
+    fn open(wire: &'w BlockingClients) -> Self {
         let session = wire.open_session(pb::OpenSessionRequest::default()).unwrap().session;
         Self {
             wire,
@@ -60,21 +60,21 @@ impl<'w> Cycle<'w> {
         }
     }
 
-    fn ground(&mut self) -> pb::Ground {
+    fn session_ref(&mut self) -> pb::EvaluationRef {
         let changes = std::mem::take(&mut self.changes);
         let sent = changes.len() as u64;
-        let ground = step(&self.session, self.after, changes);
+        let evaluation_ref = session_ref(&self.session, self.after, changes);
         self.after += sent;
-        ground
+        evaluation_ref
     }
 
-    fn admit(&mut self, job: &str) -> pb::Admission {
+    fn admit(&mut self, job: &str) -> pb::AdmitItem {
         let named = pb::Job {
             name: job.to_owned(),
             ..Default::default()
         };
         let asked = pb::AdmitRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             mode: pb::AdmitMode::Tentative.into(),
             items: vec![pb::AdmitSubject {
                 subject: Some(pb::admit_subject::Subject::Job(named)),
@@ -82,7 +82,7 @@ impl<'w> Cycle<'w> {
             }],
             ..Default::default()
         };
-        let item = self.wire.admit(asked).unwrap().answer.unwrap().items.remove(0);
+        let item = self.wire.admit(asked).unwrap().result.unwrap().items.remove(0);
         assert_eq!(item.problem, None, "{job}");
         self.after += 1;
         if item.permitted {
@@ -93,7 +93,7 @@ impl<'w> Cycle<'w> {
 
     fn place(&mut self, task: &str) -> Option<String> {
         let asked = pb::ScoreRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             tasks: vec![pb::Task {
                 name: task.to_owned(),
                 ..Default::default()
@@ -102,10 +102,10 @@ impl<'w> Cycle<'w> {
             limit: Some(1),
             ..Default::default()
         };
-        let item = self.wire.score(asked).unwrap().answer.unwrap().items.remove(0);
+        let item = self.wire.score(asked).unwrap().result.unwrap().items.remove(0);
         assert_eq!(item.problem, None, "{task}");
         let node = item.nodes.unwrap_or_default().names.pop()?;
-        self.changes.push(Change::Allocate(pb::TaskOnNode {
+        self.changes.push(Change::Allocate(pb::TaskPlacement {
             task: task.to_owned(),
             node: node.clone(),
             card: String::new(),
@@ -116,7 +116,7 @@ impl<'w> Cycle<'w> {
     /// By queue and card: held, and the quota.
     fn cards(&mut self) -> BTreeMap<(String, String), (f64, f64)> {
         let asked = pb::ListQueuesRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             ..Default::default()
         };
         let mut cards = BTreeMap::new();
@@ -146,7 +146,7 @@ fn tasks_of(cluster: &pb::Cluster, job: &str) -> Vec<String> {
 fn the_examples_of_the_design_document_come_out_as_it_says() {
     let cluster = import(&[("cluster.yaml", CLUSTER), ("jobs.yaml", JOBS)]);
     let server = served(cluster.clone());
-    let mut cycle = Cycle::open(&server.wire);
+    let mut cycle = CardSession::open(&server.wire);
     let mut by_node: BTreeMap<(&str, String), usize> = BTreeMap::new();
     for job in ["training", "flexible-training", "inference"] {
         assert!(cycle.admit(&format!("default/{job}")).permitted, "{job}");
@@ -186,9 +186,9 @@ fn choices_of_a_trace_stay_within_the_quotas() {
     for (number, task) in cluster.tasks.iter_mut().enumerate() {
         task.job.clone_from(&task.name);
         let items = &task.requests.as_ref().unwrap().items;
-        if items.contains_key(GPU_SHARE) && !items.contains_key(GPU) {
+        if items.contains_key(GPU_MILLI_RESOURCE) && !items.contains_key(GPU_RESOURCE) {
             task.limits = Some(pb::ResourceList {
-                items: [(GPU.to_owned(), "1".to_owned())].into(),
+                items: [(GPU_RESOURCE.to_owned(), "1".to_owned())].into(),
             });
         }
         cluster.jobs.push(pb::Job {
@@ -211,7 +211,7 @@ fn choices_of_a_trace_stay_within_the_quotas() {
     }
     let names: Vec<String> = cluster.tasks.iter().map(|task| task.name.clone()).collect();
     let server = served(cluster);
-    let mut cycle = Cycle::open(&server.wire);
+    let mut cycle = CardSession::open(&server.wire);
     let (mut placed, mut refused) = (0, 0);
     for name in &names {
         if cycle.admit(name).permitted {
@@ -229,7 +229,7 @@ fn choices_of_a_trace_stay_within_the_quotas() {
 }
 
 #[test]
-fn the_metrics_of_queues_follow_the_state() {
+fn queue_metrics_match_the_state() {
     let cluster = import(&[("cluster.yaml", CLUSTER), ("jobs.yaml", JOBS)]);
     let server = served(cluster.clone());
     let read = |series: &str| {
@@ -266,14 +266,14 @@ fn the_metrics_of_queues_follow_the_state() {
         .iter()
         .filter(|task| task.job == "default/training")
         .take(2)
-        .map(|task| standing(task.clone(), pb::TaskStatus::Running, "a100-0"))
+        .map(|task| task_on_node(task.clone(), pb::TaskStatus::Running, "a100-0"))
         .collect();
     let mut node = cluster.nodes.iter().find(|node| node.name == "a100-1").unwrap().clone();
     node.allocatable
         .as_mut()
         .unwrap()
         .items
-        .insert(GPU.to_owned(), "2".to_owned());
+        .insert(GPU_RESOURCE.to_owned(), "2".to_owned());
     let more = pb::Cluster {
         tasks: running,
         nodes: vec![node],
@@ -283,5 +283,5 @@ fn the_metrics_of_queues_follow_the_state() {
     assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
     assert_eq!((card("allocated", A100), card("request", A100)), (Some(2.0), Some(4.0)));
     assert_eq!(plain("share"), Some(0.4));
-    assert_eq!(read("pumice_queue_series_left_out"), Some(0.0));
+    assert_eq!(read("pumice_queue_series_omitted"), Some(0.0));
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::case::{counts, texts};
-use pumice::engine::model::{JobRecord, Problem, ProblemKind, TaskRecord, View, text};
-use pumice::engine::plugins::capacity_card::refusal::{Asker, QUEUE_NOT_OPEN};
+use pumice::engine::model::{ClusterState, JobRecord, Problem, ProblemKind, TaskRecord, find_text};
+use pumice::engine::plugins::capacity_card::rejection::{QUEUE_NOT_OPEN, QuotaRequester};
 use pumice::engine::plugins::capacity_card::{
-    CapacityState, Counts, Move, Verdict, annotations, check_card, node_order,
+    CapacityState, QuotaAmounts, QuotaVerdict, TaskEvent, annotations, check_card, node_order,
 };
 use pumice::engine::policy::Compatibility;
 
@@ -18,68 +18,83 @@ fn short(name: &str) -> String {
     format!("{}/{}", parts[0], parts[parts.len() - 1])
 }
 
-fn job<'a>(view: &'a View, name: &Json) -> &'a JobRecord {
-    &view.jobs().get(name.as_str().unwrap()).unwrap().record
+fn job<'a>(cluster_state: &'a ClusterState, name: &Json) -> &'a JobRecord {
+    &cluster_state.jobs().get(name.as_str().unwrap()).unwrap().record
 }
 
-fn task<'a>(view: &'a View, name: &Json) -> &'a TaskRecord {
-    &view.tasks().get(name.as_str().unwrap()).unwrap().record
+fn task<'a>(cluster_state: &'a ClusterState, name: &Json) -> &'a TaskRecord {
+    &cluster_state.tasks().get(name.as_str().unwrap()).unwrap().record
 }
 
-fn events(verdict: &Verdict, object: &str, long: &str) -> Json {
-    let refusals = verdict.refusals.iter();
-    let events: Vec<Json> = refusals
-        .filter(|refusal| refusal.reason.code != QUEUE_NOT_OPEN)
-        .map(|refusal| {
-            let message = refusal
+fn events(verdict: &QuotaVerdict, object: &str, long: &str) -> Json {
+    let rejections = verdict.rejections.iter();
+    let events: Vec<Json> = rejections
+        .filter(|rejection| rejection.reason.code != QUEUE_NOT_OPEN)
+        .map(|rejection| {
+            let message = rejection
                 .reason
                 .message
                 .replace(&format!("<{long}>"), &format!("<{}>", short(long)));
-            json!({"object": object, "type": "Warning", "reason": refusal.reason.code, "message": message})
+            json!({"object": object, "type": "Warning", "reason": rejection.reason.code, "message": message})
         })
         .collect();
     json!(events)
 }
 
-pub(super) fn run(step: &Json, view: &View, state: &mut CapacityState, weight: f64) -> Result<Json, Problem> {
+pub(super) fn run(
+    step: &Json,
+    cluster_state: &ClusterState,
+    state: &mut CapacityState,
+    weight: f64,
+) -> Result<Json, Problem> {
     match step["op"].as_str().unwrap() {
-        "enqueue" => enqueue(job(view, &step["job"]), view, state),
+        "enqueue" => enqueue(job(cluster_state, &step["job"]), cluster_state, state),
         "allocatable" => {
-            let task = task(view, &step["task"]);
-            let verdict = state.vote_task(view, &view.jobs().get(&task.job).unwrap().record.queue, task)?;
+            let task = task(cluster_state, &step["task"]);
+            let verdict = state.vote_task(
+                cluster_state,
+                &cluster_state.jobs().get(&task.job).unwrap().record.queue,
+                task,
+            )?;
             let object = format!("pod:{}", short(&task.name));
-            Ok(json!({"allocatable": verdict.permitted(), "events": events(&verdict, &object, &task.name)}))
+            Ok(json!({"allocatable": verdict.is_permitted(), "events": events(&verdict, &object, &task.name)}))
         }
         "allocate" => {
             let node = step["node"].as_str().unwrap();
-            follow(
-                task(view, &step["task"]),
-                view,
+            apply_event(
+                task(cluster_state, &step["task"]),
+                cluster_state,
                 state,
-                Move::Allocate { node, card: "" },
+                TaskEvent::Allocate { node, card: "" },
             )
         }
-        "pipeline" => follow(
-            task(view, &step["task"]),
-            view,
+        "pipeline" => apply_event(
+            task(cluster_state, &step["task"]),
+            cluster_state,
             state,
-            Move::Pipeline { node: "", card: "" },
+            TaskEvent::Pipeline { node: "", card: "" },
         ),
-        "deallocate" => follow(task(view, &step["task"]), view, state, Move::Deallocate),
+        "deallocate" => apply_event(
+            task(cluster_state, &step["task"]),
+            cluster_state,
+            state,
+            TaskEvent::Deallocate,
+        ),
         "node_order" => {
-            let name = text(&task(view, &step["task"]).annotations, annotations::NAME).unwrap_or_default();
-            let node = state.cards().on_node(step["node"].as_str().unwrap());
+            let name =
+                find_text(&task(cluster_state, &step["task"]).annotations, annotations::NAME).unwrap_or_default();
+            let node = state.cards().node_cards(step["node"].as_str().unwrap());
             Ok(json!({"score": node_order(name, node, weight)}))
         }
         "queue_order" => {
             let (left, right) = (step["left"].as_str().unwrap(), step["right"].as_str().unwrap());
-            let compare = state.compare(left, right)?;
+            let compare = state.compare_queues(left, right)?;
             let first = if compare == 0 { left < right } else { compare < 0 };
             Ok(json!({"compare": compare, "session_left_first": first}))
         }
         "task_request" => {
-            let task = task(view, &step["task"]);
-            Ok(match state.request(task) {
+            let task = task(cluster_state, &step["task"]);
+            Ok(match state.task_request_amounts(task) {
                 Ok(request) => json!({"request": counts(&request)}),
                 Err(error) => {
                     let error = error.to_string();
@@ -88,10 +103,10 @@ pub(super) fn run(step: &Json, view: &View, state: &mut CapacityState, weight: f
             })
         }
         "job_view" => {
-            let figures = state.job_view_now(view, job(view, &step["job"]));
+            let measurements = state.current_job_amounts(cluster_state, job(cluster_state, &step["job"]));
             Ok(json!({
-                "card_request": counts(&figures.card_request), "allocated": counts(&figures.allocated),
-                "min_resources": counts(&figures.min_resources), "elastic": counts(&figures.elastic),
+                "card_request": counts(&measurements.card_request), "allocated": counts(&measurements.allocated),
+                "min_resources": counts(&measurements.min_resources), "elastic": counts(&measurements.elastic),
             }))
         }
         "parse_annotation" => Ok(annotation(step)),
@@ -100,22 +115,27 @@ pub(super) fn run(step: &Json, view: &View, state: &mut CapacityState, weight: f
     }
 }
 
-fn enqueue(job: &JobRecord, view: &View, state: &mut CapacityState) -> Result<Json, Problem> {
-    let verdict = state.vote_job(view, job)?;
-    if verdict.permitted() {
-        state.reserve(view, job, &verdict)?;
+fn enqueue(job: &JobRecord, cluster_state: &ClusterState, state: &mut CapacityState) -> Result<Json, Problem> {
+    let verdict = state.vote_job(cluster_state, job)?;
+    if verdict.is_permitted() {
+        state.reserve(cluster_state, job, &verdict)?;
     }
     let inqueue = &state.account(&job.queue).unwrap().inqueue;
     Ok(json!({
-        "permitted": verdict.permitted(), "vote": if verdict.permitted() { 1 } else { -1 },
+        "permitted": verdict.is_permitted(), "vote": if verdict.is_permitted() { 1 } else { -1 },
         "events": events(&verdict, &format!("podgroup:{}", job.name), ""),
         "queue_inqueue_after": counts(inqueue), "enqueue_action_skips_check": job.min_resources.is_none(),
     }))
 }
 
-fn follow(task: &TaskRecord, view: &View, state: &mut CapacityState, step: Move<'_>) -> Result<Json, Problem> {
-    state.follow(view, task, step)?;
-    let queue = &view.jobs().get(&task.job).unwrap().record.queue;
+fn apply_event(
+    task: &TaskRecord,
+    cluster_state: &ClusterState,
+    state: &mut CapacityState,
+    step: TaskEvent<'_>,
+) -> Result<Json, Problem> {
+    state.apply_task_event(cluster_state, task, step)?;
+    let queue = &cluster_state.jobs().get(&task.job).unwrap().record.queue;
     let account = state.account(queue).unwrap();
     Ok(json!({"queue_allocated_after": counts(&account.allocated), "queue_share_after": account.share()}))
 }
@@ -127,8 +147,8 @@ fn annotation(step: &Json) -> Json {
         annotations::REQUEST => annotations::REQUEST,
         other => panic!("{other}"),
     };
-    let present = text(&texts, key).is_some_and(|text| !text.is_empty());
-    let cards = annotations::cards(&texts, key, Compatibility::Upstream);
+    let present = find_text(&texts, key).is_some_and(|text| !text.is_empty());
+    let cards = annotations::read_cards(&texts, key, Compatibility::Upstream);
     let valid = cards.is_ok();
     let cards = counts(&cards.ok().flatten().unwrap_or_default());
     if present {
@@ -140,18 +160,21 @@ fn annotation(step: &Json) -> Json {
 
 fn check(step: &Json) -> Json {
     let read = |counts: &Json| {
-        let mut read = Counts::default();
+        let mut read = QuotaAmounts::default();
         for (name, amount) in counts["scalars"].as_object().into_iter().flatten() {
-            read.set_card(&Arc::from(name.as_str()), whole(amount));
+            read.set_card(&Arc::from(name.as_str()), integer_amount(amount));
         }
         read
     };
     let asker = match step["mode"].as_str().unwrap() {
-        "job" => Asker::Job,
-        "task" => Asker::Task,
+        "job" => QuotaRequester::Job,
+        "task" => QuotaRequester::Task,
         other => panic!("{other}"),
     };
-    let (name, wanted) = (step["scalar_name"].as_str().unwrap(), whole(&step["scalar_quant"]));
+    let (name, wanted) = (
+        step["scalar_name"].as_str().unwrap(),
+        integer_amount(&step["scalar_quant"]),
+    );
     let checked = check_card(
         name,
         wanted,
@@ -167,6 +190,6 @@ fn check(step: &Json) -> Json {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "recorded amounts are whole numbers")]
-fn whole(amount: &Json) -> i128 {
+fn integer_amount(amount: &Json) -> i128 {
     amount.as_f64().unwrap_or(0.0) as i128
 }

@@ -1,5 +1,5 @@
 //! Runs the commands of the pages. A block ` ```sh run ` is run by bash, page by page against a server of the page's own; a
-//! block whose words end with `answer` is what the block before it writes to standard output. There `…` stands for any text,
+//! block whose words end with `is_output` is what the block before it writes to standard output. There `…` stands for any text,
 //! and for any number of lines where it is alone.
 
 use std::fmt::Write as _;
@@ -7,19 +7,19 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{page, pages, root};
-use crate::support::process::Process;
-use crate::tools::Folder;
+use crate::support::process::ServeProcess;
+use crate::tools::ToolTestFolder;
 
 /// A block that is run or compared.
 #[derive(Debug)]
-struct Block {
+struct CommandBlock {
     line: usize,
-    answer: bool,
+    is_output: bool,
     text: String,
 }
 
 /// The blocks of a page that are run or compared.
-fn blocks(page: &str) -> Vec<Block> {
+fn blocks(page: &str) -> Vec<CommandBlock> {
     let mut blocks = Vec::new();
     let mut lines = page.lines().enumerate();
     while let Some((at, line)) = lines.next() {
@@ -29,11 +29,11 @@ fn blocks(page: &str) -> Vec<Block> {
             .map(|(_, line)| line)
             .take_while(|line| *line != "```")
             .collect();
-        let answer = info.ends_with(" answer");
-        if info == "sh run" || answer {
-            blocks.push(Block {
+        let result = info.ends_with(" answer");
+        if info == "sh run" || result {
+            blocks.push(CommandBlock {
                 line: at + 1,
-                answer,
+                is_output: result,
                 text: body.join("\n"),
             });
         }
@@ -42,7 +42,7 @@ fn blocks(page: &str) -> Vec<Block> {
 }
 
 /// Is this what the page says? How many blanks there are does not count: columns are as wide as what stands in them.
-fn is_as_said(said: &str, written: &str) -> bool {
+fn output_matches(said: &str, written: &str) -> bool {
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let said: Vec<String> = said.lines().map(words).collect();
     let written: Vec<String> = written.lines().map(words).collect();
@@ -76,22 +76,22 @@ fn line_fits(said: &str, line: &str) -> bool {
 /// Runs a page; what went wrong, block by block.
 fn run(name: &str) -> String {
     let blocks = blocks(&page(name));
-    let mut faults = String::new();
+    let mut problems = String::new();
     if blocks.is_empty() {
-        return faults;
+        return problems;
     }
-    let server = Process::start(&[]);
+    let server = ServeProcess::start(&[]);
     let (grpc, http) = (server.grpc.to_string(), server.http.to_string());
-    let folder = Folder::new(&format!("docs-{}", name.replace('/', "-")));
+    let folder = ToolTestFolder::new(&format!("docs-{}", name.replace('/', "-")));
     for part in ["docs", "examples", "policies", "proto", "tests"] {
         std::os::unix::fs::symlink(root().join(part), folder.path().join(part)).unwrap();
     }
     let mut written = String::new();
     for block in blocks {
-        if block.answer {
-            if !is_as_said(&block.text, &written) {
+        if block.is_output {
+            if !output_matches(&block.text, &written) {
                 writeln!(
-                    faults,
+                    problems,
                     "{name}:{}: the page says:\n{}\nand it is:\n{written}",
                     block.line, block.text
                 )
@@ -117,14 +117,14 @@ fn run(name: &str) -> String {
         if !output.status.success() {
             let err = String::from_utf8_lossy(&output.stderr);
             writeln!(
-                faults,
+                problems,
                 "{name}:{}: {}:\n{}\n{out}{err}",
                 block.line, output.status, block.text
             )
             .unwrap();
         }
     }
-    faults
+    problems
 }
 
 /// The program that was built, the tools that `make docs` fetches, and what the machine has.
@@ -144,13 +144,13 @@ fn commands_do_what_the_pages_say() {
         grpcurl.is_ok_and(|output| output.status.success()),
         "grpcurl is missing: run `make docs`"
     );
-    let mut faults = String::new();
+    let mut problems = String::new();
     for name in pages() {
         let found = run(&name);
         println!("{name}: {}", if found.is_empty() { "ok" } else { "FAULTS" });
-        faults.push_str(&found);
+        problems.push_str(&found);
     }
-    assert!(faults.is_empty(), "\n{faults}");
+    assert!(problems.is_empty(), "\n{problems}");
 }
 
 #[test]
@@ -158,18 +158,18 @@ fn what_a_page_says_is_compared() {
     let page = "a\n```sh run\necho a\necho b\n```\n\n```text answer\na\nb\n```\n```sh\nnot run\n```\n";
     let found: Vec<_> = blocks(page)
         .into_iter()
-        .map(|block| (block.line, block.answer, block.text))
+        .map(|block| (block.line, block.is_output, block.text))
         .collect();
     assert_eq!(
         found,
         [(2, false, "echo a\necho b".to_owned()), (7, true, "a\nb".to_owned())]
     );
     for said in ["a\nb\nc\n", "…", "a\n…", "…\nb\n…", "a \nb\n…\nc", "…\nc", "a\n…\nb\nc"] {
-        assert!(is_as_said(said, "a\nb\nc\n"), "{said}");
+        assert!(output_matches(said, "a\nb\nc\n"), "{said}");
     }
     for said in ["", "a\nb", "b\n…", "…\nb", "a\nc\nb", "…\na…b"] {
-        assert!(!is_as_said(said, "a\nb\nc\n"), "{said}");
+        assert!(!output_matches(said, "a\nb\nc\n"), "{said}");
     }
-    assert!(is_as_said("version …, revision …", "version 1, revision 7\n"));
-    assert!(!is_as_said("version …, revision …", "version 1\n"));
+    assert!(output_matches("version …, revision …", "version 1, revision 7\n"));
+    assert!(!output_matches("version …, revision …", "version 1\n"));
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{files, page, root};
-use crate::support::Server;
-use crate::support::records::{imagined, snapshot};
+use crate::support::EmbeddedServer;
+use crate::support::records::{full_sync, hypothetical_task};
 use pumice::server::pb;
 
 /// Words of that shape that are no codes of answers.
@@ -85,7 +85,7 @@ fn is_reason(word: &str) -> bool {
 }
 
 /// Words in backticks at the start of a page's tables.
-fn told(page: &str) -> BTreeSet<String> {
+fn documented_words(page: &str) -> BTreeSet<String> {
     let rows = page
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
@@ -121,7 +121,7 @@ fn every_code_is_in_troubleshooting() {
         .filter(|code| !page.contains(&format!("`{code}`")))
         .collect();
     assert!(missing.is_empty(), "not in docs/troubleshooting.md: {missing:?}");
-    let gone: Vec<String> = told(&page)
+    let gone: Vec<String> = documented_words(&page)
         .into_iter()
         .filter(|word| (is_code(word) || is_reason(word)) && !codes.contains(word))
         .collect();
@@ -130,18 +130,18 @@ fn every_code_is_in_troubleshooting() {
 
 #[test]
 fn every_metric_is_in_operations_and_alerts_use_none_that_is_not_there() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     // What has never been counted is not on the page.
     server
         .wire
-        .apply_batch(snapshot("docs", 1, pb::Cluster::default()))
+        .apply_batch(full_sync("docs", 1, pb::Cluster::default()))
         .unwrap();
     let ask = |tasks| pb::FilterRequest {
-        tasks: vec![imagined(&[("cpu", "1")]); tasks],
+        tasks: vec![hypothetical_task(&[("cpu", "1")]); tasks],
         ..Default::default()
     };
     let score = pb::ScoreRequest {
-        tasks: vec![imagined(&[("cpu", "1")])],
+        tasks: vec![hypothetical_task(&[("cpu", "1")])],
         ..Default::default()
     };
     server.wire.score(score).unwrap();
@@ -194,7 +194,7 @@ fn every_call_has_a_line_that_is_run() {
 
 #[test]
 fn every_command_and_exit_code_is_in_the_page_of_the_command_line() {
-    let folder = crate::tools::Folder::new("commands");
+    let folder = crate::tools::ToolTestFolder::new("commands");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"));
     let output = command.args(["man", "--dir"]).arg(folder.path()).output().unwrap();
     assert!(output.status.success());
@@ -259,7 +259,7 @@ fn is_key(word: &str) -> bool {
 }
 
 #[test]
-fn every_key_of_every_plugin_is_in_the_reference_with_all_that_is_to_be_said() {
+fn every_key_of_every_plugin_is_fully_described_in_the_reference() {
     let page = page("docs/policy.md");
     let section = |plugin: &str| {
         let start = page

@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use super::data_dir::Scratch;
-use crate::support::process::Process;
-use crate::support::records::{job, node, queue, snapshot, step, task};
-use crate::support::wire::Wire;
+use super::data_dir::LedgerTestDirectory;
+use crate::support::process::ServeProcess;
+use crate::support::records::{full_sync, job, node, queue, session_ref, task};
+use crate::support::wire::BlockingClients;
 
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 /// Cores of a node; tasks take one each.
@@ -58,8 +58,8 @@ fn cluster() -> pb::Cluster {
     }
 }
 
-fn allocate(task: &str, node: &str) -> pb::change::Change {
-    pb::change::Change::Allocate(pb::TaskOnNode {
+fn allocate(task: &str, node: &str) -> pb::session_change::Change {
+    pb::session_change::Change::Allocate(pb::TaskPlacement {
         task: task.to_owned(),
         node: node.to_owned(),
         ..Default::default()
@@ -68,7 +68,7 @@ fn allocate(task: &str, node: &str) -> pb::change::Change {
 
 fn commit_of(session: &str, placements: &[(&str, &str)]) -> pb::CommitSessionRequest {
     let changes = placements.iter().map(|(task, node)| allocate(task, node)).collect();
-    let Some(pb::ground::Ground::Session(session)) = step(session, 0, changes).ground else {
+    let Some(pb::evaluation_ref::Target::Session(session)) = session_ref(session, 0, changes).target else {
         panic!("a step of a session")
     };
     pb::CommitSessionRequest {
@@ -77,20 +77,20 @@ fn commit_of(session: &str, placements: &[(&str, &str)]) -> pb::CommitSessionReq
     }
 }
 
-fn commit(wire: &Wire, placements: &[(&str, &str)]) -> pb::CommitSessionResponse {
+fn commit(wire: &BlockingClients, placements: &[(&str, &str)]) -> pb::CommitSessionResponse {
     let session = wire.open_session(pb::OpenSessionRequest::default()).unwrap().session;
     wire.commit_session(commit_of(&session, placements)).unwrap()
 }
 
 fn codes(committed: &pb::CommitSessionResponse) -> Vec<&str> {
-    let conflicts = committed.jobs.iter().flat_map(|job| &job.conflicts);
+    let conflicts = committed.jobs.iter().flat_map(|job| &job.rejections);
     conflicts
         .map(|conflict| conflict.reason.as_ref().unwrap().code.as_str())
         .collect()
 }
 
 /// Assumed tasks, and where.
-fn assumed(wire: &Wire) -> BTreeMap<String, String> {
+fn assumed(wire: &BlockingClients) -> BTreeMap<String, String> {
     let tasks = wire.list_tasks(pb::ListTasksRequest::default()).unwrap().tasks;
     let assumed = tasks.into_iter().filter(|stored| stored.assumed);
     let placed = assumed
@@ -99,11 +99,11 @@ fn assumed(wire: &Wire) -> BTreeMap<String, String> {
     placed.collect()
 }
 
-fn start(directory: &Scratch, more: &[&str]) -> Process {
+fn start(directory: &LedgerTestDirectory, more: &[&str]) -> ServeProcess {
     let data = directory.0.join("data").display().to_string();
     let mut arguments = vec!["--data-dir", &data];
     arguments.extend(more);
-    Process::start(&arguments)
+    ServeProcess::start(&arguments)
 }
 
 fn runtime() -> Arc<Runtime> {
@@ -112,15 +112,15 @@ fn runtime() -> Arc<Runtime> {
 }
 
 /// A client, after its source has told of all there is.
-fn connect(runtime: &Arc<Runtime>, process: &Process) -> Wire {
-    let wire = Wire::connect(Arc::clone(runtime), process.grpc);
-    wire.apply_batch(snapshot("kube", 1, cluster())).unwrap();
+fn connect(runtime: &Arc<Runtime>, process: &ServeProcess) -> BlockingClients {
+    let wire = BlockingClients::connect(Arc::clone(runtime), process.grpc);
+    wire.apply_batch(full_sync("kube", 1, cluster())).unwrap();
     wire
 }
 
 #[test]
 fn a_commit_outlives_kill_9_and_ends_with_its_lease() {
-    let (directory, runtime) = (Scratch::new("commit"), runtime());
+    let (directory, runtime) = (LedgerTestDirectory::new("commit"), runtime());
     let process = start(&directory, &[]);
     let wire = connect(&runtime, &process);
     // The first node is full but for one core.
@@ -156,10 +156,10 @@ fn a_commit_outlives_kill_9_and_ends_with_its_lease() {
 
     // The lease is the new server's, and begins when the source is heard.
     let process = start(&directory, &["--assumption-lease-ms", "300"]);
-    let wire = Wire::connect(Arc::clone(&runtime), process.grpc);
+    let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
     let mut least = usize::MAX;
     for sequence in 1.. {
-        wire.apply_batch(snapshot("kube", sequence, cluster())).unwrap();
+        wire.apply_batch(full_sync("kube", sequence, cluster())).unwrap();
         let now = assumed(&wire);
         assert!(
             now.is_empty() || now.len() == 6,
@@ -177,26 +177,26 @@ fn a_commit_outlives_kill_9_and_ends_with_its_lease() {
 
 /// What the world outside knows.
 #[derive(Default)]
-struct Log {
+struct CommitLog {
     /// Jobs whose commit is acknowledged, and that nobody has begun to take back: where their tasks are.
     held: BTreeMap<String, [&'static str; 2]>,
     /// Jobs whose release is acknowledged, and that nobody has begun to commit again.
     free: BTreeSet<String>,
 }
 
-struct Site {
+struct CommitTest {
     address: Mutex<SocketAddr>,
-    log: Mutex<Log>,
+    log: Mutex<CommitLog>,
     commits: AtomicU64,
     stop: AtomicBool,
 }
 
-struct Client {
-    site: Arc<Site>,
+struct CommitClient {
+    site: Arc<CommitTest>,
     dice: u64,
 }
 
-impl Client {
+impl CommitClient {
     fn roll(&mut self, below: u64) -> usize {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
@@ -236,7 +236,7 @@ impl Client {
             self.site.log.lock().unwrap().free.remove(job);
             let nodes = [NODES[self.roll(3)], NODES[self.roll(3)]];
             if let Ok(committed) = self.commit(job, nodes).await
-                && committed.jobs.iter().all(|job| job.conflicts.is_empty())
+                && committed.jobs.iter().all(|job| job.rejections.is_empty())
             {
                 assert_eq!(committed.durability(), pb::Durability::Disk);
                 self.site.log.lock().unwrap().held.insert(job.to_owned(), nodes);
@@ -253,7 +253,7 @@ impl Client {
 }
 
 /// What was acknowledged before the crash is there after it, and of each job all or nothing.
-fn compare(site: &Site, wire: &Wire) {
+fn compare(site: &CommitTest, wire: &BlockingClients) {
     let assumed = assumed(wire);
     let log = site.log.lock().unwrap();
     for (job, nodes) in &log.held {
@@ -280,10 +280,10 @@ fn compare(site: &Site, wire: &Wire) {
 
 #[test]
 fn commits_hold_through_a_storm() {
-    let (directory, runtime) = (Scratch::new("commits"), runtime());
+    let (directory, runtime) = (LedgerTestDirectory::new("commits"), runtime());
     let mut process = start(&directory, &[]);
     drop(connect(&runtime, &process));
-    let site = Arc::new(Site {
+    let site = Arc::new(CommitTest {
         address: Mutex::new(process.grpc),
         log: Mutex::default(),
         commits: AtomicU64::new(0),
@@ -291,7 +291,7 @@ fn commits_hold_through_a_storm() {
     });
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
-            let mut client = Client {
+            let mut client = CommitClient {
                 site: Arc::clone(&site),
                 dice: 0x9e37_79b9_7f4a_7c15 ^ (number + 1),
             };
@@ -322,5 +322,5 @@ fn commits_hold_through_a_storm() {
     for client in clients {
         runtime.block_on(client).unwrap();
     }
-    compare(&site, &Wire::connect(Arc::clone(&runtime), process.grpc));
+    compare(&site, &BlockingClients::connect(Arc::clone(&runtime), process.grpc));
 }

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pumice::config::Config;
+use pumice::config::ServerConfig;
 use pumice::server::pb;
 
 use super::{ask, confirm, limited, put_policy, wants};
-use crate::support::Server;
+use crate::support::EmbeddedServer;
 use crate::support::process::serve;
-use crate::support::records::snapshot;
+use crate::support::records::full_sync;
 
 /// A directory that goes with the test.
-pub(super) struct Scratch(pub(super) PathBuf);
+pub(super) struct LedgerTestDirectory(pub(super) PathBuf);
 
-impl Scratch {
+impl LedgerTestDirectory {
     pub(super) fn new(what: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -24,16 +24,16 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for LedgerTestDirectory {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
 }
 
-fn config(directory: &Scratch) -> Config {
-    Config {
+fn config(directory: &LedgerTestDirectory) -> ServerConfig {
+    ServerConfig {
         data_dir: Some(directory.0.join("data")),
-        ..Config::on_free_ports()
+        ..ServerConfig::on_free_ports()
     }
 }
 
@@ -44,23 +44,23 @@ fn cluster() -> pb::Cluster {
     }
 }
 
-fn jobs(server: &Server) -> Vec<String> {
+fn jobs(server: &EmbeddedServer) -> Vec<String> {
     let all = pb::ListReservationsRequest::default();
     let rows = server.wire.list_reservations(all).unwrap().reservations;
     rows.into_iter().map(|row| row.job).collect()
 }
 
-fn active(server: &Server) -> pb::Policy {
+fn active(server: &EmbeddedServer) -> pb::Policy {
     let policy = server.wire.get_policy(pb::GetPolicyRequest::default()).unwrap();
     policy.policy.unwrap()
 }
 
 #[test]
-fn promises_outlive_the_process() {
-    let directory = Scratch::new("promises");
-    let server = Server::with(config(&directory));
+fn reservations_outlive_the_process() {
+    let directory = LedgerTestDirectory::new("promises");
+    let server = EmbeddedServer::with(config(&directory));
     put_policy(&server.wire);
-    server.wire.apply_batch(snapshot("kube", 1, cluster())).unwrap();
+    server.wire.apply_batch(full_sync("kube", 1, cluster())).unwrap();
     let items = ["ns/a", "ns/b"].map(|name| ask(wants(name, "q", 5), 1)).to_vec();
     let reply = server.wire.admit(confirm(items)).unwrap();
     assert_eq!(reply.durability(), pb::Durability::Disk);
@@ -72,17 +72,17 @@ fn promises_outlive_the_process() {
     server.wire.release_reservation(release).unwrap();
     drop(server);
 
-    let server = Server::with(config(&directory));
+    let server = EmbeddedServer::with(config(&directory));
     assert_eq!(jobs(&server), ["ns/b"]);
     assert_eq!(active(&server).origin, "rpc:127.0.0.1", "the policy serves again");
-    server.wire.apply_batch(snapshot("kube", 1, cluster())).unwrap();
+    server.wire.apply_batch(full_sync("kube", 1, cluster())).unwrap();
     let items = vec![
         ask(wants("ns/a", "q", 5), 1),
         ask(wants("ns/b", "q", 5), 1),
         ask(wants("ns/c", "q", 6), 1),
         ask(wants("ns/d", "q", 5), 1),
     ];
-    let items = server.wire.admit(confirm(items)).unwrap().answer.unwrap().items;
+    let items = server.wire.admit(confirm(items)).unwrap().result.unwrap().items;
     let said: Vec<bool> = items.iter().map(|item| item.permitted).collect();
     assert_eq!(said, [false, true, false, true]);
     assert_eq!(items[0].reasons[0].code, "ReservationReleased");
@@ -90,8 +90,8 @@ fn promises_outlive_the_process() {
 
 #[test]
 fn versions_of_policies_outlive_the_process() {
-    let directory = Scratch::new("policies");
-    let server = Server::with(config(&directory));
+    let directory = LedgerTestDirectory::new("policies");
+    let server = EmbeddedServer::with(config(&directory));
     put_policy(&server.wire);
     let other = pb::ReloadPolicyRequest {
         document: "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n".to_owned(),
@@ -105,7 +105,7 @@ fn versions_of_policies_outlive_the_process() {
             ..Default::default()
         })
         .unwrap();
-    let versions = |server: &Server| -> Vec<(u64, String)> {
+    let versions = |server: &EmbeddedServer| -> Vec<(u64, String)> {
         let list = pb::ListPoliciesRequest {
             name: "default".to_owned(),
             ..Default::default()
@@ -119,7 +119,7 @@ fn versions_of_policies_outlive_the_process() {
     let before = versions(&server);
     assert_eq!(before.len(), 4);
     drop(server);
-    let server = Server::with(config(&directory));
+    let server = EmbeddedServer::with(config(&directory));
     assert_eq!(versions(&server), before);
     let active = active(&server);
     assert_eq!((active.version, active.origin.as_str()), (4, "rollback:2"));
@@ -134,14 +134,14 @@ fn versions_of_policies_outlive_the_process() {
 
 #[test]
 fn a_policy_file_wins_only_if_it_changed() {
-    let directory = Scratch::new("file");
+    let directory = LedgerTestDirectory::new("file");
     let file = directory.0.join("policy.yaml");
     let write = |plugin: &str| {
         let document = format!("actions: allocate\ntiers:\n- plugins:\n  - name: {plugin}\n");
         std::fs::write(&file, document).unwrap();
     };
     let start = || {
-        Server::with(Config {
+        EmbeddedServer::with(ServerConfig {
             policy_file: Some(file.clone()),
             policy_poll: std::time::Duration::ZERO,
             ..config(&directory)
@@ -169,8 +169,8 @@ fn a_policy_file_wins_only_if_it_changed() {
 
 #[test]
 fn a_directory_belongs_to_one_server() {
-    let directory = Scratch::new("lock");
-    let _first = Server::with(config(&directory));
+    let directory = LedgerTestDirectory::new("lock");
+    let _first = EmbeddedServer::with(config(&directory));
     let mut command = serve();
     let output = command
         .arg("--data-dir")

@@ -9,10 +9,10 @@ mod wire;
 use pumice::server::pb;
 
 use crate::support::records::{amounts, job, queue};
-use crate::support::wire::Wire;
+use crate::support::wire::BlockingClients;
 
 /// Puts capacity-card in force.
-pub(crate) fn put_policy(wire: &Wire) {
+pub(crate) fn put_policy(wire: &BlockingClients) {
     let reload = pb::ReloadPolicyRequest {
         document: "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: capacity-card\n".to_owned(),
         ..Default::default()

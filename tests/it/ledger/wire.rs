@@ -1,22 +1,22 @@
 //! CONFIRM, listing and release, as clients see them.
 
 use pumice::server::pb;
-use pumice::server::pb::change::Change;
+use pumice::server::pb::session_change::Change;
 use tonic::Code;
 
 use super::{ask, confirm, limited, put_policy, wants};
-use crate::support::records::{snapshot, step};
-use crate::support::{Server, reason};
+use crate::support::records::{full_sync, session_ref};
+use crate::support::{EmbeddedServer, reason};
 
-fn start() -> Server {
-    let server = Server::start();
+fn start() -> EmbeddedServer {
+    let server = EmbeddedServer::start();
     put_policy(&server.wire);
     let cluster = pb::Cluster {
         queues: vec![limited("q", 10)],
         jobs: vec![wants("ns/a", "q", 6), wants("ns/b", "q", 5), wants("ns/c", "q", 4)],
         ..Default::default()
     };
-    server.wire.apply_batch(snapshot("kube", 1, cluster)).unwrap();
+    server.wire.apply_batch(full_sync("kube", 1, cluster)).unwrap();
     server
 }
 
@@ -28,7 +28,7 @@ fn named(name: &str) -> pb::Job {
 }
 
 #[test]
-fn a_confirmation_says_what_is_promised_and_where_it_is_kept() {
+fn a_confirmation_reports_the_reservation_and_its_durability() {
     let server = start();
     let items = vec![
         ask(named("ns/a"), 1),
@@ -42,9 +42,9 @@ fn a_confirmation_says_what_is_promised_and_where_it_is_kept() {
     ];
     let reply = server.wire.admit(confirm(items)).unwrap();
     assert_eq!(reply.durability(), pb::Durability::Memory);
-    let stamp = reply.stamp.unwrap();
-    assert_eq!((stamp.policy.as_str(), stamp.policy_version), ("default", 2));
-    let items = reply.answer.unwrap().items;
+    let metadata = reply.metadata.unwrap();
+    assert_eq!((metadata.policy.as_str(), metadata.policy_version), ("default", 2));
+    let items = reply.result.unwrap().items;
     let said: Vec<(&str, bool)> = items.iter().map(|item| (&*item.job, item.permitted)).collect();
     assert_eq!(
         said,
@@ -82,7 +82,7 @@ fn a_confirmation_says_what_is_promised_and_where_it_is_kept() {
         items: vec![ask(wants("ns/d", "q", 1), 0)],
         ..Default::default()
     };
-    assert!(!server.wire.admit(check).unwrap().answer.unwrap().items[0].permitted);
+    assert!(!server.wire.admit(check).unwrap().result.unwrap().items[0].permitted);
     let queues = server.wire.list_queues(pb::ListQueuesRequest::default()).unwrap();
     let inqueue = &queues.queues[0].accounts[0].inqueue;
     assert_eq!(inqueue[0].value, 10_000.0);
@@ -107,7 +107,7 @@ fn reservations_are_listed_by_job_and_released() {
         (row.job.as_str(), row.job_uid.as_str(), row.attempt, row.queue.as_str()),
         ("ns/a", "ns/a-uid", 7, "q")
     );
-    assert_eq!((row.reserved[0].value, row.held[0].value), (6_000.0, 6_000.0));
+    assert_eq!((row.reserved[0].value, row.outstanding[0].value), (6_000.0, 6_000.0));
     assert!(row.confirm_time.is_some());
     let next = pb::ListReservationsRequest {
         page: Some(pb::Page {
@@ -133,10 +133,10 @@ fn reservations_are_listed_by_job_and_released() {
         ..Default::default()
     };
     let released = server.wire.release_reservation(release.clone()).unwrap();
-    assert_eq!(released.reservation.unwrap().held[0].value, 6_000.0);
+    assert_eq!(released.reservation.unwrap().outstanding[0].value, 6_000.0);
     assert_eq!(server.wire.release_reservation(release).unwrap().reservation, None);
     let late = server.wire.admit(confirm(vec![ask(named("ns/a"), 7)])).unwrap();
-    let late = &late.answer.unwrap().items[0];
+    let late = &late.result.unwrap().items[0];
     assert_eq!(
         (late.permitted, late.reasons[0].code.as_str()),
         (false, "ReservationReleased")
@@ -156,32 +156,32 @@ fn a_session_confirms_once_per_action() {
         .unwrap()
         .session;
     let tentative = pb::AdmitRequest {
-        ground: Some(step(&session, 0, Vec::new())),
+        against: Some(session_ref(&session, 0, Vec::new())),
         mode: pb::AdmitMode::Tentative.into(),
         items: ["ns/a", "ns/c"].map(|name| ask(named(name), 0)).to_vec(),
         ..Default::default()
     };
     let votes = server.wire.admit(tentative).unwrap();
-    assert!(votes.answer.unwrap().items.iter().all(|item| item.permitted));
+    assert!(votes.result.unwrap().items.iter().all(|item| item.permitted));
     // Meanwhile another takes what the second would have had.
     let other = server.wire.admit(confirm(vec![ask(wants("ns/x", "q", 4), 0)])).unwrap();
-    assert!(other.answer.unwrap().items[0].permitted);
+    assert!(other.result.unwrap().items[0].permitted);
     let kept = ["ns/c", "ns/a"].map(|name| Change::JobEnqueued(name.to_owned()));
     let settle = pb::AdmitRequest {
-        ground: Some(step(&session, 1, kept.to_vec())),
+        against: Some(session_ref(&session, 1, kept.to_vec())),
         ..confirm(Vec::new())
     };
     let reply = server.wire.admit(settle.clone()).unwrap();
-    let effects = reply.stamp.clone().unwrap().effects.unwrap();
+    let effects = reply.metadata.clone().unwrap().effects.unwrap();
     assert_eq!(effects.applied_through, 4);
-    let said: Vec<(&str, bool)> = (reply.answer.as_ref().unwrap().items.iter())
+    let said: Vec<(&str, bool)> = (reply.result.as_ref().unwrap().items.iter())
         .map(|item| (&*item.job, item.permitted))
         .collect();
     assert_eq!(said, [("ns/c", true), ("ns/a", false)]);
     let again = server.wire.admit(settle).unwrap();
-    assert_eq!(again.answer, reply.answer, "sent again: the recorded answer");
+    assert_eq!(again.result, reply.result, "sent again: the recorded answer");
     let jobs = pb::ListJobsRequest {
-        ground: Some(step(&session, 4, Vec::new())),
+        against: Some(session_ref(&session, 4, Vec::new())),
         ..Default::default()
     };
     let jobs = server.wire.list_jobs(jobs).unwrap().jobs;
@@ -197,12 +197,12 @@ fn a_session_confirms_once_per_action() {
 #[test]
 fn shared_state_is_written_from_shared_state_only() {
     let server = start();
-    let inline = pb::Ground {
-        ground: Some(pb::ground::Ground::Inline(pb::Inline::default())),
+    let inline = pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot::default())),
         node_table: None,
     };
     let on_inline = pb::AdmitRequest {
-        ground: Some(inline.clone()),
+        against: Some(inline.clone()),
         ..confirm(Vec::new())
     };
     let status = server.wire.admit(on_inline).unwrap_err();
@@ -211,12 +211,12 @@ fn shared_state_is_written_from_shared_state_only() {
         (Code::InvalidArgument, "CONFIRM_INLINE")
     );
     let open = pb::OpenSessionRequest {
-        ground: Some(inline),
+        against: Some(inline),
         ..Default::default()
     };
     let session = server.wire.open_session(open).unwrap().session;
     let in_session = pb::AdmitRequest {
-        ground: Some(step(&session, 0, Vec::new())),
+        against: Some(session_ref(&session, 0, Vec::new())),
         ..confirm(Vec::new())
     };
     let status = server.wire.admit(in_session).unwrap_err();

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use pumice::config::Config;
+use pumice::config::ServerConfig;
 use pumice::server::pb;
 use pumice::server::pb::decision_service_client::DecisionServiceClient;
 use pumice::server::pb::state_service_client::StateServiceClient;
@@ -15,22 +15,22 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt as _;
 
-use super::program::Program;
-use super::{cluster, figure, limit_of, question, until};
-use crate::support::Server;
-use crate::support::records::snapshot;
-use crate::support::wire::Wire;
+use super::program::LoggedProcess;
+use super::{cluster, limit_of, metric_value, score_request, until};
+use crate::support::EmbeddedServer;
+use crate::support::records::full_sync;
+use crate::support::wire::BlockingClients;
 
-const RUNNING: &str = "pumice_work_running{kind=\"question\"}";
+const RUNNING: &str = "pumice_workers_busy{kind=\"question\"}";
 /// Tasks that keep a worker busy for longer than any test looks, if nobody stops it.
 const ENDLESS: usize = 9_000;
 const NODES: usize = 10_000;
 
-fn loaded(work: usize, queued_work: usize) -> Server {
-    let mut config = Config::on_free_ports();
-    (config.limits.edge.work, config.limits.edge.queued_work) = (work, queued_work);
-    let server = Server::with(config);
-    server.wire.apply_batch(snapshot("a", 1, cluster(NODES))).unwrap();
+fn loaded(work: usize, worker_queue: usize) -> EmbeddedServer {
+    let mut config = ServerConfig::on_free_ports();
+    (config.limits.edge.workers, config.limits.edge.worker_queue) = (work, worker_queue);
+    let server = EmbeddedServer::with(config);
+    server.wire.apply_batch(full_sync("a", 1, cluster(NODES))).unwrap();
     server
 }
 
@@ -42,19 +42,22 @@ fn small() -> pb::ScoreRequest {
             names,
             ..pb::NodeSet::default()
         }),
-        ..question(1)
+        ..score_request(1)
     }
 }
 
 /// Asks on a thread until it is told to stop or is answered.
-fn asking(wire: &Wire, asked: pb::ScoreRequest) -> (oneshot::Sender<()>, std::thread::JoinHandle<Option<Code>>) {
+fn asking(
+    wire: &BlockingClients,
+    asked: pb::ScoreRequest,
+) -> (oneshot::Sender<()>, std::thread::JoinHandle<Option<Code>>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let wire = wire.clone();
     let thread = std::thread::spawn(move || {
         let mut client = DecisionServiceClient::new(wire.channel());
         wire.wait(async {
             tokio::select! {
-                answer = client.score(asked) => Some(answer.map_or_else(|status| status.code(), |_| Code::Ok)),
+                result = client.score(asked) => Some(result.map_or_else(|status| status.code(), |_| Code::Ok)),
                 _ = stopped => None,
             }
         })
@@ -62,13 +65,13 @@ fn asking(wire: &Wire, asked: pb::ScoreRequest) -> (oneshot::Sender<()>, std::th
     (stop, thread)
 }
 
-fn healthy(wire: &Wire) -> bool {
+fn healthy(wire: &BlockingClients) -> bool {
     let mut client = HealthClient::new(wire.channel());
-    let answer = wire.wait(client.check(HealthCheckRequest::default()));
-    answer.unwrap().into_inner().status == 1
+    let result = wire.wait(client.check(HealthCheckRequest::default()));
+    result.unwrap().into_inner().status == 1
 }
 
-fn told_to_come_again(status: &Status, limit: &str) {
+fn assert_retryable(status: &Status, limit: &str) {
     assert_eq!(
         (status.code(), limit_of(status).as_str()),
         (Code::ResourceExhausted, limit),
@@ -79,12 +82,12 @@ fn told_to_come_again(status: &Status, limit: &str) {
 }
 
 #[test]
-fn too_much_large_work_is_refused_and_given_up_with_its_caller() {
+fn excess_large_queries_are_rejected_and_cancelled_with_their_caller() {
     let server = loaded(1, 0);
-    let (stop, large) = asking(&server.wire, question(ENDLESS));
-    until("the large question runs", || figure(server.http, RUNNING) == 1.0);
-    let refused = server.wire.score(question(ENDLESS)).unwrap_err();
-    told_to_come_again(&refused, "queued_work");
+    let (stop, large) = asking(&server.wire, score_request(ENDLESS));
+    until("the large question runs", || metric_value(server.http, RUNNING) == 1.0);
+    let refused = server.wire.score(score_request(ENDLESS)).unwrap_err();
+    assert_retryable(&refused, "worker_queue");
     assert!(healthy(&server.wire));
     server.wire.score(small()).unwrap();
     // Listings and batches have workers of their own.
@@ -97,15 +100,18 @@ fn too_much_large_work_is_refused_and_given_up_with_its_caller() {
             .len(),
         500
     );
-    server.wire.apply_batch(snapshot("b", 1, cluster(300))).unwrap();
+    server.wire.apply_batch(full_sync("b", 1, cluster(300))).unwrap();
 
     stop.send(()).unwrap();
     assert_eq!(large.join().unwrap(), None);
-    until("the work is given up", || figure(server.http, RUNNING) == 0.0);
+    until("the work is given up", || metric_value(server.http, RUNNING) == 0.0);
     // The small one is all that was ever judged to the end.
-    assert_eq!(figure(server.http, "pumice_decided_tasks_total{rpc=\"Score\"}"), 1.0);
     assert_eq!(
-        figure(server.http, "pumice_calls_total{rpc=\"Score\",code=\"CANCELLED\"}"),
+        metric_value(server.http, "pumice_decided_tasks_total{rpc=\"Score\"}"),
+        1.0
+    );
+    assert_eq!(
+        metric_value(server.http, "pumice_calls_total{rpc=\"Score\",code=\"CANCELLED\"}"),
         1.0
     );
 }
@@ -113,7 +119,7 @@ fn too_much_large_work_is_refused_and_given_up_with_its_caller() {
 #[test]
 fn a_deadline_ends_the_work() {
     let server = loaded(1, 0);
-    let mut asked = Request::new(question(ENDLESS));
+    let mut asked = Request::new(score_request(ENDLESS));
     asked.metadata_mut().insert("grpc-timeout", "300m".parse().unwrap());
     let mut client = DecisionServiceClient::new(server.wire.channel());
     let late = server.wire.wait(client.score(asked)).unwrap_err();
@@ -123,7 +129,7 @@ fn a_deadline_ends_the_work() {
         "{late:?}"
     );
     let ended = |code: &str| {
-        figure(
+        metric_value(
             server.http,
             &format!("pumice_calls_total{{rpc=\"Score\",code=\"{code}\"}}"),
         )
@@ -131,12 +137,15 @@ fn a_deadline_ends_the_work() {
     until("it is counted", || {
         ended("DEADLINE_EXCEEDED") + ended("CANCELLED") == 1.0
     });
-    until("the work is given up", || figure(server.http, RUNNING) == 0.0);
-    assert_eq!(figure(server.http, "pumice_decided_tasks_total{rpc=\"Score\"}"), 0.0);
+    until("the work is given up", || metric_value(server.http, RUNNING) == 0.0);
+    assert_eq!(
+        metric_value(server.http, "pumice_decided_tasks_total{rpc=\"Score\"}"),
+        0.0
+    );
 }
 
 #[test]
-fn small_questions_are_answered_while_large_ones_run() {
+fn small_queries_finish_while_large_ones_run() {
     let server = loaded(1, 8);
     let measure = |count: usize| {
         let mut times: Vec<Duration> = (0..count)
@@ -150,8 +159,10 @@ fn small_questions_are_answered_while_large_ones_run() {
         (times[count / 2], times[count * 99 / 100])
     };
     let quiet = measure(300);
-    let large: Vec<_> = (0..3).map(|_| asking(&server.connect(), question(ENDLESS))).collect();
-    until("a large question runs", || figure(server.http, RUNNING) == 1.0);
+    let large: Vec<_> = (0..3)
+        .map(|_| asking(&server.connect(), score_request(ENDLESS)))
+        .collect();
+    until("a large question runs", || metric_value(server.http, RUNNING) == 1.0);
     let busy = measure(300);
     // Every small one came through before any large one.
     assert!(large.iter().all(|(_, thread)| !thread.is_finished()));
@@ -165,36 +176,39 @@ fn small_questions_are_answered_while_large_ones_run() {
 }
 
 #[test]
-fn calls_and_connections_are_bounded_and_health_still_answers() {
-    let mut config = Config::on_free_ports();
+fn calls_and_connections_are_bounded_and_health_checks_still_succeed() {
+    let mut config = ServerConfig::on_free_ports();
     (config.limits.edge.calls, config.limits.edge.connections) = (2, 2);
-    let server = Server::with(config);
+    let server = EmbeddedServer::with(config);
     let wire = server.connect();
     let streams: Vec<_> = (0..2)
         .map(|_| {
             let (sender, receiver) = tokio::sync::mpsc::channel::<pb::SyncRequest>(1);
             let mut client = StateServiceClient::new(wire.channel());
-            let answers = wire.wait(client.sync(tokio_stream::wrappers::ReceiverStream::new(receiver)));
-            (sender, answers.unwrap())
+            let results = wire.wait(client.sync(tokio_stream::wrappers::ReceiverStream::new(receiver)));
+            (sender, results.unwrap())
         })
         .collect();
-    told_to_come_again(&wire.score(question(1)).unwrap_err(), "calls");
+    assert_retryable(&wire.score(score_request(1)).unwrap_err(), "calls");
     assert!(healthy(&wire));
 
     let mut third = TcpStream::connect(server.grpc).unwrap();
     let closed = third.read(&mut [0; 64]).map_or(true, |read| read == 0);
     assert!(closed);
-    assert_eq!(figure(server.http, "pumice_refusals_total{limit=\"connections\"}"), 1.0);
+    assert_eq!(
+        metric_value(server.http, "pumice_limit_rejections_total{limit=\"connections\"}"),
+        1.0
+    );
     drop(streams);
-    until("the calls are over", || wire.score(question(1)).is_ok());
+    until("the calls are over", || wire.score(score_request(1)).is_ok());
 }
 
 #[test]
 fn half_open_connections_and_readers_that_do_not_read_are_closed() {
-    let mut config = Config::on_free_ports();
+    let mut config = ServerConfig::on_free_ports();
     config.keepalive_timeout = Duration::from_millis(100);
     config.limits.edge.stalled = Duration::from_millis(100);
-    let server = Server::with(config);
+    let server = EmbeddedServer::with(config);
     // Says nothing: nobody would ever know whether it lives.
     let mut silent = TcpStream::connect(server.grpc).unwrap();
     silent.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
@@ -216,28 +230,28 @@ fn half_open_connections_and_readers_that_do_not_read_are_closed() {
     assert_ne!(error.kind(), ErrorKind::WouldBlock, "it was left to wait");
 }
 
-fn refused(address: SocketAddr) -> bool {
+fn is_connection_rejected(address: SocketAddr) -> bool {
     TcpStream::connect(address).is_err()
 }
 
 #[test]
 fn a_stopping_server_says_so_finishes_and_ends() {
-    let mut program = Program::serve(&["--drain-delay-ms", "300"]);
+    let mut program = LoggedProcess::serve(&["--drain-delay-ms", "300"]);
     let wire = program.connect();
-    wire.apply_batch(snapshot("a", 1, cluster(1_000))).unwrap();
+    wire.apply_batch(full_sync("a", 1, cluster(1_000))).unwrap();
     let mut client = HealthClient::new(wire.channel());
     let mut health = wire
         .wait(client.watch(HealthCheckRequest::default()))
         .unwrap()
         .into_inner();
     assert_eq!(wire.wait(health.message()).unwrap().unwrap().status, 1);
-    let (_stop, under_way) = asking(&wire, question(3_000));
-    until("the question runs", || figure(program.http, RUNNING) == 1.0);
+    let (_stop, under_way) = asking(&wire, score_request(3_000));
+    until("the question runs", || metric_value(program.http, RUNNING) == 1.0);
     program.signal("TERM");
     assert_eq!(wire.wait(health.message()).unwrap().unwrap().status, 2);
     drop(health);
     assert_eq!(under_way.join().unwrap(), Some(Code::Ok));
-    until("nobody is let in", || refused(program.grpc));
+    until("nobody is let in", || is_connection_rejected(program.grpc));
     assert!(program.end().success());
     let said: Vec<_> = program.log().iter().map(|line| line["message"].clone()).collect();
     assert!(
@@ -248,11 +262,11 @@ fn a_stopping_server_says_so_finishes_and_ends() {
 
 #[test]
 fn what_is_not_finished_at_the_deadline_is_cut() {
-    let mut program = Program::serve(&["--drain-deadline-ms", "100"]);
+    let mut program = LoggedProcess::serve(&["--drain-deadline-ms", "100"]);
     let wire = program.connect();
-    wire.apply_batch(snapshot("a", 1, cluster(NODES))).unwrap();
-    let (_stop, under_way) = asking(&wire, question(ENDLESS));
-    until("the question runs", || figure(program.http, RUNNING) == 1.0);
+    wire.apply_batch(full_sync("a", 1, cluster(NODES))).unwrap();
+    let (_stop, under_way) = asking(&wire, score_request(ENDLESS));
+    until("the question runs", || metric_value(program.http, RUNNING) == 1.0);
     program.signal("TERM");
     assert!(program.end().success());
     assert!(under_way.join().unwrap().is_some_and(|code| code != Code::Ok));

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use super::{cluster, figure, until};
-use crate::support::process::Process;
-use crate::support::records::snapshot;
-use crate::support::wire::Wire;
+use super::{cluster, metric_value, until};
+use crate::support::process::ServeProcess;
+use crate::support::records::full_sync;
+use crate::support::wire::BlockingClients;
 
 const RESIDENT: &str = "process_resident_memory_bytes";
 
 #[test]
-fn what_was_freed_goes_back_though_nothing_else_happens() {
-    let process = Process::start(&[]);
+fn freed_memory_returns_to_the_system_while_idle() {
+    let process = ServeProcess::start(&[]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let wire = Wire::connect(Arc::new(runtime), process.grpc);
-    let before = figure(process.http, RESIDENT);
-    wire.apply_batch(snapshot("s", 1, cluster(20_000))).unwrap();
-    let held = figure(process.http, RESIDENT);
+    let wire = BlockingClients::connect(Arc::new(runtime), process.grpc);
+    let before = metric_value(process.http, RESIDENT);
+    wire.apply_batch(full_sync("s", 1, cluster(20_000))).unwrap();
+    let held = metric_value(process.http, RESIDENT);
     assert!(held > before + 16e6, "from {before} to {held} bytes");
-    wire.apply_batch(snapshot("s", 2, cluster(0))).unwrap();
+    wire.apply_batch(full_sync("s", 2, cluster(0))).unwrap();
     until("memory goes back", || {
-        figure(process.http, RESIDENT) < before + (held - before) / 2.0
+        metric_value(process.http, RESIDENT) < before + (held - before) / 2.0
     });
 }

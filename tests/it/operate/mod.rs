@@ -21,12 +21,12 @@ use pumice::server::pb;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-use crate::support::records::{imagined, node, nodes};
+use crate::support::records::{hypothetical_task, node, nodes};
 
 /// A directory of its own, gone with the test.
-pub(crate) struct Scratch(pub(crate) PathBuf);
+pub(crate) struct TestDirectory(pub(crate) PathBuf);
 
-impl Scratch {
+impl TestDirectory {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -70,7 +70,7 @@ pub(crate) fn fetch(address: SocketAddr, path: &str) -> (String, String) {
 }
 
 /// One figure of the metrics page; 0 if it is not there.
-pub(crate) fn figure(address: SocketAddr, series: &str) -> f64 {
+pub(crate) fn metric_value(address: SocketAddr, series: &str) -> f64 {
     let (_, page) = fetch(address, "/metrics");
     let line = page
         .lines()
@@ -97,8 +97,8 @@ pub(crate) fn cluster(count: usize) -> pb::Cluster {
 }
 
 /// A question on so many tasks, no two alike.
-pub(crate) fn question(tasks: usize) -> pb::ScoreRequest {
-    let one = |number: usize| imagined(&[("cpu", &format!("{}m", number + 1)), ("memory", "1Gi")]);
+pub(crate) fn score_request(tasks: usize) -> pb::ScoreRequest {
+    let one = |number: usize| hypothetical_task(&[("cpu", &format!("{}m", number + 1)), ("memory", "1Gi")]);
     pb::ScoreRequest {
         tasks: (0..tasks).map(one).collect(),
         limit: Some(1),
@@ -107,7 +107,7 @@ pub(crate) fn question(tasks: usize) -> pb::ScoreRequest {
 }
 
 /// Limits as the server tells them.
-pub(crate) fn told(info: &pb::GetServerInfoResponse) -> BTreeMap<String, u64> {
+pub(crate) fn reported_limits(info: &pb::GetServerInfoResponse) -> BTreeMap<String, u64> {
     let limits = info.limits.iter();
     limits.map(|limit| (limit.name.clone(), limit.value)).collect()
 }

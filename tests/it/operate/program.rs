@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 
 use super::until;
-use crate::support::wire::Wire;
+use crate::support::wire::BlockingClients;
 
 /// A serving process. It is killed when it is dropped.
-pub(crate) struct Program {
+pub(crate) struct LoggedProcess {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
     reader: Option<JoinHandle<()>>,
@@ -29,7 +29,7 @@ pub(crate) fn command() -> Command {
     command
 }
 
-impl Program {
+impl LoggedProcess {
     /// Serves on free ports with these flags.
     pub(crate) fn serve(flags: &[&str]) -> Self {
         let mut child = command()
@@ -81,12 +81,12 @@ impl Program {
             .collect()
     }
 
-    pub(crate) fn connect(&self) -> Wire {
+    pub(crate) fn connect(&self) -> BlockingClients {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build();
-        Wire::connect(Arc::new(runtime.unwrap()), self.grpc)
+        BlockingClients::connect(Arc::new(runtime.unwrap()), self.grpc)
     }
 
     /// Sends it a signal, such as `HUP`.
@@ -107,7 +107,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for LoggedProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

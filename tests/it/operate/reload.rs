@@ -4,38 +4,38 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use pumice::config::Config;
+use pumice::config::ServerConfig;
 use pumice::server::pb;
 
-use super::program::Program;
-use super::{Scratch, document, figure, until};
-use crate::support::Server;
-use crate::support::wire::Wire;
+use super::program::LoggedProcess;
+use super::{TestDirectory, document, metric_value, until};
+use crate::support::EmbeddedServer;
+use crate::support::wire::BlockingClients;
 
-fn following(file: &Path) -> Server {
-    Server::with(Config {
+fn server_watching_file(file: &Path) -> EmbeddedServer {
+    EmbeddedServer::with(ServerConfig {
         policy_file: Some(file.to_owned()),
         policy_poll: Duration::from_millis(5),
-        ..Config::on_free_ports()
+        ..ServerConfig::on_free_ports()
     })
 }
 
-fn active(wire: &Wire) -> pb::Policy {
+fn active(wire: &BlockingClients) -> pb::Policy {
     wire.get_policy(pb::GetPolicyRequest::default())
         .unwrap()
         .policy
         .unwrap()
 }
 
-fn serves(wire: &Wire, document: &str) {
+fn serves(wire: &BlockingClients, document: &str) {
     until(document, || active(wire).document == document);
 }
 
 #[test]
-fn a_good_file_serves_and_a_bad_one_is_told_of() {
-    let scratch = Scratch::new();
+fn a_valid_file_serves_and_an_invalid_one_is_reported() {
+    let scratch = TestDirectory::new();
     let file = scratch.file("policy.yaml", &document("one"));
-    let server = following(&file);
+    let server = server_watching_file(&file);
     let wire = &server.wire;
     assert_eq!(active(wire).origin, format!("file:{}", file.display()));
 
@@ -43,7 +43,7 @@ fn a_good_file_serves_and_a_bad_one_is_told_of() {
     serves(wire, &document("two"));
     std::fs::write(&file, "actions: allocate\ntiers: 7\n").unwrap();
     let refused = "pumice_policy_reloads_total{origin=\"file\",outcome=\"refused\"}";
-    until("refused", || figure(server.http, refused) == 1.0);
+    until("refused", || metric_value(server.http, refused) == 1.0);
     assert_eq!((active(wire).version, active(wire).document), (2, document("two")));
     let (status, ready) = server.page("/readyz?verbose");
     assert_eq!(status, 200);
@@ -51,7 +51,10 @@ fn a_good_file_serves_and_a_bad_one_is_told_of() {
         ready.contains("[+] reload/default: the last document, from file:"),
         "{ready}"
     );
-    assert_eq!(figure(server.http, "pumice_policy_rejected{policy=\"default\"}"), 1.0);
+    assert_eq!(
+        metric_value(server.http, "pumice_policy_rejected{policy=\"default\"}"),
+        1.0
+    );
 
     std::fs::remove_file(&file).unwrap();
     until("missing", || {
@@ -60,9 +63,12 @@ fn a_good_file_serves_and_a_bad_one_is_told_of() {
     std::fs::write(&file, document("three")).unwrap();
     serves(wire, &document("three"));
     assert_eq!(active(wire).version, 3);
-    assert_eq!(figure(server.http, "pumice_policy_rejected{policy=\"default\"}"), 0.0);
     assert_eq!(
-        figure(
+        metric_value(server.http, "pumice_policy_rejected{policy=\"default\"}"),
+        0.0
+    );
+    assert_eq!(
+        metric_value(
             server.http,
             "pumice_policy_reloads_total{origin=\"file\",outcome=\"accepted\"}"
         ),
@@ -73,7 +79,7 @@ fn a_good_file_serves_and_a_bad_one_is_told_of() {
 /// As the kubelet writes a `ConfigMap`: a new directory, then one link swapped.
 #[test]
 fn a_swapped_link_is_seen() {
-    let scratch = Scratch::new();
+    let scratch = TestDirectory::new();
     let version = |name: &str, comment: &str| {
         std::fs::create_dir(scratch.0.join(name)).unwrap();
         scratch.file(&format!("{name}/policy.yaml"), &document(comment));
@@ -81,7 +87,7 @@ fn a_swapped_link_is_seen() {
     version("..one", "first");
     symlink("..one", scratch.0.join("..data")).unwrap();
     symlink("..data/policy.yaml", scratch.0.join("policy.yaml")).unwrap();
-    let server = following(&scratch.0.join("policy.yaml"));
+    let server = server_watching_file(&scratch.0.join("policy.yaml"));
     // The same length, so that only the content tells them apart.
     version("..two", "other");
     symlink("..two", scratch.0.join("..data_tmp")).unwrap();
@@ -92,10 +98,10 @@ fn a_swapped_link_is_seen() {
 
 #[test]
 fn a_hangup_reads_the_file_and_all_ways_share_one_history() {
-    let scratch = Scratch::new();
+    let scratch = TestDirectory::new();
     let file = scratch.file("policy.yaml", &document("one"));
     let path = file.display().to_string();
-    let program = Program::serve(&["--policy-file", &path, "--policy-poll-ms", "0"]);
+    let program = LoggedProcess::serve(&["--policy-file", &path, "--policy-poll-ms", "0"]);
     let wire = program.connect();
     std::fs::write(&file, document("two")).unwrap();
     program.signal("HUP");
@@ -119,7 +125,7 @@ fn a_hangup_reads_the_file_and_all_ways_share_one_history() {
     std::fs::write(&file, "nothing").unwrap();
     program.signal("HUP");
     let refused = "pumice_policy_reloads_total{origin=\"sighup\",outcome=\"refused\"}";
-    until("refused", || figure(program.http, refused) == 1.0);
+    until("refused", || metric_value(program.http, refused) == 1.0);
     let named = pb::ListPoliciesRequest {
         name: "default".to_owned(),
         ..pb::ListPoliciesRequest::default()
@@ -132,9 +138,9 @@ fn a_hangup_reads_the_file_and_all_ways_share_one_history() {
         [&by_hangup, "rollback:1", "rpc:127.0.0.1", &by_hangup, &by_file]
     );
     let told = program.log();
-    let refusal = told.iter().find(|line| line["message"] == "policy refused").unwrap();
+    let rejection = told.iter().find(|line| line["message"] == "policy refused").unwrap();
     assert_eq!(
-        (&refusal["level"], &refusal["origin"]),
+        (&rejection["level"], &rejection["origin"]),
         (&"ERROR".into(), &by_hangup.into())
     );
 }

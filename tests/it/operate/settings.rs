@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use pumice::config::Config;
+use pumice::config::ServerConfig;
 use pumice::server::limits::LIMITS;
 use pumice::server::pb;
 use tonic::{Code, Status};
 
 use super::program::command;
-use super::{Scratch, cluster, limit_of, question, told};
-use crate::support::Server;
-use crate::support::records::{at_least, snapshot};
+use super::{TestDirectory, cluster, limit_of, reported_limits, score_request};
+use crate::support::EmbeddedServer;
+use crate::support::records::{full_sync, latest_ref};
 
 fn print(file: &std::path::Path, variables: &[(&str, &str)], flags: &[&str]) -> (bool, String, String) {
     let mut serve = command();
@@ -34,7 +34,7 @@ fn lines(text: &str) -> BTreeMap<String, (String, String)> {
 
 #[test]
 fn a_flag_goes_before_the_environment_and_that_before_the_file() {
-    let scratch = Scratch::new();
+    let scratch = TestDirectory::new();
     let file = scratch.file(
         "settings.yaml",
         "sessions: 5\ntasks: 6\nwait_ms: 7\nexpect_source: [a, b]\nrequest_bytes: 1Mi\n",
@@ -63,13 +63,13 @@ fn a_flag_goes_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
-fn all_faults_are_told_at_once_with_their_places() {
-    let scratch = Scratch::new();
+fn all_settings_errors_are_reported_at_once_with_their_positions() {
+    let scratch = TestDirectory::new();
     let file = scratch.file("settings.yaml", "sesions: 3\ntasks: many\nlog_format: {}\nsources: 0\n");
     let (good, _, errors) = print(&file, &[("PUMICE_TRACE_RATIO", "7")], &["--grpc-address", "here"]);
     assert!(!good);
     let path = file.display();
-    for fault in [
+    for problem in [
         "6 faults in the settings".to_owned(),
         format!("{path}:1:1: `sesions`: there is no such setting; `sessions` was meant?"),
         format!("{path}:2:8: `tasks`: `many` is not a whole number"),
@@ -78,21 +78,21 @@ fn all_faults_are_told_at_once_with_their_places() {
         "PUMICE_TRACE_RATIO: `7` is not a number from 0 to 1".to_owned(),
         "--grpc-address: `here` is not an IP address".to_owned(),
     ] {
-        assert!(errors.contains(&fault), "{fault}\n{errors}");
+        assert!(errors.contains(&problem), "{problem}\n{errors}");
     }
 }
 
 #[test]
-fn every_limit_can_be_set_and_is_told() {
-    let mut config = Config::on_free_ports();
+fn every_limit_can_be_set_and_is_reported() {
+    let mut config = ServerConfig::on_free_ports();
     for row in LIMITS {
         let value = (row.get)(&config.limits);
         (row.set)(&mut config.limits, if value < row.most { value + 1 } else { value - 1 });
     }
     let wanted = config.limits.clone();
-    let server = Server::with(config);
+    let server = EmbeddedServer::with(config);
     let info = server.wire.get_server_info(pb::GetServerInfoRequest {}).unwrap();
-    let told = told(&info);
+    let told = reported_limits(&info);
     for row in LIMITS {
         assert_eq!(told[row.name], (row.get)(&wanted), "{}", row.name);
     }
@@ -101,65 +101,65 @@ fn every_limit_can_be_set_and_is_told() {
 fn of_plugins() -> pb::ScoreRequest {
     pb::ScoreRequest {
         plugins: vec!["binpack".to_owned(), "drf".to_owned()],
-        ..question(1)
+        ..score_request(1)
     }
 }
 
 fn on_positions() -> pb::ScoreRequest {
-    let mut ground = at_least(pb::Revision::default(), 0);
-    if let Some(pb::ground::Ground::World(world)) = &mut ground.ground {
-        world.positions.push(pb::SourcePosition::default());
+    let mut evaluation_ref = latest_ref(pb::Revision::default(), 0);
+    if let Some(pb::evaluation_ref::Target::Latest(snapshot)) = &mut evaluation_ref.target {
+        snapshot.positions.push(pb::SourcePosition::default());
     }
     pb::ScoreRequest {
-        ground: Some(ground),
-        ..question(1)
+        against: Some(evaluation_ref),
+        ..score_request(1)
     }
 }
 
 fn on_inline() -> pb::ScoreRequest {
-    let inline = pb::Inline {
+    let inline = pb::InlineSnapshot {
         cluster: Some(cluster(2)),
-        ..pb::Inline::default()
+        ..pb::InlineSnapshot::default()
     };
     pb::ScoreRequest {
-        ground: Some(pb::Ground {
-            ground: Some(pb::ground::Ground::Inline(inline)),
+        against: Some(pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Inline(inline)),
             node_table: None,
         }),
-        ..question(1)
+        ..score_request(1)
     }
 }
 
 #[test]
-fn a_refusal_names_its_limit() {
-    let mut config = Config::on_free_ports();
+fn a_rejection_names_its_limit() {
+    let mut config = ServerConfig::on_free_ports();
     let edge = &mut config.limits.edge;
     (edge.tasks, edge.plugins, edge.positions, edge.pairs) = (2, 1, 0, 3);
     (edge.inline_records, edge.batch_records, edge.request_bytes) = (1, 2, 4_096);
     (config.limits.state.sessions, config.limits.state.sources) = (0, 1);
-    let server = Server::with(config);
+    let server = EmbeddedServer::with(config);
     let wire = &server.wire;
-    wire.apply_batch(snapshot("a", 1, cluster(2))).unwrap();
+    wire.apply_batch(full_sync("a", 1, cluster(2))).unwrap();
 
     let refused: [(&str, Status); 9] = [
-        ("tasks", wire.score(question(3)).unwrap_err()),
-        ("pairs", wire.score(question(2)).unwrap_err()),
+        ("tasks", wire.score(score_request(3)).unwrap_err()),
+        ("pairs", wire.score(score_request(2)).unwrap_err()),
         ("plugins", wire.score(of_plugins()).unwrap_err()),
         ("positions", wire.score(on_positions()).unwrap_err()),
         ("inline_records", wire.score(on_inline()).unwrap_err()),
         (
             "batch_records",
-            wire.apply_batch(snapshot("a", 2, cluster(3))).unwrap_err(),
+            wire.apply_batch(full_sync("a", 2, cluster(3))).unwrap_err(),
         ),
         (
             "request_bytes",
-            wire.apply_batch(snapshot("a", 2, cluster(100))).unwrap_err(),
+            wire.apply_batch(full_sync("a", 2, cluster(100))).unwrap_err(),
         ),
         (
             "sessions",
             wire.open_session(pb::OpenSessionRequest::default()).unwrap_err(),
         ),
-        ("sources", wire.apply_batch(snapshot("b", 1, cluster(1))).unwrap_err()),
+        ("sources", wire.apply_batch(full_sync("b", 1, cluster(1))).unwrap_err()),
     ];
     for (limit, status) in refused {
         assert_eq!(
@@ -169,7 +169,10 @@ fn a_refusal_names_its_limit() {
         );
         assert!(status.message().contains(limit), "{}", status.message());
         assert_eq!(
-            super::figure(server.http, &format!("pumice_refusals_total{{limit=\"{limit}\"}}")),
+            super::metric_value(
+                server.http,
+                &format!("pumice_limit_rejections_total{{limit=\"{limit}\"}}")
+            ),
             1.0,
             "{limit}"
         );

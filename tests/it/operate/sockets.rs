@@ -3,29 +3,29 @@
 use std::os::unix::net::UnixListener;
 
 use pumice::app;
-use pumice::config::Config;
+use pumice::config::ServerConfig;
 use pumice::server::pb;
 use pumice::server::pb::state_service_client::StateServiceClient;
 use tonic::transport::Endpoint;
 
-use super::Scratch;
-use crate::support::Server;
+use super::TestDirectory;
+use crate::support::EmbeddedServer;
 
-fn config(socket: &std::path::Path) -> Config {
-    Config {
+fn config(socket: &std::path::Path) -> ServerConfig {
+    ServerConfig {
         grpc_socket: Some(socket.to_owned()),
-        ..Config::on_free_ports()
+        ..ServerConfig::on_free_ports()
     }
 }
 
 #[test]
-fn both_sockets_answer_and_the_file_goes_with_the_server() {
-    let scratch = Scratch::new();
+fn both_sockets_serve_and_the_file_is_removed_with_the_server() {
+    let scratch = TestDirectory::new();
     let socket = scratch.0.join("pumice.sock");
     // A killed process leaves its socket behind.
     drop(UnixListener::bind(&socket).unwrap());
     assert!(socket.exists());
-    let server = Server::with(config(&socket));
+    let server = EmbeddedServer::with(config(&socket));
     let by_socket = server.wire.wait(async {
         let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
         let mut client = StateServiceClient::new(endpoint.connect().await.unwrap());
@@ -45,8 +45,8 @@ fn both_sockets_answer_and_the_file_goes_with_the_server() {
 }
 
 #[tokio::test]
-async fn what_is_no_socket_is_not_touched() {
-    let scratch = Scratch::new();
+async fn a_file_that_is_no_socket_is_not_touched() {
+    let scratch = TestDirectory::new();
     let file = scratch.file("notes", "mine");
     let refused = app::bind(config(&file)).await.unwrap_err();
     assert!(refused.to_string().contains("no socket"), "{refused}");

@@ -8,14 +8,14 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use pumice::server::pb::decision_service_client::DecisionServiceClient;
 use tonic::{Request, Response, Status};
 
-use super::program::Program;
-use super::question;
+use super::program::LoggedProcess;
+use super::score_request;
 
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
+struct TraceCollector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
 #[tonic::async_trait]
-impl TraceService for Collector {
+impl TraceService for TraceCollector {
     async fn export(
         &self,
         sent: Request<ExportTraceServiceRequest>,
@@ -40,7 +40,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn a_call_is_part_of_its_callers_trace() {
-    let collector = Collector::default();
+    let collector = TraceCollector::default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -56,11 +56,11 @@ fn a_call_is_part_of_its_callers_trace() {
             .serve_with_incoming(incoming),
     );
 
-    let mut program = Program::serve(&["--otlp-endpoint", &endpoint, "--trace-ratio", "0"]);
+    let mut program = LoggedProcess::serve(&["--otlp-endpoint", &endpoint, "--trace-ratio", "0"]);
     let wire = program.connect();
     let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
     let ask = |parent: Option<String>| {
-        let mut request = Request::new(question(1));
+        let mut request = Request::new(score_request(1));
         if let Some(parent) = parent {
             request.metadata_mut().insert("traceparent", parent.parse().unwrap());
         }

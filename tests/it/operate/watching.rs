@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pumice::config::Config;
+use pumice::config::ServerConfig;
 use pumice::server::pb;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::program::Program;
-use super::{Scratch, cluster, document, fetch, question, until};
-use crate::support::Server;
-use crate::support::records::snapshot;
+use super::program::LoggedProcess;
+use super::{TestDirectory, cluster, document, fetch, score_request, until};
+use crate::support::EmbeddedServer;
+use crate::support::records::full_sync;
 
 /// Checks a page as OpenMetrics 1.0 has it: families with type and help before their samples, samples named after their
 /// type, no series twice, the end marked. Gives the samples.
@@ -65,7 +65,7 @@ fn read_open_metrics(page: &str) -> BTreeMap<String, f64> {
 }
 
 /// What the page says of a server that was used a little.
-const FIGURES: &[(&str, f64)] = &[
+const EXPECTED_METRICS: &[(&str, f64)] = &[
     ("pumice_calls_total{rpc=\"Score\",code=\"OK\"}", 1.0),
     ("pumice_call_duration_seconds_count{rpc=\"Score\"}", 1.0),
     ("pumice_decided_tasks_total{rpc=\"Score\"}", 2.0),
@@ -93,20 +93,21 @@ const FIGURES: &[(&str, f64)] = &[
     ("pumice_reservations", 0.0),
     ("pumice_sessions", 1.0),
     ("pumice_connections", 1.0),
-    ("pumice_work_running{kind=\"question\"}", 0.0),
-    ("pumice_work_waiting{kind=\"records\"}", 0.0),
+    ("pumice_workers_busy{kind=\"question\"}", 0.0),
+    ("pumice_worker_queue{kind=\"records\"}", 0.0),
     ("pumice_writes_waiting", 0.0),
     ("pumice_source_synced{source=\"a \\\"quoted\\\"\\nname\"}", 1.0),
 ];
 
 #[test]
 fn the_metrics_page_is_complete_and_well_formed() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let wire = &server.wire;
-    wire.apply_batch(snapshot("a \"quoted\"\nname", 1, cluster(3))).unwrap();
-    wire.score(question(2)).unwrap();
+    wire.apply_batch(full_sync("a \"quoted\"\nname", 1, cluster(3)))
+        .unwrap();
+    wire.score(score_request(2)).unwrap();
     wire.filter(pb::FilterRequest {
-        tasks: question(1).tasks,
+        tasks: score_request(1).tasks,
         ..pb::FilterRequest::default()
     })
     .unwrap();
@@ -133,7 +134,7 @@ fn the_metrics_page_is_complete_and_well_formed() {
         policy.hash
     );
     assert_eq!(samples.get(&info), Some(&1.0), "{page}");
-    for (series, value) in FIGURES {
+    for (series, value) in EXPECTED_METRICS {
         assert_eq!(samples.get(*series), Some(value), "{series}\n{page}");
     }
     for series in [
@@ -151,9 +152,9 @@ fn the_metrics_page_is_complete_and_well_formed() {
 
 #[test]
 fn probes_name_each_check_with_its_reason() {
-    let server = Server::with(Config {
+    let server = EmbeddedServer::with(ServerConfig {
         expected_sources: vec![Arc::from("volcano")],
-        ..Config::on_free_ports()
+        ..ServerConfig::on_free_ports()
     });
     let health = |service: &str| {
         let service = service.to_owned();
@@ -192,7 +193,7 @@ fn probes_name_each_check_with_its_reason() {
         health("pumice.v1.DecisionService") == not_serving
     });
     assert_eq!((health(""), health("pumice.v1.PolicyService")), (not_serving, serving));
-    server.wire.apply_batch(snapshot("volcano", 1, cluster(1))).unwrap();
+    server.wire.apply_batch(full_sync("volcano", 1, cluster(1))).unwrap();
     until("ready", || {
         health("pumice.v1.DecisionService") == serving && health("") == serving
     });
@@ -201,12 +202,12 @@ fn probes_name_each_check_with_its_reason() {
 
 #[test]
 fn log_lines_are_objects_with_fields_and_without_content() {
-    let scratch = Scratch::new();
+    let scratch = TestDirectory::new();
     let secret = "do-not-log-me";
     let file = scratch.file("policy.yaml", &document(secret));
-    let program = Program::serve(&["--log", "pumice=debug", "--policy-file", &file.display().to_string()]);
+    let program = LoggedProcess::serve(&["--log", "pumice=debug", "--policy-file", &file.display().to_string()]);
     let wire = program.connect();
-    let mut asked = question(1);
+    let mut asked = score_request(1);
     asked.tasks[0].name = secret.to_owned();
     asked.tasks[0]
         .annotations

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use pumice::engine::policy::Compatibility;
 use pumice::server::pb;
 
-use crate::support::records::{amounts, node, standing, task};
+use crate::support::records::{amounts, node, task, task_on_node};
 
 const GPU: &str = "nvidia.com/gpu";
 const NIC: &str = "example.com/nic";
@@ -61,7 +61,7 @@ pub(super) fn document(policy: usize) -> String {
 
 /// One group: cpu, memory in its unit, gpus, which cards would do, and how many tasks.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct CaseGroup {
     pub(super) cpu: u32,
     pub(super) memory: u32,
     pub(super) unit: &'static str,
@@ -71,18 +71,18 @@ pub(super) struct Group {
 }
 
 /// A node: cpu, gpus, what is used of both, its card, and its state (0: ready).
-type Node = (u32, u32, u32, u32, usize, u8);
+type CaseNode = (u32, u32, u32, u32, usize, u8);
 
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(super) struct PlaceCase {
     pub(super) policy: usize,
     pub(super) compatibility: Compatibility,
-    nodes: Vec<Node>,
+    nodes: Vec<CaseNode>,
     /// Nodes' memory is so much, and so little of it is left, that floats skip integers.
     huge: bool,
     /// Tasks on nodes: node, status, cpu, gpus.
-    standing: Vec<(usize, usize, u32, u32)>,
-    pub(super) groups: Vec<Group>,
+    running_tasks: Vec<(usize, usize, u32, u32)>,
+    pub(super) groups: Vec<CaseGroup>,
     /// Cores of the queue, cards A and B.
     quota: (u32, u32, u32),
     min_member: i32,
@@ -92,10 +92,10 @@ pub(super) struct Case {
     pub(super) idle_only: bool,
 }
 
-fn group() -> impl Strategy<Value = Group> {
+fn group() -> impl Strategy<Value = CaseGroup> {
     let cards = prop::sample::select(vec!["", "A", "B", "A|B", "B|A", "C|A"]);
     let count = prop_oneof![4 => 0_usize..14, 1 => 14_usize..60];
-    (0_u32..5, 0_u32..5, 0_u32..3, cards, count).prop_map(|(cpu, memory, gpu, card, count)| Group {
+    (0_u32..5, 0_u32..5, 0_u32..3, cards, count).prop_map(|(cpu, memory, gpu, card, count)| CaseGroup {
         cpu,
         memory,
         unit: "Gi",
@@ -105,7 +105,7 @@ fn group() -> impl Strategy<Value = Group> {
     })
 }
 
-pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = Case> {
+pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = PlaceCase> {
     let node = (1_u32..16, 0_u32..5, 0_u32..6, 0_u32..2, 0_usize..3, 0_u8..12);
     // Equal nodes tie at every step.
     let equal = (node.clone(), 1..most_nodes).prop_map(|(node, count)| vec![node; count]);
@@ -117,7 +117,7 @@ pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = Case> {
         (4_u32..60, 0_u32..9, 0_u32..9),
         prop::bool::weighted(0.1),
     );
-    let question = (
+    let query = (
         prop::collection::vec(group(), 1..4),
         0_i32..8,
         prop::option::weighted(0.5, 0_u32..8),
@@ -126,20 +126,20 @@ pub(super) fn case(most_nodes: usize) -> impl Strategy<Value = Case> {
         any::<bool>(),
     );
     let compatibility = prop::sample::select(vec![Compatibility::Corrected, Compatibility::Upstream]);
-    (0..POLICIES.len(), compatibility, state, question).prop_map(
-        |(policy, compatibility, (nodes, standing, quota, huge), question)| {
-            let (mut groups, min_member, min_available, excluded, candidates, idle_only) = question;
-            let standing = standing.into_iter();
+    (0..POLICIES.len(), compatibility, state, query).prop_map(
+        |(policy, compatibility, (nodes, context, quota, huge), query)| {
+            let (mut groups, min_member, min_available, excluded, candidates, idle_only) = query;
+            let context = context.into_iter();
             if huge {
                 for group in &mut groups {
                     group.unit = "";
                 }
             }
-            Case {
+            PlaceCase {
                 huge,
                 policy,
                 compatibility,
-                standing: standing
+                running_tasks: context
                     .map(|(node, status, cpu, gpu)| (node.index(nodes.len()), status, cpu, gpu))
                     .collect(),
                 nodes,
@@ -167,7 +167,7 @@ fn name(number: usize) -> String {
     format!("n{:03}", number * 379 % 1000)
 }
 
-impl Case {
+impl PlaceCase {
     /// Names of the tasks of a group.
     pub(super) fn names(&self, group: usize) -> Vec<String> {
         (0..self.groups[group].count)
@@ -231,8 +231,8 @@ impl Case {
             node
         });
         let nodes = nodes.collect();
-        let standing = self
-            .standing
+        let context = self
+            .running_tasks
             .iter()
             .enumerate()
             .map(|(number, (on, status, cpu, gpu))| {
@@ -241,9 +241,9 @@ impl Case {
                     "ns/other",
                     &[("cpu", &cpu.to_string()), (GPU, &gpu.to_string())],
                 );
-                standing(there, STATUSES[*status], &name(*on))
+                task_on_node(there, STATUSES[*status], &name(*on))
             });
-        let mut tasks: Vec<pb::Task> = standing.collect();
+        let mut tasks: Vec<pb::Task> = context.collect();
         for (number, group) in self.groups.iter().enumerate() {
             let pending = self
                 .names(number)
@@ -276,7 +276,7 @@ impl Case {
     }
 }
 
-impl Group {
+impl CaseGroup {
     pub(super) fn task(&self) -> pb::Task {
         let items = [
             ("cpu", self.cpu.to_string()),

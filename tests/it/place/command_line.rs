@@ -6,14 +6,14 @@ use std::process::{Command, Output};
 use pumice::server::pb;
 use serde_json::{Value, json};
 
-use crate::support::Server;
-use crate::support::records::{amounts, node, nodes, queue, snapshot};
+use crate::support::EmbeddedServer;
+use crate::support::records::{amounts, full_sync, node, nodes, queue};
 
 const GANG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/gang.yaml");
 const GPU: &str = "nvidia.com/gpu";
 
 /// Runs `pumice` against a server: how it ended, what it said, what it complained of.
-fn pumice(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
+fn pumice(server: &EmbeddedServer, arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_pumice"))
         .args(arguments)
         .env("PUMICE_SERVER", server.grpc.to_string())
@@ -43,8 +43,8 @@ fn quota(name: &str, quota: &str) -> pb::Queue {
     }
 }
 
-fn started() -> Server {
-    let server = Server::start();
+fn started() -> EmbeddedServer {
+    let server = EmbeddedServer::start();
     server
         .wire
         .reload_policy(pb::ReloadPolicyRequest {
@@ -63,7 +63,7 @@ fn started() -> Server {
             gpus("h0", "H100", "8", "5"),
         ])
     };
-    server.wire.apply_batch(snapshot("test", 1, cluster)).unwrap();
+    server.wire.apply_batch(full_sync("test", 1, cluster)).unwrap();
     server
 }
 
@@ -172,5 +172,5 @@ fn place_shows_where_a_file_would_go() {
 
     let (code, text, _) = pumice(&server, &["place", "-f", GANG, "--count", "5", "-o", "json"]);
     let reply: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((code, &reply["answer"]["found"]), (Some(0), &json!(4)), "{text}");
+    assert_eq!((code, &reply["result"]["placedCount"]), (Some(0), &json!(4)), "{text}");
 }

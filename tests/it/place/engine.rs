@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pumice::engine::cycle::{Change, Cycle, Outcome, Placement};
+use pumice::engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, TaskPlacement};
 use pumice::engine::decide::{
-    self, AdmitQuestion, Detail, Kept, PlaceGroup, PlaceQuestion, Placing, Question, QuestionTask, ResourceFit,
-    ScoreQuestion, Subject,
+    self, AdmitQuery, AdmitSubject, FilterDetail, NodeQuery, PlaceGroup, PlaceQuery, PlaceResult, PluginStateOrigin,
+    QueryTask, ResourceFit, ScoreQuery,
 };
-use pumice::engine::model::{JobPhase, JobRecord, Slot, TaskRecord, View};
+use pumice::engine::model::{ClusterState, JobPhase, JobRecord, NodeSlot, TaskRecord};
 use pumice::engine::policy::{CompileOptions, Policy, compile};
 use pumice::server::pb;
 
-use super::case::{Case, case, document};
-use super::plain::{Scheduler, Went, place};
-use super::together::same;
+use super::batched_changes::same;
+use super::case::{PlaceCase, case, document};
+use super::task_by_task::{GroupPlacements, TaskByTaskScheduler, place};
 use crate::support::{engine, records};
 
-pub(super) fn policy(case: &Case) -> Arc<Policy> {
+pub(super) fn policy(case: &PlaceCase) -> Arc<Policy> {
     let options = CompileOptions {
         compatibility: case.compatibility,
         ..CompileOptions::default()
@@ -25,55 +25,63 @@ pub(super) fn policy(case: &Case) -> Arc<Policy> {
     let document = document(case.policy);
     let compiled = compile(&document, &options);
     compiled
-        .unwrap_or_else(|report| panic!("{document}\n{:?}", report.findings))
+        .unwrap_or_else(|report| panic!("{document}\n{:?}", report.diagnostics))
         .policy
 }
 
 /// The engine, asked task by task.
-struct Engine {
+struct EngineScheduler {
     policy: Arc<Policy>,
-    cycle: Cycle,
-    begun: Cycle,
+    cycle: SchedulingCycle,
+    begun: SchedulingCycle,
     /// What the changes since then did.
-    outcome: Outcome,
+    outcome: ChangeOutcome,
 }
 
-impl Engine {
+impl EngineScheduler {
     fn record(&self, task: &pb::Task) -> Arc<TaskRecord> {
-        Arc::new(self.cycle.view().tasks().get(&task.name).unwrap().record.clone())
+        Arc::new(
+            self.cycle
+                .cluster_state()
+                .tasks()
+                .get(&task.name)
+                .unwrap()
+                .record
+                .clone(),
+        )
     }
 
-    fn question(&self, task: &pb::Task, fit: ResourceFit, candidates: Option<Vec<Slot>>) -> Question {
-        Question {
-            tasks: vec![Ok(QuestionTask {
+    fn node_query(&self, task: &pb::Task, fit: ResourceFit, candidates: Option<Vec<NodeSlot>>) -> NodeQuery {
+        NodeQuery {
+            tasks: vec![Ok(QueryTask {
                 task: self.record(task),
                 warnings: Vec::new(),
             })],
-            resources: Arc::clone(self.cycle.view().resources()),
+            resources: Arc::clone(self.cycle.cluster_state().resources()),
             candidates,
             plugins: Vec::new(),
             resource_fit: fit,
             samples: 0,
-            detail: Detail::Counts,
+            detail: FilterDetail::Counts,
         }
     }
 
-    fn name(&self, slot: Slot) -> String {
-        self.cycle.view().name_of(slot).unwrap().to_string()
+    fn name(&self, slot: NodeSlot) -> String {
+        self.cycle.cluster_state().name_of(slot).unwrap().to_string()
     }
 }
 
-impl Scheduler for Engine {
+impl TaskByTaskScheduler for EngineScheduler {
     fn admit(&mut self, task: &pb::Task) -> Option<Vec<String>> {
         if self.policy.allocators().iter().all(Vec::is_empty) {
             return Some(Vec::new());
         }
-        let question = AdmitQuestion {
-            items: vec![Ok(Subject::Task(self.record(task)))],
+        let query = AdmitQuery {
+            items: vec![Ok(AdmitSubject::Task(self.record(task)))],
             plugins: Vec::new(),
         };
-        let mut derived = self.cycle.derived().clone();
-        let mut items = decide::admit(self.cycle.view(), &self.policy, &mut derived, &question).unwrap();
+        let mut derived = self.cycle.plugin_states().clone();
+        let mut items = decide::admit(self.cycle.cluster_state(), &self.policy, &mut derived, &query).unwrap();
         let admission = items.remove(0).unwrap();
         let cards = admission.cards.iter().map(|(card, _)| card.to_string());
         admission.permitted.then(|| cards.collect())
@@ -85,13 +93,13 @@ impl Scheduler for Engine {
         } else {
             ResourceFit::FutureIdle
         };
-        let question = self.question(task, fit, None);
-        let answered = decide::filter(self.cycle.view(), &self.policy, &question)
+        let query = self.node_query(task, fit, None);
+        let answered = decide::filter(self.cycle.cluster_state(), &self.policy, &query)
             .unwrap()
             .remove(0);
         answered
             .unwrap()
-            .answer
+            .result
             .fit
             .iter()
             .map(|slot| self.name(*slot))
@@ -101,49 +109,49 @@ impl Scheduler for Engine {
     fn score(&mut self, task: &pb::Task, nodes: &[String]) -> Vec<(String, f64)> {
         let slots = nodes
             .iter()
-            .map(|node| self.cycle.view().slot_of(node).unwrap())
+            .map(|node| self.cycle.cluster_state().slot_of(node).unwrap())
             .collect();
-        let question = ScoreQuestion {
-            question: self.question(task, ResourceFit::None, Some(slots)),
+        let query = ScoreQuery {
+            node_query: self.node_query(task, ResourceFit::None, Some(slots)),
             with_filter: false,
             limit: None,
             with_parts: false,
         };
-        let answered = decide::score(self.cycle.view(), &self.policy, &question)
+        let answered = decide::score(self.cycle.cluster_state(), &self.policy, &query)
             .unwrap()
             .remove(0);
-        let sheet = answered.unwrap().answer;
+        let sheet = answered.unwrap().result;
         let nodes = sheet.nodes.iter().map(|slot| self.name(*slot));
         nodes.zip(sheet.totals.iter().copied()).collect()
     }
 
     fn assume(&mut self, task: &pb::Task, node: &str, pipelined: bool, card: &str) {
-        let to = Placement {
+        let to = TaskPlacement {
             task: Arc::from(&*task.name),
             node: Arc::from(node),
             card: Arc::from(card),
         };
         let change = if pipelined {
-            Change::Pipeline(to)
+            SessionChange::Pipeline(to)
         } else {
-            Change::Allocate(to)
+            SessionChange::Allocate(to)
         };
         let outcome = self.cycle.apply(&[change]).unwrap();
         assert_eq!(outcome.warnings, []);
-        self.outcome.also(outcome);
+        self.outcome.merge(outcome);
     }
 
     fn undo(&mut self) {
         self.cycle = self.begun.clone();
-        self.outcome = Outcome::default();
+        self.outcome = ChangeOutcome::default();
     }
 }
 
-fn question(case: &Case, view: &View, stored: bool) -> PlaceQuestion {
-    let slots = |names: Vec<String>| names.iter().map(|name| view.slot_of(name).unwrap()).collect();
+fn place_query(case: &PlaceCase, cluster_state: &ClusterState, stored: bool) -> PlaceQuery {
+    let slots = |names: Vec<String>| names.iter().map(|name| cluster_state.slot_of(name).unwrap()).collect();
     let groups = (0..case.groups.len()).map(|number| {
         let names: Vec<Arc<str>> = case.names(number).iter().map(|name| Arc::from(&**name)).collect();
-        let mut table = (**view.resources()).clone();
+        let mut table = (**cluster_state.resources()).clone();
         Ok(PlaceGroup {
             task: Arc::new(engine::task(&mut table, &case.groups[number].task())),
             count: names.len(),
@@ -151,20 +159,20 @@ fn question(case: &Case, view: &View, stored: bool) -> PlaceQuestion {
             warnings: Vec::new(),
         })
     });
-    PlaceQuestion {
+    PlaceQuery {
         job: None,
         groups: groups.collect(),
-        resources: Arc::clone(view.resources()),
+        resources: Arc::clone(cluster_state.resources()),
         min_available: case.min_available.map(|count| count as usize),
         candidates: case.candidates().map(slots),
         exclusions: slots(case.exclusions()),
         idle_only: case.idle_only,
         samples: 3,
-        pairs: u64::MAX,
+        max_pairs: u64::MAX,
     }
 }
 
-fn went(view: &View, placing: &Placing) -> Vec<Went> {
+fn group_placements(cluster_state: &ClusterState, placing: &PlaceResult) -> Vec<GroupPlacements> {
     let groups = placing.groups.iter().map(|group| {
         let group = group.as_ref().unwrap();
         let allocated = group.allocated.iter().map(|slot| (slot, false));
@@ -172,14 +180,14 @@ fn went(view: &View, placing: &Placing) -> Vec<Went> {
         let card = |at: usize| group.cards.get(at).map(ToString::to_string).unwrap_or_default();
         nodes
             .enumerate()
-            .map(|(at, (slot, pipelined))| (view.name_of(*slot).unwrap().to_string(), pipelined, card(at)))
+            .map(|(at, (slot, pipelined))| (cluster_state.name_of(*slot).unwrap().to_string(), pipelined, card(at)))
             .collect()
     });
     groups.collect()
 }
 
 /// How many tasks had to find a place, from the case alone.
-pub(super) fn needed(case: &Case) -> usize {
+pub(super) fn min_count(case: &PlaceCase) -> usize {
     let all = case.groups.iter().map(|group| group.count).sum();
     let members = usize::try_from(case.cluster().jobs[0].min_member).unwrap();
     match case.min_available {
@@ -195,15 +203,19 @@ pub(super) fn has(cluster: &pb::Cluster, node: &str, card: &str) -> bool {
     node.labels.values().any(|text| text == card)
 }
 
-fn check(case: &Case) {
+fn check(case: &PlaceCase) {
     let (cluster, policy) = (case.cluster(), policy(case));
-    let view = engine::view(&cluster);
-    let begun = Cycle::new(view.clone(), policy.compatibility(), policy.derive(&view));
-    let mut engine = Engine {
+    let cluster_state = engine::cluster_state(&cluster);
+    let begun = SchedulingCycle::new(
+        cluster_state.clone(),
+        policy.compatibility(),
+        policy.compute_plugin_states(&cluster_state),
+    );
+    let mut engine = EngineScheduler {
         policy: Arc::clone(&policy),
         cycle: begun.clone(),
         begun: begun.clone(),
-        outcome: Outcome::default(),
+        outcome: ChangeOutcome::default(),
     };
     let groups: Vec<Vec<pb::Task>> = (0..case.groups.len())
         .map(|number| {
@@ -215,27 +227,38 @@ fn check(case: &Case) {
         })
         .collect();
     let has = |node: &str, card: &str| has(&cluster, node, card);
-    let (placed, expected) = place(&mut engine, &groups, &case.nodes(), case.idle_only, needed(case), &has);
+    let (placed, expected) = place(
+        &mut engine,
+        &groups,
+        &case.nodes(),
+        case.idle_only,
+        min_count(case),
+        &has,
+    );
 
     let mut cycle = begun.clone();
-    let question = question(case, &view, true);
-    let (placing, outcome) = decide::place_in(&mut cycle, &policy, &question, &|| false)
+    let query = place_query(case, &cluster_state, true);
+    let (placing, outcome) = decide::place_in_cycle(&mut cycle, &policy, &query, &|| false)
         .unwrap()
         .unwrap();
     let corrected = case.compatibility == pumice::engine::policy::Compatibility::Corrected;
-    let plain = |all: Vec<Went>| -> Vec<Went> {
+    let plain = |all: Vec<GroupPlacements>| -> Vec<GroupPlacements> {
         // What card the reference books does not stand in its answers.
         let card = |card: String| if corrected { card } else { String::new() };
-        let each = |went: Went| {
+        let each = |went: GroupPlacements| {
             went.into_iter()
                 .map(|(node, late, own)| (node, late, card(own)))
                 .collect()
         };
         all.into_iter().map(each).collect()
     };
-    assert_eq!(plain(went(&view, &placing)), plain(expected.clone()), "{placing:#?}");
-    assert_eq!((placing.placed, placing.needed), (placed, needed(case)));
-    assert_eq!(placing.found, expected.iter().map(Vec::len).sum::<usize>());
+    assert_eq!(
+        plain(group_placements(&cluster_state, &placing)),
+        plain(expected.clone()),
+        "{placing:#?}"
+    );
+    assert_eq!((placing.placed, placing.min_count), (placed, min_count(case)));
+    assert_eq!(placing.placed_count, expected.iter().map(Vec::len).sum::<usize>());
     same(&cycle, &engine.cycle, corrected);
     assert_eq!(outcome, engine.outcome);
     for (group, (asked, went)) in placing.groups.iter().zip(case.groups.iter().zip(&expected)) {
@@ -247,18 +270,21 @@ fn check(case: &Case) {
     }
 
     // The same for tasks that nobody has stored, and nothing changes.
-    let question = self::question(case, &view, false);
-    let preview = decide::place(&view, &policy, begun.derived(), &question).unwrap();
-    assert_eq!(went(&view, &preview), went(&view, &placing));
+    let query = self::place_query(case, &cluster_state, false);
+    let preview = decide::place(&cluster_state, &policy, begun.plugin_states(), &query).unwrap();
+    assert_eq!(
+        group_placements(&cluster_state, &preview),
+        group_placements(&cluster_state, &placing)
+    );
 
     // An imagined job is counted alike, whether what plugins keep is carried to it or worked out anew.
-    let question = of_a_job_that_is_not_there(question);
-    let imagine = |kept| decide::place_until(&view, &policy, kept, &question, &|| false).unwrap();
-    let anew = imagine(Kept::Moved(begun.derived()));
-    assert_eq!(imagine(Kept::WorkedOut(begun.derived())), anew);
+    let query = with_missing_job(query);
+    let imagine = |kept| decide::place_cancellable(&cluster_state, &policy, kept, &query, &|| false).unwrap();
+    let anew = imagine(PluginStateOrigin::Modified(begun.plugin_states()));
+    assert_eq!(imagine(PluginStateOrigin::Computed(begun.plugin_states())), anew);
 }
 
-fn of_a_job_that_is_not_there(mut question: PlaceQuestion) -> PlaceQuestion {
+fn with_missing_job(mut query: PlaceQuery) -> PlaceQuery {
     let job = JobRecord {
         name: "ns/imagined".into(),
         queue: "q".into(),
@@ -266,50 +292,54 @@ fn of_a_job_that_is_not_there(mut question: PlaceQuestion) -> PlaceQuestion {
         phase: JobPhase::Inqueue,
         ..JobRecord::default()
     };
-    for group in question.groups.iter_mut().flatten() {
+    for group in query.groups.iter_mut().flatten() {
         group.task = Arc::new(TaskRecord {
             job: Arc::clone(&job.name),
             ..TaskRecord::clone(&group.task)
         });
     }
-    question.job = Some(Arc::new(job));
-    question
+    query.job = Some(Arc::new(job));
+    query
 }
 
 #[test]
-fn a_cycle_stays_as_it_was_when_a_task_is_not_there() {
+fn a_missing_task_leaves_the_cycle_unchanged() {
     let cluster = pb::Cluster {
         nodes: vec![records::node("n", &[("cpu", "8"), ("pods", "10")])],
         tasks: vec![records::task("ns/a", "", &[("cpu", "1")])],
         ..pb::Cluster::default()
     };
-    let view = engine::view(&cluster);
+    let cluster_state = engine::cluster_state(&cluster);
     let document = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
     let policy = compile(document, &CompileOptions::default()).unwrap().policy;
-    let mut cycle = Cycle::new(view.clone(), policy.compatibility(), policy.derive(&view));
+    let mut cycle = SchedulingCycle::new(
+        cluster_state.clone(),
+        policy.compatibility(),
+        policy.compute_plugin_states(&cluster_state),
+    );
     let group = PlaceGroup {
-        task: Arc::new(view.tasks().get("ns/a").unwrap().record.clone()),
+        task: Arc::new(cluster_state.tasks().get("ns/a").unwrap().record.clone()),
         count: 2,
         names: vec!["ns/a".into(), "ns/nobody".into()],
         warnings: Vec::new(),
     };
-    let question = PlaceQuestion {
+    let query = PlaceQuery {
         job: None,
         groups: vec![Ok(group)],
-        resources: Arc::clone(view.resources()),
+        resources: Arc::clone(cluster_state.resources()),
         min_available: None,
         candidates: None,
         exclusions: Vec::new(),
         idle_only: false,
         samples: 3,
-        pairs: u64::MAX,
+        max_pairs: u64::MAX,
     };
-    let refused = decide::place_in(&mut cycle, &policy, &question, &|| false).unwrap_err();
+    let refused = decide::place_in_cycle(&mut cycle, &policy, &query, &|| false).unwrap_err();
     assert_eq!(
         (refused.reason, &*refused.field),
         ("UNKNOWN_TASK", "changes[1].allocate")
     );
-    assert_eq!(cycle.moved().count(), 0);
+    assert_eq!(cycle.moved_tasks().count(), 0);
 }
 
 /// `PUMICE_CASES=N`: so many times as many.
@@ -322,7 +352,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(400)))]
 
     #[test]
-    fn equals_asking_task_by_task(case in case(12)) {
+    fn equals_task_by_task_queries(case in case(12)) {
         check(&case);
     }
 }
@@ -331,7 +361,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(12)))]
 
     #[test]
-    fn equals_asking_task_by_task_over_several_chunks(case in case(600)) {
+    fn equals_task_by_task_queries_over_several_chunks(case in case(600)) {
         check(&case);
     }
 }

@@ -1,9 +1,9 @@
 //! Place against a loop that asks task by task.
 
+mod batched_changes;
 mod case;
 mod command_line;
 mod engine;
-mod plain;
-mod refusals;
-mod together;
+mod rejections;
+mod task_by_task;
 mod wire;

@@ -5,64 +5,64 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use pumice::engine::policy::Compatibility;
 use pumice::server::pb;
-use pumice::server::pb::change::Change;
+use pumice::server::pb::session_change::Change;
 
-use super::case::{CARD, Case, JOB, case, document};
-use super::engine::{has, needed};
-use super::plain::{Scheduler, place};
-use crate::support::Server;
-use crate::support::records::{amounts, job, node, queue, snapshot, step, task};
-use crate::support::wire::Wire;
+use super::case::{CARD, JOB, PlaceCase, case, document};
+use super::engine::{has, min_count};
+use super::task_by_task::{TaskByTaskScheduler, place};
+use crate::support::EmbeddedServer;
+use crate::support::records::{amounts, full_sync, job, node, queue, session_ref, task};
+use crate::support::wire::BlockingClients;
 
 /// A session of the server, asked task by task.
-struct Session<'w> {
-    wire: &'w Wire,
+struct SessionScheduler<'w> {
+    wire: &'w BlockingClients,
     name: String,
     after: u64,
     /// What the next question brings with it.
     changes: Vec<Change>,
 }
 
-impl Session<'_> {
-    fn ground(&mut self) -> pb::Ground {
+impl SessionScheduler<'_> {
+    fn session_ref(&mut self) -> pb::EvaluationRef {
         let changes = std::mem::take(&mut self.changes);
-        let ground = step(&self.name, self.after, changes.clone());
+        let evaluation_ref = session_ref(&self.name, self.after, changes.clone());
         self.after += changes.len() as u64;
-        ground
+        evaluation_ref
     }
 
     /// Nodes and tasks as the session sees them.
     fn state(&mut self) -> (Vec<pb::NodeStatus>, Vec<pb::StoredTask>, Vec<pb::QueueStatus>) {
-        let ground = Some(self.ground());
+        let evaluation_ref = Some(self.session_ref());
         let nodes = self.wire.list_nodes(pb::ListNodesRequest {
-            ground,
+            against: evaluation_ref,
             ..pb::ListNodesRequest::default()
         });
-        let ground = Some(step(&self.name, self.after, Vec::new()));
+        let evaluation_ref = Some(session_ref(&self.name, self.after, Vec::new()));
         let tasks = self.wire.list_tasks(pb::ListTasksRequest {
-            ground: ground.clone(),
+            against: evaluation_ref.clone(),
             ..pb::ListTasksRequest::default()
         });
         let queues = self.wire.list_queues(pb::ListQueuesRequest {
-            ground,
+            against: evaluation_ref,
             ..pb::ListQueuesRequest::default()
         });
         (nodes.unwrap().nodes, tasks.unwrap().tasks, queues.unwrap().queues)
     }
 }
 
-impl Scheduler for Session<'_> {
+impl TaskByTaskScheduler for SessionScheduler<'_> {
     fn admit(&mut self, task: &pb::Task) -> Option<Vec<String>> {
         let subject = pb::AdmitSubject {
             subject: Some(pb::admit_subject::Subject::Task(task.clone())),
             ..pb::AdmitSubject::default()
         };
         let reply = self.wire.admit(pb::AdmitRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             items: vec![subject],
             ..pb::AdmitRequest::default()
         });
-        let item = reply.unwrap().answer.unwrap().items.remove(0);
+        let item = reply.unwrap().result.unwrap().items.remove(0);
         assert_eq!(item.problem, None);
         item.permitted
             .then(|| item.cards.into_iter().map(|card| card.card).collect())
@@ -70,30 +70,30 @@ impl Scheduler for Session<'_> {
 
     fn filter(&mut self, task: &pb::Task, fit: pb::ResourceFit) -> Vec<String> {
         let reply = self.wire.filter(pb::FilterRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             tasks: vec![task.clone()],
             resource_fit: fit.into(),
             ..pb::FilterRequest::default()
         });
-        let item = reply.unwrap().answer.unwrap().items.remove(0);
+        let item = reply.unwrap().result.unwrap().items.remove(0);
         assert_eq!(item.problem, None);
         item.fit.unwrap().names
     }
 
     fn score(&mut self, task: &pb::Task, nodes: &[String]) -> Vec<(String, f64)> {
         let reply = self.wire.score(pb::ScoreRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             tasks: vec![task.clone()],
             candidates: Some(names(nodes.to_vec())),
             ..pb::ScoreRequest::default()
         });
-        let item = reply.unwrap().answer.unwrap().items.remove(0);
+        let item = reply.unwrap().result.unwrap().items.remove(0);
         assert_eq!(item.problem, None);
         item.nodes.unwrap().names.into_iter().zip(item.totals).collect()
     }
 
     fn assume(&mut self, task: &pb::Task, node: &str, pipelined: bool, card: &str) {
-        let to = pb::TaskOnNode {
+        let to = pb::TaskPlacement {
             task: task.name.clone(),
             node: node.to_owned(),
             card: card.to_owned(),
@@ -118,9 +118,9 @@ fn names(names: Vec<String>) -> pb::NodeSet {
     }
 }
 
-fn open(wire: &Wire) -> Session<'_> {
+fn open(wire: &BlockingClients) -> SessionScheduler<'_> {
     let reply = wire.open_session(pb::OpenSessionRequest::default()).unwrap();
-    Session {
+    SessionScheduler {
         wire,
         name: reply.session,
         after: 0,
@@ -128,13 +128,13 @@ fn open(wire: &Wire) -> Session<'_> {
     }
 }
 
-fn question(case: &Case, ground: pb::Ground) -> pb::PlaceRequest {
+fn place_request(case: &PlaceCase, evaluation_ref: pb::EvaluationRef) -> pb::PlaceRequest {
     let groups = (0..case.groups.len()).map(|number| pb::TaskGroup {
         names: case.names(number),
         ..pb::TaskGroup::default()
     });
     pb::PlaceRequest {
-        ground: Some(ground),
+        against: Some(evaluation_ref),
         job: Some(pb::Job {
             name: JOB.to_owned(),
             ..pb::Job::default()
@@ -149,9 +149,9 @@ fn question(case: &Case, ground: pb::Ground) -> pb::PlaceRequest {
     }
 }
 
-fn check(server: &Server, case: &Case, sequence: u64) {
+fn check(server: &EmbeddedServer, case: &PlaceCase, sequence: u64) {
     let (wire, cluster) = (&server.wire, case.cluster());
-    wire.apply_batch(snapshot("test", sequence, cluster.clone())).unwrap();
+    wire.apply_batch(full_sync("test", sequence, cluster.clone())).unwrap();
     wire.reload_policy(pb::ReloadPolicyRequest {
         document: document(case.policy),
         compatibility: case.compatibility.name().to_owned(),
@@ -169,13 +169,20 @@ fn check(server: &Server, case: &Case, sequence: u64) {
         .map(|number| case.names(number).into_iter().map(named).collect())
         .collect();
     let has = |node: &str, card: &str| has(&cluster, node, card);
-    let (placed, expected) = place(&mut other, &groups, &case.nodes(), case.idle_only, needed(case), &has);
+    let (placed, expected) = place(
+        &mut other,
+        &groups,
+        &case.nodes(),
+        case.idle_only,
+        min_count(case),
+        &has,
+    );
 
-    let asked = question(case, step(&one.name, 0, Vec::new()));
+    let asked = place_request(case, session_ref(&one.name, 0, Vec::new()));
     let reply = wire.place(asked.clone()).unwrap();
-    let answer = reply.answer.unwrap();
-    assert_eq!(answer.placed, placed);
-    for (group, expected) in answer.groups.iter().zip(&expected) {
+    let result = reply.result.unwrap();
+    assert_eq!(result.placed, placed);
+    for (group, expected) in result.groups.iter().zip(&expected) {
         let [allocated, pipelined] = [&group.allocated, &group.pipelined].map(|set| set.clone().unwrap().names);
         let late = |late| {
             expected
@@ -186,7 +193,7 @@ fn check(server: &Server, case: &Case, sequence: u64) {
         assert_eq!(allocated, late(false).collect::<Vec<_>>());
         assert_eq!(pipelined, late(true).collect::<Vec<_>>());
     }
-    let effects = reply.stamp.unwrap().effects.unwrap();
+    let effects = reply.metadata.unwrap().effects.unwrap();
     assert_eq!(effects.applied_through, 1);
     let invalidation = effects.invalidation.unwrap();
     let all = invalidation.scope() == pb::InvalidationScope::All;
@@ -199,14 +206,14 @@ fn check(server: &Server, case: &Case, sequence: u64) {
     let expected: std::collections::BTreeSet<String> = expected.collect();
     assert_eq!(touched, expected.into_iter().collect::<Vec<_>>());
     // Sent again, it has happened once.
-    assert_eq!(wire.place(asked).unwrap().answer.unwrap(), answer);
+    assert_eq!(wire.place(asked).unwrap().result.unwrap(), result);
     one.after = 1;
     assert_eq!(one.state(), other.state());
 }
 
 #[test]
-fn a_session_stands_as_if_it_had_been_asked_task_by_task() {
-    let server = Server::start();
+fn place_leaves_the_session_as_task_by_task_calls_would() {
+    let server = EmbeddedServer::start();
     let mut runner = TestRunner::deterministic();
     for sequence in 1..=30 {
         let mut case = case(8).new_tree(&mut runner).unwrap().current();
@@ -222,8 +229,8 @@ fn a_session_stands_as_if_it_had_been_asked_task_by_task() {
 }
 
 /// A server with quotas of cards, a node of each, and these tasks of a job.
-fn cards(quota: &str, tasks: Vec<pb::Task>) -> Server {
-    let server = Server::start();
+fn cards(quota: &str, tasks: Vec<pb::Task>) -> EmbeddedServer {
+    let server = EmbeddedServer::start();
     let with = |name: &str, card: &str| {
         let labels = [("product", card), ("count", "4"), ("memory", "40960")];
         pb::Node {
@@ -243,7 +250,7 @@ fn cards(quota: &str, tasks: Vec<pb::Task>) -> Server {
         jobs: vec![job(JOB, "q")],
         tasks,
     };
-    server.wire.apply_batch(snapshot("test", 1, cluster)).unwrap();
+    server.wire.apply_batch(full_sync("test", 1, cluster)).unwrap();
     server
         .wire
         .reload_policy(pb::ReloadPolicyRequest {
@@ -262,36 +269,36 @@ fn asking(name: &str, job: &str, cards: &str, gpus: &str) -> pb::Task {
 }
 
 #[test]
-fn a_task_that_names_a_card_and_asks_for_none_is_given_none() {
+fn a_task_that_names_a_card_but_requests_none_gets_none() {
     let tasks = vec![asking("ns/none", JOB, "A", "0"), asking("ns/one", JOB, "A", "1")];
     let server = cards(r#"{"A": 4}"#, tasks);
     let group = |name: &str| pb::TaskGroup {
         names: vec![name.to_owned()],
         ..pb::TaskGroup::default()
     };
-    let answer = server.wire.place(pb::PlaceRequest {
+    let result = server.wire.place(pb::PlaceRequest {
         groups: vec![group("ns/none"), group("ns/one")],
         ..pb::PlaceRequest::default()
     });
-    let answer = answer.unwrap().answer.unwrap();
-    assert_eq!(answer.found, 2, "{answer:?}");
+    let result = result.unwrap().result.unwrap();
+    assert_eq!(result.placed_count, 2, "{result:?}");
     assert_eq!(
-        (&answer.groups[0].cards, &answer.groups[1].cards),
+        (&result.groups[0].cards, &result.groups[1].cards),
         (&vec![], &vec!["A".to_owned()])
     );
 }
 
 #[test]
-fn a_job_that_is_imagined_chooses_its_one_card_by_how_many_tasks_it_has() {
+fn a_hypothetical_job_chooses_its_one_card_by_its_number_of_tasks() {
     let named = |name: &str| asking(name, JOB, "A|B", "1");
     let server = cards(r#"{"A": 1, "B": 3}"#, ["ns/0", "ns/1", "ns/2"].map(named).into());
     let place = |job: Option<pb::Job>, group| {
-        let answer = server.wire.place(pb::PlaceRequest {
+        let result = server.wire.place(pb::PlaceRequest {
             job,
             groups: vec![group],
             ..pb::PlaceRequest::default()
         });
-        answer.unwrap().answer.unwrap()
+        result.unwrap().result.unwrap()
     };
     let stored = pb::TaskGroup {
         names: ["ns/0", "ns/1", "ns/2"].map(str::to_owned).into(),

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pumice::engine::decide::{Detail, Question, QuestionTask, ResourceFit, ScoreQuestion};
+use pumice::engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
 use pumice::engine::model::quantity::Quantity;
 use pumice::engine::model::resource_name::{ResourceKind, amount};
 use pumice::engine::model::{
-    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord,
-    TaskStatus, Texts, View,
+    ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, ResourceTable,
+    SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
 use pumice::server::pb;
 
 /// Amounts of a list; names that nobody counts are left out.
-fn amounts(table: &mut ResourceTable, list: Option<&pb::ResourceList>) -> Amounts {
+fn amounts(table: &mut ResourceTable, list: Option<&pb::ResourceList>) -> ResourceAmounts {
     let items = list.into_iter().flat_map(|list| &list.items);
     items
         .filter(|(name, _)| ResourceKind::of(name).counted_by_volcano())
@@ -43,14 +43,14 @@ fn status(task: &pb::Task) -> TaskStatus {
     }
 }
 
-/// The View of a cluster, every record valid.
-pub(crate) fn view(cluster: &pb::Cluster) -> View {
+/// The cluster state of a cluster, every record valid.
+pub(crate) fn cluster_state(cluster: &pb::Cluster) -> ClusterState {
     let (mut table, source): (_, Arc<str>) = (ResourceTable::default(), Arc::from("test"));
-    let mut index: Table<Slot> = Table::default();
+    let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for (slot, node) in (0..).zip(&cluster.nodes) {
         index.insert(Arc::from(&*node.name), slot);
     }
-    let mut view = View::new(Arc::new(index), 1);
+    let mut cluster_state = ClusterState::new(Arc::new(index), 1);
     let nodes: Vec<NodeRecord> = cluster
         .nodes
         .iter()
@@ -79,17 +79,17 @@ pub(crate) fn view(cluster: &pb::Cluster) -> View {
             ..QueueRecord::default()
         })
         .collect();
-    view.set_resources(Arc::new(table));
+    cluster_state.set_resources(Arc::new(table));
     for node in nodes {
-        view.put_node(Arc::new(node), &source);
+        cluster_state.put_node(Arc::new(node), &source);
     }
-    view.refresh_ranks();
+    cluster_state.refresh_ranks();
     for queue in queues {
-        view.put_queue(queue, &source);
+        cluster_state.put_queue(queue, &source);
     }
     for job in &cluster.jobs {
         let queue = Arc::from(&*job.queue);
-        view.put_job(
+        cluster_state.put_job(
             JobRecord {
                 name: Arc::from(&*job.name),
                 queue,
@@ -100,13 +100,13 @@ pub(crate) fn view(cluster: &pb::Cluster) -> View {
         );
     }
     for task in tasks {
-        view.put_task(task, &source);
+        cluster_state.put_task(task, &source);
     }
-    view
+    cluster_state
 }
 
 /// Names and texts as the engine keeps them.
-fn texts(map: &BTreeMap<String, String>) -> Texts {
+fn texts(map: &BTreeMap<String, String>) -> TextMap {
     map.iter()
         .map(|(name, text)| (Arc::from(name.as_str()), Arc::from(text.as_str())))
         .collect()
@@ -128,23 +128,23 @@ pub(crate) fn task(table: &mut ResourceTable, task: &pb::Task) -> TaskRecord {
 }
 
 /// A question of Score about one task, with its filter and parts.
-pub(crate) fn score_question(view: &View, task: &pb::Task) -> ScoreQuestion {
-    let mut table = (**view.resources()).clone();
-    let task = QuestionTask {
+pub(crate) fn score_query(cluster_state: &ClusterState, task: &pb::Task) -> ScoreQuery {
+    let mut table = (**cluster_state.resources()).clone();
+    let task = QueryTask {
         task: Arc::new(self::task(&mut table, task)),
         warnings: Vec::new(),
     };
-    let question = Question {
+    let query = NodeQuery {
         tasks: vec![Ok(task)],
         resources: Arc::new(table),
         candidates: None,
         plugins: Vec::new(),
         resource_fit: ResourceFit::default(),
         samples: 3,
-        detail: Detail::Nodes,
+        detail: FilterDetail::Nodes,
     };
-    ScoreQuestion {
-        question,
+    ScoreQuery {
+        node_query: query,
         with_filter: true,
         limit: None,
         with_parts: true,

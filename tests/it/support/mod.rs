@@ -7,7 +7,7 @@ pub(crate) mod server;
 pub(crate) mod wire;
 pub(crate) mod yaml;
 
-pub(crate) use server::Server;
+pub(crate) use server::EmbeddedServer;
 
 use tonic::Status;
 use tonic_types::StatusExt as _;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use serde_json::Value;
 
-use super::Server;
+use super::EmbeddedServer;
 
 /// `pumice serve` on free ports, to be given more arguments.
 pub(crate) fn serve() -> Command {
@@ -22,7 +22,7 @@ pub(crate) fn serve() -> Command {
 }
 
 /// Runs `pumice` against a server; `None`: one that is not there.
-pub(crate) fn pumice(server: Option<&Server>, arguments: &[&str]) -> Output {
+pub(crate) fn pumice(server: Option<&EmbeddedServer>, arguments: &[&str]) -> Output {
     let address = server.map_or_else(|| "127.0.0.1:1".to_owned(), |server| server.grpc.to_string());
     Command::new(env!("CARGO_BIN_EXE_pumice"))
         .args(arguments)
@@ -40,7 +40,7 @@ pub(crate) fn err(output: &Output) -> String {
 }
 
 /// A running `pumice serve` on free ports. It is killed when it is dropped.
-pub(crate) struct Process {
+pub(crate) struct ServeProcess {
     child: Child,
     /// Where gRPC is served.
     pub(crate) grpc: SocketAddr,
@@ -49,7 +49,7 @@ pub(crate) struct Process {
     log: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Process {
+impl ServeProcess {
     /// Starts it, and waits until it says where it serves.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_in(arguments, &[])
@@ -123,7 +123,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _: Result<(), _> = self.child.kill();

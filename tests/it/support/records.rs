@@ -52,14 +52,14 @@ pub(crate) fn task(name: &str, job: &str, requests: &[(&str, &str)]) -> pb::Task
 }
 
 /// The same task on a node.
-pub(crate) fn standing(mut task: pb::Task, status: pb::TaskStatus, node: &str) -> pb::Task {
+pub(crate) fn task_on_node(mut task: pb::Task, status: pb::TaskStatus, node: &str) -> pb::Task {
     task.set_status(status);
     node.clone_into(&mut task.node);
     task
 }
 
 /// A task that nobody stores.
-pub(crate) fn imagined(requests: &[(&str, &str)]) -> pb::Task {
+pub(crate) fn hypothetical_task(requests: &[(&str, &str)]) -> pb::Task {
     task("", "", requests)
 }
 
@@ -76,18 +76,18 @@ fn batch(source: &str, sequence: u64, kind: pb::BatchKind, put: pb::Cluster) -> 
 }
 
 /// A whole snapshot.
-pub(crate) fn snapshot(source: &str, sequence: u64, put: pb::Cluster) -> pb::Batch {
+pub(crate) fn full_sync(source: &str, sequence: u64, put: pb::Cluster) -> pb::Batch {
     pb::Batch {
-        snapshot_part: 1,
-        ..batch(source, sequence, pb::BatchKind::SnapshotLast, put)
+        part: 1,
+        ..batch(source, sequence, pb::BatchKind::FullSyncLast, put)
     }
 }
 
 /// A part of a snapshot, not the last.
-pub(crate) fn snapshot_part(source: &str, sequence: u64, part: u32, put: pb::Cluster) -> pb::Batch {
+pub(crate) fn full_sync_part(source: &str, sequence: u64, part: u32, put: pb::Cluster) -> pb::Batch {
     pb::Batch {
-        snapshot_part: part,
-        ..batch(source, sequence, pb::BatchKind::SnapshotPart, put)
+        part,
+        ..batch(source, sequence, pb::BatchKind::FullSyncPart, put)
     }
 }
 
@@ -105,31 +105,33 @@ pub(crate) fn nodes(nodes: Vec<pb::Node>) -> pb::Cluster {
 }
 
 /// A step of a session.
-pub(crate) fn step(session: &str, after: u64, changes: Vec<pb::change::Change>) -> pb::Ground {
-    let changes = changes.into_iter().map(|change| pb::Change { change: Some(change) });
-    let step = pb::SessionStep {
-        session: session.to_owned(),
+pub(crate) fn session_ref(session: &str, after: u64, changes: Vec<pb::session_change::Change>) -> pb::EvaluationRef {
+    let changes = changes
+        .into_iter()
+        .map(|change| pb::SessionChange { change: Some(change) });
+    let step = pb::SessionRef {
+        id: session.to_owned(),
         after,
         changes: changes.collect(),
     };
-    pb::Ground {
-        ground: Some(pb::ground::Ground::Session(step)),
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Session(step)),
         node_table: None,
     }
 }
 
 /// Shared state, at least so new.
-pub(crate) fn at_least(revision: pb::Revision, wait_milliseconds: i32) -> pb::Ground {
-    let world = pb::World {
+pub(crate) fn latest_ref(revision: pb::Revision, wait_milliseconds: i32) -> pb::EvaluationRef {
+    let snapshot = pb::LatestRef {
         at_least: Some(revision),
         max_wait: Some(prost_types::Duration {
             seconds: 0,
             nanos: wait_milliseconds * 1_000_000,
         }),
-        ..pb::World::default()
+        ..pb::LatestRef::default()
     };
-    pb::Ground {
-        ground: Some(pb::ground::Ground::World(world)),
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
         node_table: None,
     }
 }

@@ -5,16 +5,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use pumice::app;
-use pumice::config::Config;
+use pumice::config::ServerConfig;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::wire::Wire;
+use super::wire::BlockingClients;
 
 /// A server that is served by this process. It drains when it is dropped.
-pub(crate) struct Server {
+pub(crate) struct EmbeddedServer {
     /// A client of it.
-    pub(crate) wire: Wire,
+    pub(crate) wire: BlockingClients,
     /// Where gRPC is served.
     pub(crate) grpc: SocketAddr,
     /// Where probes and metrics are served.
@@ -24,14 +24,14 @@ pub(crate) struct Server {
     ended: Option<tokio::task::JoinHandle<Result<(), app::ServeError>>>,
 }
 
-impl Server {
+impl EmbeddedServer {
     /// A server with the embedded defaults.
     pub(crate) fn start() -> Self {
-        Self::with(Config::on_free_ports())
+        Self::with(ServerConfig::on_free_ports())
     }
 
     /// A server with these settings.
-    pub(crate) fn with(config: Config) -> Self {
+    pub(crate) fn with(config: ServerConfig) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -44,7 +44,7 @@ impl Server {
             // A dropped sender stops the server as well.
             let _: Result<(), _> = stopped.await;
         }));
-        let wire = Wire::connect(Arc::clone(&runtime), grpc);
+        let wire = BlockingClients::connect(Arc::clone(&runtime), grpc);
         Self {
             wire,
             grpc,
@@ -56,8 +56,8 @@ impl Server {
     }
 
     /// Another connection.
-    pub(crate) fn connect(&self) -> Wire {
-        Wire::connect(Arc::clone(&self.runtime), self.grpc)
+    pub(crate) fn connect(&self) -> BlockingClients {
+        BlockingClients::connect(Arc::clone(&self.runtime), self.grpc)
     }
 
     /// Status and body of a page of the HTTP port.
@@ -66,7 +66,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for EmbeddedServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(ended) = self.ended.take() {

@@ -13,21 +13,21 @@ use tonic::{Response, Status};
 
 /// Blocking clients over one connection.
 #[derive(Clone)]
-pub(crate) struct Wire {
+pub(crate) struct BlockingClients {
     runtime: Arc<Runtime>,
     channel: Channel,
 }
 
 macro_rules! calls {
-    ($($client:ident: $($method:ident($question:ident) -> $answer:ident),+;)+) => {$($(
-        pub(crate) fn $method(&self, question: pb::$question) -> Result<pb::$answer, Status> {
+    ($($client:ident: $($method:ident($query:ident) -> $result:ident),+;)+) => {$($(
+        pub(crate) fn $method(&self, query: pb::$query) -> Result<pb::$result, Status> {
             let mut client = $client::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
-            self.runtime.block_on(client.$method(question)).map(Response::into_inner)
+            self.runtime.block_on(client.$method(query)).map(Response::into_inner)
         }
     )+)+};
 }
 
-impl Wire {
+impl BlockingClients {
     /// A client that waits on this runtime.
     pub(crate) fn connect(runtime: Arc<Runtime>, address: SocketAddr) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();

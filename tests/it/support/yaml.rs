@@ -1,6 +1,8 @@
 //! Reads the policy documents that the server prints.
 
-use pumice::engine::policy::{Arguments, Compatibility, Limits, LoadOptions, Node, PluginSpec, Value as Yaml, load};
+use pumice::engine::policy::{
+    Compatibility, LoadOptions, PluginArguments, PluginSpec, YamlLimits, YamlNode, YamlValue as Yaml, load,
+};
 use serde_json::{Map, Number, Value, json};
 
 /// The tiers of a document: names of plugins and their arguments.
@@ -9,12 +11,12 @@ use serde_json::{Map, Number, Value, json};
 /// The document has faults.
 pub(crate) fn read(text: &str) -> Result<Value, String> {
     let options = LoadOptions {
-        limits: Limits::default(),
+        limits: YamlLimits::default(),
         compatibility: Compatibility::Upstream,
         served: &[],
     };
     let loaded = load(text, &options);
-    let (Some(spec), false) = (&loaded.spec, loaded.report.has_faults()) else {
+    let (Some(spec), false) = (&loaded.spec, loaded.report.has_errors()) else {
         return Err(format!("the printed document has faults: {:?}", loaded.report));
     };
     let tiers = spec.tiers.iter().map(|plugins| {
@@ -25,12 +27,12 @@ pub(crate) fn read(text: &str) -> Result<Value, String> {
 }
 
 fn plugin(plugin: &PluginSpec) -> Value {
-    let arguments = plugin.arguments.iter().flat_map(Arguments::iter);
+    let arguments = plugin.arguments.iter().flat_map(PluginArguments::iter);
     let arguments = arguments.map(|(key, argument)| (key.to_owned(), value(argument.value())));
     json!({ "name": plugin.name, "arguments": arguments.collect::<Map<_, _>>() })
 }
 
-fn node(node: &Node) -> Value {
+fn node(node: &YamlNode) -> Value {
     value(&node.value)
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{err, out, pumice};
-use crate::support::Server;
-use crate::support::process::Process;
-use crate::support::records::{node, nodes, snapshot};
+use crate::support::EmbeddedServer;
+use crate::support::process::ServeProcess;
+use crate::support::records::{full_sync, node, nodes};
 use crate::support::server::page;
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
@@ -17,7 +17,7 @@ const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
 const STALL: Duration = Duration::from_secs(1);
 
 /// Calls of Filter that the server has answered.
-fn answered(process: &Process) -> u64 {
+fn completed_calls(process: &ServeProcess) -> u64 {
     let (_, text) = page(process.http, "/metrics");
     let line = text
         .lines()
@@ -27,7 +27,7 @@ fn answered(process: &Process) -> u64 {
 
 /// The report of a load during which the server stalls once.
 fn stalled(arguments: &[&str]) -> Value {
-    let process = Process::start(&[]);
+    let process = ServeProcess::start(&[]);
     let mut command = pumice(&[
         "bench",
         "--question",
@@ -44,7 +44,7 @@ fn stalled(arguments: &[&str]) -> Value {
         .args(arguments);
     command.args(["--metrics", &format!("http://{}/metrics", process.http)]);
     let bench = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while answered(&process) < 30 {
+    while completed_calls(&process) < 30 {
         std::thread::sleep(Duration::from_millis(5));
     }
     process.pause();
@@ -58,7 +58,7 @@ fn read(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn figure(report: &Value, latencies: &str, name: &str) -> f64 {
+fn latency_value(report: &Value, latencies: &str, name: &str) -> f64 {
     report[latencies][name]
         .as_f64()
         .unwrap_or_else(|| panic!("{latencies}.{name}: {report}"))
@@ -70,10 +70,10 @@ fn an_open_loop_shows_a_stall_to_everybody_who_would_have_met_it() {
     assert_eq!(report["loop"], "open");
     assert_eq!(report["answered"], 300, "{report}");
     // A third of the calls was due while the server stood still: on average they waited half of that.
-    assert!(figure(&report, "latency_seconds", "p90") > 0.3, "{report}");
-    assert!(figure(&report, "latency_seconds", "max") > 0.8, "{report}");
+    assert!(latency_value(&report, "latency_seconds", "p90") > 0.3, "{report}");
+    assert!(latency_value(&report, "latency_seconds", "max") > 0.8, "{report}");
     assert!(
-        figure(&report, "begun_late_seconds", "p90") > 0.3,
+        latency_value(&report, "begun_late_seconds", "p90") > 0.3,
         "one caller: they waited for it: {report}"
     );
 }
@@ -82,10 +82,10 @@ fn an_open_loop_shows_a_stall_to_everybody_who_would_have_met_it() {
 fn a_closed_loop_hides_a_stall_and_its_correction_shows_it() {
     let report = stalled(&[]);
     assert_eq!(report["loop"], "closed");
-    assert!(figure(&report, "latency_seconds", "max") > 0.8, "{report}");
+    assert!(latency_value(&report, "latency_seconds", "max") > 0.8, "{report}");
     let (hidden, shown) = (
-        figure(&report, "latency_seconds", "p99"),
-        figure(&report, "corrected_latency_seconds", "p99"),
+        latency_value(&report, "latency_seconds", "p99"),
+        latency_value(&report, "corrected_latency_seconds", "p99"),
     );
     assert!(shown > 0.5 && shown > hidden, "{report}");
 }
@@ -93,7 +93,7 @@ fn a_closed_loop_hides_a_stall_and_its_correction_shows_it() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one case after another, each short")]
 fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let address = server.grpc.to_string();
     let metrics = format!("http://{}/metrics", server.http);
     let to = ["--server", &address, "--metrics", &metrics];
@@ -108,7 +108,7 @@ fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
     for (sequence, gone) in [(1, vec![node("n-gone", &[("cpu", "1")])]), (2, Vec::new())] {
         server
             .wire
-            .apply_batch(snapshot("gone", sequence, nodes(gone)))
+            .apply_batch(full_sync("gone", sequence, nodes(gone)))
             .unwrap();
     }
     let info = || {
@@ -139,8 +139,8 @@ fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
     );
     assert_eq!(report["answered"], 40, "{report}");
     assert_eq!(report["nodes"], 4);
-    for (question, calls) in [("filter", 20), ("score", 16), ("order", 4)] {
-        assert_eq!(report["questions"][question]["calls"], calls, "{report}");
+    for (query, calls) in [("filter", 20), ("score", 16), ("order", 4)] {
+        assert_eq!(report["queries"][query]["calls"], calls, "{report}");
     }
     let file = pumice(&[
         "bench",
@@ -169,8 +169,8 @@ fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
 }
 
 #[test]
-fn failures_are_counted_by_code_and_fail_the_command() {
-    let server = Server::start();
+fn errors_are_counted_by_code_and_fail_the_command() {
+    let server = EmbeddedServer::start();
     let address = server.grpc.to_string();
     let run = |arguments: &[&str]| {
         pumice(&["bench", "--server", &address])

@@ -2,8 +2,8 @@
 
 use std::process::{Command, Output};
 
-use super::{Folder, err, out, pumice};
-use crate::support::Server;
+use super::{ToolTestFolder, err, out, pumice};
+use crate::support::EmbeddedServer;
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
 
@@ -17,7 +17,7 @@ fn exit_codes_are_what_the_help_says() {
     for line in ["0  done", "1  refused", "2  the command line", "3  no server"] {
         assert!(help.contains(line), "{help}");
     }
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let address = server.grpc.to_string();
     for (arguments, expected) in [
         (&["state", "show", "--server", &address][..], 0),
@@ -37,8 +37,8 @@ fn exit_codes_are_what_the_help_says() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one case after another, each short")]
 fn a_flag_goes_before_the_environment_before_the_profile_before_the_default() {
-    let folder = Folder::new("profiles");
-    let server = Server::start();
+    let folder = ToolTestFolder::new("profiles");
+    let server = EmbeddedServer::start();
     let file = folder.path().join("pumice").join("config.yaml");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(
@@ -103,8 +103,8 @@ fn a_flag_goes_before_the_environment_before_the_profile_before_the_default() {
 }
 
 #[test]
-fn faults_of_profiles_are_usage_faults_with_a_place() {
-    let folder = Folder::new("profile-faults");
+fn profile_errors_are_usage_errors_with_a_position() {
+    let folder = ToolTestFolder::new("profile-faults");
     let file = folder.path().join("clients.yaml");
     std::fs::write(&file, "profiles:\n  lab: {sever: x}\n").unwrap();
     let file = file.to_str().unwrap();
@@ -128,7 +128,7 @@ fn faults_of_profiles_are_usage_faults_with_a_place() {
 
 #[test]
 fn colour_is_for_terminals() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let address = server.grpc.to_string();
     let run = |arguments: &[&str]| pumice(arguments).args(["--server", &address]).output().unwrap();
     let load = run(&["state", "load", DUMP]);
@@ -149,7 +149,7 @@ fn colour_is_for_terminals() {
 
 #[test]
 fn bash_completes_commands_and_flags() {
-    let folder = Folder::new("completions");
+    let folder = ToolTestFolder::new("completions");
     let script = folder.path().join("pumice.bash");
     std::fs::write(&script, pumice(&["completions", "bash"]).output().unwrap().stdout).unwrap();
     let complete = |words: &str, at: u32| {
@@ -178,7 +178,7 @@ fn bash_completes_commands_and_flags() {
 
 #[test]
 fn the_manual_has_a_page_for_each_command() {
-    let folder = Folder::new("man");
+    let folder = ToolTestFolder::new("man");
     let output = pumice(&["man", "--dir", folder.text()]).output().unwrap();
     assert_eq!(code(&output), 0, "{}", err(&output));
     for page in [

@@ -33,9 +33,9 @@ fn err(output: &Output) -> String {
 }
 
 /// A folder of one test, gone when it is dropped.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct ToolTestFolder(PathBuf);
 
-impl Folder {
+impl ToolTestFolder {
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("pumice-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
@@ -51,7 +51,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ToolTestFolder {
     fn drop(&mut self) {
         // What is left in a temporary folder hurts nobody.
         let _: Result<(), _> = std::fs::remove_dir_all(&self.0);

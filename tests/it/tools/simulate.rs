@@ -5,14 +5,14 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use super::{Folder, err, out, pumice};
+use super::{ToolTestFolder, err, out, pumice};
 
 /// A node with eight GPUs, and one without, which is smaller.
 const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model\ngpu-1,72000,262144,8,A10\ncpu-1,32000,131072,0,\n";
 const HEAD: &str =
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time";
 
-fn write(folder: &Folder, name: &str, text: &str) -> String {
+fn write(folder: &ToolTestFolder, name: &str, text: &str) -> String {
     let path = folder.path().join(name);
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
@@ -33,8 +33,8 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn policies_are_told_apart_by_where_cpu_tasks_go_and_what_that_strands() {
-    let folder = Folder::new("simulate");
+fn policies_differ_in_where_cpu_tasks_go_and_what_that_strands() {
+    let folder = ToolTestFolder::new("simulate");
     let nodes = write(&folder, "nodes.csv", NODES);
     let arrivals = tasks(&[
         "cpu-a,16000,8192,0,0,,LS,Running,0,100,0",
@@ -88,7 +88,7 @@ fn policies_are_told_apart_by_where_cpu_tasks_go_and_what_that_strands() {
 
 #[test]
 fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
-    let folder = Folder::new("simulate-ends");
+    let folder = ToolTestFolder::new("simulate-ends");
     let nodes = write(&folder, "nodes.csv", NODES);
     let arrivals = tasks(&[
         "first,1000,1024,8,1000,,LS,Running,0,100,0",
@@ -122,7 +122,7 @@ fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
 }
 
 #[test]
-fn gangs_of_a_dump_are_placed_whole_or_not_at_all() {
+fn gangs_of_a_dump_are_placed_all_or_nothing() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dump = root.join("tests/data/dump.yaml");
     let report = json(&[dump.to_str().unwrap(), "--policy", "built-in", "--policy", "pack"]);
@@ -166,8 +166,8 @@ fn counts(outcome: &Value) -> [u64; 4] {
 }
 
 #[test]
-fn tasks_of_a_gang_beyond_what_it_needs_wait_when_they_find_no_room() {
-    let folder = Folder::new("simulate-rest");
+fn tasks_beyond_a_gangs_minimum_wait_without_free_capacity() {
+    let folder = ToolTestFolder::new("simulate-rest");
     let wait = |name: &str| pod(name, "g", "", "Pending");
     let run = |name: &str| pod(name, "g", "nodeName: n0,", "Running");
     let whole = ["a", "b", "c", "d"].map(wait).concat();
@@ -194,8 +194,8 @@ fn tasks_of_a_gang_beyond_what_it_needs_wait_when_they_find_no_room() {
 }
 
 #[test]
-fn what_nothing_can_be_asked_about_is_refused_alone() {
-    let folder = Folder::new("simulate-odd");
+fn an_unusable_record_is_rejected_alone() {
+    let folder = ToolTestFolder::new("simulate-odd");
     let pods = [
         pod("orphan", "nobody", "", "Pending"),
         pod("gated", "", "schedulingGates: [{name: g}],", "Pending"),
@@ -217,7 +217,7 @@ fn what_nothing_can_be_asked_about_is_refused_alone() {
 
 #[test]
 fn a_mean_is_one_over_arrivals_and_of_one_arrival_what_it_left() {
-    let folder = Folder::new("simulate-mean");
+    let folder = ToolTestFolder::new("simulate-mean");
     let nodes = write(&folder, "nodes.csv", NODES);
     let line = |name: &str| format!("{name},1000,1024,4,1000,,LS,Running,0,100,0");
     for (lines, mean) in [(vec![line("a")], 50.0), (vec![line("a"), line("b")], 75.0)] {
@@ -233,8 +233,8 @@ fn a_mean_is_one_over_arrivals_and_of_one_arrival_what_it_left() {
 }
 
 #[test]
-fn policies_are_told_apart_by_their_files() {
-    let folder = Folder::new("simulate-files");
+fn policies_are_distinguished_by_their_files() {
+    let folder = ToolTestFolder::new("simulate-files");
     let nodes = write(&folder, "nodes.csv", NODES);
     let workload = write(
         &folder,
@@ -277,7 +277,7 @@ fn policies_are_told_apart_by_their_files() {
 
 #[test]
 fn policies_are_judged_before_anything_is_placed() {
-    let folder = Folder::new("simulate-profiles");
+    let folder = ToolTestFolder::new("simulate-profiles");
     let nodes = write(&folder, "nodes.csv", NODES);
     let workload = tasks(&["a,1000,1024,4,1000,,LS,Running,0,100,0"]);
     let workload = write(&folder, "tasks.csv", &workload);
@@ -319,8 +319,8 @@ fn policies_are_judged_before_anything_is_placed() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
-    let folder = Folder::new("simulate-wrong");
+fn missing_inputs_are_reported() {
+    let folder = ToolTestFolder::new("simulate-wrong");
     let nodes = write(&folder, "nodes.csv", NODES);
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n";
     let pod = write(&folder, "pod.yaml", pod);

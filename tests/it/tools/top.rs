@@ -1,14 +1,14 @@
 //! The live view, as the text that scripts get.
 
 use super::{err, out, pumice};
-use crate::support::Server;
+use crate::support::EmbeddedServer;
 
 const DUMP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump.yaml");
 const PLAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hdrf.yaml");
 
 #[test]
-fn one_frame_tells_what_the_server_is_and_does() {
-    let server = Server::start();
+fn one_frame_shows_the_server_and_its_activity() {
+    let server = EmbeddedServer::start();
     let address = server.grpc.to_string();
     let run = |arguments: &[&str]| {
         let output = pumice(arguments).args(["--server", &address]).output().unwrap();
@@ -46,7 +46,7 @@ fn one_frame_tells_what_the_server_is_and_does() {
 
 #[test]
 fn without_metrics_it_shows_what_it_can_and_says_so() {
-    let server = Server::start();
+    let server = EmbeddedServer::start();
     let address = server.grpc.to_string();
     let output = pumice(&[
         "top",

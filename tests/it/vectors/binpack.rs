@@ -7,24 +7,24 @@ use serde_json::Value;
 use super::cluster::{self, members};
 use super::config;
 use super::fit_family::compare_score;
-use super::question::{self, Asked, Scores};
-use super::{Bench, Differences, Verdict};
+use super::query::{self, NodeScores, TaskQuery};
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
 const PLUGIN: &str = "binpack";
 
 /// Judges one case.
-pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     if cluster::has_negative(case) {
-        return Verdict::NotServed("negative amounts".to_owned());
+        return VectorVerdict::NotServed("negative amounts".to_owned());
     }
-    let mut differences = Differences::default();
+    let mut differences = VectorDifferences::default();
     let expect = &case["expect"];
     let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
     let own = scores(bench, &mut differences, case, PLUGIN, &document);
     compare_nodes(&mut differences, PLUGIN, expect, &own);
     match config::effective(bench.wire(), &document) {
         Ok(effective) => compare_config(&mut differences, &expect["config"], &effective),
-        Err(fault) => differences.differ("dry run", "accepted", &fault),
+        Err(problem) => differences.differ("dry run", "accepted", &problem),
     }
     let with = &case["request"]["compareWith"];
     if let Some(other) = with["plugin"].as_str() {
@@ -47,33 +47,36 @@ pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
 }
 
 /// Totals of the tiers and of the plugin alone, which must be the same.
-fn scores(bench: &Bench, differences: &mut Differences, case: &Value, plugin: &str, document: &str) -> Scores {
-    let asked = Asked {
-        ground: cluster::inline(cluster::cluster(&case["cluster"]), document.to_owned()),
-        task: cluster::asked(&case["request"]),
+fn scores(
+    bench: &VectorHarness,
+    differences: &mut VectorDifferences,
+    case: &Value,
+    plugin: &str,
+    document: &str,
+) -> NodeScores {
+    let asked = TaskQuery {
+        evaluation_ref: cluster::inline_ref(cluster::cluster(&case["cluster"]), document.to_owned()),
+        task: cluster::requested_task(&case["request"]),
         plugins: Vec::new(),
     };
-    let named = Asked {
+    let named = TaskQuery {
         plugins: vec![plugin.to_owned()],
         ..asked.clone()
     };
-    let both = (
-        question::score(bench.wire(), &asked),
-        question::score(bench.wire(), &named),
-    );
+    let both = (query::score(bench.wire(), &asked), query::score(bench.wire(), &named));
     match both {
         (Ok(tiers), Ok(alone)) => {
             differences.same(&format!("{plugin} alone"), &tiers.totals, &alone.totals);
             tiers
         }
-        (Err(fault), _) | (_, Err(fault)) => {
-            differences.differ(plugin, "scores", &fault);
-            Scores::default()
+        (Err(problem), _) | (_, Err(problem)) => {
+            differences.differ(plugin, "scores", &problem);
+            NodeScores::default()
         }
     }
 }
 
-fn compare_nodes(differences: &mut Differences, plugin: &str, expect: &Value, scores: &Scores) {
+fn compare_nodes(differences: &mut VectorDifferences, plugin: &str, expect: &Value, scores: &NodeScores) {
     let nodes = members(&expect["nodes"]);
     differences.same(&format!("{plugin}: nodes scored"), &nodes.len(), &scores.totals.len());
     for node in nodes {
@@ -106,7 +109,7 @@ pub(crate) fn ranking(totals: &BTreeMap<String, f64>) -> Vec<Vec<String>> {
     groups.into_iter().map(|(_, names)| names).collect()
 }
 
-fn compare_config(differences: &mut Differences, expected: &Value, effective: &Value) {
+fn compare_config(differences: &mut VectorDifferences, expected: &Value, effective: &Value) {
     let arguments = config::arguments(effective, PLUGIN);
     differences.same(
         "weight",

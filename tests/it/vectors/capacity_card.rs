@@ -5,40 +5,40 @@
 
 use std::collections::BTreeMap;
 
-use pb::change::Change;
+use pb::session_change::Change;
 use pumice::engine::model::ResourceId;
 use pumice::engine::model::resource_name::format_amount;
 use pumice::server::pb;
 use serde_json::{Value, json};
 
 use super::cluster::{self, members, resources, text};
-use super::{Bench, Differences, Verdict, config};
+use super::{VectorDifferences, VectorHarness, VectorVerdict, config};
 use crate::capacity_card::case;
 use crate::support::records;
-use crate::support::wire::Wire;
+use crate::support::wire::BlockingClients;
 
 const PLUGIN: &str = "capacity-card";
 
 /// Judges one case.
-pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
-    let mut differences = Differences::default();
-    if let Err(fault) = case::run(case) {
-        differences.differ("public functions", "as recorded", &fault);
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
+    let mut differences = VectorDifferences::default();
+    if let Err(problem) = case::run(case) {
+        differences.differ("public functions", "as recorded", &problem);
     }
     let any = case["expect"]["any_of"].as_array();
     let expected: Vec<&Value> = any.map_or_else(|| vec![&case["expect"]], |any| any.iter().collect());
-    let mut faults = Vec::new();
+    let mut problems = Vec::new();
     for expect in expected {
         match over_grpc(bench, case, expect) {
             Ok(()) => {
-                faults.clear();
+                problems.clear();
                 break;
             }
-            Err(fault) => faults.push(fault),
+            Err(problem) => problems.push(problem),
         }
     }
-    if let Some(fault) = faults.first() {
-        differences.differ("gRPC", "as recorded", fault);
+    if let Some(problem) = problems.first() {
+        differences.differ("gRPC", "as recorded", problem);
     }
     differences.verdict()
 }
@@ -86,13 +86,13 @@ fn job(job: &Value) -> pb::Job {
 }
 
 fn records(case: &Value) -> pb::Cluster {
-    let view = case::view(&case["cluster"]);
-    let list = |amounts: &pumice::engine::model::Amounts| pb::ResourceList {
+    let cluster_state = case::cluster_state(&case["cluster"]);
+    let list = |amounts: &pumice::engine::model::ResourceAmounts| pb::ResourceList {
         items: amounts
             .iter()
             .filter(|(id, _)| *id != ResourceId::PODS)
             .map(|(id, amount)| {
-                let name = view.resources().name(id);
+                let name = cluster_state.resources().name(id);
                 (name.to_owned(), format_amount(name, amount.into()))
             })
             .collect(),
@@ -115,7 +115,7 @@ fn records(case: &Value) -> pb::Cluster {
             .flat_map(|job| members(&job["tasks"]).iter().map(move |task| (job, task)))
             .map(|(job, task)| {
                 let name = format!("{}/{}", text(&job["uid"]), text(&task["name"]));
-                let record = &view.tasks().get(&name).unwrap().record;
+                let record = &cluster_state.tasks().get(&name).unwrap().record;
                 pb::Task {
                     name,
                     job: text(&job["uid"]),
@@ -133,37 +133,37 @@ fn records(case: &Value) -> pb::Cluster {
 }
 
 /// A session on a case.
-struct Session<'a> {
-    wire: &'a Wire,
+struct CardVectorSession<'a> {
+    wire: &'a BlockingClients,
     name: String,
     applied: u64,
     case: &'a Value,
 }
 
 /// An answer, or why the rest of the case is not asked over gRPC.
-enum Answered {
+enum StepResult {
     Json(Value),
     Panic,
-    NotAsked(String),
+    Skipped(String),
 }
 
-fn over_grpc(bench: &mut Bench, case: &Value, expect: &Value) -> Result<(), String> {
+fn over_grpc(bench: &mut VectorHarness, case: &Value, expect: &Value) -> Result<(), String> {
     let wire = bench.wire().clone();
     let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
     let open = &expect["open"];
     if let Some(expected) = open.get("config") {
-        let effective = config::effective(&wire, &document).map_err(|fault| format!("{fault:?}"))?;
+        let effective = config::effective(&wire, &document).map_err(|problem| format!("{problem:?}"))?;
         let own = config::arguments(&effective, PLUGIN);
         let got = json!({"card_unlimited_cpu_memory": own["cardUnlimitedCpuMemory"],
             "node_order_weight": own["nodeOrderWeight"]});
         same("config", expected, &got)?;
     }
     let opened = wire.open_session(pb::OpenSessionRequest {
-        ground: Some(cluster::inline(records(case), document)),
+        against: Some(cluster::inline_ref(records(case), document)),
         ..pb::OpenSessionRequest::default()
     });
     let session = opened.map_err(|status| status.to_string())?.session;
-    let mut asked = Session {
+    let mut asked = CardVectorSession {
         wire: &wire,
         name: session.clone(),
         applied: 0,
@@ -175,44 +175,44 @@ fn over_grpc(bench: &mut Bench, case: &Value, expect: &Value) -> Result<(), Stri
     done
 }
 
-impl Session<'_> {
-    fn run(&mut self, bench: &mut Bench, expect: &Value) -> Result<(), String> {
+impl CardVectorSession<'_> {
+    fn run(&mut self, bench: &mut VectorHarness, expect: &Value) -> Result<(), String> {
         self.dumps("open", &expect["open"])?;
         let steps = members(&self.case["request"]["steps"]).iter();
         for (number, (step, expected)) in steps.zip(members(&expect["steps"])).enumerate() {
             let what = format!("step {number} ({})", text(&step["op"]));
             match (expected.get("panic"), self.step(step)?) {
-                (_, Answered::NotAsked(why)) => {
-                    bench.not_asked(format!("over gRPC: {why}"));
+                (_, StepResult::Skipped(why)) => {
+                    bench.skip(format!("over gRPC: {why}"));
                     return Ok(());
                 }
-                (Some(_), Answered::Panic) => return Ok(()),
-                (None, Answered::Json(got)) => same(&what, expected, &got)?,
-                (Some(_), Answered::Json(got)) => return Err(format!("{what}: a panic was recorded, got {got}")),
-                (None, Answered::Panic) => return Err(format!("{what}: {expected} was recorded, got an error")),
+                (Some(_), StepResult::Panic) => return Ok(()),
+                (None, StepResult::Json(got)) => same(&what, expected, &got)?,
+                (Some(_), StepResult::Json(got)) => return Err(format!("{what}: a panic was recorded, got {got}")),
+                (None, StepResult::Panic) => return Err(format!("{what}: {expected} was recorded, got an error")),
             }
         }
         self.dumps("end", &expect["end"])
     }
 
-    fn ground(&self) -> pb::Ground {
-        records::step(&self.name, self.applied, Vec::new())
+    fn session_ref(&self) -> pb::EvaluationRef {
+        records::session_ref(&self.name, self.applied, Vec::new())
     }
 
-    fn step(&mut self, step: &Value) -> Result<Answered, String> {
+    fn step(&mut self, step: &Value) -> Result<StepResult, String> {
         match step["op"].as_str().unwrap_or_default() {
             "enqueue" => self.enqueue(&text(&step["job"])),
             "allocatable" => self.allocatable(&text(&step["task"])),
             "allocate" | "pipeline" | "deallocate" => self.change(step),
             "node_order" => self.node_order(&text(&step["task"]), &text(&step["node"])),
-            "job_view" => self.job_view(&text(&step["job"])),
-            inner => Ok(Answered::NotAsked(format!("{inner} is no question of its own"))),
+            "job_view" => self.job_state(&text(&step["job"])),
+            inner => Ok(StepResult::Skipped(format!("{inner} is no question of its own"))),
         }
     }
 
-    fn admit(&self, mode: pb::AdmitMode, subject: pb::admit_subject::Subject) -> Result<pb::Admission, String> {
+    fn admit(&self, mode: pb::AdmitMode, subject: pb::admit_subject::Subject) -> Result<pb::AdmitItem, String> {
         let reply = self.wire.admit(pb::AdmitRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             mode: mode.into(),
             items: vec![pb::AdmitSubject {
                 subject: Some(subject),
@@ -223,13 +223,13 @@ impl Session<'_> {
         });
         let mut items = reply
             .map_err(|status| status.to_string())?
-            .answer
+            .result
             .unwrap_or_default()
             .items;
         items.pop().ok_or_else(|| "no item".to_owned())
     }
 
-    fn enqueue(&mut self, name: &str) -> Result<Answered, String> {
+    fn enqueue(&mut self, name: &str) -> Result<StepResult, String> {
         let job = pb::Job {
             name: name.to_owned(),
             ..pb::Job::default()
@@ -237,14 +237,14 @@ impl Session<'_> {
         let admission = self.admit(pb::AdmitMode::Tentative, pb::admit_subject::Subject::Job(job))?;
         self.applied += 1;
         if admission.problem.is_some() {
-            return Ok(Answered::Panic);
+            return Ok(StepResult::Panic);
         }
         let job = members(&self.case["cluster"]["jobs"])
             .iter()
             .find(|job| job["uid"] == name)
             .unwrap();
         let account = self.account(&text(&job["queue"]))?;
-        Ok(Answered::Json(json!({
+        Ok(StepResult::Json(json!({
             "permitted": admission.permitted, "vote": admission.votes[0].vote,
             "events": events(&admission, &format!("podgroup:{name}"), ""),
             "queue_inqueue_after": counts(&account.inqueue),
@@ -252,33 +252,33 @@ impl Session<'_> {
         })))
     }
 
-    fn allocatable(&mut self, name: &str) -> Result<Answered, String> {
+    fn allocatable(&mut self, name: &str) -> Result<StepResult, String> {
         let task = pb::Task {
             name: name.to_owned(),
             ..pb::Task::default()
         };
         let admission = self.admit(pb::AdmitMode::Check, pb::admit_subject::Subject::Task(task))?;
         if admission.problem.is_some() {
-            return Ok(Answered::Panic);
+            return Ok(StepResult::Panic);
         }
         let object = format!("pod:{}", short(name));
         let events = events(&admission, &object, name);
-        Ok(Answered::Json(
+        Ok(StepResult::Json(
             json!({"allocatable": admission.permitted, "events": events}),
         ))
     }
 
-    fn change(&mut self, step: &Value) -> Result<Answered, String> {
+    fn change(&mut self, step: &Value) -> Result<StepResult, String> {
         let name = text(&step["task"]);
         let listed = self.wire.list_tasks(pb::ListTasksRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             names: vec![name.clone()],
             page: None,
         });
         let mut tasks = listed.map_err(|status| status.to_string())?.tasks;
         let task = tasks.pop().and_then(|stored| stored.task).ok_or("no such task")?;
         let nodes = members(&self.case["cluster"]["nodes"]);
-        let on = |node: &Value| pb::TaskOnNode {
+        let on = |node: &Value| pb::TaskPlacement {
             task: name.clone(),
             node: text(node),
             card: String::new(),
@@ -289,22 +289,28 @@ impl Session<'_> {
             ("deallocate", pb::TaskStatus::Allocated) => Change::Unallocate(name.clone()),
             ("deallocate", pb::TaskStatus::Pipelined) => Change::Unpipeline(name.clone()),
             ("deallocate", pb::TaskStatus::Running | pb::TaskStatus::Bound) => Change::Evict(name.clone()),
-            (op, status) => return Ok(Answered::NotAsked(format!("{op} of a task in {status:?} is no change"))),
+            (op, status) => {
+                return Ok(StepResult::Skipped(format!(
+                    "{op} of a task in {status:?} is no change"
+                )));
+            }
         };
-        let changes = vec![pb::Change { change: Some(change) }];
-        let mut ground = self.ground();
-        if let Some(pb::ground::Ground::Session(step)) = &mut ground.ground {
+        let changes = vec![pb::SessionChange { change: Some(change) }];
+        let mut evaluation_ref = self.session_ref();
+        if let Some(pb::evaluation_ref::Target::Session(step)) = &mut evaluation_ref.target {
             step.changes = changes;
         }
         let listed = self.wire.list_queues(pb::ListQueuesRequest {
-            ground: Some(ground),
+            against: Some(evaluation_ref),
             ..pb::ListQueuesRequest::default()
         });
-        let Ok(listed) = listed else { return Ok(Answered::Panic) };
+        let Ok(listed) = listed else {
+            return Ok(StepResult::Panic);
+        };
         self.applied += 1;
-        let effects = listed.stamp.unwrap_or_default().effects.unwrap_or_default();
+        let effects = listed.metadata.unwrap_or_default().effects.unwrap_or_default();
         if !effects.warnings.is_empty() {
-            return Ok(Answered::NotAsked("the place is refused".to_owned()));
+            return Ok(StepResult::Skipped("the place is refused".to_owned()));
         }
         let job = name.rsplit_once('/').map_or("", |(job, _)| job);
         let job = members(&self.case["cluster"]["jobs"])
@@ -312,14 +318,14 @@ impl Session<'_> {
             .find(|known| known["uid"] == job)
             .unwrap();
         let account = self.account(&text(&job["queue"]))?;
-        Ok(Answered::Json(json!({
+        Ok(StepResult::Json(json!({
             "queue_allocated_after": counts(&account.allocated), "queue_share_after": account.share,
         })))
     }
 
-    fn node_order(&mut self, task: &str, node: &str) -> Result<Answered, String> {
+    fn node_order(&mut self, task: &str, node: &str) -> Result<StepResult, String> {
         let reply = self.wire.score(pb::ScoreRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             tasks: vec![pb::Task {
                 name: task.to_owned(),
                 ..pb::Task::default()
@@ -331,27 +337,27 @@ impl Session<'_> {
         });
         let items = reply
             .map_err(|status| status.to_string())?
-            .answer
+            .result
             .unwrap_or_default()
             .items;
         let item = items.into_iter().next().ok_or("no item")?;
         let names = item.nodes.unwrap_or_default().names;
         let at = names.iter().position(|name| name == node);
         Ok(match at.and_then(|at| item.totals.get(at)) {
-            Some(score) => Answered::Json(json!({"score": score})),
-            None => Answered::NotAsked("node order of a node that is not there".to_owned()),
+            Some(score) => StepResult::Json(json!({"score": score})),
+            None => StepResult::Skipped("node order of a node that is not there".to_owned()),
         })
     }
 
-    fn job_view(&mut self, name: &str) -> Result<Answered, String> {
+    fn job_state(&mut self, name: &str) -> Result<StepResult, String> {
         let listed = self.wire.list_jobs(pb::ListJobsRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             names: vec![name.to_owned()],
             page: None,
         });
         let jobs = listed.map_err(|status| status.to_string())?.jobs;
         let account = jobs.first().and_then(|job| job.accounts.first()).ok_or("no account")?;
-        Ok(Answered::Json(json!({
+        Ok(StepResult::Json(json!({
             "card_request": counts(&account.request), "allocated": counts(&account.allocated),
             "min_resources": counts(&account.min_resources), "elastic": counts(&account.elastic),
         })))
@@ -359,7 +365,7 @@ impl Session<'_> {
 
     fn accounts(&self) -> Result<BTreeMap<String, pb::Account>, String> {
         let listed = self.wire.list_queues(pb::ListQueuesRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             ..pb::ListQueuesRequest::default()
         });
         let queues = listed.map_err(|status| status.to_string())?.queues.into_iter();
@@ -396,7 +402,7 @@ impl Session<'_> {
             return Ok(());
         };
         let listed = self.wire.list_nodes(pb::ListNodesRequest {
-            ground: Some(self.ground()),
+            against: Some(self.session_ref()),
             ..pb::ListNodesRequest::default()
         });
         for status in listed.map_err(|status| status.to_string())?.nodes {
@@ -439,7 +445,7 @@ fn counts(amounts: &[pb::Amount]) -> Value {
 }
 
 /// Reasons as the events that the reference emits; that a queue is not open it only logs.
-fn events(admission: &pb::Admission, object: &str, long: &str) -> Value {
+fn events(admission: &pb::AdmitItem, object: &str, long: &str) -> Value {
     let reasons = admission.reasons.iter().filter(|reason| reason.code != "QueueNotOpen");
     let events: Vec<Value> = reasons
         .map(|reason| {

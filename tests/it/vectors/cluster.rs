@@ -121,7 +121,7 @@ pub(crate) fn status(name: &str) -> pb::TaskStatus {
 }
 
 /// The task that a case asks about.
-pub(crate) fn asked(request: &Value) -> pb::Task {
+pub(crate) fn requested_task(request: &Value) -> pb::Task {
     pb::Task {
         name: key(&request["namespace"], &request["name"]),
         annotations: texts(&request["annotations"]),
@@ -141,12 +141,12 @@ pub(crate) fn document(tiers: &str) -> String {
 }
 
 /// A ground that leaves nothing behind.
-pub(crate) fn inline(cluster: pb::Cluster, document: String) -> pb::Ground {
-    pb::Ground {
-        ground: Some(pb::ground::Ground::Inline(pb::Inline {
+pub(crate) fn inline_ref(cluster: pb::Cluster, document: String) -> pb::EvaluationRef {
+    pb::EvaluationRef {
+        target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot {
             cluster: Some(cluster),
             policy_document: document,
-            ..pb::Inline::default()
+            ..pb::InlineSnapshot::default()
         })),
         node_table: None,
     }

@@ -4,22 +4,22 @@ use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::members;
-use super::question::NoAnswer;
-use crate::support::wire::Wire;
+use super::query::QueryError;
+use crate::support::wire::BlockingClients;
 use crate::support::yaml;
 
 /// The effective document of a dry run.
 ///
 /// # Errors
 /// The document was refused, or its effective form cannot be read.
-pub(crate) fn effective(wire: &Wire, document: &str) -> Result<Value, NoAnswer> {
+pub(crate) fn effective(wire: &BlockingClients, document: &str) -> Result<Value, QueryError> {
     let reply = wire.reload_policy(pb::ReloadPolicyRequest {
         document: document.to_owned(),
         dry_run: true,
         ..pb::ReloadPolicyRequest::default()
     });
-    let policy = reply.map_err(super::question::no_answer)?.policy.unwrap_or_default();
-    yaml::read(&policy.effective_document).map_err(NoAnswer::Other)
+    let policy = reply.map_err(super::query::query_error)?.policy.unwrap_or_default();
+    yaml::read(&policy.effective_document).map_err(QueryError::Other)
 }
 
 /// The arguments of the first plugin of that name.

@@ -3,20 +3,20 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pb::change::Change;
+use pb::session_change::Change;
 use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{self, key, members, text};
-use super::{Bench, Differences, Verdict};
-use crate::support::wire::Wire;
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
+use crate::support::wire::BlockingClients;
 
 /// Judges one case.
-pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     if paths(case).contains("") {
-        return Verdict::NotServed("cases that hang on map order as a whole".to_owned());
+        return VectorVerdict::NotServed("cases that hang on map order as a whole".to_owned());
     }
-    let mut asked = Asked::new(bench.wire(), case);
+    let mut asked = DrfVectorRun::new(bench.wire(), case);
     let expect = &case["expect"];
     match case["request"]["kind"].as_str().unwrap_or_default() {
         _ if expect["error"]["stage"] == "session-open" => asked.no_tree(),
@@ -24,9 +24,9 @@ pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
         "state" => asked.state("/initial", &expect["initial"]),
         "preempt" => asked.victims(pb::VictimKind::Preempt),
         "reclaim" => asked.victims(pb::VictimKind::Reclaim),
-        "events" => asked.in_session(Asked::events),
-        "greedy" => asked.in_session(Asked::greedy),
-        other => return Verdict::NotServed(other.to_owned()),
+        "events" => asked.in_session(DrfVectorRun::events),
+        "greedy" => asked.in_session(DrfVectorRun::greedy),
+        other => return VectorVerdict::NotServed(other.to_owned()),
     }
     asked.differences.verdict()
 }
@@ -36,51 +36,51 @@ fn paths(case: &Value) -> BTreeSet<String> {
 }
 
 /// One case, the ground that it is asked on, and what differs.
-struct Asked<'a> {
-    wire: &'a Wire,
+struct DrfVectorRun<'a> {
+    wire: &'a BlockingClients,
     case: &'a Value,
     cluster: pb::Cluster,
     unstable: BTreeSet<String>,
     /// Session, and how far it is.
     session: Option<(String, u64)>,
-    differences: Differences,
+    differences: VectorDifferences,
 }
 
 /// A key of Order, all plugins in one list.
-type Key = Vec<f64>;
+type OrderKeys = Vec<f64>;
 
-impl<'a> Asked<'a> {
-    fn new(wire: &'a Wire, case: &'a Value) -> Self {
+impl<'a> DrfVectorRun<'a> {
+    fn new(wire: &'a BlockingClients, case: &'a Value) -> Self {
         Self {
             wire,
             case,
             cluster: cluster::cluster(&case["cluster"]),
             unstable: paths(case),
             session: None,
-            differences: Differences::default(),
+            differences: VectorDifferences::default(),
         }
     }
 
-    fn ground(&self, changes: Vec<pb::Change>) -> pb::Ground {
+    fn evaluation_ref(&self, changes: Vec<pb::SessionChange>) -> pb::EvaluationRef {
         if let Some((session, after)) = &self.session {
-            let step = pb::SessionStep {
-                session: session.clone(),
+            let step = pb::SessionRef {
+                id: session.clone(),
                 after: *after,
                 changes,
             };
-            return pb::Ground {
-                ground: Some(pb::ground::Ground::Session(step)),
+            return pb::EvaluationRef {
+                target: Some(pb::evaluation_ref::Target::Session(step)),
                 node_table: None,
             };
         }
         let hierarchy = self.case["policy"]["enableHierarchy"] == Value::Bool(true);
         let tiers = format!("[{{\"plugins\": [{{\"name\": drf, \"enableHierarchy\": {hierarchy}}}]}}]");
-        cluster::inline(self.cluster.clone(), cluster::document(&tiers))
+        cluster::inline_ref(self.cluster.clone(), cluster::document(&tiers))
     }
 
     fn in_session(&mut self, run: fn(&mut Self)) {
         let opened = self.wire.open_session(pb::OpenSessionRequest {
-            ground: Some(self.ground(Vec::new())),
+            against: Some(self.evaluation_ref(Vec::new())),
             ..pb::OpenSessionRequest::default()
         });
         match opened {
@@ -94,14 +94,14 @@ impl<'a> Asked<'a> {
     }
 
     /// Order of everything, after a change.
-    fn order(&mut self, change: Option<Change>) -> Result<pb::OrderAnswer, tonic::Status> {
-        let changes: Vec<pb::Change> = change
+    fn order(&mut self, change: Option<Change>) -> Result<pb::OrderResult, tonic::Status> {
+        let changes: Vec<pb::SessionChange> = change
             .into_iter()
-            .map(|change| pb::Change { change: Some(change) })
+            .map(|change| pb::SessionChange { change: Some(change) })
             .collect();
         let count = changes.len() as u64;
         let reply = self.wire.order(pb::OrderRequest {
-            ground: Some(self.ground(changes)),
+            against: Some(self.evaluation_ref(changes)),
             queues: Some(pb::NameSet::default()),
             jobs: Some(pb::NameSet::default()),
             with_tree: true,
@@ -110,19 +110,19 @@ impl<'a> Asked<'a> {
         if let Some((_, after)) = &mut self.session {
             *after += count;
         }
-        Ok(reply.answer.unwrap_or_default())
+        Ok(reply.result.unwrap_or_default())
     }
 
     fn accounts(&self) -> BTreeMap<String, pb::Account> {
-        let question = pb::ListJobsRequest {
-            ground: Some(self.ground(Vec::new())),
+        let query = pb::ListJobsRequest {
+            against: Some(self.evaluation_ref(Vec::new())),
             page: Some(pb::Page {
                 size: 5_000,
                 token: String::new(),
             }),
             ..pb::ListJobsRequest::default()
         };
-        let jobs = self.wire.list_jobs(question).unwrap().jobs.into_iter();
+        let jobs = self.wire.list_jobs(query).unwrap().jobs.into_iter();
         jobs.filter_map(|job| {
             Some((
                 job.job?.name,
@@ -158,11 +158,11 @@ impl<'a> Asked<'a> {
     }
 
     fn no_tree(&mut self) {
-        let Ok(answer) = self.order(None) else { return };
-        let faulty = answer
+        let Ok(result) = self.order(None) else { return };
+        let faulty = result
             .queues
             .iter()
-            .chain(&answer.jobs)
+            .chain(&result.jobs)
             .any(|rank| rank.problem.is_some());
         if !faulty {
             self.differences
@@ -171,8 +171,8 @@ impl<'a> Asked<'a> {
     }
 
     fn state(&mut self, path: &str, expected: &Value) {
-        let answer = match self.order(None) {
-            Ok(answer) => answer,
+        let result = match self.order(None) {
+            Ok(result) => result,
             Err(status) => return self.differences.differ(path, "an order", &status.to_string()),
         };
         let accounts = self.accounts();
@@ -193,16 +193,16 @@ impl<'a> Asked<'a> {
                 &amounts(&own.request),
             );
         }
-        let keys = keys(&answer.jobs);
+        let keys = keys(&result.jobs);
         for (at, row) in members(&expected["job_compare"]).iter().enumerate() {
             self.same(&format!("{path}/job_compare/{at}/2"), &row[2], compare(&keys, row));
         }
-        let order: Vec<String> = answer.jobs.iter().map(|rank| rank.name.clone()).collect();
+        let order: Vec<String> = result.jobs.iter().map(|rank| rank.name.clone()).collect();
         self.same(&format!("{path}/job_order"), &expected["job_order"], order);
         if expected["tree"].is_array() {
             self.same_amounts(&format!("{path}/totalAllocated"), &expected["totalAllocated"], &sum);
-            self.tree(path, &expected["tree"], &answer.tree);
-            self.queue_compare(path, expected, &answer);
+            self.tree(path, &expected["tree"], &result.tree);
+            self.queue_compare(path, expected, &result);
         }
     }
 
@@ -239,8 +239,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    fn queue_compare(&mut self, path: &str, expected: &Value, answer: &pb::OrderAnswer) {
-        let keys = keys(&answer.queues);
+    fn queue_compare(&mut self, path: &str, expected: &Value, result: &pb::OrderResult) {
+        let keys = keys(&result.queues);
         for (at, row) in members(&expected["queue_compare"]).iter().enumerate() {
             // Where the reference panics, the queue counts as one without a share.
             if row[2] != "panic" {
@@ -258,22 +258,22 @@ impl<'a> Asked<'a> {
                 _ => Change::Evict(task_name(event)),
             };
             match self.order(Some(change)) {
-                Ok(answer) => self.step(&format!("/steps/{number}"), &expect["steps"][number], &answer),
+                Ok(result) => self.step(&format!("/steps/{number}"), &expect["steps"][number], &result),
                 Err(_) => return self.same("/error/stage", &expect["error"]["stage"], "event"),
             }
         }
         self.state("/final", &expect["final"]);
     }
 
-    fn step(&mut self, path: &str, expected: &Value, answer: &pb::OrderAnswer) {
-        let shares = keys(&answer.jobs);
+    fn step(&mut self, path: &str, expected: &Value, result: &pb::OrderResult) {
+        let shares = keys(&result.jobs);
         for (job, share) in expected["job_shares"].as_object().into_iter().flatten() {
             let own = shares.get(job).and_then(|key| key.first()).copied();
             self.same(&format!("{path}/job_shares/{job}"), share, own);
         }
-        if let Some(root) = answer.tree.first() {
+        if let Some(root) = result.tree.first() {
             self.same(&format!("{path}/root_share"), &expected["root_share"], root.share);
-            let saturated = answer.tree.iter().filter(|node| node.saturated);
+            let saturated = result.tree.iter().filter(|node| node.saturated);
             let name = |node: &pb::TreeNode| match node.job.as_str() {
                 "" => node.path.clone(),
                 job => format!("job:{job}"),
@@ -282,25 +282,25 @@ impl<'a> Asked<'a> {
             let recorded: BTreeSet<String> = members(&expected["saturated"]).iter().map(text).collect();
             self.differences
                 .same(&format!("{path}/saturated"), &recorded, &saturated);
-            self.queue_compare(path, expected, answer);
+            self.queue_compare(path, expected, result);
         }
     }
 
     fn victims(&mut self, kind: pb::VictimKind) {
         let (request, expect) = (&self.case["request"], &self.case["expect"]);
         let reply = self.wire.select_victims(pb::SelectVictimsRequest {
-            ground: Some(self.ground(Vec::new())),
+            against: Some(self.evaluation_ref(Vec::new())),
             kind: kind.into(),
             groups: vec![pb::VictimGroup {
-                preemptor: Some(asked(&request["preemptor"])),
-                candidates: members(&request["candidates"]).iter().map(asked).collect(),
+                preemptor: Some(requested_task(&request["preemptor"])),
+                candidates: members(&request["candidates"]).iter().map(requested_task).collect(),
                 ..pb::VictimGroup::default()
             }],
             ..pb::SelectVictimsRequest::default()
         });
         let item = match reply {
             Ok(reply) => reply
-                .answer
+                .result
                 .unwrap_or_default()
                 .items
                 .into_iter()
@@ -339,8 +339,8 @@ impl<'a> Asked<'a> {
         }
         let expect = &self.case["expect"];
         let mut order = Vec::new();
-        let mut answer = self.order(None).unwrap();
-        while let Some((queue, job)) = self.next(&answer, &waiting) {
+        let mut result = self.order(None).unwrap();
+        while let Some((queue, job)) = self.next(&result, &waiting) {
             let tasks = waiting.get_mut(&job).unwrap();
             let task = tasks.pop().unwrap();
             if tasks.is_empty() {
@@ -349,7 +349,7 @@ impl<'a> Asked<'a> {
             let node = self.first_fit(&task);
             if let Some(node) = &node {
                 let change = Change::Allocate(placement(task.name.clone(), node.clone()));
-                answer = self.order(Some(change)).unwrap();
+                result = self.order(Some(change)).unwrap();
             }
             let short = task.name.split_once('/').map_or("", |(_, name)| name).to_owned();
             order.push(Value::from(vec![
@@ -364,7 +364,7 @@ impl<'a> Asked<'a> {
     }
 
     /// The first queue of Order that has waiting tasks, and its first job.
-    fn next(&self, answer: &pb::OrderAnswer, waiting: &BTreeMap<String, Vec<pb::Task>>) -> Option<(String, String)> {
+    fn next(&self, result: &pb::OrderResult, waiting: &BTreeMap<String, Vec<pb::Task>>) -> Option<(String, String)> {
         let queue_of = |name: &str| {
             self.cluster
                 .jobs
@@ -373,7 +373,7 @@ impl<'a> Asked<'a> {
                 .map(|job| job.queue.clone())
         };
         let queues: BTreeSet<String> = waiting.keys().filter_map(|job| queue_of(job)).collect();
-        let keys = keys(&answer.queues);
+        let keys = keys(&result.queues);
         let created = |name: &str| {
             self.cluster
                 .queues
@@ -383,14 +383,14 @@ impl<'a> Asked<'a> {
         };
         let seconds = |name: &str| created(name).map_or(0, |time| time.seconds);
         let less = |left: &String, right: &String| {
-            let none = Key::new();
+            let none = OrderKeys::new();
             let order = compare_keys(keys.get(left).unwrap_or(&none), keys.get(right).unwrap_or(&none));
             order.then_with(|| (seconds(left), left).cmp(&(seconds(right), right))) == Ordering::Less
         };
         let queue = queues
             .into_iter()
             .reduce(|first, other| if less(&other, &first) { other } else { first })?;
-        let jobs = answer.jobs.iter().map(|rank| &rank.name);
+        let jobs = result.jobs.iter().map(|rank| &rank.name);
         let mut own = jobs.filter(|job| waiting.contains_key(*job) && queue_of(job).as_deref() == Some(queue.as_str()));
         let job = own.next()?.clone();
         Some((queue, job))
@@ -399,7 +399,7 @@ impl<'a> Asked<'a> {
     /// The first node, in the order of the case, that has room.
     fn first_fit(&self, task: &pb::Task) -> Option<String> {
         let reply = self.wire.filter(pb::FilterRequest {
-            ground: Some(self.ground(Vec::new())),
+            against: Some(self.evaluation_ref(Vec::new())),
             tasks: vec![pb::Task {
                 name: task.name.clone(),
                 ..pb::Task::default()
@@ -407,7 +407,7 @@ impl<'a> Asked<'a> {
             resource_fit: pb::ResourceFit::Idle.into(),
             ..pb::FilterRequest::default()
         });
-        let item = reply.unwrap().answer.unwrap_or_default().items.into_iter().next()?;
+        let item = reply.unwrap().result.unwrap_or_default().items.into_iter().next()?;
         let fit = item.fit.unwrap_or_default().names;
         let mut nodes = self.cluster.nodes.iter().map(|node| &node.name);
         nodes.find(|node| fit.contains(node)).cloned()
@@ -425,8 +425,8 @@ fn is_zero(quantity: &str) -> bool {
     !quantity.contains(|c: char| ('1'..='9').contains(&c))
 }
 
-fn placement(task: String, node: String) -> pb::TaskOnNode {
-    pb::TaskOnNode {
+fn placement(task: String, node: String) -> pb::TaskPlacement {
+    pb::TaskPlacement {
         task,
         node,
         card: String::new(),
@@ -441,7 +441,7 @@ fn task_name(task: &Value) -> String {
 }
 
 /// A stored task by name, or one given whole.
-fn asked(task: &Value) -> pb::Task {
+fn requested_task(task: &Value) -> pb::Task {
     let name = task_name(task);
     match cluster::resources(&task["request"]) {
         None => pb::Task {
@@ -457,7 +457,7 @@ fn asked(task: &Value) -> pb::Task {
     }
 }
 
-fn keys(ranks: &[pb::Rank]) -> BTreeMap<String, Key> {
+fn keys(ranks: &[pb::Rank]) -> BTreeMap<String, OrderKeys> {
     let key = |rank: &pb::Rank| rank.keys.iter().flat_map(|key| key.values.iter().copied()).collect();
     ranks.iter().map(|rank| (rank.name.clone(), key(rank))).collect()
 }
@@ -470,7 +470,7 @@ fn compare_keys(left: &[f64], right: &[f64]) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-fn compare(keys: &BTreeMap<String, Key>, row: &Value) -> Value {
+fn compare(keys: &BTreeMap<String, OrderKeys>, row: &Value) -> Value {
     let side = |at: usize| keys.get(&text(&row[at]));
     match (side(0), side(1)) {
         (Some(left), Some(right)) => Value::from(compare_keys(left, right) as i64),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 /// One file of recorded cases.
-pub(crate) struct Recording {
+pub(crate) struct VectorFile {
     /// The file's name, for messages.
     pub(crate) file: String,
     /// What the file says it holds.
@@ -48,23 +48,23 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<PathBuf>, String> {
 ///
 /// # Errors
 /// The file cannot be read, or is no recording.
-pub(crate) fn read(path: &Path) -> Result<Recording, String> {
-    let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+pub(crate) fn read(path: &Path) -> Result<VectorFile, String> {
+    let problem = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let mut text = String::new();
-    let mut file = File::open(path).map_err(|error| fault(&error))?;
+    let mut file = File::open(path).map_err(|error| problem(&error))?;
     if path.extension().is_some_and(|extension| extension == "gz") {
         flate2::read::MultiGzDecoder::new(file)
             .read_to_string(&mut text)
-            .map_err(|error| fault(&error))?;
+            .map_err(|error| problem(&error))?;
     } else {
-        file.read_to_string(&mut text).map_err(|error| fault(&error))?;
+        file.read_to_string(&mut text).map_err(|error| problem(&error))?;
     }
-    let mut value: Value = serde_json::from_str(&text).map_err(|error| fault(&error))?;
+    let mut value: Value = serde_json::from_str(&text).map_err(|error| problem(&error))?;
     let family = value["family"].as_str().map(str::to_owned);
     let cases = value.get_mut("cases").and_then(Value::as_array_mut).map(std::mem::take);
     let (Some(family), Some(cases)) = (family, cases) else {
-        return Err(fault(&"has no `family` or no `cases`"));
+        return Err(problem(&"has no `family` or no `cases`"));
     };
     let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Recording { file, family, cases })
+    Ok(VectorFile { file, family, cases })
 }

@@ -6,64 +6,64 @@ use serde_json::Value;
 
 use super::cluster::{self, members};
 use super::config;
-use super::question::{self, Asked, Fits, NoAnswer, Scores};
-use super::{Bench, Differences, Verdict};
+use super::query::{self, FilteredNodes, NodeScores, QueryError, TaskQuery};
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
 const PLUGIN: &str = "resource-strategy-fit";
 
 /// Judges one case.
-pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     if cluster::has_negative(case) {
-        return Verdict::NotServed("negative amounts".to_owned());
+        return VectorVerdict::NotServed("negative amounts".to_owned());
     }
     let document = cluster::document(&cluster::plugin_tiers(PLUGIN, &case["policy"]["arguments"]));
-    let mut differences = Differences::default();
-    let asked = Asked {
-        ground: cluster::inline(cluster::cluster(&case["cluster"]), document.clone()),
-        task: cluster::asked(&case["request"]),
+    let mut differences = VectorDifferences::default();
+    let asked = TaskQuery {
+        evaluation_ref: cluster::inline_ref(cluster::cluster(&case["cluster"]), document.clone()),
+        task: cluster::requested_task(&case["request"]),
         plugins: Vec::new(),
     };
-    let named = Asked {
+    let named = TaskQuery {
         plugins: vec![PLUGIN.to_owned()],
         ..asked.clone()
     };
     let wire = bench.wire();
     let loaded = config::effective(wire, &document);
     if case["expect"].get("error").is_some() {
-        refused(&mut differences, "score", question::score(wire, &asked));
-        refused(&mut differences, "filter", question::filter(wire, &asked));
-        refused(&mut differences, "dry run", loaded);
+        compare_rejection(&mut differences, "score", query::score(wire, &asked));
+        compare_rejection(&mut differences, "filter", query::filter(wire, &asked));
+        compare_rejection(&mut differences, "dry run", loaded);
         return differences.verdict();
     }
     let expected = &case["expect"]["nodes"];
     for (what, asked) in [("", &asked), ("plugins named: ", &named)] {
-        match question::score(wire, asked) {
+        match query::score(wire, asked) {
             Ok(scores) => compare_scores(&mut differences, what, expected, &scores),
-            Err(fault) => differences.differ(what, "scores", &fault),
+            Err(problem) => differences.differ(what, "scores", &problem),
         }
-        match question::filter(wire, asked) {
+        match query::filter(wire, asked) {
             Ok(fits) => compare_fits(&mut differences, what, &case["request"], expected, &fits),
-            Err(fault) => differences.differ(what, "a verdict", &fault),
+            Err(problem) => differences.differ(what, "a verdict", &problem),
         }
     }
     match loaded {
         Ok(effective) => compare_config(&mut differences, &case["expect"]["config"], &effective),
-        Err(fault) => differences.differ("dry run", "accepted", &fault),
+        Err(problem) => differences.differ("dry run", "accepted", &problem),
     }
     differences.verdict()
 }
 
 /// The policy must have been refused, for whichever question.
-fn refused<T>(differences: &mut Differences, what: &str, answer: Result<T, NoAnswer>) {
-    match answer {
+fn compare_rejection<T>(differences: &mut VectorDifferences, what: &str, result: Result<T, QueryError>) {
+    match result {
         Ok(_) => differences.differ(what, "a refused policy", "an answer"),
-        Err(NoAnswer::PolicyRefused(_)) => {}
+        Err(QueryError::PolicyRejected(_)) => {}
         Err(other) => differences.differ(what, "a refused policy", &other),
     }
 }
 
 /// Compares a score with the recorded one, or with any of those that were seen.
-pub(crate) fn compare_score(differences: &mut Differences, what: &str, node: &Value, got: Option<f64>) {
+pub(crate) fn compare_score(differences: &mut VectorDifferences, what: &str, node: &Value, got: Option<f64>) {
     let Some(got) = got else {
         return differences.differ(what, &node["score"], "no score");
     };
@@ -77,7 +77,7 @@ pub(crate) fn compare_score(differences: &mut Differences, what: &str, node: &Va
     }
 }
 
-fn compare_scores(differences: &mut Differences, how: &str, expected: &Value, scores: &Scores) {
+fn compare_scores(differences: &mut VectorDifferences, how: &str, expected: &Value, scores: &NodeScores) {
     let names = |node: &Value| cluster::text(&node["node"]);
     let mut nodes: Vec<String> = members(expected).iter().map(names).collect();
     nodes.sort();
@@ -104,33 +104,39 @@ fn compare_scores(differences: &mut Differences, how: &str, expected: &Value, sc
     }
 }
 
-fn compare_fits(differences: &mut Differences, how: &str, request: &Value, expected: &Value, fits: &Fits) {
+fn compare_fits(
+    differences: &mut VectorDifferences,
+    how: &str,
+    request: &Value,
+    expected: &Value,
+    fits: &FilteredNodes,
+) {
     for node in members(expected) {
         let name = cluster::text(&node["node"]);
-        let (fit, refusals) = (fits.fit.contains(&name), fits.refused.get(&name));
+        let (fit, rejections) = (fits.fit.contains(&name), fits.rejected.get(&name));
         differences.same(&format!("{how}{name} fit"), &node["fit"].as_bool(), &Some(fit));
-        differences.same(&format!("{how}{name} has a rejection"), &!fit, &refusals.is_some());
-        let Some([refusal]) = refusals.map(Vec::as_slice) else {
-            if let Some(refusals) = refusals {
-                differences.differ(&format!("{how}{name} rejections"), "one", refusals);
+        differences.same(&format!("{how}{name} has a rejection"), &!fit, &rejections.is_some());
+        let Some([rejection]) = rejections.map(Vec::as_slice) else {
+            if let Some(rejections) = rejections {
+                differences.differ(&format!("{how}{name} rejections"), "one", rejections);
             }
             continue;
         };
         let any = members(&node["reason_any_of"]);
         let what = format!("{how}{name} reason");
-        if !any.iter().any(|reason| *reason == *refusal.message) {
-            differences.same(&what, &node["reason"].as_str(), &Some(&*refusal.message));
+        if !any.iter().any(|reason| *reason == *rejection.message) {
+            differences.same(&what, &node["reason"].as_str(), &Some(&*rejection.message));
             let task = cluster::key(&request["namespace"], &request["name"]);
-            let error = format!("task {task} on node {name} fit failed: {}", refusal.message);
+            let error = format!("task {task} on node {name} fit failed: {}", rejection.message);
             differences.same(&format!("{what}, in full"), &node["error"].as_str(), &Some(&*error));
         }
-        differences.same(&what, PLUGIN, &refusal.plugin);
+        differences.same(&what, PLUGIN, &rejection.plugin);
         let class = pumice::server::pb::Resolution::Unresolvable;
-        differences.same(&what, &class, &refusal.resolution);
+        differences.same(&what, &class, &rejection.resolution);
     }
 }
 
-fn compare_config(differences: &mut Differences, expected: &Value, effective: &Value) {
+fn compare_config(differences: &mut VectorDifferences, expected: &Value, effective: &Value) {
     let arguments = config::arguments(effective, PLUGIN);
     differences.same(
         "resourceStrategyFitWeight",
@@ -164,19 +170,19 @@ fn compare_config(differences: &mut Differences, expected: &Value, effective: &V
 }
 
 /// Weight of sra and of its resources.
-type Sra = Option<(Option<i64>, BTreeMap<String, Option<i64>>)>;
+type SraWeights = Option<(Option<i64>, BTreeMap<String, Option<i64>>)>;
 
 fn weights(map: &Value) -> BTreeMap<String, Option<i64>> {
     let entries = map.as_object().into_iter().flatten();
     entries.map(|(name, weight)| (name.clone(), weight.as_i64())).collect()
 }
 
-fn recorded_sra(sra: &Value) -> Sra {
+fn recorded_sra(sra: &Value) -> SraWeights {
     sra.as_object()?;
     Some((sra["weight"].as_i64(), weights(&sra["resources"])))
 }
 
-fn effective_sra(sra: &Value) -> Sra {
+fn effective_sra(sra: &Value) -> SraWeights {
     if sra["enable"].as_bool() != Some(true) {
         return None;
     }
@@ -190,13 +196,13 @@ fn effective_sra(sra: &Value) -> Sra {
 }
 
 /// cpu and memory per device, by primary.
-type Ratios = Option<BTreeMap<String, (Option<u64>, Option<u64>)>>;
+type DeviceRatios = Option<BTreeMap<String, (Option<u64>, Option<u64>)>>;
 
 fn bits(value: &Value) -> Option<u64> {
     value.as_f64().map(f64::to_bits)
 }
 
-fn recorded_ratios(proportional: &Value) -> Ratios {
+fn recorded_ratios(proportional: &Value) -> DeviceRatios {
     let entries = proportional.as_object()?.iter();
     Some(
         entries
@@ -205,7 +211,7 @@ fn recorded_ratios(proportional: &Value) -> Ratios {
     )
 }
 
-fn effective_ratios(proportional: &Value) -> Ratios {
+fn effective_ratios(proportional: &Value) -> DeviceRatios {
     if proportional["enable"].as_bool() != Some(true) {
         return None;
     }

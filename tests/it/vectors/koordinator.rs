@@ -3,26 +3,26 @@
 
 use std::collections::BTreeMap;
 
-use pumice::derive::{Derivation, Pod, effective, fit_plus};
+use pumice::derive::{Pod, RequestDerivation, effective_task, fit_plus_amounts};
 use pumice::server::pb;
 use serde_json::{Value, json};
 
 use super::cluster::{self, members};
-use super::question::{self, Asked, NoAnswer, Scores};
-use super::{Bench, Differences, Verdict};
+use super::query::{self, NodeScores, QueryError, TaskQuery};
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
 /// Judges one case.
-pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
-    let mut differences = Differences::default();
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
+    let mut differences = VectorDifferences::default();
     let plugin = cluster::text(&case["policy"]["name"]);
     let task = match task(&case["request"]["task"], "") {
         Ok(task) => task,
-        Err(fault) => {
-            differences.differ("task", "a pod", &fault);
+        Err(problem) => {
+            differences.differ("task", "a pod", &problem);
             return differences.verdict();
         }
     };
-    derived(&mut differences, case);
+    compare_plugin_state(&mut differences, case);
     let mut documents = vec![("profile: ", configuration(&plugin, &case["policy"]))];
     let args = &case["policy"]["args"];
     if args.is_object() && case["policy"].get("enabled_at").is_none() {
@@ -30,15 +30,15 @@ pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
         documents.push(("tiers: ", cluster::document(&tiers)));
     }
     for (how, document) in documents {
-        let ground = cluster::inline(sums(&case["cluster"]), document.clone());
-        compare(bench, &mut differences, case, &plugin, how, ground, &task);
+        let evaluation_ref = cluster::inline_ref(sums(&case["cluster"]), document.clone());
+        compare(bench, &mut differences, case, &plugin, how, evaluation_ref, &task);
         let what = format!("{how}pods of their own: ");
         match pods(&case["cluster"]) {
             Ok(cluster) => {
-                let ground = cluster::inline(cluster, document);
-                compare(bench, &mut differences, case, &plugin, &what, ground, &task);
+                let evaluation_ref = cluster::inline_ref(cluster, document);
+                compare(bench, &mut differences, case, &plugin, &what, evaluation_ref, &task);
             }
-            Err(fault) => differences.differ(&what, "pods", &fault),
+            Err(problem) => differences.differ(&what, "pods", &problem),
         }
     }
     differences.verdict()
@@ -93,7 +93,7 @@ fn pod(pod: &Value) -> Value {
 /// The pod as a task, on a node if one is given.
 fn task(recorded: &Value, node: &str) -> Result<pb::Task, String> {
     let pod = Pod::read(&pod(recorded)).map_err(|error| error.to_string())?;
-    let task = effective(&pod, Derivation::Kubernetes).map_err(|error| error.to_string())?;
+    let task = effective_task(&pod, RequestDerivation::Kubernetes).map_err(|error| error.to_string())?;
     let list = |items: BTreeMap<String, String>| Some(pb::ResourceList { items });
     let status = if node.is_empty() {
         pb::TaskStatus::Pending
@@ -147,12 +147,12 @@ fn pods(recorded: &Value) -> Result<pb::Cluster, String> {
 }
 
 /// The names that the task requests, and what is counted for each.
-fn derived(differences: &mut Differences, case: &Value) {
+fn compare_plugin_state(differences: &mut VectorDifferences, case: &Value) {
     let expected = &case["expect"]["derived"];
     if expected.is_null() {
         return;
     }
-    let counted = Pod::read(&pod(&case["request"]["task"])).and_then(|pod| fit_plus(&pod));
+    let counted = Pod::read(&pod(&case["request"]["task"])).and_then(|pod| fit_plus_amounts(&pod));
     match counted {
         Ok(counted) => {
             let names: Vec<&String> = counted.keys().collect();
@@ -166,20 +166,20 @@ fn derived(differences: &mut Differences, case: &Value) {
 }
 
 fn compare(
-    bench: &mut Bench,
-    differences: &mut Differences,
+    bench: &mut VectorHarness,
+    differences: &mut VectorDifferences,
     case: &Value,
     plugin: &str,
     how: &str,
-    ground: pb::Ground,
+    evaluation_ref: pb::EvaluationRef,
     task: &pb::Task,
 ) {
-    let asked = Asked {
-        ground,
+    let asked = TaskQuery {
+        evaluation_ref,
         task: task.clone(),
         plugins: Vec::new(),
     };
-    let named = Asked {
+    let named = TaskQuery {
         plugins: vec![plugin.to_owned()],
         ..asked.clone()
     };
@@ -187,18 +187,24 @@ fn compare(
     let recorded = &case["expect"];
     let expect = recorded.get("with_pod_overhead_gate_registered").unwrap_or(recorded);
     for (what, asked) in [(how.to_owned(), &asked), (format!("{how}plugin named: "), &named)] {
-        let got = question::score(bench.wire(), asked);
+        let got = query::score(bench.wire(), asked);
         match expect.get("error") {
-            Some(error) => refused(differences, &what, error, &case["cluster"], got),
+            Some(error) => compare_rejection(differences, &what, error, &case["cluster"], got),
             None => scores(differences, &what, plugin, &expect["scores"], got),
         }
     }
 }
 
-fn scores(differences: &mut Differences, how: &str, plugin: &str, expected: &Value, got: Result<Scores, NoAnswer>) {
+fn scores(
+    differences: &mut VectorDifferences,
+    how: &str,
+    plugin: &str,
+    expected: &Value,
+    got: Result<NodeScores, QueryError>,
+) {
     let got = match got {
         Ok(got) => got,
-        Err(fault) => return differences.differ(how, expected, &fault),
+        Err(problem) => return differences.differ(how, expected, &problem),
     };
     differences.same(
         how,
@@ -213,11 +219,17 @@ fn scores(differences: &mut Differences, how: &str, plugin: &str, expected: &Val
     }
 }
 
-fn refused(differences: &mut Differences, how: &str, error: &Value, recorded: &Value, got: Result<Scores, NoAnswer>) {
+fn compare_rejection(
+    differences: &mut VectorDifferences,
+    how: &str,
+    error: &Value,
+    recorded: &Value,
+    got: Result<NodeScores, QueryError>,
+) {
     match (error["stage"].as_str().unwrap_or_default(), got) {
-        ("config_decode" | "config_validate" | "framework_init", Err(NoAnswer::PolicyRefused(_))) => {}
-        ("score" | "prescore", Err(NoAnswer::Other(text))) if text.contains("NO_PRE_SCORE") => {}
-        ("score_range", Err(NoAnswer::Other(text))) if text.contains("SCORE_OUT_OF_RANGE") => {
+        ("config_decode" | "config_validate" | "framework_init", Err(QueryError::PolicyRejected(_))) => {}
+        ("score" | "prescore", Err(QueryError::Other(text))) if text.contains("NO_PRE_SCORE") => {}
+        ("score_range", Err(QueryError::Other(text))) if text.contains("SCORE_OUT_OF_RANGE") => {
             let nodes = members(&recorded["nodes"])
                 .iter()
                 .map(|node| cluster::text(&node["name"]));

@@ -16,7 +16,7 @@ mod pods;
 mod policy_wire;
 mod policy_yaml;
 mod quantities;
-pub(crate) mod question;
+pub(crate) mod query;
 mod statements;
 mod tiers;
 mod tiers_order;
@@ -30,12 +30,12 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::support::Server;
-use crate::support::wire::Wire;
+use crate::support::EmbeddedServer;
+use crate::support::wire::BlockingClients;
 
 /// What became of one case.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum VectorVerdict {
     /// The answer is the recorded one.
     Pass,
     /// It is another one.
@@ -51,12 +51,12 @@ pub(crate) enum Verdict {
 
 /// Everything that differs in one case.
 #[derive(Debug, Default)]
-pub(crate) struct Differences {
+pub(crate) struct VectorDifferences {
     expected: Vec<String>,
     got: Vec<String>,
 }
 
-impl Differences {
+impl VectorDifferences {
     /// Notes a difference, if there is one.
     pub(crate) fn same<T: PartialEq + std::fmt::Debug + ?Sized>(&mut self, what: &str, expected: &T, got: &T) {
         if expected != got {
@@ -83,11 +83,11 @@ impl Differences {
     }
 
     /// The verdict on the case.
-    pub(crate) fn verdict(self) -> Verdict {
+    pub(crate) fn verdict(self) -> VectorVerdict {
         if self.expected.is_empty() {
-            return Verdict::Pass;
+            return VectorVerdict::Pass;
         }
-        Verdict::Fail {
+        VectorVerdict::Fail {
             expected: self.expected.join(", "),
             got: self.got.join(", "),
         }
@@ -95,10 +95,10 @@ impl Differences {
 }
 
 /// Judges one case of a family.
-type Check = fn(&mut Bench, &Value) -> Verdict;
+type VectorCheck = fn(&mut VectorHarness, &Value) -> VectorVerdict;
 
 /// Families that are asked. The others are named.
-const FAMILIES: &[(&str, Check)] = &[
+const FAMILIES: &[(&str, VectorCheck)] = &[
     ("binpack", binpack::check),
     ("capacity-card-allocatable", capacity_card::check),
     ("capacity-card-annotations", capacity_card::check),
@@ -127,37 +127,37 @@ const FAMILIES: &[(&str, Check)] = &[
 ];
 
 /// What the cases are asked of, and what could not be asked.
-pub(crate) struct Bench {
-    wire: Wire,
-    not_asked: BTreeMap<String, u32>,
+pub(crate) struct VectorHarness {
+    wire: BlockingClients,
+    skipped: BTreeMap<String, u32>,
 }
 
-impl Bench {
+impl VectorHarness {
     /// The server.
-    pub(crate) fn wire(&self) -> &Wire {
+    pub(crate) fn wire(&self) -> &BlockingClients {
         &self.wire
     }
 
     /// Names a part of a case that cannot be asked; the rest of the case still counts.
-    pub(crate) fn not_asked(&mut self, what: impl Into<String>) {
-        *self.not_asked.entry(what.into()).or_default() += 1;
+    pub(crate) fn skip(&mut self, what: impl Into<String>) {
+        *self.skipped.entry(what.into()).or_default() += 1;
     }
 }
 
 /// Passed and failed cases.
 #[derive(Clone, Copy, Default)]
-struct Count {
+struct VerdictCount {
     passed: u32,
     failed: u32,
 }
 
 /// Judges one case; a check that panics has failed it.
-fn judge(bench: &mut Bench, check: Check, case: &Value) -> Verdict {
+fn judge(bench: &mut VectorHarness, check: VectorCheck, case: &Value) -> VectorVerdict {
     let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(bench, case)));
     judged.unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
         let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Verdict::Fail {
+        VectorVerdict::Fail {
             expected: "an answer that can be read".to_owned(),
             got: format!("a panic: {}", text.unwrap_or_default()),
         }
@@ -165,26 +165,26 @@ fn judge(bench: &mut Bench, check: Check, case: &Value) -> Verdict {
 }
 
 /// Runs one family and prints its line; a failure prints family, case, expected and got.
-fn run_family(bench: &mut Bench, family: &str, cases: &[Value]) -> Count {
-    let mut count = Count::default();
+fn run_family(bench: &mut VectorHarness, family: &str, cases: &[Value]) -> VerdictCount {
+    let mut count = VerdictCount::default();
     let Some((_, check)) = FAMILIES.iter().find(|(name, _)| *name == family) else {
         println!("{family}: {} cases, family not served", cases.len());
         return count;
     };
-    bench.not_asked.clear();
+    bench.skipped.clear();
     for case in cases {
         match judge(bench, *check, case) {
-            Verdict::Pass => count.passed += 1,
-            Verdict::Fail { expected, got } => {
+            VectorVerdict::Pass => count.passed += 1,
+            VectorVerdict::Fail { expected, got } => {
                 count.failed += 1;
                 let name = case["name"].as_str().unwrap_or("without a name");
                 println!("FAILED {family}, case {name:?}\n  expected: {expected}\n  got:      {got}");
             }
-            Verdict::NotServed(kind) => bench.not_asked(kind),
+            VectorVerdict::NotServed(kind) => bench.skip(kind),
         }
     }
     let mut line = format!("{family}: {} passed, {} failed", count.passed, count.failed);
-    for (kind, times) in &bench.not_asked {
+    for (kind, times) in &bench.skipped {
         let _ = write!(line, "; not asked: {times} × {kind}");
     }
     println!("{line}");
@@ -197,12 +197,12 @@ fn run() {
     println!();
     let files = files::list(&files::directory()).unwrap();
     assert!(!files.is_empty(), "{}: no recordings", files::directory().display());
-    let server = Server::start();
-    let mut bench = Bench {
+    let server = EmbeddedServer::start();
+    let mut bench = VectorHarness {
         wire: server.wire.clone(),
-        not_asked: BTreeMap::new(),
+        skipped: BTreeMap::new(),
     };
-    let mut total = Count::default();
+    let mut total = VerdictCount::default();
     for path in files {
         match files::read(&path) {
             Ok(recording) => {
@@ -213,9 +213,9 @@ fn run() {
                 total.passed += count.passed;
                 total.failed += count.failed;
             }
-            Err(fault) => {
+            Err(problem) => {
                 total.failed += 1;
-                println!("FAILED {fault}");
+                println!("FAILED {problem}");
             }
         }
     }

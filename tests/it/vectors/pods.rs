@@ -7,26 +7,28 @@ use std::collections::BTreeMap;
 
 use pumice::derive::card::CardError;
 use pumice::derive::kubernetes::KubernetesAmounts;
-use pumice::derive::pod::Quantities;
+use pumice::derive::pod::ResourceQuantities;
 use pumice::derive::volcano::VolcanoAmounts;
-use pumice::derive::{Pod, PodError, Release, card, fit_plus, kubernetes, volcano};
-use pumice::engine::model::resource_name::{ResourceKind, Unit};
+use pumice::derive::{
+    KubernetesRelease, Pod, PodError, card_amounts, fit_plus_amounts, kubernetes_amounts, volcano_task,
+};
+use pumice::engine::model::resource_name::{AmountUnit, ResourceKind};
 use serde_json::{Map, Value, json};
 
-use super::quantities::{exact, is_refused};
-use super::{Bench, Differences, Verdict};
+use super::quantities::{exact, is_rejected};
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
 /// Judges one case.
-pub(crate) fn check(_bench: &mut Bench, case: &Value) -> Verdict {
+pub(crate) fn check(_bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let pod = Pod::read(&case["pod"]);
     let amounts = texts(&case["pod"]);
     let unreadable = amounts
         .iter()
-        .any(|(_, text)| is_refused(text) || text.starts_with('-'));
-    let mut judge = Judge {
+        .any(|(_, text)| is_rejected(text) || text.starts_with('-'));
+    let mut judge = PodComparison {
         unreadable,
         amounts,
-        differences: Differences::default(),
+        differences: VectorDifferences::default(),
     };
     for (block, expect) in case["expect"].as_object().into_iter().flatten() {
         let got = pod
@@ -42,14 +44,14 @@ pub(crate) fn check(_bench: &mut Bench, case: &Value) -> Verdict {
 fn served(block: &str, pod: &Pod) -> Result<Value, String> {
     let text = |error: PodError| error.to_string();
     match block {
-        "kubernetes" => kubernetes(pod, Release::V1_36)
+        "kubernetes" => kubernetes_amounts(pod, KubernetesRelease::V1_36)
             .map(|amounts| kubernetes_block(&amounts))
             .map_err(text),
-        "kubernetes_1_35" => kubernetes(pod, Release::V1_35)
+        "kubernetes_1_35" => kubernetes_amounts(pod, KubernetesRelease::V1_35)
             .map(|amounts| kubernetes_block(&amounts))
             .map_err(text),
         "volcano" => volcano_block(pod).map_err(text),
-        "koordinator" => fit_plus(pod)
+        "koordinator" => fit_plus_amounts(pod)
             .map(|amounts| json!({ "names": amounts.keys().collect::<Vec<_>>(), "amounts": amounts }))
             .map_err(text),
         "card" => card_block(pod),
@@ -77,7 +79,7 @@ fn kubernetes_block(amounts: &KubernetesAmounts) -> Value {
     })
 }
 
-fn canonical(quantities: &Quantities) -> Value {
+fn canonical(quantities: &ResourceQuantities) -> Value {
     quantities
         .iter()
         .map(|(name, quantity)| (name.clone(), quantity.canonical()))
@@ -85,7 +87,7 @@ fn canonical(quantities: &Quantities) -> Value {
 }
 
 fn volcano_block(pod: &Pod) -> Result<Value, PodError> {
-    let task = volcano(pod)?;
+    let task = volcano_task(pod)?;
     Ok(json!({
         "resreq": vector(&task.resreq()),
         "without_init": vector(&task.without_init),
@@ -113,7 +115,7 @@ fn vector(amounts: &VolcanoAmounts) -> Value {
 }
 
 fn card_block(pod: &Pod) -> Result<Value, String> {
-    let amounts = card(pod).map_err(|error| error.to_string())?;
+    let amounts = card_amounts(pod).map_err(|error| error.to_string())?;
     let cards = match amounts.cards_milli("nvidia.com/gpu") {
         Ok(milli) => json!({ "milli": milli as f64 }),
         Err(CardError::Missing { .. }) => json!({ "error": true }),
@@ -128,15 +130,15 @@ fn card_block(pod: &Pod) -> Result<Value, String> {
     }))
 }
 
-struct Judge {
+struct PodComparison {
     /// The pod holds a text that is no amount.
     unreadable: bool,
     /// Every resource name and quantity text of the pod.
     amounts: Vec<(String, String)>,
-    differences: Differences,
+    differences: VectorDifferences,
 }
 
-impl Judge {
+impl PodComparison {
     fn block(&mut self, block: &str, expect: &Value, got: Result<Value, String>) {
         match got {
             Ok(got) => self.compare(block, expect, &got),
@@ -165,7 +167,7 @@ impl Judge {
         self.amounts.iter().cloned().chain(sums).any(|(name, text)| {
             let kind = ResourceKind::of(&name);
             let unit = if volcano { kind.unit() } else { kind.kubernetes_unit() };
-            let places = if unit == Unit::Milli { 3 } else { 0 };
+            let places = if unit == AmountUnit::Milli { 3 } else { 0 };
             exact(&text, places).is_none_or(|amount| amount > i64::MAX.into())
         })
     }

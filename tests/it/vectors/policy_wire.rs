@@ -3,12 +3,12 @@
 use pumice::server::pb;
 use serde_json::Value;
 
-use super::policy_yaml::{self, Answer};
-use super::question::report;
-use super::{Bench, Verdict, cluster};
+use super::policy_yaml::{self, PolicyLoadResult};
+use super::query::status_diagnostics;
+use super::{VectorHarness, VectorVerdict, cluster};
 
 /// Judges one case: the text as it stands, never trimmed.
-pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let reply = bench.wire().reload_policy(pb::ReloadPolicyRequest {
         document: cluster::text(&case["text"]),
         dry_run: true,
@@ -18,21 +18,21 @@ pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
     match reply {
         Ok(reply) => {
             let loaded = reply.policy.unwrap_or_default().loaded_document;
-            policy_yaml::check(case, &Answer::Loaded(&loaded))
+            policy_yaml::check(case, &PolicyLoadResult::Loaded(&loaded))
         }
         Err(status) => {
-            let findings = report(&status);
-            let faults = findings
+            let diagnostics = status_diagnostics(&status);
+            let problems = diagnostics
                 .iter()
-                .filter(|finding| finding.severity() == pb::Severity::Fault);
-            let codes: Vec<&str> = faults.map(|fault| &*fault.code).collect();
+                .filter(|diagnostic| diagnostic.severity() == pb::Severity::Error);
+            let codes: Vec<&str> = problems.map(|problem| &*problem.code).collect();
             if codes.is_empty() {
-                return Verdict::Fail {
+                return VectorVerdict::Fail {
                     expected: "an answer or a report".to_owned(),
                     got: status.to_string(),
                 };
             }
-            policy_yaml::check(case, &Answer::Refused(&codes))
+            policy_yaml::check(case, &PolicyLoadResult::Rejected(&codes))
         }
     }
 }

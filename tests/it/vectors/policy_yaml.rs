@@ -1,35 +1,36 @@
 //! Family policy-yaml: a document to what the loader yields.
 
 use pumice::engine::policy::{
-    Arguments, Compatibility, Kind, Limits, LoadOptions, PluginSpec, Spec, Switch, Value, code, load, spec,
+    Compatibility, LoadOptions, PluginArguments, PluginSpec, PolicySpec, RefusalKind, Switch, YamlLimits, YamlValue,
+    code, load, spec,
 };
 use serde_json::Value as Json;
 
-use super::{Differences, Verdict};
+use super::{VectorDifferences, VectorVerdict};
 
 /// What the service said about the document of a case.
 #[derive(Debug)]
-pub(crate) enum Answer<'a> {
+pub(crate) enum PolicyLoadResult<'a> {
     /// Taken: the text of `loaded_document`.
     Loaded(&'a str),
     /// Refused: the codes of its faults in order.
-    Refused(&'a [&'a str]),
+    Rejected(&'a [&'a str]),
 }
 
 /// Compares a recorded answer with the service's: refused or not, the kind of the first fault, every typed value.
-pub(crate) fn check(case: &Json, answer: &Answer<'_>) -> Verdict {
+pub(crate) fn check(case: &Json, result: &PolicyLoadResult<'_>) -> VectorVerdict {
     let expect = &case["expect"];
     let expected_kind = expect["error"]["kind"].as_str();
-    let mut differences = Differences::default();
-    match answer {
-        Answer::Loaded(_) if expected_kind.is_some() => differences.same("refused as", &expected_kind, &None),
-        Answer::Loaded(document) => compare(&mut differences, expect, document),
-        Answer::Refused(codes) => {
-            let ours = codes.iter().find(|fault| !fault.starts_with(code::ARGUMENT_PREFIX));
+    let mut differences = VectorDifferences::default();
+    match result {
+        PolicyLoadResult::Loaded(_) if expected_kind.is_some() => differences.same("refused as", &expected_kind, &None),
+        PolicyLoadResult::Loaded(document) => compare(&mut differences, expect, document),
+        PolicyLoadResult::Rejected(codes) => {
+            let ours = codes.iter().find(|problem| !problem.starts_with(code::ARGUMENT_PREFIX));
             if ours.is_none() && expected_kind.is_none() {
-                return Verdict::NotServed("document refused for a plugin's own arguments".to_owned());
+                return VectorVerdict::NotServed("document refused for a plugin's own arguments".to_owned());
             }
-            let kind = ours.and_then(|fault| Kind::of(fault)).map(kind_name);
+            let kind = ours.and_then(|problem| RefusalKind::of(problem)).map(kind_name);
             differences.same(
                 "refused as",
                 &expected_kind,
@@ -40,19 +41,19 @@ pub(crate) fn check(case: &Json, answer: &Answer<'_>) -> Verdict {
     differences.verdict()
 }
 
-fn kind_name(kind: Kind) -> &'static str {
+fn kind_name(kind: RefusalKind) -> &'static str {
     match kind {
-        Kind::Yaml => "yaml",
-        Kind::YamlType => "yaml-type",
-        Kind::Conflict => "conflict",
-        Kind::UnknownAction => "unknown-action",
+        RefusalKind::Yaml => "yaml",
+        RefusalKind::YamlType => "yaml-type",
+        RefusalKind::Conflict => "conflict",
+        RefusalKind::UnknownAction => "unknown-action",
     }
 }
 
-fn compare(differences: &mut Differences, expect: &Json, document: &str) {
-    let limits = Limits {
+fn compare(differences: &mut VectorDifferences, expect: &Json, document: &str) {
+    let limits = YamlLimits {
         bytes: usize::MAX,
-        ..Limits::default()
+        ..YamlLimits::default()
     };
     let options = LoadOptions {
         limits,
@@ -60,8 +61,8 @@ fn compare(differences: &mut Differences, expect: &Json, document: &str) {
         served: &[],
     };
     let loaded = load(document, &options);
-    let Some(spec) = loaded.spec.filter(|_| !loaded.report.has_faults()) else {
-        differences.differ("loaded document", "one that loads again", &loaded.report.findings);
+    let Some(spec) = loaded.spec.filter(|_| !loaded.report.has_errors()) else {
+        differences.differ("loaded document", "one that loads again", &loaded.report.diagnostics);
         return;
     };
     let actions: Vec<&str> = expect["actions"]
@@ -85,7 +86,7 @@ fn compare(differences: &mut Differences, expect: &Json, document: &str) {
     differences.same("metrics", &expect["metrics"], &metrics.map_or(Json::Null, Json::Object));
 }
 
-fn compare_tiers(differences: &mut Differences, expected: &[Json], spec: &Spec) {
+fn compare_tiers(differences: &mut VectorDifferences, expected: &[Json], spec: &PolicySpec) {
     differences.same("tiers", &expected.len(), &spec.tiers.len());
     for (tier, (expected, got)) in expected.iter().zip(&spec.tiers).enumerate() {
         let expected = expected["plugins"].as_array().unwrap();
@@ -96,7 +97,7 @@ fn compare_tiers(differences: &mut Differences, expected: &[Json], spec: &Spec) 
     }
 }
 
-fn compare_plugin(differences: &mut Differences, what: &str, expected: &Json, got: &PluginSpec) {
+fn compare_plugin(differences: &mut VectorDifferences, what: &str, expected: &Json, got: &PluginSpec) {
     differences.same(&format!("{what}.name"), expected["name"].as_str().unwrap(), &got.name);
     let known = spec::UPSTREAM_PLUGINS.contains(&got.name.as_str());
     differences.same(
@@ -114,13 +115,13 @@ fn compare_plugin(differences: &mut Differences, what: &str, expected: &Json, go
         differences.same(&format!("{what}: {list}"), &expected[list], &Json::from(switches));
     }
     compare_arguments(differences, what, &expected["arguments"], got.arguments.as_ref());
-    for (key, argument) in got.arguments.iter().flat_map(Arguments::iter) {
+    for (key, argument) in got.arguments.iter().flat_map(PluginArguments::iter) {
         let what = format!("{what}.arguments[{key:?}] read as");
         let expected = &expected["read_as"][key];
         let int = expected["int"].as_str().map(|n| n.parse().unwrap());
         differences.same(&format!("{what} int"), &int, &argument.lenient_int());
-        let float = expected["float"].as_str().map(|x| Value::Float(x.parse().unwrap()));
-        let got = argument.lenient_float().map(Value::Float);
+        let float = expected["float"].as_str().map(|x| YamlValue::Float(x.parse().unwrap()));
+        let got = argument.lenient_float().map(YamlValue::Float);
         if !same(float.as_ref(), got.as_ref()) {
             differences.differ(&format!("{what} float"), &float, &got);
         }
@@ -132,14 +133,14 @@ fn compare_plugin(differences: &mut Differences, what: &str, expected: &Json, go
     }
 }
 
-fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
+fn same(a: Option<&YamlValue>, b: Option<&YamlValue>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => a.same(b),
         (a, b) => a.is_none() && b.is_none(),
     }
 }
 
-fn compare_arguments(differences: &mut Differences, what: &str, expected: &Json, got: Option<&Arguments>) {
+fn compare_arguments(differences: &mut VectorDifferences, what: &str, expected: &Json, got: Option<&PluginArguments>) {
     let what = format!("{what}.arguments");
     let (Some(expected), Some(got)) = (expected.as_object(), got) else {
         differences.same(&what, &expected.is_null(), &got.is_none());
@@ -156,25 +157,25 @@ fn compare_arguments(differences: &mut Differences, what: &str, expected: &Json,
 }
 
 /// A value as the recordings write it: `["int", "5"]`.
-fn typed(json: &Json) -> Value {
+fn typed(json: &Json) -> YamlValue {
     let content = &json[1];
     let text = || content.as_str().unwrap();
     match json[0].as_str().unwrap() {
-        "null" => Value::Null,
-        "bool" => Value::Bool(content.as_bool().unwrap()),
-        "int" => Value::Int(text().parse().unwrap()),
-        "uint" => Value::UInt(text().parse().unwrap()),
-        "float" => Value::Float(text().parse().unwrap()),
-        "string" => Value::String(text().to_owned()),
-        "list" => Value::List(content.as_array().unwrap().iter().map(node).collect()),
+        "null" => YamlValue::Null,
+        "bool" => YamlValue::Bool(content.as_bool().unwrap()),
+        "int" => YamlValue::Int(text().parse().unwrap()),
+        "uint" => YamlValue::UInt(text().parse().unwrap()),
+        "float" => YamlValue::Float(text().parse().unwrap()),
+        "string" => YamlValue::String(text().to_owned()),
+        "list" => YamlValue::List(content.as_array().unwrap().iter().map(node).collect()),
         "map" => {
             let pairs = content.as_array().unwrap();
-            Value::Map(pairs.iter().map(|pair| (node(&pair[0]), node(&pair[1]))).collect())
+            YamlValue::Map(pairs.iter().map(|pair| (node(&pair[0]), node(&pair[1]))).collect())
         }
         other => panic!("unknown type {other:?} in a recording"),
     }
 }
 
-fn node(json: &Json) -> pumice::engine::policy::Node {
-    pumice::engine::policy::Node::new(typed(json))
+fn node(json: &Json) -> pumice::engine::policy::YamlNode {
+    pumice::engine::policy::YamlNode::new(typed(json))
 }

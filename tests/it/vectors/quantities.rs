@@ -4,16 +4,16 @@
 //! exact one, found here by a second, naive reading of the text; elsewhere the conversion must be refused.
 
 use pumice::engine::model::quantity::{Quantity, RangeError};
-use pumice::engine::model::resource_name::{Unit, amount, amount_in};
+use pumice::engine::model::resource_name::{AmountUnit, amount, amount_in};
 use serde_json::Value;
 
-use super::{Bench, Differences, Verdict};
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
 /// Judges one case.
-pub(crate) fn check(_bench: &mut Bench, case: &Value) -> Verdict {
+pub(crate) fn check(_bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let text = case["in"].as_str().unwrap_or_default();
     let expect = &case["expect"];
-    let mut judge = Judge::default();
+    let mut judge = QuantityComparison::default();
     judge.parsed(text, Quantity::parse(text).ok().as_ref(), expect);
     let trimmed = Quantity::parse_in_object(text).ok();
     match expect.get("in_object") {
@@ -25,16 +25,16 @@ pub(crate) fn check(_bench: &mut Bench, case: &Value) -> Verdict {
 
 /// Compares what one text gives with what was recorded for it.
 #[derive(Default)]
-struct Judge(Differences);
+struct QuantityComparison(VectorDifferences);
 
-impl Judge {
+impl QuantityComparison {
     #[expect(clippy::needless_pass_by_value, reason = "callers build both values in place")]
     fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, expected: T, got: T) {
         self.0.same(what, &expected, &got);
     }
 
     fn parsed(&mut self, text: &str, parsed: Option<&Quantity>, expect: &Value) {
-        let refused = expect.get("error").is_some() || expect.get("hang").is_some() || is_refused(text);
+        let refused = expect.get("error").is_some() || expect.get("hang").is_some() || is_rejected(text);
         self.same("refused", refused, parsed.is_none());
         let (false, Some(quantity)) = (refused, parsed) else {
             return;
@@ -78,7 +78,7 @@ impl Judge {
                 amount(name, quantity).ok().map(|n| n as f64),
             );
         }
-        for (field, unit, served) in [("cpu", Unit::Milli, milli), ("other", Unit::Whole, whole)] {
+        for (field, unit, served) in [("cpu", AmountUnit::Milli, milli), ("other", AmountUnit::Whole, whole)] {
             let expected = served.and_then(|_| expect["koordinator"][field].as_i64());
             self.same(
                 &format!("koordinator {field}"),
@@ -89,7 +89,7 @@ impl Judge {
     }
 
     fn in_object(&mut self, text: &str, parsed: Option<&Quantity>, expect: &Value) {
-        let refused = expect.get("error").is_some() || is_refused(text);
+        let refused = expect.get("error").is_some() || is_rejected(text);
         self.same("in_object refused", refused, parsed.is_none());
         let (false, Some(quantity)) = (refused, parsed) else {
             return;
@@ -136,7 +136,7 @@ fn powers(suffix: &str) -> Option<(i64, u32)> {
 }
 
 /// Upstream reads these texts as some number; a service refuses them.
-pub(super) fn is_refused(text: &str) -> bool {
+pub(super) fn is_rejected(text: &str) -> bool {
     let (_, digits, _, suffix) = split(text);
     digits.is_empty() || powers(suffix).is_none()
 }

@@ -1,6 +1,6 @@
 //! A scheduler's own side of the recorded operations: statements, their lists, saves and what a cache refuses.
 //!
-//! It turns every recorded operation into the changes of a session, and asks a [`Target`] to make them.
+//! It turns every recorded operation into the changes of a session, and asks a [`StatementTarget`] to make them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::cluster::{self, members};
 
 /// One change of a session, by names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(crate) enum StatementVerb {
     Allocate,
     Pipeline,
     Evict,
@@ -21,25 +21,25 @@ pub(crate) enum Verb {
 
 /// Why an operation did not simply succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum StatementError {
     /// It was refused; the state after it stands.
-    Refused,
+    Rejected,
     /// The reference would crash; nothing was changed.
     Panic(String),
     /// It cannot be asked of this target; the sequence ends here.
-    NotAskable(String),
+    Unsupported(String),
 }
 
 /// What changes are made of.
-pub(crate) trait Target {
+pub(crate) trait StatementTarget {
     /// Makes one change.
-    fn change(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault>;
+    fn change(&mut self, verb: StatementVerb, task: &str, node: &str) -> Result<(), StatementError>;
 
     /// The session's own Allocate or Pipeline, which leaves a refused task half placed.
-    fn place_without_rollback(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault>;
+    fn place_without_rollback(&mut self, verb: StatementVerb, task: &str, node: &str) -> Result<(), StatementError>;
 
     /// The bind of a task was sent.
-    fn bind(&mut self, task: &str) -> Result<(), Fault>;
+    fn bind(&mut self, task: &str) -> Result<(), StatementError>;
 
     /// The node that the session has a task on.
     fn node_of(&mut self, task: &str) -> String;
@@ -53,27 +53,27 @@ pub(crate) trait Target {
 
 /// A task as a statement holds it: copies made by a save go their own ways.
 #[derive(Clone, Debug)]
-struct Object {
+struct TaskCopy {
     task: String,
     node: String,
 }
 
 /// An operation on a statement's list.
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    verb: Verb,
+struct StatementOperation {
+    verb: StatementVerb,
     object: usize,
 }
 
 /// Statements by name, and the rest of a scheduler.
-pub(crate) struct Scheduler<T> {
+pub(crate) struct StatementReplay<T> {
     /// What the changes are made to.
     pub(crate) target: T,
-    objects: Vec<Object>,
+    objects: Vec<TaskCopy>,
     /// The object that a task's job has.
     current: BTreeMap<String, usize>,
-    statements: BTreeMap<String, Vec<Held>>,
-    saves: BTreeMap<String, Vec<Held>>,
+    statements: BTreeMap<String, Vec<StatementOperation>>,
+    saves: BTreeMap<String, Vec<StatementOperation>>,
     bind_fails: BTreeSet<String>,
     evict_fails: BTreeSet<String>,
     vetoed: BTreeSet<String>,
@@ -86,7 +86,7 @@ pub(crate) fn task_key(reference: &str) -> String {
     format!("{namespace}/{task}")
 }
 
-impl<T: Target> Scheduler<T> {
+impl<T: StatementTarget> StatementReplay<T> {
     /// The scheduler of a case.
     pub(crate) fn new(case: &Value, target: T) -> Self {
         let names = |list: &Value| {
@@ -120,7 +120,7 @@ impl<T: Target> Scheduler<T> {
     }
 
     /// Does one recorded operation.
-    pub(crate) fn run(&mut self, op: &Value) -> Result<(), Fault> {
+    pub(crate) fn run(&mut self, op: &Value) -> Result<(), StatementError> {
         let word = op["op"].as_str().unwrap_or_default();
         let statement = op["stmt"].as_str().map(str::to_owned);
         let from: Vec<String> = members(&op["from"]).iter().map(cluster::text).collect();
@@ -150,23 +150,23 @@ impl<T: Target> Scheduler<T> {
     }
 
     /// An operation on a task that is named.
-    fn direct(&mut self, word: &str, statement: &str, op: &Value) -> Result<(), Fault> {
+    fn direct(&mut self, word: &str, statement: &str, op: &Value) -> Result<(), StatementError> {
         let job = cluster::text(&op["job"]);
         let task = task_key(&format!("{job}|{}", cluster::text(&op["task"])));
         let node = op["node"].as_str().unwrap_or_default();
         let object = self.current(&task);
         match word {
-            "allocate" => self.place(statement, Verb::Allocate, object, node),
-            "pipeline" => self.place(statement, Verb::Pipeline, object, node),
+            "allocate" => self.place(statement, StatementVerb::Allocate, object, node),
+            "pipeline" => self.place(statement, StatementVerb::Pipeline, object, node),
             "evict" => self.evict(statement, object),
-            "unallocate" => self.make(Verb::Unallocate, object, ""),
-            "unpipeline" => self.make(Verb::Unpipeline, object, ""),
-            "unevict" => self.make(Verb::Unevict, object, ""),
+            "unallocate" => self.make(StatementVerb::Unallocate, object, ""),
+            "unpipeline" => self.make(StatementVerb::Unpipeline, object, ""),
+            "unevict" => self.make(StatementVerb::Unevict, object, ""),
             "ssn_allocate" => self.session_allocate(&job, &task, node),
-            "ssn_pipeline" => self.session_place(Verb::Pipeline, &task, node),
-            "ssn_evict" if self.evict_fails.contains(&task) => Err(Fault::Refused),
-            "ssn_evict" => self.make(Verb::Evict, object, ""),
-            other => Err(Fault::NotAskable(format!("operation {other}"))),
+            "ssn_pipeline" => self.session_place(StatementVerb::Pipeline, &task, node),
+            "ssn_evict" if self.evict_fails.contains(&task) => Err(StatementError::Rejected),
+            "ssn_evict" => self.make(StatementVerb::Evict, object, ""),
+            other => Err(StatementError::Unsupported(format!("operation {other}"))),
         }
     }
 
@@ -175,7 +175,7 @@ impl<T: Target> Scheduler<T> {
             return object;
         }
         let node = self.target.node_of(task);
-        self.objects.push(Object {
+        self.objects.push(TaskCopy {
             task: task.to_owned(),
             node,
         });
@@ -184,102 +184,115 @@ impl<T: Target> Scheduler<T> {
     }
 
     /// One change. The object that it is made to becomes the job's.
-    fn make(&mut self, verb: Verb, object: usize, node: &str) -> Result<(), Fault> {
-        let Object { task, node: on } = self.objects[object].clone();
-        let places = matches!(verb, Verb::Allocate | Verb::Pipeline);
+    fn make(&mut self, verb: StatementVerb, object: usize, node: &str) -> Result<(), StatementError> {
+        let TaskCopy { task, node: on } = self.objects[object].clone();
+        let places = matches!(verb, StatementVerb::Allocate | StatementVerb::Pipeline);
         let now = self.target.node_of(&task);
         // A statement undoes on the node that it remembers, a session on the one that the task has; where neither
         // node holds a copy of the task, that is the same.
         let held = |node: &str, target: &mut T| !node.is_empty() && target.holds(node, &task) != Some(false);
         if !places && on != now && (held(&on, &mut self.target) || held(&now, &mut self.target)) {
-            return Err(Fault::NotAskable("undo on a node that the task has left".to_owned()));
+            return Err(StatementError::Unsupported(
+                "undo on a node that the task has left".to_owned(),
+            ));
         }
         self.current.insert(task.clone(), object);
         let done = self.target.change(verb, &task, node);
         self.objects[object].node = match (verb, &done) {
-            (Verb::Evict | Verb::Unevict, _) => on,
-            (Verb::Allocate | Verb::Pipeline, Ok(())) => node.to_owned(),
+            (StatementVerb::Evict | StatementVerb::Unevict, _) => on,
+            (StatementVerb::Allocate | StatementVerb::Pipeline, Ok(())) => node.to_owned(),
             _ => String::new(),
         };
         done
     }
 
     /// Allocate and Pipeline of a statement; a handler of the scheduler's own may refuse, then it is undone.
-    fn place(&mut self, statement: &str, verb: Verb, object: usize, node: &str) -> Result<(), Fault> {
+    fn place(&mut self, statement: &str, verb: StatementVerb, object: usize, node: &str) -> Result<(), StatementError> {
         self.make(verb, object, node)?;
         if self.vetoed.contains(&self.objects[object].task) {
-            let undo = if verb == Verb::Allocate {
-                Verb::Unallocate
+            let undo = if verb == StatementVerb::Allocate {
+                StatementVerb::Unallocate
             } else {
-                Verb::Unpipeline
+                StatementVerb::Unpipeline
             };
             self.make(undo, object, "")?;
-            return Err(Fault::Refused);
+            return Err(StatementError::Rejected);
         }
         self.hold(statement, verb, object);
         Ok(())
     }
 
-    fn evict(&mut self, statement: &str, object: usize) -> Result<(), Fault> {
-        self.make(Verb::Evict, object, "")?;
-        self.hold(statement, Verb::Evict, object);
+    fn evict(&mut self, statement: &str, object: usize) -> Result<(), StatementError> {
+        self.make(StatementVerb::Evict, object, "")?;
+        self.hold(statement, StatementVerb::Evict, object);
         Ok(())
     }
 
-    fn hold(&mut self, statement: &str, verb: Verb, object: usize) {
+    fn hold(&mut self, statement: &str, verb: StatementVerb, object: usize) {
         self.statements
             .entry(statement.to_owned())
             .or_default()
-            .push(Held { verb, object });
+            .push(StatementOperation { verb, object });
     }
 
-    fn session_place(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault> {
+    fn session_place(&mut self, verb: StatementVerb, task: &str, node: &str) -> Result<(), StatementError> {
         let object = self.current(task);
         node.clone_into(&mut self.objects[object].node);
         self.target.place_without_rollback(verb, task, node)
     }
 
-    fn session_allocate(&mut self, job: &str, task: &str, node: &str) -> Result<(), Fault> {
-        self.session_place(Verb::Allocate, task, node)?;
+    fn session_allocate(&mut self, job: &str, task: &str, node: &str) -> Result<(), StatementError> {
+        self.session_place(StatementVerb::Allocate, task, node)?;
         let allocated = self.target.allocated(job);
         for task in &allocated {
             if self.bind_fails.contains(task) {
-                return Err(Fault::Refused);
+                return Err(StatementError::Rejected);
             }
             self.target.bind(task)?;
         }
         Ok(())
     }
 
-    fn commit(&mut self, statement: &str) -> Result<(), Fault> {
-        for Held { verb, object } in self.take(statement) {
+    fn commit(&mut self, statement: &str) -> Result<(), StatementError> {
+        for StatementOperation { verb, object } in self.take(statement) {
             let task = self.objects[object].task.clone();
             match verb {
-                Verb::Allocate if self.bind_fails.contains(&task) => self.make(Verb::Unallocate, object, "")?,
-                Verb::Allocate => {
+                StatementVerb::Allocate if self.bind_fails.contains(&task) => {
+                    self.make(StatementVerb::Unallocate, object, "")?
+                }
+                StatementVerb::Allocate => {
                     self.current.insert(task.clone(), object);
                     self.target.bind(&task)?;
                 }
-                Verb::Evict if self.evict_fails.contains(&task) => self.make(Verb::Unevict, object, "")?,
-                Verb::Evict | Verb::Pipeline | Verb::Unallocate | Verb::Unpipeline | Verb::Unevict => {}
+                StatementVerb::Evict if self.evict_fails.contains(&task) => {
+                    self.make(StatementVerb::Unevict, object, "")?
+                }
+                StatementVerb::Evict
+                | StatementVerb::Pipeline
+                | StatementVerb::Unallocate
+                | StatementVerb::Unpipeline
+                | StatementVerb::Unevict => {}
             }
         }
         Ok(())
     }
 
-    fn discard(&mut self, statement: &str) -> Result<(), Fault> {
-        for Held { verb, object } in self.take(statement).into_iter().rev() {
+    fn discard(&mut self, statement: &str) -> Result<(), StatementError> {
+        for StatementOperation { verb, object } in self.take(statement).into_iter().rev() {
             let undo = match verb {
-                Verb::Allocate => Verb::Unallocate,
-                Verb::Pipeline => Verb::Unpipeline,
-                Verb::Evict | Verb::Unallocate | Verb::Unpipeline | Verb::Unevict => Verb::Unevict,
+                StatementVerb::Allocate => StatementVerb::Unallocate,
+                StatementVerb::Pipeline => StatementVerb::Unpipeline,
+                StatementVerb::Evict
+                | StatementVerb::Unallocate
+                | StatementVerb::Unpipeline
+                | StatementVerb::Unevict => StatementVerb::Unevict,
             };
             self.make(undo, object, "")?;
         }
         Ok(())
     }
 
-    fn take(&mut self, statement: &str) -> Vec<Held> {
+    fn take(&mut self, statement: &str) -> Vec<StatementOperation> {
         self.statements
             .get_mut(statement)
             .map(std::mem::take)
@@ -296,13 +309,13 @@ impl<T: Target> Scheduler<T> {
     }
 
     fn save(&mut self, name: &str, from: &[String]) {
-        let held: Vec<Held> = from
+        let held: Vec<StatementOperation> = from
             .iter()
             .flat_map(|name| self.statements.get(name).cloned().unwrap_or_default())
             .collect();
-        let copies = held.into_iter().map(|Held { verb, object }| {
+        let copies = held.into_iter().map(|StatementOperation { verb, object }| {
             self.objects.push(self.objects[object].clone());
-            Held {
+            StatementOperation {
                 verb,
                 object: self.objects.len() - 1,
             }
@@ -311,13 +324,17 @@ impl<T: Target> Scheduler<T> {
         self.saves.insert(name.to_owned(), copies);
     }
 
-    fn recover(&mut self, statement: &str, save: &str) -> Result<(), Fault> {
-        for Held { verb, object } in self.saves.get(save).cloned().unwrap_or_default() {
+    fn recover(&mut self, statement: &str, save: &str) -> Result<(), StatementError> {
+        for StatementOperation { verb, object } in self.saves.get(save).cloned().unwrap_or_default() {
             let node = self.objects[object].node.clone();
             match verb {
-                Verb::Evict => self.evict(statement, object)?,
-                Verb::Allocate if node.is_empty() => return Err(Fault::Panic("no node".to_owned())),
-                Verb::Allocate | Verb::Pipeline | Verb::Unallocate | Verb::Unpipeline | Verb::Unevict => {
+                StatementVerb::Evict => self.evict(statement, object)?,
+                StatementVerb::Allocate if node.is_empty() => return Err(StatementError::Panic("no node".to_owned())),
+                StatementVerb::Allocate
+                | StatementVerb::Pipeline
+                | StatementVerb::Unallocate
+                | StatementVerb::Unpipeline
+                | StatementVerb::Unevict => {
                     self.place(statement, verb, object, &node)?;
                 }
             }

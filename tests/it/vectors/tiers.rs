@@ -6,11 +6,11 @@ use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{self, members};
-use super::question::{self, Asked, NoAnswer};
-use super::{Bench, Differences, Verdict};
+use super::query::{self, QueryError, TaskQuery};
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
 /// Judges one case.
-pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
     let kind = case["request"]["kind"].as_str().unwrap_or_default();
     let stubs = members(&case["policy"]["stubs"]);
     match kind {
@@ -24,48 +24,48 @@ pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
 }
 
 /// The question of a case, of the policy's tiers.
-pub(crate) fn asked(case: &Value) -> Asked {
+pub(crate) fn tiers_query(case: &Value) -> TaskQuery {
     let tiers = &case["policy"]["tiers"];
     let tiers = if tiers.is_null() {
         "[]".to_owned()
     } else {
         tiers.to_string()
     };
-    Asked {
-        ground: cluster::inline(cluster::cluster(&case["cluster"]), cluster::document(&tiers)),
-        task: cluster::asked(&case["request"]["task"]),
+    TaskQuery {
+        evaluation_ref: cluster::inline_ref(cluster::cluster(&case["cluster"]), cluster::document(&tiers)),
+        task: cluster::requested_task(&case["request"]["task"]),
         plugins: Vec::new(),
     }
 }
 
 /// True if the case is about a refused policy; its answer is judged then.
-fn refused<T>(differences: &mut Differences, case: &Value, answer: &Result<T, NoAnswer>) -> bool {
+fn compare_rejection<T>(differences: &mut VectorDifferences, case: &Value, result: &Result<T, QueryError>) -> bool {
     if case["expect"].get("error").is_none() {
         return false;
     }
-    if !matches!(answer, Err(NoAnswer::PolicyRefused(_))) {
-        let got = answer.as_ref().map(|_| "an answer");
+    if !matches!(result, Err(QueryError::PolicyRejected(_))) {
+        let got = result.as_ref().map(|_| "an answer");
         differences.differ("policy", "refused", &got);
     }
     true
 }
 
-fn node_order(bench: &Bench, case: &Value) -> Verdict {
-    let mut differences = Differences::default();
-    let answer = question::score(bench.wire(), &asked(case));
-    if refused(&mut differences, case, &answer) {
+fn node_order(bench: &VectorHarness, case: &Value) -> VectorVerdict {
+    let mut differences = VectorDifferences::default();
+    let result = query::score(bench.wire(), &tiers_query(case));
+    if compare_rejection(&mut differences, case, &result) {
         return differences.verdict();
     }
     let expect = &case["expect"];
-    match answer {
+    match result {
         Ok(scores) => compare_totals(&mut differences, expect, &scores.totals),
-        Err(fault) => differences.differ("scores", "an answer", &fault),
+        Err(problem) => differences.differ("scores", "an answer", &problem),
     }
     differences.verdict()
 }
 
 /// Compares totals with what the reference's actions use.
-pub(crate) fn compare_totals(differences: &mut Differences, expect: &Value, totals: &BTreeMap<String, f64>) {
+pub(crate) fn compare_totals(differences: &mut VectorDifferences, expect: &Value, totals: &BTreeMap<String, f64>) {
     let prioritized = expect["prioritized"].as_object().into_iter().flatten();
     let prioritized: BTreeMap<String, f64> = prioritized
         .map(|(node, total)| (node.clone(), total.as_f64().unwrap_or(f64::NAN)))
@@ -80,16 +80,16 @@ pub(crate) fn compare_totals(differences: &mut Differences, expect: &Value, tota
     differences.same("best", &best, &first);
 }
 
-fn predicate(bench: &Bench, case: &Value) -> Verdict {
-    let mut differences = Differences::default();
-    let answer = question::filter(bench.wire(), &asked(case));
-    if refused(&mut differences, case, &answer) {
+fn predicate(bench: &VectorHarness, case: &Value) -> VectorVerdict {
+    let mut differences = VectorDifferences::default();
+    let result = query::filter(bench.wire(), &tiers_query(case));
+    if compare_rejection(&mut differences, case, &result) {
         return differences.verdict();
     }
-    let fits = match answer {
+    let fits = match result {
         Ok(fits) => fits,
-        Err(fault) => {
-            differences.differ("verdict", "an answer", &fault);
+        Err(problem) => {
+            differences.differ("verdict", "an answer", &problem);
             return differences.verdict();
         }
     };
@@ -97,8 +97,8 @@ fn predicate(bench: &Bench, case: &Value) -> Verdict {
     let task = cluster::key(&task["namespace"], &task["name"]);
     for node in members(&case["expect"]["nodes"]) {
         let name = cluster::text(&node["node"]);
-        let refusal = fits.refused.get(&name).and_then(|refusals| refusals.first());
-        let class = refusal.map(|refusal| refusal.resolution);
+        let rejection = fits.rejected.get(&name).and_then(|rejections| rejections.first());
+        let class = rejection.map(|rejection| rejection.resolution);
         let fit = fits.fit.contains(&name);
         differences.same(&format!("{name} fit"), &node["fit"].as_bool(), &Some(fit));
         differences.same(
@@ -112,7 +112,7 @@ fn predicate(bench: &Bench, case: &Value) -> Verdict {
             &node["preempt_fit"].as_bool(),
             &Some(preempt),
         );
-        let error = refusal.map(|refusal| format!("task {task} on node {name} fit failed: {}", refusal.message));
+        let error = rejection.map(|rejection| format!("task {task} on node {name} fit failed: {}", rejection.message));
         differences.same(&format!("{name} error"), &node["error"].as_str(), &error.as_deref());
     }
     differences.verdict()

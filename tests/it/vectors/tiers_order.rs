@@ -4,25 +4,25 @@
 use std::cell::RefCell;
 use std::cmp::Ordering;
 
-use pumice::engine::decide::reduce_order::{self, Age};
+use pumice::engine::decide::reduce_order::{self, TieBreakKey};
 use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{self, key, members, text};
-use super::{Bench, Differences, Verdict};
-use crate::support::wire::Wire;
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
+use crate::support::wire::BlockingClients;
 
 /// Judges one case.
-pub(crate) fn check(bench: &Bench, case: &Value) -> Verdict {
-    let mut tiers = match Recorded::new(bench.wire(), case) {
+pub(crate) fn check(bench: &VectorHarness, case: &Value) -> VectorVerdict {
+    let mut tiers = match OrderCase::new(bench.wire(), case) {
         Ok(tiers) => tiers,
         Err(status)
             if case["expect"]["error"]["kind"] == "refused" && status.code() == tonic::Code::InvalidArgument =>
         {
-            return Verdict::Pass;
+            return VectorVerdict::Pass;
         }
         Err(status) => {
-            let mut differences = Differences::default();
+            let mut differences = VectorDifferences::default();
             differences.differ("policy", "taken", &status.to_string());
             return differences.verdict();
         }
@@ -34,48 +34,48 @@ pub(crate) fn check(bench: &Bench, case: &Value) -> Verdict {
         "vote" => tiers.vote(),
         "evict" => tiers.evict(),
         "victimsQueue" => tiers.victims_queue(),
-        other => return Verdict::NotServed(other.to_owned()),
+        other => return VectorVerdict::NotServed(other.to_owned()),
     }
     tiers.differences.verdict()
 }
 
 /// A plugin in a tier.
-pub(super) struct Plugin<'a> {
+pub(super) struct OrderPlugin<'a> {
     pub(super) name: &'a str,
     entry: &'a Value,
     /// Answers of a stub.
     pub(super) stub: Option<&'a Value>,
 }
 
-impl<'a> Plugin<'a> {
+impl<'a> OrderPlugin<'a> {
     pub(super) fn is_on(&self, switch: &str) -> bool {
         switch.is_empty() || self.entry[switch].as_bool().unwrap_or(true)
     }
 
-    pub(super) fn answer(&self, switch: &str, hook: &str) -> Option<&'a Value> {
+    pub(super) fn stub_result(&self, switch: &str, hook: &str) -> Option<&'a Value> {
         self.stub?.get(hook).filter(|_| self.is_on(switch))
     }
 }
 
 /// A case with what real plugins answer.
-pub(super) struct Recorded<'a> {
-    pub(super) wire: &'a Wire,
+pub(super) struct OrderCase<'a> {
+    pub(super) wire: &'a BlockingClients,
     pub(super) case: &'a Value,
-    pub(super) ground: pb::Ground,
-    pub(super) tiers: Vec<Vec<Plugin<'a>>>,
+    pub(super) evaluation_ref: pb::EvaluationRef,
+    pub(super) tiers: Vec<Vec<OrderPlugin<'a>>>,
     /// What drf says of everything.
-    order: pb::OrderAnswer,
-    asked: RefCell<Vec<String>>,
-    pub(super) differences: Differences,
+    order: pb::OrderResult,
+    called_plugins: RefCell<Vec<String>>,
+    pub(super) differences: VectorDifferences,
 }
 
-impl<'a> Recorded<'a> {
-    fn new(wire: &'a Wire, case: &'a Value) -> Result<Self, tonic::Status> {
+impl<'a> OrderCase<'a> {
+    fn new(wire: &'a BlockingClients, case: &'a Value) -> Result<Self, tonic::Status> {
         let policy = &case["policy"];
         let stub = |name: &str| members(&policy["stubs"]).iter().find(|stub| stub["name"] == name);
         let plugin = |entry: &'a Value| {
             let name = entry["name"].as_str().unwrap_or_default();
-            Plugin {
+            OrderPlugin {
                 name,
                 entry,
                 stub: stub(name).map(|stub| &stub["answers"]),
@@ -89,9 +89,9 @@ impl<'a> Recorded<'a> {
         } else {
             policy["tiers"].to_string()
         };
-        let ground = cluster::inline(cluster::cluster(&case["cluster"]), cluster::document(&written));
+        let evaluation_ref = cluster::inline_ref(cluster::cluster(&case["cluster"]), cluster::document(&written));
         let order = wire.order(pb::OrderRequest {
-            ground: Some(ground.clone()),
+            against: Some(evaluation_ref.clone()),
             queues: Some(pb::NameSet::default()),
             jobs: Some(pb::NameSet::default()),
             plugins: has_drf.then(|| "drf".to_owned()).into_iter().collect(),
@@ -100,20 +100,20 @@ impl<'a> Recorded<'a> {
         Ok(Self {
             wire,
             case,
-            ground,
+            evaluation_ref,
             tiers,
-            order: order.answer.unwrap_or_default(),
-            asked: RefCell::default(),
-            differences: Differences::default(),
+            order: order.result.unwrap_or_default(),
+            called_plugins: RefCell::default(),
+            differences: VectorDifferences::default(),
         })
     }
 
-    fn plugins(&self) -> impl Iterator<Item = &Plugin<'a>> {
+    fn plugins(&self) -> impl Iterator<Item = &OrderPlugin<'a>> {
         self.tiers.iter().flatten()
     }
 
-    pub(super) fn note(&self, plugin: &Plugin<'_>) {
-        self.asked.borrow_mut().push(plugin.name.to_owned());
+    pub(super) fn note(&self, plugin: &OrderPlugin<'_>) {
+        self.called_plugins.borrow_mut().push(plugin.name.to_owned());
     }
 
     pub(super) fn job(&self, name: &str) -> &'a Value {
@@ -145,8 +145,8 @@ impl<'a> Recorded<'a> {
 
     /// Values of a comparison in order.
     pub(super) fn values(&self, switch: &'static str, hook: &'static str, left: &str, right: &str) -> Vec<i64> {
-        let value = |plugin: &Plugin<'a>| {
-            if let Some(table) = plugin.answer(switch, hook) {
+        let value = |plugin: &OrderPlugin<'a>| {
+            if let Some(table) = plugin.stub_result(switch, hook) {
                 let entry = |left: &str, right: &str| table[format!("{left}|{right}")].as_i64();
                 return Some(
                     entry(left, right)
@@ -172,8 +172,8 @@ impl<'a> Recorded<'a> {
         let ((_, one), (_, other)) = (self.task(left), self.task(right));
         let name = |task: &Value| text(&task["name"]);
         let priority = |task: &Value| task["priority"].as_i64().unwrap_or(0);
-        let value = |plugin: &Plugin<'a>| {
-            if let Some(table) = plugin.answer("enableTaskOrder", "taskOrder") {
+        let value = |plugin: &OrderPlugin<'a>| {
+            if let Some(table) = plugin.stub_result("enableTaskOrder", "taskOrder") {
                 let entry = |left: &Value, right: &Value| table[format!("{}|{}", name(left), name(right))].as_i64();
                 return Some(
                     entry(one, other)
@@ -193,11 +193,11 @@ impl<'a> Recorded<'a> {
             key(&job["namespace"], &task["name"])
         };
         let (one, other) = (uid(left), uid(right));
-        let age = |name| Age {
+        let age = |name| TieBreakKey {
             creation_time: None,
             name,
         };
-        reduce_order::less(self.task_values(left, right), || age(&one).task_tie(&age(&other)))
+        reduce_order::less(self.task_values(left, right), || age(&one).compare_tasks(&age(&other)))
     }
 
     fn job_less(&self, left: &str, right: &str) -> bool {
@@ -237,7 +237,7 @@ impl<'a> Recorded<'a> {
     }
 
     fn select(&mut self, less: fn(&Self, &str, &str) -> bool) {
-        let order = reduce_order::select(self.subjects(), |left, right| less(self, left, right));
+        let order = reduce_order::selection_sort(self.subjects(), |left, right| less(self, left, right));
         let expected: Vec<String> = members(&self.case["expect"]["order"]).iter().map(text).collect();
         self.differences.same("order", &expected, &order);
     }
@@ -260,13 +260,13 @@ impl<'a> Recorded<'a> {
             return;
         }
         let reply = self.wire.order(pb::OrderRequest {
-            ground: Some(self.ground.clone()),
+            against: Some(self.evaluation_ref.clone()),
             jobs: Some(pb::NameSet { names: self.subjects() }),
             ..pb::OrderRequest::default()
         });
         let order: Vec<String> = reply
             .unwrap()
-            .answer
+            .result
             .unwrap_or_default()
             .jobs
             .into_iter()
@@ -295,46 +295,46 @@ impl<'a> Recorded<'a> {
         let hook = text(&self.case["request"]["hook"]);
         for result in members(&self.case["expect"]["results"]) {
             let subject = text(&result["subject"]);
-            self.asked.take();
+            self.called_plugins.take();
             let got = self.voted(&hook, &subject);
             self.differences
                 .same(&format!("{hook} {subject}"), &result["result"], &got);
-            self.same_asked(&result["asked"]);
+            self.compare_called(&result["asked"]);
         }
     }
 
-    pub(super) fn same_asked(&mut self, expected: &Value) {
+    pub(super) fn compare_called(&mut self, expected: &Value) {
         let expected: Vec<String> = members(expected).iter().map(text).collect();
-        let asked = self.asked.take();
+        let asked = self.called_plugins.take();
         self.differences.same("asked", &expected, &asked);
     }
 
     fn voted(&self, hook: &str, subject: &str) -> Value {
-        let answers = |switch: &'static str| {
+        let results = |switch: &'static str| {
             self.plugins().filter_map(move |plugin| {
-                let answer = plugin.answer(switch, hook)?;
-                Some((plugin, &answer[subject]))
+                let result = plugin.stub_result(switch, hook)?;
+                Some((plugin, &result[subject]))
             })
         };
         let bools = |switch, none: bool| {
-            answers(switch).map(move |(plugin, answer)| {
+            results(switch).map(move |(plugin, result)| {
                 self.note(plugin);
-                answer.as_bool().unwrap_or(none)
+                result.as_bool().unwrap_or(none)
             })
         };
         let tiers = |switch: &'static str| {
             self.tiers.iter().map(move |tier| {
                 tier.iter().filter_map(move |plugin| {
-                    let answer = plugin.answer(switch, hook)?;
-                    Some((plugin, &answer[subject]))
+                    let result = plugin.stub_result(switch, hook)?;
+                    Some((plugin, &result[subject]))
                 })
             })
         };
         let votes = |switch: &'static str| {
             reduce_order::permits(tiers(switch).map(|tier| {
-                tier.map(|(plugin, answer)| {
+                tier.map(|(plugin, result)| {
                     self.note(plugin);
-                    answer.as_i64().unwrap_or(0)
+                    result.as_i64().unwrap_or(0)
                 })
             }))
             .into()
@@ -348,19 +348,19 @@ impl<'a> Recorded<'a> {
             "overused" => reduce_order::any(bools("enabledOverused", false)).into(),
             "jobStarving" => self.starving(subject).into(),
             "jobValid" => {
-                let objections = answers("").map(|(plugin, answer)| {
+                let objections = results("").map(|(plugin, result)| {
                     self.note(plugin);
-                    (answer["pass"] == false).then(|| answer.clone())
+                    (result["pass"] == false).then(|| result.clone())
                 });
                 reduce_order::objection(objections).unwrap_or(Value::Null)
             }
             _ => {
-                let answers = self.plugins().filter_map(|plugin| {
-                    let answer = plugin.answer("enableTargetJob", hook)?;
+                let results = self.plugins().filter_map(|plugin| {
+                    let result = plugin.stub_result("enableTargetJob", hook)?;
                     self.note(plugin);
-                    Some(answer.get("job").cloned())
+                    Some(result.get("job").cloned())
                 });
-                reduce_order::target(answers).unwrap_or(Value::Null)
+                reduce_order::target(results).unwrap_or(Value::Null)
             }
         }
     }
@@ -370,9 +370,9 @@ impl<'a> Recorded<'a> {
         let tiers = self.tiers.iter().map(|tier| {
             tier.iter().filter_map(|plugin| match plugin.stub {
                 Some(_) => {
-                    let answer = plugin.answer(SWITCH, "jobStarving")?;
+                    let result = plugin.stub_result(SWITCH, "jobStarving")?;
                     self.note(plugin);
-                    Some(answer[subject].as_bool().unwrap_or(false))
+                    Some(result[subject].as_bool().unwrap_or(false))
                 }
                 None => (plugin.name == "priority" && plugin.is_on(SWITCH)).then(|| {
                     let tasks = members(&self.job(subject)["tasks"]).iter();
@@ -385,6 +385,6 @@ impl<'a> Recorded<'a> {
 }
 
 fn tie(left: (Option<i64>, &str), right: (Option<i64>, &str)) -> Ordering {
-    let age = |(creation_time, name)| Age { creation_time, name };
-    age(left).tie(&age(right))
+    let age = |(creation_time, name)| TieBreakKey { creation_time, name };
+    age(left).compare_by_age(&age(right))
 }

@@ -4,28 +4,28 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use pumice::engine::decide::reduce::{self, Refusal};
+use pumice::engine::decide::reduce::{self, NodeRejectionKind};
 use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{self, members};
-use super::question::{self, Asked};
-use super::tiers::{asked, compare_totals};
-use super::{Bench, Differences, Verdict};
+use super::query::{self, TaskQuery};
+use super::tiers::{compare_totals, tiers_query};
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
 
 /// Real plugins that score or have predicates, of those that recordings use.
 const SERVED: [&str; 2] = ["resource-strategy-fit", "binpack"];
 
 /// A plugin of the policy, as the reductions see it.
-struct Plugin<'a> {
+struct StubPlugin<'a> {
     name: String,
     /// Its switches.
     entry: &'a Value,
     /// Its answers; `None`: a real plugin.
-    answers: Option<&'a Value>,
+    stub_results: Option<&'a Value>,
 }
 
-impl Plugin<'_> {
+impl StubPlugin<'_> {
     /// Whether it is switched on for a hook.
     fn is_on(&self, switch: &str) -> bool {
         self.entry[switch].as_bool().unwrap_or(true)
@@ -33,25 +33,25 @@ impl Plugin<'_> {
 
     /// Whether it is a real plugin with scores and predicates, switched on for a hook.
     fn is_real(&self, switch: &str) -> bool {
-        self.answers.is_none() && self.is_on(switch) && SERVED.contains(&&*self.name)
+        self.stub_results.is_none() && self.is_on(switch) && SERVED.contains(&&*self.name)
     }
 
     /// Its answer to a hook; `None`: it has no such hook, or is switched off.
-    fn answer(&self, switch: &str, hook: &str) -> Option<&Value> {
-        self.answers?.get(hook).filter(|_| self.is_on(switch))
+    fn stub_result(&self, switch: &str, hook: &str) -> Option<&Value> {
+        self.stub_results?.get(hook).filter(|_| self.is_on(switch))
     }
 }
 
-fn plugins(policy: &Value) -> Vec<Plugin<'_>> {
+fn plugins(policy: &Value) -> Vec<StubPlugin<'_>> {
     let entries = members(&policy["tiers"])
         .iter()
         .flat_map(|tier| members(&tier["plugins"]));
-    let answers = |name: &str| members(&policy["stubs"]).iter().find(|stub| stub["name"] == name);
+    let results = |name: &str| members(&policy["stubs"]).iter().find(|stub| stub["name"] == name);
     entries
         .map(|entry| {
             let name = cluster::text(&entry["name"]);
-            Plugin {
-                answers: answers(&name).map(|stub| &stub["answers"]),
+            StubPlugin {
+                stub_results: results(&name).map(|stub| &stub["answers"]),
                 name,
                 entry,
             }
@@ -60,8 +60,8 @@ fn plugins(policy: &Value) -> Vec<Plugin<'_>> {
 }
 
 /// Judges one case.
-pub(crate) fn check(bench: &Bench, case: &Value) -> Verdict {
-    let mut differences = Differences::default();
+pub(crate) fn check(bench: &VectorHarness, case: &Value) -> VectorVerdict {
+    let mut differences = VectorDifferences::default();
     let plugins = plugins(&case["policy"]);
     if case["request"]["kind"] == "nodeOrder" {
         node_order(bench, &mut differences, case, &plugins);
@@ -72,37 +72,37 @@ pub(crate) fn check(bench: &Bench, case: &Value) -> Verdict {
 }
 
 /// What is asked of one real plugin.
-fn named(case: &Value, plugin: &Plugin<'_>) -> Asked {
-    Asked {
+fn plugin_query(case: &Value, plugin: &StubPlugin<'_>) -> TaskQuery {
+    TaskQuery {
         plugins: vec![plugin.name.clone()],
-        ..asked(case)
+        ..tiers_query(case)
     }
 }
 
 /// Scores of one real plugin by node, for a hook that is switched on.
-fn real_scores(bench: &Bench, case: &Value, plugin: &Plugin<'_>) -> BTreeMap<String, f64> {
-    question::score(bench.wire(), &named(case, plugin)).unwrap().totals
+fn real_scores(bench: &VectorHarness, case: &Value, plugin: &StubPlugin<'_>) -> BTreeMap<String, f64> {
+    query::score(bench.wire(), &plugin_query(case, plugin)).unwrap().totals
 }
 
 /// A node's answer of a stub's node order.
-fn stub_score(answer: &Value) -> Result<f64, String> {
-    match answer.get("error") {
+fn stub_score(result: &Value) -> Result<f64, String> {
+    match result.get("error") {
         Some(error) => Err(cluster::text(error)),
-        None => Ok(answer.as_f64().unwrap_or(0.0)),
+        None => Ok(result.as_f64().unwrap_or(0.0)),
     }
 }
 
-fn batch_answer(answer: &Value) -> Result<BTreeMap<String, f64>, String> {
-    if let Some(error) = answer.get("error").and_then(Value::as_str) {
+fn batch_result(result: &Value) -> Result<BTreeMap<String, f64>, String> {
+    if let Some(error) = result.get("error").and_then(Value::as_str) {
         return Err(error.to_owned());
     }
-    let nodes = answer.as_object().into_iter().flatten();
+    let nodes = result.as_object().into_iter().flatten();
     Ok(nodes
         .map(|(node, score)| (node.clone(), score.as_f64().unwrap_or(0.0)))
         .collect())
 }
 
-fn node_order(bench: &Bench, differences: &mut Differences, case: &Value, plugins: &[Plugin<'_>]) {
+fn node_order(bench: &VectorHarness, differences: &mut VectorDifferences, case: &Value, plugins: &[StubPlugin<'_>]) {
     const SWITCH: &str = "enableNodeOrder";
     let expect = &case["expect"];
     let real: BTreeMap<&str, BTreeMap<String, f64>> = plugins
@@ -111,17 +111,19 @@ fn node_order(bench: &Bench, differences: &mut Differences, case: &Value, plugin
         .map(|plugin| (&*plugin.name, real_scores(bench, case, plugin)))
         .collect();
     let score = |node: &str| {
-        let answers = plugins.iter().filter_map(|plugin| match plugin.answers {
-            Some(_) => plugin.answer(SWITCH, "nodeOrder").map(|nodes| stub_score(&nodes[node])),
+        let results = plugins.iter().filter_map(|plugin| match plugin.stub_results {
+            Some(_) => plugin
+                .stub_result(SWITCH, "nodeOrder")
+                .map(|nodes| stub_score(&nodes[node])),
             None if !plugin.is_real(SWITCH) => None,
             None => real.get(&*plugin.name).map(|scores| Ok(scores[node])),
         });
-        reduce::node_order(answers)
+        reduce::node_order(results)
     };
     let batch = plugins
         .iter()
-        .filter_map(|plugin| plugin.answer(SWITCH, "batchNodeOrder"));
-    let batch = reduce::batch_node_order(batch.map(batch_answer));
+        .filter_map(|plugin| plugin.stub_result(SWITCH, "batchNodeOrder"));
+    let batch = reduce::batch_node_order(batch.map(batch_result));
     compare_batch(differences, &expect["batch"], &batch);
     let nodes: Vec<String> = members(&case["cluster"]["nodes"])
         .iter()
@@ -148,7 +150,7 @@ fn node_order(bench: &Bench, differences: &mut Differences, case: &Value, plugin
     let asked = RefCell::new(Vec::new());
     let picks = plugins
         .iter()
-        .filter_map(|plugin| Some((&plugin.name, plugin.answer("enableBestNode", "bestNode")?)));
+        .filter_map(|plugin| Some((&plugin.name, plugin.stub_result("enableBestNode", "bestNode")?)));
     let picked = reduce::best_node(picks.map(|(name, pick)| {
         asked.borrow_mut().push(name.clone());
         pick["node"].as_str()
@@ -165,11 +167,11 @@ fn texts(list: &Value) -> Vec<String> {
     members(list).iter().map(cluster::text).collect()
 }
 
-fn compare_batch(differences: &mut Differences, expect: &Value, batch: &Result<BTreeMap<String, f64>, String>) {
+fn compare_batch(differences: &mut VectorDifferences, expect: &Value, batch: &Result<BTreeMap<String, f64>, String>) {
     match batch {
         Err(_) => differences.same("batch fails", &true, &expect["error"].is_string()),
         Ok(scores) => {
-            let expected = batch_answer(expect);
+            let expected = batch_result(expect);
             differences.same("batch", &expected, &Ok(scores.clone()));
         }
     }
@@ -177,41 +179,41 @@ fn compare_batch(differences: &mut Differences, expect: &Value, batch: &Result<B
 
 /// Why a node was refused, and how actions see it.
 #[derive(Clone, Debug, PartialEq)]
-struct No {
+struct StubRejection {
     text: String,
-    class: Refusal,
+    class: NodeRejectionKind,
 }
 
-fn stub_refusal(answer: &Value, task: &str, node: &str) -> Option<No> {
-    let reason = answer["reason"].as_str()?;
-    let class = match answer["code"].as_str() {
+fn stub_rejection(result: &Value, task: &str, node: &str) -> Option<StubRejection> {
+    let reason = result["reason"].as_str()?;
+    let class = match result["code"].as_str() {
         None => {
-            return Some(No {
+            return Some(StubRejection {
                 text: reason.to_owned(),
-                class: Refusal::Plain,
+                class: NodeRejectionKind::NoStatus,
             });
         }
-        Some("Success") => Refusal::Success,
-        Some("Error") => Refusal::Error,
-        Some("Unschedulable") => Refusal::Unschedulable,
-        Some("UnschedulableAndUnresolvable") => Refusal::UnschedulableAndUnresolvable,
-        Some("Wait") => Refusal::Wait,
-        Some("Skip") => Refusal::Skip,
+        Some("Success") => NodeRejectionKind::Success,
+        Some("Error") => NodeRejectionKind::Error,
+        Some("Unschedulable") => NodeRejectionKind::Unschedulable,
+        Some("UnschedulableAndUnresolvable") => NodeRejectionKind::UnschedulableAndUnresolvable,
+        Some("Wait") => NodeRejectionKind::Wait,
+        Some("Skip") => NodeRejectionKind::Skip,
         Some(other) => panic!("a recording has the unknown status code {other:?}"),
     };
-    Some(No {
+    Some(StubRejection {
         text: format!("task {task} on node {node} fit failed: {reason}"),
         class,
     })
 }
 
-fn predicate(bench: &Bench, differences: &mut Differences, case: &Value, plugins: &[Plugin<'_>]) {
+fn predicate(bench: &VectorHarness, differences: &mut VectorDifferences, case: &Value, plugins: &[StubPlugin<'_>]) {
     const SWITCH: &str = "enablePredicate";
     let expect = &case["expect"];
     let asked = RefCell::new(Vec::new());
     let checks = plugins
         .iter()
-        .filter_map(|plugin| Some((&plugin.name, plugin.answer(SWITCH, "prePredicate")?)));
+        .filter_map(|plugin| Some((&plugin.name, plugin.stub_result(SWITCH, "prePredicate")?)));
     let before = reduce::pre_predicate(checks.map(|(name, check)| {
         asked.borrow_mut().push(name.clone());
         check["error"].as_str().map_or(Ok(()), |error| Err(error.to_owned()))
@@ -219,33 +221,37 @@ fn predicate(bench: &Bench, differences: &mut Differences, case: &Value, plugins
     differences.same("before predicates", &expect["pre"].as_str(), &before.err().as_deref());
     differences.same("asked before predicates", &texts(&expect["pre_asked"]), &asked.take());
     let task = cluster::key(&case["request"]["task"]["namespace"], &case["request"]["task"]["name"]);
-    let real: BTreeMap<&str, question::Fits> = plugins
+    let real: BTreeMap<&str, query::FilteredNodes> = plugins
         .iter()
         .filter(|plugin| plugin.is_real(SWITCH))
         .map(|plugin| {
             (
                 &*plugin.name,
-                question::filter(bench.wire(), &named(case, plugin)).unwrap(),
+                query::filter(bench.wire(), &plugin_query(case, plugin)).unwrap(),
             )
         })
         .collect();
     for node in members(&expect["nodes"]) {
         let name = cluster::text(&node["node"]);
-        let answers = plugins.iter().filter_map(|plugin| match plugin.answers {
+        let results = plugins.iter().filter_map(|plugin| match plugin.stub_results {
             Some(_) => {
-                let answer = plugin.answer(SWITCH, "predicate")?;
+                let result = plugin.stub_result(SWITCH, "predicate")?;
                 asked.borrow_mut().push(plugin.name.clone());
-                Some(stub_refusal(&answer[&name], &task, &name))
+                Some(stub_rejection(&result[&name], &task, &name))
             }
             None if !plugin.is_real(SWITCH) => None,
-            None => real.get(&*plugin.name).map(|fits| real_refusal(fits, &task, &name)),
+            None => real.get(&*plugin.name).map(|fits| real_rejection(fits, &task, &name)),
         });
-        let refusal = reduce::predicate(answers);
+        let rejection = reduce::predicate(results);
         let (text, class) = (
-            refusal.as_ref().map(|no| &*no.text),
-            refusal.as_ref().map(|no| no.class),
+            rejection.as_ref().map(|no| &*no.text),
+            rejection.as_ref().map(|no| no.class),
         );
-        differences.same(&format!("{name} fit"), &node["fit"].as_bool(), &Some(refusal.is_none()));
+        differences.same(
+            &format!("{name} fit"),
+            &node["fit"].as_bool(),
+            &Some(rejection.is_none()),
+        );
         differences.same(&format!("{name} error"), &node["error"].as_str(), &text);
         differences.same(&format!("{name} asked"), &texts(&node["asked"]), &asked.take());
         let allocate = Some(reduce::allocate_fit(class));
@@ -259,14 +265,14 @@ fn predicate(bench: &Bench, differences: &mut Differences, case: &Value, plugins
     }
 }
 
-fn real_refusal(fits: &question::Fits, task: &str, node: &str) -> Option<No> {
-    let refusal = fits.refused.get(node)?.first()?;
-    let class = match refusal.resolution {
-        pb::Resolution::Unschedulable => Refusal::Unschedulable,
-        pb::Resolution::Unresolvable | pb::Resolution::Unspecified => Refusal::UnschedulableAndUnresolvable,
+fn real_rejection(fits: &query::FilteredNodes, task: &str, node: &str) -> Option<StubRejection> {
+    let rejection = fits.rejected.get(node)?.first()?;
+    let class = match rejection.resolution {
+        pb::Resolution::Unschedulable => NodeRejectionKind::Unschedulable,
+        pb::Resolution::Unresolvable | pb::Resolution::Unspecified => NodeRejectionKind::UnschedulableAndUnresolvable,
     };
-    Some(No {
-        text: format!("task {task} on node {node} fit failed: {}", refusal.message),
+    Some(StubRejection {
+        text: format!("task {task} on node {node} fit failed: {}", rejection.message),
         class,
     })
 }

@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 
 use pumice::engine::decide::reduce_order;
-use pumice::engine::decide::reduce_victims::{self, Relation};
+use pumice::engine::decide::reduce_victims::{self, VictimRelation};
 use pumice::engine::policy::Compatibility;
 use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{key, members, text};
-use super::tiers_order::{Plugin, Recorded};
+use super::tiers_order::{OrderCase, OrderPlugin};
 
 /// A plugin's vote; nothing: it abstains.
-struct Choice(Option<Vec<String>>);
+struct RecordedVictims(Option<Vec<String>>);
 
-impl Recorded<'_> {
+impl OrderCase<'_> {
     fn candidates(&self) -> Vec<String> {
         members(&self.case["request"]["candidates"]).iter().map(text).collect()
     }
@@ -31,7 +31,7 @@ impl Recorded<'_> {
         let victims = if hook == "victimTasks" {
             let tiers = self.tiers.iter().map(|tier| {
                 let functions = tier.iter().flat_map(|plugin| {
-                    let functions = plugin.answer(switch, "victimTasks").map_or(&[][..], members);
+                    let functions = plugin.stub_result(switch, "victimTasks").map_or(&[][..], members);
                     functions.iter().map(move |list| (plugin, list))
                 });
                 functions.map(|(plugin, list)| {
@@ -43,7 +43,7 @@ impl Recorded<'_> {
         } else {
             let tiers = self.tiers.iter().map(|tier| {
                 let choices = tier.iter().filter_map(|plugin| self.choice(plugin, switch, &hook));
-                choices.map(|Choice(victims)| victims)
+                choices.map(|RecordedVictims(victims)| victims)
             });
             reduce_victims::victims(tiers, Compatibility::Upstream)
         };
@@ -58,24 +58,24 @@ impl Recorded<'_> {
         } else {
             self.differences.same("victims", &recorded, &victims);
         }
-        self.same_asked(&expect["asked"]);
+        self.compare_called(&expect["asked"]);
     }
 
     /// A plugin's vote; `None`: it has no such hook.
-    fn choice(&self, plugin: &Plugin<'_>, switch: &str, hook: &str) -> Option<Choice> {
+    fn choice(&self, plugin: &OrderPlugin<'_>, switch: &str, hook: &str) -> Option<RecordedVictims> {
         if plugin.stub.is_some() {
-            let answer = plugin.answer(switch, hook)?;
+            let result = plugin.stub_result(switch, hook)?;
             self.note(plugin);
-            let list = members(&answer["victims"]).iter().map(text).collect();
-            return Some(Choice((answer["vote"] != 0).then_some(list)));
+            let list = members(&result["victims"]).iter().map(text).collect();
+            return Some(RecordedVictims((result["vote"] != 0).then_some(list)));
         }
         if !plugin.is_on(switch) {
             return None;
         }
         match (plugin.name, hook) {
-            ("drf", "preemptable") => Some(Choice(self.drf_victims(pb::VictimKind::Preempt))),
-            ("drf", "reclaimable") => Some(Choice(self.drf_victims(pb::VictimKind::Reclaim))),
-            ("priority", "preemptable") => Some(Choice(Some(self.priority_victims()))),
+            ("drf", "preemptable") => Some(RecordedVictims(self.drf_victims(pb::VictimKind::Preempt))),
+            ("drf", "reclaimable") => Some(RecordedVictims(self.drf_victims(pb::VictimKind::Reclaim))),
+            ("priority", "preemptable") => Some(RecordedVictims(Some(self.priority_victims()))),
             _ => None,
         }
     }
@@ -90,7 +90,7 @@ impl Recorded<'_> {
         };
         let candidates = self.candidates();
         let reply = self.wire.select_victims(pb::SelectVictimsRequest {
-            ground: Some(self.ground.clone()),
+            against: Some(self.evaluation_ref.clone()),
             kind: kind.into(),
             groups: vec![pb::VictimGroup {
                 preemptor: Some(stored(&text(&self.case["request"]["preemptor"]))),
@@ -102,7 +102,7 @@ impl Recorded<'_> {
         });
         let item = reply
             .unwrap()
-            .answer
+            .result
             .unwrap_or_default()
             .items
             .into_iter()
@@ -138,13 +138,13 @@ impl Recorded<'_> {
             let (one, other) = (job_of(left), job_of(right));
             let (own, their) = (queue_of(left), queue_of(right));
             let relation = if one == other {
-                Relation::SameJob
+                VictimRelation::SameJob
             } else if own == their {
-                Relation::SameQueue
+                VictimRelation::SameQueue
             } else {
-                Relation::OtherQueue
+                VictimRelation::OtherQueue
             };
-            reduce_victims::goes_first(
+            reduce_victims::evicted_first(
                 relation,
                 || self.task_less(left, right),
                 || reduce_order::compare(self.values("enableJobOrder", "jobOrder", &one, &other)),

@@ -3,76 +3,76 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pumice::engine::cycle::{Change, Cycle, Event, Outcome, Placement};
-use pumice::engine::model::{Kind, Problem, ResourceId, TaskStatus, Totals, Vector, View};
-use pumice::engine::plugins::drf::{self, Drf};
+use pumice::engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, ShareEvent, TaskPlacement};
+use pumice::engine::model::{ClusterState, NodeVector, Problem, RecordKind, ResourceId, ResourceTotals, TaskStatus};
+use pumice::engine::plugins::drf::{self, DrfState};
 use pumice::engine::policy::{self, Compatibility, CompileOptions};
 use serde_json::Value;
 
 use super::cluster::{self, members};
-use super::statements::{Fault, Scheduler, Target, Verb, task_key};
-use super::{Bench, Differences, Verdict};
+use super::statements::{StatementError, StatementReplay, StatementTarget, StatementVerb, task_key};
+use super::{VectorDifferences, VectorHarness, VectorVerdict};
 use crate::support::engine;
 
 /// Judges one case.
-pub(crate) fn check(bench: &mut Bench, case: &Value) -> Verdict {
-    let mut differences = Differences::default();
+pub(crate) fn check(bench: &mut VectorHarness, case: &Value) -> VectorVerdict {
+    let mut differences = VectorDifferences::default();
     at_engine(bench, &mut differences, case);
     super::verbs_wire::check(bench, &mut differences, case);
     differences.verdict()
 }
 
 /// The engine's cycle.
-struct Engine {
-    cycle: Cycle,
+struct EngineTarget {
+    cycle: SchedulingCycle,
     events: Vec<(&'static str, String)>,
 }
 
-impl Engine {
-    fn note(&mut self, outcome: Outcome) -> Result<(), Fault> {
+impl EngineTarget {
+    fn note(&mut self, outcome: ChangeOutcome) -> Result<(), StatementError> {
         self.events.extend(outcome.events.into_iter().map(|event| match event {
-            Event::Allocate(task) => ("allocate", task.to_string()),
-            Event::Deallocate(task) => ("deallocate", task.to_string()),
+            ShareEvent::Allocate(task) => ("allocate", task.to_string()),
+            ShareEvent::Deallocate(task) => ("deallocate", task.to_string()),
         }));
         if outcome.warnings.is_empty() {
             Ok(())
         } else {
-            Err(Fault::Refused)
+            Err(StatementError::Rejected)
         }
     }
 }
 
-fn panic(problem: Problem) -> Fault {
-    Fault::Panic(problem.message)
+fn panic(problem: Problem) -> StatementError {
+    StatementError::Panic(problem.message)
 }
 
-impl Target for Engine {
-    fn change(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault> {
+impl StatementTarget for EngineTarget {
+    fn change(&mut self, verb: StatementVerb, task: &str, node: &str) -> Result<(), StatementError> {
         let task: Arc<str> = Arc::from(task);
-        let placement = || Placement {
+        let placement = || TaskPlacement {
             task: Arc::clone(&task),
             node: Arc::from(node),
             card: Arc::default(),
         };
         let change = match verb {
-            Verb::Allocate => Change::Allocate(placement()),
-            Verb::Pipeline => Change::Pipeline(placement()),
-            Verb::Evict => Change::Evict(task),
-            Verb::Unallocate => Change::Unallocate(task),
-            Verb::Unpipeline => Change::Unpipeline(task),
-            Verb::Unevict => Change::Unevict(task),
+            StatementVerb::Allocate => SessionChange::Allocate(placement()),
+            StatementVerb::Pipeline => SessionChange::Pipeline(placement()),
+            StatementVerb::Evict => SessionChange::Evict(task),
+            StatementVerb::Unallocate => SessionChange::Unallocate(task),
+            StatementVerb::Unpipeline => SessionChange::Unpipeline(task),
+            StatementVerb::Unevict => SessionChange::Unevict(task),
         };
         let outcome = self.cycle.apply(&[change]).map_err(panic)?;
         self.note(outcome)
     }
 
-    fn place_without_rollback(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault> {
-        let placement = Placement {
+    fn place_without_rollback(&mut self, verb: StatementVerb, task: &str, node: &str) -> Result<(), StatementError> {
+        let placement = TaskPlacement {
             task: Arc::from(task),
             node: Arc::from(node),
             card: Arc::default(),
         };
-        let status = if verb == Verb::Allocate {
+        let status = if verb == StatementVerb::Allocate {
             TaskStatus::Allocated
         } else {
             TaskStatus::Pipelined
@@ -80,22 +80,22 @@ impl Target for Engine {
         let outcome = self
             .cycle
             .place_without_rollback(&placement, status)
-            .map_err(|_| Fault::Refused)?;
+            .map_err(|_| StatementError::Rejected)?;
         self.note(outcome)
     }
 
-    fn bind(&mut self, task: &str) -> Result<(), Fault> {
+    fn bind(&mut self, task: &str) -> Result<(), StatementError> {
         self.cycle.bind(task);
         Ok(())
     }
 
     fn node_of(&mut self, task: &str) -> String {
-        let stored = self.cycle.view().tasks().get(task);
+        let stored = self.cycle.cluster_state().tasks().get(task);
         stored.map_or_else(String::new, |stored| stored.record.node.to_string())
     }
 
     fn allocated(&mut self, job: &str) -> Vec<String> {
-        let tasks = self.cycle.view().tasks().iter();
+        let tasks = self.cycle.cluster_state().tasks().iter();
         let own = tasks.filter(|(_, task)| *task.record.job == *job && task.record.status == TaskStatus::Allocated);
         own.map(|(name, _)| name.to_string()).collect()
     }
@@ -105,19 +105,19 @@ impl Target for Engine {
     }
 }
 
-fn at_engine(bench: &mut Bench, differences: &mut Differences, case: &Value) {
-    let view = engine::view(&cluster::cluster(&case["cluster"]));
+fn at_engine(bench: &mut VectorHarness, differences: &mut VectorDifferences, case: &Value) {
+    let cluster_state = engine::cluster_state(&cluster::cluster(&case["cluster"]));
     let document = cluster::document(&case["policy"]["tiers"].to_string());
     let compiled = match policy::compile(&document, &CompileOptions::default()) {
         Ok(compiled) => compiled,
-        Err(report) => return differences.differ("policy", "taken", &report.findings),
+        Err(report) => return differences.differ("policy", "taken", &report.diagnostics),
     };
-    let derived = compiled.policy.derive(&view);
-    let cycle = Cycle::new(view, Compatibility::Upstream, derived);
+    let derived = compiled.policy.compute_plugin_states(&cluster_state);
+    let cycle = SchedulingCycle::new(cluster_state, Compatibility::Upstream, derived);
     compare_state(differences, "initial", &case["expect"]["initial"], &cycle);
-    let mut scheduler = Scheduler::new(
+    let mut scheduler = StatementReplay::new(
         case,
-        Engine {
+        EngineTarget {
             cycle,
             events: Vec::new(),
         },
@@ -128,13 +128,13 @@ fn at_engine(bench: &mut Bench, differences: &mut Differences, case: &Value) {
         };
         let what = format!("step {number} ({})", op["op"].as_str().unwrap_or_default());
         scheduler.target.events.clear();
-        let fault = scheduler.run(op).err();
-        let kind = match &fault {
+        let problem = scheduler.run(op).err();
+        let kind = match &problem {
             None => None,
-            Some(Fault::Refused) => Some("refused"),
-            Some(Fault::Panic(_)) => Some("panic"),
-            Some(Fault::NotAskable(why)) => {
-                bench.not_asked(format!("rest of a sequence at the engine: {why}"));
+            Some(StatementError::Rejected) => Some("refused"),
+            Some(StatementError::Panic(_)) => Some("panic"),
+            Some(StatementError::Unsupported(why)) => {
+                bench.skip(format!("rest of a sequence at the engine: {why}"));
                 return;
             }
         };
@@ -182,40 +182,43 @@ fn recorded_pending(pending: &Value) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// A recorded vector or one of the View's; zeros are left out, as a missing key is 0.
-pub(crate) type Amounts = BTreeMap<String, f64>;
+/// A recorded vector or one of the cluster state's; zeros are left out, as a missing key is 0.
+pub(crate) type RecordedAmounts = BTreeMap<String, f64>;
 
 /// A recorded vector without its zeros.
-pub(crate) fn recorded_amounts(vector: &Value) -> Amounts {
+pub(crate) fn recorded_amounts(vector: &Value) -> RecordedAmounts {
     let entries = vector.as_object().into_iter().flatten();
     let entries = entries.map(|(name, amount)| (name.clone(), amount.as_f64().unwrap_or(f64::NAN)));
     entries.filter(|(_, amount)| *amount != 0.0).collect()
 }
 
 /// A vector of one node, as decisions read it.
-fn node_vector(view: &View, node: &str, name: &str) -> Amounts {
-    let Some(slot) = view.slot_of(node) else {
-        return Amounts::new();
+fn node_vector(cluster_state: &ClusterState, node: &str, name: &str) -> RecordedAmounts {
+    let Some(slot) = cluster_state.slot_of(node) else {
+        return RecordedAmounts::new();
     };
-    let (chunk, offset) = (view.chunks().get(slot as usize / 256).unwrap(), slot as usize % 256);
+    let (chunk, offset) = (
+        cluster_state.chunks().get(slot as usize / 256).unwrap(),
+        slot as usize % 256,
+    );
     let value = |id| match name {
         "idle" => chunk.idle(id).values[offset],
         "futureIdle" => chunk.future_idle(id).values[offset],
-        "used" => chunk.column(id, Vector::Used).values[offset],
-        "releasing" => chunk.column(id, Vector::Releasing).values[offset],
-        _ => chunk.column(id, Vector::Pipelined).values[offset],
+        "used" => chunk.column(id, NodeVector::Used).values[offset],
+        "releasing" => chunk.column(id, NodeVector::Releasing).values[offset],
+        _ => chunk.column(id, NodeVector::Pipelined).values[offset],
     };
     let all = chunk
         .resources()
-        .map(|id| (view.resources().name(id).to_owned(), value(id)));
+        .map(|id| (cluster_state.resources().name(id).to_owned(), value(id)));
     all.filter(|(_, amount)| *amount != 0.0).collect()
 }
 
-fn compare_state(differences: &mut Differences, what: &str, expected: &Value, cycle: &Cycle) {
-    let view = cycle.view();
+fn compare_state(differences: &mut VectorDifferences, what: &str, expected: &Value, cycle: &SchedulingCycle) {
+    let cluster_state = cycle.cluster_state();
     for (node, vectors) in expected["nodes"].as_object().into_iter().flatten() {
         for name in ["idle", "used", "releasing", "pipelined", "futureIdle"] {
-            let got = node_vector(view, node, name);
+            let got = node_vector(cluster_state, node, name);
             differences.same(
                 &format!("{what} {node} {name}"),
                 &recorded_amounts(&vectors[name]),
@@ -232,16 +235,22 @@ fn compare_state(differences: &mut Differences, what: &str, expected: &Value, cy
             .collect();
         differences.same(&format!("{what} {node} copies"), &copies, &own);
     }
-    for (reference, standing) in expected["tasks"].as_object().into_iter().flatten() {
-        let task = view.tasks().get(&task_key(reference)).map(|stored| &stored.record);
+    for (reference, context) in expected["tasks"].as_object().into_iter().flatten() {
+        let task = cluster_state
+            .tasks()
+            .get(&task_key(reference))
+            .map(|stored| &stored.record);
         let got = task.map(|task| (format!("{:?}", task.status), task.node.to_string()));
-        let recorded = (cluster::text(&standing[0]), cluster::text(&standing[1]));
+        let recorded = (cluster::text(&context[0]), cluster::text(&context[1]));
         differences.same(&format!("{what} {reference}"), &Some(recorded), &got);
     }
     for (job, account) in expected["jobs"].as_object().into_iter().flatten() {
-        let totals = view.job_allocated(job).into_iter().flat_map(Totals::iter);
-        let got: Amounts = totals
-            .map(|(id, amount)| (view.resources().name(id).to_owned(), amount as f64))
+        let totals = cluster_state
+            .job_allocated(job)
+            .into_iter()
+            .flat_map(ResourceTotals::iter);
+        let got: RecordedAmounts = totals
+            .map(|(id, amount)| (cluster_state.resources().name(id).to_owned(), amount as f64))
             .filter(|(_, amount)| *amount != 0.0)
             .collect();
         differences.same(
@@ -249,25 +258,25 @@ fn compare_state(differences: &mut Differences, what: &str, expected: &Value, cy
             &recorded_amounts(&account["allocated"]),
             &got,
         );
-        debug_assert!(view.source_of(Kind::Job, job).is_some());
+        debug_assert!(cluster_state.source_of(RecordKind::Job, job).is_some());
     }
     compare_shares(differences, what, expected, cycle);
 }
 
 /// What drf has counted.
-fn compare_shares(differences: &mut Differences, what: &str, expected: &Value, cycle: &Cycle) {
-    let Some(shares) = cycle.derived().get::<Drf>(drf::NAME) else {
+fn compare_shares(differences: &mut VectorDifferences, what: &str, expected: &Value, cycle: &SchedulingCycle) {
+    let Some(shares) = cycle.plugin_states().get::<DrfState>(drf::NAME) else {
         return differences.differ(what, "shares", "none");
     };
-    let named = |amounts: Vec<(ResourceId, i128)>| -> Amounts {
-        let resources = cycle.view().resources();
+    let named = |amounts: Vec<(ResourceId, i128)>| -> RecordedAmounts {
+        let resources = cycle.cluster_state().resources();
         let named = amounts
             .into_iter()
             .map(|(id, amount)| (resources.name(id).to_owned(), amount as f64));
         named.collect()
     };
     for (job, account) in expected["jobs"].as_object().into_iter().flatten() {
-        let Some(own) = shares.job(job) else {
+        let Some(own) = shares.job_summary(job) else {
             differences.differ(what, job, "no account");
             continue;
         };
@@ -277,7 +286,7 @@ fn compare_shares(differences: &mut Differences, what: &str, expected: &Value, c
     }
     if expected["totalAllocated"].is_object() {
         let counted = recorded_amounts(&expected["totalAllocated"]);
-        differences.same(&format!("{what} counted"), &counted, &named(shares.allocated()));
+        differences.same(&format!("{what} counted"), &counted, &named(shares.total_allocated()));
         let (expected, got) = (number(&expected["rootShare"]), shares.root_share().unwrap_or(f64::NAN));
         if (expected - got).abs() > 1e-12 * expected.abs() {
             differences.differ(&format!("{what} share of the root"), &expected, &got);

@@ -3,35 +3,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pb::change::Change;
+use pb::session_change::Change;
 use pumice::server::pb;
 use serde_json::Value;
 
 use super::cluster::{self, members};
-use super::statements::{Fault, Scheduler, Target, Verb, task_key};
-use super::verbs::{Amounts, recorded_amounts};
-use super::{Bench, Differences};
-use crate::support::wire::Wire;
+use super::statements::{StatementError, StatementReplay, StatementTarget, StatementVerb, task_key};
+use super::verbs::{RecordedAmounts, recorded_amounts};
+use super::{VectorDifferences, VectorHarness};
+use crate::support::wire::BlockingClients;
 
 /// Judges the steps of one case.
-pub(crate) fn check(bench: &mut Bench, differences: &mut Differences, case: &Value) {
+pub(crate) fn check(bench: &mut VectorHarness, differences: &mut VectorDifferences, case: &Value) {
     let wire = bench.wire().clone();
     let document = cluster::document(&case["policy"]["tiers"].to_string());
     let opened = wire.open_session(pb::OpenSessionRequest {
-        ground: Some(cluster::inline(cluster::cluster(&case["cluster"]), document)),
+        against: Some(cluster::inline_ref(cluster::cluster(&case["cluster"]), document)),
         ..pb::OpenSessionRequest::default()
     });
     let session = match opened {
         Ok(opened) => opened.session,
         Err(status) => return differences.differ("gRPC: session", "opened", &status.to_string()),
     };
-    let target = Session {
+    let target = SessionTarget {
         wire: wire.clone(),
         name: session.clone(),
         applied: 0,
         bound: BTreeSet::new(),
     };
-    let mut scheduler = Scheduler::new(case, target);
+    let mut scheduler = StatementReplay::new(case, target);
     compare_state(
         differences,
         "gRPC: initial",
@@ -43,13 +43,13 @@ pub(crate) fn check(bench: &mut Bench, differences: &mut Differences, case: &Val
             break;
         };
         let what = format!("gRPC: step {number} ({})", op["op"].as_str().unwrap_or_default());
-        let fault = scheduler.run(op).err();
-        let kind = match &fault {
+        let problem = scheduler.run(op).err();
+        let kind = match &problem {
             None => None,
-            Some(Fault::Refused) => Some("refused"),
-            Some(Fault::Panic(_)) => Some("panic"),
-            Some(Fault::NotAskable(why)) => {
-                bench.not_asked(format!("rest of a sequence over gRPC: {why}"));
+            Some(StatementError::Rejected) => Some("refused"),
+            Some(StatementError::Panic(_)) => Some("panic"),
+            Some(StatementError::Unsupported(why)) => {
+                bench.skip(format!("rest of a sequence over gRPC: {why}"));
                 break;
             }
         };
@@ -65,57 +65,57 @@ pub(crate) fn check(bench: &mut Bench, differences: &mut Differences, case: &Val
 }
 
 /// A session of the server.
-struct Session {
-    wire: Wire,
+struct SessionTarget {
+    wire: BlockingClients,
     name: String,
     applied: u64,
     /// Tasks whose bind was sent.
     bound: BTreeSet<String>,
 }
 
-impl Session {
-    fn ground(&self, changes: Vec<pb::Change>) -> pb::Ground {
-        let step = pb::SessionStep {
-            session: self.name.clone(),
+impl SessionTarget {
+    fn session_ref(&self, changes: Vec<pb::SessionChange>) -> pb::EvaluationRef {
+        let step = pb::SessionRef {
+            id: self.name.clone(),
             after: self.applied,
             changes,
         };
-        pb::Ground {
-            ground: Some(pb::ground::Ground::Session(step)),
+        pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Session(step)),
             node_table: None,
         }
     }
 
     fn nodes(&self) -> Vec<pb::NodeStatus> {
-        let question = pb::ListNodesRequest {
-            ground: Some(self.ground(Vec::new())),
+        let query = pb::ListNodesRequest {
+            against: Some(self.session_ref(Vec::new())),
             ..pb::ListNodesRequest::default()
         };
-        self.wire.list_nodes(question).unwrap().nodes
+        self.wire.list_nodes(query).unwrap().nodes
     }
 
     fn tasks(&self, names: &[&str]) -> Vec<pb::Task> {
-        let question = pb::ListTasksRequest {
-            ground: Some(self.ground(Vec::new())),
+        let query = pb::ListTasksRequest {
+            against: Some(self.session_ref(Vec::new())),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             ..pb::ListTasksRequest::default()
         };
-        let stored = self.wire.list_tasks(question).unwrap().tasks;
+        let stored = self.wire.list_tasks(query).unwrap().tasks;
         stored.into_iter().filter_map(|stored| stored.task).collect()
     }
 
     fn jobs(&self) -> Vec<pb::JobStatus> {
-        let question = pb::ListJobsRequest {
-            ground: Some(self.ground(Vec::new())),
+        let query = pb::ListJobsRequest {
+            against: Some(self.session_ref(Vec::new())),
             ..pb::ListJobsRequest::default()
         };
-        self.wire.list_jobs(question).unwrap().jobs
+        self.wire.list_jobs(query).unwrap().jobs
     }
 }
 
-impl Target for Session {
-    fn change(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault> {
-        let placed = pb::TaskOnNode {
+impl StatementTarget for SessionTarget {
+    fn change(&mut self, verb: StatementVerb, task: &str, node: &str) -> Result<(), StatementError> {
+        let placed = pb::TaskPlacement {
             task: task.to_owned(),
             node: node.to_owned(),
             card: String::new(),
@@ -123,49 +123,49 @@ impl Target for Session {
         let task = task.to_owned();
         if matches!(
             verb,
-            Verb::Allocate | Verb::Pipeline | Verb::Unallocate | Verb::Unpipeline
+            StatementVerb::Allocate | StatementVerb::Pipeline | StatementVerb::Unallocate | StatementVerb::Unpipeline
         ) {
             self.bound.remove(&task);
         }
         let change = match verb {
-            Verb::Allocate => Change::Allocate(placed),
-            Verb::Pipeline => Change::Pipeline(placed),
-            Verb::Evict => Change::Evict(task),
-            Verb::Unallocate => Change::Unallocate(task),
-            Verb::Unpipeline => Change::Unpipeline(task),
-            Verb::Unevict => Change::Unevict(task),
+            StatementVerb::Allocate => Change::Allocate(placed),
+            StatementVerb::Pipeline => Change::Pipeline(placed),
+            StatementVerb::Evict => Change::Evict(task),
+            StatementVerb::Unallocate => Change::Unallocate(task),
+            StatementVerb::Unpipeline => Change::Unpipeline(task),
+            StatementVerb::Unevict => Change::Unevict(task),
         };
-        let question = pb::ListNodesRequest {
-            ground: Some(self.ground(vec![pb::Change { change: Some(change) }])),
+        let query = pb::ListNodesRequest {
+            against: Some(self.session_ref(vec![pb::SessionChange { change: Some(change) }])),
             ..pb::ListNodesRequest::default()
         };
         let reply = self
             .wire
-            .list_nodes(question)
-            .map_err(|status| Fault::Panic(status.to_string()))?;
-        let effects = reply.stamp.unwrap_or_default().effects.unwrap_or_default();
+            .list_nodes(query)
+            .map_err(|status| StatementError::Panic(status.to_string()))?;
+        let effects = reply.metadata.unwrap_or_default().effects.unwrap_or_default();
         self.applied += 1;
         assert_eq!(effects.applied_through, self.applied, "the number of the last change");
         if effects.warnings.is_empty() {
             Ok(())
         } else {
-            Err(Fault::Refused)
+            Err(StatementError::Rejected)
         }
     }
 
-    fn place_without_rollback(&mut self, verb: Verb, task: &str, node: &str) -> Result<(), Fault> {
+    fn place_without_rollback(&mut self, verb: StatementVerb, task: &str, node: &str) -> Result<(), StatementError> {
         match self.change(verb, task, node) {
-            Err(Fault::Refused) => Err(Fault::NotAskable(
+            Err(StatementError::Rejected) => Err(StatementError::Unsupported(
                 "a refused placement that is not rolled back".to_owned(),
             )),
             done => done,
         }
     }
 
-    fn bind(&mut self, task: &str) -> Result<(), Fault> {
+    fn bind(&mut self, task: &str) -> Result<(), StatementError> {
         let status = self.tasks(&[task]).first().map(pb::Task::status);
         if !matches!(status, Some(pb::TaskStatus::Allocated | pb::TaskStatus::Binding)) {
-            return Err(Fault::NotAskable(
+            return Err(StatementError::Unsupported(
                 "bind of a task that is no longer Allocated".to_owned(),
             ));
         }
@@ -191,13 +191,13 @@ impl Target for Session {
 }
 
 /// Amounts of an answer by name, zeros left out.
-fn amounts(amounts: &[pb::Amount]) -> Amounts {
+fn amounts(amounts: &[pb::Amount]) -> RecordedAmounts {
     let amounts = amounts.iter().filter(|amount| amount.value != 0.0);
     amounts.map(|amount| (amount.resource.clone(), amount.value)).collect()
 }
 
 /// Binding is read as Allocated.
-fn standing(status: pb::TaskStatus, node: String) -> (pb::TaskStatus, String) {
+fn status_on_node(status: pb::TaskStatus, node: String) -> (pb::TaskStatus, String) {
     let status = if status == pb::TaskStatus::Binding {
         pb::TaskStatus::Allocated
     } else {
@@ -206,7 +206,7 @@ fn standing(status: pb::TaskStatus, node: String) -> (pb::TaskStatus, String) {
     (status, node)
 }
 
-fn compare_state(differences: &mut Differences, what: &str, expected: &Value, session: &Session) {
+fn compare_state(differences: &mut VectorDifferences, what: &str, expected: &Value, session: &SessionTarget) {
     let nodes = session.nodes();
     let nodes: BTreeMap<&str, &pb::NodeStatus> = nodes
         .iter()
@@ -228,11 +228,11 @@ fn compare_state(differences: &mut Differences, what: &str, expected: &Value, se
     }
     let tasks = session.tasks(&[]).into_iter();
     let tasks: BTreeMap<String, _> = tasks
-        .map(|task| (task.name.clone(), standing(task.status(), task.node)))
+        .map(|task| (task.name.clone(), status_on_node(task.status(), task.node)))
         .collect();
     for (reference, recorded) in expected["tasks"].as_object().into_iter().flatten() {
         let status = cluster::status(recorded[0].as_str().unwrap_or_default());
-        let recorded = standing(status, cluster::text(&recorded[1]));
+        let recorded = status_on_node(status, cluster::text(&recorded[1]));
         differences.same(
             &format!("{what} {reference}"),
             &Some(&recorded),

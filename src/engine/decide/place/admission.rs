@@ -3,102 +3,112 @@
 use std::sync::Arc;
 
 use super::PlaceGroup;
-use crate::engine::decide::admit::{self, Admission};
-use crate::engine::derived::{DerivedSet, Movement, TaskMove};
-use crate::engine::model::{Problem, ProblemKind, Slot, TaskRecord, TaskStatus, View};
+use crate::engine::decide::admit::{self, AdmitVerdict};
+use crate::engine::model::{ClusterState, NodeSlot, Problem, ProblemKind, TaskRecord, TaskStatus};
+use crate::engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use crate::engine::policy::Policy;
 
 /// What becomes of the next task before any node is looked at.
-pub(super) enum Next {
+pub(super) enum NextTask {
     /// It may be allocated.
-    Go,
+    Admitted,
     /// So it may, but other cards would do than before: plugins that read accounts judge nodes anew.
-    Changed,
+    CardsChanged,
     /// It may not.
-    Refused(Admission),
+    Rejected(AdmitVerdict),
 }
 
 /// Admission of the tasks of one group, one after the other.
-pub(super) struct Gate<'q> {
+pub(super) struct GroupAdmitter<'q> {
     policy: &'q Policy,
     group: &'q PlaceGroup,
     /// Which group it is.
-    number: usize,
+    group_number: usize,
     /// Every task is asked about, and plugins are told of each: the verdict may change.
-    each: bool,
+    admits_each: bool,
     /// Filters read accounts of plugins that nobody asks for admission: each placement may change their verdicts.
-    unheard: bool,
+    refilters_each: bool,
     /// Tasks that found a place.
-    pub(super) given: usize,
+    pub(super) placed_count: usize,
     /// The cards that would do for the next task.
     cards: Vec<Arc<str>>,
     /// So many of the next tasks are permitted like the last one that was asked about, and plugins are told of all at once.
-    alike: u64,
+    preadmitted_count: u64,
     /// Tasks that plugins are still to be told of, and their status.
-    untold: (u64, TaskStatus),
+    unreported: (u64, TaskStatus),
 }
 
-fn unheard(policy: &Policy) -> bool {
+fn reads_unadmitted_accounts(policy: &Policy) -> bool {
     let mut readers = policy.filters().iter().chain(policy.scorers());
     let asked = |name: &str| policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
     readers.any(|hook| hook.plugin.hooks().accounts && !asked(&hook.name))
 }
 
-impl<'q> Gate<'q> {
-    pub(super) fn new(policy: &'q Policy, number: usize, group: &'q PlaceGroup) -> Self {
+impl<'q> GroupAdmitter<'q> {
+    pub(super) fn new(policy: &'q Policy, group_number: usize, group: &'q PlaceGroup) -> Self {
         Self {
             policy,
             group,
-            number,
-            each: policy.reads_accounts(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty()),
-            unheard: unheard(policy),
-            given: 0,
+            group_number,
+            admits_each: policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty()),
+            refilters_each: reads_unadmitted_accounts(policy),
+            placed_count: 0,
             cards: Vec::new(),
-            alike: 0,
-            untold: (0, TaskStatus::Allocated),
+            preadmitted_count: 0,
+            unreported: (0, TaskStatus::Allocated),
         }
     }
 
     /// The next task: as it is stored, or a pod like the others.
-    fn task(&self, view: &View) -> Arc<TaskRecord> {
-        let named = self.group.names.get(self.given);
-        if let Some(stored) = named.and_then(|name| view.tasks().get(name)) {
+    fn next_task(&self, cluster_state: &ClusterState) -> Arc<TaskRecord> {
+        let named = self.group.names.get(self.placed_count);
+        if let Some(stored) = named.and_then(|name| cluster_state.tasks().get(name)) {
             return Arc::new(stored.record.clone());
         }
-        if !self.each {
+        if !self.admits_each {
             return Arc::clone(&self.group.task);
         }
-        Arc::new(imagined(self.number, self.given, &self.group.task))
+        Arc::new(hypothetical_task(
+            self.group_number,
+            self.placed_count,
+            &self.group.task,
+        ))
     }
 
     /// Asks about the next task.
-    pub(super) fn next(&mut self, view: &View, derived: &mut DerivedSet) -> Result<Next, Problem> {
-        if self.alike > 0 || (!self.each && (self.given > 0 || self.group.task.job.is_empty())) {
-            return Ok(Next::Go);
+    pub(super) fn admit_next(
+        &mut self,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+    ) -> Result<NextTask, Problem> {
+        if self.preadmitted_count > 0
+            || (!self.admits_each && (self.placed_count > 0 || self.group.task.job.is_empty()))
+        {
+            return Ok(NextTask::Admitted);
         }
-        self.tell(view, derived)?;
-        let task = self.task(view);
-        if view.jobs().get(&task.job).is_none() {
-            return Err(self.jobless(&task.job));
+        self.report_placed(cluster_state, derived)?;
+        let task = self.next_task(cluster_state);
+        if cluster_state.jobs().get(&task.job).is_none() {
+            return Err(self.unknown_job(&task.job));
         }
-        let admission = admit::admit_task(view, self.policy, derived, &task).map_err(|mut problem| {
+        let admission = admit::admit_task(cluster_state, self.policy, derived, &task).map_err(|mut problem| {
             if problem.field == "queue" {
                 problem.field = self.job_field();
             }
             problem
         })?;
         if !admission.permitted {
-            return Ok(Next::Refused(admission));
+            return Ok(NextTask::Rejected(admission));
         }
         let cards: Vec<Arc<str>> = admission.cards.into_iter().map(|(card, _)| card).collect();
-        if self.each && cards.is_empty() && !self.unheard {
-            self.alike = self.in_a_row(view, derived, &task);
+        if self.admits_each && cards.is_empty() && !self.refilters_each {
+            self.preadmitted_count = self.repeat_count(cluster_state, derived, &task);
         }
-        if cards == self.cards && !(self.unheard && self.given > 0) {
-            return Ok(Next::Go);
+        if cards == self.cards && !(self.refilters_each && self.placed_count > 0) {
+            return Ok(NextTask::Admitted);
         }
         self.cards = cards;
-        Ok(Next::Changed)
+        Ok(NextTask::CardsChanged)
     }
 
     /// Where the group says whose its tasks are.
@@ -107,7 +117,7 @@ impl<'q> Gate<'q> {
         (if named { "names" } else { "task.job" }).to_owned()
     }
 
-    fn jobless(&self, job: &str) -> Problem {
+    fn unknown_job(&self, job: &str) -> Problem {
         let message = if job.is_empty() {
             "the tasks are of no job, and this policy admits tasks by their jobs".to_owned()
         } else {
@@ -117,72 +127,79 @@ impl<'q> Gate<'q> {
     }
 
     /// True if nodes must be judged anew after each task.
-    pub(super) fn looks_anew(&self) -> bool {
-        self.unheard
+    pub(super) fn refilters_each(&self) -> bool {
+        self.refilters_each
     }
 
     /// How many tasks like this one are permitted in a row and can be told of at once; 0: each is to be asked about.
-    fn in_a_row(&self, view: &View, derived: &DerivedSet, task: &TaskRecord) -> u64 {
-        let Some(job) = view.jobs().get(&task.job) else {
+    fn repeat_count(&self, cluster_state: &ClusterState, derived: &PluginStates, task: &TaskRecord) -> u64 {
+        let Some(job) = cluster_state.jobs().get(&task.job) else {
             return 0;
         };
         let queue = &job.record.queue;
         let plugins = self.policy.allocators().iter().flatten();
         let least = plugins
-            .map(|hook| hook.plugin.admits_in_a_row(derived, view, queue, task))
+            .map(|hook| hook.plugin.repeatable_admissions(derived, cluster_state, queue, task))
             .min();
         least.filter(|least| *least > 1).unwrap_or(0)
     }
 
     /// Tells plugins of the tasks that they have not been told of.
-    pub(super) fn tell(&mut self, view: &View, derived: &mut DerivedSet) -> Result<(), Problem> {
-        let (times, status) = std::mem::take(&mut self.untold);
+    pub(super) fn report_placed(
+        &mut self,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+    ) -> Result<(), Problem> {
+        let (times, status) = std::mem::take(&mut self.unreported);
         if times > 0 {
             let before = &self.group.task;
             let after = TaskRecord {
                 status,
                 ..TaskRecord::clone(before)
             };
-            derived.follow_alike(view, &movement(before, &after, ""), times)?;
+            derived.apply_repeated(cluster_state, &placement_event(before, &after, ""), times)?;
         }
         Ok(())
     }
 
     /// The next task goes to a node; the card that it uses there, if a plugin gives any.
-    pub(super) fn put(
+    pub(super) fn place_next(
         &mut self,
-        view: &View,
-        derived: &mut DerivedSet,
-        slot: Slot,
+        cluster_state: &ClusterState,
+        derived: &mut PluginStates,
+        slot: NodeSlot,
         status: TaskStatus,
     ) -> Result<Option<Arc<str>>, Problem> {
         let mut card = None;
-        if self.alike > 0 {
-            if self.untold.1 != status {
-                self.tell(view, derived)?;
+        if self.preadmitted_count > 0 {
+            if self.unreported.1 != status {
+                self.report_placed(cluster_state, derived)?;
             }
-            self.untold = (self.untold.0 + 1, status);
-            self.alike -= 1;
-        } else if self.each {
-            let node = view.node(slot).map(|entry| Arc::clone(&entry.record.name));
+            self.unreported = (self.unreported.0 + 1, status);
+            self.preadmitted_count -= 1;
+        } else if self.admits_each {
+            let node = cluster_state.node(slot).map(|entry| Arc::clone(&entry.record.name));
             let node = node.unwrap_or_default();
-            let before = self.task(view);
+            let before = self.next_task(cluster_state);
             let mut plugins = self.policy.allocators().iter().flatten();
-            card = plugins.find_map(|hook| hook.plugin.card_on(derived, &before, &node, &self.cards));
+            card = plugins.find_map(|hook| hook.plugin.card_on_node(derived, &before, &node, &self.cards));
             let after = TaskRecord {
                 node,
                 status,
                 ..TaskRecord::clone(&before)
             };
-            derived.follow(view, &movement(&before, &after, card.as_deref().unwrap_or_default()))?;
+            derived.apply(
+                cluster_state,
+                &placement_event(&before, &after, card.as_deref().unwrap_or_default()),
+            )?;
         }
-        self.given += 1;
+        self.placed_count += 1;
         Ok(card)
     }
 }
 
 /// One of the tasks of a group that nobody has stored.
-pub(super) fn imagined(group: usize, place: usize, task: &TaskRecord) -> TaskRecord {
+pub(super) fn hypothetical_task(group: usize, place: usize, task: &TaskRecord) -> TaskRecord {
     TaskRecord {
         // No name of a pod: it cannot be that of another task.
         name: Arc::from(format!("#{group}.{place}")),
@@ -190,11 +207,11 @@ pub(super) fn imagined(group: usize, place: usize, task: &TaskRecord) -> TaskRec
     }
 }
 
-fn movement<'a>(before: &'a TaskRecord, after: &'a TaskRecord, card: &'a str) -> Movement<'a> {
-    let moved = TaskMove { before, after, card };
+fn placement_event<'a>(before: &'a TaskRecord, after: &'a TaskRecord, card: &'a str) -> PlacementEvent<'a> {
+    let moved = TaskTransition { before, after, card };
     if after.status == TaskStatus::Pipelined {
-        Movement::Pipeline(moved)
+        PlacementEvent::Pipeline(moved)
     } else {
-        Movement::Allocate(moved)
+        PlacementEvent::Allocate(moved)
     }
 }

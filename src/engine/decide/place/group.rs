@@ -4,213 +4,215 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::admission::{Gate, Next};
-use super::field::Taken;
-use super::run::{Ended, Joins, Run};
-use super::{Blocker, PlaceGroup, PlaceQuestion, PlacedGroup, too_large};
-use crate::engine::decide::admit::Admission;
-use crate::engine::decide::candidates::Candidates;
-use crate::engine::decide::classes::{Accounts, class_of};
-use crate::engine::decide::filter::Sieve;
-use crate::engine::decide::question::{Detail, Question, ResourceFit};
-use crate::engine::decide::room::node_state_reason;
-use crate::engine::decide::stages::Asked;
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::{NodeEntry, Problem, Slot, TaskClass, TaskStatus, View};
-use crate::engine::plugin::{Facts, Figure, Reason};
+use super::admission::{GroupAdmitter, NextTask};
+use super::pass::{ArrivingTask, PlacePass, PlacePassEnd};
+use super::picker::NodeTaskCounts;
+use super::{PlaceBlocker, PlaceGroup, PlaceQuery, PlacedGroup, query_too_large};
+use crate::engine::decide::admit::AdmitVerdict;
+use crate::engine::decide::builtin_filters::node_state_reason;
+use crate::engine::decide::candidates::NodeCandidates;
+use crate::engine::decide::classes::{AccountLookup, class_of};
+use crate::engine::decide::filter::FilterPass;
+use crate::engine::decide::plugin_selection::PluginSelection;
+use crate::engine::decide::query::{FilterDetail, NodeQuery, ResourceFit};
+use crate::engine::model::{ClusterState, NodeEntry, NodeSlot, Problem, TaskClass, TaskStatus};
+use crate::engine::plugin::{Measurement, PrepareContext, Reason};
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Policy;
 
 /// The state as the groups before have left it.
-pub(super) struct Desk<'q> {
-    pub(super) view: View,
-    pub(super) derived: DerivedSet,
+pub(super) struct GroupPlacer<'q> {
+    pub(super) state: ClusterState,
+    pub(super) plugin_states: PluginStates,
     pub(super) policy: &'q Policy,
-    pub(super) question: &'q PlaceQuestion,
-    pub(super) stop: &'q dyn Fn() -> bool,
+    pub(super) query: &'q PlaceQuery,
+    pub(super) is_cancelled: &'q dyn Fn() -> bool,
     /// As everything was before the first group.
-    pub(super) opened: View,
+    pub(super) initial_state: ClusterState,
     /// Nodes that took tasks, pass by pass.
-    pub(super) log: Vec<(Rc<Joins>, Taken)>,
-    /// Passes that the View knows of: nobody may ask about the later ones any more.
-    pub(super) settled: usize,
-    /// Nodes whose entries in the View stand as they should, for columns do not tell all of them.
-    pub(super) entries: BTreeSet<Slot>,
+    pub(super) pass_log: Vec<(Rc<ArrivingTask>, NodeTaskCounts)>,
+    /// Passes that the cluster state knows of: nobody may ask about the later ones any more.
+    pub(super) applied_passes: usize,
+    /// Nodes whose entries in the cluster state stand as they should, for columns do not tell all of them.
+    pub(super) current_entries: BTreeSet<NodeSlot>,
 }
 
-impl<'q> Desk<'q> {
+impl<'q> GroupPlacer<'q> {
     /// Places a group as far as it goes; `None`: told to stop.
-    pub(super) fn place(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
-        let accounts = Accounts::of(&self.view, self.policy, &[]);
-        let class = class_of(&group.task, &self.question.resources, accounts);
-        let mut gate = Gate::new(self.policy, number, group);
+    pub(super) fn place_group(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
+        let accounts = AccountLookup::of(&self.state, self.policy, &[]);
+        let class = class_of(&group.task, &self.query.resources, accounts);
+        let mut gate = GroupAdmitter::new(self.policy, number, group);
         let mut placed = PlacedGroup {
             warnings: group.warnings.clone(),
             ..PlacedGroup::default()
         };
-        let slots = self.slots();
+        let slots = self.candidate_slots();
         let mut status = TaskStatus::Allocated;
-        let joins = |status| Rc::new(Joins::new(&group.task, status, self.policy.compatibility()));
+        let joins = |status| Rc::new(ArrivingTask::new(&group.task, status, self.policy.compatibility()));
         let mut joining = joins(status);
-        while gate.given < group.count {
-            if (self.stop)() {
+        while gate.placed_count < group.count {
+            if (self.is_cancelled)() {
                 return Ok(None);
             }
-            if let Next::Refused(admission) = gate.next(&self.view, &mut self.derived)? {
-                placed.blockers = refused(admission);
+            if let NextTask::Rejected(admission) = gate.admit_next(&self.state, &mut self.plugin_states)? {
+                placed.blockers = admission_blockers(admission);
                 break;
             }
-            match self.run(&class, &mut gate, &joining, slots.as_deref(), group.count, &mut placed)? {
-                Ended::Stopped => return Ok(None),
-                Ended::Full | Ended::Anew => {}
-                Ended::Dry if status == TaskStatus::Allocated && !self.question.idle_only => {
+            match self.run_pass(&class, &mut gate, &joining, slots.as_deref(), group.count, &mut placed)? {
+                PlacePassEnd::Cancelled => return Ok(None),
+                PlacePassEnd::AllPlaced | PlacePassEnd::Rejudge => {}
+                PlacePassEnd::NoNodeLeft if status == TaskStatus::Allocated && !self.query.idle_only => {
                     status = TaskStatus::Pipelined;
                     joining = joins(status);
                 }
-                Ended::Dry => {
-                    gate.tell(&self.view, &mut self.derived)?;
+                PlacePassEnd::NoNodeLeft => {
+                    gate.report_placed(&self.state, &mut self.plugin_states)?;
                     placed.blockers = self.blockers(&class, slots.as_deref())?;
                     break;
                 }
             }
         }
-        gate.tell(&self.view, &mut self.derived)?;
+        gate.report_placed(&self.state, &mut self.plugin_states)?;
         if !placed.cards.is_empty() {
-            placed.cards.resize(placed.found(), Arc::default());
+            placed.cards.resize(placed.placed_count(), Arc::default());
         }
         Ok(Some(placed))
     }
 
-    /// Brings the View up to date: its columns, and nodes' entries where columns do not tell all.
-    fn settle(&mut self) {
-        for at in self.settled..self.log.len() {
-            let Some((joins, taken)) = self.log.get(at) else { break };
+    /// Brings the cluster state up to date: its columns, and nodes' entries where columns do not tell all.
+    fn apply_passes(&mut self) {
+        for at in self.applied_passes..self.pass_log.len() {
+            let Some((joins, taken)) = self.pass_log.get(at) else {
+                break;
+            };
             for (slot, times) in taken {
-                let kept = joins.need_entries() || self.entries.contains(slot);
-                if !kept && joins.join(&mut self.view, *slot, *times) {
+                let kept = joins.needs_entries() || self.current_entries.contains(slot);
+                if !kept && joins.add_to_columns(&mut self.state, *slot, *times) {
                     continue;
                 }
                 let entry = if kept {
-                    self.view.node(*slot).map(|entry| joins.after(entry, *times))
+                    self.state.node(*slot).map(|entry| joins.entry_after(entry, *times))
                 } else {
-                    self.entries.insert(*slot);
-                    self.entry(*slot, at)
+                    self.current_entries.insert(*slot);
+                    self.entry_at_pass(*slot, at)
                 };
                 if let Some(entry) = entry {
-                    self.view.set_node(*slot, Arc::new(entry));
+                    self.state.set_node(*slot, Arc::new(entry));
                 }
             }
         }
-        self.settled = self.log.len();
+        self.applied_passes = self.pass_log.len();
     }
 
     /// A node after all that it took up to a pass.
-    fn entry(&self, slot: Slot, last: usize) -> Option<NodeEntry> {
-        let mut entry = NodeEntry::clone(self.opened.node(slot)?);
-        for (joins, taken) in self.log.iter().take(last + 1) {
+    fn entry_at_pass(&self, slot: NodeSlot, last: usize) -> Option<NodeEntry> {
+        let mut entry = NodeEntry::clone(self.initial_state.node(slot)?);
+        for (joins, taken) in self.pass_log.iter().take(last + 1) {
             for (_, times) in taken.iter().filter(|(own, _)| *own == slot) {
-                entry = joins.after(&entry, *times);
+                entry = joins.entry_after(&entry, *times);
             }
         }
         Some(entry)
     }
 
     /// Places tasks of a group in one gradient, until it has no node left or something must be looked at anew.
-    fn run(
+    fn run_pass(
         &mut self,
         class: &TaskClass,
-        gate: &mut Gate<'_>,
-        joins: &Rc<Joins>,
-        slots: Option<&[Slot]>,
+        gate: &mut GroupAdmitter<'_>,
+        joins: &Rc<ArrivingTask>,
+        slots: Option<&[NodeSlot]>,
         count: usize,
         placed: &mut PlacedGroup,
-    ) -> Result<Ended, Problem> {
-        self.settle();
-        gate.tell(&self.view, &mut self.derived)?;
-        let question = self.filter_question();
+    ) -> Result<PlacePassEnd, Problem> {
+        self.apply_passes();
+        gate.report_placed(&self.state, &mut self.plugin_states)?;
+        let query = self.filter_query();
         // As it stands now: what follows moves a copy.
-        let derived = self.derived.clone();
-        let facts = Facts {
-            view: &self.view,
-            derived: &derived,
+        let derived = self.plugin_states.clone();
+        let facts = PrepareContext {
+            state: &self.state,
+            plugin_states: &derived,
         };
-        let run = Run::new(facts, self.policy, class, &question, joins)?;
-        let candidates = Candidates::of(&self.view, slots);
-        if run.looks_at_all() || gate.looks_anew() {
+        let run = PlacePass::new(facts, self.policy, class, &query, joins)?;
+        let candidates = NodeCandidates::of(&self.state, slots);
+        if run.rescores_all() || gate.refilters_each() {
             let pairs = (count as u64).saturating_mul(candidates.len() as u64);
-            if pairs > self.question.pairs {
-                return Err(too_large(count, candidates.len(), self.question.pairs));
+            if pairs > self.query.max_pairs {
+                return Err(query_too_large(count, candidates.len(), self.query.max_pairs));
             }
         }
-        let (derived, view) = (&mut self.derived, &self.view);
-        let mut put = |slot: Slot, gate: &mut Gate<'_>| -> Result<bool, Problem> {
-            let card = gate.put(view, derived, slot, joins.status())?;
-            placed.put(slot, joins.status(), card);
-            if gate.given == count {
+        let (derived, cluster_state) = (&mut self.plugin_states, &self.state);
+        let mut put = |slot: NodeSlot, gate: &mut GroupAdmitter<'_>| -> Result<bool, Problem> {
+            let card = gate.place_next(cluster_state, derived, slot, joins.status())?;
+            placed.push(slot, joins.status(), card);
+            if gate.placed_count == count {
                 return Ok(false);
             }
-            Ok(matches!(gate.next(view, derived)?, Next::Go))
+            Ok(matches!(gate.admit_next(cluster_state, derived)?, NextTask::Admitted))
         };
-        let (ended, taken) = run.go(&candidates, count, gate, self.stop, &mut put)?;
+        let (ended, taken) = run.place_tasks(&candidates, count, gate, self.is_cancelled, &mut put)?;
         drop(run);
-        self.log.push((Rc::clone(joins), taken));
+        self.pass_log.push((Rc::clone(joins), taken));
         Ok(ended)
     }
 
-    fn slots(&self) -> Option<Vec<Slot>> {
-        let question = self.question;
-        if question.exclusions.is_empty() {
-            return question.candidates.clone();
+    fn candidate_slots(&self) -> Option<Vec<NodeSlot>> {
+        let query = self.query;
+        if query.exclusions.is_empty() {
+            return query.candidates.clone();
         }
-        let excluded: BTreeSet<Slot> = question.exclusions.iter().copied().collect();
-        let left = |slots: &mut dyn Iterator<Item = Slot>| slots.filter(|slot| !excluded.contains(slot)).collect();
-        Some(match &question.candidates {
+        let excluded: BTreeSet<NodeSlot> = query.exclusions.iter().copied().collect();
+        let left = |slots: &mut dyn Iterator<Item = NodeSlot>| slots.filter(|slot| !excluded.contains(slot)).collect();
+        Some(match &query.candidates {
             Some(slots) => left(&mut slots.iter().copied()),
-            None => left(&mut self.view.nodes().map(|(slot, _)| slot)),
+            None => left(&mut self.state.nodes().map(|(slot, _)| slot)),
         })
     }
 
-    fn filter_question(&self) -> Question {
-        Question {
+    fn filter_query(&self) -> NodeQuery {
+        NodeQuery {
             tasks: Vec::new(),
-            resources: Arc::clone(&self.question.resources),
+            resources: Arc::clone(&self.query.resources),
             candidates: None,
             plugins: Vec::new(),
             resource_fit: ResourceFit::FutureIdle,
-            samples: self.question.samples,
-            detail: Detail::Samples,
+            samples: self.query.samples,
+            detail: FilterDetail::Samples,
         }
     }
 
     /// Why every node refuses the next task.
-    fn blockers(&mut self, class: &TaskClass, slots: Option<&[Slot]>) -> Result<Vec<Blocker>, Problem> {
-        self.settle();
-        let mut question = self.filter_question();
-        let asked = Asked::of(self.policy, &question)?;
-        let mut candidates = Candidates::of(&self.view, slots);
+    fn blockers(&mut self, class: &TaskClass, slots: Option<&[NodeSlot]>) -> Result<Vec<PlaceBlocker>, Problem> {
+        self.apply_passes();
+        let mut query = self.filter_query();
+        let asked = PluginSelection::of(self.policy, &query)?;
+        let mut candidates = NodeCandidates::of(&self.state, slots);
         let mut rejections = Vec::new();
-        let facts = Facts {
-            view: &self.view,
-            derived: &self.derived,
+        let facts = PrepareContext {
+            state: &self.state,
+            plugin_states: &self.plugin_states,
         };
-        if self.question.idle_only {
-            question.resource_fit = ResourceFit::Idle;
-            let sieve = Sieve::new(facts, &asked, &question, &candidates, class)?;
-            let verdict = sieve.with_fit(candidates.len()).judge(&candidates.parts);
+        if self.query.idle_only {
+            query.resource_fit = ResourceFit::Idle;
+            let sieve = FilterPass::new(facts, &asked, &query, &candidates, class)?;
+            let verdict = sieve.with_fit_slots(candidates.len()).filter_all(&candidates.slices);
             // What is idle there may be promised already.
-            candidates = Candidates::at(&self.view, verdict.fit);
+            candidates = NodeCandidates::at_slots(&self.state, verdict.fit);
             rejections = verdict.rejections;
-            question.resource_fit = ResourceFit::FutureIdle;
+            query.resource_fit = ResourceFit::FutureIdle;
         }
-        let sieve = Sieve::new(facts, &asked, &question, &candidates, class)?;
-        let verdict = sieve.judge(&candidates.parts);
+        let sieve = FilterPass::new(facts, &asked, &query, &candidates, class)?;
+        let verdict = sieve.filter_all(&candidates.slices);
         rejections.extend(verdict.rejections);
         if rejections.is_empty() {
             let reason = node_state_reason("NoCandidates", "there is no node to choose from");
-            return Ok(vec![Blocker::plain(reason, Vec::new())]);
+            return Ok(vec![PlaceBlocker::without_nodes(reason, Vec::new())]);
         }
-        let blocker = |rejection| Blocker {
+        let blocker = |rejection| PlaceBlocker {
             rejection,
-            figures: Vec::new(),
+            measurements: Vec::new(),
         };
         Ok(rejections.into_iter().map(blocker).collect())
     }
@@ -218,10 +220,10 @@ impl<'q> Desk<'q> {
 
 impl PlacedGroup {
     /// The next task went there.
-    fn put(&mut self, slot: Slot, status: TaskStatus, card: Option<Arc<str>>) {
+    fn push(&mut self, slot: NodeSlot, status: TaskStatus, card: Option<Arc<str>>) {
         if let Some(card) = card.filter(|card| !card.is_empty()) {
             // Most tasks use none.
-            self.cards.resize(self.found(), Arc::default());
+            self.cards.resize(self.placed_count(), Arc::default());
             self.cards.push(card);
         }
         if status == TaskStatus::Pipelined {
@@ -232,7 +234,8 @@ impl PlacedGroup {
     }
 }
 
-fn refused(admission: Admission) -> Vec<Blocker> {
-    let blocker = |(reason, figures): (Reason, Vec<Figure>)| Blocker::plain(reason, figures);
+fn admission_blockers(admission: AdmitVerdict) -> Vec<PlaceBlocker> {
+    let blocker =
+        |(reason, measurements): (Reason, Vec<Measurement>)| PlaceBlocker::without_nodes(reason, measurements);
     admission.reasons.into_iter().map(blocker).collect()
 }

@@ -5,45 +5,45 @@
 //! is the highest score, among equals the first by name. After each task only what changed is looked at again.
 
 mod admission;
-mod ahead;
-mod field;
 mod group;
-mod order;
-mod run;
+mod lookahead;
+mod pass;
+mod picker;
+mod ranking;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::question::Rejection;
-use crate::engine::cycle::{Cycle, Outcome, Put, To};
-use crate::engine::derived::DerivedSet;
+use super::query::RejectionGroup;
+use crate::engine::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};
 use crate::engine::model::{
-    JobRecord, Problem, ProblemKind, ResourceTable, Slot, TaskRecord, TaskStatus, Totals, View,
+    ClusterState, JobRecord, NodeSlot, Problem, ProblemKind, ResourceTable, ResourceTotals, TaskRecord, TaskStatus,
 };
-use crate::engine::plugin::{Figure, Reason, Resolution};
+use crate::engine::plugin::{Measurement, Reason, Resolution};
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Policy;
 
 /// Question of Place.
 #[derive(Clone, Debug)]
-pub struct PlaceQuestion {
+pub struct PlaceQuery {
     /// The job of the tasks, if it does not stand so in the state; only for a preview.
     pub job: Option<Arc<JobRecord>>,
     /// What to place, in this order. A group that could not be read stands as its problem.
     pub groups: Vec<Result<PlaceGroup, Problem>>,
-    /// Names of the tasks' resources: the View's table, or one that extends it.
+    /// Names of the tasks' resources: the cluster state's table, or one that extends it.
     pub resources: Arc<ResourceTable>,
     /// Fewer than this: none. `None`: the job's minimum, less what holds room already; without one: all.
     pub min_available: Option<usize>,
     /// Nodes to use, each once; `None`: all.
-    pub candidates: Option<Vec<Slot>>,
+    pub candidates: Option<Vec<NodeSlot>>,
     /// Nodes not to use.
-    pub exclusions: Vec<Slot>,
+    pub exclusions: Vec<NodeSlot>,
     /// Promise nothing on releasing room.
     pub idle_only: bool,
     /// Refused nodes shown per blocker.
     pub samples: usize,
     /// Task-node pairs that may be looked at one by one, where the policy leaves no other way.
-    pub pairs: u64,
+    pub max_pairs: u64,
 }
 
 /// Equal tasks.
@@ -61,48 +61,48 @@ pub struct PlaceGroup {
 
 /// Answer of Place.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Placing {
+pub struct PlaceResult {
     /// Enough found a place, and every group could be read.
     pub placed: bool,
     /// One per group.
     pub groups: Vec<Result<PlacedGroup, Problem>>,
     /// Tasks that found a place.
-    pub found: usize,
+    pub placed_count: usize,
     /// How many had to.
-    pub needed: usize,
+    pub min_count: usize,
     /// What kept the next task from being placed, of the first group that was cut short.
-    pub blockers: Vec<Blocker>,
+    pub blockers: Vec<PlaceBlocker>,
 }
 
 /// Where a group went.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlacedGroup {
     /// Nodes of the first tasks, on idle room.
-    pub allocated: Vec<Slot>,
+    pub allocated: Vec<NodeSlot>,
     /// Nodes of the tasks after those, on room that is being released.
-    pub pipelined: Vec<Slot>,
+    pub pipelined: Vec<NodeSlot>,
     /// Card of each task; empty if no plugin gives any.
     pub cards: Vec<Arc<str>>,
     /// What kept the next task from being placed; empty: all were.
-    pub blockers: Vec<Blocker>,
+    pub blockers: Vec<PlaceBlocker>,
     /// What was overlooked.
     pub warnings: Vec<Problem>,
 }
 
 impl PlacedGroup {
     /// Tasks that found a place.
-    pub fn found(&self) -> usize {
+    pub fn placed_count(&self) -> usize {
         self.allocated.len() + self.pipelined.len()
     }
 }
 
 /// One thing that kept a task from being placed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Blocker {
+pub struct PlaceBlocker {
     /// The reason, and the nodes that were refused for it; none, if the task was refused before any node.
-    pub rejection: Rejection,
+    pub rejection: RejectionGroup,
     /// Figures of a reason that is not about nodes.
-    pub figures: Vec<Figure>,
+    pub measurements: Vec<Measurement>,
 }
 
 /// Stands for a plugin in reasons about the gang as a whole.
@@ -112,118 +112,137 @@ pub const GANG: &str = "gang";
 ///
 /// # Errors
 /// Something that belongs to no group; nothing was judged.
-pub fn place(view: &View, policy: &Policy, derived: &DerivedSet, question: &PlaceQuestion) -> Result<Placing, Problem> {
-    Ok(place_until(view, policy, Kept::Moved(derived), question, &|| false)?.unwrap_or_default())
+pub fn place(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    derived: &PluginStates,
+    query: &PlaceQuery,
+) -> Result<PlaceResult, Problem> {
+    Ok(place_cancellable(
+        cluster_state,
+        policy,
+        PluginStateOrigin::Modified(derived),
+        query,
+        &|| false,
+    )?
+    .unwrap_or_default())
 }
 
 /// What plugins keep beside the state that is asked about.
 #[derive(Clone, Copy, Debug)]
-pub enum Kept<'a> {
+pub enum PluginStateOrigin<'a> {
     /// As it was worked out from the state: an imagined job is counted by carrying it.
-    WorkedOut(&'a DerivedSet),
+    Computed(&'a PluginStates),
     /// Moved since by changes of a cycle: with an imagined job it is worked out anew.
-    Moved(&'a DerivedSet),
+    Modified(&'a PluginStates),
 }
 
 /// As [`place()`]; `None` as soon as `stop` says so, which is asked every so many tasks.
 ///
 /// # Errors
 /// As [`place()`].
-pub fn place_until(
-    view: &View,
+pub fn place_cancellable(
+    cluster_state: &ClusterState,
     policy: &Policy,
-    kept: Kept<'_>,
-    question: &PlaceQuestion,
+    kept: PluginStateOrigin<'_>,
+    query: &PlaceQuery,
     stop: &dyn Fn() -> bool,
-) -> Result<Option<Placing>, Problem> {
-    let (view, derived) = ground(view, policy, kept, question);
-    let needed = needed(&view, question);
-    let mut desk = group::Desk {
-        opened: view.clone(),
-        view,
-        derived,
+) -> Result<Option<PlaceResult>, Problem> {
+    let (cluster_state, derived) = hypothetical_state(cluster_state, policy, kept, query);
+    let needed = min_count(&cluster_state, query);
+    let mut desk = group::GroupPlacer {
+        initial_state: cluster_state.clone(),
+        state: cluster_state,
+        plugin_states: derived,
         policy,
-        question,
-        stop,
-        log: Vec::new(),
-        settled: 0,
-        entries: BTreeSet::new(),
+        query,
+        is_cancelled: stop,
+        pass_log: Vec::new(),
+        applied_passes: 0,
+        current_entries: BTreeSet::new(),
     };
-    let mut placing = Placing {
-        needed,
-        ..Placing::default()
+    let mut placing = PlaceResult {
+        min_count: needed,
+        ..PlaceResult::default()
     };
-    for (number, group) in question.groups.iter().enumerate() {
+    for (number, group) in query.groups.iter().enumerate() {
         let placed = match group {
             Err(problem) => Err(problem.clone()),
-            Ok(group) => match desk.place(number, group) {
+            Ok(group) => match desk.place_group(number, group) {
                 Ok(Some(placed)) => Ok(placed),
                 Ok(None) => return Ok(None),
                 Err(problem) => Err(problem),
             },
         };
         if let Ok(group) = &placed {
-            placing.found += group.found();
+            placing.placed_count += group.placed_count();
             if placing.blockers.is_empty() {
                 placing.blockers.clone_from(&group.blockers);
             }
         }
         placing.groups.push(placed);
     }
-    placing.placed = placing.found >= needed && placing.groups.iter().all(Result::is_ok);
+    placing.placed = placing.placed_count >= needed && placing.groups.iter().all(Result::is_ok);
     if !placing.placed && placing.blockers.is_empty() {
-        placing.blockers.extend(too_few(&placing, question));
+        placing.blockers.extend(too_few_tasks(&placing, query));
     }
     Ok(Some(placing))
 }
 
 /// The state with the job that is imagined, and what plugins that are asked keep beside it.
-fn ground(view: &View, policy: &Policy, kept: Kept<'_>, question: &PlaceQuestion) -> (View, DerivedSet) {
+fn hypothetical_state(
+    cluster_state: &ClusterState,
+    policy: &Policy,
+    kept: PluginStateOrigin<'_>,
+    query: &PlaceQuery,
+) -> (ClusterState, PluginStates) {
     let is_asked = |name: &str| {
         let allocates = policy.allocators().iter().flatten().any(|hook| *hook.name == *name);
-        allocates || policy.reads_accounts(&[Arc::from(name)])
+        allocates || policy.reads_plugin_state(&[Arc::from(name)])
     };
-    let mut with_job = view.clone();
-    with_job.set_resources(Arc::clone(&question.resources));
-    if let Some(job) = &question.job {
+    let mut with_job = cluster_state.clone();
+    with_job.set_resources(Arc::clone(&query.resources));
+    if let Some(job) = &query.job {
         with_job.put_job(JobRecord::clone(job), &Arc::from(""));
     }
-    let waiting = put_waiting(&mut with_job, policy, question);
-    if question.job.is_none() && !waiting {
-        let (Kept::WorkedOut(derived) | Kept::Moved(derived)) = kept;
+    let waiting = add_pending_tasks(&mut with_job, policy, query);
+    if query.job.is_none() && !waiting {
+        let (PluginStateOrigin::Computed(derived) | PluginStateOrigin::Modified(derived)) = kept;
         let mut derived = derived.clone();
-        derived.keep_only(is_asked);
+        derived.retain(is_asked);
         return (with_job, derived);
     }
     let before = match kept {
         // Names that nobody knew before may be those of cards.
-        Kept::WorkedOut(derived) if question.resources.len() == view.resources().len() => Some((view, derived)),
-        Kept::WorkedOut(_) | Kept::Moved(_) => None,
+        PluginStateOrigin::Computed(derived) if query.resources.len() == cluster_state.resources().len() => {
+            Some((cluster_state, derived))
+        }
+        PluginStateOrigin::Computed(_) | PluginStateOrigin::Modified(_) => None,
     };
-    let derived = policy.derive_of(is_asked, &with_job, before);
+    let derived = policy.compute_selected_plugin_states(is_asked, &with_job, before);
     (with_job, derived)
 }
 
-/// Lets imagined tasks wait in the View, where it matters to a plugin what else of their job waits, and nothing of it does:
+/// Lets imagined tasks wait in the cluster state, where it matters to a plugin what else of their job waits, and nothing of it does:
 /// one card for all of them is chosen by how many they are. True: some were put there.
-fn put_waiting(view: &mut View, policy: &Policy, question: &PlaceQuestion) -> bool {
+fn add_pending_tasks(cluster_state: &mut ClusterState, policy: &Policy, query: &PlaceQuery) -> bool {
     let reads_job = |task: &TaskRecord| {
         let mut allocators = policy.allocators().iter().flatten();
         policy.reads_job(task) || allocators.any(|hook| hook.plugin.reads_job(task))
     };
-    let groups = question.groups.iter().enumerate();
+    let groups = query.groups.iter().enumerate();
     let groups = groups.filter_map(|(number, group)| Some((number, group.as_ref().ok()?)));
-    let imagined: Vec<(usize, &PlaceGroup)> = groups.filter(|(_, group)| group.names.is_empty()).collect();
-    let Some((_, first)) = imagined.iter().find(|(_, group)| reads_job(&group.task)) else {
+    let hypothetical: Vec<(usize, &PlaceGroup)> = groups.filter(|(_, group)| group.names.is_empty()).collect();
+    let Some((_, first)) = hypothetical.iter().find(|(_, group)| reads_job(&group.task)) else {
         return false;
     };
     let waits = |record: &TaskRecord| record.job == first.task.job && record.status == TaskStatus::Pending;
-    if view.tasks().iter().any(|(_, task)| waits(&task.record)) {
+    if cluster_state.tasks().iter().any(|(_, task)| waits(&task.record)) {
         return false;
     }
-    for (number, group) in imagined {
+    for (number, group) in hypothetical {
         for place in 0..group.count {
-            view.put_task(admission::imagined(number, place, &group.task), &Arc::from(""));
+            cluster_state.put_task(admission::hypothetical_task(number, place, &group.task), &Arc::from(""));
         }
     }
     true
@@ -233,20 +252,27 @@ fn put_waiting(view: &mut View, policy: &Policy, question: &PlaceQuestion) -> bo
 ///
 /// # Errors
 /// As [`place()`], or the changes cannot be made; the cycle is as it was.
-pub fn place_in(
-    cycle: &mut Cycle,
+pub fn place_in_cycle(
+    cycle: &mut SchedulingCycle,
     policy: &Policy,
-    question: &PlaceQuestion,
+    query: &PlaceQuery,
     stop: &dyn Fn() -> bool,
-) -> Result<Option<(Placing, Outcome)>, Problem> {
-    let Some(placing) = place_until(cycle.view(), policy, Kept::Moved(cycle.derived()), question, stop)? else {
+) -> Result<Option<(PlaceResult, ChangeOutcome)>, Problem> {
+    let Some(placing) = place_cancellable(
+        cycle.cluster_state(),
+        policy,
+        PluginStateOrigin::Modified(cycle.plugin_states()),
+        query,
+        stop,
+    )?
+    else {
         return Ok(None);
     };
     if !placing.placed {
-        return Ok(Some((placing, Outcome::default())));
+        return Ok(Some((placing, ChangeOutcome::default())));
     }
     let mut next = cycle.clone();
-    let outcome = next.put_all(&puts(question, &placing))?;
+    let outcome = next.place_all(&pending_puts(query, &placing))?;
     if let Some(warning) = outcome.warnings.first() {
         // Under `upstream` a node may still hold a copy of a task that was taken off it.
         return Err(warning.clone());
@@ -255,33 +281,41 @@ pub fn place_in(
     Ok(Some((placing, outcome)))
 }
 
-fn puts<'a>(question: &'a PlaceQuestion, placing: &'a Placing) -> Vec<Put<'a>> {
-    let mut puts = Vec::with_capacity(placing.found);
-    let groups = question.groups.iter().zip(&placing.groups);
+fn pending_puts<'a>(query: &'a PlaceQuery, placing: &'a PlaceResult) -> Vec<PendingPut<'a>> {
+    let mut puts = Vec::with_capacity(placing.placed_count);
+    let groups = query.groups.iter().zip(&placing.groups);
     for (asked, placed) in groups.filter_map(|(asked, placed)| Some((asked.as_ref().ok()?, placed.as_ref().ok()?))) {
         let allocated = placed.allocated.iter().map(|slot| (slot, false));
         let nodes = allocated.chain(placed.pipelined.iter().map(|slot| (slot, true)));
         let mut cards = placed.cards.iter();
-        puts.extend(asked.names.iter().zip(nodes).map(|(task, (slot, pipelined))| Put {
-            task,
-            to: To::Slot(*slot),
-            pipelined,
-            card: cards.next(),
-        }));
+        puts.extend(
+            asked
+                .names
+                .iter()
+                .zip(nodes)
+                .map(|(task, (slot, pipelined))| PendingPut {
+                    task,
+                    to: PutTarget::Slot(*slot),
+                    pipelined,
+                    card: cards.next(),
+                }),
+        );
     }
     puts
 }
 
 /// How many tasks must find a place.
-fn needed(view: &View, question: &PlaceQuestion) -> usize {
-    if let Some(given) = question.min_available {
+fn min_count(cluster_state: &ClusterState, query: &PlaceQuery) -> usize {
+    if let Some(given) = query.min_available {
         return given;
     }
-    let groups = || question.groups.iter().filter_map(|group| group.as_ref().ok());
-    let job = groups().find_map(|group| view.jobs().get(&group.task.job));
+    let groups = || query.groups.iter().filter_map(|group| group.as_ref().ok());
+    let job = groups().find_map(|group| cluster_state.jobs().get(&group.task.job));
     match job.map(|job| (&job.record, usize::try_from(job.record.min_member).unwrap_or(0))) {
         Some((job, members)) if members > 0 => {
-            let holding = view.job_allocated(&job.name).map_or(0, Totals::records);
+            let holding = cluster_state
+                .job_allocated(&job.name)
+                .map_or(0, ResourceTotals::records);
             members.saturating_sub(holding as usize)
         }
         _ => groups().map(|group| group.count).sum(),
@@ -289,42 +323,45 @@ fn needed(view: &View, question: &PlaceQuestion) -> usize {
 }
 
 /// Every task that was asked for has found a place, and yet it is not enough.
-fn too_few(placing: &Placing, question: &PlaceQuestion) -> Option<Blocker> {
+fn too_few_tasks(placing: &PlaceResult, query: &PlaceQuery) -> Option<PlaceBlocker> {
     if placing.groups.iter().any(Result::is_err) {
         return None;
     }
-    let asked: usize = question.groups.iter().flatten().map(|group| group.count).sum();
+    let asked: usize = query.groups.iter().flatten().map(|group| group.count).sum();
     let reason = Reason {
         plugin: Arc::from(GANG),
         code: "TooFewTasks",
         message: format!(
             "at least {} more tasks are needed, and {asked} were to be placed",
-            placing.needed
+            placing.min_count
         ),
         resolution: Resolution::Unresolvable,
         resource: Arc::default(),
     };
-    Some(Blocker::plain(reason, Vec::new()))
+    Some(PlaceBlocker::without_nodes(reason, Vec::new()))
 }
 
-impl Blocker {
+impl PlaceBlocker {
     /// A reason that is not about nodes.
-    fn plain(reason: Reason, figures: Vec<Figure>) -> Self {
-        let rejection = Rejection {
+    fn without_nodes(reason: Reason, measurements: Vec<Measurement>) -> Self {
+        let rejection = RejectionGroup {
             reason,
             nodes: Vec::new(),
             count: 0,
             samples: Vec::new(),
         };
-        Self { rejection, figures }
+        Self {
+            rejection,
+            measurements,
+        }
     }
 }
 
 /// A group cannot be placed with this policy without looking at more pairs than one question may.
-fn too_large(count: usize, nodes: usize, limit: u64) -> Problem {
+fn query_too_large(count: usize, nodes: usize, limit: u64) -> Problem {
     let message = format!(
         "{count} tasks on {nodes} nodes: under this policy every node must be looked at after each task, and limit `pairs` \
          is {limit}"
     );
-    Problem::new(ProblemKind::Exhausted, "QUESTION_TOO_LARGE", "count", message)
+    Problem::new(ProblemKind::Exhausted, "QUERY_TOO_LARGE", "count", message)
 }

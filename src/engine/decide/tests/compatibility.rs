@@ -1,13 +1,13 @@
 //! Every difference between `compatibility: corrected` and `upstream`; each test fails without it.
 
-use super::cluster::{amounts, parts, policy, question, score_question, task, view};
+use super::fixtures::{amounts, cluster_state, node_query, parts, policy, score_query, task};
 use crate::engine::decide;
-use crate::engine::model::{NodeRecord, Problem, ResourceTable, View};
+use crate::engine::model::{ClusterState, NodeRecord, Problem, ResourceTable};
 use crate::engine::policy::Compatibility::{self, Corrected, Upstream};
 use crate::engine::policy::{CompileOptions, compile};
 
 /// One node of 8 devices, half of them used, and a task that asks for one.
-fn device(name: &str) -> (View, decide::ScoreQuestion) {
+fn device(name: &str) -> (ClusterState, decide::ScoreQuery) {
     let mut resources = ResourceTable::default();
     let node = NodeRecord {
         name: "n1".into(),
@@ -19,23 +19,23 @@ fn device(name: &str) -> (View, decide::ScoreQuestion) {
         ..NodeRecord::default()
     };
     let asked = task(amounts(&mut resources, [(name, "1")]), &[]);
-    let view = view(resources, vec![node]);
-    let question = score_question(question(view.resources(), vec![asked]));
-    (view, question)
+    let cluster_state = cluster_state(resources, vec![node]);
+    let query = score_query(node_query(cluster_state.resources(), vec![asked]));
+    (cluster_state, query)
 }
 
 #[test]
 fn a_slash_star_pattern_covers_a_family() {
-    let (view, question) = device("nvidia.com/gpu-v100");
+    let (cluster_state, query) = device("nvidia.com/gpu-v100");
     let plugin = "{name: resource-strategy-fit, arguments: {resourceStrategyFitWeight: 1, resources: \
                   {nvidia.com/gpu/*: {type: MostAllocated, weight: 2}}}}";
     let total = |compatibility| {
         let compiled = policy(plugin, compatibility);
-        let sheet = decide::score(&view, &compiled.policy, &question)
+        let sheet = decide::score(&cluster_state, &compiled.policy, &query)
             .unwrap()
             .remove(0)
             .unwrap();
-        sheet.answer.totals[0].to_bits()
+        sheet.result.totals[0].to_bits()
     };
     assert_eq!(total(Corrected), 50.0_f64.to_bits());
     assert_eq!(total(Upstream), 0);
@@ -48,9 +48,9 @@ const FLAT: &str = "{name: resource-strategy-fit, arguments: {sra.policy: retent
 #[test]
 fn flat_sra_keys_count() {
     let names = |compatibility| {
-        let (view, question) = device("nvidia.com/t4");
+        let (cluster_state, query) = device("nvidia.com/t4");
         let compiled = policy(FLAT, compatibility);
-        parts(&view, &compiled.policy, &question)
+        parts(&cluster_state, &compiled.policy, &query)
     };
     let with_sra = names(Corrected);
     assert_eq!(
@@ -66,15 +66,15 @@ fn nested_sra_policies_count() {
     let plugin = "{name: resource-strategy-fit, arguments: {sra: {policy: retention, resources: nvidia.com/t4, \
                   retention: {weight: 3, nvidia.com/t4: 1}}}}";
     let names = |compatibility| {
-        let (view, question) = device("nvidia.com/t4");
+        let (cluster_state, query) = device("nvidia.com/t4");
         let compiled = policy(plugin, compatibility);
-        parts(&view, &compiled.policy, &question).len()
+        parts(&cluster_state, &compiled.policy, &query).len()
     };
     assert_eq!((names(Corrected), names(Upstream)), (2, 1));
 }
 
 /// 8 idle devices keep 8 cores each; 60 cores are idle.
-fn refused(plugin: &str, compatibility: Compatibility) -> bool {
+fn is_rejected(plugin: &str, compatibility: Compatibility) -> bool {
     let mut resources = ResourceTable::default();
     let node = NodeRecord {
         name: "n1".into(),
@@ -90,14 +90,14 @@ fn refused(plugin: &str, compatibility: Compatibility) -> bool {
         ..NodeRecord::default()
     };
     let asked = task(amounts(&mut resources, [("cpu", "1")]), &[]);
-    let view = view(resources, vec![node]);
-    let question = question(view.resources(), vec![asked]);
+    let cluster_state = cluster_state(resources, vec![node]);
+    let query = node_query(cluster_state.resources(), vec![asked]);
     let compiled = policy(plugin, compatibility);
-    let verdict = decide::filter(&view, &compiled.policy, &question)
+    let verdict = decide::filter(&cluster_state, &compiled.policy, &query)
         .unwrap()
         .remove(0)
         .unwrap();
-    verdict.answer.fit.is_empty()
+    verdict.result.fit.is_empty()
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn old_proportional_keys_count() {
         "{sra: {policy: proportional, resources: nvidia.com/gpu, proportional: {nvidia.com/gpu.cpu: 8}}}",
     ] {
         let plugin = format!("{{name: resource-strategy-fit, arguments: {arguments}}}");
-        assert!(refused(&plugin, Corrected), "{arguments}");
-        assert!(!refused(&plugin, Upstream), "{arguments}");
+        assert!(is_rejected(&plugin, Corrected), "{arguments}");
+        assert!(!is_rejected(&plugin, Upstream), "{arguments}");
     }
 }
 
@@ -123,13 +123,15 @@ fn scored(annotations: &[(&str, &str)], compatibility: Compatibility) -> Result<
         ..NodeRecord::default()
     };
     let asked = task(amounts(&mut resources, [("cpu", "1")]), annotations);
-    let view = view(resources, vec![node]);
-    let question = score_question(question(view.resources(), vec![asked]));
+    let cluster_state = cluster_state(resources, vec![node]);
+    let query = score_query(node_query(cluster_state.resources(), vec![asked]));
     let compiled = policy(
         "{name: resource-strategy-fit, arguments: {resourceStrategyFitWeight: 1}}",
         compatibility,
     );
-    let answered = decide::score(&view, &compiled.policy, &question).unwrap().remove(0)?;
+    let answered = decide::score(&cluster_state, &compiled.policy, &query)
+        .unwrap()
+        .remove(0)?;
     let odd = !answered.warnings.is_empty();
     assert_eq!(
         odd,
@@ -137,7 +139,7 @@ fn scored(annotations: &[(&str, &str)], compatibility: Compatibility) -> Result<
         "{annotations:?}: {:?}",
         answered.warnings
     );
-    Ok(answered.answer.totals[0])
+    Ok(answered.result.totals[0])
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn bad_pod_annotations_are_problems() {
 }
 
 #[test]
-fn numbers_beyond_64_bits_are_faults() {
+fn numbers_beyond_64_bits_are_errors() {
     let document = "actions: allocate\ntiers: [{plugins: [{name: resource-strategy-fit, arguments: \
                     {resourceStrategyFitWeight: 1e300}}]}]";
     let taken = |compatibility| {
@@ -174,6 +176,6 @@ fn numbers_beyond_64_bits_are_faults() {
         compile(document, &options).map(|compiled| compiled.effective_document)
     };
     let report = taken(Corrected).unwrap_err();
-    assert_eq!(report.faults().next().unwrap().code, "ARGUMENT_RANGE");
+    assert_eq!(report.errors().next().unwrap().code, "ARGUMENT_RANGE");
     assert!(taken(Upstream).unwrap().contains("resourceStrategyFitWeight: 10"));
 }

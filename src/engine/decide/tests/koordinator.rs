@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::cluster::{policy, question, score_question, task, view};
+use super::fixtures::{cluster_state, node_query, policy, score_query, task};
 use crate::engine::decide::{self, ScoreSheet};
-use crate::engine::model::{Amounts, NodeRecord, Problem, ResourceId, ResourceTable, TaskRecord, TaskStatus, View};
+use crate::engine::model::{
+    ClusterState, NodeRecord, Problem, ResourceAmounts, ResourceId, ResourceTable, TaskRecord, TaskStatus,
+};
 use crate::engine::policy::{Compatibility, CompileOptions, Policy, Severity, code, compile};
 
 const GPU: &str = "nvidia.com/gpu";
@@ -19,7 +21,7 @@ fn table() -> (ResourceTable, ResourceId, ResourceId) {
     (table, gpu, disk)
 }
 
-fn node(name: &str, allocatable: Amounts) -> NodeRecord {
+fn node(name: &str, allocatable: ResourceAmounts) -> NodeRecord {
     NodeRecord {
         name: name.into(),
         allocatable,
@@ -27,10 +29,10 @@ fn node(name: &str, allocatable: Amounts) -> NodeRecord {
     }
 }
 
-fn ask(view: &View, policy: &Policy, task: TaskRecord) -> Result<Arc<ScoreSheet>, Problem> {
-    let question = score_question(question(view.resources(), vec![task]));
-    let item = decide::score(view, policy, &question).unwrap().remove(0);
-    item.map(|answered| answered.answer)
+fn ask(cluster_state: &ClusterState, policy: &Policy, task: TaskRecord) -> Result<Arc<ScoreSheet>, Problem> {
+    let query = score_query(node_query(cluster_state.resources(), vec![task]));
+    let item = decide::score(cluster_state, policy, &query).unwrap().remove(0);
+    item.map(|answered| answered.result)
 }
 
 fn tier(arguments: &str, compatibility: Compatibility) -> Arc<Policy> {
@@ -46,12 +48,13 @@ fn parts_come_before_the_weights_of_a_profile_and_totals_after() {
                     - {name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}\n";
     let compiled = compile(document, &CompileOptions::default()).unwrap();
     let (resources, gpu, _) = table();
-    let allocatable = Amounts::from_iter([(ResourceId::CPU, 4_000), (ResourceId::MEMORY, 1 << 30), (gpu, 8_000)]);
-    let view = view(resources, vec![node("n", allocatable)]);
+    let allocatable =
+        ResourceAmounts::from_iter([(ResourceId::CPU, 4_000), (ResourceId::MEMORY, 1 << 30), (gpu, 8_000)]);
+    let cluster_state = cluster_state(resources, vec![node("n", allocatable)]);
     let sheet = ask(
-        &view,
+        &cluster_state,
         &compiled.policy,
-        task(Amounts::from_iter([(ResourceId::CPU, 1_000)]), &[]),
+        task(ResourceAmounts::from_iter([(ResourceId::CPU, 1_000)]), &[]),
     )
     .unwrap();
     let parts: Vec<(&str, f64)> = sheet.parts.iter().map(|part| (&*part.plugin, part.scores[0])).collect();
@@ -60,14 +63,19 @@ fn parts_come_before_the_weights_of_a_profile_and_totals_after() {
 }
 
 #[test]
-fn a_score_out_of_range_refuses_the_task() {
+fn a_score_out_of_range_rejects_the_task() {
     let (resources, ..) = table();
-    let half = Amounts::from_iter([(ResourceId::CPU, 10_000), (ResourceId::MEMORY, 1 << 30)]);
-    let view = view(resources, vec![node("a", half.clone()), node("b", half)]);
+    let half = ResourceAmounts::from_iter([(ResourceId::CPU, 10_000), (ResourceId::MEMORY, 1 << 30)]);
+    let cluster_state = cluster_state(resources, vec![node("a", half.clone()), node("b", half)]);
     let arguments = "{resources: {cpu: {type: LeastAllocated, weight: 3}, memory: {type: MostAllocated, weight: -2}}}";
-    let request = Amounts::from_iter([(ResourceId::CPU, 1_000), (ResourceId::MEMORY, 1 << 20)]);
+    let request = ResourceAmounts::from_iter([(ResourceId::CPU, 1_000), (ResourceId::MEMORY, 1 << 20)]);
     for compatibility in [Compatibility::Upstream, Compatibility::Corrected] {
-        let problem = ask(&view, &tier(arguments, compatibility), task(request.clone(), &[])).unwrap_err();
+        let problem = ask(
+            &cluster_state,
+            &tier(arguments, compatibility),
+            task(request.clone(), &[]),
+        )
+        .unwrap_err();
         assert_eq!(problem.reason, "SCORE_OUT_OF_RANGE");
         assert!(
             problem.message.contains("270 on `a`, 270 on `b`"),
@@ -82,52 +90,62 @@ fn large_amounts_wrap_under_upstream_only() {
     let (resources, _, disk) = table();
     let peta = 1_000_000_000_000_000;
     let whole = |amount: i64| {
-        let mut amounts = Amounts::default();
-        amounts.set_whole(disk, amount);
+        let mut amounts = ResourceAmounts::default();
+        amounts.set_whole_units(disk, amount);
         amounts
     };
-    let view = view(resources, vec![node("n", whole(1_000 * peta))]);
+    let cluster_state = cluster_state(resources, vec![node("n", whole(1_000 * peta))]);
     let arguments = "{resources: {ephemeral-storage: {type: MostAllocated, weight: 1}}}";
     for (compatibility, score) in [(Compatibility::Upstream, 1.0), (Compatibility::Corrected, 20.0)] {
-        let sheet = ask(&view, &tier(arguments, compatibility), task(whole(200 * peta), &[])).unwrap();
+        let sheet = ask(
+            &cluster_state,
+            &tier(arguments, compatibility),
+            task(whole(200 * peta), &[]),
+        )
+        .unwrap();
         assert_eq!(sheet.totals, [score]);
     }
     // Weights as large as they come.
-    let view = self::view(table().0, vec![node("n", Amounts::from_iter([(ResourceId::CPU, 4)]))]);
+    let cluster_state = self::cluster_state(
+        table().0,
+        vec![node("n", ResourceAmounts::from_iter([(ResourceId::CPU, 4)]))],
+    );
     let heavy = format!("{{resources: {{cpu: {{type: MostAllocated, weight: {}}}}}}}", i64::MAX);
-    let one = || task(Amounts::from_iter([(ResourceId::CPU, 1)]), &[]);
+    let one = || task(ResourceAmounts::from_iter([(ResourceId::CPU, 1)]), &[]);
     assert_eq!(
-        ask(&view, &tier(&heavy, Compatibility::Corrected), one())
+        ask(&cluster_state, &tier(&heavy, Compatibility::Corrected), one())
             .unwrap()
             .totals,
         [25.0]
     );
-    assert!(ask(&view, &tier(&heavy, Compatibility::Upstream), one()).is_ok_and(|sheet| sheet.totals != [25.0]));
+    assert!(
+        ask(&cluster_state, &tier(&heavy, Compatibility::Upstream), one()).is_ok_and(|sheet| sheet.totals != [25.0])
+    );
 }
 
 #[test]
 fn tasks_that_differ_in_what_is_counted_are_two_classes() {
     let (resources, ..) = table();
-    let view = view(
+    let cluster_state = cluster_state(
         resources,
-        vec![node("n", Amounts::from_iter([(ResourceId::CPU, 1_000)]))],
+        vec![node("n", ResourceAmounts::from_iter([(ResourceId::CPU, 1_000)]))],
     );
     let arguments = "{resources: {cpu: {type: MostAllocated, weight: 1}}}";
     let policy = tier(arguments, Compatibility::Corrected);
-    let plain = task(Amounts::from_iter([(ResourceId::CPU, 100)]), &[]);
+    let plain = task(ResourceAmounts::from_iter([(ResourceId::CPU, 100)]), &[]);
     let mut counted = plain.clone();
-    counted.counted_requests = Some(Box::new(Amounts::from_iter([(ResourceId::CPU, 300)])));
-    let question = score_question(question(view.resources(), vec![plain, counted]));
-    let items = decide::score(&view, &policy, &question).unwrap();
+    counted.counted_requests = Some(Box::new(ResourceAmounts::from_iter([(ResourceId::CPU, 300)])));
+    let query = score_query(node_query(cluster_state.resources(), vec![plain, counted]));
+    let items = decide::score(&cluster_state, &policy, &query).unwrap();
     let totals: Vec<f64> = items
         .iter()
-        .map(|item| item.as_ref().unwrap().answer.totals[0])
+        .map(|item| item.as_ref().unwrap().result.totals[0])
         .collect();
     assert_eq!(totals, [10.0, 30.0]);
 }
 
 #[test]
-fn what_users_hardly_mean_is_warned_of_and_refused_under_strict() {
+fn likely_mistakes_warn_and_fail_under_strict() {
     let fit = |arguments: &str| (FIT_PLUS, arguments.to_owned());
     let scarce = |arguments: &str| ("ScarceResourceAvoidance", arguments.to_owned());
     for ((plugin, arguments), wanted) in [
@@ -174,9 +192,9 @@ fn what_users_hardly_mean_is_warned_of_and_refused_under_strict() {
                 ..CompileOptions::default()
             };
             let report = compile(&document, &options).unwrap().report;
-            let found = report.findings.iter().find(|finding| finding.code == wanted);
+            let found = report.diagnostics.iter().find(|diagnostic| diagnostic.code == wanted);
             assert_eq!(
-                found.map(|finding| finding.severity),
+                found.map(|diagnostic| diagnostic.severity),
                 Some(Severity::Warning),
                 "{document}"
             );
@@ -187,26 +205,26 @@ fn what_users_hardly_mean_is_warned_of_and_refused_under_strict() {
 }
 
 /// Figures of a node or a task: cpu, gpu and disk in thousandths, as far as they are there.
-type Figures = (Option<i64>, Option<i64>, Option<i64>);
+type KoordinatorAmounts = (Option<i64>, Option<i64>, Option<i64>);
 
-fn figures() -> impl Strategy<Value = Figures> {
+fn milli_amounts() -> impl Strategy<Value = KoordinatorAmounts> {
     let amount = |most: i64| proptest::option::of(0..most);
     (amount(20_000), amount(9_000), amount(5_000_000))
 }
 
-fn amounts((cpu, gpu_amount, disk_amount): Figures) -> Amounts {
+fn amounts((cpu, gpu_amount, disk_amount): KoordinatorAmounts) -> ResourceAmounts {
     let (_, gpu, disk) = table();
     let all = [(ResourceId::CPU, cpu), (gpu, gpu_amount), (disk, disk_amount)];
     all.into_iter().filter_map(|(id, amount)| Some((id, amount?))).collect()
 }
 
-fn whole(milli: Option<i64>) -> i128 {
+fn whole_units(milli: Option<i64>) -> i128 {
     i128::from((milli.unwrap_or(0) + 999) / 1_000)
 }
 
 /// Section 2 of the plugin, step by step, for cpu, gpu and disk.
-fn plain_fit(allocatable: Figures, pods: &[Figures], asked: Figures) -> i128 {
-    let nonzero = |own: Figures| i128::from(own.0.unwrap_or(100));
+fn naive_fit(allocatable: KoordinatorAmounts, pods: &[KoordinatorAmounts], asked: KoordinatorAmounts) -> i128 {
+    let nonzero = |own: KoordinatorAmounts| i128::from(own.0.unwrap_or(100));
     let columns = [
         (
             allocatable.0.map_or(0, i128::from),
@@ -217,17 +235,17 @@ fn plain_fit(allocatable: Figures, pods: &[Figures], asked: Figures) -> i128 {
             1,
         ),
         (
-            whole(allocatable.1),
-            pods.iter().map(|pod| whole(pod.1)).sum(),
-            whole(asked.1),
+            whole_units(allocatable.1),
+            pods.iter().map(|pod| whole_units(pod.1)).sum(),
+            whole_units(asked.1),
             asked.1,
             true,
             2,
         ),
         (
-            whole(allocatable.2),
-            pods.iter().map(|pod| whole(pod.2)).sum::<i128>(),
-            whole(asked.2),
+            whole_units(allocatable.2),
+            pods.iter().map(|pod| whole_units(pod.2)).sum::<i128>(),
+            whole_units(asked.2),
             asked.2,
             false,
             3,
@@ -251,7 +269,7 @@ fn plain_fit(allocatable: Figures, pods: &[Figures], asked: Figures) -> i128 {
     if weights == 0 { 100 } else { sum / weights }
 }
 
-fn plain_scarce(allocatable: Figures, asked: Figures) -> usize {
+fn naive_scarce(allocatable: KoordinatorAmounts, asked: KoordinatorAmounts) -> usize {
     let has = [allocatable.0, allocatable.1, allocatable.2].map(|amount| amount.unwrap_or(0) > 0);
     let wants = [asked.0, asked.1, asked.2].map(|amount| amount.unwrap_or(0) > 0);
     let left: Vec<usize> = (0..3).filter(|&i| has[i] && !wants[i]).collect();
@@ -266,13 +284,13 @@ fn plain_scarce(allocatable: Figures, asked: Figures) -> usize {
 
 proptest! {
     #[test]
-    fn columns_score_as_plain_figures(
-        nodes in prop::collection::vec((figures(), prop::collection::vec(figures(), 0..4)), 1..6),
-        asked in figures(),
+    fn columns_score_as_naive_amounts(
+        nodes in prop::collection::vec((milli_amounts(), prop::collection::vec(milli_amounts(), 0..4)), 1..6),
+        asked in milli_amounts(),
     ) {
         let records = nodes.iter().enumerate();
         let records = records.map(|(i, (allocatable, _))| node(&format!("n{i}"), amounts(*allocatable))).collect();
-        let mut view = view(table().0, records);
+        let mut cluster_state = cluster_state(table().0, records);
         for (i, (_, pods)) in nodes.iter().enumerate() {
             for (number, pod) in pods.iter().enumerate() {
                 let pod = TaskRecord {
@@ -281,7 +299,7 @@ proptest! {
                     status: TaskStatus::Running,
                     ..task(amounts(*pod), &[])
                 };
-                view.put_task(pod, &"s".into());
+                cluster_state.put_task(pod, &"s".into());
             }
         }
         let plugins = "{name: NodeResourcesFitPlus, arguments: {resources: {cpu: {type: MostAllocated, weight: 1}, \
@@ -289,10 +307,10 @@ proptest! {
                        {name: ScarceResourceAvoidance, arguments: {resources: [nvidia.com/gpu, ephemeral-storage]}}";
         for compatibility in [Compatibility::Upstream, Compatibility::Corrected] {
             let policy = policy(plugins, compatibility).policy;
-            let sheet = ask(&view, &policy, task(amounts(asked), &[])).unwrap();
+            let sheet = ask(&cluster_state, &policy, task(amounts(asked), &[])).unwrap();
             for (i, (allocatable, pods)) in nodes.iter().enumerate() {
-                prop_assert_eq!(sheet.parts[0].scores[i], plain_fit(*allocatable, pods, asked) as f64);
-                prop_assert_eq!(sheet.parts[1].scores[i], plain_scarce(*allocatable, asked) as f64);
+                prop_assert_eq!(sheet.parts[0].scores[i], naive_fit(*allocatable, pods, asked) as f64);
+                prop_assert_eq!(sheet.parts[1].scores[i], naive_scarce(*allocatable, asked) as f64);
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Tests of Filter and Score.
 
-mod cluster;
+mod class_batches;
 mod compatibility;
-mod findings;
+mod design_examples;
+mod diagnostics;
+mod fixtures;
 mod koordinator;
-mod plain;
-mod questions;
-mod seeds;
+mod naive;
+mod queries;
 #[cfg(feature = "server")]
 mod tiers;
-mod together;
 #[cfg(feature = "server")]
 mod vectors;
 mod victims;

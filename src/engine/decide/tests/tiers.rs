@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::vectors::{Asked, cases, number, plugin_text, run, same};
-use crate::engine::decide::reduce::{self, Refusal};
+use super::vectors::{VectorRun, cases, number, plugin_text, run, same};
+use crate::engine::decide::reduce::{self, NodeRejectionKind};
 use crate::engine::policy::{Compatibility, CompileOptions, compile};
 
 /// Plugins of the tiers that are switched on for a hook, in order.
@@ -20,7 +20,7 @@ fn switched_on<'c>(case: &'c Json, switch: &str) -> Vec<&'c str> {
 }
 
 /// What a stub answers to a hook; `None`: it is no stub, or has not got the hook.
-fn answer<'c>(case: &'c Json, name: &str, hook: &str) -> Option<&'c Json> {
+fn plugin_result<'c>(case: &'c Json, name: &str, hook: &str) -> Option<&'c Json> {
     let stubs = case["policy"]["stubs"].as_array()?;
     stubs.iter().find(|stub| stub["name"] == *name)?["answers"].get(hook)
 }
@@ -35,29 +35,29 @@ fn position(case: &Json, node: &str) -> usize {
     nodes.iter().position(|own| own["name"] == *node).unwrap()
 }
 
-fn node_order(case: &Json, asked: &Asked, node: &str) -> Result<f64, String> {
+fn node_order(case: &Json, asked: &VectorRun, node: &str) -> Result<f64, String> {
     let position = position(case, node);
     let plugins = switched_on(case, "enableNodeOrder").into_iter();
     reduce::node_order(plugins.filter_map(|name| {
-        if let Some(answer) = answer(case, name, "nodeOrder") {
-            let answer = answer.get(node).unwrap_or(&Json::Null);
-            return Some(match text(answer, "error") {
+        if let Some(result) = plugin_result(case, name, "nodeOrder") {
+            let result = result.get(node).unwrap_or(&Json::Null);
+            return Some(match text(result, "error") {
                 Some(error) => Err(error.to_owned()),
-                None => Ok(answer.as_f64().unwrap_or(0.0)),
+                None => Ok(result.as_f64().unwrap_or(0.0)),
             });
         }
-        let parts = &asked.named(name)?.parts;
+        let parts = &asked.run_plugin(name)?.parts;
         Some(Ok(parts.iter().find(|part| part.part.is_empty())?.scores[position]))
     }))
 }
 
 fn batch(case: &Json) -> Result<BTreeMap<String, f64>, String> {
     let plugins = switched_on(case, "enableNodeOrder").into_iter();
-    let answers = plugins.filter_map(|name| answer(case, name, "batchNodeOrder"));
-    reduce::batch_node_order(answers.map(|answer| {
-        match text(answer, "error") {
+    let results = plugins.filter_map(|name| plugin_result(case, name, "batchNodeOrder"));
+    reduce::batch_node_order(results.map(|result| {
+        match text(result, "error") {
             Some(error) => Err(error.to_owned()),
-            None => Ok(answer
+            None => Ok(result
                 .as_object()
                 .unwrap()
                 .iter()
@@ -67,7 +67,7 @@ fn batch(case: &Json) -> Result<BTreeMap<String, f64>, String> {
     }))
 }
 
-fn check_scores(name: &str, case: &Json, asked: &Asked) {
+fn check_scores(name: &str, case: &Json, asked: &VectorRun) {
     let expect = &case["expect"];
     let nodes = expect["nodes"].as_array().unwrap();
     let mut scores = Vec::new();
@@ -102,9 +102,9 @@ fn check_scores(name: &str, case: &Json, asked: &Asked) {
     let stubs_asked = RefCell::new(Vec::new());
     let plugins = switched_on(case, "enableBestNode").into_iter();
     let best = reduce::best_node(plugins.filter_map(|name| {
-        let answer = answer(case, name, "bestNode")?;
+        let result = plugin_result(case, name, "bestNode")?;
         stubs_asked.borrow_mut().push(name);
-        Some(text(answer, "node"))
+        Some(text(result, "node"))
     }));
     assert_eq!(serde_json::json!(best), expect["best_node_fn"], "{name}");
     assert_eq!(
@@ -114,27 +114,27 @@ fn check_scores(name: &str, case: &Json, asked: &Asked) {
     );
 }
 
-fn refusal(code: Option<&str>) -> Refusal {
+fn rejection_kind(code: Option<&str>) -> NodeRejectionKind {
     match code {
-        None => Refusal::Plain,
-        Some("Success") => Refusal::Success,
-        Some("Error") => Refusal::Error,
-        Some("Unschedulable") => Refusal::Unschedulable,
-        Some("UnschedulableAndUnresolvable") => Refusal::UnschedulableAndUnresolvable,
-        Some("Wait") => Refusal::Wait,
-        Some("Skip") => Refusal::Skip,
+        None => NodeRejectionKind::NoStatus,
+        Some("Success") => NodeRejectionKind::Success,
+        Some("Error") => NodeRejectionKind::Error,
+        Some("Unschedulable") => NodeRejectionKind::Unschedulable,
+        Some("UnschedulableAndUnresolvable") => NodeRejectionKind::UnschedulableAndUnresolvable,
+        Some("Wait") => NodeRejectionKind::Wait,
+        Some("Skip") => NodeRejectionKind::Skip,
         Some(other) => panic!("{other}"),
     }
 }
 
-fn check_predicates(name: &str, case: &Json, asked: &Asked) {
+fn check_predicates(name: &str, case: &Json, asked: &VectorRun) {
     let expect = &case["expect"];
     let stubs_asked = RefCell::new(Vec::new());
     let plugins = switched_on(case, "enablePredicate");
     let pre = reduce::pre_predicate(plugins.iter().filter_map(|name| {
-        let answer = answer(case, name, "prePredicate")?;
+        let result = plugin_result(case, name, "prePredicate")?;
         stubs_asked.borrow_mut().push(*name);
-        Some(text(answer, "error").map_or(Ok(()), Err))
+        Some(text(result, "error").map_or(Ok(()), Err))
     }));
     assert_eq!(serde_json::json!(pre.err()), expect["pre"], "{name}");
     assert_eq!(serde_json::json!(stubs_asked.take()), expect["pre_asked"], "{name}");
@@ -142,22 +142,22 @@ fn check_predicates(name: &str, case: &Json, asked: &Asked) {
         let node = text(expected, "node").unwrap();
         let slot = u32::try_from(position(case, node)).unwrap();
         let refused = reduce::predicate(plugins.iter().filter_map(|name| {
-            if let Some(answer) = answer(case, name, "predicate") {
+            if let Some(result) = plugin_result(case, name, "predicate") {
                 stubs_asked.borrow_mut().push(*name);
-                let answer = answer.get(node)?;
+                let result = result.get(node)?;
                 return Some(Some((
-                    refusal(text(answer, "code")),
-                    text(answer, "reason")?.to_owned(),
+                    rejection_kind(text(result, "code")),
+                    text(result, "reason")?.to_owned(),
                 )));
             }
-            let verdict = &asked.named(name)?.verdict;
+            let verdict = &asked.run_plugin(name)?.verdict;
             let rejection = verdict
                 .rejections
                 .iter()
                 .find(|rejection| rejection.nodes.contains(&slot));
             Some(rejection.map(|rejection| {
                 let reason = rejection.reason.message.clone();
-                (Refusal::UnschedulableAndUnresolvable, reason)
+                (NodeRejectionKind::UnschedulableAndUnresolvable, reason)
             }))
         }));
         let class = refused.as_ref().map(|(class, _)| *class);
@@ -195,7 +195,7 @@ fn tiers() {
             assert!(compiled.is_err(), "{name}");
             continue;
         }
-        let compiled = compiled.unwrap_or_else(|report| panic!("{name}: {:?}", report.findings));
+        let compiled = compiled.unwrap_or_else(|report| panic!("{name}: {:?}", report.diagnostics));
         let asked = run(&case, &case["request"]["task"], compiled);
         if kind == "predicate" {
             check_predicates(&name, &case, &asked);
@@ -210,7 +210,7 @@ fn tiers() {
 }
 
 /// Without stubs the engine's own walk through the tiers answers the same.
-fn check_tiers_whole(name: &str, case: &Json, asked: &Asked) {
+fn check_tiers_whole(name: &str, case: &Json, asked: &VectorRun) {
     for expected in case["expect"]["nodes"].as_array().unwrap() {
         let position = position(case, text(expected, "node").unwrap());
         if let Some(score) = expected.get("score") {

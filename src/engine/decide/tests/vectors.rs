@@ -7,10 +7,10 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 use serde_json::Value as Json;
 
-use super::cluster::{amounts, policy, question, score_question, task, view};
-use crate::engine::decide::{self, FilterVerdict, ScorePart, ScoreQuestion, ScoreSheet};
-use crate::engine::model::{NodeRecord, ResourceTable, TaskRecord, TaskStatus, View};
-use crate::engine::policy::{Compatibility, CompileOptions, Compiled, compile};
+use super::fixtures::{amounts, cluster_state, node_query, policy, score_query, task};
+use crate::engine::decide::{self, FilterVerdict, ScorePart, ScoreQuery, ScoreSheet};
+use crate::engine::model::{ClusterState, NodeRecord, ResourceTable, TaskRecord, TaskStatus};
+use crate::engine::policy::{Compatibility, CompileOptions, CompiledPolicy, compile};
 
 pub(super) fn cases(family: &str) -> Vec<Json> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/vectors/{family}.json.gz"));
@@ -44,64 +44,68 @@ fn cluster(case: &Json, resources: &mut ResourceTable) -> Vec<NodeRecord> {
 }
 
 /// A case, asked of the engine.
-pub(super) struct Asked {
-    view: View,
-    compiled: Compiled,
-    question: ScoreQuestion,
+pub(super) struct VectorRun {
+    state: ClusterState,
+    compiled: CompiledPolicy,
+    query: ScoreQuery,
     pub(super) sheet: Arc<ScoreSheet>,
     pub(super) verdict: Arc<FilterVerdict>,
 }
 
 /// What one plugin answers for itself.
-pub(super) struct Named {
+pub(super) struct VectorPluginRun {
     pub(super) parts: Vec<ScorePart>,
     pub(super) verdict: Arc<FilterVerdict>,
 }
 
-impl Asked {
+impl VectorRun {
     /// Asks one plugin; `None`: it has no hook here.
-    pub(super) fn named(&self, name: &str) -> Option<Named> {
-        let mut question = self.question.clone();
-        question.question.plugins = vec![name.into()];
+    pub(super) fn run_plugin(&self, name: &str) -> Option<VectorPluginRun> {
+        let mut query = self.query.clone();
+        query.node_query.plugins = vec![name.into()];
         let policy = &self.compiled.policy;
-        let sheet = decide::score(&self.view, policy, &question).ok()?.remove(0).unwrap();
-        let verdict = decide::filter(&self.view, policy, &question.question)
+        let sheet = decide::score(&self.state, policy, &query).ok()?.remove(0).unwrap();
+        let verdict = decide::filter(&self.state, policy, &query.node_query)
             .ok()?
             .remove(0)
             .unwrap();
-        Some(Named {
-            parts: sheet.answer.parts.clone(),
-            verdict: verdict.answer,
+        Some(VectorPluginRun {
+            parts: sheet.result.parts.clone(),
+            verdict: verdict.result,
         })
     }
 }
 
 /// Asks about one task of the case on all its nodes.
-pub(super) fn run(case: &Json, request: &Json, compiled: Compiled) -> Asked {
+pub(super) fn run(case: &Json, request: &Json, compiled: CompiledPolicy) -> VectorRun {
     let mut resources = ResourceTable::default();
     let nodes = cluster(case, &mut resources);
     let requests = amounts(&mut resources, quantities(&request["resources"]));
     let annotations = quantities(&request["annotations"]);
-    let mut view = view(resources, nodes);
-    for running in running(case, &mut view) {
-        view.put_task(running, &Arc::from("test"));
+    let mut cluster_state = cluster_state(resources, nodes);
+    for running in running(case, &mut cluster_state) {
+        cluster_state.put_task(running, &Arc::from("test"));
     }
-    let question = question(view.resources(), vec![task(requests, &annotations)]);
-    let verdict = decide::filter(&view, &compiled.policy, &question).unwrap().remove(0);
-    let question = score_question(question);
-    let sheet = decide::score(&view, &compiled.policy, &question).unwrap().remove(0);
-    Asked {
-        view,
+    let query = node_query(cluster_state.resources(), vec![task(requests, &annotations)]);
+    let verdict = decide::filter(&cluster_state, &compiled.policy, &query)
+        .unwrap()
+        .remove(0);
+    let query = score_query(query);
+    let sheet = decide::score(&cluster_state, &compiled.policy, &query)
+        .unwrap()
+        .remove(0);
+    VectorRun {
+        state: cluster_state,
         compiled,
-        question,
-        sheet: sheet.unwrap().answer,
-        verdict: verdict.unwrap().answer,
+        query,
+        sheet: sheet.unwrap().result,
+        verdict: verdict.unwrap().result,
     }
 }
 
 /// Tasks that are on nodes.
-fn running(case: &Json, view: &mut View) -> Vec<TaskRecord> {
-    let mut resources = ResourceTable::clone(view.resources());
+fn running(case: &Json, cluster_state: &mut ClusterState) -> Vec<TaskRecord> {
+    let mut resources = ResourceTable::clone(cluster_state.resources());
     let mut tasks = Vec::new();
     for job in case["cluster"]["jobs"].as_array().into_iter().flatten() {
         for given in job["tasks"].as_array().into_iter().flatten() {
@@ -125,7 +129,7 @@ fn running(case: &Json, view: &mut View) -> Vec<TaskRecord> {
             });
         }
     }
-    view.set_resources(Arc::new(resources));
+    cluster_state.set_resources(Arc::new(resources));
     tasks
 }
 
@@ -142,7 +146,7 @@ pub(super) fn same(score: f64, expected: &Json) -> bool {
     (score + 0.0).to_bits() == (number(expected) + 0.0).to_bits()
 }
 
-fn check_scores(name: &str, case: &Asked, expected: &Json) {
+fn check_scores(name: &str, case: &VectorRun, expected: &Json) {
     for (i, node) in expected.as_array().unwrap().iter().enumerate() {
         let score = case.sheet.totals[i];
         let variants = node["score_variants"].as_array();
@@ -180,10 +184,10 @@ fn check_scores(name: &str, case: &Asked, expected: &Json) {
 }
 
 /// The effective document gives the same policy again.
-fn check_round_trip(name: &str, case: &Asked) {
+fn check_round_trip(name: &str, case: &VectorRun) {
     let first = &case.compiled.effective_document;
     let again = compile(first, &CompileOptions::default());
-    let again = again.unwrap_or_else(|report| panic!("{name}: {first}\n{:?}", report.findings));
+    let again = again.unwrap_or_else(|report| panic!("{name}: {first}\n{:?}", report.diagnostics));
     assert_eq!(again.policy.compatibility(), Compatibility::Upstream, "{name}");
     assert_eq!(again.effective_document, *first, "{name}");
 }
@@ -200,11 +204,11 @@ fn check_family(family: &str) {
                 ..CompileOptions::default()
             };
             let report = compile(&document, &options).unwrap_err();
-            let fault = report.faults().next().unwrap();
-            assert!(fault.code.starts_with("ARGUMENT_"), "{name}: {fault}");
+            let problem = report.errors().next().unwrap();
+            assert!(problem.code.starts_with("ARGUMENT_"), "{name}: {problem}");
             assert!(
-                fault.line > 0 && fault.path.starts_with("tiers[0].plugins[0].arguments"),
-                "{name}: {fault}"
+                problem.line > 0 && problem.path.starts_with("tiers[0].plugins[0].arguments"),
+                "{name}: {problem}"
             );
         } else {
             let run = run(
@@ -212,7 +216,7 @@ fn check_family(family: &str) {
                 &case["request"],
                 policy(&plugin_text(&plugin), Compatibility::Upstream),
             );
-            assert_eq!(run.view.slots() as usize, run.sheet.nodes.len(), "{name}");
+            assert_eq!(run.state.slots() as usize, run.sheet.nodes.len(), "{name}");
             check_scores(&name, &run, &case["expect"]["nodes"]);
             check_round_trip(&name, &run);
         }

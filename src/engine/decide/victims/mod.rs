@@ -1,23 +1,23 @@
 //! `SelectVictims`: who gives way?
 
 mod irreducible;
-mod room;
+mod shortfall;
 
 use std::sync::Arc;
 
-use room::Room;
+use shortfall::PreemptorShortfall;
 
+use super::plugin_selection::named_plugins;
 use super::reduce_victims;
-use super::stages::named;
-use crate::engine::cycle::{Change, Cycle};
-use crate::engine::derived::DerivedSet;
+use crate::engine::cycle::{SchedulingCycle, SessionChange};
 use crate::engine::model::{Problem, ProblemKind, TaskRecord, Uid};
-use crate::engine::plugin::{Plugin, VictimKind, VictimQuestion};
+use crate::engine::plugin::{Plugin, VictimKind, VictimQuery};
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::{Compatibility, Policy};
 
 /// Question of `SelectVictims`.
 #[derive(Clone, Debug)]
-pub struct VictimsQuestion {
+pub struct VictimsQuery {
     /// Which way.
     pub kind: VictimKind,
     /// One answer each. A group that could not be read stands as its problem.
@@ -38,7 +38,7 @@ pub struct VictimGroup {
     /// Who may have to go, in this order; one may stand twice.
     pub candidates: Vec<TaskRecord>,
     /// Taken to have happened.
-    pub assumptions: Vec<Change>,
+    pub assumptions: Vec<SessionChange>,
 }
 
 /// Verdict on one group. Numbers are positions among the candidates.
@@ -69,39 +69,39 @@ pub struct VictimVote {
 /// # Errors
 /// `plugins` names one that the policy does not have or that is not served here.
 pub fn victims(
-    cycle: &Cycle,
+    cycle: &SchedulingCycle,
     policy: &Policy,
-    question: &VictimsQuestion,
+    query: &VictimsQuery,
 ) -> Result<Vec<Result<VictimVerdict, Problem>>, Problem> {
-    let each = named(policy, &question.plugins)?;
-    let each: Vec<Named<'_>> = each
+    let each = named_plugins(policy, &query.plugins)?;
+    let each: Vec<VictimPlugin<'_>> = each
         .into_iter()
         .map(|registered| (&registered.name, registered.victims.as_ref()))
         .collect();
-    let answer = |group: &Result<VictimGroup, Problem>| {
+    let result = |group: &Result<VictimGroup, Problem>| {
         let group = group.as_ref().map_err(Clone::clone)?;
-        let asked = Asked {
-            kind: question.kind,
+        let asked = VictimSelection {
+            kind: query.kind,
             policy,
             group,
         };
-        if question.plugins.is_empty() {
-            asked.by_tiers(cycle, question.irreducible)
+        if query.plugins.is_empty() {
+            asked.by_tiers(cycle, query.irreducible)
         } else {
-            asked.by_each(cycle, &each)
+            asked.by_plugins(cycle, &each)
         }
     };
-    Ok(question.groups.iter().map(answer).collect())
+    Ok(query.groups.iter().map(result).collect())
 }
 
 /// A candidate at its position; equal are those of one task.
 #[derive(Clone, Debug)]
-struct Candidate<'a> {
+struct VictimCandidate<'a> {
     position: usize,
     task: &'a TaskRecord,
 }
 
-impl<'a> Candidate<'a> {
+impl<'a> VictimCandidate<'a> {
     /// What tells it from others: the incarnation of its task, or for one without a name its position.
     fn identity(&self) -> (&'a str, &'a Uid, usize) {
         let task = self.task;
@@ -110,28 +110,30 @@ impl<'a> Candidate<'a> {
     }
 }
 
-impl PartialEq for Candidate<'_> {
+impl PartialEq for VictimCandidate<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.identity() == other.identity()
     }
 }
 
 /// A plugin that was named, and who answers for it.
-type Named<'a> = (&'a Arc<str>, Option<&'a Arc<dyn Plugin>>);
+type VictimPlugin<'a> = (&'a Arc<str>, Option<&'a Arc<dyn Plugin>>);
 
-struct Asked<'a> {
+struct VictimSelection<'a> {
     kind: VictimKind,
     policy: &'a Policy,
     group: &'a VictimGroup,
 }
 
-impl Asked<'_> {
-    fn by_each(&self, cycle: &Cycle, plugins: &[Named<'_>]) -> Result<VictimVerdict, Problem> {
-        let (cycle, warnings) = self.assume(cycle)?;
+impl VictimSelection<'_> {
+    fn by_plugins(&self, cycle: &SchedulingCycle, plugins: &[VictimPlugin<'_>]) -> Result<VictimVerdict, Problem> {
+        let (cycle, warnings) = self.with_assumptions(cycle)?;
         let candidates = self.candidates();
-        let vote = |(name, plugin): &Named<'_>| {
+        let vote = |(name, plugin): &VictimPlugin<'_>| {
             let chosen = match plugin {
-                Some(plugin) => self.ask(&***plugin, cycle.derived(), &self.group.preemptor, &candidates)?,
+                Some(plugin) => {
+                    self.select_by_plugin(&***plugin, cycle.plugin_states(), &self.group.preemptor, &candidates)?
+                }
                 None => None,
             };
             Ok(vote(name, chosen.as_deref()))
@@ -143,25 +145,30 @@ impl Asked<'_> {
         })
     }
 
-    fn by_tiers(&self, cycle: &Cycle, irreducible: bool) -> Result<VictimVerdict, Problem> {
-        let (cycle, warnings) = self.assume(cycle)?;
+    fn by_tiers(&self, cycle: &SchedulingCycle, irreducible: bool) -> Result<VictimVerdict, Problem> {
+        let (cycle, warnings) = self.with_assumptions(cycle)?;
         if irreducible && self.group.node.is_empty() {
             let message =
                 "victims that cannot be left out are those without which the preemptor does not fit: name a node";
             return Err(Problem::new(ProblemKind::Invalid, "NODE_MISSING", "node", message));
         }
         let mut votes = Vec::new();
-        let mut chosen = self.tiers(cycle.derived(), &self.group.preemptor, &self.candidates(), &mut votes)?;
-        let room = self.room(&cycle)?;
+        let mut chosen = self.select_by_tiers(
+            cycle.plugin_states(),
+            &self.group.preemptor,
+            &self.candidates(),
+            &mut votes,
+        )?;
+        let room = self.shortfall(&cycle)?;
         // Who goes must not go for nothing, whatever other plugins have left of those who would have been enough.
-        if room.as_ref().is_some_and(|room| room.is_vain(&chosen)) {
+        if room.as_ref().is_some_and(|room| room.leaves_shortfall(&chosen)) {
             chosen.clear();
         }
         if irreducible {
             chosen = self.irreducible(&cycle, chosen)?;
         }
         // Into what is idle, and what is being released already.
-        let fits_after = room.and_then(|mut room| room.filled_after(&chosen));
+        let fits_after = room.and_then(|mut room| room.covered_after(&chosen));
         Ok(VictimVerdict {
             victims: chosen.iter().map(|victim| victim.position).collect(),
             votes,
@@ -171,7 +178,7 @@ impl Asked<'_> {
     }
 
     /// The state in which the assumptions have happened.
-    fn assume(&self, cycle: &Cycle) -> Result<(Cycle, Vec<Problem>), Problem> {
+    fn with_assumptions(&self, cycle: &SchedulingCycle) -> Result<(SchedulingCycle, Vec<Problem>), Problem> {
         let mut cycle = cycle.clone();
         let applied = cycle.apply(&self.group.assumptions);
         let outcome = applied.map_err(|problem| {
@@ -186,9 +193,9 @@ impl Asked<'_> {
     }
 
     /// Candidates that plugins judge. Under `corrected` one that is on its way out, or that holds nothing, is none.
-    fn candidates(&self) -> Vec<Candidate<'_>> {
+    fn candidates(&self) -> Vec<VictimCandidate<'_>> {
         let all = self.group.candidates.iter().enumerate();
-        let all = all.map(|(position, task)| Candidate { position, task });
+        let all = all.map(|(position, task)| VictimCandidate { position, task });
         all.filter(|candidate| {
             self.policy.compatibility() == Compatibility::Upstream || candidate.task.status.is_allocated()
         })
@@ -196,20 +203,20 @@ impl Asked<'_> {
     }
 
     /// What the tiers make of the candidates; `votes` says who was asked, and what each chose.
-    fn tiers<'c>(
+    fn select_by_tiers<'c>(
         &self,
-        derived: &DerivedSet,
+        derived: &PluginStates,
         preemptor: &TaskRecord,
-        candidates: &[Candidate<'c>],
+        candidates: &[VictimCandidate<'c>],
         votes: &mut Vec<VictimVote>,
-    ) -> Result<Vec<Candidate<'c>>, Problem> {
+    ) -> Result<Vec<VictimCandidate<'c>>, Problem> {
         let mut failed = None;
         let tiers = self.policy.victims(self.kind);
         let votes = std::cell::RefCell::new(votes);
         let failure = std::cell::RefCell::new(&mut failed);
         let tiers = tiers.iter().map(|tier| {
-            tier.iter()
-                .map(|hook| match self.ask(&*hook.plugin, derived, preemptor, candidates) {
+            tier.iter().map(
+                |hook| match self.select_by_plugin(&*hook.plugin, derived, preemptor, candidates) {
                     Ok(chosen) => {
                         votes.borrow_mut().push(vote(&hook.name, chosen.as_deref()));
                         chosen
@@ -218,7 +225,8 @@ impl Asked<'_> {
                         failure.borrow_mut().get_or_insert(problem);
                         None
                     }
-                })
+                },
+            )
         });
         let chosen = reduce_victims::victims(tiers, self.policy.compatibility());
         match failed {
@@ -227,17 +235,17 @@ impl Asked<'_> {
         }
     }
 
-    fn ask<'c>(
+    fn select_by_plugin<'c>(
         &self,
         plugin: &dyn Plugin,
-        derived: &DerivedSet,
+        derived: &PluginStates,
         preemptor: &TaskRecord,
-        candidates: &[Candidate<'c>],
-    ) -> Result<Option<Vec<Candidate<'c>>>, Problem> {
+        candidates: &[VictimCandidate<'c>],
+    ) -> Result<Option<Vec<VictimCandidate<'c>>>, Problem> {
         let tasks: Vec<&TaskRecord> = candidates.iter().map(|candidate| candidate.task).collect();
-        let goes = plugin.victims(&VictimQuestion {
+        let goes = plugin.victims(&VictimQuery {
             kind: self.kind,
-            derived,
+            plugin_states: derived,
             preemptor,
             candidates: &tasks,
         })?;
@@ -248,25 +256,25 @@ impl Asked<'_> {
     }
 
     /// What the preemptor lacks on the node; `None`: the group names no node.
-    fn room(&self, cycle: &Cycle) -> Result<Option<Room<'_>>, Problem> {
+    fn shortfall(&self, cycle: &SchedulingCycle) -> Result<Option<PreemptorShortfall<'_>>, Problem> {
         let mut lacks = Vec::new();
         if !self.group.node.is_empty() {
             let tasks: Vec<&TaskRecord> = self.group.candidates.iter().collect();
-            let question = VictimQuestion {
+            let query = VictimQuery {
                 kind: self.kind,
-                derived: cycle.derived(),
+                plugin_states: cycle.plugin_states(),
                 preemptor: &self.group.preemptor,
                 candidates: &tasks,
             };
             for hook in self.policy.victims(self.kind).iter().flatten() {
-                lacks.extend(hook.plugin.lacks(&question, &self.group.node)?);
+                lacks.extend(hook.plugin.shortfalls(&query, &self.group.node)?);
             }
         }
-        Room::of(self.group, cycle.view(), lacks)
+        PreemptorShortfall::of(self.group, cycle.cluster_state(), lacks)
     }
 }
 
-fn vote(plugin: &Arc<str>, chosen: Option<&[Candidate<'_>]>) -> VictimVote {
+fn vote(plugin: &Arc<str>, chosen: Option<&[VictimCandidate<'_>]>) -> VictimVote {
     VictimVote {
         plugin: Arc::clone(plugin),
         victims: chosen.map(|chosen| chosen.iter().map(|candidate| candidate.position).collect()),

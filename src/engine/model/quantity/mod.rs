@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use coefficient::Coefficient;
-use text::NoLetter;
+use text::MissingSuffix;
 
 /// Larger exponents are refused where Kubernetes would write the power of ten out.
 const MAX_WRITTEN_EXPONENT: u32 = 100_000;
@@ -25,7 +25,7 @@ const CLIP_CHARS: usize = 64;
 
 /// Which family of suffixes a quantity was written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum QuantityFormat {
     /// `n u m`, none, `k M G T P E`: powers of 1000.
     DecimalSi,
     /// `Ki Mi Gi Ti Pi Ei`: powers of 1024.
@@ -34,7 +34,7 @@ pub enum Format {
     DecimalExponent,
 }
 
-impl Format {
+impl QuantityFormat {
     /// The name that Kubernetes gives to the format.
     pub fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ pub enum QuantityError {
     Suffix(String),
     /// A sign, point or suffix without any digit.
     #[error("`{0}` has no digits")]
-    Numeric(String),
+    NoDigits(String),
     /// An exponent or a text beyond all reason.
     #[error("`{0}` is too large or too long for a quantity")]
     TooLarge(String),
@@ -67,7 +67,7 @@ pub enum QuantityError {
 pub enum RangeError {
     /// Outside -2^63 … 2^63-1, or a binary amount that Kubernetes cut to 2^63-1.
     #[error("does not fit in 64 bits")]
-    Beyond,
+    OutOfRange,
     /// A negative amount in the wide form that is not whole, or huge: Kubernetes rounds it wrongly.
     #[error("is negative and not a whole number of the unit")]
     NegativeFraction,
@@ -80,7 +80,7 @@ pub struct SumError;
 
 /// How Kubernetes holds the number; it decides how a negative fraction is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum QuantityForm {
     /// A 64-bit integer and a power of ten.
     Fast,
     /// An integer of any length and a power of ten.
@@ -101,37 +101,37 @@ pub struct Quantity {
     exponent: i32,
     /// The power of ten of the integer that Kubernetes holds for it.
     held_exponent: i32,
-    form: Form,
-    format: Format,
+    form: QuantityForm,
+    format: QuantityFormat,
     /// The text as written, where Kubernetes keeps it and the canonical text would differ.
     text: Option<Box<str>>,
 }
 
 impl Quantity {
     /// 0, in the given format.
-    pub fn zero(format: Format) -> Self {
+    pub fn zero(format: QuantityFormat) -> Self {
         Self::from_parts(0, 0, format)
     }
 
     /// `milli` thousandths.
     pub fn from_milli(milli: i64) -> Self {
-        Self::from_parts(milli.into(), -3, Format::DecimalSi)
+        Self::from_parts(milli.into(), -3, QuantityFormat::DecimalSi)
     }
 
     /// `whole` units.
-    pub fn from_whole(whole: i64, format: Format) -> Self {
+    pub fn from_whole(whole: i64, format: QuantityFormat) -> Self {
         Self::from_parts(whole.into(), 0, format)
     }
 
     /// `value`·10^`exponent`. The exponent must be small: it is written out.
-    pub(in crate::engine::model) fn from_parts(value: i128, exponent: i32, format: Format) -> Self {
+    pub(in crate::engine::model) fn from_parts(value: i128, exponent: i32, format: QuantityFormat) -> Self {
         let fits = i64::try_from(value).is_ok();
         Self {
             negative: value < 0,
             coefficient: Coefficient::from_u128(value.unsigned_abs()),
             exponent,
             held_exponent: exponent,
-            form: if fits { Form::Fast } else { Form::Wide },
+            form: if fits { QuantityForm::Fast } else { QuantityForm::Wide },
             format,
             text: None,
         }
@@ -144,9 +144,9 @@ impl Quantity {
     /// 32 bits (Kubernetes cuts them), and exponents that Kubernetes would spend minutes on.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let scanned = scan::scan(text)?;
-        match parse::fast(&scanned, text) {
+        match parse::parse_fast(&scanned, text) {
             Some(quantity) => Ok(quantity),
-            None => parse::wide(&scanned, text),
+            None => parse::parse_wide(&scanned, text),
         }
     }
 
@@ -180,7 +180,7 @@ impl Quantity {
     }
 
     /// The format that the quantity was written in.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> QuantityFormat {
         self.format
     }
 
@@ -205,17 +205,17 @@ impl Quantity {
         if self.is_zero() {
             return Ok(0);
         }
-        if self.form == Form::Capped {
-            return Err(RangeError::Beyond);
+        if self.form == QuantityForm::Capped {
+            return Err(RangeError::OutOfRange);
         }
         let power = i64::from(self.exponent) - i64::from(unit);
         let (magnitude, exact) = match u32::try_from(power) {
             // 10^19 has no place in 64 bits, so no longer product needs to be built.
-            Ok(19..) => return Err(RangeError::Beyond),
+            Ok(19..) => return Err(RangeError::OutOfRange),
             Ok(power) => (self.coefficient.times_pow10(power), true),
             Err(_) => self.coefficient.divide_pow10_up(power.unsigned_abs()),
         };
-        if self.negative && self.form == Form::Wide && self.held_exponent < unit {
+        if self.negative && self.form == QuantityForm::Wide && self.held_exponent < unit {
             let zeros = u32::try_from(self.exponent.saturating_sub(self.held_exponent)).unwrap_or(0);
             // With 20 zeros the held integer is beyond 64 bits whatever its digits are.
             let held = self.coefficient.times_pow10(zeros.min(20)).to_u128();
@@ -227,7 +227,7 @@ impl Quantity {
         let signed = magnitude.map(|value| if self.negative { -value } else { value });
         signed
             .and_then(|value| i64::try_from(value).ok())
-            .ok_or(RangeError::Beyond)
+            .ok_or(RangeError::OutOfRange)
     }
 
     /// The text that Kubernetes 1.36 shows for the quantity, its losses included: 10^30 written out reads `1`. Use
@@ -235,7 +235,7 @@ impl Quantity {
     pub fn canonical(&self) -> String {
         match &self.text {
             Some(text) => text.to_string(),
-            None => text::render(self, NoLetter::Omit),
+            None => text::render(self, MissingSuffix::Omit),
         }
     }
 
@@ -270,9 +270,9 @@ impl Quantity {
         };
         let fits = coefficient.to_u128().is_some_and(|value| value <= BINARY_CAP);
         let form = match (self.form, other.form) {
-            (Form::Capped, _) | (_, Form::Capped) => Form::Capped,
-            (Form::Fast, Form::Fast) if fits => Form::Fast,
-            (Form::Fast | Form::Wide, Form::Fast | Form::Wide) => Form::Wide,
+            (QuantityForm::Capped, _) | (_, QuantityForm::Capped) => QuantityForm::Capped,
+            (QuantityForm::Fast, QuantityForm::Fast) if fits => QuantityForm::Fast,
+            (QuantityForm::Fast | QuantityForm::Wide, QuantityForm::Fast | QuantityForm::Wide) => QuantityForm::Wide,
         };
         let held_exponent = self.held_exponent.min(other.held_exponent);
         let format = self.format;
@@ -310,23 +310,23 @@ impl Quantity {
 /// A text that parses back to the same number.
 impl fmt::Display for Quantity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&text::render(self, NoLetter::Exponent))
+        out.write_str(&text::render(self, MissingSuffix::Exponent))
     }
 }
 
 /// Thousandths as quantity text: 1500 is `1500m`, 2000 is `2`.
 pub fn format_milli(milli: i128) -> String {
-    Quantity::from_parts(milli, -3, Format::DecimalSi).to_string()
+    Quantity::from_parts(milli, -3, QuantityFormat::DecimalSi).to_string()
 }
 
 /// Whole units as quantity text: 3000 is `3k`.
 pub fn format_count(count: i128) -> String {
-    Quantity::from_parts(count, 0, Format::DecimalSi).to_string()
+    Quantity::from_parts(count, 0, QuantityFormat::DecimalSi).to_string()
 }
 
 /// Bytes as quantity text: 1073741824 is `1Gi`.
 pub fn format_bytes(bytes: i128) -> String {
-    Quantity::from_parts(bytes, 0, Format::BinarySi).to_string()
+    Quantity::from_parts(bytes, 0, QuantityFormat::BinarySi).to_string()
 }
 
 /// The coefficient of `quantity` when its exponent is lowered to `exponent`.

@@ -1,8 +1,8 @@
 //! From the parts of a quantity to its number, in the two forms that Kubernetes has for it.
 
 use super::coefficient::Coefficient;
-use super::scan::Scanned;
-use super::{BINARY_CAP, Form, Format, MAX_WRITTEN_EXPONENT, Quantity, QuantityError, clip};
+use super::scan::ScannedQuantity;
+use super::{BINARY_CAP, MAX_WRITTEN_EXPONENT, Quantity, QuantityError, QuantityForm, QuantityFormat, clip};
 
 /// Digits, sign and exponent within these bounds are held as Kubernetes holds its fast form.
 const FAST_DIGITS: usize = 18;
@@ -10,8 +10,8 @@ const FAST_DIGITS: usize = 18;
 const NANO: i32 = -9;
 
 /// The quantity, if Kubernetes holds it as a 64-bit integer and a power of ten.
-pub(super) fn fast(scanned: &Scanned<'_>, text: &str) -> Option<Quantity> {
-    let Scanned {
+pub(super) fn parse_fast(scanned: &ScannedQuantity<'_>, text: &str) -> Option<Quantity> {
+    let ScannedQuantity {
         negative,
         whole,
         fraction,
@@ -23,7 +23,7 @@ pub(super) fn fast(scanned: &Scanned<'_>, text: &str) -> Option<Quantity> {
     let digits = digits(scanned);
     let last = |count: usize| whole.iter().chain(fraction).rev().take(count);
     let (coefficient, exponent, kept) = match suffix.format {
-        Format::BinarySi => {
+        QuantityFormat::BinarySi => {
             let most = match suffix.exponent {
                 10 => 11,
                 20 => 8,
@@ -39,7 +39,7 @@ pub(super) fn fast(scanned: &Scanned<'_>, text: &str) -> Option<Quantity> {
             let kept = written.to_u128().is_some_and(|value| value % 8 != 0);
             (written.times_pow2(power), 0, kept)
         }
-        Format::DecimalSi | Format::DecimalExponent => {
+        QuantityFormat::DecimalSi | QuantityFormat::DecimalExponent => {
             let exponent = suffix.exponent.checked_sub(fraction_digits)?;
             if whole_digits + fraction.len() > FAST_DIGITS || exponent < NANO {
                 return None;
@@ -52,21 +52,21 @@ pub(super) fn fast(scanned: &Scanned<'_>, text: &str) -> Option<Quantity> {
             )
         }
     };
-    let spelled = !plain || suffix.format == Format::DecimalExponent;
+    let spelled = !plain || suffix.format == QuantityFormat::DecimalExponent;
     Some(Quantity {
         negative: negative && !coefficient.is_zero(),
         coefficient,
         exponent,
         held_exponent: exponent,
-        form: Form::Fast,
+        form: QuantityForm::Fast,
         format: suffix.format,
         text: (kept && spelled).then(|| text.into()),
     })
 }
 
 /// The quantity, if Kubernetes needs an integer of any length: rounded away from zero to a whole nano.
-pub(super) fn wide(scanned: &Scanned<'_>, text: &str) -> Result<Quantity, QuantityError> {
-    let Scanned {
+pub(super) fn parse_wide(scanned: &ScannedQuantity<'_>, text: &str) -> Result<Quantity, QuantityError> {
+    let ScannedQuantity {
         negative,
         fraction,
         suffix,
@@ -76,8 +76,8 @@ pub(super) fn wide(scanned: &Scanned<'_>, text: &str) -> Result<Quantity, Quanti
     let fraction_digits = i32::try_from(fraction.len()).map_err(|_| too_large())?;
     let written = Coefficient::from_digits(digits(scanned));
     let (coefficient, power) = match suffix.format {
-        Format::BinarySi => (written.times_pow2(suffix.exponent.unsigned_abs()), 0),
-        Format::DecimalSi | Format::DecimalExponent => (written, suffix.exponent),
+        QuantityFormat::BinarySi => (written.times_pow2(suffix.exponent.unsigned_abs()), 0),
+        QuantityFormat::DecimalSi | QuantityFormat::DecimalExponent => (written, suffix.exponent),
     };
     let exponent = power.saturating_sub(fraction_digits);
     let mut quantity = Quantity {
@@ -85,7 +85,7 @@ pub(super) fn wide(scanned: &Scanned<'_>, text: &str) -> Result<Quantity, Quanti
         coefficient,
         exponent,
         held_exponent: exponent,
-        form: Form::Wide,
+        form: QuantityForm::Wide,
         format: suffix.format,
         text: None,
     };
@@ -101,31 +101,31 @@ pub(super) fn wide(scanned: &Scanned<'_>, text: &str) -> Result<Quantity, Quanti
         quantity.coefficient = quantity.coefficient.divide_pow10_up(dropped).0;
         quantity.exponent = NANO;
     }
-    if suffix.format == Format::BinarySi {
-        settle_binary(&mut quantity);
+    if suffix.format == QuantityFormat::BinarySi {
+        apply_binary_rules(&mut quantity);
     }
     Ok(quantity)
 }
 
 /// Applies the two rules for binary suffixes: the cap, and decimal letters for less than one unit.
-fn settle_binary(quantity: &mut Quantity) {
+fn apply_binary_rules(quantity: &mut Quantity) {
     let power = i64::from(quantity.exponent);
     let cap = Coefficient::from_u128(BINARY_CAP);
     if quantity.coefficient.cmp_scaled(power, &cap, 0).is_gt() {
         quantity.coefficient = cap;
         quantity.exponent = 0;
         quantity.held_exponent = 0;
-        quantity.form = Form::Capped;
+        quantity.form = QuantityForm::Capped;
     } else if quantity
         .coefficient
         .cmp_scaled(power, &Coefficient::from_u128(1), 0)
         .is_lt()
     {
-        quantity.format = Format::DecimalSi;
+        quantity.format = QuantityFormat::DecimalSi;
     }
 }
 
 /// All digits of the number, 0 to 9.
-fn digits<'a>(scanned: &Scanned<'a>) -> impl Iterator<Item = u8> + Clone + use<'a> {
+fn digits<'a>(scanned: &ScannedQuantity<'a>) -> impl Iterator<Item = u8> + Clone + use<'a> {
     scanned.whole.iter().chain(scanned.fraction).map(|digit| digit - b'0')
 }

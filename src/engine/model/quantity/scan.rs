@@ -1,34 +1,34 @@
 //! The grammar of a quantity: sign, digits, fraction, suffix.
 
-use super::{Format, QuantityError, clip};
+use super::{QuantityError, QuantityFormat, clip};
 
 /// Longer texts are refused unread: no amount needs them, and work stays bounded.
-pub(super) const MAX_TEXT_BYTES: usize = 4096;
+pub(super) const MAX_LABEL_BYTES: usize = 4096;
 
 /// A quantity taken apart, before any arithmetic.
 #[derive(Debug)]
-pub(super) struct Scanned<'a> {
+pub(super) struct ScannedQuantity<'a> {
     pub(super) negative: bool,
     /// ASCII digits before the point, without leading zeros; empty for 0.
     pub(super) whole: &'a [u8],
     /// ASCII digits after the point.
     pub(super) fraction: &'a [u8],
-    pub(super) suffix: Suffix,
+    pub(super) suffix: QuantitySuffix,
     /// The text has neither a `+`, nor a point, nor leading zeros.
     pub(super) plain: bool,
 }
 
 /// What a suffix means.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Suffix {
-    pub(super) format: Format,
+pub(super) struct QuantitySuffix {
+    pub(super) format: QuantityFormat,
     /// Power of ten, or of two for `BinarySI`.
     pub(super) exponent: i32,
 }
 
 /// Takes `text` apart, as far as the grammar goes.
-pub(super) fn scan(text: &str) -> Result<Scanned<'_>, QuantityError> {
-    if text.len() > MAX_TEXT_BYTES {
+pub(super) fn scan(text: &str) -> Result<ScannedQuantity<'_>, QuantityError> {
+    if text.len() > MAX_LABEL_BYTES {
         return Err(QuantityError::TooLarge(clip(text)));
     }
     let rest = text.as_bytes();
@@ -45,9 +45,9 @@ pub(super) fn scan(text: &str) -> Result<Scanned<'_>, QuantityError> {
     };
     let suffix = read_suffix(rest, text)?;
     if zeros.is_empty() && whole.is_empty() && fraction.is_empty() {
-        return Err(QuantityError::Numeric(clip(text)));
+        return Err(QuantityError::NoDigits(clip(text)));
     }
-    Ok(Scanned {
+    Ok(ScannedQuantity {
         negative: sign == b"-",
         whole,
         fraction,
@@ -62,36 +62,36 @@ fn take(bytes: &[u8], most: usize, wanted: impl Fn(u8) -> bool) -> (&[u8], &[u8]
     bytes.split_at_checked(length).unwrap_or((bytes, &[]))
 }
 
-fn read_suffix(bytes: &[u8], text: &str) -> Result<Suffix, QuantityError> {
+fn read_suffix(bytes: &[u8], text: &str) -> Result<QuantitySuffix, QuantityError> {
     let (letters, rest) = take(bytes, usize::MAX, |byte| b"eEinumkKMGTP".contains(&byte));
     let (_, rest) = take(rest, 1, |byte| matches!(byte, b'+' | b'-'));
     let (_, rest) = take(rest, usize::MAX, |byte| byte.is_ascii_digit());
     if !rest.is_empty() {
         return Err(QuantityError::Format(clip(text)));
     }
-    let known = |format, exponent| Ok(Suffix { format, exponent });
+    let known = |format, exponent| Ok(QuantitySuffix { format, exponent });
     match bytes {
-        b"n" => known(Format::DecimalSi, -9),
-        b"u" => known(Format::DecimalSi, -6),
-        b"m" => known(Format::DecimalSi, -3),
-        b"" => known(Format::DecimalSi, 0),
-        b"k" => known(Format::DecimalSi, 3),
-        b"M" => known(Format::DecimalSi, 6),
-        b"G" => known(Format::DecimalSi, 9),
-        b"T" => known(Format::DecimalSi, 12),
-        b"P" => known(Format::DecimalSi, 15),
-        b"E" => known(Format::DecimalSi, 18),
-        b"Ki" => known(Format::BinarySi, 10),
-        b"Mi" => known(Format::BinarySi, 20),
-        b"Gi" => known(Format::BinarySi, 30),
-        b"Ti" => known(Format::BinarySi, 40),
-        b"Pi" => known(Format::BinarySi, 50),
-        b"Ei" => known(Format::BinarySi, 60),
+        b"n" => known(QuantityFormat::DecimalSi, -9),
+        b"u" => known(QuantityFormat::DecimalSi, -6),
+        b"m" => known(QuantityFormat::DecimalSi, -3),
+        b"" => known(QuantityFormat::DecimalSi, 0),
+        b"k" => known(QuantityFormat::DecimalSi, 3),
+        b"M" => known(QuantityFormat::DecimalSi, 6),
+        b"G" => known(QuantityFormat::DecimalSi, 9),
+        b"T" => known(QuantityFormat::DecimalSi, 12),
+        b"P" => known(QuantityFormat::DecimalSi, 15),
+        b"E" => known(QuantityFormat::DecimalSi, 18),
+        b"Ki" => known(QuantityFormat::BinarySi, 10),
+        b"Mi" => known(QuantityFormat::BinarySi, 20),
+        b"Gi" => known(QuantityFormat::BinarySi, 30),
+        b"Ti" => known(QuantityFormat::BinarySi, 40),
+        b"Pi" => known(QuantityFormat::BinarySi, 50),
+        b"Ei" => known(QuantityFormat::BinarySi, 60),
         [b'e' | b'E', number @ ..] if letters.len() == 1 => {
             let number = std::str::from_utf8(number).unwrap_or_default();
             let number: i64 = number.parse().map_err(|_| QuantityError::Suffix(clip(text)))?;
             let exponent = i32::try_from(number).map_err(|_| QuantityError::TooLarge(clip(text)))?;
-            known(Format::DecimalExponent, exponent)
+            known(QuantityFormat::DecimalExponent, exponent)
         }
         _ => Err(QuantityError::Suffix(clip(text))),
     }

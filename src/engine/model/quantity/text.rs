@@ -1,11 +1,11 @@
 //! Quantities as text: the canonical form of Kubernetes, and one that never loses a factor.
 
 use super::coefficient::Coefficient;
-use super::{Format, Quantity};
+use super::{Quantity, QuantityFormat};
 
 /// What becomes of a power of ten that `DecimalSI` has no letter for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoLetter {
+pub(super) enum MissingSuffix {
     /// It is left out, as Kubernetes 1.36 does: 10^30 reads `1`.
     Omit,
     /// It is written as an exponent.
@@ -13,12 +13,12 @@ pub(super) enum NoLetter {
 }
 
 /// The number with the suffix of its format.
-pub(super) fn render(quantity: &Quantity, no_letter: NoLetter) -> String {
+pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
     if quantity.coefficient.is_zero() {
         return "0".to_owned();
     }
     let sign = if quantity.negative { "-" } else { "" };
-    if quantity.format == Format::BinarySi
+    if quantity.format == QuantityFormat::BinarySi
         && let Some(whole) = whole_units(quantity)
         && whole.cmp(&Coefficient::from_u128(1024)).is_ge()
     {
@@ -30,12 +30,12 @@ pub(super) fn render(quantity: &Quantity, no_letter: NoLetter) -> String {
     let odd = exponent.rem_euclid(3);
     let number = number.times_pow10(u32::try_from(odd).unwrap_or(0));
     let exponent = exponent - odd;
-    let letter = if quantity.format == Format::DecimalExponent {
+    let letter = if quantity.format == QuantityFormat::DecimalExponent {
         None
     } else {
         letter(exponent)
     };
-    let exponential = quantity.format == Format::DecimalExponent || no_letter == NoLetter::Exponent;
+    let exponential = quantity.format == QuantityFormat::DecimalExponent || no_letter == MissingSuffix::Exponent;
     match letter {
         Some(letter) => format!("{sign}{number}{letter}"),
         None if exponent != 0 && exponential => format!("{sign}{number}e{exponent}"),

@@ -1,51 +1,51 @@
 //! A persistent map from names to values, sorted by name: a clone costs a few pointers, a change copies one leaf.
 
-mod near;
+mod cursor;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-pub(crate) use near::Near;
+pub(crate) use cursor::TableCursor;
 
 /// Most entries in a leaf, and most leaves in a branch.
-const WIDTH: usize = 128;
+const BLOCK_ITEMS: usize = 128;
 
 /// Entries that a full leaf gets room for.
-const SPARE: usize = 16;
+const SPARE_ITEMS: usize = 16;
 
 /// Entries that stay where a part is cut. Names that arrive in order fill leaves one after the other, so the cut is near the
 /// end; and so many entries of three words fill a block of 2,560 bytes, of which allocators have a size, to the last few.
-const KEPT: usize = 106;
+const SPLIT_POINT: usize = 106;
 
-type Entry<V> = (Arc<str>, V);
-type Leaf<V> = Part<Entry<V>>;
-type Branch<V> = Part<Leaf<V>>;
+type TableEntry<V> = (Arc<str>, V);
+type TableLeaf<V> = TableBlock<TableEntry<V>>;
+type TableBranch<V> = TableBlock<TableLeaf<V>>;
 
 /// Part of a list, with the first name in it: a search reads the names of a list without following each part.
 #[derive(Clone, Debug)]
-struct Part<T> {
+struct TableBlock<T> {
     first: Arc<str>,
     items: Arc<Vec<T>>,
 }
 
-trait Named {
+trait NamedItem {
     fn name(&self) -> &Arc<str>;
 }
 
-impl<V> Named for Entry<V> {
+impl<V> NamedItem for TableEntry<V> {
     fn name(&self) -> &Arc<str> {
         &self.0
     }
 }
 
-impl<T> Named for Part<T> {
+impl<T> NamedItem for TableBlock<T> {
     fn name(&self) -> &Arc<str> {
         &self.first
     }
 }
 
-fn part<T: Named>(items: Vec<T>) -> Part<T> {
-    Part {
+fn block_of<T: NamedItem>(items: Vec<T>) -> TableBlock<T> {
+    TableBlock {
         first: items.first().map(|item| Arc::clone(item.name())).unwrap_or_default(),
         items: Arc::new(items),
     }
@@ -55,20 +55,20 @@ fn part<T: Named>(items: Vec<T>) -> Part<T> {
 ///
 /// Three levels of arrays: 128 × 128 entries per branch, so that a million entries are a list of some hundred branches.
 #[derive(Clone, Debug)]
-pub struct Table<V> {
-    branches: Arc<Vec<Branch<V>>>,
+pub struct SortedTable<V> {
+    branches: Arc<Vec<TableBranch<V>>>,
     len: usize,
 }
 
 /// Where an entry stands: branch, leaf, and place in the leaf.
-type Place = (usize, usize, usize);
+type EntryPosition = (usize, usize, usize);
 
 /// Where a name was found, to come back to it without another search: good until a name comes or goes, or for another
 /// table that was cloned from this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot(Place);
+pub struct TableHandle(EntryPosition);
 
-impl<V> Default for Table<V> {
+impl<V> Default for SortedTable<V> {
     fn default() -> Self {
         Self {
             branches: Arc::default(),
@@ -78,7 +78,7 @@ impl<V> Default for Table<V> {
 }
 
 /// The order of two names, byte by byte. Eight bytes are compared at once, so that short names need no call.
-fn order(name: &str, other: &str) -> Ordering {
+fn name_order(name: &str, other: &str) -> Ordering {
     let (name, other) = (name.as_bytes(), other.as_bytes());
     let ((words, _), (other_words, _)) = (name.as_chunks::<8>(), other.as_chunks::<8>());
     let mut pairs = words.iter().zip(other_words);
@@ -95,16 +95,16 @@ fn order(name: &str, other: &str) -> Ordering {
 }
 
 /// Position of the last part that does not start after `name`.
-fn last_not_after<T>(parts: &[Part<T>], name: &str) -> usize {
+fn last_block_not_after<T>(parts: &[TableBlock<T>], name: &str) -> usize {
     if parts.len() < 2 {
         return 0;
     }
     parts
-        .partition_point(|part| order(&part.first, name).is_le())
+        .partition_point(|part| name_order(&part.first, name).is_le())
         .saturating_sub(1)
 }
 
-impl<V: Clone> Table<V> {
+impl<V: Clone> SortedTable<V> {
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
@@ -116,12 +116,12 @@ impl<V: Clone> Table<V> {
     }
 
     /// Where a name stands, or where it would; `None`: the table is empty.
-    fn search(&self, name: &str) -> Option<Result<Place, Place>> {
-        let at = last_not_after(&self.branches, name);
+    fn search(&self, name: &str) -> Option<Result<EntryPosition, EntryPosition>> {
+        let at = last_block_not_after(&self.branches, name);
         let leaves = &self.branches.get(at)?.items;
-        let leaf_at = last_not_after(leaves, name);
+        let leaf_at = last_block_not_after(leaves, name);
         let entries = &leaves.get(leaf_at)?.items;
-        let found = entries.binary_search_by(|(entry, _)| order(entry, name));
+        let found = entries.binary_search_by(|(entry, _)| name_order(entry, name));
         Some(match found {
             Ok(found) => Ok((at, leaf_at, found)),
             Err(place) => Err((at, leaf_at, place)),
@@ -129,7 +129,7 @@ impl<V: Clone> Table<V> {
     }
 
     /// The leaf at a place; what clones share of the way to it is copied.
-    fn leaf_mut(&mut self, at: usize, leaf_at: usize) -> Option<&mut Vec<Entry<V>>> {
+    fn leaf_mut(&mut self, at: usize, leaf_at: usize) -> Option<&mut Vec<TableEntry<V>>> {
         let branches = Arc::make_mut(&mut self.branches);
         let leaves = Arc::make_mut(&mut branches.get_mut(at)?.items);
         Some(Arc::make_mut(&mut leaves.get_mut(leaf_at)?.items))
@@ -140,24 +140,24 @@ impl<V: Clone> Table<V> {
         self.entry(name).map(|(_, value)| value)
     }
 
-    fn entry(&self, name: &str) -> Option<&Entry<V>> {
+    fn entry(&self, name: &str) -> Option<&TableEntry<V>> {
         let (at, leaf_at, found) = self.search(name)?.ok()?;
         self.branches.get(at)?.items.get(leaf_at)?.items.get(found)
     }
 
     /// Where a name stands, if it has a value.
-    pub fn find(&self, name: &str) -> Option<Spot> {
-        self.search(name)?.ok().map(Spot)
+    pub fn find(&self, name: &str) -> Option<TableHandle> {
+        self.search(name)?.ok().map(TableHandle)
     }
 
     /// The value at a spot.
-    pub fn at(&self, Spot((at, leaf_at, found)): Spot) -> Option<&V> {
+    pub fn at(&self, TableHandle((at, leaf_at, found)): TableHandle) -> Option<&V> {
         let entry = self.branches.get(at)?.items.get(leaf_at)?.items.get(found);
         entry.map(|(_, value)| value)
     }
 
     /// The value at a spot, to be changed; what clones share of the way to it is copied.
-    pub fn at_mut(&mut self, Spot((at, leaf_at, found)): Spot) -> Option<&mut V> {
+    pub fn at_mut(&mut self, TableHandle((at, leaf_at, found)): TableHandle) -> Option<&mut V> {
         self.leaf_mut(at, leaf_at)?.get_mut(found).map(|(_, value)| value)
     }
 
@@ -184,13 +184,13 @@ impl<V: Clone> Table<V> {
                 return Some(std::mem::replace(old, value));
             }
             Some(Err(place)) => self.insert_at(place, name, value),
-            None => Arc::make_mut(&mut self.branches).push(part(vec![part(vec![(name, value)])])),
+            None => Arc::make_mut(&mut self.branches).push(block_of(vec![block_of(vec![(name, value)])])),
         }
         self.len += 1;
         None
     }
 
-    fn insert_at(&mut self, (at, leaf_at, place): Place, name: Arc<str>, value: V) {
+    fn insert_at(&mut self, (at, leaf_at, place): EntryPosition, name: Arc<str>, value: V) {
         let branches = Arc::make_mut(&mut self.branches);
         let Some(branch) = branches.get_mut(at) else {
             return;
@@ -205,13 +205,13 @@ impl<V: Clone> Table<V> {
         let entries = Arc::make_mut(&mut leaf.items);
         grow(entries);
         entries.insert(place, (name, value));
-        if entries.len() > WIDTH {
-            let right = part(split(entries));
+        if entries.len() > BLOCK_ITEMS {
+            let right = block_of(split(entries));
             grow(leaves);
             leaves.insert(leaf_at + 1, right);
         }
-        if leaves.len() > WIDTH {
-            let right = part(split(leaves));
+        if leaves.len() > BLOCK_ITEMS {
+            let right = block_of(split(leaves));
             branches.insert(at + 1, right);
         }
     }
@@ -241,8 +241,8 @@ impl<V: Clone> Table<V> {
 
     /// The entries in which a newer table differs, by name: their values here and there. `same` says which values are
     /// equal; what both tables share is passed over unread.
-    pub fn differences<'a>(&'a self, newer: &'a Self, same: impl Fn(&V, &V) -> bool) -> Vec<Difference<'a, V>> {
-        let (mut old, mut new) = (Cursor::at_start(self), Cursor::at_start(newer));
+    pub fn differences<'a>(&'a self, newer: &'a Self, same: impl Fn(&V, &V) -> bool) -> Vec<EntryDifference<'a, V>> {
+        let (mut old, mut new) = (DiffCursor::at_start(self), DiffCursor::at_start(newer));
         let mut found = Vec::new();
         loop {
             if old.skip_shared(&mut new) {
@@ -271,12 +271,12 @@ impl<V: Clone> Table<V> {
 
     /// All entries, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &V)> {
-        self.after("")
+        self.iter_after("")
     }
 
     /// The entries whose name is greater than `name` (all, for the empty name), by name.
-    pub fn after<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Arc<str>, &'a V)> + 'a {
-        let branches = self.branches.get(last_not_after(&self.branches, name)..);
+    pub fn iter_after<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Arc<str>, &'a V)> + 'a {
+        let branches = self.branches.get(last_block_not_after(&self.branches, name)..);
         branches
             .unwrap_or_default()
             .iter()
@@ -292,18 +292,18 @@ impl<V: Clone> Table<V> {
 }
 
 /// A name, and its values in two tables.
-pub type Difference<'a, V> = (&'a Arc<str>, Option<&'a V>, Option<&'a V>);
+pub type EntryDifference<'a, V> = (&'a Arc<str>, Option<&'a V>, Option<&'a V>);
 
 /// A place in a table.
-struct Cursor<'a, V> {
-    branches: &'a [Branch<V>],
+struct DiffCursor<'a, V> {
+    branches: &'a [TableBranch<V>],
     branch: usize,
     leaf: usize,
     at: usize,
 }
 
-impl<'a, V> Cursor<'a, V> {
-    fn at_start(table: &'a Table<V>) -> Self {
+impl<'a, V> DiffCursor<'a, V> {
+    fn at_start(table: &'a SortedTable<V>) -> Self {
         Self {
             branches: &table.branches,
             branch: 0,
@@ -312,15 +312,15 @@ impl<'a, V> Cursor<'a, V> {
         }
     }
 
-    fn branch(&self) -> Option<&'a Branch<V>> {
+    fn branch(&self) -> Option<&'a TableBranch<V>> {
         self.branches.get(self.branch)
     }
 
-    fn leaf(&self) -> Option<&'a Leaf<V>> {
+    fn leaf(&self) -> Option<&'a TableLeaf<V>> {
         self.branch()?.items.get(self.leaf)
     }
 
-    fn entry(&self) -> Option<&'a Entry<V>> {
+    fn entry(&self) -> Option<&'a TableEntry<V>> {
         self.leaf()?.items.get(self.at)
     }
 
@@ -362,13 +362,13 @@ impl<'a, V> Cursor<'a, V> {
 /// Makes room for one more, and for few besides: a leaf that was just copied must not take twice its size.
 fn grow<T>(items: &mut Vec<T>) {
     if items.len() == items.capacity() {
-        items.reserve_exact(SPARE);
+        items.reserve_exact(SPARE_ITEMS);
     }
 }
 
 /// Cuts the upper part off. What stays moves: an allocator that is asked to shrink a block may leave it as large as it was.
 fn split<T>(items: &mut Vec<T>) -> Vec<T> {
-    let right = items.split_off(KEPT);
+    let right = items.split_off(SPLIT_POINT);
     let mut left = Vec::with_capacity(items.len());
     left.append(items);
     *items = left;
@@ -386,7 +386,7 @@ mod tests {
     proptest! {
         #[test]
         fn equals_a_plain_map_and_old_clones_stay(steps in prop::collection::vec((any::<bool>(), 0u16..2_000), 0..3_000)) {
-            let (mut table, mut plain) = (Table::default(), BTreeMap::new());
+            let (mut table, mut plain) = (SortedTable::default(), BTreeMap::new());
             let mut kept = None;
             for (i, (put, key)) in steps.iter().enumerate() {
                 let name: Arc<str> = format!("n{key}").into();
@@ -405,7 +405,7 @@ mod tests {
                 for probe in ["", "n", "n1", "n1000", "n19", "n999", "zzz"] {
                     prop_assert_eq!(table.get(probe), plain.get(probe));
                     let after: Vec<_> = plain.iter().filter(|(name, _)| probe.is_empty() || ***name > *probe).collect();
-                    prop_assert!(table.after(probe).eq(after));
+                    prop_assert!(table.iter_after(probe).eq(after));
                 }
             }
         }
@@ -417,7 +417,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0u16..2_000), 0..3_000),
             cut in 0usize..3_000,
         ) {
-            let (mut table, mut kept) = (Table::default(), Table::default());
+            let (mut table, mut kept) = (SortedTable::default(), SortedTable::default());
             for (i, (put, key)) in steps.iter().enumerate() {
                 let name: Arc<str> = format!("n{key}").into();
                 if *put {
@@ -429,7 +429,7 @@ mod tests {
                     kept = table.clone();
                 }
             }
-            let plain = |table: &Table<usize>| -> BTreeMap<Arc<str>, usize> {
+            let plain = |table: &SortedTable<usize>| -> BTreeMap<Arc<str>, usize> {
                 table.iter().map(|(name, value)| (Arc::clone(name), *value)).collect()
             };
             let (old, new) = (plain(&kept), plain(&table));
@@ -444,11 +444,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn spots_lead_to_values_and_old_clones_stay(
+        fn handles_lead_to_values_and_old_clones_stay(
             names in prop::collection::btree_set(0u16..2_000, 1..600),
             changes in prop::collection::vec(0u16..2_000, 1..50),
         ) {
-            let mut table = Table::default();
+            let mut table = SortedTable::default();
             for key in &names {
                 table.insert(format!("n{key}").into(), u32::from(*key));
             }
@@ -479,22 +479,25 @@ mod tests {
     proptest! {
         #[test]
         fn order_is_that_of_bytes(one in name(), other in name()) {
-            prop_assert_eq!(order(&one, &other), one.as_bytes().cmp(other.as_bytes()));
-            prop_assert_eq!(order(&one, &one), Ordering::Equal);
+            prop_assert_eq!(name_order(&one, &other), one.as_bytes().cmp(other.as_bytes()));
+            prop_assert_eq!(name_order(&one, &one), Ordering::Equal);
         }
     }
 
     #[test]
     fn holds_many_names_in_order() {
-        let mut table = Table::default();
+        let mut table = SortedTable::default();
         for i in 0..50_000 {
             table.insert(format!("pod-{i:06}").into(), i);
         }
         let leaves = table.branches.iter().flat_map(|branch| branch.items.iter());
         let room: usize = leaves.map(|leaf| leaf.items.capacity()).sum();
-        assert!(room < 50_000 + WIDTH, "room for {room} entries");
+        assert!(room < 50_000 + BLOCK_ITEMS, "room for {room} entries");
         assert_eq!((table.len(), table.get("pod-012345")), (50_000, Some(&12_345)));
         assert!(table.iter().map(|(_, i)| *i).eq(0..50_000));
-        assert_eq!(table.after("pod-049998").map(|(_, i)| *i).collect::<Vec<_>>(), [49_999]);
+        assert_eq!(
+            table.iter_after("pod-049998").map(|(_, i)| *i).collect::<Vec<_>>(),
+            [49_999]
+        );
     }
 }

@@ -2,47 +2,47 @@
 
 use std::sync::Arc;
 
-use super::counts::Counts;
-use super::limits::Limits;
+use super::amounts::QuotaAmounts;
+use super::limits::QueueLimits;
 
 /// A queue's account. A clone shares the limits.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
+pub struct QueueAccount {
     /// What it may hold.
-    pub limits: Arc<Limits>,
+    pub limits: Arc<QueueLimits>,
     /// Asked for when the session opened: held and pending.
-    pub request: Arc<Counts>,
+    pub request: Arc<QuotaAmounts>,
     /// Held.
-    pub allocated: Counts,
+    pub allocated: QuotaAmounts,
     /// Admitted, not yet held.
-    pub inqueue: Counts,
+    pub inqueue: QuotaAmounts,
     /// Held above the minimum of its jobs.
-    pub elastic: Counts,
+    pub elastic: QuotaAmounts,
     /// Number of its jobs; under `upstream` a queue without any has no account.
-    pub jobs: u32,
+    pub job_count: u32,
 }
 
 /// A share, and what sets it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Share {
+pub struct QueueShare {
     /// The largest allocated/deserved.
     pub value: f64,
     /// Its resource or card; empty: the share is 0.
     pub dominant: Arc<str>,
 }
 
-impl Account {
+impl QueueAccount {
     /// The largest allocated/deserved over what is deserved at all.
     pub fn share(&self) -> f64 {
         self.ratios().map(|(_, ratio)| ratio).fold(0.0, f64::max)
     }
 
     /// The share with the resource or card that sets it, the first of equal ones.
-    pub fn dominant(&self) -> Share {
-        let mut share = Share::default();
+    pub fn dominant_share(&self) -> QueueShare {
+        let mut share = QueueShare::default();
         for (name, ratio) in self.ratios() {
             if ratio > share.value {
-                share = Share {
+                share = QueueShare {
                     value: ratio,
                     dominant: Arc::from(name),
                 };

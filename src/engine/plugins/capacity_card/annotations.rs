@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::counts::Counts;
-use super::json::{self, ObjectError};
-use crate::engine::model::{Texts, text};
+use super::amounts::QuotaAmounts;
+use super::json::{self, JsonObjectError};
+use crate::engine::model::{TextMap, find_text};
 use crate::engine::policy::Compatibility;
 
 /// Of queues: how many of each card they may hold, as a JSON object.
@@ -15,7 +15,7 @@ pub const REQUEST: &str = "volcano.sh/card.request";
 pub const NAME: &str = "volcano.sh/card.name";
 
 /// Between acceptable cards.
-pub const OR: char = '|';
+pub const CARD_SEPARATOR: char = '|';
 
 /// Why an annotation does not say how many cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum CardsError {
         /// The annotation.
         annotation: &'static str,
         /// What is wrong.
-        error: ObjectError,
+        error: JsonObjectError,
     },
     /// A number is below 0 (refused under `compatibility: corrected`).
     #[error("annotation `{annotation}`: the number of `{card}` is {cards}, below 0")]
@@ -56,16 +56,16 @@ pub enum CardsError {
 ///
 /// # Errors
 /// The annotation cannot be read.
-pub fn cards(
-    annotations: &Texts,
+pub fn read_cards(
+    annotations: &TextMap,
     annotation: &'static str,
     compatibility: Compatibility,
-) -> Result<Option<Counts>, CardsError> {
-    let Some(text) = text(annotations, annotation).filter(|text| !text.is_empty()) else {
+) -> Result<Option<QuotaAmounts>, CardsError> {
+    let Some(text) = find_text(annotations, annotation).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
-    let entries = json::integers(text).map_err(|error| CardsError::Json { annotation, error })?;
-    let mut counts = Counts::default();
+    let entries = json::read_integers(text).map_err(|error| CardsError::Json { annotation, error })?;
+    let mut counts = QuotaAmounts::default();
     for (card, cards) in entries {
         let milli = match compatibility {
             Compatibility::Upstream => cards.wrapping_mul(1000),
@@ -90,19 +90,23 @@ pub fn cards(
         match compatibility {
             Compatibility::Upstream => counts.set_card(&card, milli.into()),
             // `A | B|A` and `A|B` name the same choice.
-            Compatibility::Corrected => counts.add_card(&choice(&card), milli.into()),
+            Compatibility::Corrected => counts.add_card(&normalize_choice(&card), milli.into()),
         }
     }
     Ok(Some(counts))
 }
 
 /// A choice of cards as `corrected` reads it: without spaces around the names, empty names and repetitions.
-pub fn choice(name: &str) -> Arc<str> {
-    if !name.contains(OR) {
+pub fn normalize_choice(name: &str) -> Arc<str> {
+    if !name.contains(CARD_SEPARATOR) {
         return Arc::from(name.trim());
     }
     let mut names: Vec<&str> = Vec::new();
-    for name in name.split(OR).map(str::trim).filter(|name| !name.is_empty()) {
+    for name in name
+        .split(CARD_SEPARATOR)
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+    {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -114,13 +118,13 @@ pub fn choice(name: &str) -> Arc<str> {
 mod tests {
     use super::*;
 
-    fn of(text: &str, compatibility: Compatibility) -> Result<Option<Counts>, CardsError> {
-        let texts: Texts = vec![(Arc::from(REQUEST), Arc::from(text))].into();
-        cards(&texts, REQUEST, compatibility)
+    fn of(text: &str, compatibility: Compatibility) -> Result<Option<QuotaAmounts>, CardsError> {
+        let texts: TextMap = vec![(Arc::from(REQUEST), Arc::from(text))].into();
+        read_cards(&texts, REQUEST, compatibility)
     }
 
     #[test]
-    fn numbers_below_zero_and_beyond_counting_are_refused_under_corrected() {
+    fn numbers_out_of_range_are_rejected_under_corrected() {
         for text in [r#"{"A": -1}"#, r#"{"A": 9223372036854775807}"#] {
             assert!(of(text, Compatibility::Upstream).unwrap().is_some());
             assert!(of(text, Compatibility::Corrected).is_err());
@@ -134,8 +138,8 @@ mod tests {
 
     #[test]
     fn choices_are_tidied_under_corrected() {
-        assert_eq!(&*choice(" A |B||A|"), "A|B");
-        assert_eq!(&*choice("A "), "A");
+        assert_eq!(&*normalize_choice(" A |B||A|"), "A|B");
+        assert_eq!(&*normalize_choice("A "), "A");
         let counts = of(r#"{"A|B": 1, "A|B|": 2}"#, Compatibility::Corrected)
             .unwrap()
             .unwrap();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::annotations::OR;
-use super::counts::Counts;
-use super::refusal::Asker;
+use super::amounts::QuotaAmounts;
+use super::annotations::CARD_SEPARATOR;
+use super::rejection::QuotaRequester;
 
 /// Outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct CardCheck {
     /// It fits.
     pub fits: bool,
     /// What would be held.
@@ -21,30 +21,36 @@ pub struct Checked {
 ///
 /// Several cards `A|B`: for a job the sums over all of them are compared; for a task one must fit, tried from left to
 /// right on top of each other.
-pub fn check_card(card: &str, wanted: i128, total: &Counts, capability: &Counts, asker: Asker) -> Checked {
-    let alternatives = || card.split(OR);
+pub fn check_card(
+    card: &str,
+    wanted: i128,
+    total: &QuotaAmounts,
+    capability: &QuotaAmounts,
+    asker: QuotaRequester,
+) -> CardCheck {
+    let alternatives = || card.split(CARD_SEPARATOR);
     let one = |total: i128, name: &str| {
         let capability = capability.card_or_zero(name);
-        Checked {
+        CardCheck {
             fits: wanted <= 0 || total <= capability,
             total,
             capability,
         }
     };
-    if !card.contains(OR) {
+    if !card.contains(CARD_SEPARATOR) {
         return one(total.card_or_zero(card), card);
     }
     match asker {
-        Asker::Job => {
-            let sum = |counts: &Counts| -> i128 { alternatives().map(|name| counts.card_or_zero(name)).sum() };
+        QuotaRequester::Job => {
+            let sum = |counts: &QuotaAmounts| -> i128 { alternatives().map(|name| counts.card_or_zero(name)).sum() };
             let (total, capability) = (sum(total) + wanted, sum(capability));
-            Checked {
+            CardCheck {
                 fits: wanted <= 0 || total <= capability,
                 total,
                 capability,
             }
         }
-        Asker::Task => {
+        QuotaRequester::Task => {
             let mut own = total.clone();
             let mut last = one(0, "");
             for name in alternatives() {

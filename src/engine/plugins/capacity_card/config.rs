@@ -1,15 +1,15 @@
 //! The plugin's arguments.
 
-use crate::engine::policy::{Arguments, Compatibility, Report, Value, code};
+use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
 
 /// `true`: cpu and memory of tasks with cards are not counted.
-pub(super) const UNLIMITED: &str = "cardUnlimitedCpuMemory";
+pub(super) const UNLIMITED_CPU_MEMORY: &str = "cardUnlimitedCpuMemory";
 /// `true`: quotas of queues hold for all queues below them, too.
 const HIERARCHY: &str = "cardHierarchy";
 /// `true`: tasks of one job may use different cards of a choice.
-const MIXED: &str = "mixedCards";
+const MIXED_CARDS: &str = "mixedCards";
 /// `true`: nodes are scored by the cards that the queue may still give.
-const BY_QUOTA: &str = "nodeOrderByQuota";
+const ORDER_BY_QUOTA: &str = "nodeOrderByQuota";
 /// `true`: the plugin says who may have to go for tasks that need cards.
 const VICTIMS: &str = "cardVictims";
 /// Weight of the node order score.
@@ -21,49 +21,49 @@ pub(super) const WEIGHT: &str = "nodeOrderWeight";
     clippy::struct_excessive_bools,
     reason = "each switch is on or off, whatever the others are"
 )]
-pub struct Config {
+pub struct CapacityConfig {
     /// Cpu and memory of tasks with cards are not counted.
-    pub unlimited: bool,
+    pub unlimited_cpu_memory: bool,
     /// Weight of the node order score, above 0.
-    pub weight: f64,
+    pub node_order_weight: f64,
     /// Quotas of queues hold for all queues below them, too.
     pub hierarchy: bool,
     /// Tasks of one job may use different cards of a choice.
-    pub mixed: bool,
+    pub mixed_cards: bool,
     /// Nodes are scored by the cards that the queue may still give.
     pub order_by_quota: bool,
     /// It says who may have to go for tasks that need cards.
     pub victims: bool,
 }
 
-impl Default for Config {
+impl Default for CapacityConfig {
     fn default() -> Self {
         Self {
-            unlimited: false,
-            weight: 1.0,
+            unlimited_cpu_memory: false,
+            node_order_weight: 1.0,
             hierarchy: false,
-            mixed: false,
+            mixed_cards: false,
             order_by_quota: false,
             victims: false,
         }
     }
 }
 
-impl Config {
+impl CapacityConfig {
     /// Reads the arguments. What cannot be used is warned of, and its default counts, as upstream has it.
-    pub fn read(arguments: &Arguments, compatibility: Compatibility, report: &mut Report) -> Self {
+    pub fn read(arguments: &PluginArguments, compatibility: Compatibility, report: &mut DiagnosticReport) -> Self {
         let mut config = Self {
-            unlimited: switch(arguments, UNLIMITED, report),
+            unlimited_cpu_memory: read_switch(arguments, UNLIMITED_CPU_MEMORY, report),
             ..Self::default()
         };
         let beyond = [
             (HIERARCHY, &mut config.hierarchy),
-            (MIXED, &mut config.mixed),
-            (BY_QUOTA, &mut config.order_by_quota),
+            (MIXED_CARDS, &mut config.mixed_cards),
+            (ORDER_BY_QUOTA, &mut config.order_by_quota),
             (VICTIMS, &mut config.victims),
         ];
         for (name, on) in beyond {
-            *on = switch(arguments, name, report);
+            *on = read_switch(arguments, name, report);
             if let (true, Compatibility::Upstream, Some(argument)) = (*on, compatibility, arguments.get(name)) {
                 let message = "the reference has no such switch; it has no effect under `compatibility: upstream`";
                 report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
@@ -72,43 +72,53 @@ impl Config {
         }
         if let Some(argument) = arguments.get(WEIGHT) {
             match argument.lenient_float() {
-                Some(weight) if weight > 0.0 && weight.is_finite() => config.weight = weight,
+                Some(weight) if weight > 0.0 && weight.is_finite() => config.node_order_weight = weight,
                 _ => {
                     let message = "expected a number above 0; the default 1 counts";
                     report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
                 }
             }
         }
-        let known = [UNLIMITED, WEIGHT, HIERARCHY, MIXED, BY_QUOTA, VICTIMS];
+        let known = [
+            UNLIMITED_CPU_MEMORY,
+            WEIGHT,
+            HIERARCHY,
+            MIXED_CARDS,
+            ORDER_BY_QUOTA,
+            VICTIMS,
+        ];
         arguments.warn_unknown(report, super::PLUGIN, |key| known.contains(&key));
         config
     }
 
     /// The arguments in force, in the spelling of the policy document.
-    pub fn entries(&self) -> Vec<(String, Value)> {
+    pub fn entries(&self) -> Vec<(String, YamlValue)> {
         let mut entries = vec![
-            (UNLIMITED.to_owned(), Value::Bool(self.unlimited)),
-            (WEIGHT.to_owned(), Value::Float(self.weight)),
+            (
+                UNLIMITED_CPU_MEMORY.to_owned(),
+                YamlValue::Bool(self.unlimited_cpu_memory),
+            ),
+            (WEIGHT.to_owned(), YamlValue::Float(self.node_order_weight)),
         ];
         // What Volcano does not know is said only where it is on.
         let beyond = [
             (HIERARCHY, self.hierarchy),
-            (MIXED, self.mixed),
-            (BY_QUOTA, self.order_by_quota),
+            (MIXED_CARDS, self.mixed_cards),
+            (ORDER_BY_QUOTA, self.order_by_quota),
             (VICTIMS, self.victims),
         ];
         let on = beyond.into_iter().filter(|(_, on)| *on);
-        entries.extend(on.map(|(name, on)| (name.to_owned(), Value::Bool(on))));
+        entries.extend(on.map(|(name, on)| (name.to_owned(), YamlValue::Bool(on))));
         entries
     }
 }
 
 /// A switch that is off unless it is `true`.
-fn switch(arguments: &Arguments, name: &str, report: &mut Report) -> bool {
+fn read_switch(arguments: &PluginArguments, name: &str, report: &mut DiagnosticReport) -> bool {
     let Some(argument) = arguments.get(name) else {
         return false;
     };
-    if let Value::Bool(on) = argument.value() {
+    if let YamlValue::Bool(on) = argument.value() {
         return *on;
     }
     let found = argument.value().kind();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::IntErrorKind;
 use std::sync::Arc;
 
-use crate::engine::model::{NodeRecord, ResourceId, ResourceTable, Texts, text};
+use crate::engine::model::{NodeRecord, ResourceId, ResourceTable, TextMap, find_text};
 use crate::engine::policy::Compatibility;
 
 /// NVIDIA's resource of cards shared by MPS.
@@ -37,11 +37,11 @@ pub struct NodeCards {
     /// What the resources of whole cards begin with; empty: no usable label.
     pub prefix: Arc<str>,
     /// What the labels of the product begin with, which is the name of its resource where labels and resources agree.
-    stem: Arc<str>,
+    label_stem: Arc<str>,
     /// By card name.
     pub cards: BTreeMap<Arc<str>, CardOnNode>,
     /// Labels and resources that are malformed or ambiguous, and what became of them.
-    pub findings: Vec<String>,
+    pub diagnostics: Vec<String>,
 }
 
 impl NodeCards {
@@ -53,47 +53,48 @@ impl NodeCards {
             .allocatable
             .iter()
             .filter(|(id, _)| !matches!(*id, ResourceId::CPU | ResourceId::MEMORY | ResourceId::PODS))
-            .filter_map(|(id, milli)| Some((resources.shared_name(id)?, id, whole(milli))))
+            .filter_map(|(id, milli)| Some((resources.shared_name(id)?, id, whole_units(milli))))
             .filter(|(_, _, cards)| *cards > 0)
             .collect();
         given.sort_unstable();
         for (name, resource, cards) in &given {
             let card = if ***name == *SHARED {
-                found.mps(&node.labels, compatibility)
+                found.mps_card_name(&node.labels, compatibility)
             } else if let Some(profile) = name.strip_prefix(MIG) {
-                found.mig(profile, compatibility)
+                found.mig_card_name(profile, compatibility)
             } else {
                 None
             };
             if let Some(card) = card {
-                found.insert(card, *resource, *cards);
+                found.insert_card(card, *resource, *cards);
             }
         }
-        found.whole_card(&given, compatibility);
+        found.add_whole_card(&given, compatibility);
         found
     }
 
-    fn insert(&mut self, card: Arc<str>, resource: ResourceId, cards: i64) {
+    fn insert_card(&mut self, card: Arc<str>, resource: ResourceId, cards: i64) {
         self.cards.insert(card, CardOnNode { cards, resource });
     }
 
     /// Finds the product. Several: the first by name of the label.
-    fn read_labels(&mut self, labels: &Texts, compatibility: Compatibility) {
+    fn read_labels(&mut self, labels: &TextMap, compatibility: Compatibility) {
         for (key, product) in labels.iter() {
             let Some((prefix, stem)) = product_label(key, compatibility) else {
                 continue;
             };
-            let sibling = |name: &str| text(labels, &format!("{stem}.{name}")).filter(|text| !text.is_empty());
+            let sibling = |name: &str| find_text(labels, &format!("{stem}.{name}")).filter(|text| !text.is_empty());
             let (count, memory) = (sibling("count"), sibling("memory"));
             match compatibility {
                 Compatibility::Upstream if count.is_none() || memory.is_none() => {
-                    self.findings.push(format!(
+                    self.diagnostics.push(format!(
                         "label `{key}` has no effect: `{stem}.count` or `{stem}.memory` is missing or empty"
                     ));
                     continue;
                 }
                 Compatibility::Corrected if product.trim().is_empty() => {
-                    self.findings.push(format!("label `{key}` is empty and has no effect"));
+                    self.diagnostics
+                        .push(format!("label `{key}` is empty and has no effect"));
                     continue;
                 }
                 Compatibility::Upstream | Compatibility::Corrected => {}
@@ -103,19 +104,19 @@ impl NodeCards {
                     "label `{key}` has no effect: another label names the product `{}`",
                     self.product
                 );
-                self.findings.push(message);
+                self.diagnostics.push(message);
                 continue;
             }
             self.product = Arc::clone(product);
             self.prefix = Arc::from(prefix);
-            self.stem = Arc::from(stem);
-            self.count = self.number(&format!("{stem}.count"), count);
-            self.memory_mb = self.number(&format!("{stem}.memory"), memory);
+            self.label_stem = Arc::from(stem);
+            self.count = self.read_number(&format!("{stem}.count"), count);
+            self.memory_mb = self.read_number(&format!("{stem}.memory"), memory);
         }
     }
 
     /// A whole number; one that cannot be read is 0, one that does not fit is the nearest.
-    fn number(&mut self, label: &str, text: Option<&str>) -> i64 {
+    fn read_number(&mut self, label: &str, text: Option<&str>) -> i64 {
         let Some(text) = text else { return 0 };
         let number = match text.parse::<i64>() {
             Ok(number) => return number,
@@ -123,22 +124,22 @@ impl NodeCards {
             Err(error) if *error.kind() == IntErrorKind::NegOverflow => i64::MIN,
             Err(_) => 0,
         };
-        self.findings
+        self.diagnostics
             .push(format!("label `{label}`: `{text}` is no whole number; {number} counts"));
         number
     }
 
     /// The name of cards shared by MPS.
-    fn mps(&mut self, labels: &Texts, compatibility: Compatibility) -> Option<Arc<str>> {
-        let replicas = text(labels, REPLICAS).unwrap_or_default();
+    fn mps_card_name(&mut self, labels: &TextMap, compatibility: Compatibility) -> Option<Arc<str>> {
+        let replicas = find_text(labels, REPLICAS).unwrap_or_default();
         let Some(replicas) = replicas.parse::<i64>().ok().filter(|replicas| *replicas > 0) else {
-            self.findings.push(format!(
+            self.diagnostics.push(format!(
                 "`{SHARED}` is no card: label `{REPLICAS}` is `{replicas}`, not a whole number above 0"
             ));
             return None;
         };
         if compatibility == Compatibility::Corrected && (self.product.is_empty() || self.memory_mb <= 0) {
-            self.findings.push(format!(
+            self.diagnostics.push(format!(
                 "`{SHARED}` is no card: no label names the product and its memory in MiB"
             ));
             return None;
@@ -149,9 +150,9 @@ impl NodeCards {
     }
 
     /// The name of MIG slices.
-    fn mig(&mut self, profile: &str, compatibility: Compatibility) -> Option<Arc<str>> {
+    fn mig_card_name(&mut self, profile: &str, compatibility: Compatibility) -> Option<Arc<str>> {
         if compatibility == Compatibility::Corrected && (self.product.is_empty() || profile.is_empty()) {
-            self.findings
+            self.diagnostics
                 .push(format!("`{MIG}{profile}` is no card: no label names the product"));
             return None;
         }
@@ -159,40 +160,40 @@ impl NodeCards {
     }
 
     /// The whole cards. Several resources: the label's own (`corrected` only), else the first by name.
-    fn whole_card(&mut self, given: &[(&Arc<str>, ResourceId, i64)], compatibility: Compatibility) {
+    fn add_whole_card(&mut self, given: &[(&Arc<str>, ResourceId, i64)], compatibility: Compatibility) {
         if self.prefix.is_empty() {
             return;
         }
         let fitting: Vec<_> = given
             .iter()
             .filter(|(name, _, _)| {
-                ***name != *SHARED && !name.starts_with(MIG) && is_of(name, &self.prefix, compatibility)
+                ***name != *SHARED && !name.starts_with(MIG) && is_vendor_resource(name, &self.prefix, compatibility)
             })
             .collect();
         let own = match compatibility {
             Compatibility::Upstream => None,
-            Compatibility::Corrected => fitting.iter().find(|(name, _, _)| ***name == *self.stem),
+            Compatibility::Corrected => fitting.iter().find(|(name, _, _)| ***name == *self.label_stem),
         };
         let Some(&&(chosen, resource, cards)) = own.or(fitting.first()) else {
             return;
         };
         for (other, _, _) in fitting.iter().filter(|(name, _, _)| *name != chosen) {
-            self.findings.push(format!(
+            self.diagnostics.push(format!(
                 "`{other}` is no card: `{chosen}` stands for `{}`, and a node has one kind of whole card",
                 self.product
             ));
         }
-        self.insert(Arc::clone(&self.product), resource, cards);
+        self.insert_card(Arc::clone(&self.product), resource, cards);
     }
 }
 
 /// Thousandths rounded up to whole ones.
-pub(super) fn whole(milli: i64) -> i64 {
+pub(super) fn whole_units(milli: i64) -> i64 {
     milli.div_euclid(1000) + i64::from(milli.rem_euclid(1000) > 0)
 }
 
 /// Does a resource belong to this vendor?
-fn is_of(name: &str, prefix: &str, compatibility: Compatibility) -> bool {
+fn is_vendor_resource(name: &str, prefix: &str, compatibility: Compatibility) -> bool {
     match (name.strip_prefix(prefix), compatibility) {
         (Some(_), Compatibility::Upstream) => true,
         (Some(rest), Compatibility::Corrected) => rest.starts_with('/'),

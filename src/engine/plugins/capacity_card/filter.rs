@@ -1,91 +1,106 @@
 //! Which nodes a task may run on under `compatibility: corrected`: those whose cards its queue may still give it.
 
-use super::books::Ledger;
-use super::counts::Counts;
-use super::kinds::{CardSet, NodeKinds};
-use super::need::{Asks, Need};
-use super::refusal::{self, Dimension, Refusal};
+use super::amounts::QuotaAmounts;
+use super::node_kinds::{CardSet, NodeKinds};
+use super::quota_accounts::QuotaAccounts;
+use super::rejection::{self, QuotaDimension, QuotaRejection};
 use super::state::CapacityState;
+use super::task_need::{TaskNeed, TaskRequest};
 use crate::engine::kernel::kernel;
-use crate::engine::model::{CHUNK, Charge, Chunk, Mask, TaskClass, View};
-use crate::engine::plugin::{Figure, Filterer, Reason, Verdicts};
+use crate::engine::model::{CHUNK_SIZE, ChargedAccount, ClusterState, NodeChunk, NodeMask, TaskClass};
+use crate::engine::plugin::{ChunkRejections, Measurement, NodeFilter, Reason};
 
 /// The kind of node passes.
-const PASSES: u16 = u16::MAX;
+const PASSING_KIND: u16 = u16::MAX;
 
 /// Verdicts on the kinds of nodes.
 #[derive(Debug)]
 pub(super) struct CardFilter<'a> {
-    view: &'a View,
+    cluster_state: &'a ClusterState,
     kinds: &'a NodeKinds,
     /// Number of a refusal, by kind.
-    by_kind: Vec<u16>,
-    refusals: Vec<Refusal>,
+    rejection_by_kind: Vec<u16>,
+    rejections: Vec<QuotaRejection>,
 }
 
 impl CapacityState {
     /// What a class asks for, if it asks for cards, or for some that cannot be found out.
-    pub(super) fn cards_needed<'c>(&self, view: &View, class: &'c TaskClass) -> Option<(&'c Charge, Need)> {
+    pub(super) fn card_need<'c>(
+        &self,
+        cluster_state: &ClusterState,
+        class: &'c TaskClass,
+    ) -> Option<(&'c ChargedAccount, TaskNeed)> {
         let charge = class.charge.as_ref()?;
-        let asks = Asks {
+        let asks = TaskRequest {
             annotations: &class.annotations,
             requests: &charge.requests,
             limits: charge.limits.as_deref(),
         };
-        let need = Need::anywhere(self.context(view), asks);
-        (need.fault.is_some() || !need.demands.is_empty()).then_some((charge, need))
+        let need = TaskNeed::anywhere(self.need_context(cluster_state), asks);
+        (need.request_error.is_some() || !need.demands.is_empty()).then_some((charge, need))
     }
 
     /// The filter for a class; `None`: it asks for no cards, or belongs to no queue that is there.
-    pub(super) fn node_filter<'a>(&'a self, view: &'a View, class: &TaskClass) -> Option<CardFilter<'a>> {
-        let (charge, mut need) = self.cards_needed(view, class)?;
-        let path = self.path(&charge.queue).ok()?;
-        let ledger = path.is_configured().then(|| path.for_task());
-        self.keep_to_one_card(
+    pub(super) fn node_filter<'a>(
+        &'a self,
+        cluster_state: &'a ClusterState,
+        class: &TaskClass,
+    ) -> Option<CardFilter<'a>> {
+        let (charge, mut need) = self.card_need(cluster_state, class)?;
+        let path = self.queue_path(&charge.queue).ok()?;
+        let ledger = path.is_configured().then(|| path.task_quota_accounts());
+        self.restrict_to_one_card(
             &charge.job,
             &class.annotations,
             &charge.card,
             &mut need,
             ledger.as_ref(),
         );
-        let mut refusals: Vec<Refusal> = Vec::new();
-        let kinds = self.cards.kinds_of_nodes();
-        let by_kind = kinds.each(|kind| {
-            let refusal = match &need.fault {
-                Some(fault) => Some(refusal::request_failed(&charge.queue, fault)),
-                None => judge(&need, kind, ledger.as_ref()),
+        let mut rejections: Vec<QuotaRejection> = Vec::new();
+        let kinds = self.cards.node_kinds();
+        let by_kind = kinds.map_kinds(|kind| {
+            let rejection = match &need.request_error {
+                Some(problem) => Some(rejection::request_failed(&charge.queue, problem)),
+                None => reject_kind(&need, kind, ledger.as_ref()),
             };
-            let Some(refusal) = refusal else { return PASSES };
-            let known = refusals.iter().position(|known| *known == refusal);
-            let number = known.unwrap_or(refusals.len());
+            let Some(rejection) = rejection else {
+                return PASSING_KIND;
+            };
+            let known = rejections.iter().position(|known| *known == rejection);
+            let number = known.unwrap_or(rejections.len());
             if known.is_none() {
-                refusals.push(refusal);
+                rejections.push(rejection);
             }
-            u16::try_from(number).unwrap_or(PASSES - 1)
+            u16::try_from(number).unwrap_or(PASSING_KIND - 1)
         });
         Some(CardFilter {
-            view,
+            cluster_state,
             kinds,
-            by_kind,
-            refusals,
+            rejection_by_kind: by_kind,
+            rejections,
         })
     }
 }
 
 /// What stands against a kind of node. Of several acceptable cards that it has, the first is what a task will use there.
-fn judge(need: &Need, kind: &CardSet, ledger: Option<&Ledger<'_>>) -> Option<Refusal> {
-    let mut taken = Counts::default();
+fn reject_kind(need: &TaskNeed, kind: &CardSet, ledger: Option<&QuotaAccounts<'_>>) -> Option<QuotaRejection> {
+    let mut taken = QuotaAmounts::default();
     for demand in &need.demands {
         let has = |card: &str| kind.iter().any(|(own, _)| **own == *card);
         let Some((card, wanted)) = demand.alternatives.iter().find(|(card, _)| has(card)) else {
-            return Some(refusal::not_on_node(&demand.name()));
+            return Some(rejection::card_not_on_node(&demand.name()));
         };
         taken.add_card(card, *wanted);
         let asked = taken.card_or_zero(card);
-        if let Some((queue, compared, note)) = ledger.and_then(|ledger| ledger.tightest(card, asked))
+        if let Some((queue, compared, note)) = ledger.and_then(|ledger| ledger.tightest_quota(card, asked))
             && compared.total > compared.capability
         {
-            return Some(refusal::insufficient(queue, Dimension::Card(card), compared, &note));
+            return Some(rejection::insufficient(
+                queue,
+                QuotaDimension::Card(card),
+                compared,
+                &note,
+            ));
         }
     }
     None
@@ -93,41 +108,52 @@ fn judge(need: &Need, kind: &CardSet, ledger: Option<&Ledger<'_>>) -> Option<Ref
 
 kernel! {
     /// Places with a number.
-    fn equal / equal_plainly(numbers: &[u16; CHUNK], number: u16) -> Mask {
-        Mask::gather(|offset| numbers.get(offset).copied().unwrap_or_default() == number)
+    fn equal_mask / equal_mask_portable(numbers: &[u16; CHUNK_SIZE], number: u16) -> NodeMask {
+        NodeMask::gather(|offset| numbers.get(offset).copied().unwrap_or_default() == number)
     }
 }
 
-impl Filterer for CardFilter<'_> {
-    fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
-        if self.refusals.is_empty() {
-            return Mask::NONE;
+impl NodeFilter for CardFilter<'_> {
+    fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
+        if self.rejections.is_empty() {
+            return NodeMask::NONE;
         }
-        let mut numbers = [PASSES; CHUNK];
-        for (number, kind) in numbers.iter_mut().zip(self.kinds.column(chunk, self.view).iter()) {
-            *number = self.by_kind.get(*kind as usize).copied().unwrap_or(PASSES);
+        let mut numbers = [PASSING_KIND; CHUNK_SIZE];
+        for (number, kind) in numbers
+            .iter_mut()
+            .zip(self.kinds.column(chunk, self.cluster_state).iter())
+        {
+            *number = self
+                .rejection_by_kind
+                .get(*kind as usize)
+                .copied()
+                .unwrap_or(PASSING_KIND);
         }
-        let refused = among.and_not(&equal(&numbers, PASSES));
-        let mut left = if verdicts.are_unread() { Mask::NONE } else { refused };
+        let refused = among.and_not(&equal_mask(&numbers, PASSING_KIND));
+        let mut left = if verdicts.ignores_reasons() {
+            NodeMask::NONE
+        } else {
+            refused
+        };
         // As many rounds as there are reasons here.
         while let Some(&number) = left.iter().next().and_then(|first| numbers.get(first)) {
-            let alike = equal(&numbers, number);
-            verdicts.refuse(number, &left.and(&alike));
+            let alike = equal_mask(&numbers, number);
+            verdicts.reject(number, &left.and(&alike));
             left = left.and_not(&alike);
         }
         refused
     }
 
     fn reason(&self, number: u16) -> Reason {
-        match self.refusals.get(usize::from(number)) {
-            Some(refusal) => refusal.reason.clone(),
-            None => refusal::not_on_node("").reason,
+        match self.rejections.get(usize::from(number)) {
+            Some(rejection) => rejection.reason.clone(),
+            None => rejection::card_not_on_node("").reason,
         }
     }
 
-    fn figures(&self, _: &Chunk, _: usize, number: u16) -> Vec<Figure> {
-        let refusal = self.refusals.get(usize::from(number));
-        refusal.map_or_else(Vec::new, |refusal| refusal.figures.clone())
+    fn measurements(&self, _: &NodeChunk, _: usize, number: u16) -> Vec<Measurement> {
+        let rejection = self.rejections.get(usize::from(number));
+        rejection.map_or_else(Vec::new, |rejection| rejection.measurements.clone())
     }
 }
 
@@ -139,35 +165,35 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::model::{ResourceId, Table};
+    use crate::engine::model::{ResourceId, SortedTable};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
         #[test]
-        fn every_node_is_refused_for_what_its_kind_is(
-            nodes in prop::collection::vec(0_usize..6, CHUNK),
-            by_kind in prop::collection::vec(prop_oneof![Just(PASSES), 0_u16..3], 6),
-            asked in prop::collection::vec(any::<bool>(), CHUNK),
+        fn rejects_each_node_by_its_kind(
+            nodes in prop::collection::vec(0_usize..6, CHUNK_SIZE),
+            by_kind in prop::collection::vec(prop_oneof![Just(PASSING_KIND), 0_u16..3], 6),
+            asked in prop::collection::vec(any::<bool>(), CHUNK_SIZE),
         ) {
-            let view = View::new(Arc::new(Table::default()), 1);
+            let cluster_state = ClusterState::new(Arc::new(SortedTable::default()), 1);
             let mut kinds = NodeKinds::default();
             // Kinds get their numbers in the order in which they come.
             let mut numbers = BTreeMap::new();
             for (slot, &kind) in (0..).zip(&nodes) {
                 let number = numbers.len();
                 numbers.entry(kind).or_insert(number);
-                kinds.put(slot, Some(vec![(format!("card-{kind}").into(), ResourceId::PODS)]));
+                kinds.set_node(slot, Some(vec![(format!("card-{kind}").into(), ResourceId::PODS)]));
             }
-            let refusals = (0..3).map(|card| refusal::not_on_node(&format!("card-{card}"))).collect();
-            let filter = CardFilter { view: &view, kinds: &kinds, by_kind, refusals };
-            let among = Mask::gather(|offset| asked[offset]);
-            let mut verdicts = Verdicts::default();
-            let refused = filter.filter(&Chunk::at(0), &among, &mut verdicts);
-            let reasons: Vec<(u16, Mask)> = verdicts.drain().collect();
-            for offset in 0..CHUNK {
-                let number = filter.by_kind[numbers[&nodes[offset]]];
-                let expected = asked[offset] && number != PASSES;
+            let rejections = (0..3).map(|card| rejection::card_not_on_node(&format!("card-{card}"))).collect();
+            let filter = CardFilter { cluster_state: &cluster_state, kinds: &kinds, rejection_by_kind: by_kind, rejections };
+            let among = NodeMask::gather(|offset| asked[offset]);
+            let mut verdicts = ChunkRejections::default();
+            let refused = filter.filter(&NodeChunk::at(0), &among, &mut verdicts);
+            let reasons: Vec<(u16, NodeMask)> = verdicts.drain().collect();
+            for offset in 0..CHUNK_SIZE {
+                let number = filter.rejection_by_kind[numbers[&nodes[offset]]];
+                let expected = asked[offset] && number != PASSING_KIND;
                 prop_assert_eq!(refused.get(offset), expected);
                 let told: Vec<u16> = reasons.iter().filter(|(_, mask)| mask.get(offset)).map(|(own, _)| *own).collect();
                 prop_assert_eq!(told, if expected { vec![number] } else { Vec::new() });
@@ -175,14 +201,14 @@ mod tests {
         }
 
         #[test]
-        fn every_processor_finds_the_same_places(
-            numbers in prop::collection::vec(prop_oneof![0_u16..4, Just(PASSES)], CHUNK),
-            number in prop_oneof![0_u16..4, Just(PASSES)],
+        fn equal_mask_is_the_same_on_every_processor(
+            numbers in prop::collection::vec(prop_oneof![0_u16..4, Just(PASSING_KIND)], CHUNK_SIZE),
+            number in prop_oneof![0_u16..4, Just(PASSING_KIND)],
         ) {
-            let column: [u16; CHUNK] = std::array::from_fn(|offset| numbers[offset]);
-            let chosen = equal(&column, number);
-            prop_assert_eq!(chosen, equal_plainly::<false>(&column, number));
-            prop_assert!(chosen.iter().eq((0..CHUNK).filter(|&offset| numbers[offset] == number)));
+            let column: [u16; CHUNK_SIZE] = std::array::from_fn(|offset| numbers[offset]);
+            let chosen = equal_mask(&column, number);
+            prop_assert_eq!(chosen, equal_mask_portable::<false>(&column, number));
+            prop_assert!(chosen.iter().eq((0..CHUNK_SIZE).filter(|&offset| numbers[offset] == number)));
         }
     }
 }

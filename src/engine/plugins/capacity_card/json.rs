@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Why a text is no JSON object of whole numbers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ObjectError {
+pub enum JsonObjectError {
     /// It is no JSON at this byte.
     #[error("no valid JSON at byte {at}: expected {expected}")]
     Syntax {
@@ -34,8 +34,8 @@ pub enum ObjectError {
 ///
 /// # Errors
 /// The text is not such an object. Whatever stands behind the first fault is not looked at.
-pub(super) fn integers(text: &str) -> Result<BTreeMap<Arc<str>, i64>, ObjectError> {
-    let mut reader = Reader { text, at: 0 };
+pub(super) fn read_integers(text: &str) -> Result<BTreeMap<Arc<str>, i64>, JsonObjectError> {
+    let mut reader = JsonObjectReader { text, at: 0 };
     reader.skip_space();
     let entries = match reader.peek() {
         Some(b'{') => reader.object()?,
@@ -44,21 +44,21 @@ pub(super) fn integers(text: &str) -> Result<BTreeMap<Arc<str>, i64>, ObjectErro
             BTreeMap::new()
         }
         Some(first) => {
-            return Err(ObjectError::NoObject {
-                found: kind(first).ok_or(reader.fault("a JSON object"))?,
+            return Err(JsonObjectError::NoObject {
+                found: value_kind(first).ok_or(reader.syntax_error("a JSON object"))?,
             });
         }
-        None => return Err(reader.fault("a JSON object")),
+        None => return Err(reader.syntax_error("a JSON object")),
     };
     reader.skip_space();
     match reader.peek() {
         None => Ok(entries),
-        Some(_) => Err(reader.fault("the end")),
+        Some(_) => Err(reader.syntax_error("the end")),
     }
 }
 
 /// The kind of the value that begins with this byte.
-fn kind(first: u8) -> Option<&'static str> {
+fn value_kind(first: u8) -> Option<&'static str> {
     match first {
         b'"' => Some("a string"),
         b'[' => Some("an array"),
@@ -69,18 +69,18 @@ fn kind(first: u8) -> Option<&'static str> {
     }
 }
 
-struct Reader<'a> {
+struct JsonObjectReader<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JsonObjectReader<'a> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn fault(&self, expected: &'static str) -> ObjectError {
-        ObjectError::Syntax { at: self.at, expected }
+    fn syntax_error(&self, expected: &'static str) -> JsonObjectError {
+        JsonObjectError::Syntax { at: self.at, expected }
     }
 
     fn skip_space(&mut self) {
@@ -89,24 +89,24 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn take(&mut self, byte: u8, expected: &'static str) -> Result<(), ObjectError> {
+    fn take(&mut self, byte: u8, expected: &'static str) -> Result<(), JsonObjectError> {
         if self.peek() == Some(byte) {
             self.at += 1;
             return Ok(());
         }
-        Err(self.fault(expected))
+        Err(self.syntax_error(expected))
     }
 
-    fn literal(&mut self, word: &'static str) -> Result<(), ObjectError> {
+    fn literal(&mut self, word: &'static str) -> Result<(), JsonObjectError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         if rest.starts_with(word) {
             self.at += word.len();
             return Ok(());
         }
-        Err(self.fault(word))
+        Err(self.syntax_error(word))
     }
 
-    fn object(&mut self) -> Result<BTreeMap<Arc<str>, i64>, ObjectError> {
+    fn object(&mut self) -> Result<BTreeMap<Arc<str>, i64>, JsonObjectError> {
         let mut entries = BTreeMap::new();
         self.take(b'{', "`{`")?;
         self.skip_space();
@@ -131,8 +131,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn value(&mut self, key: &str) -> Result<i64, ObjectError> {
-        let no_integer = |found: &str| ObjectError::NoInteger {
+    fn value(&mut self, key: &str) -> Result<i64, JsonObjectError> {
+        let no_integer = |found: &str| JsonObjectError::NoInteger {
             key: key.to_owned(),
             found: found.to_owned(),
         };
@@ -142,13 +142,13 @@ impl<'a> Reader<'a> {
                 number.parse().map_err(|_| no_integer(number))
             }
             Some(b'n') => self.literal("null").map(|()| 0),
-            Some(first) => Err(kind(first).map_or_else(|| self.fault("a number"), no_integer)),
-            None => Err(self.fault("a number")),
+            Some(first) => Err(value_kind(first).map_or_else(|| self.syntax_error("a number"), no_integer)),
+            None => Err(self.syntax_error("a number")),
         }
     }
 
     /// A number by JSON's grammar.
-    fn number(&mut self) -> Result<&'a str, ObjectError> {
+    fn number(&mut self) -> Result<&'a str, JsonObjectError> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
@@ -171,24 +171,24 @@ impl<'a> Reader<'a> {
         Ok(self.text.get(start..self.at).unwrap_or_default())
     }
 
-    fn digits(&mut self) -> Result<(), ObjectError> {
+    fn digits(&mut self) -> Result<(), JsonObjectError> {
         let start = self.at;
         while let Some(b'0'..=b'9') = self.peek() {
             self.at += 1;
         }
         if self.at == start {
-            return Err(self.fault("a digit"));
+            return Err(self.syntax_error("a digit"));
         }
         Ok(())
     }
 
-    fn string(&mut self) -> Result<String, ObjectError> {
+    fn string(&mut self) -> Result<String, JsonObjectError> {
         self.take(b'"', "a string as key")?;
         let mut text = String::new();
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
             let Some(next) = rest.chars().next() else {
-                return Err(self.fault("the end of a string"));
+                return Err(self.syntax_error("the end of a string"));
             };
             match next {
                 '"' => {
@@ -196,7 +196,9 @@ impl<'a> Reader<'a> {
                     return Ok(text);
                 }
                 '\\' => text.push(self.escape()?),
-                control if u32::from(control) < 0x20 => return Err(self.fault("no control character in a string")),
+                control if u32::from(control) < 0x20 => {
+                    return Err(self.syntax_error("no control character in a string"));
+                }
                 plain => {
                     self.at += plain.len_utf8();
                     text.push(plain);
@@ -205,10 +207,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn escape(&mut self) -> Result<char, ObjectError> {
+    fn escape(&mut self) -> Result<char, JsonObjectError> {
         self.at += 1;
         let Some(letter) = self.peek() else {
-            return Err(self.fault("an escape"));
+            return Err(self.syntax_error("an escape"));
         };
         let plain = match letter {
             b'"' | b'\\' | b'/' => char::from(letter),
@@ -218,14 +220,14 @@ impl<'a> Reader<'a> {
             b'r' => '\r',
             b't' => '\t',
             b'u' => return self.unicode(),
-            _ => return Err(self.fault("an escape")),
+            _ => return Err(self.syntax_error("an escape")),
         };
         self.at += 1;
         Ok(plain)
     }
 
     /// `uXXXX`, and the second half of a pair; a half that stands alone becomes U+FFFD, as in Go.
-    fn unicode(&mut self) -> Result<char, ObjectError> {
+    fn unicode(&mut self) -> Result<char, JsonObjectError> {
         let first = self.hex()?;
         let rest = self.text.get(self.at..).unwrap_or_default();
         if (0xD800..0xDC00).contains(&first) && rest.starts_with("\\u") {
@@ -242,7 +244,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `uXXXX`, at the `u`.
-    fn hex(&mut self) -> Result<u32, ObjectError> {
+    fn hex(&mut self) -> Result<u32, JsonObjectError> {
         let digits = self.text.get(self.at + 1..self.at + 5).unwrap_or_default();
         let four = digits.len() == 4 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         match u32::from_str_radix(digits, 16) {
@@ -250,7 +252,7 @@ impl<'a> Reader<'a> {
                 self.at += 5;
                 Ok(code)
             }
-            _ => Err(self.fault("four hexadecimal digits")),
+            _ => Err(self.syntax_error("four hexadecimal digits")),
         }
     }
 }
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<(String, i64)>, String> {
-        integers(text)
+        read_integers(text)
             .map(|entries| entries.iter().map(|(key, value)| (key.to_string(), *value)).collect())
             .map_err(|error| error.to_string())
     }
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_go_refuses() {
+    fn rejects_what_go_rejects() {
         for text in [
             "",
             " ",

@@ -2,37 +2,37 @@
 
 use std::sync::Arc;
 
+use super::amounts::QuotaAmounts;
 use super::annotations::{self, CardsError, QUOTA};
-use super::counts::Counts;
-use crate::engine::model::{Amounts, QueueRecord, QueueState, ResourceId};
+use crate::engine::model::{QueueRecord, QueueState, ResourceAmounts, ResourceId};
 use crate::engine::policy::Compatibility;
 
 /// A queue's own figures, before the cluster and other queues are looked at.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Quota {
+pub struct CardQuota {
     /// Cards of the annotation.
-    pub cards: Counts,
+    pub cards: QuotaAmounts,
     /// Why the annotation could not be read; then there are no cards.
-    pub fault: Option<CardsError>,
+    pub error: Option<CardsError>,
 }
 
-impl Quota {
+impl CardQuota {
     /// The quota of a queue.
     pub fn of(queue: &QueueRecord, compatibility: Compatibility) -> Self {
-        match annotations::cards(&queue.annotations, QUOTA, compatibility) {
+        match annotations::read_cards(&queue.annotations, QUOTA, compatibility) {
             Ok(cards) => Self {
                 cards: cards.unwrap_or_default(),
-                fault: None,
+                error: None,
             },
-            Err(fault) => Self {
-                cards: Counts::default(),
-                fault: Some(fault),
+            Err(problem) => Self {
+                cards: QuotaAmounts::default(),
+                error: Some(problem),
             },
         }
     }
 
     /// Cpu and memory of a list, and these cards.
-    pub fn with(&self, amounts: Option<&Amounts>) -> Counts {
+    pub fn with_cpu_memory(&self, amounts: Option<&ResourceAmounts>) -> QuotaAmounts {
         let amount = |id| amounts.and_then(|amounts| amounts.get(id)).unwrap_or(0);
         let mut counts = self.cards.clone();
         counts.cpu = amount(ResourceId::CPU).into();
@@ -47,70 +47,70 @@ impl Quota {
     clippy::struct_excessive_bools,
     reason = "each ceiling is said or not, whatever the others are"
 )]
-pub struct Limits {
+pub struct QueueLimits {
     /// Its state.
     pub state: QueueState,
     /// Larger first.
     pub priority: i32,
     /// Ceiling.
-    pub capability: Counts,
+    pub capability: QuotaAmounts,
     /// There is a ceiling of cpu.
     pub cpu_limited: bool,
     /// There is a ceiling of memory.
     pub memory_limited: bool,
     /// A quota of cards is said, even one that cannot be read.
-    pub cards_said: bool,
+    pub cards_configured: bool,
     /// Any ceiling is said, or a quota of cards.
     pub configured: bool,
     /// What is said that it deserves.
-    entitled: Counts,
+    declared_deserved: QuotaAmounts,
     /// Entitlement: what is said, at most the real capability, at least the guarantee.
-    pub deserved: Counts,
+    pub deserved: QuotaAmounts,
     /// Floor.
-    pub guarantee: Counts,
+    pub guarantee: QuotaAmounts,
     /// What the cluster leaves after other queues' guarantees, and its own.
-    pub real_capability: Counts,
+    pub real_capability: QuotaAmounts,
     /// Why the quota of cards could not be read.
-    pub fault: Option<CardsError>,
+    pub quota_error: Option<CardsError>,
 }
 
-impl Limits {
+impl QueueLimits {
     /// The limits of a queue in a cluster with `total`, of which all queues together are guaranteed `guaranteed`.
     ///
     /// Under `upstream` a ceiling that is not said is 0; under `corrected` there is none.
     pub fn of(
         queue: &QueueRecord,
-        quota: &Quota,
-        total: &Counts,
-        guaranteed: &Counts,
+        quota: &CardQuota,
+        total: &QuotaAmounts,
+        guaranteed: &QuotaAmounts,
         compatibility: Compatibility,
     ) -> Self {
         let said = |id| queue.capability.as_ref().and_then(|amounts| amounts.get(id)).is_some();
         let upstream = compatibility == Compatibility::Upstream;
-        let guarantee = quota.with(queue.guarantee.as_ref());
+        let guarantee = quota.with_cpu_memory(queue.guarantee.as_ref());
         let given = queue.capability.as_ref().is_some_and(|amounts| !amounts.is_empty());
         let mut limits = Self {
             state: queue.state,
             priority: queue.priority,
-            capability: quota.with(queue.capability.as_ref()),
+            capability: quota.with_cpu_memory(queue.capability.as_ref()),
             cpu_limited: upstream || said(ResourceId::CPU),
             memory_limited: upstream || said(ResourceId::MEMORY),
-            cards_said: quota.cards.has_cards() || quota.fault.is_some(),
-            configured: upstream || given || quota.cards.has_cards() || quota.fault.is_some(),
-            entitled: quota.with(queue.deserved.as_ref()),
+            cards_configured: quota.cards.has_cards() || quota.error.is_some(),
+            configured: upstream || given || quota.cards.has_cards() || quota.error.is_some(),
+            declared_deserved: quota.with_cpu_memory(queue.deserved.as_ref()),
             guarantee,
-            fault: quota.fault.clone(),
+            quota_error: quota.error.clone(),
             ..Self::default()
         };
-        limits.refit(total, guaranteed);
+        limits.update_cluster(total, guaranteed);
         limits
     }
 
     /// Follows the cluster, and what all queues are guaranteed.
-    pub(super) fn refit(&mut self, total: &Counts, guaranteed: &Counts) {
-        self.real_capability = total.left_after(guaranteed);
+    pub(super) fn update_cluster(&mut self, total: &QuotaAmounts, guaranteed: &QuotaAmounts) {
+        self.real_capability = total.saturating_sub(guaranteed);
         self.real_capability.add(&self.guarantee);
-        self.deserved = clip(&self.entitled, &self.real_capability, &self.guarantee);
+        self.deserved = clamp_amounts(&self.declared_deserved, &self.real_capability, &self.guarantee);
     }
 
     /// True if the queue takes jobs and tasks.
@@ -120,8 +120,8 @@ impl Limits {
 }
 
 /// At most `ceiling`, at least `floor`, cards not below 0.
-fn clip(counts: &Counts, ceiling: &Counts, floor: &Counts) -> Counts {
-    let mut clipped = Counts::new(
+fn clamp_amounts(counts: &QuotaAmounts, ceiling: &QuotaAmounts, floor: &QuotaAmounts) -> QuotaAmounts {
+    let mut clipped = QuotaAmounts::new(
         counts.cpu.min(ceiling.cpu).max(floor.cpu),
         counts.memory.min(ceiling.memory).max(floor.memory),
     );

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::counts::Counts;
-use super::limits::Quota;
+use super::amounts::QuotaAmounts;
+use super::limits::CardQuota;
 use super::state::CapacityState;
-use crate::engine::model::{QueueRecord, View};
+use crate::engine::model::{ClusterState, QueueRecord};
 
 /// One gauge.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Gauge {
+pub struct QueueGauge {
     /// Name of the metric.
     pub name: &'static str,
     /// Label `queue_name`.
@@ -21,29 +21,29 @@ pub struct Gauge {
 }
 
 /// Names of an amount's three gauges: cpu, memory, cards.
-type Names = [&'static str; 3];
+type GaugeNames = [&'static str; 3];
 
-const DESERVED: Names = [
+const DESERVED: GaugeNames = [
     "volcano_queue_deserved_milli_cpu",
     "volcano_queue_deserved_memory_bytes",
     "volcano_queue_deserved_scalar_resources",
 ];
-const ALLOCATED: Names = [
+const ALLOCATED: GaugeNames = [
     "volcano_queue_allocated_milli_cpu",
     "volcano_queue_allocated_memory_bytes",
     "volcano_queue_allocated_scalar_resources",
 ];
-const REQUEST: Names = [
+const REQUEST: GaugeNames = [
     "volcano_queue_request_milli_cpu",
     "volcano_queue_request_memory_bytes",
     "volcano_queue_request_scalar_resources",
 ];
-const CAPACITY: Names = [
+const CAPACITY: GaugeNames = [
     "volcano_queue_capacity_milli_cpu",
     "volcano_queue_capacity_memory_bytes",
     "volcano_queue_capacity_scalar_resources",
 ];
-const REAL_CAPACITY: Names = [
+const REAL_CAPACITY: GaugeNames = [
     "volcano_queue_real_capacity_milli_cpu",
     "volcano_queue_real_capacity_memory_bytes",
     "volcano_queue_real_capacity_scalar_resources",
@@ -57,25 +57,25 @@ const CARDS: [&str; 4] = [
 const SHARE: &str = "volcano_queue_share";
 
 /// All gauges, by queue.
-pub fn gauges(state: &CapacityState, view: &View) -> Vec<Gauge> {
+pub fn queue_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
     let mut gauges = Vec::new();
-    for (name, queue) in view.queues().iter() {
+    for (name, queue) in cluster_state.queues().iter() {
         match state.account(name) {
             Some(account) => {
                 let limits = &account.limits;
-                push(&mut gauges, name, DESERVED, &limits.deserved);
-                push(&mut gauges, name, ALLOCATED, &account.allocated);
-                push(&mut gauges, name, REQUEST, &account.request);
-                push(&mut gauges, name, CAPACITY, &limits.capability);
-                push(&mut gauges, name, REAL_CAPACITY, &limits.real_capability);
-                gauges.push(Gauge {
+                push_gauges(&mut gauges, name, DESERVED, &limits.deserved);
+                push_gauges(&mut gauges, name, ALLOCATED, &account.allocated);
+                push_gauges(&mut gauges, name, REQUEST, &account.request);
+                push_gauges(&mut gauges, name, CAPACITY, &limits.capability);
+                push_gauges(&mut gauges, name, REAL_CAPACITY, &limits.real_capability);
+                gauges.push(QueueGauge {
                     name: SHARE,
                     queue: Arc::clone(name),
                     resource: Arc::default(),
                     value: account.share(),
                 });
             }
-            None => without_jobs(&mut gauges, state, &queue.record),
+            None => push_empty_queue(&mut gauges, state, &queue.record),
         }
     }
     gauges
@@ -83,11 +83,11 @@ pub fn gauges(state: &CapacityState, view: &View) -> Vec<Gauge> {
 
 /// Whole cards of every queue, under the names of the plugin's design: deserved, held, asked for (held or pending), and
 /// the quota.
-pub fn card_gauges(state: &CapacityState, view: &View) -> Vec<Gauge> {
+pub fn card_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
     let mut gauges = Vec::new();
-    for (name, queue) in view.queues().iter() {
+    for (name, queue) in cluster_state.queues().iter() {
         let (own, limits);
-        let (none, request) = (Counts::default(), Arc::default());
+        let (none, request) = (QuotaAmounts::default(), Arc::default());
         let (allocated, request) = if let Some(account) = state.account(name) {
             limits = &*account.limits;
             (&account.allocated, &account.request)
@@ -98,7 +98,7 @@ pub fn card_gauges(state: &CapacityState, view: &View) -> Vec<Gauge> {
         };
         let amounts = [&limits.deserved, allocated, request, &limits.capability];
         for (metric, amounts) in CARDS.into_iter().zip(amounts) {
-            gauges.extend(amounts.cards().map(|(card, milli)| Gauge {
+            gauges.extend(amounts.cards().map(|(card, milli)| QueueGauge {
                 name: metric,
                 queue: Arc::clone(name),
                 resource: Arc::clone(card),
@@ -110,39 +110,44 @@ pub fn card_gauges(state: &CapacityState, view: &View) -> Vec<Gauge> {
 }
 
 /// Of a queue without jobs.
-fn without_jobs(gauges: &mut Vec<Gauge>, state: &CapacityState, queue: &QueueRecord) {
-    let quota = Quota::of(queue, state.compatibility);
+fn push_empty_queue(gauges: &mut Vec<QueueGauge>, state: &CapacityState, queue: &QueueRecord) {
+    let quota = CardQuota::of(queue, state.compatibility);
     let deserved = match &queue.deserved {
-        Some(deserved) => quota.with(Some(deserved)),
-        None => Counts::default(),
+        Some(deserved) => quota.with_cpu_memory(Some(deserved)),
+        None => QuotaAmounts::default(),
     };
-    push(gauges, &queue.name, DESERVED, &deserved);
-    push(gauges, &queue.name, ALLOCATED, &Counts::default());
-    push(gauges, &queue.name, REQUEST, &Counts::default());
+    push_gauges(gauges, &queue.name, DESERVED, &deserved);
+    push_gauges(gauges, &queue.name, ALLOCATED, &QuotaAmounts::default());
+    push_gauges(gauges, &queue.name, REQUEST, &QuotaAmounts::default());
     let limits = state.limits(queue);
     // The reference adds the own guarantee, quota included, only if the guarantee is said.
-    let mut real = state.cards().total().left_after(state.guaranteed());
+    let mut real = state.cards().total().saturating_sub(state.total_guaranteed());
     if queue.guarantee.is_some() {
         real.add(&limits.guarantee);
     }
     if queue.capability.is_some() {
-        push(gauges, &queue.name, CAPACITY, &limits.capability);
-        real = at_most(&real, &limits.capability);
+        push_gauges(gauges, &queue.name, CAPACITY, &limits.capability);
+        real = min_with_ceiling(&real, &limits.capability);
     }
-    push(gauges, &queue.name, REAL_CAPACITY, &real);
+    push_gauges(gauges, &queue.name, REAL_CAPACITY, &real);
 }
 
 /// The smaller of both; cards that the ceiling does not name have no ceiling.
-fn at_most(counts: &Counts, ceiling: &Counts) -> Counts {
-    let mut least = Counts::new(counts.cpu.min(ceiling.cpu), counts.memory.min(ceiling.memory));
+fn min_with_ceiling(counts: &QuotaAmounts, ceiling: &QuotaAmounts) -> QuotaAmounts {
+    let mut least = QuotaAmounts::new(counts.cpu.min(ceiling.cpu), counts.memory.min(ceiling.memory));
     for (name, amount) in counts.cards() {
         least.set_card(name, amount.min(ceiling.card(name).unwrap_or(amount)));
     }
     least
 }
 
-fn push(gauges: &mut Vec<Gauge>, queue: &Arc<str>, [cpu, memory, cards]: Names, counts: &Counts) {
-    let gauge = |name, resource: Option<&Arc<str>>, amount: i128| Gauge {
+fn push_gauges(
+    gauges: &mut Vec<QueueGauge>,
+    queue: &Arc<str>,
+    [cpu, memory, cards]: GaugeNames,
+    counts: &QuotaAmounts,
+) {
+    let gauge = |name, resource: Option<&Arc<str>>, amount: i128| QueueGauge {
         name,
         queue: Arc::clone(queue),
         resource: resource.map_or_else(Arc::default, Arc::clone),

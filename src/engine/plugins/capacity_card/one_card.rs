@@ -5,34 +5,36 @@
 
 use std::sync::Arc;
 
-use super::annotations::{NAME, OR, choice};
-use super::books::Ledger;
-use super::counts::Counts;
-use super::entry::Figures;
-use super::need::Need;
+use super::amounts::QuotaAmounts;
+use super::annotations::{CARD_SEPARATOR, NAME, normalize_choice};
+use super::job_entry::JobAmounts;
+use super::quota_accounts::QuotaAccounts;
 use super::state::CapacityState;
-use crate::engine::model::{Texts, text};
+use super::task_need::TaskNeed;
+use crate::engine::model::{TextMap, find_text};
 
 /// A card that tasks of a job use, of those that they may use, and how many tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct InUse {
+pub(super) struct CardUse {
     choice: Arc<str>,
     card: Arc<str>,
-    tasks: u32,
+    task_count: u32,
 }
 
 /// The choice that an annotation leaves; `None`: there is none.
-fn choice_of(annotations: &Texts) -> Option<Arc<str>> {
-    let name = text(annotations, NAME).filter(|name| name.contains(OR))?;
-    Some(choice(name)).filter(|choice| choice.contains(OR))
+fn annotated_choice(annotations: &TextMap) -> Option<Arc<str>> {
+    let name = find_text(annotations, NAME).filter(|name| name.contains(CARD_SEPARATOR))?;
+    Some(normalize_choice(name)).filter(|choice| choice.contains(CARD_SEPARATOR))
 }
 
-impl Figures {
+impl JobAmounts {
     /// A task with these annotations now holds this, or no longer.
-    pub(super) fn use_cards(&mut self, annotations: &Texts, held: &Counts, holds: bool) {
-        let Some(choice) = choice_of(annotations) else { return };
+    pub(super) fn update_card_use(&mut self, annotations: &TextMap, held: &QuotaAmounts, holds: bool) {
+        let Some(choice) = annotated_choice(annotations) else {
+            return;
+        };
         let has = |name: &str| held.cards().find(|(card, amount)| ***card == *name && *amount > 0);
-        let Some((card, _)) = choice.split(OR).find_map(has) else {
+        let Some((card, _)) = choice.split(CARD_SEPARATOR).find_map(has) else {
             return;
         };
         let place = self
@@ -41,18 +43,25 @@ impl Figures {
         match (place, holds) {
             (Ok(at), true) => {
                 if let Some(own) = self.in_use.get_mut(at) {
-                    own.tasks += 1;
+                    own.task_count += 1;
                 }
             }
             (Ok(at), false) => {
                 if let Some(own) = self.in_use.get_mut(at) {
-                    own.tasks -= 1;
+                    own.task_count -= 1;
                 }
-                self.in_use.retain(|own| own.tasks > 0);
+                self.in_use.retain(|own| own.task_count > 0);
             }
             (Err(at), true) => {
                 let (card, tasks) = (Arc::clone(card), 1);
-                self.in_use.insert(at, InUse { choice, card, tasks });
+                self.in_use.insert(
+                    at,
+                    CardUse {
+                        choice,
+                        card,
+                        task_count: tasks,
+                    },
+                );
             }
             (Err(_), false) => {}
         }
@@ -63,35 +72,35 @@ impl CapacityState {
     /// Leaves of what a task of a job needs only the card that the job's tasks of its kind use; while none of them uses
     /// any, the one `named`, if it has room for as many as the job needs at least; else those with room for all of them,
     /// or for the least; if there are none, all.
-    pub(super) fn keep_to_one_card(
+    pub(super) fn restrict_to_one_card(
         &self,
         job: &str,
-        annotations: &Texts,
+        annotations: &TextMap,
         named: &str,
-        need: &mut Need,
-        ledger: Option<&Ledger<'_>>,
+        need: &mut TaskNeed,
+        ledger: Option<&QuotaAccounts<'_>>,
     ) {
-        if self.config.mixed {
+        if self.config.mixed_cards {
             return;
         }
-        let (Some(choice), Some(job)) = (choice_of(annotations), self.jobs.get(job)) else {
+        let (Some(choice), Some(job)) = (annotated_choice(annotations), self.jobs.get(job)) else {
             return;
         };
-        let of_choice = |card: &str| choice.split(OR).any(|name| name == card);
+        let of_choice = |card: &str| choice.split(CARD_SEPARATOR).any(|name| name == card);
         let mut demands = need.demands.iter_mut();
         let Some(demand) = demands.find(|own| own.alternatives.iter().all(|(card, _)| of_choice(card))) else {
             return;
         };
         let known = demand.name();
-        let asked = |counts: &Counts| counts.card_or_zero(&choice).max(counts.card_or_zero(&known));
+        let asked = |counts: &QuotaAmounts| counts.card_or_zero(&choice).max(counts.card_or_zero(&known));
         let (all, least) = (asked(&job.pending), asked(&job.min));
         let in_use = |card: &str| job.in_use.iter().any(|own| own.choice == choice && *own.card == *card);
-        let fits = |card: &str, amount: i128| ledger.is_none_or(|ledger| ledger.room(card) >= amount);
-        let kept = demand.keep(in_use)
-            || demand.keep(|card| card == named && fits(card, least))
-            || demand.keep(|card| fits(card, all));
+        let fits = |card: &str, amount: i128| ledger.is_none_or(|ledger| ledger.card_headroom(card) >= amount);
+        let kept = demand.retain_any(in_use)
+            || demand.retain_any(|card| card == named && fits(card, least))
+            || demand.retain_any(|card| fits(card, all));
         if !kept {
-            demand.keep(|card| fits(card, least));
+            demand.retain_any(|card| fits(card, least));
         }
     }
 }

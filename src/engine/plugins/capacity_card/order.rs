@@ -10,8 +10,8 @@ impl CapacityState {
     /// # Errors
     /// The queue is not there.
     pub fn order_key(&self, queue: &str) -> Result<[f64; 2], Problem> {
-        let Some(stored) = self.opened.queues().get(queue) else {
-            return Err(super::state::unknown(
+        let Some(stored) = self.opening_state.queues().get(queue) else {
+            return Err(super::state::not_found_problem(
                 "UNKNOWN_QUEUE",
                 format!("there is no queue `{queue}`"),
             ));
@@ -25,10 +25,10 @@ impl CapacityState {
     /// # Errors
     /// A queue is not there; or, under `upstream`, the reference panics: of two queues of equal priority one has no
     /// jobs.
-    pub fn compare(&self, left: &str, right: &str) -> Result<i64, Problem> {
+    pub fn compare_queues(&self, left: &str, right: &str) -> Result<i64, Problem> {
         let ([_, left_share], [_, right_share]) = (self.order_key(left)?, self.order_key(right)?);
         let priority = |queue| {
-            self.opened
+            self.opening_state
                 .queues()
                 .get(queue)
                 .map_or(0, |stored| stored.record.priority)
@@ -39,7 +39,12 @@ impl CapacityState {
         let without = [left, right].into_iter().find(|queue| self.account(queue).is_none());
         if let (Compatibility::Upstream, Some(queue)) = (self.compatibility, without) {
             let message = format!("queue `{queue}` has no jobs; the reference panics here");
-            return Err(Problem::new(ProblemKind::Refused, "REFERENCE_PANICS", "", message));
+            return Err(Problem::new(
+                ProblemKind::FailedPrecondition,
+                "REFERENCE_PANICS",
+                "",
+                message,
+            ));
         }
         Ok(match left_share.total_cmp(&right_share) {
             std::cmp::Ordering::Less => -1,

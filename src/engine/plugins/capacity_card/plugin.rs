@@ -3,23 +3,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::super::effective::map;
-use super::annotations::{NAME, OR, QUOTA, REQUEST, choice};
-use super::config::Config;
+use super::super::effective_values::value_map;
+use super::annotations::{CARD_SEPARATOR, NAME, QUOTA, REQUEST, normalize_choice};
+use super::config::CapacityConfig;
 use super::discovery::NodeCards;
 use super::node_order::node_order;
-use super::reserved;
-use super::state::{CapacityState, Move};
-use super::votes::Verdict;
-use crate::engine::derived::{Derived, DerivedSet, Movement, TaskMove};
+use super::reservations;
+use super::state::{CapacityState, TaskEvent};
+use super::votes::QuotaVerdict;
 use crate::engine::model::{
-    Amounts, CHUNK, Changes, Chunk, JobRecord, Problem, ProblemKind, ResourceTable, TaskClass, TaskRecord, Texts, View,
-    text,
+    CHUNK_SIZE, ClusterState, JobRecord, NodeChunk, Problem, ProblemKind, ResourceAmounts, ResourceTable, StateDiff,
+    TaskClass, TaskRecord, TextMap, find_text,
 };
 use crate::engine::plugin::{
-    Facts, Filterer, Hooks, Lack, Opinion, OrderKey, Plugin, PluginDef, Prepared, Scorer, Scores, VictimQuestion,
+    AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginDef, PluginHooks, PrepareContext,
+    PreparedHook, Shortfall, VictimQuery,
 };
-use crate::engine::policy::{Arguments, Compatibility, Report, Switches, Value};
+use crate::engine::plugin_state::{PlacementEvent, PluginState, PluginStates, TaskTransition};
+use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, YamlValue};
 
 /// Its row in the registry.
 pub(in super::super) const DEF: PluginDef = PluginDef {
@@ -35,20 +36,24 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
 /// The plugin, compiled.
 #[derive(Debug)]
 struct CapacityCard {
-    config: Config,
+    config: CapacityConfig,
     compatibility: Compatibility,
 }
 
-fn compile(arguments: &Arguments, compatibility: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
     Arc::new(CapacityCard {
-        config: Config::read(arguments, compatibility, report),
+        config: CapacityConfig::read(arguments, compatibility, report),
         compatibility,
     })
 }
 
 impl Plugin for CapacityCard {
-    fn hooks(&self) -> Hooks {
-        Hooks {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
             filter: self.compatibility == Compatibility::Corrected,
             score: true,
             order: true,
@@ -58,44 +63,56 @@ impl Plugin for CapacityCard {
         }
     }
 
-    fn effective_arguments(&self) -> Value {
-        map(self.config.entries())
+    fn effective_arguments(&self) -> YamlValue {
+        value_map(self.config.entries())
     }
 
-    fn filterer<'a>(&'a self, class: &'a TaskClass, facts: Facts<'a>) -> Prepared<dyn Filterer + 'a> {
-        let Some(state) = facts.derived.get::<CapacityState>(super::PLUGIN) else {
-            return Err(not_derived());
+    fn prepare_filter<'a>(
+        &'a self,
+        class: &'a TaskClass,
+        facts: PrepareContext<'a>,
+    ) -> PreparedHook<dyn NodeFilter + 'a> {
+        let Some(state) = facts.plugin_states.get::<CapacityState>(super::PLUGIN) else {
+            return Err(missing_state());
         };
-        let filter = state.node_filter(facts.view, class);
-        Ok(filter.map(|filter| Box::new(filter) as Box<dyn Filterer>))
+        let filter = state.node_filter(facts.state, class);
+        Ok(filter.map(|filter| Box::new(filter) as Box<dyn NodeFilter>))
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, facts: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
-        let Some(name) = text(&class.annotations, NAME).filter(|name| name.contains(OR)) else {
+    fn prepare_scorer<'a>(
+        &'a self,
+        class: &'a TaskClass,
+        facts: PrepareContext<'a>,
+    ) -> PreparedHook<dyn NodeScorer + 'a> {
+        let Some(name) = find_text(&class.annotations, NAME).filter(|name| name.contains(CARD_SEPARATOR)) else {
             return Ok(None);
         };
         if self.compatibility == Compatibility::Upstream {
             return Ok(Some(Box::new(CardScorer {
                 name: Arc::from(name),
-                weight: self.config.weight,
+                weight: self.config.node_order_weight,
                 compatibility: self.compatibility,
-                resources: facts.view.resources(),
+                resources: facts.state.resources(),
             })));
         }
-        let Some(state) = facts.derived.get::<CapacityState>(super::PLUGIN) else {
-            return Err(not_derived());
+        let Some(state) = facts.plugin_states.get::<CapacityState>(super::PLUGIN) else {
+            return Err(missing_state());
         };
-        let name = choice(name);
+        let name = normalize_choice(name);
         Ok(name
-            .contains(OR)
-            .then(|| Box::new(state.node_scorer(facts.view, class, &name)) as Box<dyn Scorer>))
+            .contains(CARD_SEPARATOR)
+            .then(|| Box::new(state.node_scorer(facts.state, class, &name)) as Box<dyn NodeScorer>))
     }
 
-    fn derive(&self, view: &View, _: &Switches) -> Option<Arc<dyn Derived>> {
-        Some(Arc::new(CapacityState::of(view, self.config, self.compatibility)))
+    fn build_state(&self, cluster_state: &ClusterState, _: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
+        Some(Arc::new(CapacityState::of(
+            cluster_state,
+            self.config,
+            self.compatibility,
+        )))
     }
 
-    fn queue_keys(&self, derived: &DerivedSet, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+    fn queue_keys(&self, derived: &PluginStates, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let state: &CapacityState = derived.get(super::PLUGIN)?;
         Some(
             queues
@@ -107,156 +124,186 @@ impl Plugin for CapacityCard {
 
     fn admit_job(
         &self,
-        derived: &mut DerivedSet,
-        view: &View,
+        derived: &mut PluginStates,
+        cluster_state: &ClusterState,
         job: &JobRecord,
         keep: bool,
-    ) -> Result<Option<Opinion>, Problem> {
+    ) -> Result<Option<AdmitOpinion>, Problem> {
         let verdict = if keep {
-            derived.change(super::PLUGIN, |state: &mut CapacityState| state.permit(view, job))
+            derived.update(super::PLUGIN, |state: &mut CapacityState| {
+                state.permit(cluster_state, job)
+            })
         } else {
             let state = derived.get::<CapacityState>(super::PLUGIN);
-            state.map(|state| state.vote_job(view, job))
+            state.map(|state| state.vote_job(cluster_state, job))
         };
-        Ok(Some(opinion(verdict.unwrap_or_else(|| Err(not_derived()))?)))
+        Ok(Some(admit_opinion(verdict.unwrap_or_else(|| Err(missing_state()))?)))
     }
 
     fn admit_task(
         &self,
-        derived: &DerivedSet,
-        view: &View,
+        derived: &PluginStates,
+        cluster_state: &ClusterState,
         queue: &str,
         task: &TaskRecord,
-    ) -> Result<Option<Opinion>, Problem> {
+    ) -> Result<Option<AdmitOpinion>, Problem> {
         match derived.get::<CapacityState>(super::PLUGIN) {
-            Some(state) => state.vote_task(view, queue, task).map(|verdict| Some(opinion(verdict))),
-            None => Err(not_derived()),
+            Some(state) => state
+                .vote_task(cluster_state, queue, task)
+                .map(|verdict| Some(admit_opinion(verdict))),
+            None => Err(missing_state()),
         }
     }
 
-    fn admits_in_a_row(&self, derived: &DerivedSet, view: &View, queue: &str, task: &TaskRecord) -> u64 {
+    fn repeatable_admissions(
+        &self,
+        derived: &PluginStates,
+        cluster_state: &ClusterState,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> u64 {
         let state = derived.get::<CapacityState>(super::PLUGIN);
-        state.and_then(|state| state.in_a_row(view, queue, task)).unwrap_or(1)
+        state
+            .and_then(|state| state.repeated_admit_limit(cluster_state, queue, task))
+            .unwrap_or(1)
     }
 
-    fn victims(&self, question: &VictimQuestion<'_>) -> Result<Option<Vec<bool>>, Problem> {
-        match question.derived.get::<CapacityState>(super::PLUGIN) {
-            Some(state) => Ok(state.victims(question)),
-            None => Err(not_derived()),
+    fn victims(&self, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        match query.plugin_states.get::<CapacityState>(super::PLUGIN) {
+            Some(state) => Ok(state.victim_verdicts(query)),
+            None => Err(missing_state()),
         }
     }
 
-    fn lacks(&self, question: &VictimQuestion<'_>, node: &str) -> Result<Vec<Lack>, Problem> {
-        match question.derived.get::<CapacityState>(super::PLUGIN) {
-            Some(state) => Ok(state.lacks(question, node)),
-            None => Err(not_derived()),
+    fn shortfalls(&self, query: &VictimQuery<'_>, node: &str) -> Result<Vec<Shortfall>, Problem> {
+        match query.plugin_states.get::<CapacityState>(super::PLUGIN) {
+            Some(state) => Ok(state.quota_shortfalls(query, node)),
+            None => Err(missing_state()),
         }
     }
 
     fn reads_job(&self, task: &TaskRecord) -> bool {
         self.compatibility == Compatibility::Corrected
-            && !self.config.mixed
-            && text(&task.annotations, NAME).is_some_and(|name| name.contains(OR))
+            && !self.config.mixed_cards
+            && find_text(&task.annotations, NAME).is_some_and(|name| name.contains(CARD_SEPARATOR))
     }
 
-    fn card_on(&self, derived: &DerivedSet, task: &TaskRecord, node: &str, admitted: &[Arc<str>]) -> Option<Arc<str>> {
+    fn card_on_node(
+        &self,
+        derived: &PluginStates,
+        task: &TaskRecord,
+        node: &str,
+        admitted: &[Arc<str>],
+    ) -> Option<Arc<str>> {
         let state = derived.get::<CapacityState>(super::PLUGIN)?;
-        let on_node = state.cards().on_node(node)?;
+        let on_node = state.cards().node_cards(node)?;
         let has = |card: &str| on_node.cards.get_key_value(card).map(|(card, _)| Arc::clone(card));
         // Under `corrected` a task that uses cards is admitted to some; the others use none, whatever they name.
         if !admitted.is_empty() || self.compatibility == Compatibility::Corrected {
             return admitted.iter().find_map(|card| has(card));
         }
-        let name = text(&task.annotations, NAME)?;
-        name.split(OR).find_map(has)
+        let name = find_text(&task.annotations, NAME)?;
+        name.split(CARD_SEPARATOR).find_map(has)
     }
 
-    fn end_tentative(&self, derived: &mut DerivedSet) -> Result<(), Problem> {
+    fn release_tentative(&self, derived: &mut PluginStates) -> Result<(), Problem> {
         derived
-            .change(super::PLUGIN, CapacityState::end_tentative)
-            .ok_or_else(not_derived)
+            .update(super::PLUGIN, CapacityState::end_tentative)
+            .ok_or_else(missing_state)
     }
 }
 
-fn not_derived() -> Problem {
+fn missing_state() -> Problem {
     let message = "there is no state of `capacity-card` for this question";
-    Problem::new(ProblemKind::Unserved, "NOT_DERIVED", "", message)
+    Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message)
 }
 
-fn opinion(verdict: Verdict) -> Opinion {
-    Opinion {
+fn admit_opinion(verdict: QuotaVerdict) -> AdmitOpinion {
+    AdmitOpinion {
         reasons: verdict
-            .refusals
+            .rejections
             .into_iter()
-            .map(|refusal| (refusal.reason, refusal.figures))
+            .map(|rejection| (rejection.reason, rejection.measurements))
             .collect(),
         cards: verdict.cards,
         headroom: verdict.headroom,
-        reserve: reserved::named(&verdict.least),
+        reserve: reservations::named_amounts(&verdict.min_amounts),
     }
 }
 
-impl Derived for CapacityState {
-    fn follow(&mut self, view: &View, movement: &Movement<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        let node = |moved: &TaskMove<'_>| Arc::clone(&moved.after.node);
+impl PluginState for CapacityState {
+    fn apply(&mut self, cluster_state: &ClusterState, movement: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        let node = |moved: &TaskTransition<'_>| Arc::clone(&moved.after.node);
         match movement {
-            Movement::Allocate(moved) => {
-                let step = Move::Allocate {
+            PlacementEvent::Allocate(moved) => {
+                let step = TaskEvent::Allocate {
                     node: &node(moved),
                     card: moved.card,
                 };
-                CapacityState::follow(self, view, moved.after, step)?;
+                CapacityState::apply_task_event(self, cluster_state, moved.after, step)?;
             }
-            Movement::Pipeline(moved) => {
-                let step = Move::Pipeline {
+            PlacementEvent::Pipeline(moved) => {
+                let step = TaskEvent::Pipeline {
                     node: &node(moved),
                     card: moved.card,
                 };
-                CapacityState::follow(self, view, moved.after, step)?;
+                CapacityState::apply_task_event(self, cluster_state, moved.after, step)?;
             }
-            Movement::Deallocate(moved) => {
-                CapacityState::follow(self, view, moved.before, Move::Deallocate)?;
+            PlacementEvent::Deallocate(moved) => {
+                CapacityState::apply_task_event(self, cluster_state, moved.before, TaskEvent::Deallocate)?;
             }
-            Movement::Enqueue(job) => self.keep(job),
-            Movement::Leave(job) => self.leave(job),
-            Movement::Reserve(job) => return Ok(self.set_row(view, job)),
+            PlacementEvent::Enqueue(job) => self.confirm_permit(job),
+            PlacementEvent::Dequeue(job) => self.revoke_admission(job),
+            PlacementEvent::Reserve(job) => return Ok(self.update_reservation(cluster_state, job)),
         }
         Ok(Vec::new())
     }
 
-    fn follow_all(&mut self, view: &View, movements: &[Movement<'_>]) -> Result<BTreeSet<Arc<str>>, Problem> {
+    fn apply_batch(
+        &mut self,
+        cluster_state: &ClusterState,
+        movements: &[PlacementEvent<'_>],
+    ) -> Result<BTreeSet<Arc<str>>, Problem> {
         let mut queues = BTreeSet::new();
-        for row in movements.chunk_by(Movement::arrives_like) {
+        for row in movements.chunk_by(PlacementEvent::counts_same_job) {
             if row.len() > 1 && self.compatibility == Compatibility::Corrected {
-                self.hold_all(view, row.iter().filter_map(Movement::arrival));
+                self.hold_batch(cluster_state, row.iter().filter_map(PlacementEvent::counted_task));
             } else {
                 for movement in row {
-                    queues.extend(Derived::follow(self, view, movement)?);
+                    queues.extend(PluginState::apply(self, cluster_state, movement)?);
                 }
             }
         }
         Ok(queues)
     }
 
-    fn follow_alike(&mut self, view: &View, movement: &Movement<'_>, times: u64) -> Result<(), Problem> {
+    fn apply_repeated(
+        &mut self,
+        cluster_state: &ClusterState,
+        movement: &PlacementEvent<'_>,
+        times: u64,
+    ) -> Result<(), Problem> {
         match movement {
-            Movement::Allocate(moved) | Movement::Pipeline(moved) => {
-                self.hold_alike(view, moved.after, times);
+            PlacementEvent::Allocate(moved) | PlacementEvent::Pipeline(moved) => {
+                self.hold_repeated(cluster_state, moved.after, times);
             }
-            Movement::Deallocate(_) | Movement::Enqueue(_) | Movement::Leave(_) | Movement::Reserve(_) => {
+            PlacementEvent::Deallocate(_)
+            | PlacementEvent::Enqueue(_)
+            | PlacementEvent::Dequeue(_)
+            | PlacementEvent::Reserve(_) => {
                 for _ in 0..times {
-                    Derived::follow(self, view, movement)?;
+                    PluginState::apply(self, cluster_state, movement)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn carry(&self, changes: &Changes<'_>) -> Option<Arc<dyn Derived>> {
-        Some(Arc::new(self.carried(changes)?))
+    fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
+        Some(Arc::new(self.advanced(changes)?))
     }
 
-    fn copy(&self) -> Arc<dyn Derived> {
+    fn copy(&self) -> Arc<dyn PluginState> {
         Arc::new(self.clone())
     }
 }
@@ -269,16 +316,16 @@ struct CardScorer<'a> {
     resources: &'a ResourceTable,
 }
 
-impl Scorer for CardScorer<'_> {
+impl NodeScorer for CardScorer<'_> {
     fn parts(&self) -> &[&'static str] {
         &[""]
     }
 
-    fn score(&self, chunk: &Chunk, parts: &mut [Scores]) {
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         let Some(scores) = parts.first_mut() else { return };
-        *scores = [0.0; CHUNK];
+        *scores = [0.0; CHUNK_SIZE];
         // Nodes of one pool have the same labels and the same amounts: each kind is looked into once.
-        let mut kinds: Vec<(&Texts, &Amounts, f64)> = Vec::new();
+        let mut kinds: Vec<(&TextMap, &ResourceAmounts, f64)> = Vec::new();
         for offset in chunk.live().iter() {
             let (Some(entry), Some(score)) = (chunk.entry(offset), scores.get_mut(offset)) else {
                 continue;

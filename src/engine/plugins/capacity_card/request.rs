@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::annotations::{NAME, OR};
-use super::cards::{Cards, asked};
-use super::counts::Counts;
-use crate::engine::model::{ResourceId, TaskRecord, text};
+use super::amounts::QuotaAmounts;
+use super::annotations::{CARD_SEPARATOR, NAME};
+use super::cards::{ClusterCards, requested_milli};
+use crate::engine::model::{ResourceId, TaskRecord, find_text};
 
 /// Why it is not known what a task counts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
+pub enum CardRequestError {
     /// No node has the card.
     #[error("no resource name found for card <{card}>")]
     UnknownCard {
@@ -18,7 +18,7 @@ pub enum RequestError {
     },
     /// The task does not ask for the card's resource.
     #[error("no resource <{resource}> defined in requests/limits for card <{card}>")]
-    NotAsked {
+    NotRequested {
         /// The card.
         card: String,
         /// Its resource.
@@ -46,17 +46,17 @@ pub enum RequestError {
 
 /// A task and the node that its pod names.
 #[derive(Clone, Copy, Debug)]
-pub struct Pod<'a> {
+pub struct TaskPod<'a> {
     /// The task.
     pub task: &'a TaskRecord,
     /// spec.nodeName as the reference sees it; empty: none.
     pub node: &'a str,
 }
 
-impl<'a> Pod<'a> {
+impl<'a> TaskPod<'a> {
     /// The annotation of the task; empty: none.
     pub fn card_name(&self) -> &'a str {
-        text(&self.task.annotations, NAME).unwrap_or_default()
+        find_text(&self.task.annotations, NAME).unwrap_or_default()
     }
 }
 
@@ -64,40 +64,40 @@ impl<'a> Pod<'a> {
 ///
 /// # Errors
 /// Its cards cannot be found out.
-pub fn task_request(cards: &Cards, unlimited: bool, pod: Pod<'_>) -> Result<Counts, RequestError> {
-    let mut counts = Counts::default();
+pub fn task_request(cards: &ClusterCards, unlimited: bool, pod: TaskPod<'_>) -> Result<QuotaAmounts, CardRequestError> {
+    let mut counts = QuotaAmounts::default();
     if let Some((name, amount)) = task_cards(cards, pod)? {
         counts.set_card(&name, amount);
     }
-    if !(unlimited && (counts.has_cards() || cards.any_in(&pod.task.requests))) {
+    if !(unlimited && (counts.has_cards() || cards.has_card_resource(&pod.task.requests))) {
         counts.cpu = pod.task.requests.get(ResourceId::CPU).unwrap_or(0).into();
         counts.memory = pod.task.requests.get(ResourceId::MEMORY).unwrap_or(0).into();
     }
     Ok(counts)
 }
 
-fn task_cards(cards: &Cards, pod: Pod<'_>) -> Result<Option<(Arc<str>, i128)>, RequestError> {
+fn task_cards(cards: &ClusterCards, pod: TaskPod<'_>) -> Result<Option<(Arc<str>, i128)>, CardRequestError> {
     let name = pod.card_name();
     if name.is_empty() {
         return Ok(None);
     }
-    let Some((first, _)) = name.split_once(OR) else {
-        return single(cards, pod, name).map(|amount| Some((Arc::from(name), amount)));
+    let Some((first, _)) = name.split_once(CARD_SEPARATOR) else {
+        return single_card_amount(cards, pod, name).map(|amount| Some((Arc::from(name), amount)));
     };
     if pod.node.is_empty() {
-        return single(cards, pod, first).map(|amount| Some((Arc::from(name), amount)));
+        return single_card_amount(cards, pod, first).map(|amount| Some((Arc::from(name), amount)));
     }
-    let Some(node) = cards.on_node(pod.node) else {
-        return Err(RequestError::UnknownNode {
+    let Some(node) = cards.node_cards(pod.node) else {
+        return Err(CardRequestError::UnknownNode {
             node: Arc::from(pod.node),
             task: Arc::clone(&pod.task.name),
         });
     };
-    let found = name.split(OR).filter(|card| node.cards.contains_key(*card));
-    let mut found = found.filter_map(|card| Some((Arc::from(card), single(cards, pod, card).ok()?)));
+    let found = name.split(CARD_SEPARATOR).filter(|card| node.cards.contains_key(*card));
+    let mut found = found.filter_map(|card| Some((Arc::from(card), single_card_amount(cards, pod, card).ok()?)));
     match found.next() {
         Some(found) => Ok(Some(found)),
-        None => Err(RequestError::NotOnNode {
+        None => Err(CardRequestError::NotOnNode {
             node: Arc::from(pod.node),
             task: Arc::clone(&pod.task.name),
             choice: name.to_owned(),
@@ -105,11 +105,11 @@ fn task_cards(cards: &Cards, pod: Pod<'_>) -> Result<Option<(Arc<str>, i128)>, R
     }
 }
 
-fn single(cards: &Cards, pod: Pod<'_>, card: &str) -> Result<i128, RequestError> {
+fn single_card_amount(cards: &ClusterCards, pod: TaskPod<'_>, card: &str) -> Result<i128, CardRequestError> {
     let Some((id, resource)) = cards.resource(card) else {
-        return Err(RequestError::UnknownCard { card: card.to_owned() });
+        return Err(CardRequestError::UnknownCard { card: card.to_owned() });
     };
-    asked(pod.task, id).ok_or_else(|| RequestError::NotAsked {
+    requested_milli(pod.task, id).ok_or_else(|| CardRequestError::NotRequested {
         card: card.to_owned(),
         resource: Arc::clone(resource),
     })

@@ -1,65 +1,67 @@
-//! What the plugin works out from a View and keeps beside it: cards, queue accounts, and what a cycle changes of them.
+//! What the plugin works out from a cluster state and keeps beside it: cards, queue accounts, and what a cycle changes of them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::account::Account;
-use super::cards::Cards;
-use super::config::Config;
-use super::counts::Counts;
-use super::entry::{Contribution, JobEntry};
-use super::job::JobView;
-use super::limits::{Limits, Quota};
-use super::request::{Pod, RequestError, task_request};
-use crate::engine::model::{JobRecord, Problem, ProblemKind, QueueRecord, Stored, Table, TaskRecord, TaskStatus, View};
+use super::account::QueueAccount;
+use super::amounts::QuotaAmounts;
+use super::cards::ClusterCards;
+use super::config::CapacityConfig;
+use super::job_entry::{JobContribution, JobEntry};
+use super::limits::{CardQuota, QueueLimits};
+use super::request::{CardRequestError, TaskPod, task_request};
+use super::upstream_job::UpstreamJobAmounts;
+use crate::engine::model::{
+    ClusterState, JobRecord, Problem, ProblemKind, QueueRecord, SortedTable, StoredRecord, TaskRecord, TaskStatus,
+};
 use crate::engine::policy::Compatibility;
 
 /// The state of the plugin. A clone costs a few pointers.
 #[derive(Clone, Debug)]
 pub struct CapacityState {
-    pub(super) config: Config,
+    pub(super) config: CapacityConfig,
     pub(super) compatibility: Compatibility,
-    /// The View that it was worked out from.
-    pub(super) opened: View,
-    pub(super) cards: Arc<Cards>,
+    /// The cluster state that it was worked out from.
+    pub(super) opening_state: ClusterState,
+    pub(super) cards: Arc<ClusterCards>,
     /// What all queues together are guaranteed.
-    pub(super) guaranteed: Arc<Counts>,
+    pub(super) total_guaranteed: Arc<QuotaAmounts>,
     /// Tasks by job.
-    pub(super) tasks_of: Table<Arc<Vec<Arc<str>>>>,
+    pub(super) tasks_by_job: SortedTable<Arc<Vec<Arc<str>>>>,
     /// By queue.
-    pub(super) accounts: Table<Arc<Account>>,
+    pub(super) accounts: SortedTable<Arc<QueueAccount>>,
     /// Under `upstream`: the node that the pod of a task names since it was first allocated in this cycle.
-    pods: Table<Arc<str>>,
+    pod_nodes: SortedTable<Arc<str>>,
     /// Under `corrected`: by job.
-    pub(super) jobs: Table<JobEntry>,
+    pub(super) jobs: SortedTable<JobEntry>,
     /// Under `corrected`: what tasks that moved in this cycle hold; `None`: nothing.
-    pub(super) held: Table<Option<Arc<Counts>>>,
+    pub(super) task_holdings: SortedTable<Option<Arc<QuotaAmounts>>>,
     /// Reservations of jobs that are not there, or whose records say another queue or incarnation; and, under
     /// `upstream`, of jobs that the reference does not count yet.
-    pub(super) rows: Table<JobEntry>,
+    pub(super) detached_reservations: SortedTable<JobEntry>,
     /// Under `corrected`: jobs whose permits end with the next vote, unless they were kept since.
-    pub(super) tentative: Arc<Vec<Arc<str>>>,
+    pub(super) tentative_jobs: Arc<Vec<Arc<str>>>,
 }
 
 /// A job in figures.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobFigures {
+pub struct JobQuotaSummary {
     /// Cards that it asks for.
-    pub card_request: Counts,
+    pub card_request: QuotaAmounts,
     /// What its tasks hold.
-    pub allocated: Counts,
+    pub allocated: QuotaAmounts,
     /// The least that it needs.
-    pub min_resources: Counts,
+    pub min_resources: QuotaAmounts,
     /// What its queue keeps back for it.
-    pub inqueue: Counts,
+    pub inqueue: QuotaAmounts,
     /// What it holds beyond the least.
-    pub elastic: Counts,
+    pub elastic: QuotaAmounts,
 }
 
 /// What happened to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Move<'a> {
+pub enum TaskEvent<'a> {
     /// It was given room on a node.
     Allocate {
         /// The node.
@@ -79,192 +81,214 @@ pub enum Move<'a> {
 }
 
 impl CapacityState {
-    /// The state of a View.
-    pub fn of(view: &View, config: Config, compatibility: Compatibility) -> Self {
+    /// The state of a cluster state.
+    pub fn of(cluster_state: &ClusterState, config: CapacityConfig, compatibility: Compatibility) -> Self {
         let mut state = Self {
             config,
             compatibility,
-            opened: view.clone(),
-            cards: Arc::new(Cards::of(view, compatibility)),
-            guaranteed: Arc::default(),
-            tasks_of: tasks_by_job(view),
-            accounts: Table::default(),
-            pods: Table::default(),
-            jobs: Table::default(),
-            held: Table::default(),
-            rows: Table::default(),
-            tentative: Arc::default(),
+            opening_state: cluster_state.clone(),
+            cards: Arc::new(ClusterCards::of(cluster_state, compatibility)),
+            total_guaranteed: Arc::default(),
+            tasks_by_job: group_tasks_by_job(cluster_state),
+            accounts: SortedTable::default(),
+            pod_nodes: SortedTable::default(),
+            jobs: SortedTable::default(),
+            task_holdings: SortedTable::default(),
+            detached_reservations: SortedTable::default(),
+            tentative_jobs: Arc::default(),
         };
-        state.guarantee(view);
+        state.sum_guarantees(cluster_state);
         match compatibility {
-            Compatibility::Upstream => state.open_upstream(view),
-            Compatibility::Corrected => state.open_corrected(view),
+            Compatibility::Upstream => state.build_upstream(cluster_state),
+            Compatibility::Corrected => state.build_corrected(cluster_state),
         }
-        state.open_rows(view);
+        state.add_detached_reservations(cluster_state);
         state
     }
 
-    pub(super) fn guarantee(&mut self, view: &View) {
-        let mut guaranteed = Counts::default();
-        for (_, queue) in view.queues().iter() {
+    pub(super) fn sum_guarantees(&mut self, cluster_state: &ClusterState) {
+        let mut guaranteed = QuotaAmounts::default();
+        for (_, queue) in cluster_state.queues().iter() {
             let queue = &queue.record;
-            guaranteed.add(&Quota::of(queue, self.compatibility).with(queue.guarantee.as_ref()));
+            guaranteed.add(&CardQuota::of(queue, self.compatibility).with_cpu_memory(queue.guarantee.as_ref()));
         }
-        self.guaranteed = Arc::new(guaranteed);
+        self.total_guaranteed = Arc::new(guaranteed);
     }
 
-    pub(super) fn open_corrected(&mut self, view: &View) {
-        for (name, job) in view.jobs().iter() {
-            let entry = self.entry_of(view, job);
+    pub(super) fn build_corrected(&mut self, cluster_state: &ClusterState) {
+        for (name, job) in cluster_state.jobs().iter() {
+            let entry = self.stored_job_entry(cluster_state, job);
             self.jobs.insert(Arc::clone(name), entry);
         }
-        self.sum();
+        self.sum_accounts();
     }
 
-    /// A job of the View in figures.
-    pub(super) fn entry_of(&self, view: &View, stored: &Arc<Stored<JobRecord>>) -> JobEntry {
+    /// A job of the cluster state in figures.
+    pub(super) fn stored_job_entry(
+        &self,
+        cluster_state: &ClusterState,
+        stored: &Arc<StoredRecord<JobRecord>>,
+    ) -> JobEntry {
         let job = &stored.record;
-        let mut entry = JobEntry::of(self.context(view), job, self.tasks(view, &job.name));
+        let mut entry = JobEntry::of(
+            self.need_context(cluster_state),
+            job,
+            self.job_tasks(cluster_state, &job.name),
+        );
         entry.stored = Some(Arc::clone(stored));
-        entry.of_stored = true;
-        entry.promise(view.reservations().get(&job.name));
+        entry.is_of_stored = true;
+        entry.set_reservation(cluster_state.reservations().get(&job.name));
         entry
     }
 
     /// Sums all accounts from the figures of the jobs.
-    pub(super) fn sum(&mut self) {
-        let mut accounts: BTreeMap<Arc<str>, Account> = BTreeMap::new();
-        for (name, queue) in self.opened.queues().iter() {
+    pub(super) fn sum_accounts(&mut self) {
+        let mut accounts: BTreeMap<Arc<str>, QueueAccount> = BTreeMap::new();
+        for (name, queue) in self.opening_state.queues().iter() {
             accounts.insert(Arc::clone(name), self.empty_account(&queue.record));
         }
         for (_, entry) in self.jobs.iter() {
-            for (level, queue) in self.line(&entry.queue).0.into_iter().enumerate() {
+            for (level, queue) in self.queue_chain(&entry.queue).0.into_iter().enumerate() {
                 if let Some(account) = accounts.get_mut(queue) {
                     account.add_job(level, entry);
                     account.add_request(entry);
                 }
             }
         }
-        self.accounts = Table::default();
+        self.accounts = SortedTable::default();
         for (queue, account) in accounts {
             self.accounts.insert(queue, Arc::new(account));
         }
     }
 
-    fn close_books(&mut self, accounts: BTreeMap<Arc<str>, (Account, Counts)>) {
+    fn insert_accounts(&mut self, accounts: BTreeMap<Arc<str>, (QueueAccount, QuotaAmounts)>) {
         for (queue, (mut account, request)) in accounts {
             account.request = Arc::new(request);
             self.accounts.insert(queue, Arc::new(account));
         }
     }
 
-    pub(super) fn open_upstream(&mut self, view: &View) {
-        let mut accounts: BTreeMap<Arc<str>, (Account, Counts)> = BTreeMap::new();
-        for (_, job) in view.jobs().iter() {
+    pub(super) fn build_upstream(&mut self, cluster_state: &ClusterState) {
+        let mut accounts: BTreeMap<Arc<str>, (QueueAccount, QuotaAmounts)> = BTreeMap::new();
+        for (_, job) in cluster_state.jobs().iter() {
             let job = &job.record;
-            let Some(queue) = view.queues().get(&job.queue) else {
+            let Some(queue) = cluster_state.queues().get(&job.queue) else {
                 continue;
             };
             let (account, request) = accounts
                 .entry(Arc::clone(&job.queue))
-                .or_insert_with(|| (self.empty_account(&queue.record), Counts::default()));
-            account.jobs += 1;
+                .or_insert_with(|| (self.empty_account(&queue.record), QuotaAmounts::default()));
+            account.job_count += 1;
             // The reference reads the option only after this: here cpu and memory always count.
-            let figures = self.job_view(view, job, false);
-            account.allocated.add(&figures.allocated);
-            account.inqueue.add(&figures.inqueue(job));
-            account.elastic.add(&figures.elastic);
-            request.add(&figures.request);
+            let measurements = self.upstream_job_amounts(cluster_state, job, false);
+            account.allocated.add(&measurements.allocated);
+            account.inqueue.add(&measurements.inqueue(job));
+            account.elastic.add(&measurements.elastic);
+            request.add(&measurements.request);
         }
-        self.close_books(accounts);
+        self.insert_accounts(accounts);
     }
 
     /// The limits of a queue.
-    pub fn limits(&self, queue: &QueueRecord) -> Limits {
-        let quota = Quota::of(queue, self.compatibility);
-        Limits::of(queue, &quota, self.cards.total(), &self.guaranteed, self.compatibility)
+    pub fn limits(&self, queue: &QueueRecord) -> QueueLimits {
+        let quota = CardQuota::of(queue, self.compatibility);
+        QueueLimits::of(
+            queue,
+            &quota,
+            self.cards.total(),
+            &self.total_guaranteed,
+            self.compatibility,
+        )
     }
 
-    pub(super) fn empty_account(&self, queue: &QueueRecord) -> Account {
-        Account {
+    pub(super) fn empty_account(&self, queue: &QueueRecord) -> QueueAccount {
+        QueueAccount {
             limits: Arc::new(self.limits(queue)),
-            ..Account::default()
+            ..QueueAccount::default()
         }
     }
 
     /// The cards of the cluster.
-    pub fn cards(&self) -> &Cards {
+    pub fn cards(&self) -> &ClusterCards {
         &self.cards
     }
 
     /// What all queues together are guaranteed.
-    pub fn guaranteed(&self) -> &Counts {
-        &self.guaranteed
+    pub fn total_guaranteed(&self) -> &QuotaAmounts {
+        &self.total_guaranteed
     }
 
     /// The account of a queue that has one.
-    pub fn account(&self, queue: &str) -> Option<&Arc<Account>> {
+    pub fn account(&self, queue: &str) -> Option<&Arc<QueueAccount>> {
         self.accounts.get(queue)
     }
 
     /// All accounts, by queue.
-    pub fn accounts(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Account>)> {
+    pub fn accounts(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<QueueAccount>)> {
         self.accounts.iter()
     }
 
     /// The account of a queue that is there; an empty one if nothing counts in it.
-    pub(super) fn account_of(&self, queue: &str) -> Result<Cow<'_, Arc<Account>>, Problem> {
-        self.account_or_empty(queue, self.accounts.get(queue))
+    pub(super) fn account_or_default(&self, queue: &str) -> Result<Cow<'_, Arc<QueueAccount>>, Problem> {
+        self.account_or_default_from(queue, self.accounts.get(queue))
     }
 
     /// The account of a queue, if it has one.
-    pub(super) fn account_or_empty<'a>(
+    pub(super) fn account_or_default_from<'a>(
         &self,
         queue: &str,
-        account: Option<&'a Arc<Account>>,
-    ) -> Result<Cow<'a, Arc<Account>>, Problem> {
+        account: Option<&'a Arc<QueueAccount>>,
+    ) -> Result<Cow<'a, Arc<QueueAccount>>, Problem> {
         if let Some(account) = account {
             return Ok(Cow::Borrowed(account));
         }
-        match self.opened.queues().get(queue) {
+        match self.opening_state.queues().get(queue) {
             Some(stored) => Ok(Cow::Owned(Arc::new(self.empty_account(&stored.record)))),
-            None => Err(unknown("UNKNOWN_QUEUE", format!("there is no queue `{queue}`"))),
+            None => Err(not_found_problem(
+                "UNKNOWN_QUEUE",
+                format!("there is no queue `{queue}`"),
+            )),
         }
     }
 
     /// The figures of a job, `unlimited` or not, as the reference has them.
-    pub fn job_view(&self, view: &View, job: &JobRecord, unlimited: bool) -> JobView {
-        let pods = self.tasks(view, &job.name).map(|task| self.pod(task));
-        JobView::of(&self.cards, view.resources(), unlimited, job, pods)
+    pub fn upstream_job_amounts(
+        &self,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+        unlimited: bool,
+    ) -> UpstreamJobAmounts {
+        let pods = self.job_tasks(cluster_state, &job.name).map(|task| self.task_pod(task));
+        UpstreamJobAmounts::of(&self.cards, cluster_state.resources(), unlimited, job, pods)
     }
 
     /// The figures of a job as they stand.
-    pub fn job_view_now(&self, view: &View, job: &JobRecord) -> JobView {
-        self.job_view(view, job, self.config.unlimited)
+    pub fn current_job_amounts(&self, cluster_state: &ClusterState, job: &JobRecord) -> UpstreamJobAmounts {
+        self.upstream_job_amounts(cluster_state, job, self.config.unlimited_cpu_memory)
     }
 
     /// A job as listings show it.
-    pub fn job_figures(&self, view: &View, job: &JobRecord) -> JobFigures {
+    pub fn job_quota_summary(&self, cluster_state: &ClusterState, job: &JobRecord) -> JobQuotaSummary {
         match self.compatibility {
             Compatibility::Upstream => {
-                let figures = self.job_view_now(view, job);
-                JobFigures {
-                    inqueue: figures.inqueue(job),
-                    card_request: figures.card_request,
-                    allocated: figures.allocated,
-                    min_resources: figures.min_resources,
-                    elastic: figures.elastic,
+                let measurements = self.current_job_amounts(cluster_state, job);
+                JobQuotaSummary {
+                    inqueue: measurements.inqueue(job),
+                    card_request: measurements.card_request,
+                    allocated: measurements.allocated,
+                    min_resources: measurements.min_resources,
+                    elastic: measurements.elastic,
                 }
             }
             Compatibility::Corrected => {
-                let entry = self.entry(view, job, self.jobs.get(&job.name));
-                let Contribution { inqueue, elastic } = entry.contribution();
-                let mut card_request = Counts::clone(&entry.min);
+                let entry = self.job_entry(cluster_state, job, self.jobs.get(&job.name));
+                let JobContribution { inqueue, elastic } = entry.contribution();
+                let mut card_request = QuotaAmounts::clone(&entry.min);
                 (card_request.cpu, card_request.memory) = (0, 0);
-                JobFigures {
+                JobQuotaSummary {
                     card_request,
                     allocated: entry.allocated.clone(),
-                    min_resources: Counts::clone(&entry.min),
+                    min_resources: QuotaAmounts::clone(&entry.min),
                     inqueue,
                     elastic,
                 }
@@ -273,47 +297,53 @@ impl CapacityState {
     }
 
     /// The tasks of a job.
-    pub(super) fn tasks<'a>(&'a self, view: &'a View, job: &str) -> impl Iterator<Item = &'a TaskRecord> + use<'a> {
-        let names = self.tasks_of.get(job).map_or(&[][..], |names| names.as_slice());
-        names.iter().filter_map(|name| Some(&view.tasks().get(name)?.record))
+    pub(super) fn job_tasks<'a>(
+        &'a self,
+        cluster_state: &'a ClusterState,
+        job: &str,
+    ) -> impl Iterator<Item = &'a TaskRecord> + use<'a> {
+        let names = self.tasks_by_job.get(job).map_or(&[][..], |names| names.as_slice());
+        names
+            .iter()
+            .filter_map(|name| Some(&cluster_state.tasks().get(name)?.record))
     }
 
     /// A task with the node that its pod names.
-    pub(super) fn pod<'a>(&'a self, task: &'a TaskRecord) -> Pod<'a> {
-        let node = match self.pods.get(&task.name) {
+    pub(super) fn task_pod<'a>(&'a self, task: &'a TaskRecord) -> TaskPod<'a> {
+        let node = match self.pod_nodes.get(&task.name) {
             Some(node) => node,
             // A pipelined pod has no nodeName yet.
             None if task.status == TaskStatus::Pipelined => "",
             None => &*task.node,
         };
-        Pod { task, node }
+        TaskPod { task, node }
     }
 
     /// What a task counts now under `upstream`.
     ///
     /// # Errors
     /// Its cards cannot be found out.
-    pub fn request(&self, task: &TaskRecord) -> Result<Counts, RequestError> {
-        task_request(&self.cards, self.config.unlimited, self.pod(task))
+    pub fn task_request_amounts(&self, task: &TaskRecord) -> Result<QuotaAmounts, CardRequestError> {
+        task_request(&self.cards, self.config.unlimited_cpu_memory, self.task_pod(task))
     }
 
     /// The permit of a job stays: it is enqueued. Under `corrected` that counts without a permit, too.
-    pub fn keep(&mut self, job: &str) {
-        self.settle(job);
-        self.admit(&Arc::from(job), true);
+    pub fn confirm_permit(&mut self, job: &str) {
+        self.clear_tentative(job);
+        self.set_admitted(&Arc::from(job), true);
     }
 
     /// Ends permits that were not kept. Under `upstream` they all stay, as in the reference.
     pub fn end_tentative(&mut self) {
-        for job in std::mem::take(&mut self.tentative).iter() {
-            if self.settle(job) {
-                self.leave(job);
+        for job in std::mem::take(&mut self.tentative_jobs).iter() {
+            if self.clear_tentative(job) {
+                self.revoke_admission(job);
             }
         }
     }
 
     /// Whatever permit a job has no longer ends by itself; true if one would have.
-    fn settle(&mut self, job: &str) -> bool {
+    fn clear_tentative(&mut self, job: &str) -> bool {
         let Some(spot) = self.jobs.find(job) else { return false };
         let was = self.jobs.at(spot).is_some_and(|entry| entry.tentative);
         if was && let Some(entry) = self.jobs.at_mut(spot) {
@@ -323,8 +353,8 @@ impl CapacityState {
     }
 
     /// A job is no longer admitted. Under `upstream` what was kept back for it stays, as in the reference.
-    pub(super) fn leave(&mut self, job: &Arc<str>) {
-        self.admit(job, false);
+    pub(super) fn revoke_admission(&mut self, job: &Arc<str>) {
+        self.set_admitted(job, false);
     }
 
     /// Follows what happened to a task; the queue whose account moved.
@@ -333,35 +363,50 @@ impl CapacityState {
     ///
     /// # Errors
     /// Only under `upstream`: the reference panics here, because more would be given back than was ever counted.
-    pub fn follow(&mut self, view: &View, task: &TaskRecord, step: Move<'_>) -> Result<Option<Arc<str>>, Problem> {
+    pub fn apply_task_event(
+        &mut self,
+        cluster_state: &ClusterState,
+        task: &TaskRecord,
+        step: TaskEvent<'_>,
+    ) -> Result<Option<Arc<str>>, Problem> {
         match (self.compatibility, step) {
-            (Compatibility::Upstream, _) => self.follow_upstream(view, task, step),
-            (Compatibility::Corrected, Move::Allocate { node, card } | Move::Pipeline { node, card }) => {
-                Ok(self.hold(view, task, Some((node, card))))
+            (Compatibility::Upstream, _) => self.apply_task_event_upstream(cluster_state, task, step),
+            (Compatibility::Corrected, TaskEvent::Allocate { node, card } | TaskEvent::Pipeline { node, card }) => {
+                Ok(self.set_task_holding(cluster_state, task, Some((node, card))))
             }
-            (Compatibility::Corrected, Move::Deallocate) => Ok(self.hold(view, task, None)),
+            (Compatibility::Corrected, TaskEvent::Deallocate) => Ok(self.set_task_holding(cluster_state, task, None)),
         }
     }
 
-    fn follow_upstream(&mut self, view: &View, task: &TaskRecord, step: Move<'_>) -> Result<Option<Arc<str>>, Problem> {
-        if let Move::Allocate { node, .. } = step {
-            self.pods.insert(Arc::clone(&task.name), Arc::from(node));
+    fn apply_task_event_upstream(
+        &mut self,
+        cluster_state: &ClusterState,
+        task: &TaskRecord,
+        step: TaskEvent<'_>,
+    ) -> Result<Option<Arc<str>>, Problem> {
+        if let TaskEvent::Allocate { node, .. } = step {
+            self.pod_nodes.insert(Arc::clone(&task.name), Arc::from(node));
         }
-        let Some(job) = view.jobs().get(&task.job) else {
+        let Some(job) = cluster_state.jobs().get(&task.job) else {
             return Ok(None);
         };
         let queue = Arc::clone(&job.record.queue);
-        let (Some(account), Ok(request)) = (self.accounts.get(&queue), self.request(task)) else {
+        let (Some(account), Ok(request)) = (self.accounts.get(&queue), self.task_request_amounts(task)) else {
             return Ok(None);
         };
-        let mut account = Account::clone(account);
-        if matches!(step, Move::Deallocate) {
+        let mut account = QueueAccount::clone(account);
+        if matches!(step, TaskEvent::Deallocate) {
             if !request.fits_in(&account.allocated) {
                 let message = format!(
                     "task `{}` would give back more than is counted for queue `{queue}`; the reference panics here",
                     task.name
                 );
-                return Err(Problem::new(ProblemKind::Refused, "REFERENCE_PANICS", "", message));
+                return Err(Problem::new(
+                    ProblemKind::FailedPrecondition,
+                    "REFERENCE_PANICS",
+                    "",
+                    message,
+                ));
             }
             account.allocated.subtract(&request);
         } else {
@@ -372,16 +417,20 @@ impl CapacityState {
     }
 }
 
-pub(super) fn unknown(reason: &'static str, message: String) -> Problem {
+pub(super) fn not_found_problem(reason: &'static str, message: String) -> Problem {
     Problem::new(ProblemKind::NotFound, reason, "", message)
 }
 
-fn tasks_by_job(view: &View) -> Table<Arc<Vec<Arc<str>>>> {
+fn group_tasks_by_job(cluster_state: &ClusterState) -> SortedTable<Arc<Vec<Arc<str>>>> {
     let mut by_job: BTreeMap<&Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
-    for (name, task) in view.tasks().iter().filter(|(_, task)| !task.record.job.is_empty()) {
+    for (name, task) in cluster_state
+        .tasks()
+        .iter()
+        .filter(|(_, task)| !task.record.job.is_empty())
+    {
         by_job.entry(&task.record.job).or_default().push(Arc::clone(name));
     }
-    let mut table = Table::default();
+    let mut table = SortedTable::default();
     for (job, names) in by_job {
         table.insert(Arc::clone(job), Arc::new(names));
     }

@@ -10,53 +10,53 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::books::Path;
-use super::counts::Counts;
-use super::entry::need_of;
-use super::need::Need;
+use super::amounts::QuotaAmounts;
+use super::job_entry::current_need;
+use super::quota_accounts::QueuePath;
 use super::state::CapacityState;
+use super::task_need::TaskNeed;
 use crate::engine::model::TaskRecord;
-use crate::engine::plugin::{Lack, VictimKind, VictimQuestion};
+use crate::engine::plugin::{Shortfall, VictimKind, VictimQuery};
 
 /// A task that may have to go.
-struct Candidate<'a> {
+struct CardVictim<'a> {
     /// Its queue, and those above it that count.
-    line: SmallVec<[&'a Arc<str>; 1]>,
+    queue_chain: SmallVec<[&'a Arc<str>; 1]>,
     /// What it holds.
-    held: Arc<Counts>,
+    held: Arc<QuotaAmounts>,
     /// What the preemptor would hold on its node; `None`: no card there would do.
-    wanted: Option<Counts>,
+    wanted: Option<QuotaAmounts>,
 }
 
-impl Candidate<'_> {
-    fn counts_at(&self, queue: &str) -> bool {
-        self.line.iter().any(|own| ***own == *queue)
+impl CardVictim<'_> {
+    fn counts_in_queue(&self, queue: &str) -> bool {
+        self.queue_chain.iter().any(|own| ***own == *queue)
     }
 }
 
 impl CapacityState {
     /// For each candidate whether it may go; `None`: the preemptor needs no cards, or belongs to no queue.
-    pub(super) fn victims(&self, question: &VictimQuestion<'_>) -> Option<Vec<bool>> {
-        let queue = Arc::clone(&self.jobs.get(&question.preemptor.job)?.queue);
-        let mut need = Need::of(self.context(&self.opened), question.preemptor);
-        if need.fault.is_none() && need.demands.is_empty() {
+    pub(super) fn victim_verdicts(&self, query: &VictimQuery<'_>) -> Option<Vec<bool>> {
+        let queue = Arc::clone(&self.jobs.get(&query.preemptor.job)?.queue);
+        let mut need = TaskNeed::of(self.need_context(&self.opening_state), query.preemptor);
+        if need.request_error.is_none() && need.demands.is_empty() {
             return None;
         }
-        let nobody = vec![false; question.candidates.len()];
-        let path = self.path(&queue).ok()?;
-        self.keep_preemptor_to_one_card(question, &path, &mut need);
-        if need.fault.is_some() || !path.closed().is_empty() {
+        let nobody = vec![false; query.candidates.len()];
+        let path = self.queue_path(&queue).ok()?;
+        self.restrict_preemptor_to_one_card(query, &path, &mut need);
+        if need.request_error.is_some() || !path.closed_rejections().is_empty() {
             return Some(nobody);
         }
-        let candidates: Vec<Option<Candidate<'_>>> = self.candidates(question, &need);
+        let candidates: Vec<Option<CardVictim<'_>>> = self.victim_candidates(query, &need);
         let mut may: Vec<bool> = candidates
             .iter()
             .map(|candidate| candidate.as_ref().is_some_and(|candidate| candidate.wanted.is_some()))
             .collect();
-        if question.kind == VictimKind::Reclaim {
-            self.spare_deserving(&candidates, &mut may);
+        if query.kind == VictimKind::Reclaim {
+            self.spare_within_deserved(&candidates, &mut may);
         }
-        let mut kinds: Vec<&Counts> = Vec::new();
+        let mut kinds: Vec<&QuotaAmounts> = Vec::new();
         for wanted in candidates
             .iter()
             .flatten()
@@ -67,45 +67,45 @@ impl CapacityState {
             }
         }
         for wanted in kinds {
-            spare_useless(&path, wanted, &candidates, &mut may);
+            spare_unhelpful(&path, wanted, &candidates, &mut may);
         }
         Some(may)
     }
 
     /// What the preemptor's queue, and those above it, lack of quota for what it would hold on a node.
-    pub(super) fn lacks(&self, question: &VictimQuestion<'_>, node: &str) -> Vec<Lack> {
+    pub(super) fn quota_shortfalls(&self, query: &VictimQuery<'_>, node: &str) -> Vec<Shortfall> {
         let Some(path) = self
             .jobs
-            .get(&question.preemptor.job)
-            .and_then(|job| self.path(&job.queue).ok())
+            .get(&query.preemptor.job)
+            .and_then(|job| self.queue_path(&job.queue).ok())
         else {
             return Vec::new();
         };
-        let mut need = Need::of(self.context(&self.opened), question.preemptor);
-        if need.fault.is_none() && need.demands.is_empty() {
+        let mut need = TaskNeed::of(self.need_context(&self.opening_state), query.preemptor);
+        if need.request_error.is_none() && need.demands.is_empty() {
             return Vec::new();
         }
-        self.keep_preemptor_to_one_card(question, &path, &mut need);
-        let lasting = need.fault.is_some() || !path.closed().is_empty();
-        let Some(wanted) = self.wanted_on(node, &need).filter(|_| !lasting) else {
+        self.restrict_preemptor_to_one_card(query, &path, &mut need);
+        let lasting = need.request_error.is_some() || !path.closed_rejections().is_empty();
+        let Some(wanted) = self.amounts_on_node(node, &need).filter(|_| !lasting) else {
             // Nobody's going helps.
-            return vec![Lack {
+            return vec![Shortfall {
                 missing: 1,
-                gains: vec![0; question.candidates.len()],
+                gains: vec![0; query.candidates.len()],
             }];
         };
-        let tasks = question.candidates.iter();
-        let candidates: Vec<Option<Candidate<'_>>> = tasks.map(|task| self.candidate(task, &need)).collect();
+        let tasks = query.candidates.iter();
+        let candidates: Vec<Option<CardVictim<'_>>> = tasks.map(|task| self.victim_candidate(task, &need)).collect();
         let mut lacks = Vec::new();
-        for (queue, short) in path.for_task().shortages(&wanted) {
-            let mut lack = |missing: i128, held: &dyn Fn(&Counts) -> i128| {
-                let gain = |candidate: &Option<Candidate<'_>>| {
-                    let counted = candidate.as_ref().filter(|own| own.counts_at(queue));
+        for (queue, short) in path.task_quota_accounts().shortages(&wanted) {
+            let mut lack = |missing: i128, held: &dyn Fn(&QuotaAmounts) -> i128| {
+                let gain = |candidate: &Option<CardVictim<'_>>| {
+                    let counted = candidate.as_ref().filter(|own| own.counts_in_queue(queue));
                     counted.map_or(0, |own| held(&own.held))
                 };
                 if missing > 0 {
                     let gains = candidates.iter().map(gain).collect();
-                    lacks.push(Lack { missing, gains });
+                    lacks.push(Shortfall { missing, gains });
                 }
             };
             lack(short.cpu, &|held| held.cpu);
@@ -118,40 +118,40 @@ impl CapacityState {
     }
 
     /// As filters and admission do: on nodes without that card, whoever goes, they refuse it still.
-    fn keep_preemptor_to_one_card(&self, question: &VictimQuestion<'_>, path: &Path<'_>, need: &mut Need) {
-        let task = question.preemptor;
-        let ledger = path.is_configured().then(|| path.for_task());
-        self.keep_to_one_card(&task.job, &task.annotations, &task.card, need, ledger.as_ref());
+    fn restrict_preemptor_to_one_card(&self, query: &VictimQuery<'_>, path: &QueuePath<'_>, need: &mut TaskNeed) {
+        let task = query.preemptor;
+        let ledger = path.is_configured().then(|| path.task_quota_accounts());
+        self.restrict_to_one_card(&task.job, &task.annotations, &task.card, need, ledger.as_ref());
     }
 
     /// A candidate that stands there twice counts once, the first time.
-    fn candidates(&self, question: &VictimQuestion<'_>, need: &Need) -> Vec<Option<Candidate<'_>>> {
+    fn victim_candidates(&self, query: &VictimQuery<'_>, need: &TaskNeed) -> Vec<Option<CardVictim<'_>>> {
         let mut known: BTreeSet<&Arc<str>> = BTreeSet::new();
-        let candidates = question.candidates.iter();
+        let candidates = query.candidates.iter();
         candidates
             .map(|task| {
                 let again = !task.name.is_empty() && !known.insert(&task.name);
-                (!again).then(|| self.candidate(task, need)).flatten()
+                (!again).then(|| self.victim_candidate(task, need)).flatten()
             })
             .collect()
     }
 
-    fn candidate(&self, task: &TaskRecord, need: &Need) -> Option<Candidate<'_>> {
+    fn victim_candidate(&self, task: &TaskRecord, need: &TaskNeed) -> Option<CardVictim<'_>> {
         let queue = &self.jobs.get(&task.job)?.queue;
-        let held = match self.held(&task.name) {
+        let held = match self.task_holding(&task.name) {
             Some(held) => held,
-            None => Arc::new(need_of(self.context(&self.opened), task).counts()),
+            None => Arc::new(current_need(self.need_context(&self.opening_state), task).amounts()),
         };
-        Some(Candidate {
-            line: self.line(queue).0,
+        Some(CardVictim {
+            queue_chain: self.queue_chain(queue).0,
             held,
-            wanted: self.wanted_on(&task.node, need),
+            wanted: self.amounts_on_node(&task.node, need),
         })
     }
 
-    fn wanted_on(&self, node: &str, need: &Need) -> Option<Counts> {
-        let on_node = self.cards.on_node(node)?;
-        let mut wanted = Counts::new(need.cpu, need.memory);
+    fn amounts_on_node(&self, node: &str, need: &TaskNeed) -> Option<QuotaAmounts> {
+        let on_node = self.cards.node_cards(node)?;
+        let mut wanted = QuotaAmounts::new(need.cpu, need.memory);
         for demand in &need.demands {
             let mut alternatives = demand.alternatives.iter();
             let (card, amount) = alternatives.find(|(card, _)| on_node.cards.contains_key(card))?;
@@ -161,13 +161,14 @@ impl CapacityState {
     }
 
     /// Queues keep what they deserve.
-    fn spare_deserving(&self, candidates: &[Option<Candidate<'_>>], may: &mut [bool]) {
-        let mut left: BTreeMap<&Arc<str>, Counts> = BTreeMap::new();
+    fn spare_within_deserved(&self, candidates: &[Option<CardVictim<'_>>], may: &mut [bool]) {
+        let mut left: BTreeMap<&Arc<str>, QuotaAmounts> = BTreeMap::new();
         for (candidate, may) in candidates.iter().zip(may) {
-            let Some((candidate, queue)) = candidate.as_ref().and_then(|own| Some((own, own.line.first()?))) else {
+            let Some((candidate, queue)) = candidate.as_ref().and_then(|own| Some((own, own.queue_chain.first()?)))
+            else {
                 continue;
             };
-            let (Some(account), Some(record)) = (self.account(queue), self.opened.queues().get(queue)) else {
+            let (Some(account), Some(record)) = (self.account(queue), self.opening_state.queues().get(queue)) else {
                 *may = false;
                 continue;
             };
@@ -190,26 +191,31 @@ impl CapacityState {
 
 /// Of those on whose nodes the preemptor would hold the same: only who frees what is short, and nobody if that is not
 /// enough.
-fn spare_useless(path: &Path<'_>, wanted: &Counts, candidates: &[Option<Candidate<'_>>], may: &mut [bool]) {
-    let ledger = path.for_task();
+fn spare_unhelpful(
+    path: &QueuePath<'_>,
+    wanted: &QuotaAmounts,
+    candidates: &[Option<CardVictim<'_>>],
+    may: &mut [bool],
+) {
+    let ledger = path.task_quota_accounts();
     let short = ledger.shortages(wanted);
-    let of_kind = |candidate: &&Candidate<'_>| candidate.wanted.as_ref() == Some(wanted);
-    let helps = |candidate: &Candidate<'_>| {
+    let of_kind = |candidate: &&CardVictim<'_>| candidate.wanted.as_ref() == Some(wanted);
+    let helps = |candidate: &CardVictim<'_>| {
         short
             .iter()
-            .any(|(queue, short)| candidate.counts_at(queue) && short.shares_any(&candidate.held))
+            .any(|(queue, short)| candidate.counts_in_queue(queue) && short.overlaps(&candidate.held))
     };
     if short.is_empty() {
         return;
     }
-    let mut freed: Vec<Counts> = vec![Counts::default(); short.len()];
+    let mut freed: Vec<QuotaAmounts> = vec![QuotaAmounts::default(); short.len()];
     for (candidate, may) in candidates.iter().zip(may.iter_mut()) {
         let Some(candidate) = candidate.as_ref().filter(of_kind) else {
             continue;
         };
         *may &= helps(candidate);
         for ((queue, _), freed) in short.iter().zip(&mut freed) {
-            if *may && candidate.counts_at(queue) {
+            if *may && candidate.counts_in_queue(queue) {
                 freed.add(&candidate.held);
             }
         }

@@ -2,43 +2,43 @@
 
 use std::sync::Arc;
 
-use super::account::Account;
+use super::account::QueueAccount;
+use super::amounts::QuotaAmounts;
 use super::check::check_card;
-use super::counts::Counts;
-use super::entry::JobEntry;
-use super::refusal::{self, Asker, Compared, Dimension, Refusal, insufficient_upstream};
+use super::job_entry::JobEntry;
+use super::rejection::{self, QuotaComparison, QuotaDimension, QuotaRejection, QuotaRequester, insufficient_upstream};
 use super::state::CapacityState;
-use crate::engine::model::{JobRecord, Problem, ProblemKind, TaskRecord, View};
+use crate::engine::model::{ClusterState, JobRecord, Problem, ProblemKind, TaskRecord};
 use crate::engine::policy::Compatibility;
 
 /// A verdict on a job or a task.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verdict {
+pub struct QuotaVerdict {
     /// Why not; empty: permitted.
-    pub refusals: Vec<Refusal>,
+    pub rejections: Vec<QuotaRejection>,
     /// What a permitted job keeps back in its queue.
-    pub reserve: Arc<Counts>,
+    pub reserve: Arc<QuotaAmounts>,
     /// Of a job: the least that it needs, whether it holds some of that already or not.
-    pub least: Arc<Counts>,
+    pub min_amounts: Arc<QuotaAmounts>,
     /// Of a job, under `corrected`: its figures, if they are not those that are kept of it.
     pub(super) entry: Option<JobEntry>,
     /// Of a permitted task: the cards that would do, best first, and how many tasks of its kind on each.
     pub cards: Vec<(Arc<str>, u64)>,
     /// The same by demand: a node must have one card of each.
-    pub choices: Vec<Vec<Arc<str>>>,
+    pub cards_by_demand: Vec<Vec<Arc<str>>>,
     /// Of a task: how many of its kind its queue still admits; `None`: without limit.
     pub headroom: Option<u64>,
 }
 
-impl Verdict {
+impl QuotaVerdict {
     /// True if nothing stands against it.
-    pub fn permitted(&self) -> bool {
-        self.refusals.is_empty()
+    pub fn is_permitted(&self) -> bool {
+        self.rejections.is_empty()
     }
 
-    pub(super) fn refused(refusal: Refusal) -> Self {
+    pub(super) fn rejected(rejection: QuotaRejection) -> Self {
         Self {
-            refusals: vec![refusal],
+            rejections: vec![rejection],
             ..Self::default()
         }
     }
@@ -46,13 +46,17 @@ impl Verdict {
 
 impl CapacityState {
     /// The reference's vote on a job.
-    pub(super) fn upstream_job(&self, view: &View, job: &JobRecord) -> Result<Verdict, Problem> {
-        let account = self.account_of(&job.queue)?;
+    pub(super) fn vote_job_upstream(
+        &self,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+    ) -> Result<QuotaVerdict, Problem> {
+        let account = self.account_or_default(&job.queue)?;
         if !account.limits.is_open() {
-            return Ok(Verdict::refused(refusal::not_open(&job.queue)));
+            return Ok(QuotaVerdict::rejected(rejection::queue_not_open(&job.queue)));
         }
-        let figures = self.job_view_now(view, job);
-        let min = &figures.min_resources;
+        let measurements = self.current_job_amounts(cluster_state, job);
+        let min = &measurements.min_resources;
         let mut total = min.clone();
         total.add(&account.allocated);
         total.add(&account.inqueue);
@@ -61,67 +65,78 @@ impl CapacityState {
                 "more is elastic in queue `{}` than it holds with job `{}`; the reference panics here",
                 job.queue, job.name
             );
-            return Err(Problem::new(ProblemKind::Refused, "REFERENCE_PANICS", "", message));
+            return Err(Problem::new(
+                ProblemKind::FailedPrecondition,
+                "REFERENCE_PANICS",
+                "",
+                message,
+            ));
         }
         total.subtract(&account.elastic);
-        if let Some(refusal) = first_refusal(&job.queue, min, &total, &account, Asker::Job) {
-            return Ok(Verdict::refused(refusal));
+        if let Some(rejection) = first_rejection(&job.queue, min, &total, &account, QuotaRequester::Job) {
+            return Ok(QuotaVerdict::rejected(rejection));
         }
-        let reserve = Arc::new(figures.without_gated(min.clone()));
-        Ok(Verdict {
-            least: Arc::clone(&reserve),
+        let reserve = Arc::new(measurements.without_gated(min.clone()));
+        Ok(QuotaVerdict {
+            min_amounts: Arc::clone(&reserve),
             reserve,
-            ..Verdict::default()
+            ..QuotaVerdict::default()
         })
     }
 
     /// Keeps back in its queue what a permitted job needs. Once more for the same job: once more.
-    pub(super) fn reserve_upstream(&mut self, queue: &Arc<str>, reserve: &Counts) -> Result<(), Problem> {
-        let mut account = Account::clone(&**self.account_of(queue)?);
+    pub(super) fn reserve_upstream(&mut self, queue: &Arc<str>, reserve: &QuotaAmounts) -> Result<(), Problem> {
+        let mut account = QueueAccount::clone(&**self.account_or_default(queue)?);
         account.inqueue.add(reserve);
         self.accounts.insert(Arc::clone(queue), Arc::new(account));
         Ok(())
     }
 
     /// The reference's check of a task of a queue.
-    pub(super) fn upstream_task(&self, queue: &str, task: &TaskRecord) -> Result<Verdict, Problem> {
-        let account = self.account_of(queue)?;
+    pub(super) fn vote_task_upstream(&self, queue: &str, task: &TaskRecord) -> Result<QuotaVerdict, Problem> {
+        let account = self.account_or_default(queue)?;
         if !account.limits.is_open() {
-            return Ok(Verdict::refused(refusal::not_open(queue)));
+            return Ok(QuotaVerdict::rejected(rejection::queue_not_open(queue)));
         }
-        let request = match self.request(task) {
+        let request = match self.task_request_amounts(task) {
             Ok(request) => request,
-            Err(error) => return Ok(Verdict::refused(refusal::request_failed(queue, &error))),
+            Err(error) => return Ok(QuotaVerdict::rejected(rejection::request_failed(queue, &error))),
         };
         let mut total = account.allocated.clone();
         total.add(&request);
-        if let Some(refusal) = first_refusal(queue, &request, &total, &account, Asker::Task) {
-            return Ok(Verdict::refused(refusal));
+        if let Some(rejection) = first_rejection(queue, &request, &total, &account, QuotaRequester::Task) {
+            return Ok(QuotaVerdict::rejected(rejection));
         }
-        Ok(Verdict::default())
+        Ok(QuotaVerdict::default())
     }
 }
 
 /// The first thing that is short. Cards are looked at by name.
-fn first_refusal(queue: &str, wanted: &Counts, total: &Counts, account: &Account, asker: Asker) -> Option<Refusal> {
+fn first_rejection(
+    queue: &str,
+    wanted: &QuotaAmounts,
+    total: &QuotaAmounts,
+    account: &QueueAccount,
+    asker: QuotaRequester,
+) -> Option<QuotaRejection> {
     let capability = &account.limits.capability;
-    for (dimension, compared) in refusal::plain(wanted, total, capability) {
+    for (dimension, compared) in rejection::compare_cpu_memory(wanted, total, capability) {
         if compared.requested > 0 && compared.total > compared.capability {
             return Some(insufficient_upstream(queue, asker, dimension, compared));
         }
     }
-    let ignored = |card: &str| asker == Asker::Job && card == "pods";
+    let ignored = |card: &str| asker == QuotaRequester::Job && card == "pods";
     wanted
         .cards()
         .filter(|(card, _)| !ignored(card))
         .find_map(|(card, requested)| {
             let checked = check_card(card, requested, total, capability, asker);
-            let compared = Compared {
+            let compared = QuotaComparison {
                 requested,
                 total: checked.total,
                 capability: checked.capability,
             };
-            (!checked.fits).then(|| insufficient_upstream(queue, asker, Dimension::Card(card), compared))
+            (!checked.fits).then(|| insufficient_upstream(queue, asker, QuotaDimension::Card(card), compared))
         })
 }
 
@@ -130,10 +145,10 @@ impl CapacityState {
     ///
     /// # Errors
     /// The job's queue is not there, or, under `upstream`, the reference panics.
-    pub fn vote_job(&self, view: &View, job: &JobRecord) -> Result<Verdict, Problem> {
+    pub fn vote_job(&self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
         match self.compatibility {
-            Compatibility::Upstream => self.upstream_job(view, job),
-            Compatibility::Corrected => self.corrected_job(view, job),
+            Compatibility::Upstream => self.vote_job_upstream(cluster_state, job),
+            Compatibility::Corrected => self.vote_job_corrected(cluster_state, job),
         }
     }
 
@@ -141,10 +156,15 @@ impl CapacityState {
     ///
     /// # Errors
     /// The queue is not there.
-    pub fn vote_task(&self, view: &View, queue: &str, task: &TaskRecord) -> Result<Verdict, Problem> {
+    pub fn vote_task(
+        &self,
+        cluster_state: &ClusterState,
+        queue: &str,
+        task: &TaskRecord,
+    ) -> Result<QuotaVerdict, Problem> {
         match self.compatibility {
-            Compatibility::Upstream => self.upstream_task(queue, task),
-            Compatibility::Corrected => self.corrected_task(view, queue, task),
+            Compatibility::Upstream => self.vote_task_upstream(queue, task),
+            Compatibility::Corrected => self.vote_task_corrected(cluster_state, queue, task),
         }
     }
 
@@ -152,12 +172,12 @@ impl CapacityState {
     ///
     /// # Errors
     /// As [`Self::vote_job`].
-    pub fn permit(&mut self, view: &View, job: &JobRecord) -> Result<Verdict, Problem> {
+    pub fn permit(&mut self, cluster_state: &ClusterState, job: &JobRecord) -> Result<QuotaVerdict, Problem> {
         if self.compatibility == Compatibility::Corrected {
-            return self.corrected_permit(view, job);
+            return self.permit_corrected(cluster_state, job);
         }
-        let verdict = self.upstream_job(view, job)?;
-        if verdict.permitted() {
+        let verdict = self.vote_job_upstream(cluster_state, job)?;
+        if verdict.is_permitted() {
             self.reserve_upstream(&job.queue, &verdict.reserve)?;
         }
         Ok(verdict)
@@ -168,11 +188,16 @@ impl CapacityState {
     ///
     /// # Errors
     /// The queue is not there.
-    pub fn reserve(&mut self, view: &View, job: &JobRecord, verdict: &Verdict) -> Result<(), Problem> {
+    pub fn reserve(
+        &mut self,
+        cluster_state: &ClusterState,
+        job: &JobRecord,
+        verdict: &QuotaVerdict,
+    ) -> Result<(), Problem> {
         match self.compatibility {
             Compatibility::Upstream => self.reserve_upstream(&job.queue, &verdict.reserve),
             Compatibility::Corrected => {
-                self.reserve_corrected(view, job, verdict);
+                self.reserve_corrected(cluster_state, job, verdict);
                 Ok(())
             }
         }

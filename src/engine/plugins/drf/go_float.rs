@@ -13,7 +13,7 @@ pub(super) fn parse(text: &str) -> Option<f64> {
     if text.eq_ignore_ascii_case("nan") {
         return Some(f64::NAN);
     }
-    if !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.') || !underscores_fit(rest) {
+    if !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.') || !has_valid_underscores(rest) {
         return None;
     }
     let digits = rest.replace('_', "");
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str) -> Option<f64> {
 }
 
 /// An underscore stands between digits only, or after the prefix of a base.
-fn underscores_fit(text: &str) -> bool {
+fn has_valid_underscores(text: &str) -> bool {
     let (prefix, text) = match text.get(..2) {
         Some("0x" | "0X" | "0b" | "0B" | "0o" | "0O") => (true, text.get(2..).unwrap_or_default()),
         _ => (false, text),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::go_float;
-use crate::engine::model::{Problem, ProblemKind, QueueRecord, text};
+use crate::engine::model::{Problem, ProblemKind, QueueRecord, find_text};
 
 /// Path of a queue: `root/eng/dev`.
 pub const HIERARCHY: &str = "volcano.sh/hierarchy";
@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 64;
 
 /// A queue's way down from the root, which is left out.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Path {
+pub(super) struct HierarchyPath {
     /// Names of the levels.
     pub(super) names: Vec<Arc<str>>,
     /// Their weights. Fewer than names: the reference crashes when it has to create the level.
@@ -25,16 +25,16 @@ pub(super) struct Path {
 
 /// The path as the reference reads it: the first component means nothing, a weight below 1 or unreadable is 1, and
 /// surplus weights are left out.
-pub(super) fn lenient(queue: &QueueRecord) -> Result<Path, Problem> {
-    let names = names(queue);
+pub(super) fn lenient_path(queue: &QueueRecord) -> Result<HierarchyPath, Problem> {
+    let names = path_names(queue);
     check_depth(queue, &names)?;
-    let weights = text(&queue.annotations, WEIGHTS).unwrap_or_default();
+    let weights = find_text(&queue.annotations, WEIGHTS).unwrap_or_default();
     let weights = weights.split('/').skip(1).take(names.len());
     let weights = weights.map(|weight| {
         let weight = go_float::parse(weight).unwrap_or(0.0);
         if weight < 1.0 { 1.0 } else { weight }
     });
-    Ok(Path {
+    Ok(HierarchyPath {
         names,
         weights: weights.collect(),
     })
@@ -42,41 +42,41 @@ pub(super) fn lenient(queue: &QueueRecord) -> Result<Path, Problem> {
 
 /// The path as it is meant: one weight per component, above 0 and finite. A queue without a path, or with the root
 /// for one, stands below the root under its own name with weight 1.
-pub(super) fn strict(queue: &QueueRecord) -> Result<Path, Problem> {
-    let names = names(queue);
+pub(super) fn strict_path(queue: &QueueRecord) -> Result<HierarchyPath, Problem> {
+    let names = path_names(queue);
     check_depth(queue, &names)?;
     if names.is_empty() {
-        return Ok(Path {
+        return Ok(HierarchyPath {
             names: vec![Arc::clone(&queue.name)],
             weights: vec![1.0],
         });
     }
-    let written = text(&queue.annotations, WEIGHTS).unwrap_or_default();
+    let written = find_text(&queue.annotations, WEIGHTS).unwrap_or_default();
     let count = written.split('/').count();
     if count != names.len() + 1 {
-        let path = text(&queue.annotations, HIERARCHY).unwrap_or_default();
+        let path = find_text(&queue.annotations, HIERARCHY).unwrap_or_default();
         let message = format!(
             "queue `{}` has {count} weights (`{written}`) for the {} components of its path `{path}`",
             queue.name,
             names.len() + 1
         );
-        return Err(problem(queue, WEIGHTS, "HIERARCHY_WEIGHTS_COUNT", message));
+        return Err(annotation_problem(queue, WEIGHTS, "HIERARCHY_WEIGHTS_COUNT", message));
     }
     let weights = written.split('/').skip(1).map(|weight| match go_float::parse(weight) {
         Some(weight) if weight > 0.0 && weight.is_finite() => Ok(weight),
         _ => {
             let message = format!("weight `{weight}` of queue `{}` is not a number above 0", queue.name);
-            Err(problem(queue, WEIGHTS, "HIERARCHY_WEIGHT_INVALID", message))
+            Err(annotation_problem(queue, WEIGHTS, "HIERARCHY_WEIGHT_INVALID", message))
         }
     });
-    Ok(Path {
+    Ok(HierarchyPath {
         weights: weights.collect::<Result<_, _>>()?,
         names,
     })
 }
 
-fn names(queue: &QueueRecord) -> Vec<Arc<str>> {
-    let path = text(&queue.annotations, HIERARCHY).unwrap_or_default();
+fn path_names(queue: &QueueRecord) -> Vec<Arc<str>> {
+    let path = find_text(&queue.annotations, HIERARCHY).unwrap_or_default();
     path.split('/').skip(1).map(Arc::from).collect()
 }
 
@@ -89,39 +89,50 @@ fn check_depth(queue: &QueueRecord, names: &[Arc<str>]) -> Result<(), Problem> {
         queue.name,
         names.len()
     );
-    Err(problem(queue, HIERARCHY, "HIERARCHY_TOO_DEEP", message))
+    Err(annotation_problem(queue, HIERARCHY, "HIERARCHY_TOO_DEEP", message))
 }
 
 /// What is wrong with a queue's annotation.
-pub(super) fn problem(queue: &QueueRecord, annotation: &str, reason: &'static str, message: String) -> Problem {
+pub(super) fn annotation_problem(
+    queue: &QueueRecord,
+    annotation: &str,
+    reason: &'static str,
+    message: String,
+) -> Problem {
     let field = format!("queues[{}].annotations[{annotation}]", queue.name);
     Problem::new(ProblemKind::Invalid, reason, field, message)
 }
 
 /// What the queues before have said about a node.
-struct Claim<'a> {
+struct PathClaim<'a> {
     weight: f64,
-    weighed_by: &'a str,
+    weight_set_by: &'a str,
     /// A queue whose path ends here.
     ends: Option<&'a str>,
     /// A queue whose path goes on below.
-    goes_on: Option<&'a str>,
+    continues: Option<&'a str>,
 }
 
 /// The paths of queues that do not contradict each other. Queues are taken by creation time, then name; one that
 /// contradicts those before it has a problem instead of a path.
-pub(super) fn legal<'a>(queues: impl Iterator<Item = &'a QueueRecord>) -> BTreeMap<Arc<str>, Result<Path, Problem>> {
+pub(super) fn consistent_paths<'a>(
+    queues: impl Iterator<Item = &'a QueueRecord>,
+) -> BTreeMap<Arc<str>, Result<HierarchyPath, Problem>> {
     let mut queues: Vec<&QueueRecord> = queues.collect();
     queues.sort_by(|a, b| (a.creation_time, &a.name).cmp(&(b.creation_time, &b.name)));
-    let mut claims: BTreeMap<String, Claim<'a>> = BTreeMap::new();
+    let mut claims: BTreeMap<String, PathClaim<'a>> = BTreeMap::new();
     let claimed = |queue: &'a QueueRecord| {
-        let path = strict(queue).and_then(|path| claim(&mut claims, queue, path));
+        let path = strict_path(queue).and_then(|path| claim_path(&mut claims, queue, path));
         (Arc::clone(&queue.name), path)
     };
     queues.into_iter().map(claimed).collect()
 }
 
-fn claim<'a>(claims: &mut BTreeMap<String, Claim<'a>>, queue: &'a QueueRecord, path: Path) -> Result<Path, Problem> {
+fn claim_path<'a>(
+    claims: &mut BTreeMap<String, PathClaim<'a>>,
+    queue: &'a QueueRecord,
+    path: HierarchyPath,
+) -> Result<HierarchyPath, Problem> {
     let mut at = String::new();
     let mut steps = Vec::with_capacity(path.names.len());
     for (depth, (name, weight)) in path.names.iter().zip(&path.weights).enumerate() {
@@ -134,28 +145,39 @@ fn claim<'a>(claims: &mut BTreeMap<String, Claim<'a>>, queue: &'a QueueRecord, p
         steps.push((at.clone(), *weight, is_last));
     }
     for (at, weight, is_last) in steps {
-        let claim = claims.entry(at).or_insert(Claim {
+        let claim = claims.entry(at).or_insert(PathClaim {
             weight,
-            weighed_by: &queue.name,
+            weight_set_by: &queue.name,
             ends: None,
-            goes_on: None,
+            continues: None,
         });
-        let side = if is_last { &mut claim.ends } else { &mut claim.goes_on };
+        let side = if is_last { &mut claim.ends } else { &mut claim.continues };
         side.get_or_insert(&queue.name);
     }
     Ok(path)
 }
 
-fn check_claim(claim: &Claim<'_>, queue: &QueueRecord, at: &str, weight: f64, is_last: bool) -> Result<(), Problem> {
+fn check_claim(
+    claim: &PathClaim<'_>,
+    queue: &QueueRecord,
+    at: &str,
+    weight: f64,
+    is_last: bool,
+) -> Result<(), Problem> {
     if claim.weight.to_bits() != weight.to_bits() {
         let message = format!(
             "queue `{}` gives `root{at}` the weight {weight}, queue `{}` gave it {}",
-            queue.name, claim.weighed_by, claim.weight
+            queue.name, claim.weight_set_by, claim.weight
         );
-        return Err(problem(queue, WEIGHTS, "HIERARCHY_WEIGHTS_CONFLICT", message));
+        return Err(annotation_problem(
+            queue,
+            WEIGHTS,
+            "HIERARCHY_WEIGHTS_CONFLICT",
+            message,
+        ));
     }
     let (other, message) = if is_last {
-        let Some(other) = claim.goes_on else { return Ok(()) };
+        let Some(other) = claim.continues else { return Ok(()) };
         (other, "ends at")
     } else {
         let Some(other) = claim.ends else { return Ok(()) };
@@ -166,5 +188,10 @@ fn check_claim(claim: &Claim<'_>, queue: &QueueRecord, at: &str, weight: f64, is
          or jobs",
         queue.name
     );
-    Err(problem(queue, HIERARCHY, "HIERARCHY_INNER_AND_LEAF", message))
+    Err(annotation_problem(
+        queue,
+        HIERARCHY,
+        "HIERARCHY_INNER_AND_LEAF",
+        message,
+    ))
 }

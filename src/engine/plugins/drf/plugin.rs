@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::super::effective::map;
-use super::{Drf, HIERARCHY, WEIGHTS};
-use crate::engine::derived::{Derived, DerivedSet};
-use crate::engine::model::{Problem, ProblemKind, View};
-use crate::engine::plugin::{Hooks, OrderKey, Plugin, PluginDef, VictimKind, VictimQuestion};
-use crate::engine::policy::{Arguments, Compatibility, Report, Switch, Switches, Value};
+use super::super::effective_values::value_map;
+use super::{DrfState, HIERARCHY, WEIGHTS};
+use crate::engine::model::{ClusterState, Problem, ProblemKind};
+use crate::engine::plugin::{OrderKey, Plugin, PluginDef, PluginHooks, VictimKind, VictimQuery};
+use crate::engine::plugin_state::{PluginState, PluginStates};
+use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
 
 /// Its row in the registry.
 pub(in super::super) const DEF: PluginDef = PluginDef {
@@ -29,31 +29,35 @@ struct DrfPlugin {
     compatibility: Compatibility,
 }
 
-fn compile(arguments: &Arguments, compatibility: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
     arguments.warn_unknown(report, NAME, |_| false);
     Arc::new(DrfPlugin { compatibility })
 }
 
 impl Plugin for DrfPlugin {
-    fn hooks(&self) -> Hooks {
-        Hooks {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
             order: true,
             victims: true,
-            ..Hooks::default()
+            ..PluginHooks::default()
         }
     }
 
-    fn effective_arguments(&self) -> Value {
-        map([])
+    fn effective_arguments(&self) -> YamlValue {
+        value_map([])
     }
 
-    fn derive(&self, view: &View, switches: &Switches) -> Option<Arc<dyn Derived>> {
+    fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
         let hierarchy = switches.is_on(Switch::Hierarchy);
-        Some(Arc::new(Drf::build(view, self.compatibility, hierarchy)))
+        Some(Arc::new(DrfState::build(cluster_state, self.compatibility, hierarchy)))
     }
 
-    fn job_keys(&self, derived: &DerivedSet, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
-        let drf: &Drf = derived.get(NAME)?;
+    fn job_keys(&self, derived: &PluginStates, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let drf: &DrfState = derived.get(NAME)?;
         let key = |job: &Arc<str>| match (drf.job_problem(job), drf.job_share(job)) {
             (Some(problem), _) => Err(problem.clone()),
             (None, Some(share)) => Ok(vec![share]),
@@ -65,19 +69,19 @@ impl Plugin for DrfPlugin {
         Some(jobs.iter().map(key).collect())
     }
 
-    fn queue_keys(&self, derived: &DerivedSet, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
-        let drf: &Drf = derived.get(NAME)?;
+    fn queue_keys(&self, derived: &PluginStates, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
+        let drf: &DrfState = derived.get(NAME)?;
         drf.has_hierarchy()
             .then(|| queues.iter().map(|queue| drf.queue_key(queue)).collect())
     }
 
-    fn victims(&self, question: &VictimQuestion<'_>) -> Result<Option<Vec<bool>>, Problem> {
-        let Some(drf) = question.derived.get::<Drf>(NAME) else {
+    fn victims(&self, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
+        let Some(drf) = query.plugin_states.get::<DrfState>(NAME) else {
             return Ok(None);
         };
-        match question.kind {
-            VictimKind::Preempt => drf.preempt(question.preemptor, question.candidates).map(Some),
-            VictimKind::Reclaim => drf.reclaim(question.preemptor, question.candidates),
+        match query.kind {
+            VictimKind::Preempt => drf.preempt(query.preemptor, query.candidates).map(Some),
+            VictimKind::Reclaim => drf.reclaim(query.preemptor, query.candidates),
         }
     }
 }

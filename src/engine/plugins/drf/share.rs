@@ -4,34 +4,37 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::bits::Bits;
-use crate::engine::model::{Amounts, MIN_AMOUNT, ResourceId, Totals, Vector, View};
+use super::resource_set::ResourceSet;
+use crate::engine::model::{ClusterState, MIN_AMOUNT, NodeVector, ResourceAmounts, ResourceId, ResourceTotals};
 
-/// Exact amounts, one per resource of [`Dims`].
-pub(super) type Exact = SmallVec<[i128; 4]>;
+/// Exact amounts, one per resource of [`ShareDimensions`].
+pub(super) type ExactAmounts = SmallVec<[i128; 4]>;
 
 /// The same as the formulas see them.
-pub(super) type Floats = SmallVec<[f64; 4]>;
+pub(super) type FloatAmounts = SmallVec<[f64; 4]>;
 
 /// The resources that count, in the order that all comparisons run in: cpu, memory, then by name.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Dims {
+pub(super) struct ShareDimensions {
     resources: Vec<(ResourceId, Arc<str>)>,
     /// Position by resource id.
-    places: Vec<Option<usize>>,
+    position_by_id: Vec<Option<usize>>,
     /// What the cluster has.
-    total: Exact,
+    total: ExactAmounts,
     /// The same; infinite where the cluster has less than [`MIN_AMOUNT`], so that the share is 0.
-    divisors: Floats,
+    divisors: FloatAmounts,
 }
 
-impl Dims {
+impl ShareDimensions {
     /// The resources of all ready nodes and of these tasks' requests.
-    pub(super) fn of<'a>(view: &View, requests: impl Iterator<Item = &'a Amounts>) -> Self {
-        let table = view.resources();
+    pub(super) fn of<'a>(cluster_state: &ClusterState, requests: impl Iterator<Item = &'a ResourceAmounts>) -> Self {
+        let table = cluster_state.resources();
         let mut totals: Vec<Option<i128>> = vec![None; table.len()];
         let mut seen = vec![false; table.len()];
-        for (_, entry) in view.nodes().filter(|(_, entry)| entry.record.ready != Some(false)) {
+        for (_, entry) in cluster_state
+            .nodes()
+            .filter(|(_, entry)| entry.record.ready != Some(false))
+        {
             let given = [Some(&entry.record.allocatable), entry.record.oversubscription.as_ref()];
             let mut ids: SmallVec<[ResourceId; 8]> = given
                 .into_iter()
@@ -42,11 +45,11 @@ impl Dims {
             ids.dedup();
             for id in ids {
                 if let Some(total) = totals.get_mut(id.index()) {
-                    *total = Some(total.unwrap_or(0) + entry.exact(id, Vector::Allocatable).unwrap_or(0));
+                    *total = Some(total.unwrap_or(0) + entry.exact(id, NodeVector::Allocatable).unwrap_or(0));
                 }
             }
         }
-        for (id, _) in requests.flat_map(Amounts::iter) {
+        for (id, _) in requests.flat_map(ResourceAmounts::iter) {
             if let Some(seen) = seen.get_mut(id.index()) {
                 *seen = true;
             }
@@ -58,28 +61,28 @@ impl Dims {
         let mut resources: Vec<(ResourceId, Arc<str>)> = wanted
             .filter_map(|(id, _)| Some((id, Arc::clone(table.shared_name(id)?))))
             .collect();
-        resources.sort_by(|a, b| order(a).cmp(&order(b)));
-        let mut places = vec![None; table.len()];
+        resources.sort_by(|a, b| resource_order(a).cmp(&resource_order(b)));
+        let mut position_by_id = vec![None; table.len()];
         for (place, (id, _)) in resources.iter().enumerate() {
-            if let Some(entry) = places.get_mut(id.index()) {
+            if let Some(entry) = position_by_id.get_mut(id.index()) {
                 *entry = Some(place);
             }
         }
-        let total: Exact = resources
+        let total: ExactAmounts = resources
             .iter()
             .map(|(id, _)| totals.get(id.index()).copied().flatten().unwrap_or(0))
             .collect();
-        let divisors = total.iter().map(|total| divisor(*total)).collect();
+        let divisors = total.iter().map(|total| share_divisor(*total)).collect();
         Self {
             resources,
-            places,
+            position_by_id,
             total,
             divisors,
         }
     }
 
     /// Divisors of the dominant share.
-    pub(super) fn divisors(&self) -> &Floats {
+    pub(super) fn divisors(&self) -> &FloatAmounts {
         &self.divisors
     }
 
@@ -89,7 +92,7 @@ impl Dims {
     }
 
     /// No amounts.
-    pub(super) fn zero(&self) -> Exact {
+    pub(super) fn zero_amounts(&self) -> ExactAmounts {
         smallvec![0; self.len()]
     }
 
@@ -99,15 +102,15 @@ impl Dims {
     }
 
     /// What the cluster has.
-    pub(super) fn total(&self) -> &Exact {
+    pub(super) fn total(&self) -> &ExactAmounts {
         &self.total
     }
 
     /// Amounts by position. The other list holds resources that nothing else here has.
-    pub(super) fn place(&self, amounts: &Amounts) -> (Exact, SmallVec<[(ResourceId, i64); 1]>) {
-        let (mut placed, mut foreign) = (self.zero(), SmallVec::new());
+    pub(super) fn by_position(&self, amounts: &ResourceAmounts) -> (ExactAmounts, SmallVec<[(ResourceId, i64); 1]>) {
+        let (mut placed, mut foreign) = (self.zero_amounts(), SmallVec::new());
         for (id, amount) in amounts.iter() {
-            let place = self.places.get(id.index()).copied().flatten();
+            let place = self.position_by_id.get(id.index()).copied().flatten();
             match place.and_then(|place| placed.get_mut(place)) {
                 Some(entry) => *entry += i128::from(amount),
                 None => foreign.push((id, amount)),
@@ -117,9 +120,9 @@ impl Dims {
     }
 
     /// Adds totals by position.
-    pub(super) fn place_totals(&self, totals: &Totals, to: &mut Exact) {
+    pub(super) fn add_totals(&self, totals: &ResourceTotals, to: &mut ExactAmounts) {
         for (id, amount) in totals.iter() {
-            let place = self.places.get(id.index()).copied().flatten();
+            let place = self.position_by_id.get(id.index()).copied().flatten();
             if let Some(entry) = place.and_then(|place| to.get_mut(place)) {
                 *entry += amount;
             }
@@ -135,7 +138,7 @@ impl Dims {
     }
 
     /// Divisors of the dominant share, without these resources.
-    pub(super) fn divisors_without(&self, left_out: &Bits) -> Floats {
+    pub(super) fn divisors_without(&self, left_out: &ResourceSet) -> FloatAmounts {
         let numbered = self.divisors.iter().enumerate();
         numbered
             .map(|(at, divisor)| if left_out.contains(at) { f64::INFINITY } else { *divisor })
@@ -144,12 +147,12 @@ impl Dims {
 
     /// The dominant share over all resources.
     pub(super) fn share(&self, amounts: &[f64]) -> f64 {
-        share(amounts, &self.divisors)
+        dominant_share(amounts, &self.divisors)
     }
 
     /// Position of the resource of which amounts are the largest part; `None`: they are nothing that the cluster has.
-    pub(super) fn largest(&self, amounts: &Exact) -> Option<usize> {
-        let amounts = floats(amounts);
+    pub(super) fn largest_resource(&self, amounts: &ExactAmounts) -> Option<usize> {
+        let amounts = to_floats(amounts);
         let most = self.share(&amounts);
         let at = amounts
             .iter()
@@ -159,18 +162,18 @@ impl Dims {
     }
 
     /// The part of one resource that amounts are.
-    pub(super) fn part(&self, amounts: &Exact, at: usize) -> Option<f64> {
+    pub(super) fn resource_part(&self, amounts: &ExactAmounts, at: usize) -> Option<f64> {
         Some(*amounts.get(at)? as f64 / self.divisors.get(at)?)
     }
 
     /// The dominant share of exact amounts.
-    pub(super) fn exact_share(&self, amounts: &Exact) -> f64 {
-        self.share(&floats(amounts))
+    pub(super) fn exact_share(&self, amounts: &ExactAmounts) -> f64 {
+        self.share(&to_floats(amounts))
     }
 
     /// The first resource that reaches the dominant share; `None` for a share of 0.
     pub(super) fn dominant(&self, amounts: &[f64], divisors: &[f64]) -> Option<&Arc<str>> {
-        let most = share(amounts, divisors);
+        let most = dominant_share(amounts, divisors);
         let at = amounts
             .iter()
             .zip(divisors)
@@ -179,8 +182,8 @@ impl Dims {
     }
 
     /// Resources of which nothing is left, or of which the cluster has none.
-    pub(super) fn exhausted(&self, allocated: &Exact) -> Bits {
-        let mut exhausted = Bits::none(self.len());
+    pub(super) fn exhausted(&self, allocated: &ExactAmounts) -> ResourceSet {
+        let mut exhausted = ResourceSet::empty(self.len());
         for (at, (allocated, (total, divisor))) in
             allocated.iter().zip(self.total.iter().zip(&self.divisors)).enumerate()
         {
@@ -193,7 +196,7 @@ impl Dims {
 }
 
 /// The largest quotient, at least 0.
-pub(super) fn share(amounts: &[f64], divisors: &[f64]) -> f64 {
+pub(super) fn dominant_share(amounts: &[f64], divisors: &[f64]) -> f64 {
     amounts.iter().zip(divisors).fold(0.0, |most, (amount, divisor)| {
         let share = amount / divisor;
         if share > most { share } else { most }
@@ -201,26 +204,26 @@ pub(super) fn share(amounts: &[f64], divisors: &[f64]) -> f64 {
 }
 
 /// Exact amounts as the formulas see them.
-pub(super) fn floats(amounts: &Exact) -> Floats {
+pub(super) fn to_floats(amounts: &ExactAmounts) -> FloatAmounts {
     amounts.iter().map(|amount| *amount as f64).collect()
 }
 
 /// Adds amounts.
-pub(super) fn add(to: &mut Exact, amounts: &Exact) {
+pub(super) fn add_amounts(to: &mut ExactAmounts, amounts: &ExactAmounts) {
     to.iter_mut().zip(amounts).for_each(|(to, amount)| *to += amount);
 }
 
 /// Takes amounts away.
-pub(super) fn subtract(from: &mut Exact, amounts: &Exact) {
+pub(super) fn subtract_amounts(from: &mut ExactAmounts, amounts: &ExactAmounts) {
     from.iter_mut().zip(amounts).for_each(|(from, amount)| *from -= amount);
 }
 
-fn divisor(total: i128) -> f64 {
+fn share_divisor(total: i128) -> f64 {
     let total = total as f64;
     if total >= MIN_AMOUNT { total } else { f64::INFINITY }
 }
 
-fn order(resource: &(ResourceId, Arc<str>)) -> (u8, &str) {
+fn resource_order(resource: &(ResourceId, Arc<str>)) -> (u8, &str) {
     match resource.0 {
         ResourceId::CPU => (0, ""),
         ResourceId::MEMORY => (1, ""),

@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bits::Bits;
-use super::needs::Need;
-use super::order::compare;
-use super::shape::Queue;
-use super::share::{Exact, add, subtract};
-use super::tree::Leaf;
-use super::{Drf, leaf};
+use super::layout::QueuePosition;
+use super::order::compare_levels;
+use super::resource_set::ResourceSet;
+use super::saturation::SaturationRule;
+use super::share::{ExactAmounts, add_amounts, subtract_amounts};
+use super::tree::JobLeaf;
+use super::{DrfState, job_leaf};
 use crate::engine::model::{Problem, TaskRecord};
 use crate::engine::policy::Compatibility;
 
@@ -19,7 +19,7 @@ const SHARE_DELTA: f64 = 0.000_001;
 /// How far a share may be off what is deserved and still count as equal, relatively: shares are sums of quotients.
 const DESERVED_DELTA: f64 = 1e-9;
 
-impl Drf {
+impl DrfState {
     /// Preemption: for each candidate, whether it may go, so that the preemptor's job stays behind the candidate's.
     ///
     /// Under `upstream` jobs compare by their shares whatever queue they are in, and a candidate that is spared is still
@@ -30,14 +30,14 @@ impl Drf {
     /// Under `upstream`, a candidate is more than its job holds: the reference panics. Under `corrected`, the
     /// preemptor's queue has no place in the tree.
     pub fn preempt(&self, preemptor: &TaskRecord, candidates: &[&TaskRecord]) -> Result<Vec<bool>, Problem> {
-        let Some(job) = self.shape.job_number(&preemptor.job) else {
+        let Some(job) = self.layout.job_number(&preemptor.job) else {
             return Ok(vec![false; candidates.len()]);
         };
-        match self.shape.compatibility {
+        match self.layout.compatibility {
             Compatibility::Upstream => self.preempt_upstream(job, preemptor, candidates),
             Compatibility::Corrected => {
-                let asking = self.asking(job, preemptor)?;
-                let judge = |trial: &Trial, other: usize, _: &TaskRecord| self.preempts(trial, job, other);
+                let asking = self.with_preemptor_placed(job, preemptor)?;
+                let judge = |trial: &VictimTrial, other: usize, _: &TaskRecord| self.may_preempt(trial, job, other);
                 Ok(asking.judge_each(candidates, judge))
             }
         }
@@ -57,16 +57,16 @@ impl Drf {
         if self.tree.is_none() {
             return Ok(None);
         }
-        let Some(job) = self.shape.job_number(&preemptor.job) else {
+        let Some(job) = self.layout.job_number(&preemptor.job) else {
             return Ok(Some(vec![false; candidates.len()]));
         };
-        match self.shape.compatibility {
+        match self.layout.compatibility {
             Compatibility::Upstream => self.reclaim_upstream(job, preemptor, candidates).map(Some),
             Compatibility::Corrected => {
-                let asking = self.asking(job, preemptor)?;
-                let wanted = self.largest(preemptor);
-                let judge = |trial: &Trial, other: usize, candidate: &TaskRecord| {
-                    self.reclaims(trial, (job, wanted), (other, self.largest(candidate)))
+                let asking = self.with_preemptor_placed(job, preemptor)?;
+                let wanted = self.largest_requested(preemptor);
+                let judge = |trial: &VictimTrial, other: usize, candidate: &TaskRecord| {
+                    self.may_reclaim(trial, (job, wanted), (other, self.largest_requested(candidate)))
                 };
                 Ok(Some(asking.judge_each(candidates, judge)))
             }
@@ -79,18 +79,18 @@ impl Drf {
         preemptor: &TaskRecord,
         candidates: &[&TaskRecord],
     ) -> Result<Vec<bool>, Problem> {
-        let mut wanted = self.held(job);
-        add(&mut wanted, &self.shape.dims.place(&preemptor.requests).0);
-        let wanted = self.shape.dims.exact_share(&wanted);
-        let mut left: BTreeMap<usize, Exact> = BTreeMap::new();
+        let mut wanted = self.job_held(job);
+        add_amounts(&mut wanted, &self.layout.dimensions.by_position(&preemptor.requests).0);
+        let wanted = self.layout.dimensions.exact_share(&wanted);
+        let mut left: BTreeMap<usize, ExactAmounts> = BTreeMap::new();
         let judged = candidates.iter().enumerate().map(|(number, candidate)| {
-            let Some(job) = self.shape.job_number(&candidate.job) else {
+            let Some(job) = self.layout.job_number(&candidate.job) else {
                 return Ok(false);
             };
-            let left = left.entry(job).or_insert_with(|| self.held(job));
-            self.take(left, &candidate.requests, &candidate.job)
+            let left = left.entry(job).or_insert_with(|| self.job_held(job));
+            self.subtract_requests(left, &candidate.requests, &candidate.job)
                 .map_err(|problem| problem.within(&format!("candidates[{number}]")))?;
-            Ok(stays_behind(wanted, self.shape.dims.exact_share(left)))
+            Ok(stays_behind(wanted, self.layout.dimensions.exact_share(left)))
         });
         judged.collect()
     }
@@ -105,38 +105,38 @@ impl Drf {
             return Ok(vec![false; candidates.len()]);
         };
         let mut moved = self.clone();
-        let (requests, _) = self.shape.dims.place(&preemptor.requests);
+        let (requests, _) = self.layout.dimensions.by_position(&preemptor.requests);
         moved.set_held(job, |held, allocated| {
-            add(held, &requests);
-            add(allocated, &requests);
+            add_amounts(held, &requests);
+            add_amounts(allocated, &requests);
         });
         let judged = candidates.iter().enumerate().map(|(number, candidate)| {
-            let Some(other) = self.shape.job_number(&candidate.job) else {
+            let Some(other) = self.layout.job_number(&candidate.job) else {
                 return Ok(false);
             };
             let Some(queue) = self.queue_of(other)? else {
                 return Ok(false);
             };
-            let mut left = self.held(other);
-            self.take(&mut left, &candidate.requests, &candidate.job)
+            let mut left = self.job_held(other);
+            self.subtract_requests(&mut left, &candidate.requests, &candidate.job)
                 .map_err(|problem| problem.within(&format!("candidates[{number}]")))?;
-            let (taken, _) = self.shape.dims.place(&candidate.requests);
+            let (taken, _) = self.layout.dimensions.by_position(&candidate.requests);
             let mut trial = moved.clone();
             trial.set_held(other, |held, allocated| {
                 *held = left;
-                subtract(allocated, &taken);
+                subtract_amounts(allocated, &taken);
             });
             if other == job {
                 // The reference puts back what the job held before it asked.
-                moved.set_held(job, |held, _| *held = self.held(job));
+                moved.set_held(job, |held, _| *held = self.job_held(job));
             }
-            Ok(compare(&trial.levels(own), &trial.levels(queue)) == Ordering::Less)
+            Ok(compare_levels(&trial.queue_levels(own), &trial.queue_levels(queue)) == Ordering::Less)
         });
         judged.collect()
     }
 
     /// What a job holds.
-    fn held(&self, job: usize) -> Exact {
+    fn job_held(&self, job: usize) -> ExactAmounts {
         self.accounts
             .get(job)
             .map(|account| account.held.clone())
@@ -147,12 +147,12 @@ impl Drf {
     ///
     /// # Errors
     /// The queue has no place in the tree.
-    fn queue_of(&self, job: usize) -> Result<Option<&Queue>, Problem> {
+    fn queue_of(&self, job: usize) -> Result<Option<&QueuePosition>, Problem> {
         let queue = self
-            .shape
+            .layout
             .jobs
             .get(job)
-            .and_then(|job| self.shape.queues.get(&job.queue));
+            .and_then(|job| self.layout.queues.get(&job.queue));
         match queue {
             Some(Ok(queue)) => Ok(Some(queue)),
             Some(Err(problem)) => Err(problem.clone()),
@@ -161,61 +161,66 @@ impl Drf {
     }
 
     /// Changes what a job holds, and what all do.
-    fn set_held(&mut self, job: usize, change: impl FnOnce(&mut Exact, &mut Exact)) {
+    fn set_held(&mut self, job: usize, change: impl FnOnce(&mut ExactAmounts, &mut ExactAmounts)) {
         let Some(mut account) = self.accounts.get(job).cloned() else {
             return;
         };
         let mut allocated = self.allocated.clone();
         change(&mut account.held, &mut allocated);
-        self.restate(job, account, allocated);
+        self.update_job(job, account, allocated);
     }
 
     /// The state in which a task has what it asks for, and its job still asks. What is exhausted stays as it is without
     /// it: what candidates give back is then to be had, and counts in the shares.
-    fn asking(&self, job: usize, preemptor: &TaskRecord) -> Result<Trial, Problem> {
+    fn with_preemptor_placed(&self, job: usize, preemptor: &TaskRecord) -> Result<VictimTrial, Problem> {
         if self.tree.is_some() {
-            self.shape
+            self.layout
                 .jobs
                 .get(job)
                 .map_or(Ok(()), |job| job.leaf.clone().map(|_| ()))?;
         }
         let mut moved = self.clone();
         let Some(mut account) = self.accounts.get(job).cloned() else {
-            return Ok(Trial { moved, job });
+            return Ok(VictimTrial { state: moved, job });
         };
-        add(&mut account.held, &self.shape.dims.place(&preemptor.requests).0);
-        if let (Some(tree), Some(place)) = (&mut moved.tree, self.place(job)) {
-            let asking = Leaf {
-                need: Need::Any(Bits::none(self.shape.dims.len())),
-                ..leaf(&self.shape, job, &account)
+        add_amounts(
+            &mut account.held,
+            &self.layout.dimensions.by_position(&preemptor.requests).0,
+        );
+        if let (Some(tree), Some(place)) = (&mut moved.tree, self.leaf_position(job)) {
+            let asking = JobLeaf {
+                saturation: SaturationRule::AnyExhausted(ResourceSet::empty(self.layout.dimensions.len())),
+                ..job_leaf(&self.layout, job, &account)
             };
-            tree.set_leaf(&self.shape, place, asking);
+            tree.set_leaf(&self.layout, place, asking);
         }
-        moved.put_account(job, account);
-        Ok(Trial { moved, job })
+        moved.set_account(job, account);
+        Ok(VictimTrial { state: moved, job })
     }
 
     /// The rule of preemption under `corrected`, with the candidate gone.
-    fn preempts(&self, trial: &Trial, job: usize, candidate: usize) -> bool {
+    fn may_preempt(&self, trial: &VictimTrial, job: usize, candidate: usize) -> bool {
         let queues = (self.queue_of(job), self.queue_of(candidate));
         if let (Ok(Some(own)), Ok(Some(other))) = queues
             && own.nodes != other.nodes
         {
-            return compare(&trial.moved.levels(own), &trial.moved.levels(other)) == Ordering::Less;
+            return compare_levels(&trial.state.queue_levels(own), &trial.state.queue_levels(other)) == Ordering::Less;
         }
-        let share = |job| self.shape.dims.exact_share(&trial.moved.held(job));
+        let share = |job| self.layout.dimensions.exact_share(&trial.state.job_held(job));
         stays_behind(share(job), share(candidate))
     }
 
     /// The resource of which a task's requests are the largest part.
-    fn largest(&self, task: &TaskRecord) -> Option<usize> {
-        self.shape.dims.largest(&self.shape.dims.place(&task.requests).0)
+    fn largest_requested(&self, task: &TaskRecord) -> Option<usize> {
+        self.layout
+            .dimensions
+            .largest_resource(&self.layout.dimensions.by_position(&task.requests).0)
     }
 
     /// The rule of reclaim under `corrected`, with the candidate gone. Jobs come with the resource that counts.
-    fn reclaims(
+    fn may_reclaim(
         &self,
-        trial: &Trial,
+        trial: &VictimTrial,
         (job, wanted): (usize, Option<usize>),
         (other, given): (usize, Option<usize>),
     ) -> bool {
@@ -228,8 +233,11 @@ impl Drf {
             return false;
         };
         let has = |number: usize, resource: Option<usize>| {
-            let part = self.shape.dims.part(trial.moved.below.get(number)?, resource?)?;
-            Some((part, self.shape.nodes.get(number)?.deserved))
+            let part = self
+                .layout
+                .dimensions
+                .resource_part(trial.state.held_below.get(number)?, resource?)?;
+            Some((part, self.layout.nodes.get(number)?.deserved))
         };
         let within =
             |node: &usize| has(*node, wanted).is_none_or(|(part, deserved)| part <= deserved * (1.0 + DESERVED_DELTA));
@@ -240,13 +248,13 @@ impl Drf {
 }
 
 /// A state in which the preemptor has what it asks for, and victims are gone.
-struct Trial {
-    moved: Drf,
+struct VictimTrial {
+    state: DrfState,
     /// The preemptor's job.
     job: usize,
 }
 
-impl Trial {
+impl VictimTrial {
     /// Judges candidates in order; those that go are gone when the next is judged. Spared are those of the preemptor's own
     /// job, which would gain nothing, and one that its job does not hold, or of which nothing is left since it stood here
     /// before.
@@ -261,17 +269,17 @@ impl Trial {
             if named && gone.contains(&*candidate.name) {
                 return false;
             }
-            let job = self.moved.shape.job_number(&candidate.job);
+            let job = self.state.layout.job_number(&candidate.job);
             let Some(job) = job.filter(|job| *job != self.job) else {
                 return false;
             };
-            if self.moved.count(candidate, false).is_err() {
+            if self.state.apply_task(candidate, false).is_err() {
                 return false;
             }
             let goes = judge(&self, job, candidate);
             if !goes {
                 // What is counted in integers is put back exactly, and adding never fails.
-                let _ = self.moved.count(candidate, true);
+                let _ = self.state.apply_task(candidate, true);
             } else if named {
                 gone.insert(&candidate.name);
             }

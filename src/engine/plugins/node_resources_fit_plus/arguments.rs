@@ -1,12 +1,14 @@
-//! Reads the arguments of `NodeResourcesFitPlus`: `resources`, a map of `{type, weight}` by name.
+//! Reads the arguments of `NodeResourcesFitPlus`: `read_resources`, a map of `{type, weight}` by name.
 
-use super::super::strict::{check_name, mismatch, resources, unknown};
-use super::score::{MAX_SCORE, Strategy};
-use crate::engine::policy::{Argument, Arguments, At, Node, Report, Value, code};
+use super::super::strict_arguments::{check_kubernetes_name, read_resources, report_type_mismatch, report_unknown_key};
+use super::score::{FitPlusStrategy, MAX_SCORE};
+use crate::engine::policy::{
+    DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, YamlNode, YamlValue, code,
+};
 
-/// One entry of `resources`.
+/// One entry of `read_resources`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Weighted {
+pub(super) struct WeightedResource {
     /// Name of the resource, matched exactly.
     pub(super) name: String,
     /// `type` as written; empty if it was not.
@@ -17,82 +19,87 @@ pub(super) struct Weighted {
 
 /// Reads the arguments; faults where kube-scheduler's strict decoding refuses them, warnings where the plugin then does
 /// what its user hardly means.
-pub(super) fn read(arguments: &Arguments, report: &mut Report) -> Vec<Weighted> {
-    let given = resources(arguments, "NodeResourcesFitPlusArgs", report);
-    let at = given.as_ref().map_or_else(|| arguments.at(), Argument::at);
-    let mut read: Vec<Weighted> = Vec::new();
-    match given.as_ref().map(Argument::value) {
+pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -> Vec<WeightedResource> {
+    let given = read_resources(arguments, "NodeResourcesFitPlusArgs", report);
+    let at = given.as_ref().map_or_else(|| arguments.at(), PluginArgument::at);
+    let mut read: Vec<WeightedResource> = Vec::new();
+    match given.as_ref().map(PluginArgument::value) {
         None => {}
-        Some(Value::Map(pairs)) => {
+        Some(YamlValue::Map(pairs)) => {
             for (key, value) in pairs {
                 let Some(name) = key_text(&key.value) else {
-                    mismatch(&at_node(&at, key), "the name of a resource", &key.value, report);
+                    report_type_mismatch(&at_node(&at, key), "the name of a resource", &key.value, report);
                     continue;
                 };
-                let at = At {
+                let at = DocumentLocation {
                     mark: key.mark,
                     path: format!("{}[{name:?}]", at.path),
                 };
-                check_name(&name, &at, report);
-                let resource = resource(name, value, &at, report);
+                check_kubernetes_name(&name, &at, report);
+                let resource = read_resource(name, value, &at, report);
                 read.extend(resource);
             }
         }
-        Some(other) => mismatch(&at, "a map of resources", other, report),
+        Some(other) => report_type_mismatch(&at, "a map of resources", other, report),
     }
-    if !report.has_faults() {
+    if !report.has_errors() {
         check_weights(&read, &at, report);
     }
     read
 }
 
 /// A key as text: JSON, which upstream goes through, has no others.
-fn key_text(key: &Value) -> Option<String> {
+fn key_text(key: &YamlValue) -> Option<String> {
     match key {
-        Value::String(text) => Some(text.clone()),
-        Value::Bool(value) => Some(value.to_string()),
-        Value::Int(value) => Some(value.to_string()),
-        Value::UInt(value) => Some(value.to_string()),
-        Value::Null | Value::Float(_) | Value::List(_) | Value::Map(_) => None,
+        YamlValue::String(text) => Some(text.clone()),
+        YamlValue::Bool(value) => Some(value.to_string()),
+        YamlValue::Int(value) => Some(value.to_string()),
+        YamlValue::UInt(value) => Some(value.to_string()),
+        YamlValue::Null | YamlValue::Float(_) | YamlValue::List(_) | YamlValue::Map(_) => None,
     }
 }
 
-fn at_node(at: &At, node: &Node) -> At {
-    At {
+fn at_node(at: &DocumentLocation, node: &YamlNode) -> DocumentLocation {
+    DocumentLocation {
         mark: node.mark,
         path: at.path.clone(),
     }
 }
 
-fn resource(name: String, value: &Node, at: &At, report: &mut Report) -> Option<Weighted> {
-    let mut read = Weighted {
+fn read_resource(
+    name: String,
+    value: &YamlNode,
+    at: &DocumentLocation,
+    report: &mut DiagnosticReport,
+) -> Option<WeightedResource> {
+    let mut read = WeightedResource {
         name,
         strategy_name: String::new(),
         weight: 0,
     };
     let (mut strategy_at, mut weight_at) = (at.clone(), at.clone());
     match &value.value {
-        Value::Null => {}
-        Value::Map(pairs) => {
+        YamlValue::Null => {}
+        YamlValue::Map(pairs) => {
             for (key, value) in pairs {
                 let name = key_text(&key.value).unwrap_or_else(|| key.value.kind().to_owned());
-                let field = At {
+                let field = DocumentLocation {
                     mark: value.mark,
                     path: format!("{}.{name}", at.path),
                 };
                 match name.as_str() {
                     "type" => {
-                        read.strategy_name = text(&value.value, &field, report)?;
+                        read.strategy_name = read_text(&value.value, &field, report)?;
                         strategy_at = field;
                     }
                     "weight" => {
-                        read.weight = integer(&value.value, &field, report)?;
+                        read.weight = read_integer(&value.value, &field, report)?;
                         weight_at = field;
                     }
-                    _ => unknown(
+                    _ => report_unknown_key(
                         &name,
                         "`type`, `weight`",
-                        &At {
+                        &DocumentLocation {
                             mark: key.mark,
                             ..field
                         },
@@ -101,19 +108,26 @@ fn resource(name: String, value: &Node, at: &At, report: &mut Report) -> Option<
                 }
             }
         }
-        other @ (Value::Bool(_)
-        | Value::Int(_)
-        | Value::UInt(_)
-        | Value::Float(_)
-        | Value::String(_)
-        | Value::List(_)) => mismatch(&at_node(at, value), "a map with `type` and `weight`", other, report),
+        other @ (YamlValue::Bool(_)
+        | YamlValue::Int(_)
+        | YamlValue::UInt(_)
+        | YamlValue::Float(_)
+        | YamlValue::String(_)
+        | YamlValue::List(_)) => {
+            report_type_mismatch(&at_node(at, value), "a map with `type` and `weight`", other, report)
+        }
     }
-    warn(&read, &strategy_at, &weight_at, report);
+    warn_resource(&read, &strategy_at, &weight_at, report);
     Some(read)
 }
 
-fn warn(read: &Weighted, strategy_at: &At, weight_at: &At, report: &mut Report) {
-    if read.strategy() == Strategy::Unknown {
+fn warn_resource(
+    read: &WeightedResource,
+    strategy_at: &DocumentLocation,
+    weight_at: &DocumentLocation,
+    report: &mut DiagnosticReport,
+) {
+    if read.strategy() == FitPlusStrategy::Unknown {
         let message = format!(
             "`{}` is neither `MostAllocated` nor `LeastAllocated`: the resource scores 0, and its weight still counts",
             read.strategy_name
@@ -129,7 +143,7 @@ fn warn(read: &Weighted, strategy_at: &At, weight_at: &At, report: &mut Report) 
     }
 }
 
-fn check_weights(read: &[Weighted], at: &At, report: &mut Report) {
+fn check_weights(read: &[WeightedResource], at: &DocumentLocation, report: &mut DiagnosticReport) {
     let sum: i128 = read.iter().map(|resource| i128::from(resource.weight)).sum();
     let absolute: i128 = read.iter().map(|resource| i128::from(resource.weight).abs()).sum();
     if absolute == 0 {
@@ -145,34 +159,42 @@ fn check_weights(read: &[Weighted], at: &At, report: &mut Report) {
     }
 }
 
-fn text(value: &Value, at: &At, report: &mut Report) -> Option<String> {
+fn read_text(value: &YamlValue, at: &DocumentLocation, report: &mut DiagnosticReport) -> Option<String> {
     match value {
-        Value::Null => Some(String::new()),
-        Value::String(text) => Some(text.clone()),
-        other
-        @ (Value::Bool(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::List(_) | Value::Map(_)) => {
-            mismatch(at, "a string", other, report);
+        YamlValue::Null => Some(String::new()),
+        YamlValue::String(text) => Some(text.clone()),
+        other @ (YamlValue::Bool(_)
+        | YamlValue::Int(_)
+        | YamlValue::UInt(_)
+        | YamlValue::Float(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_)) => {
+            report_type_mismatch(at, "a string", other, report);
             None
         }
     }
 }
 
 /// An integer; in YAML also a float without a fraction, which becomes one on the way through JSON.
-fn integer(value: &Value, at: &At, report: &mut Report) -> Option<i64> {
+fn read_integer(value: &YamlValue, at: &DocumentLocation, report: &mut DiagnosticReport) -> Option<i64> {
     /// 2^63, the first float above every signed 64-bit integer.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     match value {
-        Value::Null => Some(0),
-        Value::Int(value) => Some(*value),
-        Value::UInt(_) => {
+        YamlValue::Null => Some(0),
+        YamlValue::Int(value) => Some(*value),
+        YamlValue::UInt(_) => {
             let message = "the number does not fit a signed 64-bit integer";
-            report.fault(code::ARGUMENT_RANGE, at, message);
+            report.error(code::ARGUMENT_RANGE, at, message);
             None
         }
         #[expect(clippy::cast_possible_truncation, reason = "checked to be an integer that fits")]
-        Value::Float(value) if value.fract() == 0.0 && (-LIMIT..LIMIT).contains(value) => Some(*value as i64),
-        other @ (Value::Bool(_) | Value::Float(_) | Value::String(_) | Value::List(_) | Value::Map(_)) => {
-            mismatch(at, "an integer", other, report);
+        YamlValue::Float(value) if value.fract() == 0.0 && (-LIMIT..LIMIT).contains(value) => Some(*value as i64),
+        other @ (YamlValue::Bool(_)
+        | YamlValue::Float(_)
+        | YamlValue::String(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_)) => {
+            report_type_mismatch(at, "an integer", other, report);
             None
         }
     }

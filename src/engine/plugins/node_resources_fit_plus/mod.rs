@@ -6,13 +6,13 @@ mod score;
 
 use std::sync::Arc;
 
-use super::effective::{entry, map};
+use super::effective_values::{map_entry, value_map};
 use crate::engine::model::TaskClass;
 use crate::engine::model::resource_name::ResourceKind;
-use crate::engine::plugin::{Facts, Hooks, Plugin, PluginDef, Prepared, Scorer};
-use crate::engine::policy::{Arguments, Compatibility, Report, Value};
-use arguments::Weighted;
-use score::{Arithmetic, Mean, Strategy, Term};
+use crate::engine::plugin::{NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook};
+use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue};
+use arguments::WeightedResource;
+use score::{FitPlusMean, FitPlusStrategy, FitPlusTerm, IntegerArithmetic};
 
 /// Its row in the registry.
 pub(super) const DEF: PluginDef = PluginDef {
@@ -28,61 +28,65 @@ pub(super) const DEF: PluginDef = PluginDef {
 /// The plugin, compiled.
 #[derive(Debug)]
 struct NodeResourcesFitPlus {
-    resources: Vec<Weighted>,
-    arithmetic: Arithmetic,
+    resources: Vec<WeightedResource>,
+    arithmetic: IntegerArithmetic,
 }
 
-fn compile(arguments: &Arguments, compatibility: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
     Arc::new(NodeResourcesFitPlus {
         resources: arguments::read(arguments, report),
         arithmetic: match compatibility {
-            Compatibility::Upstream => Arithmetic::Wrapping,
-            Compatibility::Corrected => Arithmetic::Exact,
+            Compatibility::Upstream => IntegerArithmetic::Wrapping,
+            Compatibility::Corrected => IntegerArithmetic::Exact,
         },
     })
 }
 
 impl Plugin for NodeResourcesFitPlus {
-    fn hooks(&self) -> Hooks {
-        Hooks {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
             score: true,
-            ..Hooks::default()
+            ..PluginHooks::default()
         }
     }
 
-    fn effective_arguments(&self) -> Value {
+    fn effective_arguments(&self) -> YamlValue {
         let resources = self.resources.iter().map(|resource| {
             let own = [
-                entry("type", Value::String(resource.strategy_name.clone())),
-                entry("weight", Value::Int(resource.weight)),
+                map_entry("type", YamlValue::String(resource.strategy_name.clone())),
+                map_entry("weight", YamlValue::Int(resource.weight)),
             ];
-            (resource.name.clone(), map(own))
+            (resource.name.clone(), value_map(own))
         });
-        map([entry("resources", map(resources))])
+        value_map([map_entry("resources", value_map(resources))])
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, _: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
+    fn prepare_scorer<'a>(&'a self, class: &'a TaskClass, _: PrepareContext<'a>) -> PreparedHook<dyn NodeScorer + 'a> {
         let terms = class.requested.iter().filter_map(|requested| {
             let kind = ResourceKind::of(&requested.name);
             let resource = self.resources.iter().find(|own| *own.name == *requested.name)?;
             let counted = kind != ResourceKind::Pods && kind.counted_by_kubernetes();
-            counted.then(|| Term {
+            counted.then(|| FitPlusTerm {
                 id: requested.id,
-                own: requested.counted,
+                requested: requested.counted,
                 strategy: resource.strategy(),
                 weight: resource.weight,
             })
         });
-        Ok(Some(Box::new(Mean::new(terms.collect(), self.arithmetic))))
+        Ok(Some(Box::new(FitPlusMean::new(terms.collect(), self.arithmetic))))
     }
 }
 
-impl Weighted {
-    fn strategy(&self) -> Strategy {
+impl WeightedResource {
+    fn strategy(&self) -> FitPlusStrategy {
         match self.strategy_name.as_str() {
-            "MostAllocated" => Strategy::Most,
-            "LeastAllocated" => Strategy::Least,
-            _ => Strategy::Unknown,
+            "MostAllocated" => FitPlusStrategy::Most,
+            "LeastAllocated" => FitPlusStrategy::Least,
+            _ => FitPlusStrategy::Unknown,
         }
     }
 }

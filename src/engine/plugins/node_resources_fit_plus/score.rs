@@ -11,17 +11,17 @@
 //!   most one too large (too small for rounding up), and says so by being greater (less) than it.
 
 use crate::engine::kernel::kernel;
-use crate::engine::model::{CHUNK, Chunk, ResourceId, Whole, Wholes};
-use crate::engine::plugin::{Scorer, Scores};
+use crate::engine::model::{CHUNK_SIZE, IntegerColumn, NodeChunk, ResourceId, WholeVector};
+use crate::engine::plugin::{ChunkScores, NodeScorer};
 
 /// The best score, and that of a node about which nothing can be said.
 pub(super) const MAX_SCORE: i64 = 100;
 /// Up to this amount, 100 times as much fits in 64 bits.
-const NARROW: i64 = i64::MAX / MAX_SCORE;
+const MAX_NARROW_AMOUNT: i64 = i64::MAX / MAX_SCORE;
 
 /// What is good about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Strategy {
+pub(super) enum FitPlusStrategy {
     /// That it becomes full.
     Most,
     /// That it stays free.
@@ -32,14 +32,14 @@ pub(super) enum Strategy {
 
 /// How integers that do not fit in 64 bits are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arithmetic {
+pub(super) enum IntegerArithmetic {
     /// They are what they are.
     Exact,
     /// Their upper bits are lost, as in the reference.
     Wrapping,
 }
 
-impl Arithmetic {
+impl IntegerArithmetic {
     #[expect(clippy::cast_possible_truncation, reason = "the reference loses the upper bits")]
     fn wrap(value: i128) -> i64 {
         value as i64
@@ -52,51 +52,51 @@ impl Arithmetic {
 
 /// One requested resource that has an entry in the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Term {
+pub(super) struct FitPlusTerm {
     pub(super) id: ResourceId,
     /// What the task adds.
-    pub(super) own: i64,
-    pub(super) strategy: Strategy,
+    pub(super) requested: i64,
+    pub(super) strategy: FitPlusStrategy,
     pub(super) weight: i64,
 }
 
 /// Scores one resource of a node: 0 to 100.
-pub(super) fn part_exact(strategy: Strategy, capacity: i64, total: i64) -> i64 {
+pub(super) fn resource_score_exact(strategy: FitPlusStrategy, capacity: i64, total: i64) -> i64 {
     let share = |amount: i64| {
-        if capacity <= NARROW {
+        if capacity <= MAX_NARROW_AMOUNT {
             amount * MAX_SCORE / capacity
         } else {
-            Arithmetic::saturate(i128::from(amount) * i128::from(MAX_SCORE) / i128::from(capacity))
+            IntegerArithmetic::saturate(i128::from(amount) * i128::from(MAX_SCORE) / i128::from(capacity))
         }
     };
     match strategy {
-        Strategy::Most if capacity > 0 => share(total.min(capacity)),
-        Strategy::Least if capacity > 0 && total <= capacity => share(capacity - total),
-        Strategy::Most | Strategy::Least | Strategy::Unknown => 0,
+        FitPlusStrategy::Most if capacity > 0 => share(total.min(capacity)),
+        FitPlusStrategy::Least if capacity > 0 && total <= capacity => share(capacity - total),
+        FitPlusStrategy::Most | FitPlusStrategy::Least | FitPlusStrategy::Unknown => 0,
     }
 }
 
 /// The same as the reference computes it.
-pub(super) fn part_wrapping(strategy: Strategy, capacity: i64, total: i64) -> i64 {
+pub(super) fn resource_score_wrapping(strategy: FitPlusStrategy, capacity: i64, total: i64) -> i64 {
     match strategy {
         _ if capacity == 0 => 0,
-        Strategy::Most => total.min(capacity).wrapping_mul(MAX_SCORE).wrapping_div(capacity),
-        Strategy::Least if total > capacity => 0,
-        Strategy::Least => capacity
+        FitPlusStrategy::Most => total.min(capacity).wrapping_mul(MAX_SCORE).wrapping_div(capacity),
+        FitPlusStrategy::Least if total > capacity => 0,
+        FitPlusStrategy::Least => capacity
             .wrapping_sub(total)
             .wrapping_mul(MAX_SCORE)
             .wrapping_div(capacity),
-        Strategy::Unknown => 0,
+        FitPlusStrategy::Unknown => 0,
     }
 }
 
 /// The weighted mean over the terms.
 #[derive(Debug)]
-pub(super) struct Mean {
-    terms: Vec<Term>,
-    arithmetic: Arithmetic,
+pub(super) struct FitPlusMean {
+    terms: Vec<FitPlusTerm>,
+    arithmetic: IntegerArithmetic,
     /// Sum of weights; wrapped if the arithmetic wraps.
-    weights: i128,
+    weight_sum: i128,
     /// No sum of products can exceed 64 bits.
     narrow: bool,
     /// Scores may leave 0 … 100.
@@ -106,90 +106,96 @@ pub(super) struct Mean {
 }
 
 /// Amounts and sums of weights below this are small.
-const SMALL: i64 = 1 << 46;
+const SMALL_LIMIT: i64 = 1 << 46;
 
 /// A term over the nodes of a chunk, in floats.
 #[derive(Clone, Copy, Debug)]
-struct Shares<'k> {
-    allocatable: &'k Scores,
-    requested: &'k Scores,
-    own: f64,
+struct FitPlusColumns<'k> {
+    allocatable: &'k ChunkScores,
+    requested: &'k ChunkScores,
+    task_amount: f64,
     weight: f64,
     /// Amounts per whole unit.
     unit: f64,
-    strategy: Strategy,
+    strategy: FitPlusStrategy,
 }
 
-impl Mean {
-    pub(super) fn new(terms: Vec<Term>, arithmetic: Arithmetic) -> Self {
+impl FitPlusMean {
+    pub(super) fn new(terms: Vec<FitPlusTerm>, arithmetic: IntegerArithmetic) -> Self {
         let exact: i128 = terms.iter().map(|term| i128::from(term.weight)).sum();
         let absolute: i128 = terms.iter().map(|term| i128::from(term.weight).abs()).sum();
-        let weights = match arithmetic {
-            Arithmetic::Exact => exact,
-            Arithmetic::Wrapping => i128::from(Arithmetic::wrap(exact)),
+        let weight_sum = match arithmetic {
+            IntegerArithmetic::Exact => exact,
+            IntegerArithmetic::Wrapping => i128::from(IntegerArithmetic::wrap(exact)),
         };
         Self {
-            weights,
-            narrow: absolute <= i128::from(NARROW),
+            weight_sum,
+            narrow: absolute <= i128::from(MAX_NARROW_AMOUNT),
             small: terms
                 .iter()
-                .all(|term| (0..SMALL).contains(&term.own) && (0..SMALL).contains(&term.weight))
-                && (1..i128::from(SMALL)).contains(&exact),
-            unbounded: arithmetic == Arithmetic::Wrapping || terms.iter().any(|term| term.weight < 0),
+                .all(|term| (0..SMALL_LIMIT).contains(&term.requested) && (0..SMALL_LIMIT).contains(&term.weight))
+                && (1..i128::from(SMALL_LIMIT)).contains(&exact),
+            unbounded: arithmetic == IntegerArithmetic::Wrapping || terms.iter().any(|term| term.weight < 0),
             terms,
             arithmetic,
         }
     }
 
-    fn part(&self, term: &Term, capacity: i64, used: i64) -> i64 {
+    fn part(&self, term: &FitPlusTerm, capacity: i64, used: i64) -> i64 {
         match self.arithmetic {
-            Arithmetic::Exact => part_exact(term.strategy, capacity, used.saturating_add(term.own)),
-            Arithmetic::Wrapping => part_wrapping(term.strategy, capacity, used.wrapping_add(term.own)),
+            IntegerArithmetic::Exact => {
+                resource_score_exact(term.strategy, capacity, used.saturating_add(term.requested))
+            }
+            IntegerArithmetic::Wrapping => {
+                resource_score_wrapping(term.strategy, capacity, used.wrapping_add(term.requested))
+            }
         }
     }
 
-    fn columns(&self, chunk: &Chunk, term: &Term) -> (Wholes, Wholes) {
+    fn columns(&self, chunk: &NodeChunk, term: &FitPlusTerm) -> (IntegerColumn, IntegerColumn) {
         let narrow = match self.arithmetic {
-            Arithmetic::Exact => Arithmetic::saturate,
-            Arithmetic::Wrapping => Arithmetic::wrap,
+            IntegerArithmetic::Exact => IntegerArithmetic::saturate,
+            IntegerArithmetic::Wrapping => IntegerArithmetic::wrap,
         };
         (
-            chunk.wholes(term.id, Whole::Allocatable, narrow),
-            chunk.wholes(term.id, Whole::Requested, narrow),
+            chunk.integer_column(term.id, WholeVector::Allocatable, narrow),
+            chunk.integer_column(term.id, WholeVector::Requested, narrow),
         )
     }
 
     /// In floats, if that is possible for all nodes of the chunk; else the scores are unfinished.
-    fn score_small(&self, chunk: &Chunk, scores: &mut Scores) -> bool {
+    fn score_small(&self, chunk: &NodeChunk, scores: &mut ChunkScores) -> bool {
         scores.fill(0.0);
         let mut small = self.small;
         for term in &self.terms {
-            let floats = |whole| chunk.whole_floats(term.id, whole);
-            let (Some(allocatable), Some(requested)) = (floats(Whole::Allocatable), floats(Whole::Requested)) else {
+            let floats = |whole| chunk.integers_as_floats(term.id, whole);
+            let (Some(allocatable), Some(requested)) =
+                (floats(WholeVector::Allocatable), floats(WholeVector::Requested))
+            else {
                 return false;
             };
             small = small
-                && add_share(
-                    Shares {
+                && add_resource_share(
+                    FitPlusColumns {
                         allocatable,
                         requested,
-                        own: term.own as f64,
+                        task_amount: term.requested as f64,
                         weight: term.weight as f64,
-                        unit: if term.id.counts_alike() { 1.0 } else { 1_000.0 },
+                        unit: if term.id.has_kubernetes_unit() { 1.0 } else { 1_000.0 },
                         strategy: term.strategy,
                     },
                     scores,
                 );
         }
         if small {
-            cut_mean(self.weights as f64, scores);
+            truncate_mean(self.weight_sum as f64, scores);
         }
         small
     }
 
     /// Sums that fit in 64 bits, or lose their upper bits there.
-    fn score_narrow(&self, chunk: &Chunk, scores: &mut Scores) {
-        let mut sums = [0_i64; CHUNK];
+    fn score_narrow(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
+        let mut sums = [0_i64; CHUNK_SIZE];
         for term in &self.terms {
             let (capacities, used) = self.columns(chunk, term);
             for (sum, (&capacity, &used)) in sums.iter_mut().zip(capacities.iter().zip(&used)) {
@@ -197,14 +203,14 @@ impl Mean {
                 *sum = sum.wrapping_add(part.wrapping_mul(term.weight));
             }
         }
-        let weights = Arithmetic::wrap(self.weights);
+        let weights = IntegerArithmetic::wrap(self.weight_sum);
         for (score, sum) in scores.iter_mut().zip(sums) {
             *score = sum.wrapping_div(weights) as f64;
         }
     }
 
-    fn score_wide(&self, chunk: &Chunk, scores: &mut Scores) {
-        let mut sums = [0_i128; CHUNK];
+    fn score_wide(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
+        let mut sums = [0_i128; CHUNK_SIZE];
         for term in &self.terms {
             let (capacities, used) = self.columns(chunk, term);
             for (sum, (&capacity, &used)) in sums.iter_mut().zip(capacities.iter().zip(&used)) {
@@ -212,53 +218,53 @@ impl Mean {
             }
         }
         for (score, sum) in scores.iter_mut().zip(sums) {
-            *score = (sum / self.weights) as f64;
+            *score = (sum / self.weight_sum) as f64;
         }
     }
 }
 
 kernel! {
     /// Adds a resource's part times its weight to each score. False: some amount is not small; then the scores mean nothing.
-    fn add_share / add_share_plainly(share: Shares<'_>, scores: &mut Scores) -> bool {
+    fn add_resource_share / add_resource_share_portable(share: FitPlusColumns<'_>, scores: &mut ChunkScores) -> bool {
         if share.unit == 1.0 {
-            add_in_floats::<FUSED, true>(share, scores)
+            add_float_share::<FUSED, true>(share, scores)
         } else {
-            add_in_floats::<FUSED, false>(share, scores)
+            add_float_share::<FUSED, false>(share, scores)
         }
     }
 }
 
 kernel! {
     /// Divides sums of parts by the sum of weights, and cuts the mean off.
-    fn cut_mean / cut_mean_plainly(weights: f64, scores: &mut Scores) {
+    fn truncate_mean / truncate_mean_portable(weights: f64, scores: &mut ChunkScores) {
         for score in scores {
-            *score = down::<FUSED>(*score / weights);
+            *score = round_down::<FUSED>(*score / weights);
         }
     }
 }
 
 /// Between this and twice as much, floats are the whole numbers.
-const WHOLE: f64 = (1_u64 << 52) as f64;
+const TWO_POW_52: f64 = (1_u64 << 52) as f64;
 
 /// Cuts off what is from 0 to 2^51. `INSTRUCTION`: there is one for that.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
-fn down<const INSTRUCTION: bool>(value: f64) -> f64 {
+fn round_down<const INSTRUCTION: bool>(value: f64) -> f64 {
     if INSTRUCTION {
         return value.trunc();
     }
-    let near = value + WHOLE - WHOLE;
+    let near = value + TWO_POW_52 - TWO_POW_52;
     near - if near > value { 1.0 } else { 0.0 }
 }
 
 /// Rounds up what is from 0 to 2^51.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
-fn up<const INSTRUCTION: bool>(value: f64) -> f64 {
+fn round_up<const INSTRUCTION: bool>(value: f64) -> f64 {
     if INSTRUCTION {
         return value.ceil();
     }
-    let near = value + WHOLE - WHOLE;
+    let near = value + TWO_POW_52 - TWO_POW_52;
     near + if near < value { 1.0 } else { 0.0 }
 }
 
@@ -268,9 +274,10 @@ fn up<const INSTRUCTION: bool>(value: f64) -> f64 {
     reason = "a branch here would keep the loop from being vectorised"
 )]
 #[inline(always)]
-fn add_in_floats<const FUSED: bool, const ALIKE: bool>(share: Shares<'_>, scores: &mut Scores) -> bool {
-    let (limit, mut small) = (SMALL as f64, true);
-    let [most, least] = [Strategy::Most, Strategy::Least].map(|one| f64::from(u8::from(share.strategy == one)));
+fn add_float_share<const FUSED: bool, const ALIKE: bool>(share: FitPlusColumns<'_>, scores: &mut ChunkScores) -> bool {
+    let (limit, mut small) = (SMALL_LIMIT as f64, true);
+    let [most, least] =
+        [FitPlusStrategy::Most, FitPlusStrategy::Least].map(|one| f64::from(u8::from(share.strategy == one)));
     let columns = share.allocatable.iter().zip(share.requested);
     for (score, (&capacity, &used)) in scores.iter_mut().zip(columns) {
         small &= (capacity >= 0.0) & (capacity < limit) & (used >= 0.0) & (used < limit);
@@ -278,32 +285,32 @@ fn add_in_floats<const FUSED: bool, const ALIKE: bool>(share: Shares<'_>, scores
             if ALIKE {
                 amount
             } else {
-                up::<FUSED>(amount / share.unit)
+                round_up::<FUSED>(amount / share.unit)
             }
         };
-        let (capacity, total) = (whole(capacity), whole(used) + share.own);
+        let (capacity, total) = (whole(capacity), whole(used) + share.task_amount);
         let left = capacity - total;
         let left = if left > 0.0 { left } else { 0.0 };
         let full = if total < capacity { total } else { capacity };
         let amount = full * most + left * least;
-        let part = down::<FUSED>(amount * MAX_SCORE as f64 / capacity);
+        let part = round_down::<FUSED>(amount * MAX_SCORE as f64 / capacity);
         *score += if capacity > 0.0 { part } else { 0.0 } * share.weight;
     }
     small
 }
 
-impl Scorer for Mean {
+impl NodeScorer for FitPlusMean {
     fn parts(&self) -> &[&'static str] {
         &[""]
     }
 
-    fn score(&self, chunk: &Chunk, parts: &mut [Scores]) {
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         let Some(scores) = parts.first_mut() else { return };
-        if self.weights == 0 {
+        if self.weight_sum == 0 {
             scores.fill(MAX_SCORE as f64);
         } else if self.score_small(chunk, scores) {
             // Nothing is left to do.
-        } else if self.narrow || self.arithmetic == Arithmetic::Wrapping {
+        } else if self.narrow || self.arithmetic == IntegerArithmetic::Wrapping {
             self.score_narrow(chunk, scores);
         } else {
             self.score_wide(chunk, scores);
@@ -322,12 +329,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::model::{Amounts, NodeRecord, ResourceTable, Table, View};
+    use crate::engine::model::{ClusterState, NodeRecord, ResourceAmounts, ResourceTable, SortedTable};
 
     #[test]
-    fn parts_are_cut() {
-        use Strategy::{Least, Most, Unknown};
-        for part in [part_exact, part_wrapping] {
+    fn resource_scores_are_truncated() {
+        use FitPlusStrategy::{Least, Most, Unknown};
+        for part in [resource_score_exact, resource_score_wrapping] {
             assert_eq!(part(Most, 3, 1), 33);
             assert_eq!(part(Least, 3, 1), 66);
             assert_eq!(part(Most, 3, 4), 100, "over capacity counts as full");
@@ -339,17 +346,17 @@ mod tests {
     }
 
     #[test]
-    fn large_amounts_wrap_only_in_the_reference() {
+    fn large_amounts_wrap_only_under_upstream() {
         let (peta, exa) = (1_000_000_000_000_000, 1_000_000_000_000_000_000);
-        assert_eq!(part_wrapping(Strategy::Most, exa, 200 * peta), 1);
-        assert_eq!(part_exact(Strategy::Most, exa, 200 * peta), 20);
+        assert_eq!(resource_score_wrapping(FitPlusStrategy::Most, exa, 200 * peta), 1);
+        assert_eq!(resource_score_exact(FitPlusStrategy::Most, exa, 200 * peta), 20);
     }
 
     #[test]
-    fn amounts_that_are_not_small_are_left_to_integers() {
-        let small = [64.0; CHUNK];
-        for odd in [SMALL as f64, -1.0, f64::INFINITY, f64::NAN] {
-            for at in [0, 100, CHUNK - 1] {
+    fn large_amounts_fall_back_to_integers() {
+        let small = [64.0; CHUNK_SIZE];
+        for odd in [SMALL_LIMIT as f64, -1.0, f64::INFINITY, f64::NAN] {
+            for at in [0, 100, CHUNK_SIZE - 1] {
                 let mut column = small;
                 column[at] = odd;
                 for (allocatable, requested, is_small) in [
@@ -358,18 +365,26 @@ mod tests {
                     (&small, &column, false),
                 ] {
                     for unit in [1.0, 1_000.0] {
-                        let share = Shares {
+                        let share = FitPlusColumns {
                             allocatable,
                             requested,
-                            own: 1.0,
+                            task_amount: 1.0,
                             weight: 1.0,
                             unit,
-                            strategy: Strategy::Most,
+                            strategy: FitPlusStrategy::Most,
                         };
-                        let mut scores = [0.0; CHUNK];
-                        assert_eq!(add_share(share, &mut scores), is_small, "{odd} {at}");
-                        assert_eq!(add_share_plainly::<false>(share, &mut scores), is_small, "{odd} {at}");
-                        assert_eq!(add_share_plainly::<true>(share, &mut scores), is_small, "{odd} {at}");
+                        let mut scores = [0.0; CHUNK_SIZE];
+                        assert_eq!(add_resource_share(share, &mut scores), is_small, "{odd} {at}");
+                        assert_eq!(
+                            add_resource_share_portable::<false>(share, &mut scores),
+                            is_small,
+                            "{odd} {at}"
+                        );
+                        assert_eq!(
+                            add_resource_share_portable::<true>(share, &mut scores),
+                            is_small,
+                            "{odd} {at}"
+                        );
                     }
                 }
             }
@@ -378,62 +393,62 @@ mod tests {
 
     proptest! {
         #[test]
-        fn floats_are_cut_without_the_instruction(whole in 0_u64..1 << 46, part in 1_u64..1_000, divisor in 2_u64..1_000_000) {
+        fn portable_rounding_equals_the_instruction(whole in 0_u64..1 << 46, part in 1_u64..1_000, divisor in 2_u64..1_000_000) {
             for value in [whole as f64, (whole * 1_000 + part) as f64 / 1_000.0, whole as f64 / divisor as f64] {
-                prop_assert_eq!(down::<false>(value).to_bits(), value.trunc().to_bits());
-                prop_assert_eq!(up::<false>(value).to_bits(), value.ceil().to_bits());
+                prop_assert_eq!(round_down::<false>(value).to_bits(), value.trunc().to_bits());
+                prop_assert_eq!(round_up::<false>(value).to_bits(), value.ceil().to_bits());
             }
         }
 
         #[test]
-        fn floats_give_the_same_integers(
-            nodes in proptest::collection::vec((0_i64..SMALL, 0_i64..SMALL, 0_u32..40), 64),
-            own in 0_i64..SMALL,
+        fn float_scores_equal_integer_scores(
+            nodes in proptest::collection::vec((0_i64..SMALL_LIMIT, 0_i64..SMALL_LIMIT, 0_u32..40), 64),
+            own in 0_i64..SMALL_LIMIT,
             weights in (0_i64..5_000, 1_i64..5_000),
         ) {
-            let mut index = Table::default();
+            let mut index = SortedTable::default();
             let mut resources = ResourceTable::default();
             let disk = resources.intern("ephemeral-storage", 9).unwrap();
             (0..).zip(&nodes).for_each(|(slot, _)| { index.insert(format!("n{slot}").into(), slot); });
-            let mut view = View::new(Arc::new(index), 1);
-            view.set_resources(Arc::new(resources));
+            let mut cluster_state = ClusterState::new(Arc::new(index), 1);
+            cluster_state.set_resources(Arc::new(resources));
             for (slot, &(capacity, used, shift)) in nodes.iter().enumerate() {
-                let some = |amount: i64| Amounts::from_iter([(ResourceId::MEMORY, amount >> shift), (disk, amount >> shift)]);
+                let some = |amount: i64| ResourceAmounts::from_iter([(ResourceId::MEMORY, amount >> shift), (disk, amount >> shift)]);
                 let node = NodeRecord {
                     name: format!("n{slot}").into(),
                     allocatable: some(capacity),
                     unattributed_used: Some(some(used)),
                     ..NodeRecord::default()
                 };
-                view.put_node(Arc::new(node), &Arc::from("s"));
+                cluster_state.put_node(Arc::new(node), &Arc::from("s"));
             }
-            for strategies in [[Strategy::Most, Strategy::Least], [Strategy::Least, Strategy::Most]] {
+            for strategies in [[FitPlusStrategy::Most, FitPlusStrategy::Least], [FitPlusStrategy::Least, FitPlusStrategy::Most]] {
                 let [first, second] = strategies;
                 let terms = vec![
-                    Term { id: ResourceId::MEMORY, own, strategy: first, weight: weights.0 },
-                    Term { id: disk, own: own >> 20, strategy: second, weight: weights.1 },
+                    FitPlusTerm { id: ResourceId::MEMORY, requested: own, strategy: first, weight: weights.0 },
+                    FitPlusTerm { id: disk, requested: own >> 20, strategy: second, weight: weights.1 },
                 ];
-                let mean = Mean::new(terms, Arithmetic::Exact);
-                let [mut floats, mut integers, mut portable, mut fused] = [[0.0; CHUNK]; 4];
-                let chunk = view.chunks().get(0).unwrap();
+                let mean = FitPlusMean::new(terms, IntegerArithmetic::Exact);
+                let [mut floats, mut integers, mut portable, mut fused] = [[0.0; CHUNK_SIZE]; 4];
+                let chunk = cluster_state.chunks().get(0).unwrap();
                 prop_assert!(mean.score_small(chunk, &mut floats));
                 mean.score_narrow(chunk, &mut integers);
                 prop_assert_eq!(floats, integers);
                 for term in &mean.terms {
-                    let floats = |whole| chunk.whole_floats(term.id, whole).unwrap();
-                    let share = Shares {
-                        allocatable: floats(Whole::Allocatable),
-                        requested: floats(Whole::Requested),
-                        own: term.own as f64,
+                    let floats = |whole| chunk.integers_as_floats(term.id, whole).unwrap();
+                    let share = FitPlusColumns {
+                        allocatable: floats(WholeVector::Allocatable),
+                        requested: floats(WholeVector::Requested),
+                        task_amount: term.requested as f64,
                         weight: term.weight as f64,
-                        unit: if term.id.counts_alike() { 1.0 } else { 1_000.0 },
+                        unit: if term.id.has_kubernetes_unit() { 1.0 } else { 1_000.0 },
                         strategy: term.strategy,
                     };
-                    prop_assert!(add_share_plainly::<false>(share, &mut portable));
-                    prop_assert!(add_share_plainly::<true>(share, &mut fused));
+                    prop_assert!(add_resource_share_portable::<false>(share, &mut portable));
+                    prop_assert!(add_resource_share_portable::<true>(share, &mut fused));
                 }
-                cut_mean_plainly::<false>(mean.weights as f64, &mut portable);
-                cut_mean_plainly::<true>(mean.weights as f64, &mut fused);
+                truncate_mean_portable::<false>(mean.weight_sum as f64, &mut portable);
+                truncate_mean_portable::<true>(mean.weight_sum as f64, &mut fused);
                 for one in [floats, portable, fused] {
                     prop_assert_eq!(one.map(f64::to_bits), integers.map(f64::to_bits));
                 }
@@ -442,11 +457,11 @@ mod tests {
 
         #[test]
         fn parts_lie_between_0_and_100(capacity in 0..i64::MAX, total in 0..i64::MAX) {
-            for strategy in [Strategy::Most, Strategy::Least] {
-                let part = part_exact(strategy, capacity, total);
+            for strategy in [FitPlusStrategy::Most, FitPlusStrategy::Least] {
+                let part = resource_score_exact(strategy, capacity, total);
                 prop_assert!((0..=MAX_SCORE).contains(&part));
-                if capacity <= NARROW {
-                    prop_assert_eq!(part, part_wrapping(strategy, capacity, total));
+                if capacity <= MAX_NARROW_AMOUNT {
+                    prop_assert_eq!(part, resource_score_wrapping(strategy, capacity, total));
                 }
             }
         }

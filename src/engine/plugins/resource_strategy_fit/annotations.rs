@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::plugins::allocation::Strategy;
+use crate::engine::plugins::allocation::AllocationStrategy;
 
 /// Annotation that names the strategy; empty or missing: the plugin's own counts.
 pub(super) const SCORING_TYPE: &str = "volcano.sh/resource-strategy-scoring-type";
@@ -10,10 +10,10 @@ pub(super) const SCORING_TYPE: &str = "volcano.sh/resource-strategy-scoring-type
 pub(super) const WEIGHT: &str = "volcano.sh/resource-strategy-weight";
 
 /// The strategy of a name.
-pub(super) fn strategy(name: &str) -> Option<Strategy> {
+pub(super) fn parse_strategy(name: &str) -> Option<AllocationStrategy> {
     match name {
-        "MostAllocated" => Some(Strategy::Most),
-        "LeastAllocated" => Some(Strategy::Least),
+        "MostAllocated" => Some(AllocationStrategy::Most),
+        "LeastAllocated" => Some(AllocationStrategy::Least),
         _ => None,
     }
 }
@@ -37,45 +37,45 @@ pub(super) enum WeightsError {
 
 /// Reads the weights as Go's encoding/json reads a map of integers: null is 0, or an empty object; of equal names the
 /// last counts; a fraction or an exponent is refused, and so is anything after the object.
-pub(super) fn weights(text: &str) -> Result<BTreeMap<String, i64>, WeightsError> {
+pub(super) fn parse_weights(text: &str) -> Result<BTreeMap<String, i64>, WeightsError> {
     if text.is_empty() {
         return Err(WeightsError::Missing);
     }
-    let mut reader = Reader { text, at: 0 };
-    reader.space();
-    let weights = if reader.word("null") {
+    let mut reader = WeightsReader { text, at: 0 };
+    reader.skip_space();
+    let weights = if reader.take_literal("null") {
         BTreeMap::new()
     } else {
         reader.object()?
     };
-    reader.space();
+    reader.skip_space();
     if reader.at < text.len() {
-        return reader.fail();
+        return reader.syntax_error();
     }
     Ok(weights)
 }
 
-struct Reader<'t> {
+struct WeightsReader<'t> {
     text: &'t str,
     /// Always on a character boundary.
     at: usize,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> WeightsReader<'t> {
     fn rest(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    fn fail<T>(&self) -> Result<T, WeightsError> {
+    fn syntax_error<T>(&self) -> Result<T, WeightsError> {
         Err(WeightsError::Syntax(self.at))
     }
 
-    fn space(&mut self) {
+    fn skip_space(&mut self) {
         let rest = self.rest();
         self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\n', '\r']).len();
     }
 
-    fn word(&mut self, word: &str) -> bool {
+    fn take_literal(&mut self, word: &str) -> bool {
         let found = self.rest().starts_with(word);
         if found {
             self.at += word.len();
@@ -84,36 +84,36 @@ impl<'t> Reader<'t> {
     }
 
     fn object(&mut self) -> Result<BTreeMap<String, i64>, WeightsError> {
-        if !self.word("{") {
+        if !self.take_literal("{") {
             return Err(WeightsError::NotAnObject);
         }
         let mut weights = BTreeMap::new();
-        self.space();
-        if self.word("}") {
+        self.skip_space();
+        if self.take_literal("}") {
             return Ok(weights);
         }
         loop {
-            self.space();
+            self.skip_space();
             let name = self.string()?;
-            self.space();
-            if !self.word(":") {
-                return self.fail();
+            self.skip_space();
+            if !self.take_literal(":") {
+                return self.syntax_error();
             }
-            self.space();
+            self.skip_space();
             let weight = self.weight(&name)?;
             weights.insert(name, weight);
-            self.space();
-            if self.word("}") {
+            self.skip_space();
+            if self.take_literal("}") {
                 return Ok(weights);
             }
-            if !self.word(",") {
-                return self.fail();
+            if !self.take_literal(",") {
+                return self.syntax_error();
             }
         }
     }
 
     fn weight(&mut self, name: &str) -> Result<i64, WeightsError> {
-        if self.word("null") {
+        if self.take_literal("null") {
             return Ok(0);
         }
         let rest = self.rest();
@@ -128,16 +128,16 @@ impl<'t> Reader<'t> {
     }
 
     fn string(&mut self) -> Result<String, WeightsError> {
-        if !self.word("\"") {
-            return self.fail();
+        if !self.take_literal("\"") {
+            return self.syntax_error();
         }
         let mut string = String::new();
         loop {
             let Some(next) = self.rest().chars().next() else {
-                return self.fail();
+                return self.syntax_error();
             };
             match next {
-                '\0'..='\u{1f}' => return self.fail(),
+                '\0'..='\u{1f}' => return self.syntax_error(),
                 '"' => {
                     self.at += 1;
                     return Ok(string);
@@ -162,7 +162,7 @@ impl<'t> Reader<'t> {
             ("\\r", '\r'),
             ("\\t", '\t'),
         ];
-        if let Some((_, char)) = SHORT.into_iter().find(|(text, _)| self.word(text)) {
+        if let Some((_, char)) = SHORT.into_iter().find(|(text, _)| self.take_literal(text)) {
             return Ok(char);
         }
         let high = self.unit()?;
@@ -181,15 +181,15 @@ impl<'t> Reader<'t> {
 
     /// `\u` and four hexadecimal digits.
     fn unit(&mut self) -> Result<u32, WeightsError> {
-        if !self.word("\\u") {
-            return self.fail();
+        if !self.take_literal("\\u") {
+            return self.syntax_error();
         }
         let digits = self
             .rest()
             .get(..4)
             .filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
         let Some(unit) = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()) else {
-            return self.fail();
+            return self.syntax_error();
         };
         self.at += 4;
         Ok(unit)
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn reads_what_go_reads() {
-        let read = |text: &str| weights(text).map(|weights| weights.into_iter().collect::<Vec<_>>());
+        let read = |text: &str| parse_weights(text).map(|weights| weights.into_iter().collect::<Vec<_>>());
         let pair = |name: &str, weight| (name.to_owned(), weight);
         assert_eq!(read(r#"{"cpu":3}"#), Ok(vec![pair("cpu", 3)]));
         assert_eq!(
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_go_refuses() {
+    fn rejects_what_go_rejects() {
         for text in [
             "{\"a\":1",
             "{\"a\":1}x",
@@ -229,7 +229,7 @@ mod tests {
             "{\"\\x\":1}",
             "{}{}",
         ] {
-            assert!(matches!(weights(text), Err(WeightsError::Syntax(_))), "{text}");
+            assert!(matches!(parse_weights(text), Err(WeightsError::Syntax(_))), "{text}");
         }
         for value in [
             "1.5",
@@ -246,13 +246,13 @@ mod tests {
         ] {
             let text = format!("{{\"a\":{value}}}");
             assert_eq!(
-                weights(&text),
+                parse_weights(&text),
                 Err(WeightsError::NotAnInteger("a".to_owned())),
                 "{text}"
             );
         }
-        assert_eq!(weights("\"cpu\""), Err(WeightsError::NotAnObject));
-        assert_eq!(weights("[]"), Err(WeightsError::NotAnObject));
-        assert_eq!(weights(""), Err(WeightsError::Missing));
+        assert_eq!(parse_weights("\"cpu\""), Err(WeightsError::NotAnObject));
+        assert_eq!(parse_weights("[]"), Err(WeightsError::NotAnObject));
+        assert_eq!(parse_weights(""), Err(WeightsError::Missing));
     }
 }

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::policy::{Argument, ArgumentMap, Compatibility, Report, Value, code};
+use crate::engine::policy::{ArgumentMap, Compatibility, DiagnosticReport, PluginArgument, YamlValue, code};
 
 /// Where findings go, and what counts as one.
-pub(super) struct Reading<'r> {
+pub(super) struct ArgumentReader<'r> {
     pub(super) compatibility: Compatibility,
-    pub(super) report: &'r mut Report,
+    pub(super) report: &'r mut DiagnosticReport,
 }
 
-impl Reading<'_> {
+impl ArgumentReader<'_> {
     /// Warns of something that does not mean what it seems to.
-    pub(super) fn warn(&mut self, argument: &Argument<'_>, message: impl Into<String>) {
+    pub(super) fn warn(&mut self, argument: &PluginArgument<'_>, message: impl Into<String>) {
         self.report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
     }
 
     /// An integer. A fraction is cut off, with a warning; null is 0.
-    pub(super) fn int(&mut self, argument: &Argument<'_>) -> i64 {
+    pub(super) fn int(&mut self, argument: &PluginArgument<'_>) -> i64 {
         let Some(int) = argument.decode_int(self.compatibility, self.report) else {
             return 0;
         };
-        if let Value::Float(float) = argument.value()
+        if let YamlValue::Float(float) = argument.value()
             && float.fract() != 0.0
         {
             self.warn(argument, format!("the fraction of {float} is cut off: {int} counts"));
@@ -30,7 +30,7 @@ impl Reading<'_> {
     }
 
     /// A number.
-    pub(super) fn float(&mut self, argument: &Argument<'_>) -> f64 {
+    pub(super) fn float(&mut self, argument: &PluginArgument<'_>) -> f64 {
         argument.decode_float(self.report).unwrap_or_default()
     }
 
@@ -67,7 +67,7 @@ impl Reading<'_> {
     }
 
     /// The entries of a field that is a map; missing or null: none.
-    pub(super) fn map_field<'a>(&mut self, map: &ArgumentMap<'a>, name: &str) -> Vec<(&'a str, Argument<'a>)> {
+    pub(super) fn map_field<'a>(&mut self, map: &ArgumentMap<'a>, name: &str) -> Vec<(&'a str, PluginArgument<'a>)> {
         let inner = map.field(name).and_then(|field| field.decode_map(self.report));
         inner.map(|inner| inner.entries(self.report)).unwrap_or_default()
     }

@@ -13,10 +13,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::arguments::Reading;
-use super::proportional::Proportional;
-use super::sra::Sra;
-use crate::engine::policy::{Argument, ArgumentMap, Arguments, At, code};
+use super::arguments::ArgumentReader;
+use super::proportional::ProportionalReserve;
+use super::sra::SraConfig;
+use crate::engine::policy::{ArgumentMap, DocumentLocation, PluginArgument, PluginArguments, code};
 
 /// Fields of the nested block `sra` that are read here.
 pub(super) const NESTED_FIELDS: [&str; 3] = ["policy", "retention", "proportional"];
@@ -27,29 +27,29 @@ const PREDICATE_RESOURCES: &str = "predicate.resources";
 const PREDICATE_PREFIX: &str = "predicate.resources.";
 
 /// Arguments in one of the old spellings: flat keys without `sra.`, nested ones as if they were flat.
-pub(super) struct Legacy<'a> {
-    keys: Vec<(String, Argument<'a>)>,
+pub(super) struct LegacyArguments<'a> {
+    keys: Vec<(String, PluginArgument<'a>)>,
     used: BTreeSet<String>,
-    at: At,
+    at: DocumentLocation,
 }
 
 /// What they say.
 #[derive(Default)]
-pub(super) struct Translated {
-    pub(super) sra: Option<Sra>,
-    pub(super) proportional: Option<Proportional>,
+pub(super) struct TranslatedArguments {
+    pub(super) sra: Option<SraConfig>,
+    pub(super) proportional: Option<ProportionalReserve>,
 }
 
-/// True if a top-level key is one of the flat ones; what it means is checked in [`Legacy::translate`].
+/// True if a top-level key is one of the flat ones; what it means is checked in [`LegacyArguments::translate`].
 pub(super) fn is_flat_key(key: &str) -> bool {
     key.starts_with(SRA_PREFIX)
         || key.starts_with(PREDICATE_PREFIX)
         || [PREDICATE_ENABLE, PREDICATE_RESOURCES].contains(&key)
 }
 
-impl<'a> Legacy<'a> {
+impl<'a> LegacyArguments<'a> {
     /// The flat keys, if there are any.
-    pub(super) fn flat(arguments: &'a Arguments) -> Option<Self> {
+    pub(super) fn from_flat_keys(arguments: &'a PluginArguments) -> Option<Self> {
         let flat = arguments.iter().filter(|(key, _)| is_flat_key(key));
         let keys: Vec<_> = flat
             .map(|(key, argument)| (key.strip_prefix(SRA_PREFIX).unwrap_or(key).to_owned(), argument))
@@ -58,7 +58,7 @@ impl<'a> Legacy<'a> {
     }
 
     /// The old fields of the nested block, if it has a policy.
-    pub(super) fn nested(block: &ArgumentMap<'a>, reading: &mut Reading<'_>) -> Option<Self> {
+    pub(super) fn from_block(block: &ArgumentMap<'a>, reading: &mut ArgumentReader<'_>) -> Option<Self> {
         let policy = block.field("policy")?;
         let mut keys = vec![("policy".to_owned(), policy)];
         keys.extend(
@@ -73,7 +73,7 @@ impl<'a> Legacy<'a> {
         Self::of(keys)
     }
 
-    fn of(keys: Vec<(String, Argument<'a>)>) -> Option<Self> {
+    fn of(keys: Vec<(String, PluginArgument<'a>)>) -> Option<Self> {
         let at = keys.first()?.1.at();
         Some(Self {
             keys,
@@ -82,13 +82,13 @@ impl<'a> Legacy<'a> {
         })
     }
 
-    fn take(&mut self, key: &str) -> Option<Argument<'a>> {
+    fn take(&mut self, key: &str) -> Option<PluginArgument<'a>> {
         let (_, argument) = self.keys.iter().find(|(own, _)| own == key)?;
         self.used.insert(key.to_owned());
         Some(argument.clone())
     }
 
-    fn take_prefixed(&mut self, prefix: &str) -> Vec<(String, Argument<'a>)> {
+    fn take_prefixed(&mut self, prefix: &str) -> Vec<(String, PluginArgument<'a>)> {
         let mut taken = Vec::new();
         for (key, argument) in &self.keys {
             if let Some(rest) = key.strip_prefix(prefix)
@@ -101,8 +101,8 @@ impl<'a> Legacy<'a> {
     }
 
     /// Says what the keys mean in today's spelling. Keys without a meaning are warned of.
-    pub(super) fn translate(mut self, reading: &mut Reading<'_>) -> Translated {
-        let mut translated = Translated::default();
+    pub(super) fn translate(mut self, reading: &mut ArgumentReader<'_>) -> TranslatedArguments {
+        let mut translated = TranslatedArguments::default();
         let policy = self.take("policy");
         let name = policy
             .as_ref()
@@ -118,10 +118,10 @@ impl<'a> Legacy<'a> {
         let retention = name.eq_ignore_ascii_case("retention");
         let proportional = name.eq_ignore_ascii_case("proportional");
         if retention || (name.is_empty() && enabled == Some(true)) {
-            translated.sra = Some(self.retention(retention, reading));
+            translated.sra = Some(self.translate_retention(retention, reading));
         }
         if proportional || (name.is_empty() && predicate == Some(true)) {
-            translated.proportional = Some(self.proportional(reading));
+            translated.proportional = Some(self.translate_proportional(reading));
         }
         if let (Some(policy), false) = (&policy, retention || proportional || name.is_empty()) {
             reading.warn(policy, format!("there is no sra policy `{name}`; it has no effect"));
@@ -137,14 +137,14 @@ impl<'a> Legacy<'a> {
         translated
     }
 
-    fn resources(&mut self, key: &str, reading: &mut Reading<'_>) -> &'a str {
+    fn take_resources(&mut self, key: &str, reading: &mut ArgumentReader<'_>) -> &'a str {
         let list = self.take(key);
         list.and_then(|list| list.decode_string(reading.report))
             .unwrap_or_default()
     }
 
-    fn retention(&mut self, by_policy: bool, reading: &mut Reading<'_>) -> Sra {
-        let resources = self.resources("resources", reading);
+    fn translate_retention(&mut self, by_policy: bool, reading: &mut ArgumentReader<'_>) -> SraConfig {
+        let resources = self.take_resources("resources", reading);
         let (weight, prefix) = if by_policy {
             ("retention.weight", "retention.")
         } else {
@@ -157,13 +157,13 @@ impl<'a> Legacy<'a> {
             .map(|(name, weight)| (name, reading.int(&weight)))
             .collect();
         let at = self.at.clone();
-        Sra::new(weight.unwrap_or(i64::from(by_policy)), resources, &given, &at, reading)
+        SraConfig::new(weight.unwrap_or(i64::from(by_policy)), resources, &given, &at, reading)
     }
 
-    fn proportional(&mut self, reading: &mut Reading<'_>) -> Proportional {
-        let mut resources = self.resources("resources", reading);
+    fn translate_proportional(&mut self, reading: &mut ArgumentReader<'_>) -> ProportionalReserve {
+        let mut resources = self.take_resources("resources", reading);
         if resources.is_empty() {
-            resources = self.resources(PREDICATE_RESOURCES, reading);
+            resources = self.take_resources(PREDICATE_RESOURCES, reading);
         }
         let mut given = BTreeMap::new();
         for prefix in [PREDICATE_PREFIX, "proportional."] {
@@ -172,6 +172,6 @@ impl<'a> Legacy<'a> {
             }
         }
         let at = self.at.clone();
-        Proportional::new(resources, &given, &at, reading)
+        ProportionalReserve::new(resources, &given, &at, reading)
     }
 }

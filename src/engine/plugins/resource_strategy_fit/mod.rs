@@ -11,16 +11,18 @@ mod strategies;
 
 use std::sync::Arc;
 
-use self::arguments::Reading;
-use self::legacy::{Legacy, Translated};
-use self::proportional::Proportional;
-use self::sra::{Sra, SraKernel};
-use self::strategies::Strategies;
-use super::allocation::Mean;
-use super::effective::{entry, map};
-use crate::engine::model::{Chunk, Problem, TaskClass};
-use crate::engine::plugin::{Facts, Filterer, Hooks, Plugin, PluginDef, Prepared, Scorer, Scores};
-use crate::engine::policy::{ArgumentMap, Arguments, Compatibility, Report, Value};
+use self::arguments::ArgumentReader;
+use self::legacy::{LegacyArguments, TranslatedArguments};
+use self::proportional::ProportionalReserve;
+use self::sra::{SraConfig, SraKernel};
+use self::strategies::ResourceStrategies;
+use super::allocation::StrategyMean;
+use super::effective_values::{map_entry, value_map};
+use crate::engine::model::{NodeChunk, Problem, TaskClass};
+use crate::engine::plugin::{
+    ChunkScores, NodeFilter, NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook,
+};
+use crate::engine::policy::{ArgumentMap, Compatibility, DiagnosticReport, PluginArguments, YamlValue};
 
 const NAME: &str = "resource-strategy-fit";
 
@@ -41,27 +43,33 @@ const PROPORTIONAL: &str = "proportional";
 /// The plugin, compiled.
 #[derive(Debug)]
 struct ResourceStrategyFit {
-    strategies: Strategies,
-    sra: Option<Sra>,
-    proportional: Option<Proportional>,
+    strategies: ResourceStrategies,
+    sra: Option<SraConfig>,
+    proportional: Option<ProportionalReserve>,
 }
 
-fn compile(arguments: &Arguments, compatibility: Compatibility, report: &mut Report) -> Arc<dyn Plugin> {
+fn compile(
+    arguments: &PluginArguments,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> Arc<dyn Plugin> {
     let corrected = compatibility == Compatibility::Corrected;
-    let reading = &mut Reading { compatibility, report };
-    let strategies = Strategies::read(arguments, reading);
+    let reading = &mut ArgumentReader { compatibility, report };
+    let strategies = ResourceStrategies::read(arguments, reading);
     let sra_block = block(arguments, SRA, reading);
     let proportional_block = block(arguments, PROPORTIONAL, reading);
     let nested = sra_block.as_ref().filter(|_| corrected);
-    let nested = nested.and_then(|block| Legacy::nested(block, reading));
+    let nested = nested.and_then(|block| LegacyArguments::from_block(block, reading));
     let more: &[&str] = if nested.is_some() { &legacy::NESTED_FIELDS } else { &[] };
-    let mut sra = sra_block.as_ref().and_then(|block| Sra::read(block, more, reading));
+    let mut sra = sra_block
+        .as_ref()
+        .and_then(|block| SraConfig::read(block, more, reading));
     let mut proportional = proportional_block
         .as_ref()
-        .and_then(|block| Proportional::read(block, reading));
-    let flat = Legacy::flat(arguments).filter(|_| corrected);
+        .and_then(|block| ProportionalReserve::read(block, reading));
+    let flat = LegacyArguments::from_flat_keys(arguments).filter(|_| corrected);
     for old in [nested, flat].into_iter().flatten() {
-        let Translated {
+        let TranslatedArguments {
             sra: old_sra,
             proportional: old_proportional,
         } = old.translate(reading);
@@ -88,46 +96,57 @@ fn compile(arguments: &Arguments, compatibility: Compatibility, report: &mut Rep
     })
 }
 
-fn block<'a>(arguments: &'a Arguments, key: &str, reading: &mut Reading<'_>) -> Option<ArgumentMap<'a>> {
+fn block<'a>(arguments: &'a PluginArguments, key: &str, reading: &mut ArgumentReader<'_>) -> Option<ArgumentMap<'a>> {
     let argument = arguments.get(key).filter(|argument| !argument.is_null())?;
     argument.decode_map(reading.report)
 }
 
 impl ResourceStrategyFit {
-    fn active_sra(&self) -> Option<&Sra> {
+    fn active_sra(&self) -> Option<&SraConfig> {
         self.sra.as_ref().filter(|sra| sra.is_active())
     }
 }
 
 impl Plugin for ResourceStrategyFit {
-    fn hooks(&self) -> Hooks {
-        Hooks {
+    fn hooks(&self) -> PluginHooks {
+        PluginHooks {
             filter: self.proportional.is_some(),
             score: self.strategies.is_active() || self.active_sra().is_some(),
-            ..Hooks::default()
+            ..PluginHooks::default()
         }
     }
 
-    fn effective_arguments(&self) -> Value {
-        let off = || map([entry("enable", Value::Bool(false))]);
-        let mut entries = self.strategies.effective();
-        entries.push(entry(SRA, self.sra.as_ref().map_or_else(off, Sra::effective)));
-        let proportional = self.proportional.as_ref();
-        entries.push(entry(
-            PROPORTIONAL,
-            proportional.map_or_else(off, Proportional::effective),
+    fn effective_arguments(&self) -> YamlValue {
+        let off = || value_map([map_entry("enable", YamlValue::Bool(false))]);
+        let mut entries = self.strategies.effective_entries();
+        entries.push(map_entry(
+            SRA,
+            self.sra.as_ref().map_or_else(off, SraConfig::effective_block),
         ));
-        map(entries)
+        let proportional = self.proportional.as_ref();
+        entries.push(map_entry(
+            PROPORTIONAL,
+            proportional.map_or_else(off, ProportionalReserve::effective_block),
+        ));
+        value_map(entries)
     }
 
-    fn scorer<'a>(&'a self, class: &'a TaskClass, Facts { view, .. }: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
+    fn prepare_scorer<'a>(
+        &'a self,
+        class: &'a TaskClass,
+        PrepareContext {
+            state: cluster_state, ..
+        }: PrepareContext<'a>,
+    ) -> PreparedHook<dyn NodeScorer + 'a> {
         let mut warnings = Vec::new();
         let strategies = if self.strategies.is_active() {
             Some(self.strategies.mean(class, &mut warnings)?)
         } else {
             None
         };
-        let sra = self.active_sra().map(|sra| sra.kernel(class, view.resources()));
+        let sra = self
+            .active_sra()
+            .map(|sra| sra.kernel(class, cluster_state.resources()));
         Ok(Some(Box::new(StrategyScorer {
             strategies,
             sra,
@@ -135,23 +154,29 @@ impl Plugin for ResourceStrategyFit {
         })))
     }
 
-    fn filterer<'a>(&'a self, class: &'a TaskClass, Facts { view, .. }: Facts<'a>) -> Prepared<dyn Filterer + 'a> {
+    fn prepare_filter<'a>(
+        &'a self,
+        class: &'a TaskClass,
+        PrepareContext {
+            state: cluster_state, ..
+        }: PrepareContext<'a>,
+    ) -> PreparedHook<dyn NodeFilter + 'a> {
         let filter = self
             .proportional
             .as_ref()
-            .and_then(|proportional| proportional.filter(class, view.resources()));
-        Ok(filter.map(|filter| Box::new(filter) as Box<dyn Filterer>))
+            .and_then(|proportional| proportional.filter(class, cluster_state.resources()));
+        Ok(filter.map(|filter| Box::new(filter) as Box<dyn NodeFilter>))
     }
 }
 
 /// Both parts of the score for one task class.
 struct StrategyScorer {
-    strategies: Option<Mean>,
+    strategies: Option<StrategyMean>,
     sra: Option<SraKernel>,
     warnings: Vec<Problem>,
 }
 
-impl Scorer for StrategyScorer {
+impl NodeScorer for StrategyScorer {
     fn parts(&self) -> &[&'static str] {
         match (&self.strategies, &self.sra) {
             (Some(_), Some(_)) => &["rsf", "sra"],
@@ -161,7 +186,7 @@ impl Scorer for StrategyScorer {
         }
     }
 
-    fn score(&self, chunk: &Chunk, parts: &mut [Scores]) {
+    fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]) {
         let mut parts = parts.iter_mut();
         if let Some(mean) = &self.strategies
             && let Some(scores) = parts.next()

@@ -15,22 +15,22 @@ use crate::engine::policy::Compatibility;
 
 /// Entries by name and by pattern.
 #[derive(Clone, Debug)]
-pub(super) struct Patterns<T> {
+pub(super) struct ResourcePatterns<T> {
     /// As written.
     keys: BTreeMap<String, T>,
     /// Longest first.
-    patterns: Vec<(Pattern, T)>,
+    patterns: Vec<(NamePattern, T)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pattern {
+struct NamePattern {
     prefix: String,
     family: bool,
 }
 
 /// What a key of `resources` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyKind<'a> {
+pub(super) enum ResourceKeyKind<'a> {
     /// A name.
     Exact,
     /// Every name that begins so.
@@ -41,7 +41,7 @@ pub(super) enum KeyKind<'a> {
     Malformed,
 }
 
-impl<'a> KeyKind<'a> {
+impl<'a> ResourceKeyKind<'a> {
     /// The kind of a key.
     pub(super) fn of(key: &'a str, compatibility: Compatibility) -> Self {
         let Some(prefix) = key.strip_suffix('*') else {
@@ -61,7 +61,7 @@ impl<'a> KeyKind<'a> {
     }
 }
 
-impl Pattern {
+impl NamePattern {
     fn covers(&self, name: &str) -> bool {
         let Some(rest) = name.strip_prefix(&*self.prefix) else {
             return false;
@@ -70,21 +70,21 @@ impl Pattern {
     }
 }
 
-impl<T: Copy> Patterns<T> {
+impl<T: Copy> ResourcePatterns<T> {
     /// Entries in the order of the document; a malformed key is left out, a repeated one replaces the one before.
     pub(super) fn new(entries: impl IntoIterator<Item = (String, T)>, compatibility: Compatibility) -> Self {
         let mut keys: BTreeMap<String, T> = entries.into_iter().collect();
-        keys.retain(|key, _| KeyKind::of(key, compatibility) != KeyKind::Malformed);
-        let pattern = |prefix: &str, family| Pattern {
+        keys.retain(|key, _| ResourceKeyKind::of(key, compatibility) != ResourceKeyKind::Malformed);
+        let pattern = |prefix: &str, family| NamePattern {
             prefix: prefix.to_owned(),
             family,
         };
-        let mut patterns: Vec<(Pattern, T)> = keys
+        let mut patterns: Vec<(NamePattern, T)> = keys
             .iter()
-            .filter_map(|(key, &entry)| match KeyKind::of(key, compatibility) {
-                KeyKind::Prefix(prefix) => Some((pattern(prefix, false), entry)),
-                KeyKind::Family(name) => Some((pattern(name, true), entry)),
-                KeyKind::Exact | KeyKind::Malformed => None,
+            .filter_map(|(key, &entry)| match ResourceKeyKind::of(key, compatibility) {
+                ResourceKeyKind::Prefix(prefix) => Some((pattern(prefix, false), entry)),
+                ResourceKeyKind::Family(name) => Some((pattern(name, true), entry)),
+                ResourceKeyKind::Exact | ResourceKeyKind::Malformed => None,
             })
             .collect();
         patterns.sort_by_key(|(pattern, _)| std::cmp::Reverse((pattern.prefix.len(), pattern.family)));
@@ -150,7 +150,7 @@ mod tests {
         ) {
             let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
             let entries = keys.iter().enumerate().map(|(i, key)| (key.clone(), i));
-            let patterns = Patterns::new(entries, compatibility);
+            let patterns = ResourcePatterns::new(entries, compatibility);
             for name in names {
                 let got = patterns.get(&name).map(|i| keys[i].clone());
                 prop_assert_eq!(got, plain(&keys, &name, compatibility), "{}", name);
@@ -159,10 +159,10 @@ mod tests {
     }
 
     #[test]
-    fn a_family_covers_its_kin_under_corrected_only() {
+    fn family_pattern_matches_only_under_corrected() {
         let keys = ["nvidia.com/gpu/*", "nvidia.com/gpu-*", "nvidia.com/gpu*", "amd.com/*"];
         let entries = || keys.iter().map(|key| ((*key).to_owned(), *key));
-        let corrected = Patterns::new(entries().take(1), Compatibility::Corrected);
+        let corrected = ResourcePatterns::new(entries().take(1), Compatibility::Corrected);
         for (name, covered) in [
             ("nvidia.com/gpu", true),
             ("nvidia.com/gpu-v100", true),
@@ -174,11 +174,11 @@ mod tests {
         ] {
             assert_eq!(corrected.get(name).is_some(), covered, "{name}");
         }
-        let upstream = Patterns::new(entries().take(1), Compatibility::Upstream);
+        let upstream = ResourcePatterns::new(entries().take(1), Compatibility::Upstream);
         assert_eq!(upstream.get("nvidia.com/gpu-v100"), None);
         assert_eq!(upstream.get("nvidia.com/gpu"), None);
 
-        let several = Patterns::new(entries(), Compatibility::Corrected);
+        let several = ResourcePatterns::new(entries(), Compatibility::Corrected);
         assert_eq!(several.get("nvidia.com/gpu-v100"), Some("nvidia.com/gpu-*"));
         assert_eq!(several.get("nvidia.com/gpu.shared"), Some("nvidia.com/gpu/*"));
         assert_eq!(several.get("nvidia.com/gpus"), Some("nvidia.com/gpu*"));

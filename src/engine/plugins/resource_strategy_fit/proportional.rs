@@ -4,22 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::NAME;
-use super::arguments::Reading;
+use super::arguments::ArgumentReader;
 use crate::engine::kernel::kernel;
-use crate::engine::model::{CHUNK, Chunk, Column, Mask, ResourceId, ResourceTable, TaskClass, Vector};
-use crate::engine::plugin::{Figure, Filterer, Reason, Resolution, Verdicts};
-use crate::engine::plugins::effective::{entry, map};
-use crate::engine::plugins::names::{check_list, comma_list};
-use crate::engine::policy::{ArgumentMap, At, Value, code};
+use crate::engine::model::{
+    CHUNK_SIZE, ChunkColumn, NodeChunk, NodeMask, NodeVector, ResourceId, ResourceTable, TaskClass,
+};
+use crate::engine::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
+use crate::engine::plugins::argument_names::{check_name_list, comma_list};
+use crate::engine::plugins::effective_values::{map_entry, value_map};
+use crate::engine::policy::{ArgumentMap, DocumentLocation, YamlValue, code};
 
 const FIELDS: [&str; 3] = ["enable", "resources", "resourceProportion"];
 
 /// Per thousandth of a device and unit of ratio: a million bytes, so a decimal gigabyte per device.
-const BYTES: [f64; 2] = [1000.0, 1000.0];
+const MEMORY_UNIT_FACTORS: [f64; 2] = [1000.0, 1000.0];
 
 /// What one device keeps for itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Ratios {
+struct ReserveRatios {
     /// Cores.
     cpu: f64,
     /// Decimal gigabytes.
@@ -28,11 +30,11 @@ struct Ratios {
 
 /// What the arguments say, once it is enabled: ratios by primary resource, sorted.
 #[derive(Clone, Debug)]
-pub(super) struct Proportional(BTreeMap<Arc<str>, Ratios>);
+pub(super) struct ProportionalReserve(BTreeMap<Arc<str>, ReserveRatios>);
 
-impl Proportional {
+impl ProportionalReserve {
     /// Reads the block `proportional`; `None`: not enabled.
-    pub(super) fn read(block: &ArgumentMap<'_>, reading: &mut Reading<'_>) -> Option<Self> {
+    pub(super) fn read(block: &ArgumentMap<'_>, reading: &mut ArgumentReader<'_>) -> Option<Self> {
         let enabled = reading.bool_field(block, "enable");
         let resources = reading.string_field(block, "resources");
         let given = reading.float_map_field(block, "resourceProportion");
@@ -46,9 +48,14 @@ impl Proportional {
 
     /// Enabled proportional over a comma list; `given`: ratios by `<resource>.cpu` and `<resource>.memory`. A missing or
     /// negative ratio is 1.
-    pub(super) fn new(resources: &str, given: &BTreeMap<String, f64>, at: &At, reading: &mut Reading<'_>) -> Self {
+    pub(super) fn new(
+        resources: &str,
+        given: &BTreeMap<String, f64>,
+        at: &DocumentLocation,
+        reading: &mut ArgumentReader<'_>,
+    ) -> Self {
         let listed: Vec<String> = comma_list(resources).map(str::to_owned).collect();
-        check_list(&listed, at, reading.report);
+        check_name_list(&listed, at, reading.report);
         let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
         if listed.iter().any(|name| name == "pods") {
             warn("every task requests `pods`: listed here it switches the whole check off".to_owned());
@@ -71,7 +78,7 @@ impl Proportional {
             // NaN stays, as upstream.
             ratio.filter(|ratio| *ratio >= 0.0 || ratio.is_nan()).unwrap_or(1.0)
         };
-        let ratios = |name: &str| Ratios {
+        let ratios = |name: &str| ReserveRatios {
             cpu: ratio(name, "cpu"),
             memory: ratio(name, "memory"),
         };
@@ -84,18 +91,18 @@ impl Proportional {
     }
 
     /// The block that says the same.
-    pub(super) fn effective(&self) -> Value {
+    pub(super) fn effective_block(&self) -> YamlValue {
         let names: Vec<&str> = self.0.keys().map(|name| &**name).collect();
         let ratios = self.0.iter().flat_map(|(name, ratios)| {
             [
-                (format!("{name}.cpu"), Value::Float(ratios.cpu)),
-                (format!("{name}.memory"), Value::Float(ratios.memory)),
+                (format!("{name}.cpu"), YamlValue::Float(ratios.cpu)),
+                (format!("{name}.memory"), YamlValue::Float(ratios.memory)),
             ]
         });
-        map([
-            entry("enable", Value::Bool(true)),
-            entry("resources", Value::String(names.join(", "))),
-            entry("resourceProportion", map(ratios)),
+        value_map([
+            map_entry("enable", YamlValue::Bool(true)),
+            map_entry("resources", YamlValue::String(names.join(", "))),
+            map_entry("resourceProportion", value_map(ratios)),
         ])
     }
 
@@ -103,11 +110,12 @@ impl Proportional {
     pub(super) fn filter(&self, class: &TaskClass, resources: &ResourceTable) -> Option<ProportionalFilter> {
         let is_device = |name: &str| !["cpu", "memory"].contains(&name);
         let devices = self.0.iter().filter(|(name, _)| is_device(name));
-        let asked = |name: &Arc<str>| class.by_volcano().any(|requested| requested.name == *name);
+        let asked = |name: &Arc<str>| class.counted_by_volcano().any(|requested| requested.name == *name);
         if devices.clone().any(|(name, _)| asked(name)) {
             return None;
         }
-        let known = |(name, ratios): (&Arc<str>, &Ratios)| Some((resources.get(name)?, Arc::clone(name), *ratios));
+        let known =
+            |(name, ratios): (&Arc<str>, &ReserveRatios)| Some((resources.get(name)?, Arc::clone(name), *ratios));
         Some(ProportionalFilter {
             cpu: class.amount(ResourceId::CPU),
             memory: class.amount(ResourceId::MEMORY),
@@ -121,43 +129,43 @@ impl Proportional {
 pub(super) struct ProportionalFilter {
     cpu: f64,
     memory: f64,
-    primaries: Vec<(ResourceId, Arc<str>, Ratios)>,
+    primaries: Vec<(ResourceId, Arc<str>, ReserveRatios)>,
 }
 
 /// Bytes that idle devices keep, in the reference's order of operations.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 fn memory_reserve(devices: f64, ratio: f64) -> f64 {
-    let [first, second] = BYTES;
+    let [first, second] = MEMORY_UNIT_FACTORS;
     devices * ratio * first * second
 }
 
-type Values = [f64; CHUNK];
+type ChunkValues = [f64; CHUNK_SIZE];
 
 /// allocatable − used, as two columns; or as one and nothing, where some node keeps an idle vector of its own.
-struct Idle<'k> {
-    of: [&'k Values; 2],
-    present: Mask,
+struct IdleColumns<'k> {
+    columns: [&'k ChunkValues; 2],
+    present: NodeMask,
 }
 
 /// Nothing.
-static ZEROS: Values = [0.0; CHUNK];
+static ZEROS: ChunkValues = [0.0; CHUNK_SIZE];
 
-impl<'k> Idle<'k> {
+impl<'k> IdleColumns<'k> {
     /// `own`: room for an idle vector.
-    fn new(chunk: &'k Chunk, id: ResourceId, own: &'k mut Option<Box<Column>>) -> Self {
-        if chunk.keeps_idle() {
+    fn new(chunk: &'k NodeChunk, id: ResourceId, own: &'k mut Option<Box<ChunkColumn>>) -> Self {
+        if chunk.has_own_idle() {
             let own = own.insert(Box::new(chunk.idle(id)));
             let present = own.present;
             return Self {
-                of: [&own.values, &ZEROS],
+                columns: [&own.values, &ZEROS],
                 present,
             };
         }
         let resource = chunk.resource(id);
-        let [allocatable, used] = [Vector::Allocatable, Vector::Used].map(|vector| resource.column(vector));
+        let [allocatable, used] = [NodeVector::Allocatable, NodeVector::Used].map(|vector| resource.column(vector));
         Self {
-            of: [&allocatable.values, &used.values],
+            columns: [&allocatable.values, &used.values],
             present: allocatable.present.or(&used.present),
         }
     }
@@ -165,10 +173,10 @@ impl<'k> Idle<'k> {
 
 kernel! {
     /// Where the task (cpu, memory) would take what idle devices keep, out of idle cpu, memory and devices.
-    fn short / short_plainly(task: [f64; 2], idle: [[&Values; 2]; 3], ratios: Ratios) -> Mask {
+    fn reserve_shortage / reserve_shortage_portable(task: [f64; 2], idle: [[&ChunkValues; 2]; 3], ratios: ReserveRatios) -> NodeMask {
         let [task_cpu, task_memory] = task;
-        Mask::gather(|offset| {
-            let at = |values: &Values| values.get(offset).copied().unwrap_or(0.0);
+        NodeMask::gather(|offset| {
+            let at = |values: &ChunkValues| values.get(offset).copied().unwrap_or(0.0);
             let [cpu, memory, devices] = idle.map(|[all, used]| at(all) - at(used));
             (cpu - task_cpu < devices * ratios.cpu)
                 | (memory - task_memory < memory_reserve(devices, ratios.memory))
@@ -176,22 +184,22 @@ kernel! {
     }
 }
 
-impl Filterer for ProportionalFilter {
-    fn filter(&self, chunk: &Chunk, among: &Mask, verdicts: &mut Verdicts) -> Mask {
+impl NodeFilter for ProportionalFilter {
+    fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask {
         let mut passed = *among;
         let mut own = [const { None }; 3];
         let [own_cpu, own_memory, own_devices] = &mut own;
-        let cpu = Idle::new(chunk, ResourceId::CPU, own_cpu);
-        let memory = Idle::new(chunk, ResourceId::MEMORY, own_memory);
+        let cpu = IdleColumns::new(chunk, ResourceId::CPU, own_cpu);
+        let memory = IdleColumns::new(chunk, ResourceId::MEMORY, own_memory);
         for (number, (id, _, ratios)) in (0..).zip(&self.primaries) {
-            let devices = Idle::new(chunk, *id, own_devices);
+            let devices = IdleColumns::new(chunk, *id, own_devices);
             let with_entry = passed.and(&devices.present);
             if with_entry.is_empty() {
                 continue;
             }
-            let idle = [cpu.of, memory.of, devices.of];
-            let refused = short([self.cpu, self.memory], idle, *ratios).and(&with_entry);
-            verdicts.refuse(number, &refused);
+            let idle = [cpu.columns, memory.columns, devices.columns];
+            let refused = reserve_shortage([self.cpu, self.memory], idle, *ratios).and(&with_entry);
+            verdicts.reject(number, &refused);
             passed = passed.and_not(&refused);
         }
         among.and_not(&passed)
@@ -209,14 +217,14 @@ impl Filterer for ProportionalFilter {
         }
     }
 
-    fn figures(&self, chunk: &Chunk, offset: usize, number: u16) -> Vec<Figure> {
+    fn measurements(&self, chunk: &NodeChunk, offset: usize, number: u16) -> Vec<Measurement> {
         let Some((id, name, ratios)) = self.primaries.get(usize::from(number)) else {
             return Vec::new();
         };
         let idle = |id| chunk.idle(id).values.get(offset).copied().unwrap_or(0.0);
         let devices = idle(*id);
-        let cpu = |name: &str, amount| Figure::of_resource(name, "cpu", amount);
-        let memory = |name: &str, amount| Figure::of_resource(name, "memory", amount);
+        let cpu = |name: &str, amount| Measurement::of_resource(name, "cpu", amount);
+        let memory = |name: &str, amount| Measurement::of_resource(name, "memory", amount);
         vec![
             cpu("requested cpu", self.cpu),
             cpu("idle cpu", idle(ResourceId::CPU)),
@@ -224,7 +232,7 @@ impl Filterer for ProportionalFilter {
             memory("requested memory", self.memory),
             memory("idle memory", idle(ResourceId::MEMORY)),
             memory("reserved memory", memory_reserve(devices, ratios.memory)),
-            Figure::of_resource(format!("idle {name}"), name, devices),
+            Measurement::of_resource(format!("idle {name}"), name, devices),
         ]
     }
 }
@@ -239,24 +247,24 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
         #[test]
-        fn every_processor_finds_the_same_shortage(
-            nodes in prop::collection::vec(prop::collection::vec(0_u32..20, CHUNK), 6),
+        fn reserve_shortage_is_the_same_on_every_processor(
+            nodes in prop::collection::vec(prop::collection::vec(0_u32..20, CHUNK_SIZE), 6),
             task in (0_u32..20, 0_u32..20),
             ratios in (0_u32..4, 0_u32..4),
         ) {
             // Memory in units in which as much is kept as of cpu.
-            let [first, second] = BYTES;
+            let [first, second] = MEMORY_UNIT_FACTORS;
             let units = [1.0, 1.0, first * second, first * second, 1.0, 1.0];
-            let columns: Vec<Values> = nodes.iter().zip(units).map(|(nodes, unit)| {
+            let columns: Vec<ChunkValues> = nodes.iter().zip(units).map(|(nodes, unit)| {
                 std::array::from_fn(|offset| f64::from(nodes[offset]) * unit)
             }).collect();
             let [c, cu, m, mu, d, du] = [0, 1, 2, 3, 4, 5].map(|column| &columns[column]);
             let idle = [[c, cu], [m, mu], [d, du]];
             let task = [f64::from(task.0), f64::from(task.1) * first * second];
-            let ratios = Ratios { cpu: f64::from(ratios.0), memory: f64::from(ratios.1) / 3.0 };
-            let chosen = short(task, idle, ratios);
-            prop_assert_eq!(chosen, short_plainly::<false>(task, idle, ratios));
-            for offset in 0..CHUNK {
+            let ratios = ReserveRatios { cpu: f64::from(ratios.0), memory: f64::from(ratios.1) / 3.0 };
+            let chosen = reserve_shortage(task, idle, ratios);
+            prop_assert_eq!(chosen, reserve_shortage_portable::<false>(task, idle, ratios));
+            for offset in 0..CHUNK_SIZE {
                 let devices = d[offset] - du[offset];
                 let cpu = c[offset] - cu[offset] - task[0] < devices * ratios.cpu;
                 let memory = m[offset] - mu[offset] - task[1] < devices * ratios.memory * first * second;

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::arguments::Reading;
+use super::arguments::ArgumentReader;
 use crate::engine::kernel::kernel;
-use crate::engine::model::{Chunk, Mask, ResourceId, ResourceTable, TaskClass};
-use crate::engine::plugin::Scores;
-use crate::engine::plugins::effective::{entry, map};
-use crate::engine::plugins::names::{check_list, check_sizes, comma_list};
-use crate::engine::policy::{ArgumentMap, At, Value, code};
+use crate::engine::model::{NodeChunk, NodeMask, ResourceId, ResourceTable, TaskClass};
+use crate::engine::plugin::ChunkScores;
+use crate::engine::plugins::argument_names::{check_name_list, check_weight_overflow, comma_list};
+use crate::engine::plugins::effective_values::{map_entry, value_map};
+use crate::engine::policy::{ArgumentMap, DocumentLocation, YamlValue, code};
 
 const FIELDS: [&str; 4] = ["enable", "resources", "weight", "resourceWeight"];
 
 /// What the arguments say of sra, once it is enabled.
 #[derive(Clone, Debug)]
-pub(super) struct Sra {
+pub(super) struct SraConfig {
     /// Weight of the part; 0 and less: inactive.
     weight: i64,
     /// Scarce resources as listed: what is listed twice counts twice in the sum of weights.
@@ -25,9 +25,9 @@ pub(super) struct Sra {
     weights: BTreeMap<String, i64>,
 }
 
-impl Sra {
+impl SraConfig {
     /// Reads the block `sra`; `None`: not enabled. `more`: further fields that are known.
-    pub(super) fn read(block: &ArgumentMap<'_>, more: &[&str], reading: &mut Reading<'_>) -> Option<Self> {
+    pub(super) fn read(block: &ArgumentMap<'_>, more: &[&str], reading: &mut ArgumentReader<'_>) -> Option<Self> {
         let enabled = reading.bool_field(block, "enable");
         let resources = reading.string_field(block, "resources");
         let weight = block.field("weight").map(|weight| reading.int(&weight));
@@ -49,13 +49,13 @@ impl Sra {
         weight: i64,
         resources: &str,
         given: &BTreeMap<String, i64>,
-        at: &At,
-        reading: &mut Reading<'_>,
+        at: &DocumentLocation,
+        reading: &mut ArgumentReader<'_>,
     ) -> Self {
         let listed: Vec<String> = comma_list(resources).map(str::to_owned).collect();
-        check_list(&listed, at, reading.report);
+        check_name_list(&listed, at, reading.report);
         let weight_of = |name: &String| given.get(name).copied().filter(|weight| *weight >= 0).unwrap_or(1);
-        check_sizes(weight, listed.iter().map(weight_of), at, reading.report);
+        check_weight_overflow(weight, listed.iter().map(weight_of), at, reading.report);
         let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
         for (name, weight) in given {
             if !listed.contains(name) {
@@ -70,7 +70,7 @@ impl Sra {
             listed,
             weights,
         };
-        if sra.sum() <= 0 {
+        if sra.weight_sum() <= 0 {
             warn("no listed resource has a weight above 0: every node scores 0".to_owned());
         }
         sra
@@ -80,7 +80,7 @@ impl Sra {
         self.weights.get(name).copied().unwrap_or(0)
     }
 
-    fn sum(&self) -> i64 {
+    fn weight_sum(&self) -> i64 {
         let weights = self.listed.iter().map(|name| self.weight_of(name));
         weights.fold(0, i64::wrapping_add)
     }
@@ -91,16 +91,16 @@ impl Sra {
     }
 
     /// The block that says the same.
-    pub(super) fn effective(&self) -> Value {
+    pub(super) fn effective_block(&self) -> YamlValue {
         let weights = self
             .weights
             .iter()
-            .map(|(name, weight)| entry(name, Value::Int(*weight)));
-        map([
-            entry("enable", Value::Bool(true)),
-            entry("resources", Value::String(self.listed.join(", "))),
-            entry("weight", Value::Int(self.weight)),
-            entry("resourceWeight", map(weights)),
+            .map(|(name, weight)| map_entry(name, YamlValue::Int(*weight)));
+        value_map([
+            map_entry("enable", YamlValue::Bool(true)),
+            map_entry("resources", YamlValue::String(self.listed.join(", "))),
+            map_entry("weight", YamlValue::Int(self.weight)),
+            map_entry("resourceWeight", value_map(weights)),
         ])
     }
 
@@ -108,18 +108,18 @@ impl Sra {
     pub(super) fn kernel(&self, class: &TaskClass, resources: &ResourceTable) -> SraKernel {
         let scarce = self.weights.iter();
         SraKernel {
-            requested: class.by_volcano().map(|requested| requested.id).collect(),
+            requested: class.counted_by_volcano().map(|requested| requested.id).collect(),
             scarce: scarce
                 .filter_map(|(name, weight)| Some((resources.get(name)?, *weight)))
                 .collect(),
-            sum: self.sum(),
+            weight_sum: self.weight_sum(),
             factor: 100_i64.wrapping_mul(self.weight) as f64,
         }
     }
 }
 
 kernel! {
-    fn fill / fill_plainly(value: f64, scores: &mut Scores) {
+    fn fill_scores / fill_scores_portable(value: f64, scores: &mut ChunkScores) {
         scores.fill(value);
     }
 }
@@ -130,32 +130,32 @@ pub(super) struct SraKernel {
     requested: Vec<ResourceId>,
     /// Scarce resources that any node may have, with their weights.
     scarce: Vec<(ResourceId, i64)>,
-    sum: i64,
+    weight_sum: i64,
     factor: f64,
 }
 
 impl SraKernel {
     /// Scores every place of a chunk: 0 where something requested is not there at all, else by the scarce resources that
     /// the node has, idle or not.
-    pub(super) fn score(&self, chunk: &Chunk, scores: &mut Scores) {
+    pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
         let offered = self.requested.iter().map(|&id| chunk.offered(id));
-        let asked = offered.fold(Mask::ALL, |all, one| all.and(&one));
-        if let Some(there) = self.alike(&asked, chunk) {
-            let everywhere = asked == *chunk.live() || asked == Mask::ALL;
-            fill(if everywhere { self.one(there) } else { 0.0 }, scores);
+        let asked = offered.fold(NodeMask::ALL, |all, one| all.and(&one));
+        if let Some(there) = self.uniform_scarce_weight(&asked, chunk) {
+            let everywhere = asked == *chunk.live() || asked == NodeMask::ALL;
+            fill_scores(if everywhere { self.score_for(there) } else { 0.0 }, scores);
             if !everywhere {
-                asked.choose(self.one(there), scores);
+                asked.write_at(self.score_for(there), scores);
             }
             return;
         }
-        fill(0.0, scores);
-        for (nodes, there) in self.groups(&asked, chunk) {
-            nodes.choose(self.one(there), scores);
+        fill_scores(0.0, scores);
+        for (nodes, there) in self.group_by_scarce_weight(&asked, chunk) {
+            nodes.write_at(self.score_for(there), scores);
         }
     }
 
     /// The weights of the scarce resources that these nodes have, if it is the same ones everywhere.
-    fn alike(&self, asked: &Mask, chunk: &Chunk) -> Option<i64> {
+    fn uniform_scarce_weight(&self, asked: &NodeMask, chunk: &NodeChunk) -> Option<i64> {
         self.scarce.iter().try_fold(0, |there: i64, &(id, weight)| {
             let with = asked.and(&chunk.offered(id));
             if with.is_empty() {
@@ -166,8 +166,8 @@ impl SraKernel {
     }
 
     /// The nodes by the weights of the scarce resources that they have: at most one group per node, and in practice few.
-    fn groups(&self, asked: &Mask, chunk: &Chunk) -> SmallVec<[(Mask, i64); 8]> {
-        let mut groups: SmallVec<[(Mask, i64); 8]> = SmallVec::from_iter([(*asked, 0)]);
+    fn group_by_scarce_weight(&self, asked: &NodeMask, chunk: &NodeChunk) -> SmallVec<[(NodeMask, i64); 8]> {
+        let mut groups: SmallVec<[(NodeMask, i64); 8]> = SmallVec::from_iter([(*asked, 0)]);
         for &(id, weight) in &self.scarce {
             let offered = chunk.offered(id);
             for group in 0..groups.len() {
@@ -188,9 +188,9 @@ impl SraKernel {
     }
 
     /// The score where scarce resources of this weight are there: 1 − there / all, in the reference's order.
-    fn one(&self, there: i64) -> f64 {
-        let part = if self.sum > 0 {
-            1.0 - there as f64 / self.sum as f64
+    fn score_for(&self, there: i64) -> f64 {
+        let part = if self.weight_sum > 0 {
+            1.0 - there as f64 / self.weight_sum as f64
         } else {
             there as f64
         };

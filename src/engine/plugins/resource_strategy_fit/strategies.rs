@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::annotations::{self, WeightsError};
-use super::arguments::Reading;
-use super::patterns::{KeyKind, Patterns};
+use super::arguments::ArgumentReader;
+use super::patterns::{ResourceKeyKind, ResourcePatterns};
 use crate::engine::model::resource_name::ResourceKind;
 use crate::engine::model::{Problem, ProblemKind, TaskClass};
-use crate::engine::plugins::allocation::{Mean, Strategy};
-use crate::engine::plugins::effective::{entry, map};
-use crate::engine::plugins::names::{check_name, check_sizes};
-use crate::engine::policy::{Argument, ArgumentMap, Arguments, Compatibility, Value, code};
+use crate::engine::plugins::allocation::{AllocationStrategy, StrategyMean};
+use crate::engine::plugins::argument_names::{check_volcano_name, check_weight_overflow};
+use crate::engine::plugins::effective_values::{map_entry, value_map};
+use crate::engine::policy::{ArgumentMap, Compatibility, PluginArgument, PluginArguments, YamlValue, code};
 
 /// Argument: the weight of the part.
 pub(super) const WEIGHT: &str = "resourceStrategyFitWeight";
@@ -26,22 +26,22 @@ const DEFAULT_WEIGHT: i64 = 10;
 
 /// Strategy and weight of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Choice {
-    strategy: Strategy,
+struct ResourceStrategy {
+    strategy: AllocationStrategy,
     weight: i64,
 }
 
 /// Strategies by resource, and the weight of the part.
 #[derive(Clone, Debug)]
-pub(super) struct Strategies {
+pub(super) struct ResourceStrategies {
     weight: i64,
-    choices: Patterns<Choice>,
+    by_resource: ResourcePatterns<ResourceStrategy>,
     compatibility: Compatibility,
 }
 
-impl Strategies {
+impl ResourceStrategies {
     /// Reads the two arguments.
-    pub(super) fn read(arguments: &Arguments, reading: &mut Reading<'_>) -> Self {
+    pub(super) fn read(arguments: &PluginArguments, reading: &mut ArgumentReader<'_>) -> Self {
         let weight = arguments
             .get(WEIGHT)
             .map_or(DEFAULT_WEIGHT, |argument| read_weight(&argument, reading));
@@ -51,7 +51,7 @@ impl Strategies {
         if let Some(block) = &block {
             for (key, argument) in block.entries(reading.report) {
                 check_key(key, &argument, reading);
-                if let Some(choice) = read_choice(&argument, reading) {
+                if let Some(choice) = read_strategy(&argument, reading) {
                     entries.push((key.to_owned(), choice));
                 }
             }
@@ -59,23 +59,23 @@ impl Strategies {
         let compatibility = reading.compatibility;
         let none = arguments.get(NO_RESOURCES);
         let none = none.and_then(|none| none.decode_bool(reading.report)).unwrap_or(false);
-        let choices = if !none && block.as_ref().is_none_or(ArgumentMap::is_empty) {
+        let by_resource = if !none && block.as_ref().is_none_or(ArgumentMap::is_empty) {
             let default = |name: &str| {
-                let (strategy, weight) = (Strategy::Least, 1);
-                (name.to_owned(), Choice { strategy, weight })
+                let (strategy, weight) = (AllocationStrategy::Least, 1);
+                (name.to_owned(), ResourceStrategy { strategy, weight })
             };
-            Patterns::new(["cpu", "memory"].map(default), compatibility)
+            ResourcePatterns::new(["cpu", "memory"].map(default), compatibility)
         } else {
-            Patterns::new(entries, compatibility)
+            ResourcePatterns::new(entries, compatibility)
         };
-        if let (Some(resources), true) = (&resources, choices.is_empty() && !none) {
+        if let (Some(resources), true) = (&resources, by_resource.is_empty() && !none) {
             reading.warn(resources, "no usable entry is left: this part scores 0 on every node");
         }
-        let weights = choices.iter().map(|(_, choice)| choice.weight);
-        check_sizes(weight, weights, &arguments.at(), reading.report);
+        let weights = by_resource.iter().map(|(_, choice)| choice.weight);
+        check_weight_overflow(weight, weights, &arguments.at(), reading.report);
         Self {
             weight,
-            choices,
+            by_resource,
             compatibility,
         }
     }
@@ -86,34 +86,37 @@ impl Strategies {
     }
 
     /// The arguments that say the same.
-    pub(super) fn effective(&self) -> Vec<(String, Value)> {
-        let choices = self.choices.iter().map(|(key, choice)| {
+    pub(super) fn effective_entries(&self) -> Vec<(String, YamlValue)> {
+        let choices = self.by_resource.iter().map(|(key, choice)| {
             let strategy = match choice.strategy {
-                Strategy::Most => "MostAllocated",
-                Strategy::Least => "LeastAllocated",
+                AllocationStrategy::Most => "MostAllocated",
+                AllocationStrategy::Least => "LeastAllocated",
             };
             let fields = [
-                entry("type", Value::String(strategy.to_owned())),
-                entry("weight", Value::Int(choice.weight)),
+                map_entry("type", YamlValue::String(strategy.to_owned())),
+                map_entry("weight", YamlValue::Int(choice.weight)),
             ];
-            entry(key, map(fields))
+            map_entry(key, value_map(fields))
         });
-        let mut arguments = vec![entry(WEIGHT, Value::Int(self.weight)), entry(RESOURCES, map(choices))];
-        if self.choices.is_empty() {
-            arguments.push(entry(NO_RESOURCES, Value::Bool(true)));
+        let mut arguments = vec![
+            map_entry(WEIGHT, YamlValue::Int(self.weight)),
+            map_entry(RESOURCES, value_map(choices)),
+        ];
+        if self.by_resource.is_empty() {
+            arguments.push(map_entry(NO_RESOURCES, YamlValue::Bool(true)));
         }
         arguments
     }
 
     /// Ready for a task class. What upstream passes over in a pod's annotations is a problem under `corrected`, and goes
     /// to `warnings` under `upstream`.
-    pub(super) fn mean(&self, class: &TaskClass, warnings: &mut Vec<Problem>) -> Result<Mean, Problem> {
+    pub(super) fn mean(&self, class: &TaskClass, warnings: &mut Vec<Problem>) -> Result<StrategyMean, Problem> {
         let own = class
             .annotation(annotations::SCORING_TYPE)
             .filter(|text| !text.is_empty());
         if let Some(name) = own {
             let mut problems = Vec::new();
-            let mean = self.own_mean(class, name, &mut problems);
+            let mean = self.annotated_mean(class, name, &mut problems);
             if self.compatibility == Compatibility::Corrected
                 && let Some(problem) = problems.first()
             {
@@ -122,9 +125,9 @@ impl Strategies {
             warnings.append(&mut problems);
             return Ok(mean);
         }
-        let mut mean = Mean::new(self.weight);
-        for requested in class.by_volcano() {
-            if let Some(choice) = self.choices.get(&requested.name) {
+        let mut mean = StrategyMean::new(self.weight);
+        for requested in class.counted_by_volcano() {
+            if let Some(choice) = self.by_resource.get(&requested.name) {
                 mean.add(requested.id, requested.amount, Some(choice.strategy), choice.weight);
             }
         }
@@ -132,25 +135,25 @@ impl Strategies {
     }
 
     /// By the pod's own annotations.
-    fn own_mean(&self, class: &TaskClass, name: &str, problems: &mut Vec<Problem>) -> Mean {
-        let mut mean = Mean::new(self.weight);
-        let strategy = annotations::strategy(name);
+    fn annotated_mean(&self, class: &TaskClass, name: &str, problems: &mut Vec<Problem>) -> StrategyMean {
+        let mut mean = StrategyMean::new(self.weight);
+        let strategy = annotations::parse_strategy(name);
         if strategy.is_none() {
             let message = format!("there is no scoring type `{name}`; `MostAllocated` and `LeastAllocated` are");
-            problems.push(problem(annotations::SCORING_TYPE, message));
+            problems.push(annotation_problem(annotations::SCORING_TYPE, message));
         }
         let text = class.annotation(annotations::WEIGHT).unwrap_or_default();
-        let weights = annotations::weights(text).unwrap_or_else(|error: WeightsError| {
+        let weights = annotations::parse_weights(text).unwrap_or_else(|error: WeightsError| {
             let message = format!("annotation `{}` {error}", annotations::WEIGHT);
-            problems.push(problem(annotations::WEIGHT, message));
+            problems.push(annotation_problem(annotations::WEIGHT, message));
             BTreeMap::new()
         });
         // One of them tells enough; a text can hold thousands.
         if let Some((name, weight)) = weights.iter().find(|(_, weight)| **weight < 0) {
             let message = format!("the weight {weight} of `{name}` is negative");
-            problems.push(problem(annotations::WEIGHT, message));
+            problems.push(annotation_problem(annotations::WEIGHT, message));
         }
-        for requested in class.by_volcano() {
+        for requested in class.counted_by_volcano() {
             if let Some(weight) = weights.get(&*requested.name) {
                 mean.add(requested.id, requested.amount, strategy, *weight);
             }
@@ -159,12 +162,12 @@ impl Strategies {
     }
 }
 
-fn problem(annotation: &str, message: String) -> Problem {
+fn annotation_problem(annotation: &str, message: String) -> Problem {
     let field = format!("annotations[{annotation}]");
     Problem::new(ProblemKind::Invalid, "INVALID_ANNOTATION", field, message)
 }
 
-fn read_weight(argument: &Argument<'_>, reading: &mut Reading<'_>) -> i64 {
+fn read_weight(argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>) -> i64 {
     let weight = reading.int(argument);
     if weight < 0 {
         reading.warn(
@@ -179,17 +182,17 @@ fn read_weight(argument: &Argument<'_>, reading: &mut Reading<'_>) -> i64 {
     weight
 }
 
-fn read_choice(argument: &Argument<'_>, reading: &mut Reading<'_>) -> Option<Choice> {
+fn read_strategy(argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>) -> Option<ResourceStrategy> {
     let block = argument.decode_map(reading.report)?;
     let name = reading.string_field(&block, "type");
-    let strategy = annotations::strategy(name).unwrap_or_else(|| {
+    let strategy = annotations::parse_strategy(name).unwrap_or_else(|| {
         let message = if name.is_empty() {
             "`type` is missing; `LeastAllocated` counts".to_owned()
         } else {
             format!("there is no type `{name}`; `LeastAllocated` counts")
         };
         reading.report.warning(code::ARGUMENT_INVALID, &argument.at(), message);
-        Strategy::Least
+        AllocationStrategy::Least
     });
     let mut weight = 1;
     if let Some(given) = block.field("weight") {
@@ -200,19 +203,19 @@ fn read_choice(argument: &Argument<'_>, reading: &mut Reading<'_>) -> Option<Cho
         }
     }
     block.warn_unknown(reading.report, &["type", "weight"]);
-    Some(Choice { strategy, weight })
+    Some(ResourceStrategy { strategy, weight })
 }
 
 /// Warns of keys that cover nothing.
-fn check_key(key: &str, argument: &Argument<'_>, reading: &mut Reading<'_>) {
+fn check_key(key: &str, argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>) {
     let at = argument.at();
-    match KeyKind::of(key, reading.compatibility) {
-        KeyKind::Exact => check_name(key, &at, reading.report),
-        KeyKind::Malformed => {
+    match ResourceKeyKind::of(key, reading.compatibility) {
+        ResourceKeyKind::Exact => check_volcano_name(key, &at, reading.report),
+        ResourceKeyKind::Malformed => {
             let message = format!("`{key}` is no pattern: one `*` may stand, at the end of a prefix; it has no effect");
             reading.report.warning(code::ARGUMENT_INVALID, &at, message);
         }
-        KeyKind::Prefix(prefix) | KeyKind::Family(prefix) => {
+        ResourceKeyKind::Prefix(prefix) | ResourceKeyKind::Family(prefix) => {
             // Whatever begins so continues with a letter, unless the prefix alone is wrong already.
             let continued = ["", "a", ".a/a", "a/a", "/a"]
                 .iter()

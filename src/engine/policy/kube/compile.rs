@@ -3,21 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::args::Arguments;
+use super::super::args::PluginArguments;
 use super::super::compile::{Policy, ProfilePlugin};
-use super::super::findings::{At, NotServed, Report, code, shorten};
-use super::super::slip;
+use super::super::diagnostics::{DiagnosticReport, DocumentLocation, UnservedPlugin, code, truncate_text};
 use super::super::spec::Compatibility;
-use super::{DEFAULT_SCHEDULER, Entry, KubeSpec, MULTI_POINT, PRE_SCORE, Profile, SCORE, SERVED, UPSTREAM, emit};
+use super::super::suggestion;
+use super::{
+    DEFAULT_SCHEDULER, KUBE_PLUGINS, KubeProfile, KubeSpec, MULTI_POINT, PRE_SCORE, PluginEntry, SCORE, SERVED_PLUGINS,
+    emit,
+};
 use crate::engine::model::{Problem, ProblemKind, TaskClass};
-use crate::engine::plugin::{Facts, Hooks, Plugin, Prepared, Scorer};
+use crate::engine::plugin::{NodeScorer, Plugin, PluginHooks, PrepareContext, PreparedHook};
 use crate::engine::plugins;
-use crate::engine::policy::Value;
+use crate::engine::policy::YamlValue;
 
 /// Most characters of a name that a message shows.
-const SHOWN: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 /// Most profiles, plugins in their lists, and arguments of plugins, all together.
-const MOST_ENTRIES: usize = 1_000;
+const MAX_ENTRIES: usize = 1_000;
 
 /// A compiled document.
 pub(in super::super) struct CompiledProfiles {
@@ -31,12 +34,12 @@ pub(in super::super) struct CompiledProfiles {
 pub(in super::super) fn compile(
     spec: &KubeSpec,
     compatibility: Compatibility,
-    report: &mut Report,
+    report: &mut DiagnosticReport,
 ) -> CompiledProfiles {
     let mut profiles = Vec::new();
-    let mut effective: Vec<BTreeMap<&str, Value>> = Vec::new();
-    let one_default = Profile::default();
-    let written = if is_too_long(spec, report) {
+    let mut effective: Vec<BTreeMap<&str, YamlValue>> = Vec::new();
+    let one_default = KubeProfile::default();
+    let written = if exceeds_entry_limit(spec, report) {
         &[]
     } else if spec.profiles.is_empty() {
         std::slice::from_ref(&one_default)
@@ -45,18 +48,21 @@ pub(in super::super) fn compile(
     };
     for profile in written {
         let name = scheduler_name(profile, written, report);
-        let compiled = plugins(profile, compatibility, report);
+        let compiled = compile_served_plugins(profile, compatibility, report);
         let arguments = compiled.iter().filter_map(|(name, plugin)| {
             let configured = profile.configs.iter().any(|config| config.name == *name);
             (configured || is_enabled(profile, name)).then(|| (*name, plugin.effective_arguments()))
         });
         effective.push(arguments.collect());
-        let policy = Policy::of_profile(compatibility, enabled(profile, compatibility, &compiled, report));
+        let policy = Policy::from_profile(
+            compatibility,
+            profile_plugins(profile, compatibility, &compiled, report),
+        );
         profiles.push((name, Arc::new(policy)));
     }
     if profiles.iter().all(|(_, policy)| policy.scorers().is_empty()) {
         let message = "no profile enables a plugin that is served here: every node scores 0";
-        report.warning(code::PROFILE, &At::default(), message);
+        report.warning(code::PROFILE, &DocumentLocation::default(), message);
     }
     CompiledProfiles {
         loaded_document: emit::loaded(spec),
@@ -65,53 +71,59 @@ pub(in super::super) fn compile(
     }
 }
 
-fn is_too_long(spec: &KubeSpec, report: &mut Report) -> bool {
-    let lists = |profile: &Profile| -> usize {
+fn exceeds_entry_limit(spec: &KubeSpec, report: &mut DiagnosticReport) -> bool {
+    let lists = |profile: &KubeProfile| -> usize {
         let sets = profile.plugins.values();
         sets.map(|set| set.enabled.len() + set.disabled.len()).sum()
     };
     let profiles = spec.profiles.iter();
     let entries: usize = profiles.map(|profile| 1 + profile.configs.len() + lists(profile)).sum();
-    if entries > MOST_ENTRIES {
-        let message = format!("{entries} profiles, plugins and arguments are more than the limit of {MOST_ENTRIES}");
-        report.fault(code::YAML_LIMIT, &At::default(), message);
+    if entries > MAX_ENTRIES {
+        let message = format!("{entries} profiles, plugins and arguments are more than the limit of {MAX_ENTRIES}");
+        report.error(code::YAML_LIMIT, &DocumentLocation::default(), message);
     }
-    entries > MOST_ENTRIES
+    entries > MAX_ENTRIES
 }
 
-fn scheduler_name(profile: &Profile, all: &[Profile], report: &mut Report) -> Arc<str> {
+fn scheduler_name(profile: &KubeProfile, all: &[KubeProfile], report: &mut DiagnosticReport) -> Arc<str> {
     let same = all.iter().filter(|other| other.name == profile.name).count();
     if profile.name.is_empty() && all.len() == 1 {
         return Arc::from(DEFAULT_SCHEDULER);
     }
     if profile.name.is_empty() {
         let message = "a profile among several needs a `schedulerName`";
-        report.fault(code::PROFILE, &profile.at, message);
+        report.error(code::PROFILE, &profile.at, message);
     } else if same > 1 {
-        let message = format!("`{}` is the name of {same} profiles", shorten(&profile.name, SHOWN));
-        report.fault(code::PROFILE, &profile.at, message);
+        let message = format!(
+            "`{}` is the name of {same} profiles",
+            truncate_text(&profile.name, MAX_SHOWN_CHARS)
+        );
+        report.error(code::PROFILE, &profile.at, message);
     }
     Arc::from(profile.name.as_str())
 }
 
 /// Compiles the served plugins with their arguments, enabled or not: upstream decodes them all.
-fn plugins(
-    profile: &Profile,
+fn compile_served_plugins(
+    profile: &KubeProfile,
     compatibility: Compatibility,
-    report: &mut Report,
+    report: &mut DiagnosticReport,
 ) -> Vec<(&'static str, Arc<dyn Plugin>)> {
     for (number, config) in profile.configs.iter().enumerate() {
         let before = profile.configs.get(..number).unwrap_or_default();
         if before.iter().any(|other| other.name == config.name) {
-            let message = format!("the arguments of `{}` stand twice", shorten(&config.name, SHOWN));
-            report.fault(code::DUPLICATE_PLUGIN, &config.at, message);
+            let message = format!(
+                "the arguments of `{}` stand twice",
+                truncate_text(&config.name, MAX_SHOWN_CHARS)
+            );
+            report.error(code::DUPLICATE_PLUGIN, &config.at, message);
         }
-        let known = SERVED.contains(&config.name.as_str()) || UPSTREAM.contains(&config.name.as_str());
+        let known = SERVED_PLUGINS.contains(&config.name.as_str()) || KUBE_PLUGINS.contains(&config.name.as_str());
         if !known {
             let message = format!(
                 "arguments for `{}`, which nobody reads{}",
-                shorten(&config.name, SHOWN),
-                hint(&config.name)
+                truncate_text(&config.name, MAX_SHOWN_CHARS),
+                suggestion_hint(&config.name)
             );
             report.warning(code::UNKNOWN_PLUGIN, &config.at, message);
         }
@@ -119,34 +131,35 @@ fn plugins(
     let compile = |name: &'static str| {
         let def = plugins::find(name)?;
         let config = profile.configs.iter().find(|config| config.name == name);
-        let none = Arguments::new(profile.at.mark, super::super::findings::Path::default());
+        let none = PluginArguments::new(profile.at.mark, super::super::diagnostics::DocumentPath::default());
         let arguments = config.and_then(|config| config.arguments.as_ref());
         // A plugin that stands nowhere has nothing to be warned of.
-        let mut unheard = Report::default();
+        let mut unheard = DiagnosticReport::default();
         let heard = config.is_some() || is_enabled(profile, name);
         let report = if heard { &mut *report } else { &mut unheard };
         Some((name, (def.compile)(arguments.unwrap_or(&none), compatibility, report)))
     };
-    SERVED.into_iter().filter_map(compile).collect()
+    SERVED_PLUGINS.into_iter().filter_map(compile).collect()
 }
 
-fn hint(name: &str) -> String {
-    let near = slip::nearest(name, &SERVED).or_else(|| slip::nearest(name, &UPSTREAM));
+fn suggestion_hint(name: &str) -> String {
+    let near =
+        suggestion::nearest_name(name, &SERVED_PLUGINS).or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
-fn is_enabled(profile: &Profile, name: &str) -> bool {
+fn is_enabled(profile: &KubeProfile, name: &str) -> bool {
     [SCORE, PRE_SCORE].iter().any(|point| {
-        let enabled = at_point(profile, point);
+        let enabled = enabled_at_point(profile, point);
         enabled.iter().any(|entry| entry.name == name)
     })
 }
 
 /// Plugins enabled at an extension point, those of `multiPoint` that are not disabled there included (Kubernetes,
 /// `pkg/scheduler/framework/runtime`, `expandMultiPointPlugins`).
-fn at_point<'p>(profile: &'p Profile, point: &str) -> Vec<&'p Entry> {
+fn enabled_at_point<'p>(profile: &'p KubeProfile, point: &str) -> Vec<&'p PluginEntry> {
     let own = profile.plugins.get(point);
-    let mut enabled: Vec<&Entry> = own.iter().flat_map(|set| &set.enabled).collect();
+    let mut enabled: Vec<&PluginEntry> = own.iter().flat_map(|set| &set.enabled).collect();
     let disabled = |name: &str| {
         let mut all = own.iter().flat_map(|set| &set.disabled);
         all.any(|entry| entry.name == name || entry.name == "*")
@@ -162,19 +175,19 @@ fn at_point<'p>(profile: &'p Profile, point: &str) -> Vec<&'p Entry> {
 }
 
 /// The plugins of a profile that score, and those that are not served here.
-fn enabled(
-    profile: &Profile,
+fn profile_plugins(
+    profile: &KubeProfile,
     compatibility: Compatibility,
     compiled: &[(&'static str, Arc<dyn Plugin>)],
-    report: &mut Report,
+    report: &mut DiagnosticReport,
 ) -> Vec<ProfilePlugin> {
     check_sets(profile, report);
-    let (scoring, prepared) = (at_point(profile, SCORE), at_point(profile, PRE_SCORE));
+    let (scoring, prepared) = (enabled_at_point(profile, SCORE), enabled_at_point(profile, PRE_SCORE));
     let mut enabled: Vec<ProfilePlugin> = Vec::new();
     for (name, plugin) in compiled {
         let Some(entry) = scoring.iter().find(|entry| entry.name == *name) else {
             if is_enabled(profile, name) {
-                enabled.push(ProfilePlugin::silent(name));
+                enabled.push(ProfilePlugin::without_score(name));
             }
             continue;
         };
@@ -186,17 +199,17 @@ fn enabled(
         enabled.push(ProfilePlugin {
             name: Arc::from(*name),
             score: Some(plugin),
-            weight: weight(entry, report),
+            weight: effective_weight(entry, report),
             is_served: true,
         });
     }
     let others = profile.plugins.values().flat_map(|set| &set.enabled);
-    for entry in others.filter(|entry| !SERVED.contains(&entry.name.as_str())) {
+    for entry in others.filter(|entry| !SERVED_PLUGINS.contains(&entry.name.as_str())) {
         if enabled.iter().all(|own| *own.name != *entry.name) {
-            not_served(entry, report);
+            report_unserved_plugin(entry, report);
             enabled.push(ProfilePlugin {
                 is_served: false,
-                ..ProfilePlugin::silent(&entry.name)
+                ..ProfilePlugin::without_score(&entry.name)
             });
         }
     }
@@ -204,7 +217,7 @@ fn enabled(
 }
 
 /// 0 counts as 1, upstream.
-fn weight(entry: &Entry, report: &mut Report) -> i32 {
+fn effective_weight(entry: &PluginEntry, report: &mut DiagnosticReport) -> i32 {
     match entry.weight {
         None => 1,
         Some(0) => {
@@ -223,37 +236,38 @@ fn weight(entry: &Entry, report: &mut Report) -> i32 {
 }
 
 /// Faults and oddities of the lists, which upstream notices when it starts.
-fn check_sets(profile: &Profile, report: &mut Report) {
+fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
     for (point, set) in &profile.plugins {
         for (number, entry) in set.enabled.iter().enumerate() {
-            let name = shorten(&entry.name, SHOWN);
+            let name = truncate_text(&entry.name, MAX_SHOWN_CHARS);
             let before = set.enabled.get(..number).unwrap_or_default();
             if before.iter().any(|other| other.name == entry.name) {
                 let message = format!("plugin `{name}` is enabled twice at `{point}`");
-                report.fault(code::DUPLICATE_PLUGIN, &entry.at, message);
+                report.error(code::DUPLICATE_PLUGIN, &entry.at, message);
             }
-            let served = SERVED.contains(&entry.name.as_str());
+            let served = SERVED_PLUGINS.contains(&entry.name.as_str());
             if served && ![SCORE, PRE_SCORE, MULTI_POINT].contains(point) {
                 let message = format!("plugin `{name}` has no extension point `{point}`");
-                report.fault(code::PROFILE, &entry.at, message);
+                report.error(code::PROFILE, &entry.at, message);
             }
         }
     }
 }
 
-fn not_served(entry: &Entry, report: &mut Report) {
+fn report_unserved_plugin(entry: &PluginEntry, report: &mut DiagnosticReport) {
     let name = entry.name.as_str();
-    let known_upstream = UPSTREAM.contains(&name);
-    let near = slip::nearest(name, &SERVED).or_else(|| slip::nearest(name, &UPSTREAM));
+    let known_upstream = KUBE_PLUGINS.contains(&name);
+    let near =
+        suggestion::nearest_name(name, &SERVED_PLUGINS).or_else(|| suggestion::nearest_name(name, &KUBE_PLUGINS));
     if !known_upstream {
         let message = format!(
             "unknown plugin `{}`; it has no effect{}",
-            shorten(name, SHOWN),
-            hint(name)
+            truncate_text(name, MAX_SHOWN_CHARS),
+            suggestion_hint(name)
         );
         report.warning(code::UNKNOWN_PLUGIN, &entry.at, message);
     }
-    report.not_served.push(NotServed {
+    report.unserved_plugins.push(UnservedPlugin {
         name: name.to_owned(),
         at: entry.at.clone(),
         known_upstream,
@@ -263,20 +277,20 @@ fn not_served(entry: &Entry, report: &mut Report) {
 
 /// Upstream starts with such a profile, and then fails every pod.
 fn without_pre_score(
-    entry: &Entry,
+    entry: &PluginEntry,
     plugin: &Arc<dyn Plugin>,
     compatibility: Compatibility,
-    report: &mut Report,
+    report: &mut DiagnosticReport,
 ) -> Arc<dyn Plugin> {
     let message = format!(
         "plugin `{}` is enabled at `score` but not at `preScore`, and cannot score; enable it at `multiPoint`",
         entry.name
     );
     match compatibility {
-        Compatibility::Corrected => report.fault(code::PROFILE, &entry.at, message),
+        Compatibility::Corrected => report.error(code::PROFILE, &entry.at, message),
         Compatibility::Upstream => report.warning(code::PROFILE, &entry.at, message),
     }
-    Arc::new(WithoutPreScore {
+    Arc::new(PreScoreMissing {
         name: entry.name.clone(),
         plugin: Arc::clone(plugin),
     })
@@ -284,25 +298,30 @@ fn without_pre_score(
 
 /// A plugin that was not given the chance to prepare.
 #[derive(Debug)]
-struct WithoutPreScore {
+struct PreScoreMissing {
     name: String,
     plugin: Arc<dyn Plugin>,
 }
 
-impl Plugin for WithoutPreScore {
-    fn hooks(&self) -> Hooks {
+impl Plugin for PreScoreMissing {
+    fn hooks(&self) -> PluginHooks {
         self.plugin.hooks()
     }
 
-    fn effective_arguments(&self) -> Value {
+    fn effective_arguments(&self) -> YamlValue {
         self.plugin.effective_arguments()
     }
 
-    fn scorer<'a>(&'a self, _: &'a TaskClass, _: Facts<'a>) -> Prepared<dyn Scorer + 'a> {
+    fn prepare_scorer<'a>(&'a self, _: &'a TaskClass, _: PrepareContext<'a>) -> PreparedHook<dyn NodeScorer + 'a> {
         let message = format!(
             "`{}` is enabled at `score` but not at `preScore`, and cannot score",
             self.name
         );
-        Err(Problem::new(ProblemKind::Refused, "NO_PRE_SCORE", "", message))
+        Err(Problem::new(
+            ProblemKind::FailedPrecondition,
+            "NO_PRE_SCORE",
+            "",
+            message,
+        ))
     }
 }

@@ -1,85 +1,88 @@
 //! Reads a `KubeSchedulerConfiguration` as strictly as kube-scheduler does: every fault, with its place.
 
-use super::super::args::Arguments;
-use super::super::findings::{Path, Report, Severity, code, shorten};
-use super::super::load::{LoadOptions, pumice};
-use super::super::slip;
-use super::super::yaml::{Decoder, Mark, Node, ReadError, Tree, Value};
-use super::{API_GROUP, API_VERSION, Entry, KIND, KubeSpec, POINTS, PluginConfig, PluginSet, Profile, SERVED, field};
+use super::super::args::PluginArguments;
+use super::super::diagnostics::{DiagnosticReport, DocumentPath, Severity, code, truncate_text};
+use super::super::load::{LoadOptions, read_pumice_section};
+use super::super::suggestion;
+use super::super::yaml::{Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue};
+use super::{
+    API_GROUP, API_VERSION, CONFIGURATION_KIND, EXTENSION_POINTS, KubeProfile, KubeSpec, PluginConfig, PluginEntry,
+    PluginSet, SERVED_PLUGINS, field,
+};
 
 /// Most characters of a text that a message shows.
-const SHOWN: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 
 /// What a top-level field holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Holds {
+enum KubeFieldType {
     /// Read elsewhere, or of no account here.
-    Anything,
+    Unchecked,
     Integer,
     Bool,
 }
 
-const TOP: [(&str, Holds); 14] = [
-    ("apiVersion", Holds::Anything),
-    ("kind", Holds::Anything),
-    ("parallelism", Holds::Integer),
-    ("leaderElection", Holds::Anything),
-    ("clientConnection", Holds::Anything),
-    ("enableProfiling", Holds::Bool),
-    ("enableContentionProfiling", Holds::Bool),
-    ("percentageOfNodesToScore", Holds::Integer),
-    ("podInitialBackoffSeconds", Holds::Integer),
-    ("podMaxBackoffSeconds", Holds::Integer),
-    ("profiles", Holds::Anything),
-    ("extenders", Holds::Anything),
-    ("delayCacheUntilActive", Holds::Bool),
-    (PUMICE, Holds::Anything),
+const TOP_LEVEL_FIELDS: [(&str, KubeFieldType); 14] = [
+    ("apiVersion", KubeFieldType::Unchecked),
+    ("kind", KubeFieldType::Unchecked),
+    ("parallelism", KubeFieldType::Integer),
+    ("leaderElection", KubeFieldType::Unchecked),
+    ("clientConnection", KubeFieldType::Unchecked),
+    ("enableProfiling", KubeFieldType::Bool),
+    ("enableContentionProfiling", KubeFieldType::Bool),
+    ("percentageOfNodesToScore", KubeFieldType::Integer),
+    ("podInitialBackoffSeconds", KubeFieldType::Integer),
+    ("podMaxBackoffSeconds", KubeFieldType::Integer),
+    ("profiles", KubeFieldType::Unchecked),
+    ("extenders", KubeFieldType::Unchecked),
+    ("delayCacheUntilActive", KubeFieldType::Bool),
+    (PUMICE_KEY, KubeFieldType::Unchecked),
 ];
-const PUMICE: &str = "pumice";
+const PUMICE_KEY: &str = "pumice";
 
 /// True if the text is such a document, rather than Volcano's.
-pub(in super::super) fn is_one(text: &str, options: &LoadOptions<'_>) -> bool {
-    if !text.contains(KIND) && !text.contains(API_GROUP) {
+pub(in super::super) fn is_kube_configuration(text: &str, options: &LoadOptions<'_>) -> bool {
+    if !text.contains(CONFIGURATION_KIND) && !text.contains(API_GROUP) {
         return false;
     }
-    let Ok(tree) = Tree::read(text, &options.limits) else {
+    let Ok(tree) = YamlTree::read(text, &options.limits) else {
         return false;
     };
     let root = tree
         .root()
-        .and_then(|root| Decoder::new(&tree, &options.limits).node(root).ok());
+        .and_then(|root| YamlDecoder::new(&tree, &options.limits).node(root).ok());
     let says = |key: &str, wanted: &dyn Fn(&str) -> bool| {
         let value = root.as_ref().and_then(|root| field(root, key)).map(|node| &node.value);
-        matches!(value, Some(Value::String(text)) if wanted(text))
+        matches!(value, Some(YamlValue::String(text)) if wanted(text))
     };
-    says("kind", &|text| text == KIND) || says("apiVersion", &|text| text.starts_with(API_GROUP))
+    says("kind", &|text| text == CONFIGURATION_KIND) || says("apiVersion", &|text| text.starts_with(API_GROUP))
 }
 
 /// Reads the document; `None` if it is no YAML.
-pub(in super::super) fn load(text: &str, options: &LoadOptions<'_>, report: &mut Report) -> Option<KubeSpec> {
+pub(in super::super) fn load(text: &str, options: &LoadOptions<'_>, report: &mut DiagnosticReport) -> Option<KubeSpec> {
     match read(text, options, report) {
         Ok(spec) => spec,
         Err(error) => {
-            *report = Report::default();
-            report.read_error(error);
+            *report = DiagnosticReport::default();
+            report.yaml_error(error);
             None
         }
     }
 }
 
-fn read(text: &str, options: &LoadOptions<'_>, report: &mut Report) -> Result<Option<KubeSpec>, ReadError> {
-    let tree = Tree::read(text, &options.limits)?;
-    let mut decoder = Decoder::new(&tree, &options.limits);
+fn read(text: &str, options: &LoadOptions<'_>, report: &mut DiagnosticReport) -> Result<Option<KubeSpec>, YamlError> {
+    let tree = YamlTree::read(text, &options.limits)?;
+    let mut decoder = YamlDecoder::new(&tree, &options.limits);
     let Some(root) = tree.root() else { return Ok(None) };
     let document = decoder.node(root)?;
     for duplicate in &decoder.duplicates {
-        let at = super::At {
+        let at = super::DocumentLocation {
             mark: duplicate.mark,
             path: duplicate.path.clone(),
         };
-        report.fault(code::DUPLICATE_KEY, &at, "this key stands twice in its map");
+        report.error(code::DUPLICATE_KEY, &at, "this key stands twice in its map");
     }
-    let mut reader = Reader {
+    let mut reader = KubeConfigReader {
         report,
         json: text.trim_start().starts_with('{'),
     };
@@ -89,8 +92,8 @@ fn read(text: &str, options: &LoadOptions<'_>, report: &mut Report) -> Result<Op
         document: without_pumice(&document),
     };
     reader.document(&document, &mut spec);
-    if let Some(next) = Tree::read_second(text, &options.limits)? {
-        let mut decoder = Decoder::new(&next, &options.limits);
+    if let Some(next) = YamlTree::read_second(text, &options.limits)? {
+        let mut decoder = YamlDecoder::new(&next, &options.limits);
         if let Some(root) = next.root() {
             let node = decoder.node(root)?;
             reader.second_document(&node, &mut spec);
@@ -99,99 +102,118 @@ fn read(text: &str, options: &LoadOptions<'_>, report: &mut Report) -> Result<Op
     Ok(Some(spec))
 }
 
-fn without_pumice(document: &Node) -> Node {
+fn without_pumice(document: &YamlNode) -> YamlNode {
     let mut document = document.clone();
-    if let Value::Map(pairs) = &mut document.value {
-        pairs.retain(|(key, _)| !matches!(&key.value, Value::String(text) if text == PUMICE));
+    if let YamlValue::Map(pairs) = &mut document.value {
+        pairs.retain(|(key, _)| !matches!(&key.value, YamlValue::String(text) if text == PUMICE_KEY));
     }
     document
 }
 
-struct Reader<'r> {
-    report: &'r mut Report,
+struct KubeConfigReader<'r> {
+    report: &'r mut DiagnosticReport,
     /// Written as JSON, where `2.0` is no integer.
     json: bool,
 }
 
-type Each<'f, 'r> = dyn FnMut(&mut Reader<'r>, &str, Mark, &Node, Path) + 'f;
+type KubeFieldVisitor<'f, 'r> = dyn FnMut(&mut KubeConfigReader<'r>, &str, Mark, &YamlNode, DocumentPath) + 'f;
 
-impl<'r> Reader<'r> {
-    fn wrong_type(&mut self, node: &Node, path: &Path, expected: &str) {
+impl<'r> KubeConfigReader<'r> {
+    fn wrong_type(&mut self, node: &YamlNode, path: &DocumentPath, expected: &str) {
         let message = format!("expected {expected}, found {}", node.value.kind());
-        self.report.fault(code::WRONG_TYPE, &path.at(node.mark), message);
+        self.report.error(code::WRONG_TYPE, &path.at(node.mark), message);
     }
 
     /// Reads a map field by field; keys that are not known are faults, null is an absent value.
-    fn fields(&mut self, node: &Node, path: &Path, known: &[&str], each: &mut Each<'_, 'r>) {
+    fn fields(&mut self, node: &YamlNode, path: &DocumentPath, known: &[&str], each: &mut KubeFieldVisitor<'_, 'r>) {
         let pairs = match &node.value {
-            Value::Null => return,
-            Value::Map(pairs) => pairs,
-            Value::Bool(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::String(_) | Value::List(_) => {
+            YamlValue::Null => return,
+            YamlValue::Map(pairs) => pairs,
+            YamlValue::Bool(_)
+            | YamlValue::Int(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::String(_)
+            | YamlValue::List(_) => {
                 return self.wrong_type(node, path, "a map");
             }
         };
         for (key, value) in pairs {
             let mut inner = path.clone();
             inner.push_value(&key.value);
-            let Value::String(name) = &key.value else {
-                self.unknown(key.value.kind(), key.mark, &inner, known);
+            let YamlValue::String(name) = &key.value else {
+                self.unknown_key(key.value.kind(), key.mark, &inner, known);
                 continue;
             };
             if !known.contains(&name.as_str()) {
-                self.unknown(name, key.mark, &inner, known);
-            } else if !matches!(value.value, Value::Null) {
+                self.unknown_key(name, key.mark, &inner, known);
+            } else if !matches!(value.value, YamlValue::Null) {
                 each(self, name, key.mark, value, inner);
             }
         }
     }
 
-    fn unknown(&mut self, key: &str, mark: Mark, path: &Path, known: &[&str]) {
+    fn unknown_key(&mut self, key: &str, mark: Mark, path: &DocumentPath, known: &[&str]) {
         // Looking for the nearest key takes time, which a flood of unknown keys must not add up.
-        let flooded = self.report.is_full(Severity::Fault);
-        let near = if flooded { None } else { slip::nearest(key, known) };
+        let flooded = self.report.is_full(Severity::Error);
+        let near = if flooded {
+            None
+        } else {
+            suggestion::nearest_name(key, known)
+        };
         let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        let message = format!("unknown key `{}`{hint}", shorten(key, SHOWN));
-        self.report.fault(code::WRONG_TYPE, &path.at(mark), message);
+        let message = format!("unknown key `{}`{hint}", truncate_text(key, MAX_SHOWN_CHARS));
+        self.report.error(code::WRONG_TYPE, &path.at(mark), message);
     }
 
-    fn items(&mut self, node: &Node, path: &Path, each: &mut dyn FnMut(&mut Reader<'r>, &Node, Path)) {
+    fn items(
+        &mut self,
+        node: &YamlNode,
+        path: &DocumentPath,
+        each: &mut dyn FnMut(&mut KubeConfigReader<'r>, &YamlNode, DocumentPath),
+    ) {
         match &node.value {
-            Value::Null => {}
-            Value::List(items) => {
+            YamlValue::Null => {}
+            YamlValue::List(items) => {
                 for (number, item) in items.iter().enumerate() {
                     each(self, item, path.index(number));
                 }
             }
-            Value::Bool(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_) | Value::String(_) | Value::Map(_) => {
+            YamlValue::Bool(_)
+            | YamlValue::Int(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::String(_)
+            | YamlValue::Map(_) => {
                 self.wrong_type(node, path, "a list");
             }
         }
     }
 
-    fn text(&mut self, node: &Node, path: &Path) -> String {
-        if let Value::String(text) = &node.value {
+    fn text(&mut self, node: &YamlNode, path: &DocumentPath) -> String {
+        if let YamlValue::String(text) = &node.value {
             return text.clone();
         }
         self.wrong_type(node, path, "a string");
         String::new()
     }
 
-    fn integer(&mut self, node: &Node, path: &Path) -> Option<i32> {
+    fn integer(&mut self, node: &YamlNode, path: &DocumentPath) -> Option<i32> {
         let number = match &node.value {
-            Value::Int(number) => i32::try_from(*number).ok(),
+            YamlValue::Int(number) => i32::try_from(*number).ok(),
             #[expect(clippy::cast_possible_truncation, reason = "checked to be an integer that fits")]
-            Value::Float(number)
+            YamlValue::Float(number)
                 if !self.json && number.fract() == 0.0 && (-2_147_483_648.0..=2_147_483_647.0).contains(number) =>
             {
                 Some(*number as i32)
             }
-            Value::Null
-            | Value::Bool(_)
-            | Value::UInt(_)
-            | Value::Float(_)
-            | Value::String(_)
-            | Value::List(_)
-            | Value::Map(_) => None,
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::UInt(_)
+            | YamlValue::Float(_)
+            | YamlValue::String(_)
+            | YamlValue::List(_)
+            | YamlValue::Map(_) => None,
         };
         if number.is_none() {
             self.wrong_type(node, path, "an integer of 32 bits");
@@ -199,72 +221,77 @@ impl<'r> Reader<'r> {
         number
     }
 
-    fn document(&mut self, document: &Node, spec: &mut KubeSpec) {
-        for (key, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+    fn document(&mut self, document: &YamlNode, spec: &mut KubeSpec) {
+        for (key, wanted) in [("apiVersion", API_VERSION), ("kind", CONFIGURATION_KIND)] {
             let said = field(document, key);
-            if !matches!(said.map(|node| &node.value), Some(Value::String(text)) if text == wanted) {
-                let path = Path::default().key(key);
+            if !matches!(said.map(|node| &node.value), Some(YamlValue::String(text)) if text == wanted) {
+                let path = DocumentPath::default().key(key);
                 let at = path.at(said.map_or(document.mark, |node| node.mark));
-                self.report.fault(code::WRONG_TYPE, &at, format!("expected `{wanted}`"));
+                self.report.error(code::WRONG_TYPE, &at, format!("expected `{wanted}`"));
             }
         }
-        let known = TOP.map(|(key, _)| key);
+        let known = TOP_LEVEL_FIELDS.map(|(key, _)| key);
         self.fields(
             document,
-            &Path::default(),
+            &DocumentPath::default(),
             &known,
             &mut |reader, key, _, value, path| match key {
                 "profiles" => reader.items(value, &path, &mut |reader, item, path| {
                     let profile = reader.profile(item, &path);
                     spec.profiles.push(profile);
                 }),
-                PUMICE => spec.pumice = Some(pumice(value, &path, reader.report)),
-                _ => reader.top(key, value, &path),
+                PUMICE_KEY => spec.pumice = Some(read_pumice_section(value, &path, reader.report)),
+                _ => reader.top_level_field(key, value, &path),
             },
         );
     }
 
-    fn top(&mut self, key: &str, value: &Node, path: &Path) {
-        let holds = TOP.iter().find(|(known, _)| *known == key).map(|(_, holds)| *holds);
+    fn top_level_field(&mut self, key: &str, value: &YamlNode, path: &DocumentPath) {
+        let holds = TOP_LEVEL_FIELDS
+            .iter()
+            .find(|(known, _)| *known == key)
+            .map(|(_, holds)| *holds);
         match holds {
-            Some(Holds::Integer) => drop(self.integer(value, path)),
-            Some(Holds::Bool) if !matches!(value.value, Value::Bool(_)) => self.wrong_type(value, path, "a bool"),
-            Some(Holds::Bool | Holds::Anything) | None => {}
+            Some(KubeFieldType::Integer) => drop(self.integer(value, path)),
+            Some(KubeFieldType::Bool) if !matches!(value.value, YamlValue::Bool(_)) => {
+                self.wrong_type(value, path, "a bool")
+            }
+            Some(KubeFieldType::Bool | KubeFieldType::Unchecked) | None => {}
         }
     }
 
     /// Kubernetes reads the first document only; so ours may stand in the second.
-    fn second_document(&mut self, node: &Node, spec: &mut KubeSpec) {
-        let Value::Map(pairs) = &node.value else { return };
+    fn second_document(&mut self, node: &YamlNode, spec: &mut KubeSpec) {
+        let YamlValue::Map(pairs) = &node.value else { return };
         for (key, value) in pairs {
-            let mut path = Path::default();
+            let mut path = DocumentPath::default();
             path.push_value(&key.value);
-            if !matches!(&key.value, Value::String(text) if text == PUMICE) {
+            if !matches!(&key.value, YamlValue::String(text) if text == PUMICE_KEY) {
                 let message = "only `pumice:` is read of the second document";
                 self.report.warning(code::UNKNOWN_KEY, &path.at(key.mark), message);
             } else if spec.pumice.is_some() {
                 let message = "`pumice:` stands in both documents";
-                self.report.fault(code::PUMICE_SECTION, &path.at(key.mark), message);
+                self.report.error(code::PUMICE_SECTION, &path.at(key.mark), message);
             } else {
-                spec.pumice = Some(pumice(value, &path, self.report));
+                spec.pumice = Some(read_pumice_section(value, &path, self.report));
             }
         }
     }
 
-    fn profile(&mut self, node: &Node, path: &Path) -> Profile {
+    fn profile(&mut self, node: &YamlNode, path: &DocumentPath) -> KubeProfile {
         const KNOWN: [&str; 4] = ["schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig"];
-        let mut profile = Profile {
+        let mut profile = KubeProfile {
             at: path.at(node.mark),
-            ..Profile::default()
+            ..KubeProfile::default()
         };
         self.fields(node, path, &KNOWN, &mut |reader, key, _, value, path| match key {
             "schedulerName" => {
                 profile.name = reader.text(value, &path);
                 profile.at = path.at(value.mark);
             }
-            "plugins" => reader.fields(value, &path, &POINTS, &mut |reader, key, _, value, path| {
+            "plugins" => reader.fields(value, &path, &EXTENSION_POINTS, &mut |reader, key, _, value, path| {
                 let set = reader.plugin_set(value, &path);
-                if let Some(point) = POINTS.iter().find(|point| **point == key) {
+                if let Some(point) = EXTENSION_POINTS.iter().find(|point| **point == key) {
                     profile.plugins.insert(point, set);
                 }
             }),
@@ -277,7 +304,7 @@ impl<'r> Reader<'r> {
         profile
     }
 
-    fn plugin_set(&mut self, node: &Node, path: &Path) -> PluginSet {
+    fn plugin_set(&mut self, node: &YamlNode, path: &DocumentPath) -> PluginSet {
         let mut set = PluginSet::default();
         self.fields(
             node,
@@ -297,10 +324,10 @@ impl<'r> Reader<'r> {
         set
     }
 
-    fn entry(&mut self, node: &Node, path: &Path) -> Entry {
-        let mut entry = Entry {
+    fn entry(&mut self, node: &YamlNode, path: &DocumentPath) -> PluginEntry {
+        let mut entry = PluginEntry {
             at: path.at(node.mark),
-            ..Entry::default()
+            ..PluginEntry::default()
         };
         self.fields(node, path, &["name", "weight"], &mut |reader, key, _, value, path| {
             if key == "name" {
@@ -313,7 +340,7 @@ impl<'r> Reader<'r> {
         entry
     }
 
-    fn plugin_config(&mut self, node: &Node, path: &Path) -> PluginConfig {
+    fn plugin_config(&mut self, node: &YamlNode, path: &DocumentPath) -> PluginConfig {
         let mut config = PluginConfig {
             name: String::new(),
             at: path.at(node.mark),
@@ -329,48 +356,48 @@ impl<'r> Reader<'r> {
             }
         });
         // Upstream hands on what it has no type for.
-        if let Some((mark, value, path)) = args.filter(|_| SERVED.contains(&config.name.as_str())) {
+        if let Some((mark, value, path)) = args.filter(|_| SERVED_PLUGINS.contains(&config.name.as_str())) {
             config.arguments = self.arguments(mark, &value, &path);
         }
         config
     }
 
-    fn arguments(&mut self, mark: Mark, node: &Node, path: &Path) -> Option<Arguments> {
-        let Value::Map(pairs) = &node.value else {
+    fn arguments(&mut self, mark: Mark, node: &YamlNode, path: &DocumentPath) -> Option<PluginArguments> {
+        let YamlValue::Map(pairs) = &node.value else {
             self.wrong_type(node, path, "a map");
             return None;
         };
         if self.json {
-            self.no_floats(node, path);
+            self.reject_floats(node, path);
         }
-        let mut arguments = Arguments::new(mark, path.clone());
+        let mut arguments = PluginArguments::new(mark, path.clone());
         for (key, value) in pairs {
-            if let Value::String(name) = &key.value {
+            if let YamlValue::String(name) = &key.value {
                 arguments.set(name.clone(), key.mark, value.clone());
             } else {
-                self.unknown(key.value.kind(), key.mark, path, &[]);
+                self.unknown_key(key.value.kind(), key.mark, path, &[]);
             }
         }
         Some(arguments)
     }
 
     /// No argument of a served plugin is a float; in YAML a whole one is read as an integer, in JSON it is not.
-    fn no_floats(&mut self, node: &Node, path: &Path) {
+    fn reject_floats(&mut self, node: &YamlNode, path: &DocumentPath) {
         match &node.value {
-            Value::Float(_) => self.wrong_type(node, path, "an integer"),
-            Value::List(items) => {
+            YamlValue::Float(_) => self.wrong_type(node, path, "an integer"),
+            YamlValue::List(items) => {
                 for (number, item) in items.iter().enumerate() {
-                    self.no_floats(item, &path.index(number));
+                    self.reject_floats(item, &path.index(number));
                 }
             }
-            Value::Map(pairs) => {
+            YamlValue::Map(pairs) => {
                 for (key, value) in pairs {
                     let mut inner = path.clone();
                     inner.push_value(&key.value);
-                    self.no_floats(value, &inner);
+                    self.reject_floats(value, &inner);
                 }
             }
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::UInt(_) | Value::String(_) => {}
+            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Int(_) | YamlValue::UInt(_) | YamlValue::String(_) => {}
         }
     }
 }

@@ -8,16 +8,16 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use super::args::Arguments;
-use super::findings::At;
+use super::args::PluginArguments;
+use super::diagnostics::DocumentLocation;
 use super::spec::{Compatibility, PumiceSection};
-use super::yaml::{Node, Value};
+use super::yaml::{YamlNode, YamlValue};
 
 pub(super) use compile::compile;
-pub(super) use load::{is_one, load};
+pub(super) use load::{is_kube_configuration, load};
 
 /// The kind of document that is read here.
-pub(super) const KIND: &str = "KubeSchedulerConfiguration";
+pub(super) const CONFIGURATION_KIND: &str = "KubeSchedulerConfiguration";
 /// Its only version.
 pub(super) const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 /// Start of the names of all its versions.
@@ -30,7 +30,7 @@ const PRE_SCORE: &str = "preScore";
 const SCORE: &str = "score";
 
 /// Extension points, with the one that stands for all.
-const POINTS: [&str; 13] = [
+const EXTENSION_POINTS: [&str; 13] = [
     "preEnqueue",
     "queueSort",
     "preFilter",
@@ -47,10 +47,10 @@ const POINTS: [&str; 13] = [
 ];
 
 /// Plugins of this format that are served; both have the points `preScore` and `score` only.
-const SERVED: [&str; 2] = ["NodeResourcesFitPlus", "ScarceResourceAvoidance"];
+const SERVED_PLUGINS: [&str; 2] = ["NodeResourcesFitPlus", "ScarceResourceAvoidance"];
 
 /// Plugins that Kubernetes 1.35 and Koordinator have besides.
-const UPSTREAM: [&str; 28] = [
+const KUBE_PLUGINS: [&str; 28] = [
     "Coscheduling",
     "DefaultBinder",
     "DefaultPreBind",
@@ -83,9 +83,9 @@ const UPSTREAM: [&str; 28] = [
 
 /// A plugin in a list of an extension point.
 #[derive(Debug, Clone, Default)]
-struct Entry {
+struct PluginEntry {
     name: String,
-    at: At,
+    at: DocumentLocation,
     /// As written; null or not written: `None`.
     weight: Option<i32>,
 }
@@ -93,24 +93,24 @@ struct Entry {
 /// What is enabled and disabled at an extension point.
 #[derive(Debug, Clone, Default)]
 struct PluginSet {
-    enabled: Vec<Entry>,
-    disabled: Vec<Entry>,
+    enabled: Vec<PluginEntry>,
+    disabled: Vec<PluginEntry>,
 }
 
 /// The arguments of one plugin.
 #[derive(Debug, Clone)]
 struct PluginConfig {
     name: String,
-    at: At,
-    arguments: Option<Arguments>,
+    at: DocumentLocation,
+    arguments: Option<PluginArguments>,
 }
 
 /// A profile.
 #[derive(Debug, Clone, Default)]
-struct Profile {
+struct KubeProfile {
     /// `schedulerName`; empty: not written.
     name: String,
-    at: At,
+    at: DocumentLocation,
     /// By extension point.
     plugins: BTreeMap<&'static str, PluginSet>,
     configs: Vec<PluginConfig>,
@@ -120,8 +120,8 @@ struct Profile {
 #[derive(Debug, Clone)]
 pub(super) struct KubeSpec {
     /// The whole, without the section `pumice:`.
-    document: Node,
-    profiles: Vec<Profile>,
+    document: YamlNode,
+    profiles: Vec<KubeProfile>,
     /// The section `pumice:`, of this document or the next.
     pumice: Option<PumiceSection>,
 }
@@ -134,17 +134,19 @@ impl KubeSpec {
 }
 
 /// A field of a map.
-fn field<'n>(node: &'n Node, key: &str) -> Option<&'n Node> {
-    let Value::Map(pairs) = &node.value else { return None };
+fn field<'n>(node: &'n YamlNode, key: &str) -> Option<&'n YamlNode> {
+    let YamlValue::Map(pairs) = &node.value else {
+        return None;
+    };
     let found = pairs.iter().find(|(own, _)| match &own.value {
-        Value::String(text) => text == key,
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::UInt(_)
-        | Value::Float(_)
-        | Value::List(_)
-        | Value::Map(_) => false,
+        YamlValue::String(text) => text == key,
+        YamlValue::Null
+        | YamlValue::Bool(_)
+        | YamlValue::Int(_)
+        | YamlValue::UInt(_)
+        | YamlValue::Float(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_) => false,
     });
     found.map(|(_, value)| value)
 }

@@ -1,19 +1,21 @@
 //! Documents of kube-scheduler: what they enable, what refuses them, and how they are printed.
 
-use crate::engine::policy::{Compatibility, CompileOptions, Compiled, Finding, Policy, Severity, code, compile};
+use crate::engine::policy::{
+    Compatibility, CompileOptions, CompiledPolicy, Diagnostic, Policy, Severity, code, compile,
+};
 
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 const SCARCE: &str = "pluginConfig: [{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpu]}}]";
 
-fn with(compatibility: Compatibility, document: &str) -> Result<Compiled, Vec<Finding>> {
+fn with(compatibility: Compatibility, document: &str) -> Result<CompiledPolicy, Vec<Diagnostic>> {
     let options = CompileOptions {
         compatibility,
         ..CompileOptions::default()
     };
-    compile(document, &options).map_err(|report| report.findings)
+    compile(document, &options).map_err(|report| report.diagnostics)
 }
 
-fn read(document: &str) -> Result<Compiled, Vec<Finding>> {
+fn read(document: &str) -> Result<CompiledPolicy, Vec<Diagnostic>> {
     with(Compatibility::Corrected, document)
 }
 
@@ -80,7 +82,7 @@ fn plugins_are_enabled_as_kube_scheduler_enables_them() {
 }
 
 #[test]
-fn a_question_names_one_of_several_profiles() {
+fn a_query_names_one_of_several_profiles() {
     let plugin = |name| format!("plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}}}");
     let document = format!(
         "{HEAD}profiles:\n- {{schedulerName: a, {}}}\n- {{schedulerName: b, {}}}\n",
@@ -105,7 +107,7 @@ fn a_question_names_one_of_several_profiles() {
 }
 
 #[test]
-fn our_section_stands_in_either_document() {
+fn the_pumice_section_may_be_in_either_document() {
     let body = profile("schedulerName: x");
     for document in [
         format!("{body}pumice: {{compatibility: upstream}}\n"),
@@ -120,25 +122,25 @@ fn our_section_stands_in_either_document() {
     let odd = read(&format!("{body}---\nactions: allocate\n")).unwrap();
     let odd = odd
         .report
-        .findings
+        .diagnostics
         .iter()
-        .find(|finding| finding.code == code::UNKNOWN_KEY);
+        .find(|diagnostic| diagnostic.code == code::UNKNOWN_KEY);
     assert_eq!(odd.unwrap().line, 7);
 }
 
 #[test]
-fn all_faults_are_found_with_their_places() {
+fn all_errors_are_reported_with_their_locations() {
     let document = format!(
         "{HEAD}parallelism: many\nprofile: []\nprofiles:\n- schedulerName: x\n  plugins:\n    multiPoint:\n      enabled:\n      \
          - name: NodeResourcesFitPlus\n        weigth: 2\n      - name: NodeResourcesFitPlus\n    filter:\n      enabled:\n      \
          - name: ScarceResourceAvoidance\n  pluginConfig:\n  - name: NodeResourcesFitPlus\n    args:\n      resources:\n        \
          cpu: {{type: MostAllocated, Weight: 1}}\n        memory: {{type: 5, weight: 1.5}}\n"
     );
-    let findings = read(&document).unwrap_err();
-    let faults: Vec<(u32, &str)> = findings
+    let diagnostics = read(&document).unwrap_err();
+    let problems: Vec<(u32, &str)> = diagnostics
         .iter()
-        .filter(|finding| finding.severity == Severity::Fault)
-        .map(|finding| (finding.line, finding.path.as_str()))
+        .filter(|diagnostic| diagnostic.severity == Severity::Error)
+        .map(|diagnostic| (diagnostic.line, diagnostic.path.as_str()))
         .collect();
     let args = "profiles[0].pluginConfig[0].args.resources";
     let mut expected = vec![
@@ -151,13 +153,16 @@ fn all_faults_are_found_with_their_places() {
         (21, format!("{args}[\"memory\"].type")),
     ];
     expected.sort();
-    let mut found: Vec<(u32, String)> = faults.into_iter().map(|(line, path)| (line, path.to_owned())).collect();
+    let mut found: Vec<(u32, String)> = problems
+        .into_iter()
+        .map(|(line, path)| (line, path.to_owned()))
+        .collect();
     found.sort();
     assert_eq!(found, expected);
 }
 
 #[test]
-fn documents_that_cannot_be_are_refused() {
+fn invalid_documents_are_rejected() {
     let two = |a: &str, b: &str| format!("{HEAD}profiles: [{{schedulerName: {a}}}, {{schedulerName: {b}}}]\n");
     for (document, wanted) in [
         (two("x", "x"), code::PROFILE),
@@ -179,16 +184,16 @@ fn documents_that_cannot_be_are_refused() {
             code::DUPLICATE_PLUGIN,
         ),
     ] {
-        let findings = read(&document).map(drop).unwrap_err();
+        let diagnostics = read(&document).map(drop).unwrap_err();
         assert!(
-            findings.iter().any(|finding| finding.code == wanted),
-            "{document}\n{findings:?}"
+            diagnostics.iter().any(|diagnostic| diagnostic.code == wanted),
+            "{document}\n{diagnostics:?}"
         );
     }
     // As kube-scheduler takes it, only to fail every pod later.
     let late = profile("plugins: {score: {enabled: [{name: ScarceResourceAvoidance}]}}");
     let compiled = with(Compatibility::Upstream, &late).unwrap();
-    assert!(compiled.report.findings[0].message.contains("but not at `preScore`"));
+    assert!(compiled.report.diagnostics[0].message.contains("but not at `preScore`"));
 }
 
 #[test]
@@ -213,14 +218,14 @@ fn whole_floats_are_integers_in_yaml_and_not_in_json() {
 }
 
 #[test]
-fn strangers_are_named() {
+fn unserved_and_unknown_plugins_are_reported() {
     let document = profile(
         "plugins: {multiPoint: {enabled: [{name: NodeResourceFitPlus}, {name: Coscheduling}, {name: binpack}]}}",
     );
     let compiled = read(&document).unwrap();
     let strangers: Vec<(&str, bool, Option<&str>)> = compiled
         .report
-        .not_served
+        .unserved_plugins
         .iter()
         .map(|own| (own.name.as_str(), own.known_upstream, own.did_you_mean.as_deref()))
         .collect();
@@ -260,13 +265,13 @@ fn the_effective_document_reads_back_to_itself() {
 }
 
 #[test]
-fn floods_are_refused_quickly_and_idle_documents_are_pointed_out() {
+fn oversized_documents_are_rejected_quickly_and_documents_without_effect_get_a_warning() {
     let many = "{name: X}, ".repeat(2_000);
-    let findings = read(&profile(&format!("plugins: {{multiPoint: {{enabled: [{many}]}}}}"))).unwrap_err();
-    assert_eq!(findings[0].code, code::YAML_LIMIT);
+    let diagnostics = read(&profile(&format!("plugins: {{multiPoint: {{enabled: [{many}]}}}}"))).unwrap_err();
+    assert_eq!(diagnostics[0].code, code::YAML_LIMIT);
     let unknown: Vec<String> = (0..20_000).map(|n| format!("parallelismm{n}: 1\n")).collect();
     let unknown = unknown.concat();
     assert!(read(&format!("{HEAD}{unknown}")).is_err());
     let idle = read(HEAD).unwrap();
-    assert_eq!(idle.report.findings[0].code, code::PROFILE);
+    assert_eq!(idle.report.diagnostics[0].code, code::PROFILE);
 }

@@ -2,26 +2,36 @@
 
 use std::collections::BTreeSet;
 
-use super::{Loader, Read, SHOWN};
-use crate::engine::policy::findings::{Severity, code, shorten};
-use crate::engine::policy::slip;
-use crate::engine::policy::yaml::{Decoder, Mark, NodeId, Resolved, Scalar, Shape};
+use super::{MAX_SHOWN_CHARS, SpecLoadResult, SpecLoader};
+use crate::engine::policy::diagnostics::{Severity, code, truncate_text};
+use crate::engine::policy::suggestion;
+use crate::engine::policy::yaml::{Mark, ResolvedScalar, YamlDecoder, YamlNodeId, YamlScalar, YamlShape};
 
 /// Called with each field of a structure: key, its place, value. Says whether the key is known.
-pub(super) type Field<'f, 'r, 't> = dyn FnMut(&mut Loader<'r>, &mut Decoder<'t>, &str, Mark, NodeId) -> Read<bool> + 'f;
+pub(super) type SpecFieldVisitor<'f, 'r, 't> =
+    dyn FnMut(&mut SpecLoader<'r>, &mut YamlDecoder<'t>, &str, Mark, YamlNodeId) -> SpecLoadResult<bool> + 'f;
 
-impl<'r> Loader<'r> {
+impl<'r> SpecLoader<'r> {
     /// A fault: another shape than this one was expected.
-    pub(super) fn wrong_type(&mut self, decoder: &Decoder<'_>, mark: Mark, expected: &str, found: &str) {
+    pub(super) fn wrong_type(&mut self, decoder: &YamlDecoder<'_>, mark: Mark, expected: &str, found: &str) {
         let message = format!("expected {expected}, found {found}");
-        self.report.fault(code::WRONG_TYPE, &decoder.path.at(mark), message);
+        self.report.error(code::WRONG_TYPE, &decoder.path.at(mark), message);
     }
 
     /// A scalar where a structure, list or map is expected: null is an absent one.
-    pub(super) fn no_scalar(&mut self, decoder: &Decoder<'_>, scalar: &Scalar<'_>, expected: &str) -> Read {
+    pub(super) fn expect_null(
+        &mut self,
+        decoder: &YamlDecoder<'_>,
+        scalar: &YamlScalar<'_>,
+        expected: &str,
+    ) -> SpecLoadResult {
         let resolved = scalar.resolve()?;
-        if resolved != Resolved::Null {
-            let found = format!("{} `{}`", kind(&resolved), shorten(scalar.text, SHOWN));
+        if resolved != ResolvedScalar::Null {
+            let found = format!(
+                "{} `{}`",
+                scalar_kind(&resolved),
+                truncate_text(scalar.text, MAX_SHOWN_CHARS)
+            );
             self.wrong_type(decoder, scalar.mark, expected, &found);
         }
         Ok(())
@@ -30,16 +40,16 @@ impl<'r> Loader<'r> {
     /// Reads a structure field by field; keys that are not known get a warning.
     pub(super) fn fields<'t>(
         &mut self,
-        decoder: &mut Decoder<'t>,
-        id: NodeId,
+        decoder: &mut YamlDecoder<'t>,
+        id: YamlNodeId,
         known: &[&str],
-        field: &mut Field<'_, 'r, 't>,
-    ) -> Read {
+        field: &mut SpecFieldVisitor<'_, 'r, 't>,
+    ) -> SpecLoadResult {
         decoder.visit(id, |decoder, mark, shape| {
             let pairs = match shape {
-                Shape::Mapping(pairs) => pairs,
-                Shape::Scalar(scalar) => return self.no_scalar(decoder, &scalar, "a map"),
-                Shape::Sequence(_) => {
+                YamlShape::Mapping(pairs) => pairs,
+                YamlShape::Scalar(scalar) => return self.expect_null(decoder, &scalar, "a map"),
+                YamlShape::Sequence(_) => {
                     self.wrong_type(decoder, mark, "a map", "a list");
                     return Ok(());
                 }
@@ -62,36 +72,43 @@ impl<'r> Loader<'r> {
         })
     }
 
-    fn unknown_key(&mut self, decoder: &Decoder<'_>, key: &str, mark: Mark, known: &[&str]) {
+    fn unknown_key(&mut self, decoder: &YamlDecoder<'_>, key: &str, mark: Mark, known: &[&str]) {
         // Looking for the nearest key takes time, which a flood of unknown keys must not add up.
         let near = if self.report.is_full(Severity::Warning) {
             None
         } else {
-            slip::nearest(key, known)
+            suggestion::nearest_name(key, known)
         };
         let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-        let message = format!("unknown key `{}`; it has no effect{hint}", shorten(key, SHOWN));
+        let message = format!(
+            "unknown key `{}`; it has no effect{hint}",
+            truncate_text(key, MAX_SHOWN_CHARS)
+        );
         self.report.warning(code::UNKNOWN_KEY, &decoder.path.at(mark), message);
     }
 
     /// A field that takes any scalar as it is written; null is "". `None` after a fault.
-    pub(super) fn text(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<Option<(String, Mark)>> {
+    pub(super) fn text(
+        &mut self,
+        decoder: &mut YamlDecoder<'_>,
+        id: YamlNodeId,
+    ) -> SpecLoadResult<Option<(String, Mark)>> {
         decoder.visit(id, |decoder, mark, shape| {
             let found = match shape {
-                Shape::Scalar(scalar) => {
+                YamlShape::Scalar(scalar) => {
                     let text = match scalar.resolve()? {
-                        Resolved::Null => String::new(),
-                        Resolved::Binary(content) => content,
-                        Resolved::Bool(_)
-                        | Resolved::Int(_)
-                        | Resolved::UInt(_)
-                        | Resolved::Float(_)
-                        | Resolved::Text => scalar.text.to_owned(),
+                        ResolvedScalar::Null => String::new(),
+                        ResolvedScalar::Binary(content) => content,
+                        ResolvedScalar::Bool(_)
+                        | ResolvedScalar::Int(_)
+                        | ResolvedScalar::UInt(_)
+                        | ResolvedScalar::Float(_)
+                        | ResolvedScalar::Text => scalar.text.to_owned(),
                     };
                     return Ok(Some((text, mark)));
                 }
-                Shape::Sequence(_) => "a list",
-                Shape::Mapping(_) => "a map",
+                YamlShape::Sequence(_) => "a list",
+                YamlShape::Mapping(_) => "a map",
             };
             self.wrong_type(decoder, mark, "a string", found);
             Ok(None)
@@ -101,22 +118,22 @@ impl<'r> Loader<'r> {
     /// Reads a list item by item; null is an empty one.
     pub(super) fn items<'t, T>(
         &mut self,
-        decoder: &mut Decoder<'t>,
-        id: NodeId,
-        mut item: impl FnMut(&mut Self, &mut Decoder<'t>, NodeId) -> Read<T>,
-    ) -> Read<Vec<T>> {
+        decoder: &mut YamlDecoder<'t>,
+        id: YamlNodeId,
+        mut item: impl FnMut(&mut Self, &mut YamlDecoder<'t>, YamlNodeId) -> SpecLoadResult<T>,
+    ) -> SpecLoadResult<Vec<T>> {
         decoder.visit(id, |decoder, mark, shape| {
             let mut all = Vec::new();
             match shape {
-                Shape::Sequence(items) => {
+                YamlShape::Sequence(items) => {
                     for (at, &id) in items.iter().enumerate() {
                         decoder.path.push_index(at);
                         all.push(item(self, decoder, id)?);
                         decoder.path.pop();
                     }
                 }
-                Shape::Scalar(scalar) => self.no_scalar(decoder, &scalar, "a list")?,
-                Shape::Mapping(_) => self.wrong_type(decoder, mark, "a list", "a map"),
+                YamlShape::Scalar(scalar) => self.expect_null(decoder, &scalar, "a list")?,
+                YamlShape::Mapping(_) => self.wrong_type(decoder, mark, "a list", "a map"),
             }
             Ok(all)
         })
@@ -124,12 +141,12 @@ impl<'r> Loader<'r> {
 }
 
 /// What a message calls a scalar.
-pub(super) fn kind(resolved: &Resolved) -> &'static str {
+pub(super) fn scalar_kind(resolved: &ResolvedScalar) -> &'static str {
     match resolved {
-        Resolved::Null => "null",
-        Resolved::Bool(_) => "the bool",
-        Resolved::Int(_) | Resolved::UInt(_) => "the integer",
-        Resolved::Float(_) => "the float",
-        Resolved::Text | Resolved::Binary(_) => "the string",
+        ResolvedScalar::Null => "null",
+        ResolvedScalar::Bool(_) => "the bool",
+        ResolvedScalar::Int(_) | ResolvedScalar::UInt(_) => "the integer",
+        ResolvedScalar::Float(_) => "the float",
+        ResolvedScalar::Text | ResolvedScalar::Binary(_) => "the string",
     }
 }

@@ -4,24 +4,27 @@ mod fields;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fields::kind;
+use fields::scalar_kind;
 
-use super::args::Arguments;
+use super::args::PluginArguments;
 use super::check;
-use super::findings::{At, Path, Report, code, shorten};
-use super::spec::{Compatibility, Configuration, PluginSpec, PumiceSection, Spec, Switch};
-use super::yaml::{Decoder, Limits, Mark, Node, NodeId, ReadError, Resolved, Scalar, Shape, Tree, Value};
+use super::diagnostics::{DiagnosticReport, DocumentLocation, DocumentPath, code, truncate_text};
+use super::spec::{ActionConfiguration, Compatibility, PluginSpec, PolicySpec, PumiceSection, Switch};
+use super::yaml::{
+    Mark, ResolvedScalar, YamlDecoder, YamlError, YamlLimits, YamlNode, YamlNodeId, YamlScalar, YamlShape, YamlTree,
+    YamlValue,
+};
 
 /// Most characters of a text that a message shows.
-const SHOWN: usize = 40;
-const CONFIG_MAP: &str = "; this looks like a whole ConfigMap: give what stands in its `volcano-scheduler.conf`";
-const KUBE_CONFIGURATION: &str = "; this looks like a KubeSchedulerConfiguration, which is not read yet";
+const MAX_SHOWN_CHARS: usize = 40;
+const CONFIG_MAP_HINT: &str = "; this looks like a whole ConfigMap: give what stands in its `volcano-scheduler.conf`";
+const KUBE_CONFIGURATION_HINT: &str = "; this looks like a KubeSchedulerConfiguration, which is not read yet";
 
 /// What a document is read with.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions<'a> {
     /// Caps on the document.
-    pub limits: Limits,
+    pub limits: YamlLimits,
     /// The compatibility for a document that does not say its own.
     pub compatibility: Compatibility,
     /// Names of the plugins served here.
@@ -30,17 +33,17 @@ pub struct LoadOptions<'a> {
 
 /// A document that was read, and what there is to say about it.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedSpec {
     /// The document; `None` if it could not be read as YAML at all. With faults of other kinds it
     /// is here, so that more faults can be found, but must not be used.
-    pub spec: Option<Spec>,
+    pub spec: Option<PolicySpec>,
     /// Findings, in order.
-    pub report: Report,
+    pub report: DiagnosticReport,
 }
 
 /// Reads the first document of a text. The text is taken as it stands: white space at its start is
 /// indentation (Volcano strips a file first, and then refuses a document that starts indented).
-pub fn load(text: &str, options: &LoadOptions<'_>) -> Loaded {
+pub fn load(text: &str, options: &LoadOptions<'_>) -> LoadedSpec {
     let asked = options.compatibility;
     let mut loaded = load_as(text, options, asked);
     let said = loaded.spec.as_ref().map_or(asked, |spec| spec.compatibility(asked));
@@ -50,45 +53,50 @@ pub fn load(text: &str, options: &LoadOptions<'_>) -> Loaded {
     loaded
 }
 
-fn load_as(text: &str, options: &LoadOptions<'_>, compatibility: Compatibility) -> Loaded {
-    let mut report = Report::default();
+fn load_as(text: &str, options: &LoadOptions<'_>, compatibility: Compatibility) -> LoadedSpec {
+    let mut report = DiagnosticReport::default();
     let spec = match read(text, options, compatibility, &mut report) {
         Ok(spec) => Some(spec),
         Err(error) => {
-            report = Report::default();
-            report.read_error(error);
+            report = DiagnosticReport::default();
+            report.yaml_error(error);
             None
         }
     };
     report.finish(false);
-    Loaded { spec, report }
+    LoadedSpec { spec, report }
 }
 
-type Read<T = ()> = Result<T, ReadError>;
+type SpecLoadResult<T = ()> = Result<T, YamlError>;
 
-fn read(text: &str, options: &LoadOptions<'_>, compatibility: Compatibility, report: &mut Report) -> Read<Spec> {
-    let tree = Tree::read(text, &options.limits)?;
-    let mut decoder = Decoder::new(&tree, &options.limits);
-    let mut loader = Loader {
+fn read(
+    text: &str,
+    options: &LoadOptions<'_>,
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) -> SpecLoadResult<PolicySpec> {
+    let tree = YamlTree::read(text, &options.limits)?;
+    let mut decoder = YamlDecoder::new(&tree, &options.limits);
+    let mut loader = SpecLoader {
         report,
         compatibility,
         actions: String::new(),
         actions_mark: Mark::START,
         hint: "",
     };
-    let mut spec = Spec::default();
+    let mut spec = PolicySpec::default();
     if let Some(root) = tree.root() {
         loader.document(&mut decoder, root, &mut spec)?;
     }
     for duplicate in &decoder.duplicates {
-        let at = At {
+        let at = DocumentLocation {
             mark: duplicate.mark,
             path: duplicate.path.clone(),
         };
         let message = "this key stands twice in its map; the later value counts";
         loader.report.warning(code::DUPLICATE_KEY, &at, message);
     }
-    let Loader {
+    let SpecLoader {
         actions,
         actions_mark,
         hint,
@@ -96,17 +104,17 @@ fn read(text: &str, options: &LoadOptions<'_>, compatibility: Compatibility, rep
     } = loader;
     // Where no actions could be read, a fault says so already.
     if !report
-        .faults()
-        .any(|fault| fault.code == code::WRONG_TYPE && matches!(fault.path.as_str(), "" | "actions"))
+        .errors()
+        .any(|problem| problem.code == code::WRONG_TYPE && matches!(problem.path.as_str(), "" | "actions"))
     {
-        spec.actions = check::actions(&actions, actions_mark, hint, report);
+        spec.actions = check::parse_actions(&actions, actions_mark, hint, report);
     }
-    check::tiers(&spec, options.served, report);
+    check::check_tiers(&spec, options.served, report);
     Ok(spec)
 }
 
-struct Loader<'r> {
-    report: &'r mut Report,
+struct SpecLoader<'r> {
+    report: &'r mut DiagnosticReport,
     compatibility: Compatibility,
     actions: String,
     actions_mark: Mark,
@@ -114,8 +122,8 @@ struct Loader<'r> {
     hint: &'static str,
 }
 
-impl Loader<'_> {
-    fn document(&mut self, decoder: &mut Decoder<'_>, root: NodeId, spec: &mut Spec) -> Read {
+impl SpecLoader<'_> {
+    fn document(&mut self, decoder: &mut YamlDecoder<'_>, root: YamlNodeId, spec: &mut PolicySpec) -> SpecLoadResult {
         const KNOWN: [&str; 5] = ["actions", "tiers", "configurations", "metrics", "pumice"];
         self.fields(decoder, root, &KNOWN, &mut |loader, decoder, key, _, value| {
             match key {
@@ -130,10 +138,10 @@ impl Loader<'_> {
                 "metrics" => loader.metrics(decoder, value, &mut spec.metrics)?,
                 "pumice" => {
                     let node = decoder.node(value)?;
-                    spec.pumice = Some(pumice(&node, &decoder.path, loader.report));
+                    spec.pumice = Some(read_pumice_section(&node, &decoder.path, loader.report));
                 }
-                "data" => return Ok(loader.looks_like(CONFIG_MAP)),
-                "profiles" => return Ok(loader.looks_like(KUBE_CONFIGURATION)),
+                "data" => return Ok(loader.looks_like(CONFIG_MAP_HINT)),
+                "profiles" => return Ok(loader.looks_like(KUBE_CONFIGURATION_HINT)),
                 _ => return Ok(false),
             }
             Ok(true)
@@ -146,7 +154,7 @@ impl Loader<'_> {
         false
     }
 
-    fn tier(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<Vec<PluginSpec>> {
+    fn tier(&mut self, decoder: &mut YamlDecoder<'_>, id: YamlNodeId) -> SpecLoadResult<Vec<PluginSpec>> {
         let mut plugins = Vec::new();
         self.fields(decoder, id, &["plugins"], &mut |loader, decoder, key, _, value| {
             if key == "plugins" {
@@ -161,7 +169,7 @@ impl Loader<'_> {
         Ok(plugins)
     }
 
-    fn plugin(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<PluginSpec> {
+    fn plugin(&mut self, decoder: &mut YamlDecoder<'_>, id: YamlNodeId) -> SpecLoadResult<PluginSpec> {
         let mut plugin = PluginSpec {
             at: decoder.path.at(decoder.mark(id)),
             ..PluginSpec::default()
@@ -183,7 +191,7 @@ impl Loader<'_> {
                     let value = loader.switch(decoder, value)?;
                     plugin.switches.set(switch, value);
                 }
-                _ => return Ok(loader.other_prefix(decoder, key, mark)),
+                _ => return Ok(loader.warn_switch_prefix(decoder, key, mark)),
             }
             Ok(true)
         })?;
@@ -191,7 +199,7 @@ impl Loader<'_> {
     }
 
     /// Warns of a switch with the other prefix; says whether the key is one.
-    fn other_prefix(&mut self, decoder: &Decoder<'_>, key: &str, mark: Mark) -> bool {
+    fn warn_switch_prefix(&mut self, decoder: &YamlDecoder<'_>, key: &str, mark: Mark) -> bool {
         let other = match key.strip_prefix("enabled") {
             Some(rest) => format!("enable{rest}"),
             None => key
@@ -209,24 +217,28 @@ impl Loader<'_> {
     }
 
     /// A switch: a bool, or null for the default.
-    fn switch(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<Option<bool>> {
+    fn switch(&mut self, decoder: &mut YamlDecoder<'_>, id: YamlNodeId) -> SpecLoadResult<Option<bool>> {
         decoder.visit(id, |decoder, mark, shape| {
             let found = match shape {
-                Shape::Scalar(scalar) => {
+                YamlShape::Scalar(scalar) => {
                     let resolved = scalar.resolve()?;
-                    if let Resolved::Bool(value) = resolved {
+                    if let ResolvedScalar::Bool(value) = resolved {
                         return Ok(Some(value));
-                    } else if resolved == Resolved::Null {
+                    } else if resolved == ResolvedScalar::Null {
                         return Ok(if scalar.is_unset() {
                             None
                         } else {
-                            self.capital_null(decoder, &scalar)
+                            self.resolve_capital_null(decoder, &scalar)
                         });
                     }
-                    format!("{} `{}`", kind(&resolved), shorten(scalar.text, SHOWN))
+                    format!(
+                        "{} `{}`",
+                        scalar_kind(&resolved),
+                        truncate_text(scalar.text, MAX_SHOWN_CHARS)
+                    )
                 }
-                Shape::Sequence(_) => "a list".to_owned(),
-                Shape::Mapping(_) => "a map".to_owned(),
+                YamlShape::Sequence(_) => "a list".to_owned(),
+                YamlShape::Mapping(_) => "a map".to_owned(),
             };
             self.wrong_type(decoder, mark, "a bool", &found);
             Ok(None)
@@ -235,7 +247,7 @@ impl Loader<'_> {
 
     /// `Null` and `NULL` switch off upstream, where `null` means the default; a filter that is off by
     /// accident fails open, so `corrected` takes all of them as the default.
-    fn capital_null(&mut self, decoder: &Decoder<'_>, scalar: &Scalar<'_>) -> Option<bool> {
+    fn resolve_capital_null(&mut self, decoder: &YamlDecoder<'_>, scalar: &YamlScalar<'_>) -> Option<bool> {
         let (meaning, value) = match self.compatibility {
             Compatibility::Upstream => ("false, as Volcano does", Some(false)),
             Compatibility::Corrected => ("`null`, the default; Volcano reads false", None),
@@ -247,20 +259,27 @@ impl Loader<'_> {
     }
 
     /// A block of arguments: added to one that is there already; null takes it away.
-    fn arguments(&mut self, decoder: &mut Decoder<'_>, id: NodeId, slot: &mut Option<Arguments>) -> Read {
+    fn arguments(
+        &mut self,
+        decoder: &mut YamlDecoder<'_>,
+        id: YamlNodeId,
+        slot: &mut Option<PluginArguments>,
+    ) -> SpecLoadResult {
         decoder.visit(id, |decoder, mark, shape| {
             let pairs = match shape {
-                Shape::Mapping(pairs) => pairs,
-                Shape::Scalar(scalar) => {
-                    *slot = slot.take().filter(|_| !matches!(scalar.resolve(), Ok(Resolved::Null)));
-                    return self.no_scalar(decoder, &scalar, "a map");
+                YamlShape::Mapping(pairs) => pairs,
+                YamlShape::Scalar(scalar) => {
+                    *slot = slot
+                        .take()
+                        .filter(|_| !matches!(scalar.resolve(), Ok(ResolvedScalar::Null)));
+                    return self.expect_null(decoder, &scalar, "a map");
                 }
-                Shape::Sequence(_) => {
+                YamlShape::Sequence(_) => {
                     self.wrong_type(decoder, mark, "a map", "a list");
                     return Ok(());
                 }
             };
-            let arguments = slot.get_or_insert_with(|| Arguments::new(mark, decoder.path.clone()));
+            let arguments = slot.get_or_insert_with(|| PluginArguments::new(mark, decoder.path.clone()));
             let mut own_keys = BTreeSet::new();
             decoder.pairs(pairs, true, &mut |decoder, key, value, own| {
                 let Some((key, mark)) = self.text(decoder, key)? else {
@@ -278,10 +297,10 @@ impl Loader<'_> {
         })
     }
 
-    fn configuration(&mut self, decoder: &mut Decoder<'_>, id: NodeId) -> Read<Configuration> {
-        let mut read = Configuration {
+    fn configuration(&mut self, decoder: &mut YamlDecoder<'_>, id: YamlNodeId) -> SpecLoadResult<ActionConfiguration> {
+        let mut read = ActionConfiguration {
             at: decoder.path.at(decoder.mark(id)),
-            ..Configuration::default()
+            ..ActionConfiguration::default()
         };
         self.fields(
             decoder,
@@ -304,15 +323,22 @@ impl Loader<'_> {
         Ok(read)
     }
 
-    fn metrics(&mut self, decoder: &mut Decoder<'_>, id: NodeId, slot: &mut Option<BTreeMap<String, String>>) -> Read {
+    fn metrics(
+        &mut self,
+        decoder: &mut YamlDecoder<'_>,
+        id: YamlNodeId,
+        slot: &mut Option<BTreeMap<String, String>>,
+    ) -> SpecLoadResult {
         decoder.visit(id, |decoder, mark, shape| {
             let pairs = match shape {
-                Shape::Mapping(pairs) => pairs,
-                Shape::Scalar(scalar) => {
-                    *slot = slot.take().filter(|_| !matches!(scalar.resolve(), Ok(Resolved::Null)));
-                    return self.no_scalar(decoder, &scalar, "a map");
+                YamlShape::Mapping(pairs) => pairs,
+                YamlShape::Scalar(scalar) => {
+                    *slot = slot
+                        .take()
+                        .filter(|_| !matches!(scalar.resolve(), Ok(ResolvedScalar::Null)));
+                    return self.expect_null(decoder, &scalar, "a map");
                 }
-                Shape::Sequence(_) => {
+                YamlShape::Sequence(_) => {
                     self.wrong_type(decoder, mark, "a map", "a list");
                     return Ok(());
                 }
@@ -334,34 +360,38 @@ impl Loader<'_> {
 }
 
 /// The section that is this service's own; nothing in it is passed over.
-pub(super) fn pumice(node: &Node, path: &Path, report: &mut Report) -> PumiceSection {
+pub(super) fn read_pumice_section(
+    node: &YamlNode,
+    path: &DocumentPath,
+    report: &mut DiagnosticReport,
+) -> PumiceSection {
     let mut section = PumiceSection::default();
-    let Value::Map(pairs) = &node.value else {
-        if !matches!(node.value, Value::Null) {
+    let YamlValue::Map(pairs) = &node.value else {
+        if !matches!(node.value, YamlValue::Null) {
             let message = format!("expected a map, found {}", node.value.kind());
-            report.fault(code::PUMICE_SECTION, &path.at(node.mark), message);
+            report.error(code::PUMICE_SECTION, &path.at(node.mark), message);
         }
         return section;
     };
     for (key, value) in pairs {
         let mut path = path.clone();
         path.push_value(&key.value);
-        let text = |value: &Value| {
-            if let Value::String(text) = value {
-                shorten(text, SHOWN)
+        let text = |value: &YamlValue| {
+            if let YamlValue::String(text) = value {
+                truncate_text(text, MAX_SHOWN_CHARS)
             } else {
                 value.kind().to_owned()
             }
         };
         if text(&key.value) != "compatibility" {
             let message = format!("unknown key `{}`; known is `compatibility`", text(&key.value));
-            report.fault(code::PUMICE_SECTION, &path.at(key.mark), message);
+            report.error(code::PUMICE_SECTION, &path.at(key.mark), message);
             continue;
         }
         section.compatibility = Compatibility::from_name(&text(&value.value));
         if section.compatibility.is_none() {
             let message = format!("expected `upstream` or `corrected`, found {}", text(&value.value));
-            report.fault(code::PUMICE_SECTION, &path.at(value.mark), message);
+            report.error(code::PUMICE_SECTION, &path.at(value.mark), message);
         }
     }
     section

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::parse::Raw;
-use super::resolve::{self, Resolved, Tag};
-use super::value::Key;
-use super::{Limits, Mark, Node, NodeId, ReadError, Tree, Value};
-use crate::engine::policy::findings::{MOST_FINDINGS, Path, code};
+use super::parse::RawYamlNode;
+use super::resolve::{self, ResolvedScalar, YamlTag};
+use super::value::ScalarKey;
+use super::{Mark, YamlError, YamlLimits, YamlNode, YamlNodeId, YamlTree, YamlValue};
+use crate::engine::policy::diagnostics::{DocumentPath, MAX_DIAGNOSTICS, code};
 
 /// Reads that may come from aliases without a look at their share; the figures are the reference's.
 const FREE_ALIAS_READS: usize = 100;
@@ -19,73 +19,74 @@ const HIGH_READS: usize = 4_000_000;
 
 /// A scalar not yet typed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scalar<'t> {
+pub(crate) struct YamlScalar<'t> {
     /// The text, quotes and escapes undone.
     pub(crate) text: &'t str,
     /// Where it begins.
     pub(crate) mark: Mark,
-    tag: Option<Tag>,
+    tag: Option<YamlTag>,
     plain: bool,
 }
 
-impl Scalar<'_> {
+impl YamlScalar<'_> {
     /// What it is.
-    pub(crate) fn resolve(&self) -> Result<Resolved, ReadError> {
+    pub(crate) fn resolve(&self) -> Result<ResolvedScalar, YamlError> {
         resolve::resolve(self.text, self.tag, self.plain)
-            .map_err(|message| ReadError::new(code::YAML_TAG, self.mark, message))
+            .map_err(|message| YamlError::new(code::YAML_TAG, self.mark, message))
     }
 
     /// Is it a null that leaves an optional field unset? (`Null` and `NULL` do not, see the loader.)
     pub(crate) fn is_unset(&self) -> bool {
         match self.tag {
-            Some(tag) => tag == Tag::Null,
+            Some(tag) => tag == YamlTag::Null,
             None => matches!(self.text, "null" | "~") || (self.text.is_empty() && self.plain),
         }
     }
 
     fn is_merge(&self) -> bool {
-        self.text == "<<" && (self.plain || self.tag == Some(Tag::Merge))
+        self.text == "<<" && (self.plain || self.tag == Some(YamlTag::Merge))
     }
 }
 
 /// A node of the text, aliases followed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Shape<'t> {
-    Scalar(Scalar<'t>),
-    Sequence(&'t [NodeId]),
-    Mapping(&'t [(NodeId, NodeId)]),
+pub(crate) enum YamlShape<'t> {
+    Scalar(YamlScalar<'t>),
+    Sequence(&'t [YamlNodeId]),
+    Mapping(&'t [(YamlNodeId, YamlNodeId)]),
 }
 
 /// A key that stands twice in one map.
 #[derive(Debug, Clone)]
-pub(crate) struct Duplicate {
+pub(crate) struct DuplicateYamlKey {
     pub(crate) mark: Mark,
     pub(crate) path: String,
 }
 
 /// Called with key and value of a pair, and whether it stands in the map itself (not in a merged one).
-pub(crate) type EachPair<'f, 't> = dyn FnMut(&mut Decoder<'t>, NodeId, NodeId, bool) -> Result<(), ReadError> + 'f;
+pub(crate) type PairVisitor<'f, 't> =
+    dyn FnMut(&mut YamlDecoder<'t>, YamlNodeId, YamlNodeId, bool) -> Result<(), YamlError> + 'f;
 
-/// Reads a [`Tree`].
+/// Reads a [`YamlTree`].
 #[derive(Debug)]
-pub(crate) struct Decoder<'t> {
-    tree: &'t Tree,
-    limits: Limits,
+pub(crate) struct YamlDecoder<'t> {
+    tree: &'t YamlTree,
+    limits: YamlLimits,
     reads: usize,
     alias_reads: usize,
     read_bytes: usize,
     depth: usize,
     /// Aliases being followed right now.
-    open_aliases: Vec<NodeId>,
+    open_aliases: Vec<YamlNodeId>,
     /// Where in the document the reader is.
-    pub(crate) path: Path,
+    pub(crate) path: DocumentPath,
     /// Keys that stood twice, as far as this decoder was asked for their map.
-    pub(crate) duplicates: Vec<Duplicate>,
+    pub(crate) duplicates: Vec<DuplicateYamlKey>,
 }
 
-impl<'t> Decoder<'t> {
-    pub(crate) fn new(tree: &'t Tree, limits: &Limits) -> Self {
-        Decoder {
+impl<'t> YamlDecoder<'t> {
+    pub(crate) fn new(tree: &'t YamlTree, limits: &YamlLimits) -> Self {
+        YamlDecoder {
             tree,
             limits: *limits,
             // The reference counts the document itself.
@@ -94,13 +95,13 @@ impl<'t> Decoder<'t> {
             read_bytes: 0,
             depth: 0,
             open_aliases: Vec::new(),
-            path: Path::default(),
+            path: DocumentPath::default(),
             duplicates: Vec::new(),
         }
     }
 
     /// Where a node begins.
-    pub(crate) fn mark(&self, id: NodeId) -> Mark {
+    pub(crate) fn mark(&self, id: YamlNodeId) -> Mark {
         self.tree.mark(id)
     }
 
@@ -110,16 +111,16 @@ impl<'t> Decoder<'t> {
     /// For a cycle of aliases, for what is beyond a limit, and what `read` returns.
     pub(crate) fn visit<R>(
         &mut self,
-        id: NodeId,
-        read: impl FnOnce(&mut Self, Mark, Shape<'t>) -> Result<R, ReadError>,
-    ) -> Result<R, ReadError> {
+        id: YamlNodeId,
+        read: impl FnOnce(&mut Self, Mark, YamlShape<'t>) -> Result<R, YamlError>,
+    ) -> Result<R, YamlError> {
         let mark = self.tree.mark(id);
         self.count(mark)?;
-        let Raw::Alias(target) = *self.tree.raw(id) else {
+        let RawYamlNode::Alias(target) = *self.tree.raw(id) else {
             return self.visit_target(id, mark, read);
         };
         if self.open_aliases.contains(&id) {
-            return Err(ReadError::new(
+            return Err(YamlError::new(
                 code::YAML_ALIAS,
                 mark,
                 "this alias stands inside of what it stands for",
@@ -134,43 +135,45 @@ impl<'t> Decoder<'t> {
 
     fn visit_target<R>(
         &mut self,
-        id: NodeId,
+        id: YamlNodeId,
         mark: Mark,
-        read: impl FnOnce(&mut Self, Mark, Shape<'t>) -> Result<R, ReadError>,
-    ) -> Result<R, ReadError> {
+        read: impl FnOnce(&mut Self, Mark, YamlShape<'t>) -> Result<R, YamlError>,
+    ) -> Result<R, YamlError> {
         let shape = match self.tree.raw(id) {
-            Raw::Scalar { text, tag, plain } => Shape::Scalar(Scalar {
+            RawYamlNode::Scalar { text, tag, plain } => YamlShape::Scalar(YamlScalar {
                 text,
                 mark,
                 tag: *tag,
                 plain: *plain,
             }),
-            Raw::Sequence(items) => Shape::Sequence(items),
-            Raw::Mapping(pairs) => Shape::Mapping(pairs),
-            Raw::Alias(_) => return Err(ReadError::new(code::YAML_ALIAS, mark, "an alias stands for an alias")),
+            RawYamlNode::Sequence(items) => YamlShape::Sequence(items),
+            RawYamlNode::Mapping(pairs) => YamlShape::Mapping(pairs),
+            RawYamlNode::Alias(_) => {
+                return Err(YamlError::new(code::YAML_ALIAS, mark, "an alias stands for an alias"));
+            }
         };
-        if let Shape::Scalar(scalar) = shape {
+        if let YamlShape::Scalar(scalar) = shape {
             self.read_bytes += scalar.text.len();
             if self.read_bytes > self.limits.read_bytes {
                 let message = format!(
                     "more text than the limit of {} bytes, aliases followed",
                     self.limits.read_bytes
                 );
-                return Err(ReadError::limit(mark, message));
+                return Err(YamlError::limit(mark, message));
             }
             return read(self, mark, shape);
         }
         self.depth += 1;
         if self.depth > self.limits.depth {
             let message = format!("nested deeper than the limit of {} levels", self.limits.depth);
-            return Err(ReadError::limit(mark, message));
+            return Err(YamlError::limit(mark, message));
         }
         let result = read(self, mark, shape)?;
         self.depth -= 1;
         Ok(result)
     }
 
-    fn count(&mut self, mark: Mark) -> Result<(), ReadError> {
+    fn count(&mut self, mark: Mark) -> Result<(), YamlError> {
         self.reads += 1;
         if !self.open_aliases.is_empty() {
             self.alias_reads += 1;
@@ -179,11 +182,11 @@ impl<'t> Decoder<'t> {
             && self.reads > FREE_READS
             && self.alias_reads as f64 / self.reads as f64 > allowed_alias_share(self.reads);
         if excessive {
-            return Err(ReadError::limit(mark, "aliases repeat too much of the document"));
+            return Err(YamlError::limit(mark, "aliases repeat too much of the document"));
         }
         if self.reads > self.limits.reads {
             let message = format!("more values than the limit of {}, aliases followed", self.limits.reads);
-            return Err(ReadError::limit(mark, message));
+            return Err(YamlError::limit(mark, message));
         }
         Ok(())
     }
@@ -195,10 +198,10 @@ impl<'t> Decoder<'t> {
     /// For a merge key without a map, and what `each` returns.
     pub(crate) fn pairs(
         &mut self,
-        pairs: &'t [(NodeId, NodeId)],
+        pairs: &'t [(YamlNodeId, YamlNodeId)],
         own: bool,
-        each: &mut EachPair<'_, 't>,
-    ) -> Result<(), ReadError> {
+        each: &mut PairVisitor<'_, 't>,
+    ) -> Result<(), YamlError> {
         for &(key, value) in pairs {
             if self.is_merge_key(key) {
                 self.merge(value, each)?;
@@ -209,21 +212,21 @@ impl<'t> Decoder<'t> {
         Ok(())
     }
 
-    fn is_merge_key(&self, key: NodeId) -> bool {
+    fn is_merge_key(&self, key: YamlNodeId) -> bool {
         match self.tree.raw(key) {
-            Raw::Scalar { text, tag, plain } => Scalar {
+            RawYamlNode::Scalar { text, tag, plain } => YamlScalar {
                 text,
                 mark: Mark::START,
                 tag: *tag,
                 plain: *plain,
             }
             .is_merge(),
-            Raw::Sequence(_) | Raw::Mapping(_) | Raw::Alias(_) => false,
+            RawYamlNode::Sequence(_) | RawYamlNode::Mapping(_) | RawYamlNode::Alias(_) => false,
         }
     }
 
-    fn merge(&mut self, value: NodeId, each: &mut EachPair<'_, 't>) -> Result<(), ReadError> {
-        if let Raw::Sequence(items) = self.tree.raw(value) {
+    fn merge(&mut self, value: YamlNodeId, each: &mut PairVisitor<'_, 't>) -> Result<(), YamlError> {
+        if let RawYamlNode::Sequence(items) = self.tree.raw(value) {
             // The earlier map wins, so it comes last.
             for &item in items.iter().rev() {
                 self.merge_map(item, each)?;
@@ -233,26 +236,26 @@ impl<'t> Decoder<'t> {
         self.merge_map(value, each)
     }
 
-    fn merge_map(&mut self, id: NodeId, each: &mut EachPair<'_, 't>) -> Result<(), ReadError> {
+    fn merge_map(&mut self, id: YamlNodeId, each: &mut PairVisitor<'_, 't>) -> Result<(), YamlError> {
         self.check_merge(id)?;
         self.visit(id, |decoder, _, shape| match shape {
-            Shape::Mapping(pairs) => decoder.pairs(pairs, false, each),
-            Shape::Scalar(_) | Shape::Sequence(_) => Ok(()),
+            YamlShape::Mapping(pairs) => decoder.pairs(pairs, false, each),
+            YamlShape::Scalar(_) | YamlShape::Sequence(_) => Ok(()),
         })
     }
 
-    fn check_merge(&self, id: NodeId) -> Result<(), ReadError> {
+    fn check_merge(&self, id: YamlNodeId) -> Result<(), YamlError> {
         let raw = self.tree.raw(id);
-        let target = if let Raw::Alias(target) = raw {
+        let target = if let RawYamlNode::Alias(target) = raw {
             self.tree.raw(*target)
         } else {
             raw
         };
         match target {
-            Raw::Mapping(_) => Ok(()),
-            Raw::Scalar { .. } | Raw::Sequence(_) | Raw::Alias(_) => {
+            RawYamlNode::Mapping(_) => Ok(()),
+            RawYamlNode::Scalar { .. } | RawYamlNode::Sequence(_) | RawYamlNode::Alias(_) => {
                 let message = "`<<` merges a map or a list of maps, nothing else";
-                Err(ReadError::new(code::YAML_MERGE, self.tree.mark(id), message))
+                Err(YamlError::new(code::YAML_MERGE, self.tree.mark(id), message))
             }
         }
     }
@@ -260,41 +263,41 @@ impl<'t> Decoder<'t> {
     /// Reads a value of any type.
     ///
     /// # Errors
-    /// See [`Decoder::visit`]; also for a list or a map as key, and for a text that is not what its tag says.
-    pub(crate) fn node(&mut self, id: NodeId) -> Result<Node, ReadError> {
+    /// See [`YamlDecoder::visit`]; also for a list or a map as key, and for a text that is not what its tag says.
+    pub(crate) fn node(&mut self, id: YamlNodeId) -> Result<YamlNode, YamlError> {
         self.visit(id, |decoder, mark, shape| {
             let value = match shape {
-                Shape::Scalar(scalar) => typed(&scalar)?,
-                Shape::Sequence(items) => decoder.list(items)?,
-                Shape::Mapping(pairs) => decoder.map(pairs)?,
+                YamlShape::Scalar(scalar) => typed(&scalar)?,
+                YamlShape::Sequence(items) => decoder.list(items)?,
+                YamlShape::Mapping(pairs) => decoder.map(pairs)?,
             };
-            Ok(Node { value, mark })
+            Ok(YamlNode { value, mark })
         })
     }
 
-    fn list(&mut self, items: &'t [NodeId]) -> Result<Value, ReadError> {
+    fn list(&mut self, items: &'t [YamlNodeId]) -> Result<YamlValue, YamlError> {
         let mut nodes = Vec::with_capacity(items.len());
         for (at, &item) in items.iter().enumerate() {
             self.path.push_index(at);
             nodes.push(self.node(item)?);
             self.path.pop();
         }
-        Ok(Value::List(nodes))
+        Ok(YamlValue::List(nodes))
     }
 
-    fn map(&mut self, pairs: &'t [(NodeId, NodeId)]) -> Result<Value, ReadError> {
-        let mut entries: Vec<(Node, Node)> = Vec::with_capacity(pairs.len());
+    fn map(&mut self, pairs: &'t [(YamlNodeId, YamlNodeId)]) -> Result<YamlValue, YamlError> {
+        let mut entries: Vec<(YamlNode, YamlNode)> = Vec::with_capacity(pairs.len());
         // Where each key stands in `entries`, and whether this very map gave it.
-        let mut index: BTreeMap<Key, (usize, bool)> = BTreeMap::new();
+        let mut index: BTreeMap<ScalarKey, (usize, bool)> = BTreeMap::new();
         self.pairs(pairs, true, &mut |decoder, key, value, own| {
             let key = decoder.node(key)?;
-            if matches!(key.value, Value::List(_) | Value::Map(_)) {
+            if matches!(key.value, YamlValue::List(_) | YamlValue::Map(_)) {
                 let message = format!("{} cannot be the key of a map", key.value.kind());
-                return Err(ReadError::new(code::YAML_KEY, key.mark, message));
+                return Err(YamlError::new(code::YAML_KEY, key.mark, message));
             }
             decoder.path.push_value(&key.value);
             let value = decoder.node(value)?;
-            let known = Key::of(&key.value);
+            let known = ScalarKey::of(&key.value);
             let before = known.as_ref().and_then(|known| index.get(known)).copied();
             let (at, given_here) = before.unwrap_or((entries.len(), false));
             if given_here && own {
@@ -308,13 +311,13 @@ impl<'t> Decoder<'t> {
             decoder.path.pop();
             Ok(())
         })?;
-        Ok(Value::Map(entries))
+        Ok(YamlValue::Map(entries))
     }
 
     /// Remembers that the key at the end of the path stands twice.
     pub(crate) fn note_duplicate(&mut self, mark: Mark) {
-        if self.duplicates.len() < MOST_FINDINGS {
-            self.duplicates.push(Duplicate {
+        if self.duplicates.len() < MAX_DIAGNOSTICS {
+            self.duplicates.push(DuplicateYamlKey {
                 mark,
                 path: self.path.to_string(),
             });
@@ -322,15 +325,15 @@ impl<'t> Decoder<'t> {
     }
 }
 
-fn typed(scalar: &Scalar<'_>) -> Result<Value, ReadError> {
+fn typed(scalar: &YamlScalar<'_>) -> Result<YamlValue, YamlError> {
     Ok(match scalar.resolve()? {
-        Resolved::Null => Value::Null,
-        Resolved::Bool(b) => Value::Bool(b),
-        Resolved::Int(n) => Value::Int(n),
-        Resolved::UInt(n) => Value::UInt(n),
-        Resolved::Float(x) => Value::Float(x),
-        Resolved::Text => Value::String(scalar.text.to_owned()),
-        Resolved::Binary(content) => Value::String(content),
+        ResolvedScalar::Null => YamlValue::Null,
+        ResolvedScalar::Bool(b) => YamlValue::Bool(b),
+        ResolvedScalar::Int(n) => YamlValue::Int(n),
+        ResolvedScalar::UInt(n) => YamlValue::UInt(n),
+        ResolvedScalar::Float(x) => YamlValue::Float(x),
+        ResolvedScalar::Text => YamlValue::String(scalar.text.to_owned()),
+        ResolvedScalar::Binary(content) => YamlValue::String(content),
     })
 }
 

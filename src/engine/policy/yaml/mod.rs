@@ -12,35 +12,35 @@ mod tests;
 mod timestamp;
 mod value;
 
-pub(crate) use decode::{Decoder, Scalar, Shape};
-pub(crate) use parse::{NodeId, Tree};
-pub(crate) use resolve::Resolved;
+pub(crate) use decode::{YamlDecoder, YamlScalar, YamlShape};
+pub(crate) use parse::{YamlNodeId, YamlTree};
+pub(crate) use resolve::ResolvedScalar;
 #[cfg(test)]
 pub(crate) use value::same_key;
-pub use value::{Mark, Node, Value};
+pub use value::{Mark, YamlNode, YamlValue};
 
-use super::findings::code;
+use super::diagnostics::code;
 
 /// Reads the first document of a text; null if there is none.
 ///
 /// # Errors
 /// If the text is no YAML 1.1, or beyond a limit.
-pub fn read(text: &str, limits: &Limits) -> Result<Node, ReadError> {
-    let tree = Tree::read(text, limits)?;
+pub fn read(text: &str, limits: &YamlLimits) -> Result<YamlNode, YamlError> {
+    let tree = YamlTree::read(text, limits)?;
     match tree.root() {
-        Some(root) => Decoder::new(&tree, limits).node(root),
-        None => Ok(Node::new(Value::Null)),
+        Some(root) => YamlDecoder::new(&tree, limits).node(root),
+        None => Ok(YamlNode::new(YamlValue::Null)),
     }
 }
 
 /// Is the text, written without quotes, that very text and no bool, null or number?
 pub(crate) fn is_plain_text(text: &str) -> bool {
-    resolve::resolve(text, None, true) == Ok(Resolved::Text)
+    resolve::resolve(text, None, true) == Ok(ResolvedScalar::Text)
 }
 
 /// The caps on what one document may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct YamlLimits {
     /// Longest document, in bytes.
     pub bytes: usize,
     /// Deepest nesting of lists and maps, aliases and merges followed.
@@ -53,9 +53,9 @@ pub struct Limits {
     pub read_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for YamlLimits {
     fn default() -> Self {
-        Limits {
+        YamlLimits {
             bytes: 1 << 20,
             depth: 64,
             nodes: 100_000,
@@ -68,18 +68,18 @@ impl Default for Limits {
 /// Why a text cannot be read at all. Wrong types are not among the reasons.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {}, column {}: {message}", mark.line, mark.column)]
-pub struct ReadError {
+pub struct YamlError {
     /// Where the trouble was noticed.
     pub mark: Mark,
-    /// Which kind of trouble: one of the `YAML_…` codes of [`crate::engine::policy::findings::code`].
+    /// Which kind of trouble: one of the `YAML_…` codes of [`crate::engine::policy::diagnostics::code`].
     pub code: &'static str,
     /// What is wrong, in plain words.
     pub message: String,
 }
 
-impl ReadError {
+impl YamlError {
     pub(crate) fn new(code: &'static str, mark: Mark, message: impl Into<String>) -> Self {
-        ReadError {
+        YamlError {
             mark,
             code,
             message: message.into(),
@@ -87,10 +87,10 @@ impl ReadError {
     }
 
     pub(crate) fn syntax(mark: Mark, message: impl Into<String>) -> Self {
-        ReadError::new(code::YAML_SYNTAX, mark, message)
+        YamlError::new(code::YAML_SYNTAX, mark, message)
     }
 
     pub(crate) fn limit(mark: Mark, message: impl Into<String>) -> Self {
-        ReadError::new(code::YAML_LIMIT, mark, message)
+        YamlError::new(code::YAML_LIMIT, mark, message)
     }
 }

@@ -2,50 +2,50 @@
 
 use std::collections::BTreeMap;
 
-use super::resolve::{LONG_TAG_PREFIX, Tag};
+use super::resolve::{LONG_TAG_PREFIX, YamlTag};
 use super::scan::{Scanner, Token, TokenKind};
-use super::source::Place;
-use super::{Limits, Mark, ReadError};
-use crate::engine::policy::findings::code;
+use super::source::TextPosition;
+use super::{Mark, YamlError, YamlLimits};
+use crate::engine::policy::diagnostics::code;
 
-/// A node of a [`Tree`].
+/// A node of a [`YamlTree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NodeId(usize);
+pub(crate) struct YamlNodeId(usize);
 
 /// What a node of the text is, before its type is looked at.
 #[derive(Debug, Clone)]
-pub(super) enum Raw {
+pub(super) enum RawYamlNode {
     /// `plain`: the type may be guessed from the text (no quotes, no tag, or the tag `!`).
     Scalar {
         text: String,
-        tag: Option<Tag>,
+        tag: Option<YamlTag>,
         plain: bool,
     },
-    Sequence(Vec<NodeId>),
-    Mapping(Vec<(NodeId, NodeId)>),
-    Alias(NodeId),
+    Sequence(Vec<YamlNodeId>),
+    Mapping(Vec<(YamlNodeId, YamlNodeId)>),
+    Alias(YamlNodeId),
 }
 
 /// The first document of a text.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    nodes: Vec<(Raw, Mark)>,
-    root: Option<NodeId>,
+pub(crate) struct YamlTree {
+    nodes: Vec<(RawYamlNode, Mark)>,
+    root: Option<YamlNodeId>,
 }
 
-static NOTHING: Raw = Raw::Sequence(Vec::new());
+static EMPTY_NODE: RawYamlNode = RawYamlNode::Sequence(Vec::new());
 
-impl Tree {
+impl YamlTree {
     /// Reads the first document of a text; `None` as root if there is none.
     ///
     /// # Errors
     /// If the text is no YAML 1.1, or beyond a limit.
-    pub(crate) fn read(text: &str, limits: &Limits) -> Result<Tree, ReadError> {
+    pub(crate) fn read(text: &str, limits: &YamlLimits) -> Result<YamlTree, YamlError> {
         if text.len() > limits.bytes {
             let message = format!("{} bytes are more than the limit of {}", text.len(), limits.bytes);
-            return Err(ReadError::limit(Mark::START, message));
+            return Err(YamlError::limit(Mark::START, message));
         }
-        let mut parser = Parser {
+        let mut parser = YamlParser {
             scanner: Scanner::new(text, limits.depth),
             nodes: Vec::new(),
             anchors: BTreeMap::new(),
@@ -54,7 +54,7 @@ impl Tree {
             depth: 0,
         };
         let root = parser.document()?;
-        Ok(Tree {
+        Ok(YamlTree {
             nodes: parser.nodes,
             root,
         })
@@ -64,8 +64,8 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(crate) fn read_second(text: &str, limits: &Limits) -> Result<Option<Tree>, ReadError> {
-        let mut parser = Parser {
+    pub(crate) fn read_second(text: &str, limits: &YamlLimits) -> Result<Option<YamlTree>, YamlError> {
+        let mut parser = YamlParser {
             scanner: Scanner::new(text, limits.depth),
             nodes: Vec::new(),
             anchors: BTreeMap::new(),
@@ -78,47 +78,47 @@ impl Tree {
         parser.anchors.clear();
         parser.tags.clear();
         let root = parser.document()?;
-        Ok(root.is_some().then_some(Tree {
+        Ok(root.is_some().then_some(YamlTree {
             nodes: parser.nodes,
             root,
         }))
     }
 
-    pub(crate) fn root(&self) -> Option<NodeId> {
+    pub(crate) fn root(&self) -> Option<YamlNodeId> {
         self.root
     }
 
-    pub(super) fn raw(&self, id: NodeId) -> &Raw {
-        self.nodes.get(id.0).map_or(&NOTHING, |(raw, _)| raw)
+    pub(super) fn raw(&self, id: YamlNodeId) -> &RawYamlNode {
+        self.nodes.get(id.0).map_or(&EMPTY_NODE, |(raw, _)| raw)
     }
 
     /// Where a node begins.
-    pub(crate) fn mark(&self, id: NodeId) -> Mark {
+    pub(crate) fn mark(&self, id: YamlNodeId) -> Mark {
         self.nodes.get(id.0).map_or(Mark::START, |(_, mark)| *mark)
     }
 }
 
-struct Parser<'t> {
+struct YamlParser<'t> {
     scanner: Scanner<'t>,
-    nodes: Vec<(Raw, Mark)>,
-    anchors: BTreeMap<String, NodeId>,
+    nodes: Vec<(RawYamlNode, Mark)>,
+    anchors: BTreeMap<String, YamlNodeId>,
     tags: Vec<(String, String)>,
-    limits: Limits,
+    limits: YamlLimits,
     depth: usize,
 }
 
 /// What stands before the content of a node.
 #[derive(Default)]
-struct Properties {
+struct YamlNodeProperties {
     anchor: Option<String>,
-    tag: Option<Tag>,
-    start: Option<Place>,
+    tag: Option<YamlTag>,
+    start: Option<TextPosition>,
 }
 
-type Parsed<T = NodeId> = Result<T, ReadError>;
+type YamlParseResult<T = YamlNodeId> = Result<T, YamlError>;
 
-impl Parser<'_> {
-    fn document(&mut self) -> Parsed<Option<NodeId>> {
+impl YamlParser<'_> {
+    fn document(&mut self) -> YamlParseResult<Option<YamlNodeId>> {
         let mut explicit = false;
         while matches!(
             self.scanner.peek()?.kind,
@@ -158,9 +158,9 @@ impl Parser<'_> {
         Ok(Some(root))
     }
 
-    fn directive(&mut self) -> Parsed<()> {
+    fn directive(&mut self) -> YamlParseResult<()> {
         let token = self.scanner.next()?;
-        let refuse = |message: &str| Err(ReadError::syntax(token.start.mark(), message));
+        let refuse = |message: &str| Err(YamlError::syntax(token.start.mark(), message));
         let (handle, prefix) = if let TokenKind::TagDirective { handle, prefix } = token.kind {
             (handle, prefix)
         } else if token.kind == TokenKind::Version(1, 1) {
@@ -176,13 +176,13 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn error<T>(&mut self, message: &str) -> Parsed<T> {
+    fn error<T>(&mut self, message: &str) -> YamlParseResult<T> {
         let mark = self.scanner.peek()?.start.mark();
-        Err(ReadError::syntax(mark, message))
+        Err(YamlError::syntax(mark, message))
     }
 
     /// Takes the next token if it is of this kind.
-    fn take_if(&mut self, kind: &TokenKind) -> Parsed<Option<Token>> {
+    fn take_if(&mut self, kind: &TokenKind) -> YamlParseResult<Option<Token>> {
         if self.scanner.peek()?.kind == *kind {
             self.scanner.next().map(Some)
         } else {
@@ -190,23 +190,23 @@ impl Parser<'_> {
         }
     }
 
-    fn next_is(&mut self, kinds: &[TokenKind]) -> Parsed<bool> {
+    fn next_is(&mut self, kinds: &[TokenKind]) -> YamlParseResult<bool> {
         let kind = &self.scanner.peek()?.kind;
         Ok(kinds.contains(kind))
     }
 
-    fn add(&mut self, raw: Raw, place: Place) -> Parsed {
+    fn add(&mut self, raw: RawYamlNode, place: TextPosition) -> YamlParseResult {
         if self.nodes.len() >= self.limits.nodes {
             let message = format!("more values than the limit of {}", self.limits.nodes);
-            return Err(ReadError::limit(place.mark(), message));
+            return Err(YamlError::limit(place.mark(), message));
         }
         self.nodes.push((raw, place.mark()));
-        Ok(NodeId(self.nodes.len() - 1))
+        Ok(YamlNodeId(self.nodes.len() - 1))
     }
 
-    fn empty(&mut self, place: Place) -> Parsed {
+    fn empty(&mut self, place: TextPosition) -> YamlParseResult {
         self.add(
-            Raw::Scalar {
+            RawYamlNode::Scalar {
                 text: String::new(),
                 tag: None,
                 plain: true,
@@ -215,19 +215,19 @@ impl Parser<'_> {
         )
     }
 
-    fn empty_here(&mut self) -> Parsed {
+    fn empty_here(&mut self) -> YamlParseResult {
         let place = self.scanner.peek()?.start;
         self.empty(place)
     }
 
     /// A node with its properties. `block`: block collections may stand here; `indentless`: a list
     /// may stand at the column of its key.
-    fn node(&mut self, block: bool, indentless: bool) -> Parsed {
+    fn node(&mut self, block: bool, indentless: bool) -> YamlParseResult {
         if let TokenKind::Alias(name) = &self.scanner.peek()?.kind {
             let name = name.clone();
             return self.alias(&name);
         }
-        let Properties { anchor, tag, start } = self.properties()?;
+        let YamlNodeProperties { anchor, tag, start } = self.properties()?;
         let token = self.scanner.peek()?;
         let start = start.unwrap_or(token.start);
         if let Some(kind) = collection_start(&token.kind, block, indentless) {
@@ -243,22 +243,22 @@ impl Parser<'_> {
         } else {
             return self.error("expected a value here");
         };
-        let plain = tag.map_or(plain, |tag| tag == Tag::NonSpecific);
-        let id = self.add(Raw::Scalar { text, tag, plain }, start)?;
+        let plain = tag.map_or(plain, |tag| tag == YamlTag::NonSpecific);
+        let id = self.add(RawYamlNode::Scalar { text, tag, plain }, start)?;
         Ok(self.anchored(anchor, id))
     }
 
-    fn alias(&mut self, name: &str) -> Parsed {
+    fn alias(&mut self, name: &str) -> YamlParseResult {
         let place = self.scanner.peek()?.start;
         let Some(&target) = self.anchors.get(name) else {
             let message = format!("no anchor `&{name}` stands before this alias");
-            return Err(ReadError::new(code::YAML_ALIAS, place.mark(), message));
+            return Err(YamlError::new(code::YAML_ALIAS, place.mark(), message));
         };
         self.scanner.advance();
-        self.add(Raw::Alias(target), place)
+        self.add(RawYamlNode::Alias(target), place)
     }
 
-    fn anchored(&mut self, anchor: Option<String>, id: NodeId) -> NodeId {
+    fn anchored(&mut self, anchor: Option<String>, id: YamlNodeId) -> YamlNodeId {
         if let Some(name) = anchor {
             self.anchors.insert(name, id);
         }
@@ -266,8 +266,8 @@ impl Parser<'_> {
     }
 
     /// An anchor and a tag, in either order.
-    fn properties(&mut self) -> Parsed<Properties> {
-        let mut found = Properties::default();
+    fn properties(&mut self) -> YamlParseResult<YamlNodeProperties> {
+        let mut found = YamlNodeProperties::default();
         for _ in 0..2 {
             let token = self.scanner.peek()?.clone();
             if let (TokenKind::Anchor(name), None) = (&token.kind, &found.anchor) {
@@ -283,37 +283,37 @@ impl Parser<'_> {
         Ok(found)
     }
 
-    fn full_tag(&self, handle: &str, suffix: &str, place: Place) -> Parsed<Tag> {
+    fn full_tag(&self, handle: &str, suffix: &str, place: TextPosition) -> YamlParseResult<YamlTag> {
         if handle.is_empty() {
-            return Ok(Tag::from_name("", suffix));
+            return Ok(YamlTag::from_name("", suffix));
         }
         match self.tags.iter().find(|(known, _)| known == handle) {
-            Some((_, prefix)) if !(prefix.is_empty() && suffix.is_empty()) => Ok(Tag::from_name(prefix, suffix)),
-            _ => Err(ReadError::syntax(
+            Some((_, prefix)) if !(prefix.is_empty() && suffix.is_empty()) => Ok(YamlTag::from_name(prefix, suffix)),
+            _ => Err(YamlError::syntax(
                 place.mark(),
                 format!("no `%TAG` gives the handle `{handle}` a meaning"),
             )),
         }
     }
 
-    fn collection(&mut self, kind: Collection, anchor: Option<String>, start: Place) -> Parsed {
-        let id = self.add(Raw::Sequence(Vec::new()), start)?;
+    fn collection(&mut self, kind: YamlCollectionKind, anchor: Option<String>, start: TextPosition) -> YamlParseResult {
+        let id = self.add(RawYamlNode::Sequence(Vec::new()), start)?;
         // Known before its content is read, so that an alias inside is seen to be a cycle.
         self.anchored(anchor, id);
         self.depth += 1;
         if self.depth > self.limits.depth {
             let message = format!("nested deeper than the limit of {} levels", self.limits.depth);
-            return Err(ReadError::limit(start.mark(), message));
+            return Err(YamlError::limit(start.mark(), message));
         }
-        if kind != Collection::IndentlessSequence {
+        if kind != YamlCollectionKind::IndentlessSequence {
             self.scanner.advance();
         }
         let raw = match kind {
-            Collection::BlockSequence => Raw::Sequence(self.block_sequence()?),
-            Collection::IndentlessSequence => Raw::Sequence(self.indentless_sequence()?),
-            Collection::FlowSequence => Raw::Sequence(self.flow_sequence()?),
-            Collection::BlockMapping => Raw::Mapping(self.block_mapping()?),
-            Collection::FlowMapping => Raw::Mapping(self.flow_mapping()?),
+            YamlCollectionKind::BlockSequence => RawYamlNode::Sequence(self.block_sequence()?),
+            YamlCollectionKind::IndentlessSequence => RawYamlNode::Sequence(self.indentless_sequence()?),
+            YamlCollectionKind::FlowSequence => RawYamlNode::Sequence(self.flow_sequence()?),
+            YamlCollectionKind::BlockMapping => RawYamlNode::Mapping(self.block_mapping()?),
+            YamlCollectionKind::FlowMapping => RawYamlNode::Mapping(self.flow_mapping()?),
         };
         self.depth -= 1;
         if let Some(slot) = self.nodes.get_mut(id.0) {
@@ -322,7 +322,7 @@ impl Parser<'_> {
         Ok(id)
     }
 
-    fn block_sequence(&mut self) -> Parsed<Vec<NodeId>> {
+    fn block_sequence(&mut self) -> YamlParseResult<Vec<YamlNodeId>> {
         let mut items = Vec::new();
         while let Some(entry) = self.take_if(&TokenKind::BlockEntry)? {
             let none = self.next_is(&[TokenKind::BlockEntry, TokenKind::BlockEnd])?;
@@ -338,7 +338,7 @@ impl Parser<'_> {
         Ok(items)
     }
 
-    fn indentless_sequence(&mut self) -> Parsed<Vec<NodeId>> {
+    fn indentless_sequence(&mut self) -> YamlParseResult<Vec<YamlNodeId>> {
         let mut items = Vec::new();
         while let Some(entry) = self.take_if(&TokenKind::BlockEntry)? {
             let none = self.next_is(&[
@@ -357,7 +357,7 @@ impl Parser<'_> {
     }
 
     /// The key or the value of a block mapping; `place` is where an absent one would stand.
-    fn block_half(&mut self, place: Place) -> Parsed {
+    fn block_half(&mut self, place: TextPosition) -> YamlParseResult {
         if self.next_is(&[TokenKind::Key, TokenKind::Value, TokenKind::BlockEnd])? {
             self.empty(place)
         } else {
@@ -365,7 +365,7 @@ impl Parser<'_> {
         }
     }
 
-    fn block_mapping(&mut self) -> Parsed<Vec<(NodeId, NodeId)>> {
+    fn block_mapping(&mut self) -> YamlParseResult<Vec<(YamlNodeId, YamlNodeId)>> {
         let mut pairs = Vec::new();
         while let Some(token) = self.take_if(&TokenKind::Key)? {
             let key = self.block_half(token.end)?;
@@ -381,7 +381,7 @@ impl Parser<'_> {
         Ok(pairs)
     }
 
-    fn flow_sequence(&mut self) -> Parsed<Vec<NodeId>> {
+    fn flow_sequence(&mut self) -> YamlParseResult<Vec<YamlNodeId>> {
         let mut items = Vec::new();
         loop {
             let separated = items.is_empty() || self.take_if(&TokenKind::FlowEntry)?.is_some();
@@ -399,8 +399,8 @@ impl Parser<'_> {
     }
 
     /// A map of one pair written without braces inside a flow sequence.
-    fn flow_pair(&mut self, start: Place) -> Parsed {
-        let id = self.add(Raw::Sequence(Vec::new()), start)?;
+    fn flow_pair(&mut self, start: TextPosition) -> YamlParseResult {
+        let id = self.add(RawYamlNode::Sequence(Vec::new()), start)?;
         let ends = [TokenKind::Value, TokenKind::FlowEntry, TokenKind::FlowSequenceEnd];
         let key = if self.next_is(&ends)? {
             // The reference goes past the token it looked at, too, so that `[? ]` has no end.
@@ -411,19 +411,19 @@ impl Parser<'_> {
         };
         let value = self.flow_value(&TokenKind::FlowSequenceEnd)?;
         if let Some(slot) = self.nodes.get_mut(id.0) {
-            slot.0 = Raw::Mapping(vec![(key, value)]);
+            slot.0 = RawYamlNode::Mapping(vec![(key, value)]);
         }
         Ok(id)
     }
 
-    fn flow_value(&mut self, end: &TokenKind) -> Parsed {
+    fn flow_value(&mut self, end: &TokenKind) -> YamlParseResult {
         if self.take_if(&TokenKind::Value)?.is_some() && !self.next_is(&[TokenKind::FlowEntry, end.clone()])? {
             return self.node(false, false);
         }
         self.empty_here()
     }
 
-    fn flow_mapping(&mut self) -> Parsed<Vec<(NodeId, NodeId)>> {
+    fn flow_mapping(&mut self) -> YamlParseResult<Vec<(YamlNodeId, YamlNodeId)>> {
         let mut pairs = Vec::new();
         loop {
             let separated = pairs.is_empty() || self.take_if(&TokenKind::FlowEntry)?.is_some();
@@ -451,7 +451,7 @@ impl Parser<'_> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Collection {
+enum YamlCollectionKind {
     BlockSequence,
     IndentlessSequence,
     FlowSequence,
@@ -460,13 +460,17 @@ enum Collection {
 }
 
 /// The collection that begins with this token, where it may.
-fn collection_start(kind: &TokenKind, block: bool, indentless: bool) -> Option<Collection> {
+fn collection_start(kind: &TokenKind, block: bool, indentless: bool) -> Option<YamlCollectionKind> {
     let starts = [
-        (TokenKind::BlockEntry, indentless, Collection::IndentlessSequence),
-        (TokenKind::FlowSequenceStart, true, Collection::FlowSequence),
-        (TokenKind::FlowMappingStart, true, Collection::FlowMapping),
-        (TokenKind::BlockSequenceStart, block, Collection::BlockSequence),
-        (TokenKind::BlockMappingStart, block, Collection::BlockMapping),
+        (
+            TokenKind::BlockEntry,
+            indentless,
+            YamlCollectionKind::IndentlessSequence,
+        ),
+        (TokenKind::FlowSequenceStart, true, YamlCollectionKind::FlowSequence),
+        (TokenKind::FlowMappingStart, true, YamlCollectionKind::FlowMapping),
+        (TokenKind::BlockSequenceStart, block, YamlCollectionKind::BlockSequence),
+        (TokenKind::BlockMappingStart, block, YamlCollectionKind::BlockMapping),
     ];
     starts
         .into_iter()

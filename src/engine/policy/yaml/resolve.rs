@@ -1,16 +1,16 @@
 //! The YAML 1.1 type of a scalar: from its tag, or guessed from its text.
 
 use super::timestamp;
-use crate::engine::policy::findings::shorten;
+use crate::engine::policy::diagnostics::truncate_text;
 
 /// What `!!` stands for.
 pub(super) const LONG_TAG_PREFIX: &str = "tag:yaml.org,2002:";
 /// Most characters of a text that a message shows.
-const SHOWN: usize = 40;
+const MAX_SHOWN_CHARS: usize = 40;
 
 /// What a scalar turns out to be.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Resolved {
+pub(crate) enum ResolvedScalar {
     /// Null.
     Null,
     /// True or false.
@@ -27,38 +27,42 @@ pub(crate) enum Resolved {
     Binary(String),
 }
 
-impl Resolved {
+impl ResolvedScalar {
     fn is_bool(&self) -> bool {
-        matches!(self, Resolved::Bool(_))
+        matches!(self, ResolvedScalar::Bool(_))
     }
 
     fn is_int(&self) -> bool {
-        matches!(self, Resolved::Int(_) | Resolved::UInt(_))
+        matches!(self, ResolvedScalar::Int(_) | ResolvedScalar::UInt(_))
     }
 
     /// A float, or an integer that is signed: the reference leaves out the larger ones.
     fn as_float(&self) -> Option<f64> {
         match self {
-            Resolved::Float(x) => Some(*x),
-            Resolved::Int(n) => Some(*n as f64),
-            Resolved::Null | Resolved::Bool(_) | Resolved::UInt(_) | Resolved::Text | Resolved::Binary(_) => None,
+            ResolvedScalar::Float(x) => Some(*x),
+            ResolvedScalar::Int(n) => Some(*n as f64),
+            ResolvedScalar::Null
+            | ResolvedScalar::Bool(_)
+            | ResolvedScalar::UInt(_)
+            | ResolvedScalar::Text
+            | ResolvedScalar::Binary(_) => None,
         }
     }
 
     fn kind(&self) -> &'static str {
         match self {
-            Resolved::Null => "null",
-            Resolved::Bool(_) => "a bool",
-            Resolved::Int(_) | Resolved::UInt(_) => "an integer",
-            Resolved::Float(_) => "a float",
-            Resolved::Text | Resolved::Binary(_) => "a string",
+            ResolvedScalar::Null => "null",
+            ResolvedScalar::Bool(_) => "a bool",
+            ResolvedScalar::Int(_) | ResolvedScalar::UInt(_) => "an integer",
+            ResolvedScalar::Float(_) => "a float",
+            ResolvedScalar::Text | ResolvedScalar::Binary(_) => "a string",
         }
     }
 }
 
 /// What a tag asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tag {
+pub(crate) enum YamlTag {
     /// `!`: no type asked for, and none to be guessed.
     NonSpecific,
     /// `!!bool`.
@@ -79,26 +83,26 @@ pub(crate) enum Tag {
     Other,
 }
 
-impl Tag {
+impl YamlTag {
     /// The tag of this full name, given in two parts.
-    pub(super) fn from_name(prefix: &str, suffix: &str) -> Tag {
+    pub(super) fn from_name(prefix: &str, suffix: &str) -> YamlTag {
         // A longer name is none of those below, and long ones could be put together many times.
         if prefix.len() + suffix.len() > LONG_TAG_PREFIX.len() + "timestamp".len() {
-            return Tag::Other;
+            return YamlTag::Other;
         }
         let full = format!("{prefix}{suffix}");
         if full == "!" {
-            return Tag::NonSpecific;
+            return YamlTag::NonSpecific;
         }
         match full.strip_prefix(LONG_TAG_PREFIX).unwrap_or_default() {
-            "bool" => Tag::Bool,
-            "int" => Tag::Int,
-            "float" => Tag::Float,
-            "null" => Tag::Null,
-            "timestamp" => Tag::Timestamp,
-            "binary" => Tag::Binary,
-            "merge" => Tag::Merge,
-            _ => Tag::Other,
+            "bool" => YamlTag::Bool,
+            "int" => YamlTag::Int,
+            "float" => YamlTag::Float,
+            "null" => YamlTag::Null,
+            "timestamp" => YamlTag::Timestamp,
+            "binary" => YamlTag::Binary,
+            "merge" => YamlTag::Merge,
+            _ => YamlTag::Other,
         }
     }
 }
@@ -107,88 +111,88 @@ impl Tag {
 ///
 /// # Errors
 /// If the text cannot be what its tag says; the message says why.
-pub(super) fn resolve(text: &str, tag: Option<Tag>, plain: bool) -> Result<Resolved, String> {
+pub(super) fn resolve(text: &str, tag: Option<YamlTag>, plain: bool) -> Result<ResolvedScalar, String> {
     let wrong = |name: &str| {
         let found = guess(text).kind();
         Err(format!(
             "`{}` is {found}, not what its tag `!!{name}` says",
-            shorten(text, SHOWN)
+            truncate_text(text, MAX_SHOWN_CHARS)
         ))
     };
     match tag {
         None if plain => Ok(guess(text)),
-        None | Some(Tag::NonSpecific | Tag::Merge | Tag::Other) => Ok(Resolved::Text),
-        Some(Tag::Bool) => Some(guess(text))
-            .filter(Resolved::is_bool)
+        None | Some(YamlTag::NonSpecific | YamlTag::Merge | YamlTag::Other) => Ok(ResolvedScalar::Text),
+        Some(YamlTag::Bool) => Some(guess(text))
+            .filter(ResolvedScalar::is_bool)
             .map_or_else(|| wrong("bool"), Ok),
-        Some(Tag::Int) => Some(guess(text))
-            .filter(Resolved::is_int)
+        Some(YamlTag::Int) => Some(guess(text))
+            .filter(ResolvedScalar::is_int)
             .map_or_else(|| wrong("int"), Ok),
-        Some(Tag::Float) => guess(text)
+        Some(YamlTag::Float) => guess(text)
             .as_float()
-            .map(Resolved::Float)
+            .map(ResolvedScalar::Float)
             .map_or_else(|| wrong("float"), Ok),
-        Some(Tag::Null) if guess(text) == Resolved::Null => Ok(Resolved::Null),
-        Some(Tag::Null) => wrong("null"),
-        Some(Tag::Timestamp) if timestamp::is_timestamp(text) => Ok(Resolved::Text),
-        Some(Tag::Timestamp) => wrong("timestamp"),
-        Some(Tag::Binary) => match decode_base64(text) {
-            Some(bytes) => Ok(Resolved::Binary(lossy(&bytes))),
+        Some(YamlTag::Null) if guess(text) == ResolvedScalar::Null => Ok(ResolvedScalar::Null),
+        Some(YamlTag::Null) => wrong("null"),
+        Some(YamlTag::Timestamp) if timestamp::is_timestamp(text) => Ok(ResolvedScalar::Text),
+        Some(YamlTag::Timestamp) => wrong("timestamp"),
+        Some(YamlTag::Binary) => match decode_base64(text) {
+            Some(bytes) => Ok(ResolvedScalar::Binary(lossy(&bytes))),
             None => wrong("binary"),
         },
     }
 }
 
-fn guess(text: &str) -> Resolved {
+fn guess(text: &str) -> ResolvedScalar {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Resolved::Null,
+        "" | "~" | "null" | "Null" | "NULL" => return ResolvedScalar::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            return Resolved::Bool(true);
+            return ResolvedScalar::Bool(true);
         }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            return Resolved::Bool(false);
+            return ResolvedScalar::Bool(false);
         }
-        ".nan" | ".NaN" | ".NAN" => return Resolved::Float(f64::NAN),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Resolved::Float(f64::INFINITY),
-        "-.inf" | "-.Inf" | "-.INF" => return Resolved::Float(f64::NEG_INFINITY),
+        ".nan" | ".NaN" | ".NAN" => return ResolvedScalar::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return ResolvedScalar::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => return ResolvedScalar::Float(f64::NEG_INFINITY),
         _ => {}
     }
     match text.bytes().next() {
         Some(b'.') => guess_fraction(text),
         Some(b'0'..=b'9' | b'+' | b'-') => guess_number(text),
-        _ => Resolved::Text,
+        _ => ResolvedScalar::Text,
     }
 }
 
 /// A number that starts with its point. Underscores must stand between digits here.
-fn guess_fraction(text: &str) -> Resolved {
+fn guess_fraction(text: &str) -> ResolvedScalar {
     let bytes = text.as_bytes();
     let digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
     let bad = |(at, byte): (usize, &u8)| *byte == b'_' && !(digit(at.checked_sub(1)) && digit(at.checked_add(1)));
     if bytes.iter().enumerate().any(bad) {
-        return Resolved::Text;
+        return ResolvedScalar::Text;
     }
-    parse_float(&text.replace('_', "")).map_or(Resolved::Text, Resolved::Float)
+    parse_float(&text.replace('_', "")).map_or(ResolvedScalar::Text, ResolvedScalar::Float)
 }
 
 /// A number that starts with a digit or a sign. Underscores may stand anywhere behind.
-fn guess_number(text: &str) -> Resolved {
+fn guess_number(text: &str) -> ResolvedScalar {
     let text = text.replace('_', "");
     if let Some(whole) = parse_whole(&text) {
         return whole;
     }
     if let Some(float) = parse_float(&text) {
-        return Resolved::Float(float);
+        return ResolvedScalar::Float(float);
     }
     // A sign may stand behind the binary prefix, too.
     let binary = text
         .strip_prefix("0b")
         .and_then(|digits| i64::from_str_radix(digits, 2).ok());
-    binary.map_or(Resolved::Text, Resolved::Int)
+    binary.map_or(ResolvedScalar::Text, ResolvedScalar::Int)
 }
 
 /// An integer with the prefixes `0x`, `0b`, `0o` or `0` (octal), in either case.
-fn parse_whole(text: &str) -> Option<Resolved> {
+fn parse_whole(text: &str) -> Option<ResolvedScalar> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let signed = unsigned.len() != text.len();
     let negative = text.starts_with('-');
@@ -214,10 +218,10 @@ fn parse_whole(text: &str) -> Option<Resolved> {
     }
     let amount = u64::from_str_radix(digits, radix).ok()?;
     match i64::try_from(amount) {
-        Ok(n) => Some(Resolved::Int(if negative { -n } else { n })),
-        Err(_) if negative && amount == i64::MIN.unsigned_abs() => Some(Resolved::Int(i64::MIN)),
+        Ok(n) => Some(ResolvedScalar::Int(if negative { -n } else { n })),
+        Err(_) if negative && amount == i64::MIN.unsigned_abs() => Some(ResolvedScalar::Int(i64::MIN)),
         Err(_) if signed => None,
-        Err(_) => Some(Resolved::UInt(amount)),
+        Err(_) => Some(ResolvedScalar::UInt(amount)),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::ReadError;
-use super::source::{Place, Source, is_blank, is_break, is_gap};
+use super::YamlError;
+use super::source::{CharSource, TextPosition, is_blank, is_break, is_gap};
 
 /// Furthest distance, in characters, between a key and its `:`.
-const LONGEST_KEY: usize = 1024;
+const MAX_KEY_CHARS: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TokenKind {
@@ -35,8 +35,8 @@ pub(super) enum TokenKind {
 #[derive(Debug, Clone)]
 pub(super) struct Token {
     pub(super) kind: TokenKind,
-    pub(super) start: Place,
-    pub(super) end: Place,
+    pub(super) start: TextPosition,
+    pub(super) end: TextPosition,
 }
 
 /// A place where a key may have begun whose `:` is not seen yet.
@@ -47,13 +47,13 @@ struct SimpleKey {
     /// Must its token wait until the `:` is seen or ruled out?
     awaited: bool,
     token: usize,
-    place: Place,
+    position: TextPosition,
 }
 
 /// The scanner; tokens are made on demand, never further ahead than one possible key needs.
 #[derive(Debug)]
 pub(super) struct Scanner<'t> {
-    pub(super) source: Source<'t>,
+    pub(super) source: CharSource<'t>,
     tokens: VecDeque<Token>,
     taken: usize,
     /// Column of the block collection that is open; -1 outside of all.
@@ -74,7 +74,7 @@ impl<'t> Scanner<'t> {
     /// A scanner that refuses nesting beyond `depth`.
     pub(super) fn new(text: &'t str, depth: usize) -> Self {
         Scanner {
-            source: Source::new(text),
+            source: CharSource::new(text),
             tokens: VecDeque::new(),
             taken: 0,
             indent: -1,
@@ -88,14 +88,14 @@ impl<'t> Scanner<'t> {
     }
 
     /// The next token, left in place.
-    pub(super) fn peek(&mut self) -> Result<&Token, ReadError> {
+    pub(super) fn peek(&mut self) -> Result<&Token, YamlError> {
         while !self.ended && (self.tokens.is_empty() || self.head_may_become_key()?) {
             self.fetch()?;
         }
         let here = self.here();
         self.tokens
             .front()
-            .ok_or_else(|| ReadError::syntax(here.mark(), "the text ends here"))
+            .ok_or_else(|| YamlError::syntax(here.mark(), "the text ends here"))
     }
 
     /// Goes past the token that `peek` showed.
@@ -106,21 +106,21 @@ impl<'t> Scanner<'t> {
     }
 
     /// Takes the next token.
-    pub(super) fn next(&mut self) -> Result<Token, ReadError> {
+    pub(super) fn next(&mut self) -> Result<Token, YamlError> {
         let token = self.peek()?.clone();
         self.advance();
         Ok(token)
     }
 
-    pub(super) fn here(&self) -> Place {
-        self.source.place()
+    pub(super) fn here(&self) -> TextPosition {
+        self.source.position()
     }
 
-    pub(super) fn error<T>(&self, message: impl Into<String>) -> Result<T, ReadError> {
-        Err(ReadError::syntax(self.here().mark(), message))
+    pub(super) fn error<T>(&self, message: impl Into<String>) -> Result<T, YamlError> {
+        Err(YamlError::syntax(self.here().mark(), message))
     }
 
-    fn head_may_become_key(&mut self) -> Result<bool, ReadError> {
+    fn head_may_become_key(&mut self) -> Result<bool, YamlError> {
         let here = self.here();
         for key in &mut self.keys {
             if key.possible && key.awaited && key.token == self.taken {
@@ -130,13 +130,13 @@ impl<'t> Scanner<'t> {
         Ok(false)
     }
 
-    fn push(&mut self, kind: TokenKind, start: Place) {
+    fn push(&mut self, kind: TokenKind, start: TextPosition) {
         let end = self.here();
         self.tokens.push_back(Token { kind, start, end });
     }
 
     /// Puts a token before the one that has the running number `token`.
-    fn insert(&mut self, token: usize, kind: TokenKind, place: Place) {
+    fn insert(&mut self, token: usize, kind: TokenKind, place: TextPosition) {
         // A token that is gone already cannot be preceded any more; the reference then appends.
         let at = token
             .checked_sub(self.taken)
@@ -152,7 +152,7 @@ impl<'t> Scanner<'t> {
         );
     }
 
-    fn fetch(&mut self) -> Result<(), ReadError> {
+    fn fetch(&mut self) -> Result<(), YamlError> {
         self.skip_to_token()?;
         self.unroll_indent(signed(self.here().column));
         self.source.need(4)?;
@@ -209,7 +209,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Scans one token after which no key may begin on the same line.
-    fn fetch_with(&mut self, scan: fn(&mut Self) -> Result<TokenKind, ReadError>) -> Result<(), ReadError> {
+    fn fetch_with(&mut self, scan: fn(&mut Self) -> Result<TokenKind, YamlError>) -> Result<(), YamlError> {
         let start = self.here();
         self.key_allowed = false;
         let kind = scan(self)?;
@@ -218,7 +218,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Goes to the next token. A tab is no indentation: it separates only where no key may begin.
-    fn skip_to_token(&mut self) -> Result<(), ReadError> {
+    fn skip_to_token(&mut self) -> Result<(), YamlError> {
         loop {
             self.source.need(1)?;
             while self.source.peek(0) == ' '
@@ -241,7 +241,7 @@ impl<'t> Scanner<'t> {
 
     // Simple keys.
 
-    fn save_key(&mut self) -> Result<(), ReadError> {
+    fn save_key(&mut self) -> Result<(), YamlError> {
         let place = self.here();
         if self.key_allowed {
             self.remove_key()?;
@@ -253,14 +253,14 @@ impl<'t> Scanner<'t> {
                     required,
                     awaited: true,
                     token,
-                    place,
+                    position: place,
                 };
             }
         }
         Ok(())
     }
 
-    fn remove_key(&mut self) -> Result<(), ReadError> {
+    fn remove_key(&mut self) -> Result<(), YamlError> {
         match self.keys.last_mut() {
             Some(key) if key.possible && key.required => Err(missing_colon(key)),
             Some(key) => {
@@ -278,8 +278,8 @@ impl<'t> Scanner<'t> {
         column: usize,
         token: Option<usize>,
         kind: TokenKind,
-        place: Place,
-    ) -> Result<(), ReadError> {
+        place: TextPosition,
+    ) -> Result<(), YamlError> {
         let column = signed(column);
         if self.flow_level > 0 || self.indent >= column {
             return Ok(());
@@ -301,19 +301,19 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    fn too_deep<T>(&self) -> Result<T, ReadError> {
+    fn too_deep<T>(&self) -> Result<T, YamlError> {
         let message = format!("nested deeper than the limit of {} levels", self.depth);
-        Err(ReadError::limit(self.here().mark(), message))
+        Err(YamlError::limit(self.here().mark(), message))
     }
 
     // Tokens that are indicators.
 
-    fn leave_blocks(&mut self) -> Result<(), ReadError> {
+    fn leave_blocks(&mut self) -> Result<(), YamlError> {
         self.unroll_indent(-1);
         self.remove_key()
     }
 
-    fn fetch_end(&mut self) -> Result<(), ReadError> {
+    fn fetch_end(&mut self) -> Result<(), YamlError> {
         self.source.end_line();
         self.leave_blocks()?;
         self.key_allowed = false;
@@ -331,7 +331,7 @@ impl<'t> Scanner<'t> {
         self.push(kind, start);
     }
 
-    fn fetch_document_indicator(&mut self, indicator: char) -> Result<(), ReadError> {
+    fn fetch_document_indicator(&mut self, indicator: char) -> Result<(), YamlError> {
         self.leave_blocks()?;
         self.key_allowed = false;
         let start = indicator == '-';
@@ -344,7 +344,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    fn fetch_flow_start(&mut self, kind: TokenKind) -> Result<(), ReadError> {
+    fn fetch_flow_start(&mut self, kind: TokenKind) -> Result<(), YamlError> {
         self.save_key()?;
         self.keys.push(SimpleKey {
             token: self.taken + self.tokens.len(),
@@ -359,7 +359,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    fn fetch_flow_end(&mut self, kind: TokenKind) -> Result<(), ReadError> {
+    fn fetch_flow_end(&mut self, kind: TokenKind) -> Result<(), YamlError> {
         self.remove_key()?;
         if self.flow_level > 0 {
             self.flow_level -= 1;
@@ -379,7 +379,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    fn fetch_flow_entry(&mut self) -> Result<(), ReadError> {
+    fn fetch_flow_entry(&mut self) -> Result<(), YamlError> {
         self.remove_key()?;
         self.key_allowed = true;
         self.fetch_indicator(TokenKind::FlowEntry, 1);
@@ -387,7 +387,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Opens a block collection for an indicator that stands here.
-    fn open_block(&mut self, kind: TokenKind, what: &str) -> Result<(), ReadError> {
+    fn open_block(&mut self, kind: TokenKind, what: &str) -> Result<(), YamlError> {
         if self.flow_level > 0 {
             return Ok(());
         }
@@ -398,7 +398,7 @@ impl<'t> Scanner<'t> {
         self.roll_indent(here.column, None, kind, here)
     }
 
-    fn fetch_block_entry(&mut self) -> Result<(), ReadError> {
+    fn fetch_block_entry(&mut self) -> Result<(), YamlError> {
         self.open_block(TokenKind::BlockSequenceStart, "a list item")?;
         self.remove_key()?;
         self.key_allowed = true;
@@ -406,7 +406,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    fn fetch_key(&mut self) -> Result<(), ReadError> {
+    fn fetch_key(&mut self) -> Result<(), YamlError> {
         self.open_block(TokenKind::BlockMappingStart, "a key")?;
         self.remove_key()?;
         self.key_allowed = self.flow_level == 0;
@@ -414,7 +414,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    fn fetch_value(&mut self) -> Result<(), ReadError> {
+    fn fetch_value(&mut self) -> Result<(), YamlError> {
         let here = self.here();
         let key = match self.keys.last_mut() {
             Some(key) => {
@@ -425,12 +425,12 @@ impl<'t> Scanner<'t> {
             None => None,
         };
         if let Some(key) = key {
-            self.insert(key.token, TokenKind::Key, key.place);
+            self.insert(key.token, TokenKind::Key, key.position);
             self.roll_indent(
-                key.place.column,
+                key.position.column,
                 Some(key.token),
                 TokenKind::BlockMappingStart,
-                key.place,
+                key.position,
             )?;
             self.key_allowed = false;
         } else {
@@ -442,13 +442,13 @@ impl<'t> Scanner<'t> {
     }
 }
 
-fn missing_colon(key: &SimpleKey) -> ReadError {
-    ReadError::syntax(key.place.mark(), "expected `:` after this key")
+fn missing_colon(key: &SimpleKey) -> YamlError {
+    YamlError::syntax(key.position.mark(), "expected `:` after this key")
 }
 
-/// A key ends on its line and within [`LONGEST_KEY`] characters.
-fn still_possible(key: &mut SimpleKey, here: Place) -> Result<bool, ReadError> {
-    if key.possible && (key.place.line < here.line || key.place.index + LONGEST_KEY < here.index) {
+/// A key ends on its line and within [`MAX_KEY_CHARS`] characters.
+fn still_possible(key: &mut SimpleKey, here: TextPosition) -> Result<bool, YamlError> {
+    if key.possible && (key.position.line < here.line || key.position.index + MAX_KEY_CHARS < here.index) {
         if key.required {
             return Err(missing_colon(key));
         }

@@ -1,6 +1,6 @@
 //! Tokens made of names: directives, anchors, aliases and tags.
 
-use super::ReadError;
+use super::YamlError;
 use super::scan::{Scanner, TokenKind};
 use super::source::{is_blank, is_break_or_end, is_gap, is_word};
 
@@ -8,7 +8,7 @@ use super::source::{is_blank, is_break_or_end, is_gap, is_word};
 const VERSION_DIGITS: usize = 2;
 
 impl Scanner<'_> {
-    fn take_word(&mut self) -> Result<String, ReadError> {
+    fn take_word(&mut self) -> Result<String, YamlError> {
         let mut word = String::new();
         self.source.need(1)?;
         while is_word(self.source.peek(0)) {
@@ -19,7 +19,7 @@ impl Scanner<'_> {
     }
 
     /// `%YAML 1.1` or `%TAG handle prefix`, to the end of the line.
-    pub(super) fn scan_directive(&mut self) -> Result<TokenKind, ReadError> {
+    pub(super) fn scan_directive(&mut self) -> Result<TokenKind, YamlError> {
         self.source.skip();
         let name = self.take_word()?;
         if name.is_empty() || !is_gap(self.source.peek(0)) {
@@ -40,7 +40,7 @@ impl Scanner<'_> {
         Ok(kind)
     }
 
-    fn scan_version(&mut self) -> Result<TokenKind, ReadError> {
+    fn scan_version(&mut self) -> Result<TokenKind, YamlError> {
         self.source.skip_blanks()?;
         let major = self.scan_version_number()?;
         if self.source.peek(0) != '.' {
@@ -51,7 +51,7 @@ impl Scanner<'_> {
         Ok(TokenKind::Version(major, minor))
     }
 
-    fn scan_version_number(&mut self) -> Result<u8, ReadError> {
+    fn scan_version_number(&mut self) -> Result<u8, YamlError> {
         let mut digits = String::new();
         self.source.need(1)?;
         while self.source.peek(0).is_ascii_digit() && digits.len() <= VERSION_DIGITS {
@@ -64,7 +64,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn scan_tag_directive(&mut self) -> Result<TokenKind, ReadError> {
+    fn scan_tag_directive(&mut self) -> Result<TokenKind, YamlError> {
         self.source.skip_blanks()?;
         let handle = self.scan_tag_handle(true)?;
         if !is_blank(self.source.peek(0)) {
@@ -79,7 +79,7 @@ impl Scanner<'_> {
     }
 
     /// `&name` or `*name`. A resource pattern such as `*/gpu` fails here: it needs quotes.
-    pub(super) fn scan_anchor(&mut self) -> Result<TokenKind, ReadError> {
+    pub(super) fn scan_anchor(&mut self) -> Result<TokenKind, YamlError> {
         let alias = self.source.take() == '*';
         let name = self.take_word()?;
         let next = self.source.peek(0);
@@ -99,7 +99,7 @@ impl Scanner<'_> {
     }
 
     /// `!<uri>`, `!handle!suffix`, `!suffix` or `!`.
-    pub(super) fn scan_tag(&mut self) -> Result<TokenKind, ReadError> {
+    pub(super) fn scan_tag(&mut self) -> Result<TokenKind, YamlError> {
         let (handle, suffix);
         self.source.need(2)?;
         if self.source.peek(1) == '<' {
@@ -133,7 +133,7 @@ impl Scanner<'_> {
         Ok(TokenKind::Tag { handle, suffix })
     }
 
-    fn scan_tag_handle(&mut self, directive: bool) -> Result<String, ReadError> {
+    fn scan_tag_handle(&mut self, directive: bool) -> Result<String, YamlError> {
         self.source.need(1)?;
         if self.source.peek(0) != '!' {
             return self.error("expected `!` at the start of a tag");
@@ -149,7 +149,7 @@ impl Scanner<'_> {
     }
 
     /// The rest of a tag. `head` is what was already taken as a handle and was none.
-    fn scan_tag_uri(&mut self, head: Option<&str>) -> Result<String, ReadError> {
+    fn scan_tag_uri(&mut self, head: Option<&str>) -> Result<String, YamlError> {
         let mut bytes = head.unwrap_or_default().bytes().skip(1).collect::<Vec<u8>>();
         let mut some = head.is_some();
         self.source.need(1)?;
@@ -172,7 +172,7 @@ impl Scanner<'_> {
     }
 
     /// The `%xx` octets of one character.
-    fn scan_uri_escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
+    fn scan_uri_escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), YamlError> {
         let mut left = None;
         while left != Some(0_usize) {
             self.source.need(3)?;

@@ -1,18 +1,18 @@
 //! Tokens that are text: block scalars, quoted scalars and plain ones, with their folding.
 
-use super::ReadError;
+use super::YamlError;
 use super::scan::{Scanner, TokenKind, signed};
-use super::source::{Place, is_blank, is_break, is_break_or_end, is_gap};
+use super::source::{TextPosition, is_blank, is_break, is_break_or_end, is_gap};
 
 /// Blanks and line breaks seen between two words, not yet known to belong to the text.
 #[derive(Debug, Default)]
-struct Between {
+struct PendingWhitespace {
     blanks: String,
     first_break: Option<char>,
     more_breaks: String,
 }
 
-impl Between {
+impl PendingWhitespace {
     /// Adds what the gap amounts to: a single break folds to a blank, further ones stay.
     fn flush(&mut self, text: &mut String) {
         match self.first_break.take() {
@@ -31,7 +31,7 @@ impl Between {
 
 /// What becomes of the line breaks at the end of a block scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chomp {
+enum ChompMode {
     Clip,
     Strip,
     Keep,
@@ -39,7 +39,7 @@ enum Chomp {
 
 impl Scanner<'_> {
     /// A `|` or `>` scalar with its header.
-    pub(super) fn scan_block_text(&mut self) -> Result<TokenKind, ReadError> {
+    pub(super) fn scan_block_text(&mut self) -> Result<TokenKind, YamlError> {
         let literal = self.source.take() == '|';
         let (chomp, increment) = self.scan_block_header()?;
         let outer = usize::try_from(self.indent).unwrap_or(0);
@@ -51,7 +51,7 @@ impl Scanner<'_> {
         let mut after_blank = false;
         self.scan_block_breaks(&mut indent, &mut more_breaks)?;
         self.source.need(1)?;
-        while self.source.place().column == indent && self.source.peek(0) != '\0' {
+        while self.source.position().column == indent && self.source.peek(0) != '\0' {
             let blank = is_blank(self.source.peek(0));
             // Lines that begin with a blank keep their breaks, on both sides.
             if !literal && !after_blank && !blank && first_break == Some('\n') {
@@ -72,23 +72,23 @@ impl Scanner<'_> {
             first_break = self.source.take_break();
             self.scan_block_breaks(&mut indent, &mut more_breaks)?;
         }
-        if chomp != Chomp::Strip {
+        if chomp != ChompMode::Strip {
             text.extend(first_break);
         }
-        if chomp == Chomp::Keep {
+        if chomp == ChompMode::Keep {
             text.push_str(&more_breaks);
         }
         Ok(TokenKind::Scalar { text, plain: false })
     }
 
     /// Chomping and indentation indicators in either order, then the rest of the line.
-    fn scan_block_header(&mut self) -> Result<(Chomp, Option<usize>), ReadError> {
+    fn scan_block_header(&mut self) -> Result<(ChompMode, Option<usize>), YamlError> {
         let (mut chomp, mut increment) = (None, None);
         for _ in 0..2 {
             self.source.need(1)?;
             match self.source.peek(0) {
-                '+' if chomp.is_none() => chomp = Some(Chomp::Keep),
-                '-' if chomp.is_none() => chomp = Some(Chomp::Strip),
+                '+' if chomp.is_none() => chomp = Some(ChompMode::Keep),
+                '-' if chomp.is_none() => chomp = Some(ChompMode::Strip),
                 '0' if increment.is_none() => {
                     return self.error("the indentation of a block scalar cannot be 0");
                 }
@@ -104,19 +104,19 @@ impl Scanner<'_> {
         }
         self.source.need(2)?;
         self.source.take_break();
-        Ok((chomp.unwrap_or(Chomp::Clip), increment.map(|n| n as usize)))
+        Ok((chomp.unwrap_or(ChompMode::Clip), increment.map(|n| n as usize)))
     }
 
     /// Goes over indentation and empty lines; finds the indentation (0 = not known yet) on the way.
-    fn scan_block_breaks(&mut self, indent: &mut usize, breaks: &mut String) -> Result<(), ReadError> {
+    fn scan_block_breaks(&mut self, indent: &mut usize, breaks: &mut String) -> Result<(), YamlError> {
         let mut widest = 0;
         loop {
             self.source.need(1)?;
-            while (*indent == 0 || self.source.place().column < *indent) && self.source.peek(0) == ' ' {
+            while (*indent == 0 || self.source.position().column < *indent) && self.source.peek(0) == ' ' {
                 self.source.skip();
                 self.source.need(1)?;
             }
-            let column = self.source.place().column;
+            let column = self.source.position().column;
             widest = widest.max(column);
             if (*indent == 0 || column < *indent) && self.source.peek(0) == '\t' {
                 return self.error("a tab stands where a block scalar needs indentation by spaces");
@@ -135,11 +135,11 @@ impl Scanner<'_> {
     }
 
     /// A quoted scalar, either kind.
-    pub(super) fn scan_quoted(&mut self) -> Result<TokenKind, ReadError> {
+    pub(super) fn scan_quoted(&mut self) -> Result<TokenKind, YamlError> {
         let start = self.here();
         let quote = self.source.take();
         let mut text = String::new();
-        let mut between = Between::default();
+        let mut between = PendingWhitespace::default();
         loop {
             self.source.need(4)?;
             let trouble = if self.source.at_document_indicator().is_some() {
@@ -150,7 +150,7 @@ impl Scanner<'_> {
                 ""
             };
             if !trouble.is_empty() {
-                return Err(ReadError::syntax(start.mark(), format!("quoted text: {trouble}")));
+                return Err(YamlError::syntax(start.mark(), format!("quoted text: {trouble}")));
             }
             let joined = self.scan_quoted_word(quote, &mut text)?;
             self.source.need(1)?;
@@ -170,7 +170,7 @@ impl Scanner<'_> {
     }
 
     /// Characters of a quoted scalar up to a gap or the closing quote; true after an escaped break.
-    fn scan_quoted_word(&mut self, quote: char, text: &mut String) -> Result<bool, ReadError> {
+    fn scan_quoted_word(&mut self, quote: char, text: &mut String) -> Result<bool, YamlError> {
         while !is_gap(self.source.peek(0)) {
             let (c, next) = (self.source.peek(0), self.source.peek(1));
             if c == quote {
@@ -197,7 +197,7 @@ impl Scanner<'_> {
     }
 
     /// The character that an escape stands for; the backslash is already taken.
-    fn scan_escape(&mut self) -> Result<char, ReadError> {
+    fn scan_escape(&mut self) -> Result<char, YamlError> {
         let c = self.source.peek(0);
         let digits = match c {
             'x' => 2,
@@ -230,7 +230,7 @@ impl Scanner<'_> {
         Ok(meant)
     }
 
-    fn scan_escaped_code(&mut self, digits: usize) -> Result<char, ReadError> {
+    fn scan_escaped_code(&mut self, digits: usize) -> Result<char, YamlError> {
         let mut code = 0_u32;
         self.source.need(digits)?;
         for ahead in 0..digits {
@@ -253,14 +253,14 @@ impl Scanner<'_> {
     fn scan_between(
         &mut self,
         mut after_break: bool,
-        between: &mut Between,
+        between: &mut PendingWhitespace,
         tab_limit: Option<isize>,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), YamlError> {
         loop {
             let c = self.source.peek(0);
             if is_blank(c) {
                 if after_break {
-                    let column = signed(self.source.place().column);
+                    let column = signed(self.source.position().column);
                     if c == '\t' && tab_limit.is_some_and(|limit| column < limit) {
                         return self.error("a tab stands where indentation by spaces is needed");
                     }
@@ -287,11 +287,11 @@ impl Scanner<'_> {
     }
 
     /// A plain scalar; the second result is where its last word ends.
-    pub(super) fn scan_plain(&mut self) -> Result<(TokenKind, Place), ReadError> {
+    pub(super) fn scan_plain(&mut self) -> Result<(TokenKind, TextPosition), YamlError> {
         let indent = self.indent.saturating_add(1);
         let in_flow = self.flow_level > 0;
         let mut text = String::new();
-        let mut between = Between::default();
+        let mut between = PendingWhitespace::default();
         let mut end = self.here();
         loop {
             self.source.need(4)?;
@@ -314,7 +314,7 @@ impl Scanner<'_> {
             self.source.need(1)?;
             let after_break = between.first_break.is_some();
             self.scan_between(after_break, &mut between, Some(indent))?;
-            if !in_flow && signed(self.source.place().column) < indent {
+            if !in_flow && signed(self.source.position().column) < indent {
                 break;
             }
         }

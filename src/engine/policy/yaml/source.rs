@@ -1,23 +1,23 @@
 //! The characters of a document, checked window by window, with the place of the next one.
 
-use super::{Mark, ReadError};
+use super::{Mark, YamlError};
 
 /// Bytes looked at in one go. The reference checks for control characters in windows of this size,
 /// so that a bad one in a later document counts only if it stands close behind the first.
 const WINDOW: usize = 512;
 
 /// Characters kept after they were read before room is made, so that a large text is not held twice.
-const KEPT: usize = 64 * WINDOW;
+const RETAINED_CHARS: usize = 64 * WINDOW;
 
 /// A place in the text: characters, lines and columns from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     pub(super) index: usize,
     pub(super) line: usize,
     pub(super) column: usize,
 }
 
-impl Place {
+impl TextPosition {
     /// The same place as people count it.
     pub(super) fn mark(self) -> Mark {
         let from_one = |n: usize| u32::try_from(n.saturating_add(1)).unwrap_or(u32::MAX);
@@ -30,13 +30,13 @@ impl Place {
 
 /// Reads characters; the end of the text looks like U+0000, which no document may hold.
 #[derive(Debug)]
-pub(super) struct Source<'t> {
+pub(super) struct CharSource<'t> {
     text: &'t str,
     checked_bytes: usize,
     /// Checked characters from number `dropped` on; those before are not needed any more.
     chars: Vec<char>,
     dropped: usize,
-    place: Place,
+    position: TextPosition,
 }
 
 pub(super) fn is_break(c: char) -> bool {
@@ -68,37 +68,37 @@ fn is_allowed(c: char) -> bool {
         | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
 }
 
-impl<'t> Source<'t> {
+impl<'t> CharSource<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Source {
+        CharSource {
             text,
             checked_bytes: 0,
             chars: Vec::new(),
             dropped: 0,
-            place: Place::default(),
+            position: TextPosition::default(),
         }
     }
 
-    pub(super) fn place(&self) -> Place {
-        self.place
+    pub(super) fn position(&self) -> TextPosition {
+        self.position
     }
 
-    /// Makes `count` characters (or the end) visible to [`Source::peek`].
-    pub(super) fn need(&mut self, count: usize) -> Result<(), ReadError> {
-        while self.chars.len() < self.ahead() + count && self.checked_bytes < self.text.len() {
+    /// Makes `count` characters (or the end) visible to [`CharSource::peek`].
+    pub(super) fn need(&mut self, count: usize) -> Result<(), YamlError> {
+        while self.chars.len() < self.next_char_index() + count && self.checked_bytes < self.text.len() {
             self.check_window()?;
         }
         Ok(())
     }
 
     /// The next character's number in `chars`.
-    fn ahead(&self) -> usize {
-        self.place.index - self.dropped
+    fn next_char_index(&self) -> usize {
+        self.position.index - self.dropped
     }
 
-    fn check_window(&mut self) -> Result<(), ReadError> {
-        if self.ahead() > KEPT {
-            let behind = self.ahead().min(self.chars.len());
+    fn check_window(&mut self) -> Result<(), YamlError> {
+        if self.next_char_index() > RETAINED_CHARS {
+            let behind = self.next_char_index().min(self.chars.len());
             self.chars.drain(..behind);
             self.dropped += behind;
         }
@@ -113,7 +113,7 @@ impl<'t> Source<'t> {
         for c in self.text.get(start..end).unwrap_or_default().chars() {
             if !is_allowed(c) {
                 let message = format!("control character U+{:04X} is not allowed", u32::from(c));
-                return Err(ReadError::syntax(self.place_of_next_unread().mark(), message));
+                return Err(YamlError::syntax(self.position_of_next_unchecked().mark(), message));
             }
             self.chars.push(c);
         }
@@ -122,10 +122,10 @@ impl<'t> Source<'t> {
     }
 
     /// Where the next character to be checked stands.
-    fn place_of_next_unread(&self) -> Place {
-        let mut place = self.place;
+    fn position_of_next_unchecked(&self) -> TextPosition {
+        let mut place = self.position;
         let mut before = '\0';
-        for &c in self.chars.iter().skip(self.ahead()) {
+        for &c in self.chars.iter().skip(self.next_char_index()) {
             if is_break(c) && !(before == '\r' && c == '\n') {
                 place.line += 1;
             }
@@ -135,15 +135,15 @@ impl<'t> Source<'t> {
         place
     }
 
-    /// The character `ahead` of the next one; the end if it was not asked for with `need`.
+    /// The character `next_char_index` of the next one; the end if it was not asked for with `need`.
     pub(super) fn peek(&self, ahead: usize) -> char {
-        self.chars.get(self.ahead() + ahead).copied().unwrap_or('\0')
+        self.chars.get(self.next_char_index() + ahead).copied().unwrap_or('\0')
     }
 
     /// Goes past one character that is no line break.
     pub(super) fn skip(&mut self) {
-        self.place.index += 1;
-        self.place.column += 1;
+        self.position.index += 1;
+        self.position.column += 1;
     }
 
     /// Goes past a line break (CR LF counts as one) and returns what it means inside text:
@@ -153,9 +153,9 @@ impl<'t> Source<'t> {
         if !is_break(c) {
             return None;
         }
-        self.place.index += if c == '\r' && self.peek(1) == '\n' { 2 } else { 1 };
-        self.place.line += 1;
-        self.place.column = 0;
+        self.position.index += if c == '\r' && self.peek(1) == '\n' { 2 } else { 1 };
+        self.position.line += 1;
+        self.position.column = 0;
         Some(if matches!(c, '\u{2028}' | '\u{2029}') { c } else { '\n' })
     }
 
@@ -166,7 +166,7 @@ impl<'t> Source<'t> {
         c
     }
 
-    pub(super) fn skip_blanks(&mut self) -> Result<(), ReadError> {
+    pub(super) fn skip_blanks(&mut self) -> Result<(), YamlError> {
         self.need(1)?;
         while is_blank(self.peek(0)) {
             self.skip();
@@ -176,7 +176,7 @@ impl<'t> Source<'t> {
     }
 
     /// Goes past a comment, if one begins here, up to its line break.
-    pub(super) fn skip_comment(&mut self) -> Result<(), ReadError> {
+    pub(super) fn skip_comment(&mut self) -> Result<(), YamlError> {
         if self.peek(0) == '#' {
             while !is_break_or_end(self.peek(0)) {
                 self.skip();
@@ -189,7 +189,7 @@ impl<'t> Source<'t> {
     /// Is there `---` or `...` at the start of this line, with a gap behind it?
     pub(super) fn at_document_indicator(&self) -> Option<char> {
         let c = self.peek(0);
-        let found = self.place.column == 0
+        let found = self.position.column == 0
             && matches!(c, '-' | '.')
             && self.peek(1) == c
             && self.peek(2) == c
@@ -199,9 +199,9 @@ impl<'t> Source<'t> {
 
     /// Counts the end of the text as the end of a line.
     pub(super) fn end_line(&mut self) {
-        if self.place.column != 0 {
-            self.place.column = 0;
-            self.place.line += 1;
+        if self.position.column != 0 {
+            self.position.column = 0;
+            self.position.line += 1;
         }
     }
 }

@@ -2,38 +2,38 @@
 
 use proptest::prelude::*;
 
-use super::{Limits, Mark, Node, Value, read};
+use super::{Mark, YamlLimits, YamlNode, YamlValue, read};
 
-fn limits() -> Limits {
-    Limits::default()
+fn limits() -> YamlLimits {
+    YamlLimits::default()
 }
 
-fn value(text: &str) -> Value {
+fn value(text: &str) -> YamlValue {
     read(text, &limits())
         .unwrap_or_else(|error| panic!("{text:?}: {error}"))
         .value
 }
 
-fn refused(text: &str) -> (&'static str, Mark) {
+fn read_error(text: &str) -> (&'static str, Mark) {
     let error = read(text, &limits()).expect_err(text);
     (error.code, error.mark)
 }
 
-fn string(text: &str) -> Value {
-    Value::String(text.to_owned())
+fn string(text: &str) -> YamlValue {
+    YamlValue::String(text.to_owned())
 }
 
-fn map(pairs: &[(Value, Value)]) -> Value {
-    Value::Map(
+fn map(pairs: &[(YamlValue, YamlValue)]) -> YamlValue {
+    YamlValue::Map(
         pairs
             .iter()
-            .map(|(k, v)| (Node::new(k.clone()), Node::new(v.clone())))
+            .map(|(k, v)| (YamlNode::new(k.clone()), YamlNode::new(v.clone())))
             .collect(),
     )
 }
 
 #[track_caller]
-fn same(text: &str, expected: &Value) {
+fn same(text: &str, expected: &YamlValue) {
     let got = value(text);
     assert!(got.same(expected), "{text:?} is {got:?}, expected {expected:?}");
 }
@@ -54,15 +54,15 @@ fn bools_and_null_are_words_of_yaml_1_1() {
         "ON",
         "!!bool 'yes'",
     ] {
-        same(text, &Value::Bool(true));
+        same(text, &YamlValue::Bool(true));
     }
     for text in [
         "n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF",
     ] {
-        same(text, &Value::Bool(false));
+        same(text, &YamlValue::Bool(false));
     }
     for text in ["", "~", "null", "Null", "NULL", "!!null ''"] {
-        same(text, &Value::Null);
+        same(text, &YamlValue::Null);
     }
 }
 
@@ -84,10 +84,10 @@ fn plain_numbers_have_the_forms_of_yaml_1_1() {
         ("!!int '5'", 5),
         ("!<tag:yaml.org,2002:int> 7", 7),
     ] {
-        same(text, &Value::Int(n));
+        same(text, &YamlValue::Int(n));
     }
-    same("9223372036854775808", &Value::UInt(1 << 63));
-    same("18446744073709551615", &Value::UInt(u64::MAX));
+    same("9223372036854775808", &YamlValue::UInt(1 << 63));
+    same("18446744073709551615", &YamlValue::UInt(u64::MAX));
     for (text, x) in [
         ("18446744073709551616", 18_446_744_073_709_551_616.0),
         ("-9223372036854775809", -9_223_372_036_854_775_809.0),
@@ -104,7 +104,7 @@ fn plain_numbers_have_the_forms_of_yaml_1_1() {
         (".NaN", f64::NAN),
         ("!!float 5", 5.0),
     ] {
-        same(text, &Value::Float(x));
+        same(text, &YamlValue::Float(x));
     }
 }
 
@@ -147,7 +147,7 @@ fn what_looks_like_a_number_elsewhere_is_a_text_here() {
 }
 
 #[test]
-fn a_text_that_is_not_what_its_tag_says_is_refused() {
+fn a_value_that_contradicts_its_tag_is_rejected() {
     for text in [
         "!!int 1.5",
         "!!int ''",
@@ -159,7 +159,7 @@ fn a_text_that_is_not_what_its_tag_says_is_refused() {
         "!!timestamp abc",
         "!!timestamp 2026-02-30",
     ] {
-        assert_eq!(refused(text), ("YAML_TAG", Mark::START), "{text}");
+        assert_eq!(read_error(text), ("YAML_TAG", Mark::START), "{text}");
     }
 }
 
@@ -168,19 +168,22 @@ fn the_scanner_follows_libyaml_where_yaml_1_2_differs() {
     // Line breaks of YAML 1.1.
     same(
         "a: 1\u{85}b: 2",
-        &map(&[(string("a"), Value::Int(1)), (string("b"), Value::Int(2))]),
+        &map(&[(string("a"), YamlValue::Int(1)), (string("b"), YamlValue::Int(2))]),
     );
     same("a: 1\u{2028}b: 2\r\nc: 3\rd: 4", &value("{a: 1, b: 2, c: 3, d: 4}"));
     // A byte order mark counts at the very start only.
     same("\u{feff}a: 1", &value("a: 1"));
     same(
         "a: 1\n\u{feff}b: 2",
-        &map(&[(string("a"), Value::Int(1)), (string("\u{feff}b"), Value::Int(2))]),
+        &map(&[
+            (string("a"), YamlValue::Int(1)),
+            (string("\u{feff}b"), YamlValue::Int(2)),
+        ]),
     );
     same("\"\\x41\\u263a\\_\\N\\L\"", &string("A☺\u{a0}\u{85}\u{2028}"));
     same(
         "nvidia.com/gpu*: 1",
-        &map(&[(string("nvidia.com/gpu*"), Value::Int(1))]),
+        &map(&[(string("nvidia.com/gpu*"), YamlValue::Int(1))]),
     );
     for (text, line, column) in [
         ("a: \"\\/\"", 1, 6),
@@ -197,7 +200,7 @@ fn the_scanner_follows_libyaml_where_yaml_1_2_differs() {
         ("a: \u{1}", 1, 4),
         ("a: b\u{7f}", 1, 5),
     ] {
-        assert_eq!(refused(text), ("YAML_SYNTAX", Mark { line, column }), "{text:?}");
+        assert_eq!(read_error(text), ("YAML_SYNTAX", Mark { line, column }), "{text:?}");
     }
 }
 
@@ -205,10 +208,10 @@ fn the_scanner_follows_libyaml_where_yaml_1_2_differs() {
 fn only_the_first_document_is_read() {
     same("a\n---\n[", &string("a"));
     same("a\n...\n@", &string("a"));
-    same("---\n---\na", &Value::Null);
-    assert_eq!(refused("...\n").0, "YAML_SYNTAX");
+    same("---\n---\na", &YamlValue::Null);
+    assert_eq!(read_error("...\n").0, "YAML_SYNTAX");
     // The reference checks characters in windows of 512 bytes, ahead of what it reads.
-    assert_eq!(refused("a\n---\n\u{1}").0, "YAML_SYNTAX");
+    assert_eq!(read_error("a\n---\n\u{1}").0, "YAML_SYNTAX");
     same(&format!("a\n---\n#{}\u{1}", "x".repeat(600)), &string("a"));
 }
 
@@ -225,10 +228,10 @@ fn merges_count_at_their_position() {
         ("{! <<: *a}", 1),
         ("{!!merge '<<': *a}", 1),
     ] {
-        let Value::List(items) = value(&format!("{base}{merged}")) else {
+        let YamlValue::List(items) = value(&format!("{base}{merged}")) else {
             panic!("a list")
         };
-        let Value::Map(pairs) = &items[2].value else {
+        let YamlValue::Map(pairs) = &items[2].value else {
             panic!("a map")
         };
         let found = pairs
@@ -236,13 +239,13 @@ fn merges_count_at_their_position() {
             .find(|(key, _)| key.value.same(&string("x")))
             .map(|(_, value)| &value.value);
         assert!(
-            found.is_some_and(|found| found.same(&Value::Int(x))),
+            found.is_some_and(|found| found.same(&YamlValue::Int(x))),
             "{merged}: {found:?}"
         );
     }
-    same("{'<<': 1}", &map(&[(string("<<"), Value::Int(1))]));
+    same("{'<<': 1}", &map(&[(string("<<"), YamlValue::Int(1))]));
     for text in ["<<: 5", "<<:", "<<: [5]", "- &l [{a: 1}]\n- <<: *l"] {
-        assert_eq!(refused(text).0, "YAML_MERGE", "{text}");
+        assert_eq!(read_error(text).0, "YAML_MERGE", "{text}");
     }
 }
 
@@ -252,34 +255,34 @@ fn later_keys_win_and_keys_keep_their_type() {
         "{1: a, '1': b, 1.0: c, y: d, 1: e}",
         &value("{1: e, '1': b, 1.0: c, true: d}"),
     );
-    same("{0.0: a, -0.0: b}", &map(&[(Value::Float(-0.0), string("b"))]));
-    let Value::Map(pairs) = value("{.nan: a, .nan: b}") else {
+    same("{0.0: a, -0.0: b}", &map(&[(YamlValue::Float(-0.0), string("b"))]));
+    let YamlValue::Map(pairs) = value("{.nan: a, .nan: b}") else {
         panic!("a map")
     };
     assert_eq!(pairs.len(), 2, "NaN equals nothing");
-    assert_eq!(refused("{[1]: a}").0, "YAML_KEY");
-    assert_eq!(refused("{{a: b}: c}").0, "YAML_KEY");
+    assert_eq!(read_error("{[1]: a}").0, "YAML_KEY");
+    assert_eq!(read_error("{{a: b}: c}").0, "YAML_KEY");
 }
 
 #[test]
-fn aliases_stand_for_what_was_anchored_last() {
+fn an_alias_refers_to_the_latest_anchor() {
     same("[&x 1, *x, &x 2, *x]", &value("[1, 1, 2, 2]"));
     same("[&x , *x]", &value("[~, ~]"));
     for text in ["*nope", "[*x, &x 1]", "&x [*x]", "&x {a: *x}"] {
-        assert_eq!(refused(text).0, "YAML_ALIAS", "{text}");
+        assert_eq!(read_error(text).0, "YAML_ALIAS", "{text}");
     }
 }
 
 #[test]
 fn values_know_where_they_begin() {
     let node = read("é: [a,\n  &x {k: v}]", &limits()).unwrap();
-    let Value::Map(pairs) = &node.value else {
+    let YamlValue::Map(pairs) = &node.value else {
         panic!("a map")
     };
     let (key, list) = &pairs[0];
     assert_eq!(key.mark, Mark { line: 1, column: 1 });
     assert_eq!(list.mark, Mark { line: 1, column: 4 });
-    let Value::List(items) = &list.value else {
+    let YamlValue::List(items) = &list.value else {
         panic!("a list")
     };
     assert_eq!(items[1].mark, Mark { line: 2, column: 3 });
@@ -287,7 +290,7 @@ fn values_know_where_they_begin() {
 
 /// Texts whose cost would grow far beyond their size, or that are too large as they are.
 #[test]
-fn bombs_are_refused_by_their_limit() {
+fn expansion_bombs_are_rejected_by_their_limit() {
     let laughs = (b'b'..=b'k').fold("a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, c| {
         let (c, p) = (char::from(c), char::from(c - 1));
         format!("{text}{c}: &{c} [*{p},*{p},*{p},*{p},*{p},*{p},*{p},*{p},*{p}]\n")
@@ -312,7 +315,7 @@ fn bombs_are_refused_by_their_limit() {
         ("values", format!("[{}]", "x,".repeat(150_000))),
         ("bytes", "x".repeat((1 << 20) + 1)),
     ] {
-        assert_eq!(refused(&text).0, "YAML_LIMIT", "{what}");
+        assert_eq!(read_error(&text).0, "YAML_LIMIT", "{what}");
     }
     // A long name of a tag that many values use is not put together for each of them.
     value(&format!(
@@ -326,7 +329,7 @@ fn bombs_are_refused_by_their_limit() {
 fn long_texts_are_read_window_by_window() {
     let text = (0..20_000).fold(String::new(), |text, i| format!("{text}- é{i}\n"));
     let node = read(&text, &limits()).unwrap();
-    let Value::List(items) = &node.value else {
+    let YamlValue::List(items) = &node.value else {
         panic!("a list")
     };
     for (i, item) in (0..).zip(items) {
@@ -334,7 +337,7 @@ fn long_texts_are_read_window_by_window() {
         assert_eq!(item.mark, Mark { line: i + 1, column: 3 });
     }
     assert_eq!(
-        refused(&format!("{text}\u{7f}")).1,
+        read_error(&format!("{text}\u{7f}")).1,
         Mark {
             line: 20_001,
             column: 1
@@ -346,7 +349,7 @@ fn long_texts_are_read_window_by_window() {
 fn nesting_up_to_the_limit_is_read() {
     value(&format!("{}{}", "[".repeat(64), "]".repeat(64)));
     assert_eq!(
-        refused(&format!("{}{}", "[".repeat(65), "]".repeat(65))).0,
+        read_error(&format!("{}{}", "[".repeat(65), "]".repeat(65))).0,
         "YAML_LIMIT"
     );
 }
@@ -392,7 +395,7 @@ fn pieces() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(text in any::<String>(), pieces in pieces(), bytes in any::<Vec<u8>>()) {
-        let small = Limits { bytes: 4096, depth: 8, nodes: 64, reads: 64, read_bytes: 4096 };
+        let small = YamlLimits { bytes: 4096, depth: 8, nodes: 64, reads: 64, read_bytes: 4096 };
         for text in [text.as_str(), pieces.as_str(), &String::from_utf8_lossy(&bytes)] {
             let _ = read(text, &limits());
             let _ = read(text, &small);

@@ -1,17 +1,17 @@
 //! Recognises what the tag `!!timestamp` accepts; timestamps stay texts.
 
 /// Reads a timestamp from the left.
-struct Reader<'t> {
+struct TimestampReader<'t> {
     rest: &'t str,
 }
 
 /// A date (`2026-1-2`), alone or with a time: behind `T` or `t` with a zone, behind blanks without.
 pub(super) fn is_timestamp(text: &str) -> bool {
-    let mut reader = Reader { rest: text };
+    let mut reader = TimestampReader { rest: text };
     reader.timestamp().is_some() && reader.rest.is_empty()
 }
 
-impl Reader<'_> {
+impl TimestampReader<'_> {
     fn timestamp(&mut self) -> Option<()> {
         let (year, rest) = self.rest.split_at_checked(4)?;
         if !year.bytes().all(|b| b.is_ascii_digit()) {

@@ -22,17 +22,17 @@ impl Default for Mark {
 
 /// A value and where it begins.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct YamlNode {
     /// What it is.
-    pub value: Value,
+    pub value: YamlValue,
     /// Where it begins.
     pub mark: Mark,
 }
 
-impl Node {
+impl YamlNode {
     /// A value that comes from no text.
-    pub fn new(value: Value) -> Self {
-        Node {
+    pub fn new(value: YamlValue) -> Self {
+        YamlNode {
             value,
             mark: Mark::START,
         }
@@ -41,7 +41,7 @@ impl Node {
 
 /// A value as the YAML 1.1 rules type it.
 #[derive(Debug, Clone)]
-pub enum Value {
+pub enum YamlValue {
     /// Null.
     Null,
     /// True or false.
@@ -55,46 +55,46 @@ pub enum Value {
     /// A text.
     String(String),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// A map in the order of the text; keys differ from each other and are no lists or maps.
-    Map(Vec<(Node, Node)>),
+    Map(Vec<(YamlNode, YamlNode)>),
 }
 
-impl Value {
+impl YamlValue {
     /// What people call this kind of value.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Null => "null",
-            Value::Bool(_) => "a bool",
-            Value::Int(_) | Value::UInt(_) => "an integer",
-            Value::Float(_) => "a float",
-            Value::String(_) => "a string",
-            Value::List(_) => "a list",
-            Value::Map(_) => "a map",
+            YamlValue::Null => "null",
+            YamlValue::Bool(_) => "a bool",
+            YamlValue::Int(_) | YamlValue::UInt(_) => "an integer",
+            YamlValue::Float(_) => "a float",
+            YamlValue::String(_) => "a string",
+            YamlValue::List(_) => "a list",
+            YamlValue::Map(_) => "a map",
         }
     }
 
     /// Is this the same value, marks aside? Floats are compared bit for bit, any two NaN are the
     /// same, and maps do not depend on the order of their keys.
-    pub fn same(&self, other: &Value) -> bool {
+    pub fn same(&self, other: &YamlValue) -> bool {
         match (self, other) {
-            (Value::List(a), Value::List(b)) => {
+            (YamlValue::List(a), YamlValue::List(b)) => {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.value.same(&b.value))
             }
-            (Value::Map(a), Value::Map(b)) => same_map(a, b),
-            (Value::Float(a), Value::Float(b)) => a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()),
-            (Value::Null, Value::Null) => true,
-            (Value::Bool(a), Value::Bool(b)) => a == b,
-            (Value::Int(a), Value::Int(b)) => a == b,
-            (Value::UInt(a), Value::UInt(b)) => a == b,
-            (Value::String(a), Value::String(b)) => a == b,
+            (YamlValue::Map(a), YamlValue::Map(b)) => same_map(a, b),
+            (YamlValue::Float(a), YamlValue::Float(b)) => a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()),
+            (YamlValue::Null, YamlValue::Null) => true,
+            (YamlValue::Bool(a), YamlValue::Bool(b)) => a == b,
+            (YamlValue::Int(a), YamlValue::Int(b)) => a == b,
+            (YamlValue::UInt(a), YamlValue::UInt(b)) => a == b,
+            (YamlValue::String(a), YamlValue::String(b)) => a == b,
             _ => false,
         }
     }
 }
 
-fn same_map(a: &[(Node, Node)], b: &[(Node, Node)]) -> bool {
-    let mut left: Vec<&(Node, Node)> = b.iter().collect();
+fn same_map(a: &[(YamlNode, YamlNode)], b: &[(YamlNode, YamlNode)]) -> bool {
+    let mut left: Vec<&(YamlNode, YamlNode)> = b.iter().collect();
     a.len() == b.len()
         && a.iter().all(|(key, value)| {
             let at = left
@@ -107,7 +107,7 @@ fn same_map(a: &[(Node, Node)], b: &[(Node, Node)]) -> bool {
 /// A scalar key in an order of its own, so that equal keys of one map are found.
 /// Keys of different types differ; -0.0 equals 0.0, and NaN equals nothing (`None`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Key {
+pub(crate) enum ScalarKey {
     Null,
     Bool(bool),
     Int(i64),
@@ -116,23 +116,23 @@ pub(crate) enum Key {
     String(String),
 }
 
-impl Key {
-    pub(crate) fn of(value: &Value) -> Option<Key> {
+impl ScalarKey {
+    pub(crate) fn of(value: &YamlValue) -> Option<ScalarKey> {
         match value {
-            Value::Null => Some(Key::Null),
-            Value::Bool(b) => Some(Key::Bool(*b)),
-            Value::Int(n) => Some(Key::Int(*n)),
-            Value::UInt(n) => Some(Key::UInt(*n)),
+            YamlValue::Null => Some(ScalarKey::Null),
+            YamlValue::Bool(b) => Some(ScalarKey::Bool(*b)),
+            YamlValue::Int(n) => Some(ScalarKey::Int(*n)),
+            YamlValue::UInt(n) => Some(ScalarKey::UInt(*n)),
             // Adding zero turns -0.0 into 0.0.
-            Value::Float(x) => (!x.is_nan()).then(|| Key::Float((x + 0.0).to_bits())),
-            Value::String(s) => Some(Key::String(s.clone())),
-            Value::List(_) | Value::Map(_) => None,
+            YamlValue::Float(x) => (!x.is_nan()).then(|| ScalarKey::Float((x + 0.0).to_bits())),
+            YamlValue::String(s) => Some(ScalarKey::String(s.clone())),
+            YamlValue::List(_) | YamlValue::Map(_) => None,
         }
     }
 }
 
 /// Would these two be the same key of a map?
 #[cfg(test)]
-pub(crate) fn same_key(a: &Value, b: &Value) -> bool {
-    Key::of(a).is_some_and(|a| Key::of(b) == Some(a))
+pub(crate) fn same_key(a: &YamlValue, b: &YamlValue) -> bool {
+    ScalarKey::of(a).is_some_and(|a| ScalarKey::of(b) == Some(a))
 }

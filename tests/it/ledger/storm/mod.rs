@@ -14,15 +14,15 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
-use super::data_dir::Scratch;
+use super::data_dir::LedgerTestDirectory;
 use super::{ask, confirm, limited, put_policy};
-use crate::support::process::Process;
-use crate::support::records::snapshot;
-use crate::support::wire::Wire;
+use crate::support::process::ServeProcess;
+use crate::support::records::full_sync;
+use crate::support::wire::BlockingClients;
 
-mod wish;
+mod demand;
 
-use wish::{CAPABILITY, Wish, cards_there, overdrawn, with_quota};
+use demand::{CAPABILITY, JobDemand, cards_there, overdrawn, with_quota};
 
 const QUEUES: [&str; 3] = ["red", "green", "blue"];
 const CLIENTS: u64 = 8;
@@ -31,36 +31,36 @@ const PERMITS: u64 = 120;
 
 /// What the world outside knows.
 #[derive(Default)]
-struct Log {
+struct PermitLog {
     /// By job: what is acknowledged in which queue, and what nobody has begun to take back.
-    held: BTreeMap<String, (&'static str, Wish)>,
+    held: BTreeMap<String, (&'static str, JobDemand)>,
     /// Jobs whose release was acknowledged.
     released: BTreeSet<String>,
     /// The first thing that was wrong.
-    fault: Option<String>,
+    first_violation: Option<String>,
 }
 
 /// What the source of the records knows.
 #[derive(Default)]
-struct Truth {
+struct SourceModel {
     sequence: u64,
     /// Jobs whose tasks run, in which queue, with what.
-    running: BTreeMap<String, (&'static str, Wish)>,
+    running: BTreeMap<String, (&'static str, JobDemand)>,
 }
 
-struct Site {
+struct PermitTest {
     address: Mutex<SocketAddr>,
-    log: Mutex<Log>,
-    truth: tokio::sync::Mutex<Truth>,
+    log: Mutex<PermitLog>,
+    source_records: tokio::sync::Mutex<SourceModel>,
     permits: AtomicU64,
     boots: AtomicU64,
     stop: AtomicBool,
 }
 
 /// A small generator of numbers; its state is the seed.
-struct Dice(u64);
+struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     fn roll(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -69,9 +69,9 @@ impl Dice {
     }
 }
 
-impl Truth {
+impl SourceModel {
     /// The whole cluster, as the next snapshot.
-    fn tell(&mut self) -> pb::Batch {
+    fn next_batch(&mut self) -> pb::Batch {
         self.sequence += 1;
         let mut cluster = pb::Cluster {
             queues: QUEUES.map(|name| with_quota(limited(name, CAPABILITY))).to_vec(),
@@ -82,13 +82,13 @@ impl Truth {
             cluster.jobs.push(wish.job(name, queue));
             cluster.tasks.push(wish.runs(name));
         }
-        snapshot("kube", self.sequence, cluster)
+        full_sync("kube", self.sequence, cluster)
     }
 }
 
-impl Site {
-    fn fault(&self, message: String) {
-        self.log.lock().unwrap().fault.get_or_insert(message);
+impl PermitTest {
+    fn record_violation(&self, message: String) {
+        self.log.lock().unwrap().first_violation.get_or_insert(message);
         self.stop.store(true, Ordering::Relaxed);
     }
 
@@ -97,7 +97,7 @@ impl Site {
     }
 
     /// An acknowledged permit: from now on it is held, until its owner begins to take it back.
-    fn permitted(&self, job: &str, queue: &'static str, wish: Wish) {
+    fn record_permit(&self, job: &str, queue: &'static str, wish: JobDemand) {
         let mut log = self.log.lock().unwrap();
         log.held.insert(job.to_owned(), (queue, wish));
         let own = log.held.values().filter(|(of, _)| *of == queue);
@@ -105,22 +105,22 @@ impl Site {
         drop(log);
         self.permits.fetch_add(1, Ordering::Relaxed);
         if let Some(over) = over {
-            self.fault(format!("the promise is broken: in `{queue}` {over}"));
+            self.record_violation(format!("the promise is broken: in `{queue}` {over}"));
         }
     }
 
-    fn letting_go(&self, job: &str) {
+    fn record_release_start(&self, job: &str) {
         self.log.lock().unwrap().held.remove(job);
     }
 }
 
-struct Client {
-    site: Arc<Site>,
-    dice: Dice,
+struct PermitClient {
+    site: Arc<PermitTest>,
+    dice: SeededRandom,
     channel: Option<Channel>,
 }
 
-impl Client {
+impl PermitClient {
     async fn channel(&mut self) -> Option<Channel> {
         if self.channel.is_none() {
             let address = *self.site.address.lock().unwrap();
@@ -131,15 +131,18 @@ impl Client {
     }
 
     /// Asks until there is an answer. Now and then the client goes away before it comes, and asks again.
-    async fn insist<T, F: Future<Output = Result<T, tonic::Status>>>(&mut self, ask: impl Fn(Channel) -> F) -> T {
+    async fn retry_until_done<T, F: Future<Output = Result<T, tonic::Status>>>(
+        &mut self,
+        ask: impl Fn(Channel) -> F,
+    ) -> T {
         loop {
             if let Some(channel) = self.channel().await {
                 let patience = match self.dice.roll(12) {
                     0 => Duration::from_micros(self.dice.roll(4_000)),
                     _ => Duration::from_secs(30),
                 };
-                if let Ok(Ok(answer)) = tokio::time::timeout(patience, ask(channel)).await {
-                    return answer;
+                if let Ok(Ok(result)) = tokio::time::timeout(patience, ask(channel)).await {
+                    return result;
                 }
             }
             self.channel = None;
@@ -147,55 +150,55 @@ impl Client {
         }
     }
 
-    async fn confirm(&mut self, name: &str, queue: &'static str, wish: Wish, lease: Option<u32>) -> bool {
+    async fn confirm(&mut self, name: &str, queue: &'static str, wish: JobDemand, lease: Option<u32>) -> bool {
         let lease = lease.map(|millis| prost_types::Duration {
             seconds: 0,
             nanos: i32::try_from(millis).unwrap() * 1_000_000,
         });
-        let question = pb::AdmitRequest {
+        let query = pb::AdmitRequest {
             lease,
             ..confirm(vec![ask(wish.job(name, queue), 1)])
         };
         let reply = self
-            .insist(|channel| {
-                let question = question.clone();
-                async move { DecisionServiceClient::new(channel).admit(question).await }
+            .retry_until_done(|channel| {
+                let query = query.clone();
+                async move { DecisionServiceClient::new(channel).admit(query).await }
             })
             .await
             .into_inner();
         if reply.durability() != pb::Durability::Disk {
-            self.site.fault("it is not on the disk".to_owned());
+            self.site.record_violation("it is not on the disk".to_owned());
         }
-        let item = reply.answer.unwrap().items.remove(0);
+        let item = reply.result.unwrap().items.remove(0);
         if let Some(problem) = item.problem {
-            self.site.fault(format!("{name}: {}", problem.message));
+            self.site.record_violation(format!("{name}: {}", problem.message));
         }
         item.permitted
     }
 
     async fn release(&mut self, name: &str) {
-        self.site.letting_go(name);
-        let question = pb::ReleaseReservationRequest {
+        self.site.record_release_start(name);
+        let query = pb::ReleaseReservationRequest {
             job: name.to_owned(),
             job_uid: format!("{name}-uid"),
             attempt: 1,
         };
-        self.insist(|channel| {
-            let question = question.clone();
-            async move { StateServiceClient::new(channel).release_reservation(question).await }
+        self.retry_until_done(|channel| {
+            let query = query.clone();
+            async move { StateServiceClient::new(channel).release_reservation(query).await }
         })
         .await;
         self.site.log.lock().unwrap().released.insert(name.to_owned());
     }
 
     /// Tells the server what the source knows, changed by `change`, until it has it.
-    async fn tell(&mut self, change: impl Fn(&mut Truth)) {
+    async fn sync_change(&mut self, change: impl Fn(&mut SourceModel)) {
         loop {
             let channel = self.channel().await;
             {
-                let mut truth = self.site.truth.lock().await;
+                let mut truth = self.site.source_records.lock().await;
                 change(&mut truth);
-                let batch = Some(truth.tell());
+                let batch = Some(truth.next_batch());
                 if let Some(channel) = channel
                     && let Ok(reply) = StateServiceClient::new(channel).apply(pb::ApplyRequest { batch }).await
                     && reply.into_inner().outcome.unwrap().resync.is_none()
@@ -211,7 +214,7 @@ impl Client {
     /// The life of one job.
     async fn live(&mut self, name: &str) {
         let queue = QUEUES[usize::try_from(self.dice.roll(3)).unwrap()];
-        let mut wish = Wish::rolled(&mut self.dice);
+        let mut wish = JobDemand::rolled(&mut self.dice);
         if self.dice.roll(10) == 0 {
             // A client that is never heard of again: its lease ends.
             self.confirm(name, queue, wish, Some(300)).await;
@@ -220,7 +223,7 @@ impl Client {
         if !self.confirm(name, queue, wish, None).await {
             return;
         }
-        self.site.permitted(name, queue, wish);
+        self.site.record_permit(name, queue, wish);
         if self.dice.roll(3) == 0 {
             let other = wish.resized(&mut self.dice);
             let least = wish.least(other);
@@ -233,47 +236,48 @@ impl Client {
             if self.confirm(name, queue, other, None).await {
                 wish = other;
             }
-            self.site.permitted(name, queue, wish);
+            self.site.record_permit(name, queue, wish);
         }
         if !self.confirm(name, queue, wish, None).await {
-            self.site.fault(format!("{name}: asked again, the permit was gone"));
+            self.site
+                .record_violation(format!("{name}: asked again, the permit was gone"));
         }
         tokio::time::sleep(Duration::from_millis(self.dice.roll(30))).await;
         let boots = self.site.boots.load(Ordering::Relaxed);
         let runs = wish.may_run() && self.dice.roll(3) == 0;
         if runs {
-            self.tell(|truth| {
+            self.sync_change(|truth| {
                 truth.running.insert(name.to_owned(), (queue, wish));
             })
             .await;
             tokio::time::sleep(Duration::from_millis(self.dice.roll(30))).await;
-            self.site.letting_go(name);
-            self.tell(|truth| {
+            self.site.record_release_start(name);
+            self.sync_change(|truth| {
                 truth.running.remove(name);
             })
             .await;
         } else {
             self.release(name).await;
         }
-        let late = self.confirm(name, queue, Wish::small(), None).await;
+        let late = self.confirm(name, queue, JobDemand::small(), None).await;
         // A server that has never seen the job cannot know that it has ended.
         let forgiven = runs && boots != self.site.boots.load(Ordering::Relaxed);
         if late && !forgiven {
-            self.site.fault(format!("{name}: a late request revived it"));
+            self.site.record_violation(format!("{name}: a late request revived it"));
         }
     }
 }
 
-fn rows(wire: &Wire) -> BTreeMap<String, pb::Reservation> {
+fn rows(wire: &BlockingClients) -> BTreeMap<String, pb::Reservation> {
     let mut rows = BTreeMap::new();
     let mut token = String::new();
     loop {
         let page = Some(pb::Page { size: 0, token });
-        let question = pb::ListReservationsRequest {
+        let query = pb::ListReservationsRequest {
             queues: Vec::new(),
             page,
         };
-        let reply = wire.list_reservations(question).unwrap();
+        let reply = wire.list_reservations(query).unwrap();
         rows.extend(reply.reservations.into_iter().map(|row| (row.job.clone(), row)));
         token = reply.next_page_token;
         if token.is_empty() {
@@ -283,25 +287,25 @@ fn rows(wire: &Wire) -> BTreeMap<String, pb::Reservation> {
 }
 
 /// Whatever was acknowledged before a crash is there after it.
-fn look_for_losses(site: &Site, wire: &Wire) {
+fn look_for_losses(site: &PermitTest, wire: &BlockingClients) {
     let rows = rows(wire);
     let log = site.log.lock().unwrap();
     let lost = log.held.iter().find(|(job, (_, wish))| {
         let row = rows.get(*job);
-        !row.is_some_and(|row| wish.is_kept_by(&row.reserved))
+        !row.is_some_and(|row| wish.is_covered_by(&row.reserved))
     });
     let lost = lost.map(|(job, wish)| format!("{job}: {wish:?} was acknowledged and is lost"));
     let revived = log.released.iter().find(|job| rows.contains_key(*job));
     let revived = revived.map(|job| format!("{job}: its release was acknowledged and is lost"));
     drop(log);
-    if let Some(fault) = lost.or(revived) {
-        site.fault(fault);
+    if let Some(problem) = lost.or(revived) {
+        site.record_violation(problem);
     }
 }
 
 /// After all have let go there is nothing left.
-fn look_for_leaks(site: &Site, runtime: &Runtime, wire: &Wire) {
-    let batch = || runtime.block_on(async { site.truth.lock().await.tell() });
+fn look_for_leaks(site: &PermitTest, runtime: &Runtime, wire: &BlockingClients) {
+    let batch = || runtime.block_on(async { site.source_records.lock().await.next_batch() });
     wire.apply_batch(batch()).unwrap();
     // Those that were never heard of again end with their leases, which run while the source is heard.
     while !rows(wire).is_empty() {
@@ -313,19 +317,19 @@ fn look_for_leaks(site: &Site, runtime: &Runtime, wire: &Wire) {
         for account in queue.accounts {
             let amounts = account.allocated.iter().chain(&account.inqueue).chain(&account.elastic);
             if amounts.into_iter().any(|amount| amount.value != 0.0) {
-                site.fault(format!("something leaks: {account:?}"));
+                site.record_violation(format!("something leaks: {account:?}"));
             }
         }
     }
 }
 
 /// Schedulers that let jobs live and die until the storm is over.
-fn clients(site: &Arc<Site>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
+fn clients(site: &Arc<PermitTest>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
     (0..CLIENTS)
         .map(|number| {
-            let mut client = Client {
+            let mut client = PermitClient {
                 site: Arc::clone(site),
-                dice: Dice(0x9e37_79b9_7f4a_7c15 ^ (number + 1)),
+                dice: SeededRandom(0x9e37_79b9_7f4a_7c15 ^ (number + 1)),
                 channel: None,
             };
             runtime.spawn(async move {
@@ -342,21 +346,21 @@ fn clients(site: &Arc<Site>, runtime: &Runtime) -> Vec<JoinHandle<()>> {
 
 /// Kills the server so many times under load. What was wrong, if anything was.
 fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
-    let directory = Scratch::new("storm");
+    let directory = LedgerTestDirectory::new("storm");
     let data = directory.0.join("data").display().to_string();
     // Longer than any job here lives: what a crash makes the server forget to end, its lease ends.
-    let start = || Process::start_in(&["--data-dir", &data, "--reservation-lease-ms", "20000"], environment);
+    let start = || ServeProcess::start_in(&["--data-dir", &data, "--reservation-lease-ms", "20000"], environment);
     let mut process = start();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = Arc::new(builder.worker_threads(2).enable_all().build().unwrap());
-    let wire = Wire::connect(Arc::clone(&runtime), process.grpc);
+    let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
     put_policy(&wire);
-    let mut truth = Truth::default();
-    wire.apply_batch(truth.tell()).unwrap();
-    let site = Arc::new(Site {
+    let mut truth = SourceModel::default();
+    wire.apply_batch(truth.next_batch()).unwrap();
+    let site = Arc::new(PermitTest {
         address: Mutex::new(process.grpc),
         log: Mutex::default(),
-        truth: tokio::sync::Mutex::new(truth),
+        source_records: tokio::sync::Mutex::new(truth),
         permits: AtomicU64::new(0),
         boots: AtomicU64::new(0),
         stop: AtomicBool::new(false),
@@ -371,8 +375,8 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
         process.kill();
         site.boots.fetch_add(1, Ordering::Relaxed);
         process = start();
-        let wire = Wire::connect(Arc::clone(&runtime), process.grpc);
-        let batch = runtime.block_on(async { site.truth.lock().await.tell() });
+        let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
+        let batch = runtime.block_on(async { site.source_records.lock().await.next_batch() });
         wire.apply_batch(batch).unwrap();
         look_for_losses(&site, &wire);
         *site.address.lock().unwrap() = process.grpc;
@@ -384,12 +388,12 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
     for client in clients {
         runtime.block_on(client).unwrap();
     }
-    let wire = Wire::connect(Arc::clone(&runtime), process.grpc);
-    if site.log.lock().unwrap().fault.is_none() {
+    let wire = BlockingClients::connect(Arc::clone(&runtime), process.grpc);
+    if site.log.lock().unwrap().first_violation.is_none() {
         look_for_leaks(&site, &runtime, &wire);
     }
 
-    site.log.lock().unwrap().fault.take()
+    site.log.lock().unwrap().first_violation.take()
 }
 
 #[test]
@@ -397,13 +401,13 @@ fn storm(kills: u64, environment: &[(&str, &str)]) -> Option<String> {
     clippy::disallowed_methods,
     reason = "the environment of a test run is its command line"
 )]
-fn the_promise_holds_through_a_storm() {
+fn reservations_hold_through_a_storm() {
     let kills = std::env::var("PUMICE_TORTURE").ok().and_then(|said| said.parse().ok());
     assert_eq!(storm(kills.unwrap_or(4), &[]), None);
 }
 
 #[test]
-fn without_the_check_the_storm_finds_the_harm() {
-    let fault = storm(1, &[("PUMICE_TEST_WITHOUT_CHECKS", "1")]).unwrap();
-    assert!(fault.starts_with("the promise is broken"), "{fault}");
+fn without_the_check_the_storm_finds_a_violation() {
+    let problem = storm(1, &[("PUMICE_TEST_WITHOUT_CHECKS", "1")]).unwrap();
+    assert!(problem.starts_with("the promise is broken"), "{problem}");
 }

@@ -4,42 +4,42 @@ use std::sync::Arc;
 
 use super::super::{HIERARCHY, WEIGHTS};
 use crate::engine::model::{
-    Amounts, JobRecord, NodeRecord, QueueRecord, ResourceId, ResourceTable, Slot, Table, TaskFields, TaskRecord,
-    TaskStatus, Texts, View,
+    ClusterState, JobRecord, NodeRecord, NodeSlot, QueueRecord, ResourceAmounts, ResourceId, ResourceTable,
+    SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
 
 /// Who owns the records.
-pub(super) fn source() -> Arc<str> {
+pub(super) fn source_name() -> Arc<str> {
     "test".into()
 }
 
-/// A View of these nodes.
-pub(super) fn view(resources: ResourceTable, nodes: Vec<NodeRecord>) -> View {
-    let mut index: Table<Slot> = Table::default();
+/// A cluster state of these nodes.
+pub(super) fn cluster_state(resources: ResourceTable, nodes: Vec<NodeRecord>) -> ClusterState {
+    let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for (slot, node) in (0..).zip(&nodes) {
         index.insert(Arc::clone(&node.name), slot);
     }
-    let mut view = View::new(Arc::new(index), 1);
-    view.set_resources(Arc::new(resources));
+    let mut cluster_state = ClusterState::new(Arc::new(index), 1);
+    cluster_state.set_resources(Arc::new(resources));
     for node in nodes {
-        assert!(view.put_node(Arc::new(node), &source()));
+        assert!(cluster_state.put_node(Arc::new(node), &source_name()));
     }
-    view
+    cluster_state
 }
 
 /// One node with so many milli-cpus, bytes, pods, and thousandths of a GPU.
-pub(super) fn one_node(cpu: i64, memory: i64, pods: i64, gpu: i64) -> View {
+pub(super) fn one_node_state(cpu: i64, memory: i64, pods: i64, gpu: i64) -> ClusterState {
     let mut resources = ResourceTable::default();
     let node = NodeRecord {
         name: "n".into(),
         allocatable: amounts(&mut resources, cpu, memory, pods, gpu),
         ..NodeRecord::default()
     };
-    view(resources, vec![node])
+    cluster_state(resources, vec![node])
 }
 
 /// Amounts; zeros are left out.
-fn amounts(resources: &mut ResourceTable, cpu: i64, memory: i64, pods: i64, gpu: i64) -> Amounts {
+fn amounts(resources: &mut ResourceTable, cpu: i64, memory: i64, pods: i64, gpu: i64) -> ResourceAmounts {
     let gpu_id = resources.intern("nvidia.com/gpu", 100).unwrap();
     let all = [
         (ResourceId::CPU, cpu),
@@ -51,7 +51,13 @@ fn amounts(resources: &mut ResourceTable, cpu: i64, memory: i64, pods: i64, gpu:
 }
 
 /// Puts a queue; without a path it has no annotations.
-pub(super) fn put_queue(view: &mut View, name: &str, path: &str, weights: &str, creation_time: Option<i64>) {
+pub(super) fn put_queue(
+    cluster_state: &mut ClusterState,
+    name: &str,
+    path: &str,
+    weights: &str,
+    creation_time: Option<i64>,
+) {
     let mut texts: Vec<(Arc<str>, Arc<str>)> = Vec::new();
     if !path.is_empty() {
         texts.push((HIERARCHY.into(), path.into()));
@@ -59,27 +65,33 @@ pub(super) fn put_queue(view: &mut View, name: &str, path: &str, weights: &str, 
     }
     let record = QueueRecord {
         name: name.into(),
-        annotations: Texts::from(texts),
+        annotations: TextMap::from(texts),
         creation_time,
         ..QueueRecord::default()
     };
-    view.put_queue(record, &source());
+    cluster_state.put_queue(record, &source_name());
 }
 
 /// Puts a job.
-pub(super) fn put_job(view: &mut View, name: &str, queue: &str) {
+pub(super) fn put_job(cluster_state: &mut ClusterState, name: &str, queue: &str) {
     let record = JobRecord {
         name: name.into(),
         queue: queue.into(),
         ..JobRecord::default()
     };
-    view.put_job(record, &source());
+    cluster_state.put_job(record, &source_name());
 }
 
 /// A task of a job with these milli-cpus, bytes and thousandths of a GPU; its pod is counted.
-pub(super) fn task(view: &View, name: &str, job: &str, status: TaskStatus, requests: (i64, i64, i64)) -> TaskRecord {
+pub(super) fn task(
+    cluster_state: &ClusterState,
+    name: &str,
+    job: &str,
+    status: TaskStatus,
+    requests: (i64, i64, i64),
+) -> TaskRecord {
     let (cpu, memory, gpu) = requests;
-    let mut resources = ResourceTable::clone(view.resources());
+    let mut resources = ResourceTable::clone(cluster_state.resources());
     TaskRecord::from(TaskFields {
         name: name.into(),
         job: job.into(),
@@ -91,10 +103,20 @@ pub(super) fn task(view: &View, name: &str, job: &str, status: TaskStatus, reque
 }
 
 /// Puts so many of them, named `job-0`, …
-pub(super) fn put_tasks(view: &mut View, job: &str, status: TaskStatus, requests: (i64, i64, i64), count: usize) {
-    let before = view.tasks().iter().filter(|(_, task)| *task.record.job == *job).count();
+pub(super) fn put_tasks_of_job(
+    cluster_state: &mut ClusterState,
+    job: &str,
+    status: TaskStatus,
+    requests: (i64, i64, i64),
+    count: usize,
+) {
+    let before = cluster_state
+        .tasks()
+        .iter()
+        .filter(|(_, task)| *task.record.job == *job)
+        .count();
     for number in before..before + count {
-        let task = task(view, &format!("{job}-{number:03}"), job, status, requests);
-        view.put_task(task, &source());
+        let task = task(cluster_state, &format!("{job}-{number:03}"), job, status, requests);
+        cluster_state.put_task(task, &source_name());
     }
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::{Drf, NAME};
-use super::cluster::{one_node, put_job, put_queue, put_tasks, task};
-use super::properties::Numbers;
-use crate::engine::cycle::{Change, Cycle, Placement};
+use super::super::{DrfState, NAME};
+use super::cluster::{one_node_state, put_job, put_queue, put_tasks_of_job, task};
+use super::properties::SeededNumbers;
+use crate::engine::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
 use crate::engine::decide::reduce_order::compare_keys_totally;
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::{TaskRecord, TaskStatus, Vector, View};
+use crate::engine::model::{ClusterState, NodeVector, TaskRecord, TaskStatus};
 use crate::engine::plugin::EVERY_QUEUE;
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Compatibility;
 
 use Compatibility::Corrected;
@@ -22,29 +22,35 @@ use Compatibility::Corrected;
 pub(super) const GPU: (i64, i64, i64) = (0, 0, 1_000);
 pub(super) const CPU: (i64, i64, i64) = (1_000, 0, 0);
 
-pub(super) fn cycle(view: View) -> Cycle {
-    let mut derived = DerivedSet::default();
-    derived.insert(NAME.into(), Arc::new(Drf::build(&view, Corrected, true)));
-    Cycle::new(view, Corrected, derived)
+pub(super) fn corrected_cycle(cluster_state: ClusterState) -> SchedulingCycle {
+    let mut derived = PluginStates::default();
+    derived.insert(NAME.into(), Arc::new(DrfState::build(&cluster_state, Corrected, true)));
+    SchedulingCycle::new(cluster_state, Corrected, derived)
 }
 
-fn drf(cycle: &Cycle) -> &Drf {
-    cycle.derived().get(NAME).unwrap()
+fn drf_state(cycle: &SchedulingCycle) -> &DrfState {
+    cycle.plugin_states().get(NAME).unwrap()
 }
 
 /// A queue of one job of so many waiting tasks.
-pub(super) fn put_group(view: &mut View, path: &str, weights: &str, requests: (i64, i64, i64), count: usize) {
+pub(super) fn put_group(
+    cluster_state: &mut ClusterState,
+    path: &str,
+    weights: &str,
+    requests: (i64, i64, i64),
+    count: usize,
+) {
     let name = path.replace('/', "-");
-    put_queue(view, &name, path, weights, None);
+    put_queue(cluster_state, &name, path, weights, None);
     let job = format!("ns/{name}");
-    put_job(view, &job, &name);
-    put_tasks(view, &job, TaskStatus::Pending, requests, count);
+    put_job(cluster_state, &job, &name);
+    put_tasks_of_job(cluster_state, &job, TaskStatus::Pending, requests, count);
 }
 
 /// Serves the queue that is first, one task at a time, until nothing fits; answers how many tasks each job got.
-pub(super) fn serve(cycle: &mut Cycle) -> BTreeMap<String, usize> {
+pub(super) fn allocate_until_full(cycle: &mut SchedulingCycle) -> BTreeMap<String, usize> {
     let mut waiting: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
-    for (name, stored) in cycle.view().tasks().iter() {
+    for (name, stored) in cycle.cluster_state().tasks().iter() {
         if stored.record.status == TaskStatus::Pending {
             waiting
                 .entry(Arc::clone(&stored.record.job))
@@ -52,9 +58,9 @@ pub(super) fn serve(cycle: &mut Cycle) -> BTreeMap<String, usize> {
                 .push(Arc::clone(name));
         }
     }
-    while let Some(job) = next(cycle, &waiting) {
+    while let Some(job) = next_task(cycle, &waiting) {
         let tasks = waiting.get_mut(&job).unwrap();
-        let Some(task) = tasks.pop().filter(|task| fits(cycle.view(), task)) else {
+        let Some(task) = tasks.pop().filter(|task| fits(cycle.cluster_state(), task)) else {
             waiting.remove(&job);
             continue;
         };
@@ -64,12 +70,12 @@ pub(super) fn serve(cycle: &mut Cycle) -> BTreeMap<String, usize> {
         let node = "n".into();
         let card = Arc::default();
         cycle
-            .apply(&[Change::Allocate(Placement { task, node, card })])
+            .apply(&[SessionChange::Allocate(TaskPlacement { task, node, card })])
             .unwrap();
     }
     let mut got = BTreeMap::new();
     for (_, stored) in cycle
-        .view()
+        .cluster_state()
         .tasks()
         .iter()
         .filter(|(_, stored)| stored.record.status.is_allocated())
@@ -79,10 +85,10 @@ pub(super) fn serve(cycle: &mut Cycle) -> BTreeMap<String, usize> {
     got
 }
 
-fn next(cycle: &Cycle, waiting: &BTreeMap<Arc<str>, Vec<Arc<str>>>) -> Option<Arc<str>> {
+fn next_task(cycle: &SchedulingCycle, waiting: &BTreeMap<Arc<str>, Vec<Arc<str>>>) -> Option<Arc<str>> {
     let key = |job: &Arc<str>| {
-        drf(cycle)
-            .queue_key(&cycle.view().jobs().get(job).unwrap().record.queue)
+        drf_state(cycle)
+            .queue_key(&cycle.cluster_state().jobs().get(job).unwrap().record.queue)
             .unwrap()
     };
     let first = waiting
@@ -91,14 +97,15 @@ fn next(cycle: &Cycle, waiting: &BTreeMap<Arc<str>, Vec<Arc<str>>>) -> Option<Ar
     first.cloned()
 }
 
-fn fits(view: &View, task: &str) -> bool {
-    let node = view.node_named("n").unwrap();
-    let requests = &view.tasks().get(task).unwrap().record.requests;
-    let left = |id| node.exact(id, Vector::Allocatable).unwrap_or(0) - node.exact(id, Vector::Used).unwrap_or(0);
+fn fits(cluster_state: &ClusterState, task: &str) -> bool {
+    let node = cluster_state.node_by_name("n").unwrap();
+    let requests = &cluster_state.tasks().get(task).unwrap().record.requests;
+    let left =
+        |id| node.exact(id, NodeVector::Allocatable).unwrap_or(0) - node.exact(id, NodeVector::Used).unwrap_or(0);
     requests.iter().all(|(id, amount)| i128::from(amount) <= left(id))
 }
 
-fn got(counts: &BTreeMap<String, usize>, jobs: &[&str]) -> Vec<usize> {
+fn task_counts(counts: &BTreeMap<String, usize>, jobs: &[&str]) -> Vec<usize> {
     jobs.iter()
         .map(|job| counts.get(&format!("ns/root-{job}")).copied().unwrap_or(0))
         .collect()
@@ -106,42 +113,45 @@ fn got(counts: &BTreeMap<String, usize>, jobs: &[&str]) -> Vec<usize> {
 
 #[test]
 fn complementary_children_do_not_starve_each_other() {
-    let mut view = one_node(10_000, 0, 100, 10_000);
-    put_group(&mut view, "root/n1", "100/50", GPU, 20);
-    put_group(&mut view, "root/n2/n21", "100/50/50", CPU, 20);
-    put_group(&mut view, "root/n2/n22", "100/50/50", GPU, 20);
-    let mut cycle = cycle(view);
-    let counts = serve(&mut cycle);
-    assert_eq!(got(&counts, &["n1", "n2-n21", "n2-n22"]), [5, 10, 5]);
+    let mut cluster_state = one_node_state(10_000, 0, 100, 10_000);
+    put_group(&mut cluster_state, "root/n1", "100/50", GPU, 20);
+    put_group(&mut cluster_state, "root/n2/n21", "100/50/50", CPU, 20);
+    put_group(&mut cluster_state, "root/n2/n22", "100/50/50", GPU, 20);
+    let mut cycle = corrected_cycle(cluster_state);
+    let counts = allocate_until_full(&mut cycle);
+    assert_eq!(task_counts(&counts, &["n1", "n2-n21", "n2-n22"]), [5, 10, 5]);
 }
 
 #[test]
-fn a_blocked_child_does_not_hold_its_parent_up() {
-    let mut view = one_node(12_000, 0, 100, 12_000);
-    put_group(&mut view, "root/n1", "1/1", CPU, 20);
-    put_group(&mut view, "root/n2", "1/1", CPU, 20);
-    put_group(&mut view, "root/n3/n31", "1/1/1", CPU, 20);
-    put_group(&mut view, "root/n3/n32", "1/1/1", GPU, 20);
-    put_group(&mut view, "root/n4", "1/1", GPU, 20);
-    let mut cycle = cycle(view);
-    let counts = serve(&mut cycle);
-    assert_eq!(got(&counts, &["n1", "n2", "n3-n31", "n3-n32", "n4"]), [4, 4, 4, 6, 6]);
+fn blocked_child_does_not_block_its_parent() {
+    let mut cluster_state = one_node_state(12_000, 0, 100, 12_000);
+    put_group(&mut cluster_state, "root/n1", "1/1", CPU, 20);
+    put_group(&mut cluster_state, "root/n2", "1/1", CPU, 20);
+    put_group(&mut cluster_state, "root/n3/n31", "1/1/1", CPU, 20);
+    put_group(&mut cluster_state, "root/n3/n32", "1/1/1", GPU, 20);
+    put_group(&mut cluster_state, "root/n4", "1/1", GPU, 20);
+    let mut cycle = corrected_cycle(cluster_state);
+    let counts = allocate_until_full(&mut cycle);
+    assert_eq!(
+        task_counts(&counts, &["n1", "n2", "n3-n31", "n3-n32", "n4"]),
+        [4, 4, 4, 6, 6]
+    );
 }
 
 #[test]
-fn a_change_says_whose_keys_it_moved() {
+fn change_names_the_queues_whose_keys_moved() {
     for (cpu, moved) in [
         (10_000, vec!["root-n2-n21", "root-n2-n22"]),
         (1_000, vec![EVERY_QUEUE, "root-n2-n21"]),
     ] {
-        let mut view = one_node(cpu, 0, 100, 10_000);
-        put_group(&mut view, "root/n1", "1/1", GPU, 2);
-        put_group(&mut view, "root/n2/n21", "1/1/1", CPU, 2);
-        put_group(&mut view, "root/n2/n22", "1/1/1", GPU, 2);
-        let mut cycle = cycle(view);
+        let mut cluster_state = one_node_state(cpu, 0, 100, 10_000);
+        put_group(&mut cluster_state, "root/n1", "1/1", GPU, 2);
+        put_group(&mut cluster_state, "root/n2/n21", "1/1/1", CPU, 2);
+        put_group(&mut cluster_state, "root/n2/n22", "1/1/1", GPU, 2);
+        let mut cycle = corrected_cycle(cluster_state);
         let (task, node, card) = ("ns/root-n2-n21-000".into(), "n".into(), Arc::default());
         let outcome = cycle
-            .apply(&[Change::Allocate(Placement { task, node, card })])
+            .apply(&[SessionChange::Allocate(TaskPlacement { task, node, card })])
             .unwrap();
         let queues: Vec<&str> = outcome.queues.iter().map(|queue| &**queue).collect();
         assert_eq!(queues, moved, "of {cpu} milli-cpus one thousand are taken");
@@ -149,40 +159,40 @@ fn a_change_says_whose_keys_it_moved() {
 }
 
 #[test]
-fn a_change_that_moves_very_many_queues_names_none() {
-    let mut view = one_node(10_000, 0, 1_000, 0);
+fn change_that_moves_many_queues_names_every_queue() {
+    let mut cluster_state = one_node_state(10_000, 0, 1_000, 0);
     for number in 0..300 {
         put_queue(
-            &mut view,
+            &mut cluster_state,
             &format!("q{number}"),
             &format!("root/all/q{number}"),
             "1/1/1",
             None,
         );
     }
-    put_group(&mut view, "root/all/busy", "1/1/1", CPU, 2);
-    let mut cycle = cycle(view);
+    put_group(&mut cluster_state, "root/all/busy", "1/1/1", CPU, 2);
+    let mut cycle = corrected_cycle(cluster_state);
     let (task, node, card) = ("ns/root-all-busy-000".into(), "n".into(), Arc::default());
     let outcome = cycle
-        .apply(&[Change::Allocate(Placement { task, node, card })])
+        .apply(&[SessionChange::Allocate(TaskPlacement { task, node, card })])
         .unwrap();
     let queues: Vec<&str> = outcome.queues.iter().map(|queue| &**queue).collect();
     assert_eq!(queues, [EVERY_QUEUE, "root-all-busy"]);
 }
 
 #[test]
-fn a_weight_below_one_stays_what_it_is() {
-    let mut view = one_node(9_000, 0, 100, 0);
-    put_group(&mut view, "root/a", "1/0.5", CPU, 20);
-    put_group(&mut view, "root/b", "1/1", CPU, 20);
-    let mut cycle = cycle(view);
-    let counts = serve(&mut cycle);
-    assert_eq!(got(&counts, &["a", "b"]), [3, 6]);
+fn weight_below_one_is_kept() {
+    let mut cluster_state = one_node_state(9_000, 0, 100, 0);
+    put_group(&mut cluster_state, "root/a", "1/0.5", CPU, 20);
+    put_group(&mut cluster_state, "root/b", "1/1", CPU, 20);
+    let mut cycle = corrected_cycle(cluster_state);
+    let counts = allocate_until_full(&mut cycle);
+    assert_eq!(task_counts(&counts, &["a", "b"]), [3, 6]);
 }
 
 #[test]
-fn what_contradicts_itself_or_others_is_named() {
-    let mut view = one_node(10_000, 0, 100, 0);
+fn contradicting_paths_are_reported() {
+    let mut cluster_state = one_node_state(10_000, 0, 100, 0);
     let queues = [
         ("first", "root/sci/dev", "1/2/3", Some(1), None),
         ("inner", "root/sci", "1/2", Some(2), Some("HIERARCHY_INNER_AND_LEAF")),
@@ -218,14 +228,14 @@ fn what_contradicts_itself_or_others_is_named() {
         ("plain", "", "", Some(9), None),
     ];
     for (name, path, weights, creation_time, _) in queues {
-        put_queue(&mut view, name, path, weights, creation_time);
-        put_job(&mut view, &format!("ns/{name}"), name);
-        put_tasks(&mut view, &format!("ns/{name}"), TaskStatus::Pending, CPU, 1);
+        put_queue(&mut cluster_state, name, path, weights, creation_time);
+        put_job(&mut cluster_state, &format!("ns/{name}"), name);
+        put_tasks_of_job(&mut cluster_state, &format!("ns/{name}"), TaskStatus::Pending, CPU, 1);
     }
-    let drf = Drf::build(&view, Corrected, true);
-    for (name, .., fault) in queues {
+    let drf = DrfState::build(&cluster_state, Corrected, true);
+    for (name, .., expected) in queues {
         let problem = drf.queue_key(name).err();
-        assert_eq!(problem.as_ref().map(|problem| problem.reason), fault, "{name}");
+        assert_eq!(problem.as_ref().map(|problem| problem.reason), expected, "{name}");
         assert_eq!(drf.job_problem(&format!("ns/{name}")), problem.as_ref(), "{name}");
         if let Some(problem) = problem {
             let field = format!("queues[{name}].annotations[volcano.sh/hierarchy");
@@ -235,19 +245,19 @@ fn what_contradicts_itself_or_others_is_named() {
 }
 
 #[test]
-fn an_order_of_deep_and_shallow_queues_is_total() {
-    let mut view = one_node(10_000, 0, 100, 0);
-    put_queue(&mut view, "x", "root/x", "1/1", Some(2));
-    put_queue(&mut view, "p", "root/y/p", "1/1/1", Some(3));
-    put_queue(&mut view, "q", "root/y/q", "1/1/1", Some(1));
+fn order_of_deep_and_shallow_queues_is_total() {
+    let mut cluster_state = one_node_state(10_000, 0, 100, 0);
+    put_queue(&mut cluster_state, "x", "root/x", "1/1", Some(2));
+    put_queue(&mut cluster_state, "p", "root/y/p", "1/1/1", Some(3));
+    put_queue(&mut cluster_state, "q", "root/y/q", "1/1/1", Some(1));
     for queue in ["x", "p", "q"] {
         let job = format!("ns/{queue}");
-        put_job(&mut view, &job, queue);
-        put_tasks(&mut view, &job, TaskStatus::Pending, CPU, 3);
+        put_job(&mut cluster_state, &job, queue);
+        put_tasks_of_job(&mut cluster_state, &job, TaskStatus::Pending, CPU, 3);
     }
-    put_tasks(&mut view, "ns/q", TaskStatus::Running, CPU, 1);
-    put_tasks(&mut view, "ns/x", TaskStatus::Running, CPU, 1);
-    let drf = Drf::build(&view, Corrected, true);
+    put_tasks_of_job(&mut cluster_state, "ns/q", TaskStatus::Running, CPU, 1);
+    put_tasks_of_job(&mut cluster_state, "ns/x", TaskStatus::Running, CPU, 1);
+    let drf = DrfState::build(&cluster_state, Corrected, true);
     let key = |queue| drf.queue_key(queue).unwrap();
     assert_eq!(
         compare_keys_totally(&key("x"), &key("p")),
@@ -258,40 +268,59 @@ fn an_order_of_deep_and_shallow_queues_is_total() {
     assert_eq!(compare_keys_totally(&key("p"), &key("q")), Ordering::Less);
 }
 
-fn running(view: &mut View, job: &str, queue: &str, requests: (i64, i64, i64), count: usize) -> Vec<TaskRecord> {
-    put_job(view, job, queue);
-    put_tasks(view, job, TaskStatus::Running, requests, count);
-    let tasks = view.tasks().iter().filter(|(_, task)| *task.record.job == *job);
+fn put_running_job(
+    cluster_state: &mut ClusterState,
+    job: &str,
+    queue: &str,
+    requests: (i64, i64, i64),
+    count: usize,
+) -> Vec<TaskRecord> {
+    put_job(cluster_state, job, queue);
+    put_tasks_of_job(cluster_state, job, TaskStatus::Running, requests, count);
+    let tasks = cluster_state
+        .tasks()
+        .iter()
+        .filter(|(_, task)| *task.record.job == *job);
     tasks.map(|(_, task)| task.record.clone()).collect()
 }
 
-fn count(goes: &[bool]) -> usize {
+fn count_true(goes: &[bool]) -> usize {
     goes.iter().filter(|goes| **goes).count()
 }
 
 #[test]
-fn reclaim_stops_at_what_is_deserved() {
-    let mut view = one_node(10_000, 0, 100, 0);
+fn reclaim_stops_at_the_deserved_share() {
+    let mut cluster_state = one_node_state(10_000, 0, 100, 0);
     for (queue, weight) in [("a", 1), ("b", 1), ("c", 2)] {
-        put_queue(&mut view, queue, &format!("root/{queue}"), &format!("1/{weight}"), None);
+        put_queue(
+            &mut cluster_state,
+            queue,
+            &format!("root/{queue}"),
+            &format!("1/{weight}"),
+            None,
+        );
     }
-    let b = running(&mut view, "ns/b", "b", CPU, 4);
-    let c = running(&mut view, "ns/c", "c", CPU, 6);
-    put_tasks(&mut view, "ns/b", TaskStatus::Pending, CPU, 10);
-    put_tasks(&mut view, "ns/c", TaskStatus::Pending, CPU, 10);
-    put_job(&mut view, "ns/a", "a");
-    put_tasks(&mut view, "ns/a", TaskStatus::Pending, CPU, 1);
-    let preemptor = task(&view, "ns/a-000", "ns/a", TaskStatus::Pending, CPU);
-    let drf = Drf::build(&view, Corrected, true);
+    let b = put_running_job(&mut cluster_state, "ns/b", "b", CPU, 4);
+    let c = put_running_job(&mut cluster_state, "ns/c", "c", CPU, 6);
+    put_tasks_of_job(&mut cluster_state, "ns/b", TaskStatus::Pending, CPU, 10);
+    put_tasks_of_job(&mut cluster_state, "ns/c", TaskStatus::Pending, CPU, 10);
+    put_job(&mut cluster_state, "ns/a", "a");
+    put_tasks_of_job(&mut cluster_state, "ns/a", TaskStatus::Pending, CPU, 1);
+    let preemptor = task(&cluster_state, "ns/a-000", "ns/a", TaskStatus::Pending, CPU);
+    let drf = DrfState::build(&cluster_state, Corrected, true);
     let candidates: Vec<&TaskRecord> = b.iter().chain(&c).collect();
     let goes = drf.reclaim(&preemptor, &candidates).unwrap().unwrap();
     // a deserves a quarter but asks for a tenth only; b deserves 0.3 of the rest, c 0.6. The last task can reclaim.
-    assert_eq!((count(&goes[..4]), count(&goes[4..])), (1, 0), "{goes:?}");
-    let upstream = Drf::build(&view, Compatibility::Upstream, true)
+    assert_eq!((count_true(&goes[..4]), count_true(&goes[4..])), (1, 0), "{goes:?}");
+    let upstream = DrfState::build(&cluster_state, Compatibility::Upstream, true)
         .reclaim(&preemptor, &candidates)
         .unwrap()
         .unwrap();
-    assert_eq!(count(&upstream), 10, "each is judged alone, and nothing is deserved");
+    assert_eq!(
+        count_true(&upstream),
+        10,
+        "each is judged alone, and nothing is deserved"
+    );
     let twice = [candidates[0], candidates[0]];
     assert_eq!(
         drf.reclaim(&preemptor, &twice).unwrap().unwrap(),
@@ -302,18 +331,18 @@ fn reclaim_stops_at_what_is_deserved() {
 
 #[test]
 fn preemption_between_queues_follows_the_hierarchy() {
-    let mut view = one_node(10_000, 0, 100, 0);
+    let mut cluster_state = one_node_state(10_000, 0, 100, 0);
     for queue in ["a", "b"] {
-        put_queue(&mut view, queue, &format!("root/{queue}"), "1/1", None);
+        put_queue(&mut cluster_state, queue, &format!("root/{queue}"), "1/1", None);
     }
-    let small = running(&mut view, "ns/b-small", "b", CPU, 1);
-    running(&mut view, "ns/b-large", "b", CPU, 6);
-    put_tasks(&mut view, "ns/b-small", TaskStatus::Pending, CPU, 3);
-    let mine = running(&mut view, "ns/a", "a", CPU, 3);
-    put_tasks(&mut view, "ns/a", TaskStatus::Pending, CPU, 2);
-    let preemptor = task(&view, "ns/a-003", "ns/a", TaskStatus::Pending, CPU);
+    let small = put_running_job(&mut cluster_state, "ns/b-small", "b", CPU, 1);
+    put_running_job(&mut cluster_state, "ns/b-large", "b", CPU, 6);
+    put_tasks_of_job(&mut cluster_state, "ns/b-small", TaskStatus::Pending, CPU, 3);
+    let mine = put_running_job(&mut cluster_state, "ns/a", "a", CPU, 3);
+    put_tasks_of_job(&mut cluster_state, "ns/a", TaskStatus::Pending, CPU, 2);
+    let preemptor = task(&cluster_state, "ns/a-003", "ns/a", TaskStatus::Pending, CPU);
     let candidates: Vec<&TaskRecord> = small.iter().chain(&mine).collect();
-    let corrected = Drf::build(&view, Corrected, true)
+    let corrected = DrfState::build(&cluster_state, Corrected, true)
         .preempt(&preemptor, &candidates)
         .unwrap();
     assert_eq!(
@@ -321,24 +350,28 @@ fn preemption_between_queues_follows_the_hierarchy() {
         [true, false, false, false],
         "queue a holds less than b, though the job is small"
     );
-    let upstream = Drf::build(&view, Compatibility::Upstream, true)
+    let upstream = DrfState::build(&cluster_state, Compatibility::Upstream, true)
         .preempt(&preemptor, &candidates)
         .unwrap();
     assert!(!upstream[0], "jobs only");
 }
 
 #[test]
-fn a_spared_candidate_hides_nobody() {
-    let mut view = one_node(20_000, 0, 100, 0);
-    put_queue(&mut view, "q", "", "", None);
-    let mut theirs = running(&mut view, "ns/them", "q", (5_000, 0, 0), 1);
-    theirs.extend(running(&mut view, "ns/them", "q", CPU, 2).into_iter().skip(1));
-    put_job(&mut view, "ns/me", "q");
-    put_tasks(&mut view, "ns/me", TaskStatus::Pending, (3_000, 0, 0), 1);
-    let preemptor = task(&view, "ns/me-000", "ns/me", TaskStatus::Pending, (3_000, 0, 0));
+fn spared_candidate_does_not_affect_later_ones() {
+    let mut cluster_state = one_node_state(20_000, 0, 100, 0);
+    put_queue(&mut cluster_state, "q", "", "", None);
+    let mut theirs = put_running_job(&mut cluster_state, "ns/them", "q", (5_000, 0, 0), 1);
+    theirs.extend(
+        put_running_job(&mut cluster_state, "ns/them", "q", CPU, 2)
+            .into_iter()
+            .skip(1),
+    );
+    put_job(&mut cluster_state, "ns/me", "q");
+    put_tasks_of_job(&mut cluster_state, "ns/me", TaskStatus::Pending, (3_000, 0, 0), 1);
+    let preemptor = task(&cluster_state, "ns/me-000", "ns/me", TaskStatus::Pending, (3_000, 0, 0));
     let candidates: Vec<&TaskRecord> = theirs.iter().collect();
     let ask = |compatibility| {
-        Drf::build(&view, compatibility, false)
+        DrfState::build(&cluster_state, compatibility, false)
             .preempt(&preemptor, &candidates)
             .unwrap()
     };
@@ -347,7 +380,7 @@ fn a_spared_candidate_hides_nobody() {
 }
 
 /// Part of the cluster that a path is entitled to at least, all siblings asking.
-pub(super) fn guarantee(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> f64 {
+pub(super) fn guaranteed_share(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> f64 {
     (1..=path.len())
         .map(|depth| {
             let siblings = weights
@@ -359,17 +392,17 @@ pub(super) fn guarantee(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> 
 }
 
 /// A random tree of one or two levels: weights by path, and the paths of its queues.
-pub(super) fn tree(numbers: &mut Numbers) -> (BTreeMap<Vec<usize>, f64>, Vec<Vec<usize>>) {
+pub(super) fn random_tree(numbers: &mut SeededNumbers) -> (BTreeMap<Vec<usize>, f64>, Vec<Vec<usize>>) {
     let (mut weights, mut paths) = (BTreeMap::new(), Vec::new());
     for top in 0..2 + numbers.below(3) {
-        weights.insert(vec![top], numbers.of(&[0.5, 1.0, 2.0]));
+        weights.insert(vec![top], numbers.pick(&[0.5, 1.0, 2.0]));
         let below = numbers.below(3);
         if below == 0 {
             paths.push(vec![top]);
             continue;
         }
         for sub in 0..=below {
-            weights.insert(vec![top, sub], numbers.of(&[1.0, 2.0, 3.0]));
+            weights.insert(vec![top, sub], numbers.pick(&[1.0, 2.0, 3.0]));
             paths.push(vec![top, sub]);
         }
     }
@@ -377,7 +410,7 @@ pub(super) fn tree(numbers: &mut Numbers) -> (BTreeMap<Vec<usize>, f64>, Vec<Vec
 }
 
 /// A path and its weights as annotations say them.
-pub(super) fn written(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> (String, String) {
+pub(super) fn hierarchy_annotations(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> (String, String) {
     let (mut names, mut written) = ("root".to_owned(), "1".to_owned());
     for depth in 1..=path.len() {
         names = format!("{names}/{}", path[depth - 1]);
@@ -392,52 +425,52 @@ proptest! {
     /// In a full cluster of equal tasks, reclaiming as long as anybody may ends with everybody near what they deserve,
     /// whatever they held before, and it does end.
     #[test]
-    fn reclaim_brings_everybody_what_they_deserve(seed in any::<u64>()) {
+    fn reclaim_gives_every_queue_its_deserved_share(seed in any::<u64>()) {
         const TASKS: usize = 24;
-        let mut numbers = Numbers::new(seed);
-        let mut view = one_node(i64::try_from(TASKS).unwrap() * 1_000, 0, 100_000, 0);
-        let (weights, paths) = tree(&mut numbers);
+        let mut numbers = SeededNumbers::new(seed);
+        let mut cluster_state = one_node_state(i64::try_from(TASKS).unwrap() * 1_000, 0, 100_000, 0);
+        let (weights, paths) = random_tree(&mut numbers);
         let mut jobs = Vec::new();
         for path in &paths {
-            let (names, written) = written(path, &weights);
-            put_group(&mut view, &names, &written, CPU, 2 * TASKS);
+            let (names, written) = hierarchy_annotations(path, &weights);
+            put_group(&mut cluster_state, &names, &written, CPU, 2 * TASKS);
             jobs.push(format!("ns/{}", names.replace('/', "-")));
         }
         for _ in 0..TASKS {
             let job = numbers.below(jobs.len());
-            put_tasks(&mut view, &jobs[job], TaskStatus::Running, CPU, 1);
+            put_tasks_of_job(&mut cluster_state, &jobs[job], TaskStatus::Running, CPU, 1);
         }
-        let mut cycle = cycle(view);
+        let mut cycle = corrected_cycle(cluster_state);
         let mut rounds = 0;
-        while let Some((taken, given)) = jobs.iter().find_map(|job| reclaimed(&cycle, job)) {
+        while let Some((taken, given)) = jobs.iter().find_map(|job| reclaim_victim(&cycle, job)) {
             let (node, card) = ("n".into(), Arc::default());
-            cycle.apply(&[Change::Evict(taken), Change::Allocate(Placement { task: given, node, card })]).unwrap();
+            cycle.apply(&[SessionChange::Evict(taken), SessionChange::Allocate(TaskPlacement { task: given, node, card })]).unwrap();
             rounds += 1;
             prop_assert!(rounds <= TASKS, "{weights:?} go round in circles");
         }
         for (path, job) in paths.iter().zip(&jobs) {
-            let own = held(&cycle, job).len();
-            let promised = guarantee(path, &weights) * TASKS as f64;
+            let own = held_tasks(&cycle, job).len();
+            let promised = guaranteed_share(path, &weights) * TASKS as f64;
             prop_assert!(own as f64 >= promised - 4.0, "{path:?} of {weights:?} holds {own}, deserves {promised}");
         }
     }
 }
 
-fn held(cycle: &Cycle, job: &str) -> Vec<Arc<str>> {
-    let tasks = cycle.view().tasks().iter();
+fn held_tasks(cycle: &SchedulingCycle, job: &str) -> Vec<Arc<str>> {
+    let tasks = cycle.cluster_state().tasks().iter();
     let own = tasks.filter(|(_, task)| *task.record.job == *job && task.record.status.is_allocated());
     own.map(|(name, _)| Arc::clone(name)).collect()
 }
 
 /// A task that a waiting one of this job may have, and that one.
-fn reclaimed(cycle: &Cycle, job: &str) -> Option<(Arc<str>, Arc<str>)> {
-    let view = cycle.view();
-    let all = || view.tasks().iter().map(|(_, task)| &task.record);
+fn reclaim_victim(cycle: &SchedulingCycle, job: &str) -> Option<(Arc<str>, Arc<str>)> {
+    let cluster_state = cycle.cluster_state();
+    let all = || cluster_state.tasks().iter().map(|(_, task)| &task.record);
     let waiting = all().find(|task| *task.job == *job && task.status == TaskStatus::Pending)?;
     let candidates: Vec<&TaskRecord> = all()
         .filter(|task| *task.job != *job && task.status.is_allocated())
         .collect();
-    let goes = drf(cycle).reclaim(waiting, &candidates).unwrap().unwrap();
+    let goes = drf_state(cycle).reclaim(waiting, &candidates).unwrap().unwrap();
     let taken = candidates.iter().zip(goes).find(|(_, goes)| *goes)?.0;
     Some((Arc::clone(&taken.name), Arc::clone(&waiting.name)))
 }

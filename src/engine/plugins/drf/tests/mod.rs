@@ -1,9 +1,9 @@
 //! Tests of shares, trees and victims.
 
-mod carried;
+mod advanced;
+mod batch;
 mod cluster;
 mod corrected;
-mod plain;
-mod promises;
+mod guarantees;
+mod plain_tree;
 mod properties;
-mod together;

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use super::super::{Drf, NAME};
-use super::cluster::{one_node, put_job, put_queue, put_tasks};
-use super::plain::{self, Line};
-use crate::engine::cycle::{Change, Cycle, Placement};
-use crate::engine::derived::DerivedSet;
-use crate::engine::model::{TaskRecord, TaskStatus, View};
+use super::super::{DrfState, NAME};
+use super::cluster::{one_node_state, put_job, put_queue, put_tasks_of_job};
+use super::plain_tree::{self, TreeLine};
+use crate::engine::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
+use crate::engine::model::{ClusterState, TaskRecord, TaskStatus};
 use crate::engine::plugin::EVERY_QUEUE;
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Compatibility;
 
 /// Numbers that hang on a seed only.
-pub(super) struct Numbers(u64);
+pub(super) struct SeededNumbers(u64);
 
-impl Numbers {
+impl SeededNumbers {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
@@ -31,77 +31,93 @@ impl Numbers {
         usize::try_from(self.0 >> 33).unwrap() % end
     }
 
-    pub(super) fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 }
 
 /// Weight of a level, the same for every queue that goes through it.
-fn weight(path: &str) -> &'static str {
+fn weight_of_path(path: &str) -> &'static str {
     let sum: usize = path.bytes().map(usize::from).sum();
     ["0.5", "1", "2", "3.5", "10"][sum % 5]
 }
 
 /// A cluster in which resources run out, with queues at several levels, also several of one path.
-pub(super) fn cluster(numbers: &mut Numbers) -> View {
-    let mut view = one_node(8_000, 10 << 30, 40, 4_000);
+pub(super) fn random_cluster_state(numbers: &mut SeededNumbers) -> ClusterState {
+    let mut cluster_state = one_node_state(8_000, 10 << 30, 40, 4_000);
     let queues = 1 + numbers.below(6);
     for number in 0..queues {
         let (mut path, mut weights) = ("root".to_owned(), "1".to_owned());
         for _ in 0..numbers.below(3) {
-            path = format!("{path}/{}", numbers.of(&["x", "y"]));
-            weights = format!("{weights}/{}", weight(&path));
+            path = format!("{path}/{}", numbers.pick(&["x", "y"]));
+            weights = format!("{weights}/{}", weight_of_path(&path));
         }
         path = format!("{path}/q{}", numbers.below(4));
-        weights = format!("{weights}/{}", weight(&path));
-        put_queue(&mut view, &format!("queue{number}"), &path, &weights, Some(1));
+        weights = format!("{weights}/{}", weight_of_path(&path));
+        put_queue(&mut cluster_state, &format!("queue{number}"), &path, &weights, Some(1));
         for job in 0..numbers.below(3) {
             let job = format!("ns/job{number}-{job}");
-            put_job(&mut view, &job, &format!("queue{number}"));
+            put_job(&mut cluster_state, &job, &format!("queue{number}"));
             for _ in 0..=numbers.below(2) {
-                let requests = numbers.of(&[
+                let requests = numbers.pick(&[
                     (1_000, 0, 0),
                     (1_000, 3 << 30, 0),
                     (500, 0, 1_000),
                     (0, 1 << 30, 0),
                     (0, 0, 2_000),
                 ]);
-                put_tasks(&mut view, &job, TaskStatus::Running, requests, numbers.below(2));
-                put_tasks(&mut view, &job, TaskStatus::Pending, requests, numbers.below(4));
+                put_tasks_of_job(
+                    &mut cluster_state,
+                    &job,
+                    TaskStatus::Running,
+                    requests,
+                    numbers.below(2),
+                );
+                put_tasks_of_job(
+                    &mut cluster_state,
+                    &job,
+                    TaskStatus::Pending,
+                    requests,
+                    numbers.below(4),
+                );
             }
         }
     }
-    view
+    cluster_state
 }
 
-fn change(numbers: &mut Numbers, view: &View, compatibility: Compatibility) -> Option<Change> {
-    let names: Vec<Arc<str>> = view.tasks().iter().map(|(name, _)| Arc::clone(name)).collect();
+fn random_change(
+    numbers: &mut SeededNumbers,
+    cluster_state: &ClusterState,
+    compatibility: Compatibility,
+) -> Option<SessionChange> {
+    let names: Vec<Arc<str>> = cluster_state.tasks().iter().map(|(name, _)| Arc::clone(name)).collect();
     if names.is_empty() {
         return None;
     }
     let task = Arc::clone(&names[numbers.below(names.len())]);
-    let to = Placement {
+    let to = TaskPlacement {
         task: Arc::clone(&task),
         node: "n".into(),
         card: Arc::default(),
     };
-    match view.tasks().get(&task).unwrap().record.status {
+    match cluster_state.tasks().get(&task).unwrap().record.status {
         TaskStatus::Pending if compatibility == Compatibility::Corrected && numbers.below(3) == 0 => {
-            Some(Change::Pipeline(to))
+            Some(SessionChange::Pipeline(to))
         }
-        TaskStatus::Pending => Some(Change::Allocate(to)),
-        TaskStatus::Allocated if numbers.below(2) == 0 => Some(Change::Unallocate(task)),
-        TaskStatus::Allocated | TaskStatus::Running => Some(Change::Evict(task)),
-        TaskStatus::Pipelined => Some(Change::Unpipeline(task)),
-        TaskStatus::Releasing => Some(Change::Unevict(task)),
+        TaskStatus::Pending => Some(SessionChange::Allocate(to)),
+        TaskStatus::Allocated if numbers.below(2) == 0 => Some(SessionChange::Unallocate(task)),
+        TaskStatus::Allocated | TaskStatus::Running => Some(SessionChange::Evict(task)),
+        TaskStatus::Pipelined => Some(SessionChange::Unpipeline(task)),
+        TaskStatus::Releasing => Some(SessionChange::Unevict(task)),
         TaskStatus::Binding | TaskStatus::Bound | TaskStatus::Succeeded | TaskStatus::Failed | TaskStatus::Unknown => {
             None
         }
     }
 }
 
-fn fast(drf: &Drf) -> Vec<Line> {
-    let lines = drf.tree().into_iter().map(|node| {
+fn tree_lines(drf: &DrfState) -> Vec<TreeLine> {
+    let lines = drf.tree_nodes().into_iter().map(|node| {
         let mut held = node.held;
         held.sort_by_key(|(id, _)| *id);
         (
@@ -112,17 +128,17 @@ fn fast(drf: &Drf) -> Vec<Line> {
             held,
         )
     });
-    sorted(lines.collect())
+    sorted_lines(lines.collect())
 }
 
-fn sorted(mut lines: Vec<Line>) -> Vec<Line> {
+fn sorted_lines(mut lines: Vec<TreeLine>) -> Vec<TreeLine> {
     lines.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
     lines
 }
 
 /// A full cluster of many queues, deep and shallow, whose jobs wait for one kind of task or for several. So little is
 /// left that almost any change makes a resource run out or brings it back.
-fn full_cluster(numbers: &mut Numbers) -> View {
+fn full_cluster_state(numbers: &mut SeededNumbers) -> ClusterState {
     let kinds = [
         (1_000, 1 << 20, 0),
         (1_000, 2 << 20, 1_000),
@@ -133,22 +149,22 @@ fn full_cluster(numbers: &mut Numbers) -> View {
     let queues = 12 + numbers.below(12);
     let (mut jobs, mut held) = (Vec::new(), (0, 0, 0, 0));
     for number in 0..queues {
-        let above = numbers.of(&["root", "root", "root/x", "root/y", "root/x/z"]);
+        let above = numbers.pick(&["root", "root", "root/x", "root/y", "root/x/z"]);
         let path = format!("{above}/q{number}");
         let mut at = String::from("root");
         let weights = path.split('/').skip(1).map(|name| {
             at = format!("{at}/{name}");
-            weight(&at)
+            weight_of_path(&at)
         });
         let weights = weights.fold(String::from("1"), |all, weight| format!("{all}/{weight}"));
         for job in 0..=numbers.below(3) {
-            let requests = numbers.of(&kinds);
+            let requests = numbers.pick(&kinds);
             let running = numbers.below(3);
             held.0 += requests.0 * i64::try_from(running).unwrap();
             held.1 += requests.1 * i64::try_from(running).unwrap();
             held.2 += i64::try_from(running).unwrap();
             held.3 += requests.2 * i64::try_from(running).unwrap();
-            let others = (numbers.below(3) == 0).then(|| numbers.of(&kinds));
+            let others = (numbers.below(3) == 0).then(|| numbers.pick(&kinds));
             jobs.push((
                 format!("queue{number}"),
                 path.clone(),
@@ -160,56 +176,68 @@ fn full_cluster(numbers: &mut Numbers) -> View {
             ));
         }
     }
-    let spare = |numbers: &mut Numbers| i64::try_from(numbers.below(2)).unwrap();
-    let mut view = one_node(
+    let spare = |numbers: &mut SeededNumbers| i64::try_from(numbers.below(2)).unwrap();
+    let mut cluster_state = one_node_state(
         held.0 + 1_000 * spare(numbers),
         held.1 + (spare(numbers) << 20),
         held.2 + 1 + spare(numbers),
         held.3 + 500 * spare(numbers),
     );
     for (queue, path, weights, job, requests, running, others) in jobs {
-        put_queue(&mut view, &queue, &path, &weights, Some(1));
+        put_queue(&mut cluster_state, &queue, &path, &weights, Some(1));
         let job = format!("ns/{queue}-{job}");
-        put_job(&mut view, &job, &queue);
-        put_tasks(&mut view, &job, TaskStatus::Running, requests, running);
-        put_tasks(&mut view, &job, TaskStatus::Pending, requests, 1);
+        put_job(&mut cluster_state, &job, &queue);
+        put_tasks_of_job(&mut cluster_state, &job, TaskStatus::Running, requests, running);
+        put_tasks_of_job(&mut cluster_state, &job, TaskStatus::Pending, requests, 1);
         if let Some(others) = others {
-            put_tasks(&mut view, &job, TaskStatus::Pending, others, 1);
+            put_tasks_of_job(&mut cluster_state, &job, TaskStatus::Pending, others, 1);
         }
     }
-    view
+    cluster_state
 }
 
-fn follow(view: View, numbers: &mut Numbers, compatibility: Compatibility) -> Result<usize, TestCaseError> {
-    let built = Drf::build(&view, compatibility, true);
-    prop_assert!(view.jobs().iter().all(|(job, _)| built.job_problem(job).is_none()));
-    let mut derived = DerivedSet::default();
+fn check_random_changes(
+    cluster_state: ClusterState,
+    numbers: &mut SeededNumbers,
+    compatibility: Compatibility,
+) -> Result<usize, TestCaseError> {
+    let built = DrfState::build(&cluster_state, compatibility, true);
+    prop_assert!(
+        cluster_state
+            .jobs()
+            .iter()
+            .all(|(job, _)| built.job_problem(job).is_none())
+    );
+    let mut derived = PluginStates::default();
     derived.insert(NAME.into(), Arc::new(built));
-    let mut cycle = Cycle::new(view, compatibility, derived);
+    let mut cycle = SchedulingCycle::new(cluster_state, compatibility, derived);
     let (mut marks, mut flips) = (Vec::new(), 0);
     for step in 0..30 {
-        if let Some(change) = change(numbers, cycle.view(), compatibility) {
+        if let Some(change) = random_change(numbers, cycle.cluster_state(), compatibility) {
             let outcome = cycle.apply(&[change]).unwrap();
             flips += usize::from(outcome.queues.contains(EVERY_QUEUE));
         }
-        let drf: &Drf = cycle.derived().get(NAME).unwrap();
-        let (expected, got) = (sorted(plain::tree(cycle.view(), compatibility)), fast(drf));
+        let drf: &DrfState = cycle.plugin_states().get(NAME).unwrap();
+        let (expected, got) = (
+            sorted_lines(plain_tree::plain_tree_lines(cycle.cluster_state(), compatibility)),
+            tree_lines(drf),
+        );
         prop_assert_eq!(format!("{expected:?}"), format!("{got:?}"), "step {}", step);
         prop_assert_eq!(
             drf,
-            &Drf::build(cycle.view(), compatibility, true),
+            &DrfState::build(cycle.cluster_state(), compatibility, true),
             "a rebuild at step {}",
             step
         );
         if step % 10 == 0 {
             let name: Arc<str> = format!("mark{step}").into();
-            cycle.apply(&[Change::Savepoint(Arc::clone(&name))]).unwrap();
-            marks.push((name, fast(cycle.derived().get(NAME).unwrap())));
+            cycle.apply(&[SessionChange::Savepoint(Arc::clone(&name))]).unwrap();
+            marks.push((name, tree_lines(cycle.plugin_states().get(NAME).unwrap())));
         }
     }
     for (name, lines) in marks.into_iter().rev() {
-        cycle.apply(&[Change::RollbackTo(name)]).unwrap();
-        prop_assert_eq!(lines, fast(cycle.derived().get(NAME).unwrap()));
+        cycle.apply(&[SessionChange::RollbackTo(name)]).unwrap();
+        prop_assert_eq!(lines, tree_lines(cycle.plugin_states().get(NAME).unwrap()));
     }
     Ok(flips)
 }
@@ -219,25 +247,25 @@ proptest! {
 
     #[test]
     fn trees_equal_a_plain_recomputation_under_upstream(seed in any::<u64>()) {
-        let mut numbers = Numbers::new(seed);
-        follow(cluster(&mut numbers), &mut numbers, Compatibility::Upstream)?;
+        let mut numbers = SeededNumbers::new(seed);
+        check_random_changes(random_cluster_state(&mut numbers), &mut numbers, Compatibility::Upstream)?;
     }
 
     #[test]
     fn trees_equal_a_plain_recomputation_under_corrected(seed in any::<u64>()) {
-        let mut numbers = Numbers::new(seed);
-        follow(cluster(&mut numbers), &mut numbers, Compatibility::Corrected)?;
+        let mut numbers = SeededNumbers::new(seed);
+        check_random_changes(random_cluster_state(&mut numbers), &mut numbers, Compatibility::Corrected)?;
     }
 }
 
 /// Random full clusters; in one of them it may be that nothing ever runs out, in all of them it is not.
-fn resources_flip(compatibility: Compatibility) {
+fn check_resource_flips(compatibility: Compatibility) {
     const CASES: u32 = 40;
     let flips = Cell::new(0);
     let mut runner = TestRunner::new(ProptestConfig::with_cases(CASES));
     let followed = runner.run(&any::<u64>(), |seed| {
-        let mut numbers = Numbers::new(seed);
-        flips.set(flips.get() + follow(full_cluster(&mut numbers), &mut numbers, compatibility)?);
+        let mut numbers = SeededNumbers::new(seed);
+        flips.set(flips.get() + check_random_changes(full_cluster_state(&mut numbers), &mut numbers, compatibility)?);
         Ok(())
     });
     followed.unwrap();
@@ -246,26 +274,33 @@ fn resources_flip(compatibility: Compatibility) {
 
 #[test]
 fn trees_equal_a_plain_recomputation_when_resources_flip_under_upstream() {
-    resources_flip(Compatibility::Upstream);
+    check_resource_flips(Compatibility::Upstream);
 }
 
 #[test]
 fn trees_equal_a_plain_recomputation_when_resources_flip_under_corrected() {
-    resources_flip(Compatibility::Corrected);
+    check_resource_flips(Compatibility::Corrected);
 }
 
 /// Judges each candidate by itself, in the state in which those that go before it are gone.
-fn one_by_one(cycle: &Cycle, preemptor: &TaskRecord, candidates: &[&TaskRecord], reclaim: bool) -> Vec<bool> {
+fn victims_one_by_one(
+    cycle: &SchedulingCycle,
+    preemptor: &TaskRecord,
+    candidates: &[&TaskRecord],
+    reclaim: bool,
+) -> Vec<bool> {
     let mut cycle = cycle.clone();
     let judged = candidates.iter().map(|candidate| {
-        let drf: &Drf = cycle.derived().get(NAME).unwrap();
+        let drf: &DrfState = cycle.plugin_states().get(NAME).unwrap();
         let goes = if reclaim {
             drf.reclaim(preemptor, &[candidate]).unwrap().unwrap()
         } else {
             drf.preempt(preemptor, &[candidate]).unwrap()
         };
         if goes[0] {
-            cycle.apply(&[Change::Evict(Arc::clone(&candidate.name))]).unwrap();
+            cycle
+                .apply(&[SessionChange::Evict(Arc::clone(&candidate.name))])
+                .unwrap();
         }
         goes[0]
     });
@@ -276,22 +311,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn candidates_are_judged_as_if_each_came_alone_after_those_who_went(seed in any::<u64>()) {
-        let mut numbers = Numbers::new(seed);
-        let view = full_cluster(&mut numbers);
-        let all = || view.tasks().iter().map(|(_, stored)| &stored.record);
+    fn judging_candidates_together_equals_one_by_one(seed in any::<u64>()) {
+        let mut numbers = SeededNumbers::new(seed);
+        let cluster_state = full_cluster_state(&mut numbers);
+        let all = || cluster_state.tasks().iter().map(|(_, stored)| &stored.record);
         let waiting: Vec<&TaskRecord> = all().filter(|task| task.status == TaskStatus::Pending).collect();
         let candidates: Vec<&TaskRecord> = all().filter(|task| task.status.is_allocated()).collect();
-        let mut derived = DerivedSet::default();
-        derived.insert(NAME.into(), Arc::new(Drf::build(&view, Compatibility::Corrected, true)));
-        let cycle = Cycle::new(view.clone(), Compatibility::Corrected, derived);
-        let drf: &Drf = cycle.derived().get(NAME).unwrap();
+        let mut derived = PluginStates::default();
+        derived.insert(NAME.into(), Arc::new(DrfState::build(&cluster_state, Compatibility::Corrected, true)));
+        let cycle = SchedulingCycle::new(cluster_state.clone(), Compatibility::Corrected, derived);
+        let drf: &DrfState = cycle.plugin_states().get(NAME).unwrap();
         for _ in 0..3 {
             let preemptor = waiting[numbers.below(waiting.len())];
             let preempted = drf.preempt(preemptor, &candidates).unwrap();
-            prop_assert_eq!(preempted, one_by_one(&cycle, preemptor, &candidates, false));
+            prop_assert_eq!(preempted, victims_one_by_one(&cycle, preemptor, &candidates, false));
             let reclaimed = drf.reclaim(preemptor, &candidates).unwrap().unwrap();
-            prop_assert_eq!(reclaimed, one_by_one(&cycle, preemptor, &candidates, true));
+            prop_assert_eq!(reclaimed, victims_one_by_one(&cycle, preemptor, &candidates, true));
         }
     }
 }

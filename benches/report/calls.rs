@@ -1,0 +1,86 @@
+//! The questions that are asked over gRPC: one call each, its answer looked at.
+
+use pb::decision_service_client::DecisionServiceClient;
+use pumice::server::pb;
+use tonic::transport::Channel;
+
+use super::shapes;
+
+/// Largest answer that is taken.
+const RESPONSE_BYTES: usize = 64 << 20;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(crate) enum BenchCall {
+    /// Nothing: the floor of every call.
+    Empty,
+    /// Scores.
+    Score(Box<pb::ScoreRequest>),
+    /// A gang.
+    Place(Box<pb::PlaceRequest>),
+}
+
+/// A question with the name that its keys have, and how many decisions it asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedBenchCall {
+    pub(crate) name: &'static str,
+    pub(crate) call: BenchCall,
+    pub(crate) decisions: u32,
+    /// Calls of a round.
+    pub(crate) calls: usize,
+}
+
+/// All of them.
+pub(crate) fn bench_calls() -> Vec<NamedBenchCall> {
+    let named = |name, decisions, calls, query| NamedBenchCall {
+        name,
+        call: query,
+        decisions,
+        calls,
+    };
+    let score = |request| BenchCall::Score(Box::new(request));
+    vec![
+        named("empty", 1, 600, BenchCall::Empty),
+        named("best", 1, 600, score(shapes::best())),
+        named("all", 1, 300, score(shapes::all())),
+        named("64x10k", 64, 40, score(shapes::classes())),
+        named("place", 1_000, 60, BenchCall::Place(Box::new(shapes::place()))),
+    ]
+}
+
+/// A client of the service.
+#[derive(Clone, Debug)]
+pub(crate) struct BenchClient(DecisionServiceClient<Channel>);
+
+impl BenchClient {
+    /// Over a connection.
+    pub(crate) fn new(channel: Channel) -> Self {
+        Self(DecisionServiceClient::new(channel).max_decoding_message_size(RESPONSE_BYTES))
+    }
+
+    /// Asks, waits for the whole answer and makes sure that it is one.
+    pub(crate) async fn ask(&mut self, query: &BenchCall) {
+        let nodes = shapes::NODES as usize;
+        match query {
+            BenchCall::Empty => {
+                let result = self.0.filter(pb::FilterRequest::default()).await.expect("an answer");
+                assert!(result.into_inner().metadata.is_some());
+            }
+            BenchCall::Score(request) => {
+                let result = self.0.score((**request).clone()).await.expect("an answer").into_inner();
+                let items = result.result.expect("an answer").items;
+                let wanted = request.limit.map_or(nodes, |limit| limit as usize);
+                assert_eq!(items.len(), request.tasks.len());
+                assert!(
+                    items
+                        .iter()
+                        .all(|item| item.problem.is_none() && item.totals.len() == wanted)
+                );
+            }
+            BenchCall::Place(request) => {
+                let result = self.0.place((**request).clone()).await.expect("an answer").into_inner();
+                assert!(result.result.expect("an answer").placed);
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The figures by key, what they are to reach, and their file: one flat JSON object, one key per line.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// A figure that something is expected of.
+#[derive(Debug)]
+pub(crate) struct PerformanceGoal {
+    pub(crate) key: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) at_most: f64,
+    /// Key of what the machine needs at least for something like it, in the same unit.
+    pub(crate) floor: &'static str,
+}
+
+const fn goal(
+    key: &'static str,
+    unit: &'static str,
+    at_most: f64,
+    floor: &'static str,
+    what: &'static str,
+) -> PerformanceGoal {
+    PerformanceGoal {
+        key,
+        unit,
+        what,
+        at_most,
+        floor,
+    }
+}
+
+/// All of them, in the order in which they are shown.
+pub(crate) const GOALS: [PerformanceGoal; 18] = [
+    goal(
+        "score_ns_per_node_10k",
+        "ns",
+        4.0,
+        "floor_score_ns_per_node_10k",
+        "score one class, four resources and three plugins, of 10,000 nodes",
+    ),
+    goal(
+        "score_ns_per_node_100k",
+        "ns",
+        4.0,
+        "floor_score_ns_per_node_100k",
+        "the same, of 100,000 nodes",
+    ),
+    goal(
+        "score_ns_per_node_10k_portable",
+        "ns",
+        7.0,
+        "floor_score_ns_per_node_10k",
+        "the same with the portable kernels, of 10,000 nodes",
+    ),
+    goal(
+        "place_1000x10000_ms",
+        "ms",
+        0.5,
+        "floor_place_1000x10000_ms",
+        "place 1,000 equal tasks on 10,000 nodes, with a queue check for each",
+    ),
+    goal(
+        "grpc_place_1000x10000_ms",
+        "ms",
+        1.0,
+        "grpc_empty_p50_ms",
+        "the same in a call, p50",
+    ),
+    goal(
+        "grpc_place_session_1000x10000_ms",
+        "ms",
+        2.0,
+        "grpc_empty_p50_ms",
+        "the same of stored tasks, as a change of a session that the next question sees, p50",
+    ),
+    goal(
+        "grpc_best_of_10k_over_empty_call",
+        "×",
+        2.0,
+        "",
+        "best node of 10,000, filtered and scored, over an empty call, p50",
+    ),
+    goal(
+        "grpc_all_10k_scores_ms",
+        "ms",
+        0.5,
+        "floor_tcp_80k_ms",
+        "all scores of 10,000 nodes, p50",
+    ),
+    goal(
+        "grpc_64x10k_best16_ms",
+        "ms",
+        4.0,
+        "grpc_empty_p50_ms",
+        "64 classes filtered and scored, the best 16 of 10,000 nodes each, p50",
+    ),
+    goal(
+        "publish_one_of_10k_us",
+        "µs",
+        10.0,
+        "floor_publish_10k_us",
+        "publish one changed node of 10,000, with 100,000 tasks",
+    ),
+    goal(
+        "publish_one_of_100k_us",
+        "µs",
+        20.0,
+        "floor_publish_100k_us",
+        "publish one changed node of 100,000, with 1,000,000 tasks",
+    ),
+    goal(
+        "load_100k_nodes_1m_tasks_s",
+        "s",
+        10.0,
+        "",
+        "100,000 nodes and 1,000,000 tasks through Sync, until they are visible",
+    ),
+    goal(
+        "bytes_per_node",
+        "B",
+        1536.0,
+        "",
+        "memory of the server per node: 8 resources, 10 labels kept of 40 sent",
+    ),
+    goal("bytes_per_task", "B", 256.0, "", "memory of the server per task"),
+    goal(
+        "hdrf_event_us_1000q",
+        "µs",
+        20.0,
+        "",
+        "a task comes or goes in a tree of 1,000 queues of ten jobs",
+    ),
+    goal("order_1000q_ms", "ms", 1.0, "", "order of these queues"),
+    goal(
+        "admit_us_per_job",
+        "µs",
+        2.0,
+        "",
+        "admit a job with cards, 10,000 jobs in 100 queues in one question",
+    ),
+    goal(
+        "admit_us_per_job_beside_100k",
+        "µs",
+        2.0,
+        "",
+        "the same beside 100,000 jobs that are admitted already",
+    ),
+];
+
+/// Figures by key: numbers, texts and truths.
+#[derive(Debug, Default)]
+pub(crate) struct MeasurementReport(BTreeMap<String, Value>);
+
+impl MeasurementReport {
+    /// Keeps a figure, to four digits.
+    pub(crate) fn put(&mut self, key: impl Into<String>, measurement: f64) {
+        let digits = if measurement == 0.0 {
+            0.0
+        } else {
+            3.0 - measurement.abs().log10().floor()
+        };
+        let scale = 10_f64.powf(digits.max(0.0));
+        self.0
+            .insert(key.into(), ((measurement * scale).round() / scale).into());
+    }
+
+    /// Keeps something that is said.
+    pub(crate) fn put_value(&mut self, key: &str, value: impl Into<Value>) {
+        self.0.insert(key.to_owned(), value.into());
+    }
+
+    /// A figure.
+    pub(crate) fn get(&self, key: &str) -> Option<f64> {
+        self.0.get(key)?.as_f64()
+    }
+
+    /// Something that is said, or a figure as text.
+    pub(crate) fn text(&self, key: &str) -> String {
+        match self.0.get(key) {
+            None => "?".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        }
+    }
+
+    /// All of it, by key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// Keys that a report of this size has to have and has not.
+    pub(crate) fn missing(&self) -> Vec<&'static str> {
+        let quick = self.0.get("quick") == Some(&Value::Bool(true));
+        GOALS
+            .iter()
+            .map(|goal| goal.key)
+            .filter(|key| !self.0.contains_key(*key))
+            // A quick run leaves out what takes long, and the portable kernels come from another build.
+            .filter(|key| !(quick && (key.contains("100k") || key.ends_with("_portable"))))
+            .collect()
+    }
+
+    /// Figures that follow from others.
+    pub(crate) fn derive(&mut self) {
+        let copies = [
+            ("grpc_place_1000x10000_ms", "grpc_place_p50_ms"),
+            ("grpc_all_10k_scores_ms", "grpc_all_p50_ms"),
+            ("grpc_64x10k_best16_ms", "grpc_64x10k_p50_ms"),
+        ];
+        for (key, from) in copies {
+            if let Some(measurement) = self.get(from) {
+                self.put(key, measurement);
+            }
+        }
+    }
+
+    /// Reads a file that [`Self::write`] wrote.
+    pub(crate) fn read(file: &Path) -> Result<Self, Box<dyn std::error::Error>> {
+        Ok(Self(serde_json::from_str(&std::fs::read_to_string(file)?)?))
+    }
+
+    /// Writes all of it.
+    pub(crate) fn write(&self, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        Ok(std::fs::write(file, serde_json::to_string_pretty(&self.0)? + "\n")?)
+    }
+}

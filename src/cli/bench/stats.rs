@@ -1,0 +1,210 @@
+//! What was measured: latencies as histograms, failures by code.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use tokio::time::Instant;
+
+use super::queries::BenchQuery;
+use crate::cli::CommandError;
+
+/// Longest latency told apart, in nanoseconds: an hour.
+const MAX_LATENCY_NANOS: u64 = 3_600_000_000_000;
+/// Significant digits of a latency.
+const DIGITS: u8 = 3;
+
+/// Latencies, in nanoseconds.
+#[derive(Debug, Clone)]
+pub(super) struct LatencyHistogram(Histogram<u64>);
+
+/// Percentiles that are told, with what they are called.
+pub(super) const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
+
+impl LatencyHistogram {
+    fn new() -> Result<Self, CommandError> {
+        let histogram = Histogram::new_with_bounds(1, MAX_LATENCY_NANOS, DIGITS);
+        histogram
+            .map(LatencyHistogram)
+            .map_err(|error| CommandError::message(format!("error: histogram: {error}")))
+    }
+
+    fn record(&mut self, latency: Duration) {
+        self.0
+            .saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    fn merge(&mut self, other: &LatencyHistogram) {
+        // All have the same bounds, so that nothing can be out of them.
+        let _ = self.0.add(&other.0);
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The latency that so large a part of the calls did not exceed, in seconds.
+    pub(super) fn quantile(&self, quantile: f64) -> f64 {
+        self.0.value_at_quantile(quantile) as f64 * 1e-9
+    }
+
+    /// The longest, in seconds.
+    pub(super) fn max(&self) -> f64 {
+        self.0.max() as f64 * 1e-9
+    }
+
+    /// As if a caller who waited for longer than the median had gone on asking once per median meanwhile.
+    pub(super) fn corrected(&self) -> LatencyHistogram {
+        LatencyHistogram(self.0.clone_correct(self.0.value_at_quantile(0.5)))
+    }
+}
+
+/// Why a call failed: its gRPC code, and a reason if there is one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ErrorCause {
+    pub(super) code: String,
+    pub(super) reason: String,
+}
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub(super) struct CallStats {
+    /// Of calls that were answered, by question.
+    pub(super) completed: BTreeMap<BenchQuery, LatencyHistogram>,
+    /// Calls that failed, by cause.
+    pub(super) failed: BTreeMap<ErrorCause, u64>,
+    /// How long after their time calls were begun.
+    pub(super) start_delay: LatencyHistogram,
+    /// When the last call ended.
+    pub(super) last_ended: Option<Instant>,
+}
+
+impl CallStats {
+    pub(super) fn new() -> Result<Self, CommandError> {
+        Ok(CallStats {
+            completed: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            start_delay: LatencyHistogram::new()?,
+            last_ended: None,
+        })
+    }
+
+    /// Counts a call that was to begin at one time, did begin at another, and ended now.
+    pub(super) fn record_call(
+        &mut self,
+        kind: BenchQuery,
+        [due, begun, ended]: [Instant; 3],
+        outcome: Result<(), ErrorCause>,
+    ) -> Result<(), CommandError> {
+        self.last_ended = self.last_ended.max(Some(ended));
+        self.start_delay.record(begun.saturating_duration_since(due));
+        match outcome {
+            Ok(()) => {
+                let latencies = match self.completed.entry(kind) {
+                    std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                    std::collections::btree_map::Entry::Vacant(entry) => entry.insert(LatencyHistogram::new()?),
+                };
+                latencies.record(ended.saturating_duration_since(due));
+            }
+            Err(cause) => {
+                let count = self.failed.entry(cause).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what another caller measured.
+    pub(super) fn merge(&mut self, other: CallStats) {
+        self.last_ended = self.last_ended.max(other.last_ended);
+        self.start_delay.merge(&other.start_delay);
+        for (kind, latencies) in other.completed {
+            if let Some(own) = self.completed.get_mut(&kind) {
+                own.merge(&latencies);
+            } else {
+                self.completed.insert(kind, latencies);
+            }
+        }
+        for (cause, count) in other.failed {
+            let own = self.failed.entry(cause).or_default();
+            *own = own.saturating_add(count);
+        }
+    }
+
+    /// Latencies of all questions together.
+    pub(super) fn total_latency(&self) -> Result<LatencyHistogram, CommandError> {
+        let mut all = LatencyHistogram::new()?;
+        for latencies in self.completed.values() {
+            all.merge(latencies);
+        }
+        Ok(all)
+    }
+
+    /// How many calls failed.
+    pub(super) fn failed_count(&self) -> u64 {
+        self.failed.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn milliseconds(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    #[test]
+    fn latency_counts_from_when_a_call_was_due() {
+        let start = Instant::now();
+        let mut tally = CallStats::new().unwrap();
+        let [begun, ended] = [start + milliseconds(900), start + milliseconds(1000)];
+        tally
+            .record_call(BenchQuery::Filter, [start, begun, ended], Ok(()))
+            .unwrap();
+        let all = tally.total_latency().unwrap();
+        assert!((all.max() - 1.0).abs() < 1e-3, "{}", all.max());
+        assert!((tally.start_delay.max() - 0.9).abs() < 1e-3);
+    }
+
+    #[test]
+    fn correction_adds_the_calls_that_a_stall_prevented() {
+        let mut latencies = LatencyHistogram::new().unwrap();
+        for _ in 0..1000 {
+            latencies.record(milliseconds(1));
+        }
+        latencies.record(milliseconds(1000));
+        let corrected = latencies.corrected();
+        assert!(latencies.quantile(0.99) < 0.002, "one of 1001 hardly counts");
+        // 1000 calls of 1 ms, and one each that would have waited 1000, 999, … ms.
+        assert!((1990..=2001).contains(&corrected.count()), "{}", corrected.count());
+        assert!(
+            (0.9..=1.0).contains(&corrected.quantile(0.99)),
+            "{}",
+            corrected.quantile(0.99)
+        );
+    }
+
+    #[test]
+    fn stats_merge() {
+        let start = Instant::now();
+        let cause = ErrorCause {
+            code: "Unavailable".to_owned(),
+            reason: String::new(),
+        };
+        let mut tally = CallStats::new().unwrap();
+        for (kind, outcome) in [
+            (BenchQuery::Filter, Ok(())),
+            (BenchQuery::Score, Ok(())),
+            (BenchQuery::Score, Err(cause)),
+        ] {
+            let mut one = CallStats::new().unwrap();
+            one.record_call(kind, [start; 3], outcome).unwrap();
+            tally.merge(one.clone());
+            tally.merge(one);
+        }
+        assert_eq!(tally.total_latency().unwrap().count(), 4);
+        assert_eq!(tally.failed_count(), 2);
+    }
+}

@@ -1,0 +1,201 @@
+//! Card quotas: jobs from manifests as users write them, admitted and placed task by task in one session.
+
+use std::collections::BTreeMap;
+
+use super::harness::{DemoHarness, allocate, latest_ref, session_ref};
+use crate::cli::CommandError;
+use crate::cli::output::{self, TextTable};
+use crate::import::{AmountRules, ClusterImport};
+use crate::server::pb;
+
+const POLICY: &str = include_str!("../../../examples/cards/policy.yaml");
+const CLUSTER: &str = include_str!("../../../examples/cards/cluster.yaml");
+const JOBS: &str = include_str!("../../../examples/cards/jobs.yaml");
+const NAME: &str = "cards";
+const PLUGIN: &str = "capacity-card";
+
+const A100: &str = "NVIDIA-A100-80GB";
+const H100: &str = "NVIDIA-H100-80GB";
+const MPS: &str = "NVIDIA-A100-80GB/mps-80g*1/8";
+
+/// A session, and how far it came.
+pub(super) struct DemoSession {
+    session: String,
+    applied_changes: u64,
+    changes: Vec<pb::SessionChange>,
+}
+
+impl DemoSession {
+    pub(super) async fn open(stage: &mut DemoHarness, policy: &str) -> Result<Self, CommandError> {
+        let open = pb::OpenSessionRequest {
+            against: Some(latest_ref(policy)),
+            ..pb::OpenSessionRequest::default()
+        };
+        let opened = stage.connection.decisions.open_session(open).await?.into_inner();
+        Ok(Self {
+            session: opened.session,
+            applied_changes: 0,
+            changes: Vec::new(),
+        })
+    }
+
+    /// The ground of the next question, with the changes since the last one.
+    fn evaluation_ref(&mut self) -> pb::EvaluationRef {
+        let changes = std::mem::take(&mut self.changes);
+        let sent = u64::try_from(changes.len()).unwrap_or_default();
+        let evaluation_ref = session_ref(&self.session, self.applied_changes, changes);
+        self.applied_changes = self.applied_changes.saturating_add(sent);
+        evaluation_ref
+    }
+
+    /// Asks whether a job may be enqueued, and enqueues it if so. Why not; empty: permitted.
+    pub(super) async fn admit(&mut self, stage: &mut DemoHarness, job: &str) -> Result<Vec<String>, CommandError> {
+        let named = pb::Job {
+            name: job.to_owned(),
+            ..pb::Job::default()
+        };
+        let request = pb::AdmitRequest {
+            against: Some(self.evaluation_ref()),
+            mode: pb::AdmitMode::Tentative.into(),
+            items: vec![pb::AdmitSubject {
+                subject: Some(pb::admit_subject::Subject::Job(named)),
+                ..pb::AdmitSubject::default()
+            }],
+            ..pb::AdmitRequest::default()
+        };
+        let result = stage.connection.decisions.admit(request).await?.into_inner().result;
+        // The question itself changed the session.
+        self.applied_changes = self.applied_changes.saturating_add(1);
+        let item = result.unwrap_or_default().items.into_iter().next().unwrap_or_default();
+        if let Some(problem) = &item.problem {
+            return Ok(vec![output::problem(problem)]);
+        }
+        if item.permitted {
+            self.changes.push(pb::SessionChange {
+                change: Some(pb::session_change::Change::JobEnqueued(job.to_owned())),
+            });
+        }
+        Ok(item.reasons.into_iter().map(|reason| reason.message).collect())
+    }
+
+    /// Puts a task on its best node, if any fits.
+    pub(super) async fn place(&mut self, stage: &mut DemoHarness, task: &str) -> Result<Option<String>, CommandError> {
+        let asked = pb::Task {
+            name: task.to_owned(),
+            ..pb::Task::default()
+        };
+        let evaluation_ref = self.evaluation_ref();
+        let node = stage.best_node(evaluation_ref, asked).await?;
+        self.changes.extend(node.iter().map(|node| allocate(task, node)));
+        Ok(node)
+    }
+
+    /// What each queue holds of each card, and may hold: `(queue, card) → (held, quota)`.
+    pub(super) async fn holdings(&mut self, stage: &mut DemoHarness) -> Result<CardHoldings, CommandError> {
+        let request = pb::ListQueuesRequest {
+            against: Some(self.evaluation_ref()),
+            ..pb::ListQueuesRequest::default()
+        };
+        let reply = stage.connection.state.list_queues(request).await?.into_inner();
+        let mut held = CardHoldings::new();
+        for status in reply.queues {
+            let queue = status.queue.unwrap_or_default().name;
+            for account in status.accounts.iter().filter(|account| account.plugin == PLUGIN) {
+                let cards = account
+                    .capability
+                    .iter()
+                    .filter(|amount| !is_cpu_or_memory(&amount.resource));
+                for quota in cards {
+                    let own = account.allocated.iter().find(|own| own.resource == quota.resource);
+                    let held_now = own.map_or(0.0, |own| own.value / 1000.0);
+                    held.insert(
+                        (queue.clone(), quota.resource.clone()),
+                        (held_now, quota.value / 1000.0),
+                    );
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    pub(super) async fn close(self, stage: &mut DemoHarness) -> Result<(), CommandError> {
+        let close = pb::CloseSessionRequest { session: self.session };
+        stage.connection.decisions.close_session(close).await?;
+        Ok(())
+    }
+}
+
+/// By queue and card: held, and the quota.
+pub(super) type CardHoldings = BTreeMap<(String, String), (f64, f64)>;
+
+fn is_cpu_or_memory(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory")
+}
+
+/// Shows what is held.
+pub(super) fn print_holdings(held: &CardHoldings) -> Result<(), CommandError> {
+    let mut table = TextTable::new(["QUEUE", "CARD", "HELD", "QUOTA"]);
+    for ((queue, card), (own, quota)) in held {
+        table.row([
+            queue.clone(),
+            card.clone(),
+            output::number(*own),
+            output::number(*quota),
+        ]);
+    }
+    output::table(&table)
+}
+
+/// The three examples of the plugin's design document, and a job that asks for too much.
+pub(super) async fn run_examples(stage: &mut DemoHarness) -> Result<(), CommandError> {
+    output::line("\n6. Card quotas: Jobs, PodGroups and Queues as written in examples/cards")?;
+    let mut import = ClusterImport::new(AmountRules::Auto);
+    import.read("cluster.yaml", CLUSTER)?;
+    import.read("jobs.yaml", JOBS)?;
+    let cluster = import.into_cluster();
+    let mut tasks: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for task in &cluster.tasks {
+        tasks.entry(task.job.clone()).or_default().push(task.name.clone());
+    }
+    stage.load(cluster).await?;
+    stage.push(NAME, POLICY).await?;
+    let mut cycle = DemoSession::open(stage, NAME).await?;
+    let mut table = TextTable::new(["JOB", "ADMITTED", "TASKS BY NODE"]);
+    let mut refused = Vec::new();
+    for job in ["training", "flexible-training", "inference", "too-large"] {
+        let name = format!("default/{job}");
+        let reasons = cycle.admit(stage, &name).await?;
+        let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
+        if reasons.is_empty() {
+            for task in tasks.get(&name).into_iter().flatten() {
+                let node = cycle.place(stage, task).await?.unwrap_or_else(|| "nowhere".to_owned());
+                *nodes.entry(node).or_default() += 1;
+            }
+        }
+        let nodes: Vec<String> = nodes.iter().map(|(node, count)| format!("{node}: {count}")).collect();
+        let admitted = if reasons.is_empty() { "yes" } else { "no" };
+        table.row([job.to_owned(), admitted.to_owned(), nodes.join(", ")]);
+        refused.extend(reasons.into_iter().map(|reason| (job, reason)));
+    }
+    output::table(&table)?;
+    for (job, reason) in &refused {
+        output::line(&format!("  {job}: {reason}"))?;
+    }
+    let held = cycle.holdings(stage).await?;
+    print_holdings(&held)?;
+    let of = |queue: &str, card: &str| held.get(&(queue.to_owned(), card.to_owned())).map(|(held, _)| *held);
+    let is = |found: Option<f64>, cards: f64| found.is_some_and(|found| (found - cards).abs() < 0.5);
+    let all_four = is(of("team-a", A100), 4.0) && is(of("team-a", H100), 4.0);
+    stage.check(
+        "example 1 and 2: the quota of 5 A100 has no room for four more, so all four use H100",
+        all_four,
+    )?;
+    stage.check("example 3: sixteen pods share four cards", is(of("team-b", MPS), 16.0))?;
+    stage.check("six A100 are refused, with the figures", {
+        refused.len() == 1
+            && refused
+                .iter()
+                .all(|(job, reason)| *job == "too-large" && reason.contains(A100))
+    })?;
+    cycle.close(stage).await
+}

@@ -1,0 +1,212 @@
+//! The scenes on small clusters, with the answers that they must give.
+
+use super::harness::{DemoHarness, allocate, latest_ref, node, session_ref, task};
+use crate::cli::output::{self, TextTable};
+use crate::cli::{CommandError, node_query};
+use crate::server::pb;
+
+const SRA: &str = include_str!("../../../examples/sra.yaml");
+const SRA_LEGACY: &str = include_str!("../../../examples/sra-legacy-flat.yaml");
+const PROPORTIONAL: &str = include_str!("../../../examples/proportional.yaml");
+
+/// Scores that are fractions may differ from the decimal text that stands here, not from what they mean.
+const TOLERANCE: f64 = 1e-6;
+
+/// Tasks that need no T4 and no A10 stay off the nodes that have them; in today's keys and in the old flat ones.
+pub(super) async fn scarce_resources(stage: &mut DemoHarness) -> Result<(), CommandError> {
+    output::line("\n1. Scarce resource avoidance: three tasks, three nodes, the part `sra` of the score")?;
+    let nodes = vec![
+        node("node1", "cpu: 32, memory: 64Gi", ""),
+        node("node2", "cpu: 16, memory: 32Gi, nvidia.com/t4: 10", ""),
+        node(
+            "node3",
+            "cpu: 16, memory: 32Gi, nvidia.com/t4: 5, nvidia.com/a10: 10",
+            "",
+        ),
+    ];
+    stage
+        .load(pb::Cluster {
+            nodes,
+            ..pb::Cluster::default()
+        })
+        .await?;
+    let tasks = [
+        ("default/cpu-task-0", "cpu: 2, memory: 4Gi", [200.0, 100.0, 0.0]),
+        (
+            "default/gpu-task-0",
+            "cpu: 2, memory: 4Gi, nvidia.com/t4: 2",
+            [0.0, 100.0, 0.0],
+        ),
+        (
+            "default/gpu-task-1",
+            "cpu: 2, memory: 4Gi, nvidia.com/t4: 1, nvidia.com/a10: 2",
+            [0.0, 0.0, 0.0],
+        ),
+    ];
+    for (policy, document, keys) in [
+        ("sra", SRA, "today's keys"),
+        ("sra-legacy", SRA_LEGACY, "the old flat keys"),
+    ] {
+        stage.push(policy, document).await?;
+        let asked = tasks.iter().map(|(name, requests, _)| task(name, requests)).collect();
+        let items = stage.score(policy, asked).await?;
+        let mut table = TextTable::new(["TASK", "node1", "node2", "node3"]);
+        let mut right = true;
+        for ((name, _, expected), item) in tasks.iter().zip(&items) {
+            let scores = part_scores(item, "sra");
+            right &= approx_equal(&scores, expected);
+            table.row(std::iter::once((*name).to_owned()).chain(scores.iter().copied().map(output::number)));
+        }
+        output::table(&table)?;
+        stage.check(
+            &format!("the table of the design document, from {keys}"),
+            right && items.len() == tasks.len(),
+        )?;
+    }
+    Ok(())
+}
+
+/// GPU tasks gather, CPU tasks spread and stay off GPU nodes.
+pub(super) async fn best_practice(stage: &mut DemoHarness) -> Result<(), CommandError> {
+    output::line("\n2. The built-in policy: GPU tasks gather, CPU tasks spread and stay off GPU nodes")?;
+    let nodes = vec![
+        node("cpu-empty", "cpu: 32, memory: 64Gi", ""),
+        node("cpu-half", "cpu: 32, memory: 64Gi", "cpu: 16, memory: 24Gi, pods: 5"),
+        node("gpu-empty", "cpu: 64, memory: 256Gi, nvidia.com/gpu: 8", ""),
+        node(
+            "gpu-part",
+            "cpu: 64, memory: 256Gi, nvidia.com/gpu: 8",
+            "cpu: 20, memory: 100Gi, nvidia.com/gpu: 5, pods: 3",
+        ),
+    ];
+    stage
+        .load(pb::Cluster {
+            nodes,
+            ..pb::Cluster::default()
+        })
+        .await?;
+    let cpu = task("default/cpu-task", "cpu: 2, memory: 4Gi");
+    let gpu = task("default/gpu-task", "cpu: 4, memory: 16Gi, nvidia.com/gpu: 1");
+    let expected = [
+        [1937.5, 1437.5, 968.75, 656.25],
+        [875.0 / 3.0, 375.0 / 3.0, 1187.5 / 3.0, 2125.0 / 3.0],
+    ];
+    let best = ["cpu-empty", "gpu-part"];
+    let items = stage.score("default", vec![cpu.clone(), gpu.clone()]).await?;
+    for ((task, item), (expected, best)) in [cpu, gpu].iter().zip(&items).zip(expected.iter().zip(best)) {
+        output::line(&node_query::task_title(task))?;
+        output::table(&crate::cli::score::score_table(item))?;
+        stage.check(
+            "the scores are those of the formulas",
+            approx_equal(&item.totals, expected),
+        )?;
+        let found = stage
+            .best_node(latest_ref("default"), task.clone())
+            .await?
+            .unwrap_or_default();
+        stage.check(&format!("best of the nodes with room: {found}"), found == best)?;
+    }
+    Ok(())
+}
+
+/// The first CPU task fits on the GPU node, the second would leave too few cores for its idle GPUs.
+pub(super) async fn proportional(stage: &mut DemoHarness) -> Result<(), CommandError> {
+    output::line("\n3. Proportional: 8 cores and 8 GB stay free for every idle GPU of nodeC0-0")?;
+    let names = ["default/single-1000-0", "default/single-1000-1"];
+    let cluster = pb::Cluster {
+        nodes: vec![node("nodeC0-0", "cpu: 74, memory: 128G, nvidia.com/gpu: 8", "")],
+        tasks: names
+            .iter()
+            .map(|name| task(name, "cpu: 8, memory: 8G, nvidia.com/gpu: 0"))
+            .collect(),
+        ..pb::Cluster::default()
+    };
+    stage.load(cluster).await?;
+    stage.push("proportional", PROPORTIONAL).await?;
+    let open = pb::OpenSessionRequest {
+        against: Some(latest_ref("proportional")),
+        ..pb::OpenSessionRequest::default()
+    };
+    let session = stage
+        .connection
+        .decisions
+        .open_session(open)
+        .await?
+        .into_inner()
+        .session;
+    let [first, second] = names;
+    let item = filter(stage, session_ref(&session, 0, Vec::new()), first).await?;
+    stage.check(
+        &format!("{first} fits: 74 − 8 cores leave 66, the GPUs keep 64"),
+        item.fit_count == 1,
+    )?;
+    let placed = vec![allocate(first, "nodeC0-0")];
+    let item = filter(stage, session_ref(&session, 0, placed), second).await?;
+    stage.check(
+        &format!("{second} is refused once {first} is there: 66 − 8 cores leave 58"),
+        item.fit_count == 0,
+    )?;
+    if let Some(table) = node_query::rejection_table(&item) {
+        output::table(&table)?;
+    }
+    for (name, expected) in [("requested cpu", 8.0), ("idle cpu", 66.0), ("reserved cpu", 64.0)] {
+        let found = measurement(&item, name);
+        stage.check(
+            &format!("{name}: {expected} cores"),
+            found.is_some_and(|found| approx_equal(&[found], &[expected])),
+        )?;
+    }
+    let close = pb::CloseSessionRequest { session };
+    stage.connection.decisions.close_session(close).await?;
+    Ok(())
+}
+
+async fn filter(
+    stage: &mut DemoHarness,
+    evaluation_ref: pb::EvaluationRef,
+    task: &str,
+) -> Result<pb::FilterItem, CommandError> {
+    let request = pb::FilterRequest {
+        against: Some(evaluation_ref),
+        tasks: vec![pb::Task {
+            name: task.to_owned(),
+            ..pb::Task::default()
+        }],
+        ..pb::FilterRequest::default()
+    };
+    let reply = stage.connection.decisions.filter(request).await?.into_inner();
+    let item = reply
+        .result
+        .unwrap_or_default()
+        .items
+        .into_iter()
+        .next()
+        .unwrap_or_default();
+    node_query::check_item(task, item.problem.as_ref(), &item.warnings)?;
+    Ok(item)
+}
+
+fn measurement(item: &pb::FilterItem, name: &str) -> Option<f64> {
+    let samples = item.rejections.iter().flat_map(|rejection| &rejection.samples);
+    let mut measurements = samples.flat_map(|sample| &sample.measurements);
+    measurements
+        .find(|measurement| measurement.name == name)
+        .map(|measurement| measurement.value)
+}
+
+/// The scores of one part.
+fn part_scores(item: &pb::ScoreItem, name: &str) -> Vec<f64> {
+    item.parts
+        .iter()
+        .find(|part| part.part == name)
+        .map(|part| part.scores.clone())
+        .unwrap_or_default()
+}
+
+fn approx_equal(found: &[f64], expected: &[f64]) -> bool {
+    found.len() == expected.len()
+        && found
+            .iter()
+            .zip(expected)
+            .all(|(found, expected)| (found - expected).abs() < TOLERANCE)
+}

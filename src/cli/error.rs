@@ -1,0 +1,119 @@
+//! Why a command did not end well: in words for standard error, and as an exit code for scripts.
+
+use std::fmt;
+
+use prost::Message;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use super::output;
+use crate::import::ImportError;
+use crate::server::pb;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(super) enum CommandError {
+    /// The service answered with an error.
+    Call(Box<Status>),
+    /// No connection to the service.
+    Unreachable {
+        /// Where it was looked for.
+        server: String,
+        /// What happened.
+        error: tonic::transport::Error,
+    },
+    /// The command line, or a file that belongs to it, is wrong.
+    Usage(String),
+    /// Two things are not the same, which the answer has told.
+    Different,
+    /// Something else, said in full.
+    Message(String),
+}
+
+impl CommandError {
+    pub(super) fn message(message: impl Into<String>) -> Self {
+        CommandError::Message(message.into())
+    }
+
+    /// The exit code: 1 refused, failed or not true; 2 wrong usage; 3 no server answers.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            CommandError::Usage(_) => 2,
+            CommandError::Unreachable { .. } => 3,
+            CommandError::Call(status) if status.code() == Code::Unavailable => 3,
+            CommandError::Call(_) | CommandError::Message(_) | CommandError::Different => 1,
+        }
+    }
+
+    /// A file that cannot be read.
+    pub(super) fn file_error(path: &std::path::Path, error: &std::io::Error) -> Self {
+        CommandError::Message(format!("error: {}: {error}", path.display()))
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommandError::Call(status) => write_call_error(f, status),
+            CommandError::Unreachable { server, error } => {
+                writeln!(f, "error: no server at {server} ({})", root_cause(error))?;
+                write!(
+                    f,
+                    "hint: start one with `pumice serve`, or name one with --server or PUMICE_SERVER"
+                )
+            }
+            CommandError::Different => Ok(()),
+            CommandError::Usage(message) | CommandError::Message(message) => f.write_str(message),
+        }
+    }
+}
+
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}
+
+fn write_call_error(f: &mut fmt::Formatter<'_>, status: &Status) -> fmt::Result {
+    for diagnostic in policy_report(status).iter().flat_map(|report| &report.diagnostics) {
+        writeln!(f, "{}", output::diagnostic(diagnostic))?;
+    }
+    let reason = status
+        .get_details_error_info()
+        .map(|info| info.reason)
+        .unwrap_or_default();
+    if reason.is_empty() {
+        write!(f, "error: {} ({:?})", status.message(), status.code())
+    } else {
+        write!(f, "error: {} ({reason})", status.message())
+    }
+}
+
+/// The report among the details of a refused policy.
+pub(super) fn policy_report(status: &Status) -> Option<pb::PolicyReport> {
+    let details = tonic_types::pb::Status::decode(status.details()).ok()?.details;
+    let report = details
+        .into_iter()
+        .find(|detail| detail.type_url.ends_with("/pumice.v1.PolicyReport"))?;
+    pb::PolicyReport::decode(report.value.as_slice()).ok()
+}
+
+impl From<Status> for CommandError {
+    fn from(status: Status) -> Self {
+        CommandError::Call(Box::new(status))
+    }
+}
+
+impl From<std::io::Error> for CommandError {
+    fn from(error: std::io::Error) -> Self {
+        CommandError::Message(format!("error: {error}"))
+    }
+}
+
+impl From<ImportError> for CommandError {
+    fn from(error: ImportError) -> Self {
+        CommandError::Message(format!("error: {error}"))
+    }
+}

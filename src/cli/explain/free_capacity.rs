@@ -1,0 +1,156 @@
+//! How much room each node has, to find the nodes that are nearest to taking a task.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use super::report::{NearestNode, ResourceShortage};
+use crate::engine::model::MIN_AMOUNT;
+use crate::engine::model::quantity::Quantity;
+use crate::engine::model::resource_name::amount;
+use crate::engine::plugin::Measurement;
+use crate::server::pb;
+
+/// Nodes that are named as the nearest.
+const NEAREST: usize = 3;
+
+/// Amounts by resource, in the engine's units.
+pub(super) type AmountsByResource = BTreeMap<String, f64>;
+
+/// A node's room.
+#[derive(Debug)]
+struct NodeIdleCapacity {
+    node: String,
+    allocatable: AmountsByResource,
+    idle: AmountsByResource,
+    /// Ready, schedulable and valid.
+    schedulable: bool,
+}
+
+/// The room of all nodes.
+#[derive(Debug, Default)]
+pub(super) struct ClusterIdleCapacity(Vec<NodeIdleCapacity>);
+
+impl ClusterIdleCapacity {
+    /// Room now, or once what is being released is gone.
+    pub(super) fn of(nodes: &[pb::NodeStatus], future: bool) -> Self {
+        ClusterIdleCapacity(
+            nodes
+                .iter()
+                .filter_map(|status| node_idle_capacity(status, future))
+                .collect(),
+        )
+    }
+
+    /// The node among these with most of a resource idle, and how much that is.
+    pub(super) fn most_idle(&self, among: &[String], resource: &str) -> Option<(&str, f64)> {
+        let rooms = self.0.iter().filter(|room| among.binary_search(&room.node).is_ok());
+        let idle = rooms.map(|room| (room.node.as_str(), amount_of(&room.idle, resource)));
+        // The first by name of several that have as much.
+        idle.reduce(|best, next| if next.1 > best.1 { next } else { best })
+    }
+
+    /// The open nodes that lack something, nearest first: the fewest resources, then the least part of the request.
+    pub(super) fn nearest(&self, requests: &AmountsByResource) -> Vec<NearestNode> {
+        let lacking = self
+            .0
+            .iter()
+            .filter(|room| room.schedulable)
+            .map(|room| shortages_of(room, requests));
+        let mut near: Vec<(usize, f64, NearestNode)> = lacking.filter(|(lacks, ..)| *lacks > 0).collect();
+        near.sort_by(|a, b| {
+            let parts = a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal);
+            a.0.cmp(&b.0).then(parts).then_with(|| a.2.node.cmp(&b.2.node))
+        });
+        near.into_iter().take(NEAREST).map(|(.., near)| near).collect()
+    }
+
+    /// How many tasks of such a request these nodes hold, by their room alone.
+    pub(super) fn fitting_copies(&self, among: &[String], requests: &AmountsByResource) -> u64 {
+        let rooms = self.0.iter().filter(|room| among.binary_search(&room.node).is_ok());
+        let copies = rooms.map(|room| {
+            let per = requests.iter().filter(|(_, needed)| **needed > 0.0);
+            let per = per.map(|(name, needed)| ((amount_of(&room.idle, name) + MIN_AMOUNT) / needed).floor());
+            let copies = per.fold(f64::INFINITY, f64::min).max(0.0);
+            // A task that asks for nothing fits without end.
+            to_count(copies.min(f64::from(u32::MAX)))
+        });
+        copies.fold(0, u64::saturating_add)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "from 0, and no more than 32 bits"
+)]
+fn to_count(number: f64) -> u64 {
+    number as u64
+}
+
+/// What a task requests, with the place that every pod takes.
+pub(super) fn requests(task: &pb::Task) -> AmountsByResource {
+    let mut requests = parse_amounts(task.requests.as_ref());
+    *requests.entry("pods".to_owned()).or_default() += 1.0;
+    requests
+}
+
+fn node_idle_capacity(status: &pb::NodeStatus, future: bool) -> Option<NodeIdleCapacity> {
+    let node = status.node.as_ref()?;
+    let mut allocatable = parse_amounts(node.allocatable.as_ref());
+    for (name, more) in parse_amounts(node.oversubscription.as_ref()) {
+        *allocatable.entry(name).or_default() += more;
+    }
+    let mut idle = allocatable.clone();
+    let mut add = |amounts: &[pb::Amount], sign: f64| {
+        for amount in amounts {
+            *idle.entry(amount.resource.clone()).or_default() += sign * amount.value;
+        }
+    };
+    add(&status.used, -1.0);
+    if future {
+        add(&status.releasing, 1.0);
+        add(&status.pipelined, -1.0);
+    }
+    Some(NodeIdleCapacity {
+        node: node.name.clone(),
+        allocatable,
+        idle,
+        schedulable: node.ready.unwrap_or(true) && !node.unschedulable && status.invalid.is_empty(),
+    })
+}
+
+fn shortages_of(room: &NodeIdleCapacity, requests: &AmountsByResource) -> (usize, f64, NearestNode) {
+    let mut worst: f64 = 0.0;
+    let mut short = Vec::new();
+    for (name, needed) in requests {
+        let idle = amount_of(&room.idle, name);
+        if needed - idle < MIN_AMOUNT {
+            continue;
+        }
+        worst = worst.max((needed - idle) / needed);
+        let measurement = |amount| Measurement::of_resource("", name, amount);
+        short.push(ResourceShortage {
+            resource: name.clone(),
+            unit: measurement(0.0).unit,
+            requested: measurement(*needed).value,
+            idle: measurement(idle).value,
+            allocatable: measurement(amount_of(&room.allocatable, name)).value,
+        });
+    }
+    let node = room.node.clone();
+    (short.len(), worst, NearestNode { node, shortages: short })
+}
+
+fn amount_of(amounts: &AmountsByResource, name: &str) -> f64 {
+    amounts.get(name).copied().unwrap_or(0.0)
+}
+
+fn parse_amounts(list: Option<&pb::ResourceList>) -> AmountsByResource {
+    let items = list.into_iter().flat_map(|list| &list.items);
+    let read = |(name, text): (&String, &String)| {
+        let quantity = Quantity::parse(text).ok()?;
+        // Records that the server listed hold nothing that it could not read.
+        Some((name.clone(), amount(name, &quantity).ok()? as f64))
+    };
+    items.filter_map(read).collect()
+}

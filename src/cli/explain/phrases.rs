@@ -1,0 +1,224 @@
+//! Figures in sentences.
+
+use super::report::{GangAfterEarlierJobs, RejectionReason, RejectionRow, ResourceHolder, TaskClassReport};
+use crate::cli::output;
+use crate::server::pb;
+
+/// A count with commas between thousands.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count of things.
+pub(super) fn count_of(number: u64, thing: &str) -> String {
+    if number == 1 {
+        format!("1 {thing}")
+    } else {
+        format!("{} {thing}s", count(number))
+    }
+}
+
+/// An amount with its unit, such as `12 cores` and `4GiB`.
+pub(super) fn amount(value: f64, unit: &str) -> String {
+    match unit {
+        "" => output::number(value),
+        "bytes" => format!("{}B", output::bytes(value)),
+        "cores" | "cards" if value == 1.0 => format!("1 {}", unit.trim_end_matches('s')),
+        unit => format!("{} {unit}", output::number(value)),
+    }
+}
+
+/// Figures of a quota: asked for, left, missing to admit it, ceiling.
+pub(super) struct QuotaUsage {
+    pub(super) requested: f64,
+    pub(super) left: f64,
+    pub(super) missing: f64,
+    pub(super) ceiling: f64,
+    pub(super) unit: String,
+}
+
+/// The figures of a refusal by quota, if it has them.
+pub(super) fn quota_usage(reason: &RejectionReason) -> Option<QuotaUsage> {
+    let measurement = |name: &str| reason.measurements.iter().find(|measurement| measurement.name == name);
+    let (asked, total, ceiling) = (
+        measurement("requested")?,
+        measurement("total")?,
+        measurement("capability")?,
+    );
+    Some(QuotaUsage {
+        requested: asked.value,
+        left: (ceiling.value - (total.value - asked.value)).max(0.0),
+        missing: (total.value - ceiling.value).max(0.0),
+        ceiling: ceiling.value,
+        unit: asked.unit.clone(),
+    })
+}
+
+/// Why a quota counts as empty, where its queue's record does not say one that can be read.
+pub(super) fn unreadable_quota(reason: &RejectionReason) -> Option<&str> {
+    let (_, problem) = reason.message.split_once("; the quota counts as empty: ")?;
+    Some(problem)
+}
+
+/// `2 of 8 NVIDIA-H100 cards left`.
+pub(super) fn quota_left(quota: &QuotaUsage, resource: &str) -> String {
+    let (left, ceiling) = (quota.left, quota.ceiling);
+    match quota.unit.as_str() {
+        "bytes" => format!(
+            "{} of {} {resource} left",
+            amount(left, "bytes"),
+            amount(ceiling, "bytes")
+        ),
+        unit => {
+            let (left, ceiling) = (output::number(left), output::number(ceiling));
+            format!("{left} of {ceiling} {resource} {unit} left")
+        }
+    }
+}
+
+/// `a/bert (6 cards, 2 cards of them not allocated yet)`.
+pub(super) fn holder_text(holder: &ResourceHolder) -> String {
+    let held = amount(holder.amount, holder.unit);
+    let reserved = if holder.reserved <= 0.0 {
+        String::new()
+    } else if holder.reserved < holder.amount {
+        format!(", {} of them not allocated yet", amount(holder.reserved, holder.unit))
+    } else {
+        ", not allocated yet".to_owned()
+    };
+    format!("{} ({held}{reserved})", holder.job)
+}
+
+/// `jobs a/x, a/y are before it`.
+pub(super) fn competing_jobs(after: &GangAfterEarlierJobs) -> Option<String> {
+    let names: Vec<&str> = after
+        .competing_jobs
+        .iter()
+        .take(3)
+        .map(|taker| taker.job.as_str())
+        .collect();
+    let more = after.competing_job_count.saturating_sub(names.len() as u64);
+    match names.as_slice() {
+        [] => None,
+        [only] => Some(format!("job {only} is before it")),
+        names if more > 0 => Some(format!(
+            "jobs {} and {} more are before it",
+            names.join(", "),
+            count(more)
+        )),
+        names => Some(format!("jobs {} are before it", names.join(", "))),
+    }
+}
+
+/// The refusal of a job or a task in a few words.
+pub(super) fn admit_rejection(admission: &pb::AdmitItem) -> String {
+    match (&admission.problem, admission.reasons.first()) {
+        (Some(problem), _) => output::problem(problem),
+        (None, Some(reason)) => reason.message.clone(),
+        (None, None) => "its queue does not admit it".to_owned(),
+    }
+}
+
+/// Why no node takes one more, in a few words.
+pub(super) fn no_node_reason(item: &pb::ScoreItem) -> String {
+    if let Some(problem) = &item.problem {
+        return output::problem(problem);
+    }
+    let rejections = item.filter.iter().flat_map(|filter| &filter.rejections);
+    let mut most: Vec<&pb::Rejection> = rejections.collect();
+    most.sort_by_key(|rejection| std::cmp::Reverse(rejection.count));
+    let said = most.iter().take(3).map(|rejection| {
+        let message = rejection.reason.as_ref().map(|reason| reason.message.as_str());
+        let nodes = count_of(rejection.count.into(), "node");
+        format!("{nodes}: {}", message.unwrap_or_default())
+    });
+    match said.collect::<Vec<_>>() {
+        said if said.is_empty() => "no node is left".to_owned(),
+        said => said.join("; "),
+    }
+}
+
+/// Why some nodes refuse a task: `1,000 lack cpu (need 32 cores, the best has 12 cores idle: n-17)`.
+pub(super) fn node_rejection(rejection: &RejectionRow) -> String {
+    let reason = &rejection.reason;
+    let nodes = count(rejection.count);
+    let measurement = |at: usize| reason.measurements.get(at);
+    if let ("resource-fit", Some(needed), Some(idle)) = (reason.plugin.as_str(), measurement(0), measurement(1)) {
+        let verb = if rejection.count == 1 { "lacks" } else { "lack" };
+        let best = if rejection.count == 1 { "it" } else { "the best" };
+        let needed = amount(needed.value, &needed.unit);
+        let idle = amount(idle.value, &idle.unit);
+        let node = if rejection.node.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", rejection.node)
+        };
+        let never = if measurement(2).is_some() {
+            ", which is too small even when empty"
+        } else {
+            ""
+        };
+        let resource = &reason.resource;
+        return format!("{nodes} {verb} {resource} (need {needed}, {best} has {idle} idle{node}{never})");
+    }
+    let verb = if rejection.count == 1 { "refuses" } else { "refuse" };
+    let measurements = reason.measurements.iter();
+    let measurements = measurements.map(|one| format!("{} {}", one.name, amount(one.value, &one.unit)));
+    let measurements: Vec<String> = measurements.collect();
+    let shown = match (rejection.node.as_str(), measurements.is_empty()) {
+        ("", _) | (_, true) => String::new(),
+        (node, false) => format!(" ({node}: {})", measurements.join(", ")),
+    };
+    format!("{nodes} {verb}: {}{shown}", reason.message)
+}
+
+/// What a task asks for: `cpu 32, memory 4Gi`.
+pub(super) fn requests_text(class: &TaskClassReport) -> String {
+    if class.requests.is_empty() {
+        return "nothing".to_owned();
+    }
+    let items = class.requests.iter().map(|(name, text)| format!("{name} {text}"));
+    items.collect::<Vec<_>>().join(", ")
+}
+
+/// `1st`, `2nd`, `3rd`, `11th`.
+pub(super) fn ordinal(number: u64) -> String {
+    let ending = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{}{ending}", count(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_as_people_write_them() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_523), "1,523");
+        assert_eq!(count(1_000_000), "1,000,000");
+        assert_eq!(count_of(1, "node"), "1 node");
+        assert_eq!(count_of(1_523, "node"), "1,523 nodes");
+        let ordinals: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 112].into_iter().map(ordinal).collect();
+        assert_eq!(
+            ordinals,
+            ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
+        );
+        assert_eq!(amount(1.0, "cores"), "1 core");
+        assert_eq!(amount(4.0 * 1024.0 * 1024.0 * 1024.0, "bytes"), "4GiB");
+    }
+}

@@ -1,0 +1,280 @@
+//! Asks the server: listings and questions on one pinned state, so that all figures of an explanation belong together.
+
+use std::collections::BTreeMap;
+
+use tonic::Code;
+
+use crate::cli::connect::ClientConnection;
+use crate::cli::{CommandError, pages};
+use crate::server::pb;
+
+/// Refused nodes that are shown with their figures, per reason.
+const SAMPLES: u32 = 1_000;
+
+/// A server and the state that it is asked on.
+#[derive(Debug)]
+pub(super) struct PinnedClient {
+    connection: ClientConnection,
+    latest: pb::LatestRef,
+    session: Option<String>,
+    /// Changes made in the session.
+    applied_changes: u64,
+    /// Changes that ride on the next question.
+    pending_changes: Vec<pb::SessionChange>,
+    /// What is read: of the session, or without one of the first answer.
+    pub(super) metadata: Option<pb::ResponseMetadata>,
+    filter_plugins: Vec<String>,
+    admit_plugins: Vec<String>,
+}
+
+/// All records that the server knows.
+#[derive(Debug, Default)]
+pub(super) struct KnownRecords {
+    pub(super) nodes: Vec<pb::NodeStatus>,
+    pub(super) queues: BTreeMap<String, pb::QueueStatus>,
+    pub(super) jobs: BTreeMap<String, pb::JobStatus>,
+    pub(super) tasks: BTreeMap<String, pb::StoredTask>,
+}
+
+/// Reads all pages of a listing.
+macro_rules! list {
+    ($asker:expr, $call:ident, $request:ident, $records:ident) => {
+        pages::all(async |token| {
+            let request = pb::$request {
+                against: Some($asker.evaluation_ref()),
+                page: Some(pages::large(token)),
+                ..pb::$request::default()
+            };
+            let page = $asker.connection.state.$call(request).await?.into_inner();
+            $asker.metadata = $asker.metadata.take().or(page.metadata);
+            Ok((page.$records, page.next_page_token))
+        })
+        .await?
+    };
+}
+
+impl PinnedClient {
+    /// Pins the newest state under a policy. A server that has no session left is asked without one.
+    pub(super) async fn open(mut connection: ClientConnection, snapshot: pb::LatestRef) -> Result<Self, CommandError> {
+        let info = connection
+            .state
+            .get_server_info(pb::GetServerInfoRequest {})
+            .await?
+            .into_inner();
+        let of_family = |family: &str| {
+            let plugins = info.plugins.iter();
+            let plugins = plugins.filter(|plugin| plugin.extension_points.iter().any(|own| own == family));
+            plugins.map(|plugin| plugin.name.clone()).collect()
+        };
+        let (filters, admitters) = (of_family("filter"), of_family("admit"));
+        let evaluation_ref = pb::evaluation_ref::Target::Latest(snapshot.clone());
+        let request = pb::OpenSessionRequest {
+            against: Some(pb::EvaluationRef {
+                target: Some(evaluation_ref),
+                ..pb::EvaluationRef::default()
+            }),
+            ..pb::OpenSessionRequest::default()
+        };
+        let (session, metadata) = match connection.decisions.open_session(request).await {
+            Ok(reply) => {
+                let reply = reply.into_inner();
+                (Some(reply.session), reply.metadata)
+            }
+            Err(status) if status.code() == Code::ResourceExhausted => (None, None),
+            Err(status) => return Err(status.into()),
+        };
+        Ok(PinnedClient {
+            connection,
+            latest: snapshot,
+            session,
+            applied_changes: 0,
+            pending_changes: Vec::new(),
+            metadata,
+            filter_plugins: filters,
+            admit_plugins: admitters,
+        })
+    }
+
+    /// Ends the session. One that cannot be ended now ends by its lease.
+    pub(super) async fn close(&mut self) {
+        if let Some(session) = self.session.take() {
+            let request = pb::CloseSessionRequest { session };
+            drop(self.connection.decisions.close_session(request).await);
+        }
+    }
+
+    /// Something can be tried out.
+    pub(super) fn has_session(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Lets changes ride on the next question.
+    pub(super) fn queue_changes(&mut self, changes: impl IntoIterator<Item = pb::session_change::Change>) {
+        let changes = changes
+            .into_iter()
+            .map(|change| pb::SessionChange { change: Some(change) });
+        self.pending_changes.extend(changes);
+    }
+
+    fn evaluation_ref(&mut self) -> pb::EvaluationRef {
+        let evaluation_ref = match &self.session {
+            Some(session) => {
+                let changes = std::mem::take(&mut self.pending_changes);
+                let after = self.applied_changes;
+                self.applied_changes = after.saturating_add(changes.len() as u64);
+                pb::evaluation_ref::Target::Session(pb::SessionRef {
+                    id: session.clone(),
+                    after,
+                    changes,
+                })
+            }
+            None => pb::evaluation_ref::Target::Latest(self.latest.clone()),
+        };
+        pb::EvaluationRef {
+            target: Some(evaluation_ref),
+            ..pb::EvaluationRef::default()
+        }
+    }
+
+    /// All records.
+    pub(super) async fn fetch_records(&mut self) -> Result<KnownRecords, CommandError> {
+        let nodes = list!(self, list_nodes, ListNodesRequest, nodes);
+        let queues = list!(self, list_queues, ListQueuesRequest, queues);
+        let jobs = list!(self, list_jobs, ListJobsRequest, jobs);
+        let tasks = list!(self, list_tasks, ListTasksRequest, tasks);
+        let queue = |status: pb::QueueStatus| Some((status.queue.as_ref()?.name.clone(), status));
+        let job = |status: pb::JobStatus| Some((status.job.as_ref()?.name.clone(), status));
+        let task = |stored: pb::StoredTask| Some((stored.task.as_ref()?.name.clone(), stored));
+        Ok(KnownRecords {
+            nodes,
+            queues: queues.into_iter().filter_map(queue).collect(),
+            jobs: jobs.into_iter().filter_map(job).collect(),
+            tasks: tasks.into_iter().filter_map(task).collect(),
+        })
+    }
+
+    /// Filter's verdict on one task in the policy's tiers.
+    pub(super) async fn filter(
+        &mut self,
+        task: &pb::Task,
+        fit: pb::ResourceFit,
+        detail: pb::FilterDetail,
+    ) -> Result<pb::FilterItem, CommandError> {
+        let request = pb::FilterRequest {
+            against: Some(self.evaluation_ref()),
+            tasks: vec![task.clone()],
+            resource_fit: fit.into(),
+            samples: Some(SAMPLES),
+            detail: detail.into(),
+            ..pb::FilterRequest::default()
+        };
+        let reply = self.connection.decisions.filter(request).await?.into_inner();
+        first_item(reply.result.unwrap_or_default().items, "Filter")
+    }
+
+    /// Of each filtering plugin of the policy, asked alone: how many nodes it refuses.
+    pub(super) async fn rejections_by_plugin(&mut self, task: &pb::Task) -> Result<Vec<(String, u64)>, CommandError> {
+        let mut alone = Vec::new();
+        for plugin in self.filter_plugins.clone() {
+            let request = pb::FilterRequest {
+                against: Some(self.evaluation_ref()),
+                tasks: vec![task.clone()],
+                plugins: vec![plugin.clone()],
+                resource_fit: pb::ResourceFit::None.into(),
+                detail: pb::FilterDetail::Counts.into(),
+                ..pb::FilterRequest::default()
+            };
+            match self.connection.decisions.filter(request).await {
+                Ok(reply) => {
+                    let item = first_item(reply.into_inner().result.unwrap_or_default().items, "Filter")?;
+                    let refused = item.rejections.iter().map(|one| u64::from(one.count)).sum();
+                    alone.push((plugin, refused));
+                }
+                Err(status) if not_in_policy(&status) => {}
+                Err(status) => return Err(status.into()),
+            }
+        }
+        Ok(alone)
+    }
+
+    /// The best nodes for one task, with the parts of their scores and why the others are refused.
+    pub(super) async fn score(
+        &mut self,
+        task: &pb::Task,
+        fit: pb::ResourceFit,
+        limit: u32,
+    ) -> Result<pb::ScoreItem, CommandError> {
+        let request = pb::ScoreRequest {
+            against: Some(self.evaluation_ref()),
+            tasks: vec![task.clone()],
+            resource_fit: fit.into(),
+            with_filter: true,
+            with_parts: true,
+            limit: Some(limit),
+            samples: Some(1),
+            filter_detail: pb::FilterDetail::Samples.into(),
+            ..pb::ScoreRequest::default()
+        };
+        let reply = self.connection.decisions.score(request).await?.into_inner();
+        first_item(reply.result.unwrap_or_default().items, "Score")
+    }
+
+    /// Admit's verdicts, each seeing the permits before it; nothing is kept.
+    pub(super) async fn admit(
+        &mut self,
+        items: Vec<pb::admit_subject::Subject>,
+        plugins: Vec<String>,
+    ) -> Result<Vec<pb::AdmitItem>, CommandError> {
+        let subject = |subject| pb::AdmitSubject {
+            subject: Some(subject),
+            ..pb::AdmitSubject::default()
+        };
+        let request = pb::AdmitRequest {
+            against: Some(self.evaluation_ref()),
+            mode: pb::AdmitMode::Check.into(),
+            items: items.into_iter().map(subject).collect(),
+            plugins,
+            ..pb::AdmitRequest::default()
+        };
+        let reply = self.connection.decisions.admit(request).await?.into_inner();
+        Ok(reply.result.unwrap_or_default().items)
+    }
+
+    /// Of each admitting plugin of the policy, asked alone, its vote.
+    pub(super) async fn plugin_votes(
+        &mut self,
+        subject: &pb::admit_subject::Subject,
+    ) -> Result<Vec<pb::AdmitVote>, CommandError> {
+        let mut votes = Vec::new();
+        for plugin in self.admit_plugins.clone() {
+            match self.admit(vec![subject.clone()], vec![plugin]).await {
+                Ok(items) => votes.extend(items.into_iter().flat_map(|item| item.votes)),
+                Err(CommandError::Call(status)) if not_in_policy(&status) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(votes)
+    }
+
+    /// Queues and these jobs, first served first.
+    pub(super) async fn order(&mut self, jobs: Vec<String>) -> Result<pb::OrderResult, CommandError> {
+        let request = pb::OrderRequest {
+            against: Some(self.evaluation_ref()),
+            queues: Some(pb::NameSet::default()),
+            jobs: (!jobs.is_empty()).then_some(pb::NameSet { names: jobs }),
+            ..pb::OrderRequest::default()
+        };
+        let reply = self.connection.decisions.order(request).await?.into_inner();
+        Ok(reply.result.unwrap_or_default())
+    }
+}
+
+/// A plugin that is served here and does not stand in the policy is not asked.
+fn not_in_policy(status: &tonic::Status) -> bool {
+    matches!(status.code(), Code::NotFound | Code::Unimplemented)
+}
+
+fn first_item<T>(items: Vec<T>, what: &str) -> Result<T, CommandError> {
+    let first = items.into_iter().next();
+    first.ok_or_else(|| CommandError::message(format!("error: the server answered nothing to {what}")))
+}

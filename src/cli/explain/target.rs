@@ -1,0 +1,354 @@
+//! Finds what is asked about among the records, and counts how its tasks stand.
+
+use std::collections::BTreeMap;
+
+use super::pinned_client::KnownRecords;
+use super::report::{ExplainSubject, InvalidRecord};
+use super::trial::WaitingJob;
+use crate::cli::{CommandError, output};
+use crate::engine::policy::suggestion;
+use crate::server::pb;
+
+/// Names that are listed where more would only be noise.
+const NAMED: usize = 10;
+
+/// What is to be explained.
+#[derive(Debug)]
+pub(super) enum ExplainTarget {
+    /// A stored job.
+    Job(String),
+    /// A stored task.
+    Task(String),
+    /// Tasks out of a file, and the jobs that stood beside them.
+    File { tasks: Vec<pb::Task>, jobs: Vec<pb::Job> },
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct ResolvedTarget {
+    pub(super) subject: ExplainSubject,
+    pub(super) job: Option<pb::Job>,
+    /// The server has the job.
+    pub(super) job_stored: bool,
+    /// The server has the tasks.
+    pub(super) tasks_stored: bool,
+    /// Tasks that wait, the one asked about first, gated ones too.
+    pub(super) waiting: Vec<pb::Task>,
+    pub(super) invalid: Vec<InvalidRecord>,
+}
+
+/// How a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskState {
+    Waiting,
+    Pipelined,
+    Placed,
+    Succeeded,
+    Ended,
+}
+
+/// How a task stands.
+pub(super) fn task_state(task: &pb::Task) -> TaskState {
+    match task.status() {
+        pb::TaskStatus::Unspecified | pb::TaskStatus::Pending => TaskState::Waiting,
+        pb::TaskStatus::Pipelined => TaskState::Pipelined,
+        pb::TaskStatus::Allocated | pb::TaskStatus::Binding | pb::TaskStatus::Bound | pb::TaskStatus::Running => {
+            TaskState::Placed
+        }
+        pb::TaskStatus::Succeeded => TaskState::Succeeded,
+        pb::TaskStatus::Releasing | pb::TaskStatus::Failed | pb::TaskStatus::Unknown => TaskState::Ended,
+    }
+}
+
+/// Finds it.
+///
+/// # Errors
+/// There is none of that name; the message says which one was probably meant.
+pub(super) fn resolve_target(known: &KnownRecords, wanted: ExplainTarget) -> Result<ResolvedTarget, CommandError> {
+    match wanted {
+        ExplainTarget::Job(name) => {
+            let name = full_name("job", &name, &known.jobs, &known.tasks)?;
+            let mut focus = of_job(known, &name);
+            focus.subject.kind = "job";
+            focus.subject.name = name;
+            Ok(focus)
+        }
+        ExplainTarget::Task(name) => {
+            let name = full_name("task", &name, &known.tasks, &known.jobs)?;
+            Ok(of_task(known, name))
+        }
+        ExplainTarget::File { tasks, jobs } => Ok(of_file(known, &tasks, jobs)),
+    }
+}
+
+/// The full name of a record: as given, or the only one with that name in any namespace.
+fn full_name<T, U>(
+    kind: &str,
+    name: &str,
+    records: &BTreeMap<String, T>,
+    others: &BTreeMap<String, U>,
+) -> Result<String, CommandError> {
+    if records.contains_key(name) {
+        return Ok(name.to_owned());
+    }
+    let ending = format!("/{name}");
+    let like: Vec<&String> = records.keys().filter(|own| own.ends_with(&ending)).collect();
+    if let [only] = like.as_slice() {
+        return Ok((*only).clone());
+    }
+    let mut lines = vec![format!("error: there is no {kind} `{name}`")];
+    if !like.is_empty() {
+        let like: Vec<&str> = like.iter().take(NAMED).map(|name| name.as_str()).collect();
+        lines.push(format!("hint: which one: {}?", like.join(", ")));
+    } else if others.contains_key(name) {
+        let other = if kind == "job" { "task" } else { "job" };
+        lines.push(format!(
+            "hint: there is a {other} of that name: pumice explain {other} {name}"
+        ));
+    } else if let Some(meant) = nearest_name(name, records) {
+        lines.push(format!("hint: did you mean `{meant}`?"));
+    } else if records.is_empty() {
+        lines.push(format!(
+            "hint: the server knows no {kind}s; `pumice state show` tells its sources"
+        ));
+    } else {
+        lines.push(format!("hint: `pumice state show {kind}s` lists them all"));
+    }
+    Err(CommandError::message(lines.join("\n")))
+}
+
+/// The name that was probably meant, whether the namespace was written or not.
+fn nearest_name<'r, T>(name: &str, records: &'r BTreeMap<String, T>) -> Option<&'r str> {
+    let names: Vec<&str> = records.keys().map(String::as_str).collect();
+    if let Some(meant) = suggestion::nearest_name(name, &names) {
+        return Some(meant);
+    }
+    let short = |name: &'r str| name.rsplit('/').next().unwrap_or(name);
+    let shorts: Vec<&str> = names.iter().map(|name| short(name)).collect();
+    let asked = name.rsplit('/').next().unwrap_or(name);
+    let meant =
+        suggestion::nearest_name(asked, &shorts).or_else(|| shorts.iter().copied().find(|own| *own == asked))?;
+    names.into_iter().find(|name| short(name) == meant)
+}
+
+fn of_job(known: &KnownRecords, name: &str) -> ResolvedTarget {
+    let status = known.jobs.get(name);
+    let job = status.and_then(|status| status.job.clone());
+    let mut focus = ResolvedTarget {
+        job_stored: job.is_some(),
+        tasks_stored: true,
+        ..ResolvedTarget::default()
+    };
+    if let Some(status) = status {
+        add_invalid(&mut focus.invalid, "job", name, &status.invalid);
+    }
+    if let Some(job) = &job {
+        set_job_fields(&mut focus.subject, job);
+        if let Some(queue) = known.queues.get(&job.queue) {
+            add_invalid(&mut focus.invalid, "queue", &job.queue, &queue.invalid);
+        }
+    }
+    focus.job = job;
+    for stored in known.tasks.values() {
+        if let Some(task) = stored.task.as_ref().filter(|task| task.job == name) {
+            add_invalid(&mut focus.invalid, "task", &task.name, &stored.invalid);
+            count_task(&mut focus, task);
+        }
+    }
+    focus
+}
+
+fn of_task(known: &KnownRecords, name: String) -> ResolvedTarget {
+    let stored = known.tasks.get(&name);
+    let task = stored.and_then(|stored| stored.task.clone()).unwrap_or_default();
+    let mut focus = if task.job.is_empty() {
+        let mut focus = ResolvedTarget {
+            tasks_stored: true,
+            ..ResolvedTarget::default()
+        };
+        let problems = stored.map(|stored| stored.invalid.as_slice()).unwrap_or_default();
+        add_invalid(&mut focus.invalid, "task", &name, problems);
+        count_task(&mut focus, &task);
+        focus
+    } else {
+        of_job(known, &task.job)
+    };
+    focus.subject.kind = "task";
+    focus.subject.job.clone_from(&task.job);
+    focus.waiting.sort_by_key(|waiting| waiting.name != name);
+    if task_state(&task) != TaskState::Waiting {
+        // What waits beside it is another question.
+        focus.waiting.clear();
+        let mut own = ExplainSubject {
+            kind: "task",
+            ..ExplainSubject::default()
+        };
+        std::mem::swap(&mut own, &mut focus.subject);
+        focus.subject.job = own.job;
+        focus.subject.queue = own.queue;
+        focus.subject.phase = own.phase;
+        focus.subject.min_member = own.min_member;
+        count_task(&mut focus, &task);
+    }
+    focus.subject.name = name;
+    focus
+}
+
+fn of_file(known: &KnownRecords, tasks: &[pb::Task], jobs: Vec<pb::Job>) -> ResolvedTarget {
+    let of = tasks.first().map(|task| task.job.clone()).unwrap_or_default();
+    let stored = known.jobs.get(&of).and_then(|status| status.job.clone());
+    let job = stored.clone().or_else(|| jobs.into_iter().find(|job| job.name == of));
+    let mut focus = ResolvedTarget {
+        job_stored: stored.is_some(),
+        ..ResolvedTarget::default()
+    };
+    if let Some(job) = &job {
+        set_job_fields(&mut focus.subject, job);
+        if let Some(queue) = known.queues.get(&job.queue) {
+            add_invalid(&mut focus.invalid, "queue", &job.queue, &queue.invalid);
+        }
+    }
+    focus.job = job;
+    focus.subject.job = of;
+    for task in tasks {
+        // A file may be the dump of a pod that runs: it is asked about as if it waited.
+        let waiting = pb::Task {
+            status: pb::TaskStatus::Pending.into(),
+            node: String::new(),
+            ..task.clone()
+        };
+        count_task(&mut focus, &waiting);
+    }
+    let (kind, name) = match tasks {
+        [only] => ("task", only.name.clone()),
+        many => (
+            "tasks",
+            many.iter()
+                .take(3)
+                .map(|task| task.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
+        ),
+    };
+    focus.subject.kind = kind;
+    focus.subject.name = name;
+    focus
+}
+
+fn set_job_fields(subject: &mut ExplainSubject, job: &pb::Job) {
+    subject.queue.clone_from(&job.queue);
+    subject.phase = phase(job);
+    subject.min_member = u64::try_from(job.min_member).unwrap_or(0);
+}
+
+/// The phase of a job in lower case; one that is not said is pending.
+fn phase(job: &pb::Job) -> String {
+    match job.phase() {
+        pb::JobPhase::Unspecified | pb::JobPhase::Pending => "pending",
+        pb::JobPhase::Inqueue => "inqueue",
+        pb::JobPhase::Running => "running",
+        pb::JobPhase::Unknown => "unknown",
+        pb::JobPhase::Completed => "completed",
+    }
+    .to_owned()
+}
+
+fn count_task(focus: &mut ResolvedTarget, task: &pb::Task) {
+    let subject = &mut focus.subject;
+    subject.tasks = subject.tasks.saturating_add(1);
+    subject.succeeded = subject
+        .succeeded
+        .saturating_add((task_state(task) == TaskState::Succeeded).into());
+    let is = |status: pb::TaskStatus| u64::from(task.status() == status);
+    subject.failed = subject.failed.saturating_add(is(pb::TaskStatus::Failed));
+    subject.terminating = subject.terminating.saturating_add(is(pb::TaskStatus::Releasing));
+    let counter = match task_state(task) {
+        TaskState::Waiting => {
+            subject.gated = subject.gated.saturating_add(task.gated.into());
+            focus.waiting.push(task.clone());
+            &mut subject.pending
+        }
+        TaskState::Pipelined => &mut subject.pipelined,
+        TaskState::Placed => &mut subject.placed,
+        TaskState::Succeeded | TaskState::Ended => &mut subject.finished,
+    };
+    *counter = counter.saturating_add(1);
+    if !task.node.is_empty() && subject.nodes.len() < NAMED && !subject.nodes.contains(&task.node) {
+        subject.nodes.push(task.node.clone());
+    }
+}
+
+fn add_invalid(invalid: &mut Vec<InvalidRecord>, kind: &str, name: &str, problems: &[pb::Problem]) {
+    if !problems.is_empty() {
+        invalid.push(InvalidRecord {
+            record: format!("{kind} {name}"),
+            problems: problems.iter().map(output::problem).collect(),
+        });
+    }
+}
+
+/// Nodes whose newest record was refused.
+pub(super) fn invalid_nodes(nodes: &[pb::NodeStatus]) -> Vec<InvalidRecord> {
+    let mut invalid = Vec::new();
+    for status in nodes {
+        let name = status.node.as_ref().map(|node| node.name.as_str()).unwrap_or_default();
+        add_invalid(&mut invalid, "node", name, &status.invalid);
+    }
+    invalid
+}
+
+/// All jobs that wait, with the tasks that a scheduler would try now.
+pub(super) fn waiting_jobs(known: &KnownRecords) -> BTreeMap<String, WaitingJob> {
+    let mut waiting: BTreeMap<String, WaitingJob> = BTreeMap::new();
+    let mut held: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut total: BTreeMap<&str, usize> = BTreeMap::new();
+    for task in known.tasks.values().filter_map(|stored| stored.task.as_ref()) {
+        *total.entry(&task.job).or_default() += 1;
+        match task_state(task) {
+            TaskState::Waiting if !task.gated => {
+                let job = waiting.entry(task.job.clone()).or_insert_with(|| WaitingJob {
+                    job: task.job.clone(),
+                    queue: String::new(),
+                    not_enqueued: false,
+                    tasks: Vec::new(),
+                    min_count: 1,
+                });
+                job.tasks.push(task.clone());
+            }
+            TaskState::Pipelined | TaskState::Placed | TaskState::Succeeded => *held.entry(&task.job).or_default() += 1,
+            TaskState::Waiting | TaskState::Ended => {}
+        }
+    }
+    waiting.retain(|job, _| known.jobs.contains_key(job));
+    for (name, job) in known
+        .jobs
+        .iter()
+        .filter_map(|(name, status)| Some((name, status.job.as_ref()?)))
+    {
+        let to_be_admitted = phase(job) == "pending";
+        let without_tasks = !total.contains_key(name.as_str());
+        if to_be_admitted && without_tasks {
+            waiting.insert(
+                name.clone(),
+                WaitingJob {
+                    job: name.clone(),
+                    queue: job.queue.clone(),
+                    not_enqueued: to_be_admitted,
+                    tasks: Vec::new(),
+                    min_count: 0,
+                },
+            );
+        } else if let Some(waiting) = waiting.get_mut(name) {
+            let min = usize::try_from(job.min_member).unwrap_or(0);
+            let held = held.get(name.as_str()).copied().unwrap_or(0);
+            waiting.queue.clone_from(&job.queue);
+            waiting.not_enqueued = to_be_admitted;
+            waiting.min_count = min.saturating_sub(held).max(1);
+        }
+    }
+    waiting.retain(|name, _| {
+        let job = known.jobs.get(name).and_then(|status| status.job.as_ref());
+        job.is_some_and(|job| job.phase() != pb::JobPhase::Completed)
+    });
+    waiting
+}

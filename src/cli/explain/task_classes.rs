@@ -1,0 +1,224 @@
+//! Waiting tasks, equal ones together, and what every plugin says to each kind.
+
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+
+use super::free_capacity::{self, ClusterIdleCapacity};
+use super::pinned_client::PinnedClient;
+use super::report::{
+    AdmissionReport, AdmitVote, PluginRejections, ReasonMeasurement, RejectionReason, RejectionRow, ScoreComponent,
+    ScoredNode, TaskClassReport,
+};
+use crate::cli::{CommandError, output};
+use crate::server::pb;
+
+/// Tasks that are named.
+const NAMED: usize = 10;
+
+/// Equal tasks.
+#[derive(Debug)]
+pub(in crate::cli) struct EqualTasks {
+    pub(in crate::cli) tasks: Vec<pb::Task>,
+    /// The server knows them by their names.
+    pub(super) stored: bool,
+}
+
+/// Puts tasks together that differ in name and age only, in the order of their first.
+pub(in crate::cli) fn group_equal_tasks(tasks: &[pb::Task], stored: bool) -> Vec<EqualTasks> {
+    let mut kinds: Vec<EqualTasks> = Vec::new();
+    let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    for task in tasks {
+        let like = pb::Task {
+            name: String::new(),
+            uid: String::new(),
+            creation_time: None,
+            priority: 0,
+            ..task.clone()
+        };
+        let next = kinds.len();
+        let place = *known.entry(like.encode_to_vec()).or_insert(next);
+        match kinds.get_mut(place) {
+            Some(kind) => kind.tasks.push(task.clone()),
+            None => kinds.push(EqualTasks {
+                tasks: vec![task.clone()],
+                stored,
+            }),
+        }
+    }
+    kinds
+}
+
+/// The task that stands for a stored one in a question, or the task itself.
+pub(super) fn query_task(task: &pb::Task, stored: bool) -> pb::Task {
+    if !stored {
+        return task.clone();
+    }
+    pb::Task {
+        name: task.name.clone(),
+        ..pb::Task::default()
+    }
+}
+
+/// What is to be known of one kind. `in_queue`: its job is stored, so that its queue can be asked.
+pub(super) async fn class_report(
+    asker: &mut PinnedClient,
+    kind: &EqualTasks,
+    nodes: &[pb::NodeStatus],
+    top: u32,
+    in_queue: bool,
+) -> Result<TaskClassReport, CommandError> {
+    let Some(first) = kind.tasks.first() else {
+        return Ok(TaskClassReport::default());
+    };
+    let task = query_task(first, kind.stored);
+    let later = asker
+        .filter(&task, pb::ResourceFit::FutureIdle, pb::FilterDetail::Nodes)
+        .await?;
+    let mut class = TaskClassReport {
+        tasks: kind.tasks.iter().take(NAMED).map(|task| task.name.clone()).collect(),
+        count: kind.tasks.len() as u64,
+        gated: kind.tasks.iter().filter(|task| task.gated).count() as u64,
+        requests: requests(first),
+        problem: later.problem.as_ref().map(output::problem),
+        nodes: nodes.len() as u64,
+        ..TaskClassReport::default()
+    };
+    if class.problem.is_some() {
+        return Ok(class);
+    }
+    let now = asker
+        .filter(&task, pb::ResourceFit::Idle, pb::FilterDetail::Nodes)
+        .await?;
+    class.fit_now = now.fit_count.into();
+    class.fit_now_names = now.fit.map(|set| set.names).unwrap_or_default();
+    class.fit_later = later.fit_count.into();
+    class.fit_later_names = later.fit.as_ref().map(|set| set.names.clone()).unwrap_or_default();
+    let rooms = ClusterIdleCapacity::of(nodes, true);
+    class.rejections = rejection_rows(&later, &rooms);
+    let alone = asker.rejections_by_plugin(&task).await?.into_iter();
+    class.rejections_by_plugin = alone
+        .map(|(plugin, refused)| PluginRejections {
+            plugin,
+            rejected: refused,
+        })
+        .collect();
+    if class.fit_later == 0 {
+        class.nearest_nodes = rooms.nearest(&free_capacity::requests(first));
+    } else {
+        let fit = if class.fit_now > 0 {
+            pb::ResourceFit::Idle
+        } else {
+            pb::ResourceFit::FutureIdle
+        };
+        class.best_nodes = best_nodes(&asker.score(&task, fit, top).await?);
+    }
+    if in_queue {
+        let subject = pb::admit_subject::Subject::Task(task);
+        class.admission = Some(admission_report(asker, subject).await?);
+    }
+    Ok(class)
+}
+
+/// Admit's verdict on one subject, with every plugin's vote.
+pub(super) async fn admission_report(
+    asker: &mut PinnedClient,
+    subject: pb::admit_subject::Subject,
+) -> Result<AdmissionReport, CommandError> {
+    let verdict = asker.admit(vec![subject.clone()], Vec::new()).await?.into_iter().next();
+    let verdict = verdict.unwrap_or_default();
+    let problem = verdict.problem.as_ref().map(output::problem);
+    let votes = match problem {
+        Some(_) => Vec::new(),
+        None => asker.plugin_votes(&subject).await?,
+    };
+    Ok(AdmissionReport {
+        permitted: verdict.permitted,
+        problem,
+        votes: votes
+            .into_iter()
+            .map(|vote| AdmitVote {
+                plugin: vote.plugin,
+                vote: vote.vote,
+            })
+            .collect(),
+        reasons: verdict
+            .reasons
+            .iter()
+            .map(|one| rejection_reason(one, &one.measurements))
+            .collect(),
+        headroom: verdict.headroom,
+        cards: verdict.cards.into_iter().map(|choice| choice.card).collect(),
+    })
+}
+
+pub(super) fn rejection_reason(reason: &pb::Reason, measurements: &[pb::Measurement]) -> RejectionReason {
+    let measurement = |measurement: &pb::Measurement| ReasonMeasurement {
+        name: measurement.name.clone(),
+        value: measurement.value,
+        unit: measurement.unit.clone(),
+    };
+    RejectionReason {
+        plugin: reason.plugin.clone(),
+        code: reason.code.clone(),
+        message: reason.message.clone(),
+        resource: reason.resource.clone(),
+        eviction_may_help: reason.resolution() == pb::Resolution::Unschedulable,
+        measurements: measurements.iter().map(measurement).collect(),
+    }
+}
+
+/// Why nodes are refused, most nodes first, each with the node that comes nearest.
+fn rejection_rows(verdict: &pb::FilterItem, rooms: &ClusterIdleCapacity) -> Vec<RejectionRow> {
+    let mut rejections: Vec<RejectionRow> = verdict.rejections.iter().map(|one| rejection_row(one, rooms)).collect();
+    rejections.sort_by_key(|rejection| std::cmp::Reverse(rejection.count));
+    rejections
+}
+
+fn rejection_row(rejection: &pb::Rejection, rooms: &ClusterIdleCapacity) -> RejectionRow {
+    let why = rejection.reason.clone().unwrap_or_default();
+    let among = rejection
+        .nodes
+        .as_ref()
+        .map(|set| set.names.as_slice())
+        .unwrap_or_default();
+    let nearest = if why.resource.is_empty() {
+        None
+    } else {
+        rooms.most_idle(among, &why.resource).map(|(node, _)| node.to_owned())
+    };
+    let samples = &rejection.samples;
+    let named = samples.iter().find(|sample| Some(&sample.node) == nearest.as_ref());
+    let sample = named.or(samples.first()).cloned().unwrap_or_default();
+    RejectionRow {
+        count: rejection.count.into(),
+        reason: rejection_reason(&why, &sample.measurements),
+        node: sample.node,
+    }
+}
+
+fn best_nodes(item: &pb::ScoreItem) -> Vec<ScoredNode> {
+    let names = item.nodes.iter().flat_map(|set| &set.names);
+    let scored = |(at, node): (usize, &String)| ScoredNode {
+        node: node.clone(),
+        score: item.totals.get(at).copied().unwrap_or_default(),
+        parts: item
+            .parts
+            .iter()
+            .map(|part| ScoreComponent {
+                name: if part.part.is_empty() {
+                    part.plugin.clone()
+                } else {
+                    format!("{}/{}", part.plugin, part.part)
+                },
+                score: part.scores.get(at).copied().unwrap_or_default(),
+            })
+            .collect(),
+    };
+    names.enumerate().map(scored).collect()
+}
+
+fn requests(task: &pb::Task) -> Vec<(String, String)> {
+    let items = task.requests.iter().flat_map(|list| &list.items);
+    items.map(|(name, text)| (name.clone(), text.clone())).collect()
+}

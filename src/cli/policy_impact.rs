@@ -1,0 +1,186 @@
+//! What two policies decide about one cluster: whose best nodes differ.
+
+use serde::Serialize;
+
+use super::explain::task_classes::group_equal_tasks;
+use super::in_process::InProcessServer;
+use super::output::{self, TextTable};
+use super::{CommandError, state_load};
+use crate::server::pb;
+
+/// Best nodes that are compared.
+const BEST_NODES: u32 = 3;
+/// Names of the two policies.
+const POLICY_NAMES: [&str; 2] = ["before", "after"];
+
+/// What the two decide.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PolicyImpact {
+    /// Tasks judged.
+    tasks: usize,
+    /// Of these, with another best node or other nodes that fit.
+    tasks_changed: usize,
+    /// The kinds of tasks that are decided differently.
+    changed_classes: Vec<ImpactRow>,
+}
+
+/// One kind of task, decided twice.
+#[derive(Debug, Serialize)]
+struct ImpactRow {
+    /// The first of its kind.
+    task: String,
+    count: usize,
+    before: PolicyDecision,
+    after: PolicyDecision,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PolicyDecision {
+    fit_count: u32,
+    /// Best first.
+    best_nodes: Vec<(String, f64)>,
+    /// Why it is not decided.
+    problem: Option<String>,
+}
+
+/// The tasks of a cluster that wait for a node.
+pub(super) fn pending_tasks(cluster: &pb::Cluster) -> Vec<pb::Task> {
+    let waits = |task: &&pb::Task| matches!(task.status(), pb::TaskStatus::Pending | pb::TaskStatus::Unspecified);
+    cluster.tasks.iter().filter(waits).cloned().collect()
+}
+
+/// Decides about these tasks under both documents.
+pub(super) async fn compute_impact(
+    documents: [&str; 2],
+    profile: &str,
+    cluster: pb::Cluster,
+    tasks: &[pb::Task],
+) -> Result<PolicyImpact, CommandError> {
+    let mut local = InProcessServer::start().await?;
+    let loaded = state_load::send_full_sync(&mut local.connection, "file", cluster).await?;
+    for refused in &loaded.rejected {
+        output::note(&format!("refused, and so left out: {refused}"));
+    }
+    let kinds = group_equal_tasks(tasks, false);
+    let asked: Vec<pb::Task> = kinds.iter().filter_map(|kind| kind.tasks.first().cloned()).collect();
+    let mut decided = Vec::new();
+    for (name, document) in POLICY_NAMES.into_iter().zip(documents) {
+        let request = pb::ReloadPolicyRequest {
+            name: name.to_owned(),
+            document: document.to_owned(),
+            ..pb::ReloadPolicyRequest::default()
+        };
+        local.connection.policies.reload_policy(request).await?;
+        decided.push(decide_tasks(&mut local, name, profile, asked.clone()).await?);
+    }
+    let mut effect = PolicyImpact {
+        tasks: tasks.len(),
+        tasks_changed: 0,
+        changed_classes: Vec::new(),
+    };
+    let mut decided = decided.into_iter();
+    let (before, after) = (decided.next().unwrap_or_default(), decided.next().unwrap_or_default());
+    for ((kind, before), after) in kinds.iter().zip(before).zip(after) {
+        let best = |decision: &PolicyDecision| decision.best_nodes.first().map(|(node, _)| node.clone());
+        if best(&before) == best(&after) && before.fit_count == after.fit_count && before.problem == after.problem {
+            continue;
+        }
+        effect.tasks_changed += kind.tasks.len();
+        effect.changed_classes.push(ImpactRow {
+            task: kind.tasks.first().map(|task| task.name.clone()).unwrap_or_default(),
+            count: kind.tasks.len(),
+            before,
+            after,
+        });
+    }
+    Ok(effect)
+}
+
+async fn decide_tasks(
+    local: &mut InProcessServer,
+    policy: &str,
+    profile: &str,
+    tasks: Vec<pb::Task>,
+) -> Result<Vec<PolicyDecision>, CommandError> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let snapshot = pb::LatestRef {
+        policy: policy.to_owned(),
+        profile: profile.to_owned(),
+        ..pb::LatestRef::default()
+    };
+    let request = pb::ScoreRequest {
+        against: Some(pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Latest(snapshot)),
+            ..pb::EvaluationRef::default()
+        }),
+        tasks,
+        with_filter: true,
+        limit: Some(BEST_NODES),
+        filter_detail: pb::FilterDetail::Counts.into(),
+        ..pb::ScoreRequest::default()
+    };
+    let reply = local.connection.decisions.score(request).await?.into_inner();
+    let decision = |item: pb::ScoreItem| PolicyDecision {
+        fit_count: item.filter.map_or(0, |filter| filter.fit_count),
+        best_nodes: item
+            .nodes
+            .unwrap_or_default()
+            .names
+            .into_iter()
+            .zip(item.totals)
+            .collect(),
+        problem: item.problem.as_ref().map(output::problem),
+    };
+    Ok(reply
+        .result
+        .unwrap_or_default()
+        .items
+        .into_iter()
+        .map(decision)
+        .collect())
+}
+
+impl PolicyImpact {
+    /// For people.
+    pub(super) fn show(&self) -> Result<(), CommandError> {
+        let judged = output::count(self.tasks, "task");
+        if self.changed_classes.is_empty() {
+            return output::line(&format!("decisions: {judged} judged, none decided differently"));
+        }
+        output::line(&format!(
+            "decisions: {judged} judged, {} decided differently",
+            self.tasks_changed
+        ))?;
+        let mut table = TextTable::new(["TASK", "LIKE IT", "FIT", "BEST BEFORE", "BEST AFTER"]);
+        for one in &self.changed_classes {
+            table.row([
+                one.task.clone(),
+                one.count.saturating_sub(1).to_string(),
+                format!("{} → {}", one.before.fit_count, one.after.fit_count),
+                one.before.summary(),
+                one.after.summary(),
+            ]);
+        }
+        output::table(&table)
+    }
+}
+
+impl PolicyDecision {
+    fn summary(&self) -> String {
+        if let Some(problem) = &self.problem {
+            return problem.clone();
+        }
+        let best = self
+            .best_nodes
+            .iter()
+            .map(|(node, score)| format!("{node} ({})", output::number(*score)));
+        match best.collect::<Vec<_>>() {
+            best if best.is_empty() => "no node".to_owned(),
+            best => best.join(", "),
+        }
+    }
+}

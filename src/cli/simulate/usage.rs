@@ -1,0 +1,307 @@
+//! What of a cluster is taken, counted beside the server from the placements alone.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::engine::model::quantity::Quantity;
+use crate::import::{GPU_MILLI_RESOURCE, GPU_RESOURCE};
+use crate::server::pb;
+
+/// The label that tells a node's kind of GPU.
+const GPU_PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
+/// Stands for a GPU node without that label.
+const UNNAMED_CARD: &str = "unnamed";
+
+/// Amounts of the three resources that a report tells: cores, bytes, GPUs; all in thousandths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ClusterAmounts {
+    pub(super) cpu: i128,
+    pub(super) memory: i128,
+    pub(super) gpu: i128,
+}
+
+impl ClusterAmounts {
+    fn plus(self, other: Self) -> Self {
+        ClusterAmounts {
+            cpu: self.cpu.saturating_add(other.cpu),
+            memory: self.memory.saturating_add(other.memory),
+            gpu: self.gpu.saturating_add(other.gpu),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.plus(ClusterAmounts {
+            cpu: -other.cpu,
+            memory: -other.memory,
+            gpu: -other.gpu,
+        })
+    }
+
+    /// What of them a list names; what cannot be read counts nothing, the server has refused it.
+    fn parse_list(list: Option<&pb::ResourceList>) -> Self {
+        let milli = |name: &str| {
+            let text = list.and_then(|list| list.items.get(name));
+            let quantity = text.and_then(|text| Quantity::parse(text).ok());
+            i128::from(quantity.and_then(|quantity| quantity.milli().ok()).unwrap_or_default())
+        };
+        ClusterAmounts {
+            cpu: milli("cpu"),
+            memory: milli("memory"),
+            // Shares are thousandths of GPUs; where there are none, whole GPUs.
+            gpu: milli(GPU_RESOURCE).max(milli(GPU_MILLI_RESOURCE) / 1000),
+        }
+    }
+}
+
+/// What a task asks for.
+pub(super) fn requested_amounts(task: &pb::Task) -> ClusterAmounts {
+    ClusterAmounts::parse_list(task.requests.as_ref())
+}
+
+/// What a usual GPU task asks for beside each GPU: the medians of the workload.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TypicalGpuTask {
+    /// Thousandths of a core per GPU.
+    pub(super) cpu: i128,
+    /// Thousandths of a byte per GPU.
+    pub(super) memory: i128,
+}
+
+impl TypicalGpuTask {
+    /// Of these tasks; nothing if none asks for a GPU.
+    pub(super) fn median_of<'t>(tasks: impl Iterator<Item = &'t pb::Task>) -> Self {
+        let gpu: Vec<ClusterAmounts> = tasks.map(requested_amounts).filter(|task| task.gpu > 0).collect();
+        let median = |part: fn(&ClusterAmounts) -> i128| {
+            let mut each: Vec<i128> = gpu
+                .iter()
+                .map(|task| part(task).saturating_mul(1000) / task.gpu)
+                .collect();
+            each.sort_unstable();
+            each.get(each.len() / 2).copied().unwrap_or_default()
+        };
+        TypicalGpuTask {
+            cpu: median(|task| task.cpu),
+            memory: median(|task| task.memory),
+        }
+    }
+}
+
+/// A node.
+#[derive(Debug, Default)]
+struct SimulatedNode {
+    /// Its kind of GPU; none: it has no GPU.
+    card: Option<String>,
+    total: ClusterAmounts,
+    used: ClusterAmounts,
+}
+
+impl SimulatedNode {
+    /// Free GPUs that a usual task cannot use, because too little else is left beside them; thousandths.
+    fn stranded(&self, usual: TypicalGpuTask) -> i128 {
+        let free = self.total.minus(self.used);
+        let reach = |left: i128, each: i128| {
+            if each > 0 {
+                left.max(0).saturating_mul(1000) / each
+            } else {
+                i128::MAX
+            }
+        };
+        let usable = reach(free.cpu, usual.cpu).min(reach(free.memory, usual.memory));
+        free.gpu.max(0).saturating_sub(usable).max(0)
+    }
+}
+
+/// GPUs of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CardUsage {
+    /// All of them.
+    pub(super) total: f64,
+    /// Held by tasks.
+    pub(super) allocated: f64,
+    /// Free, with too little cpu or memory beside them.
+    pub(super) stranded: f64,
+}
+
+/// What of a cluster is taken.
+#[derive(Debug, Default)]
+pub(super) struct ClusterUsage {
+    nodes: BTreeMap<String, SimulatedNode>,
+    typical_task: TypicalGpuTask,
+    pub(super) total: ClusterAmounts,
+    pub(super) used: ClusterAmounts,
+    /// Thousandths of GPUs.
+    pub(super) stranded: i128,
+}
+
+impl ClusterUsage {
+    /// A cluster with the tasks that hold room in it.
+    pub(super) fn new(cluster: &pb::Cluster, usual: TypicalGpuTask) -> Self {
+        let mut account = ClusterUsage {
+            typical_task: usual,
+            ..ClusterUsage::default()
+        };
+        for node in &cluster.nodes {
+            let total = ClusterAmounts::parse_list(node.allocatable.as_ref());
+            let named = node.labels.get(GPU_PRODUCT_LABEL).filter(|name| !name.is_empty());
+            let named = named.map_or(UNNAMED_CARD, String::as_str);
+            let room = SimulatedNode {
+                card: (total.gpu > 0).then(|| named.to_owned()),
+                total,
+                used: ClusterAmounts::default(),
+            };
+            account.total = account.total.plus(total);
+            account.stranded = account.stranded.saturating_add(room.stranded(usual));
+            account.nodes.insert(node.name.clone(), room);
+        }
+        for task in &cluster.tasks {
+            let ended = matches!(task.status(), pb::TaskStatus::Succeeded | pb::TaskStatus::Failed);
+            if !ended {
+                account.allocate(&task.node, requested_amounts(task));
+            }
+        }
+        account
+    }
+
+    /// A task is put on a node.
+    pub(super) fn allocate(&mut self, node: &str, amounts: ClusterAmounts) {
+        self.adjust(node, amounts, 1);
+    }
+
+    /// A task leaves its node.
+    pub(super) fn release(&mut self, node: &str, amounts: ClusterAmounts) {
+        self.adjust(node, amounts, -1);
+    }
+
+    fn adjust(&mut self, node: &str, amounts: ClusterAmounts, sign: i128) {
+        let Some(room) = self.nodes.get_mut(node) else { return };
+        let before = room.stranded(self.typical_task);
+        let shift = |used: ClusterAmounts| {
+            if sign > 0 {
+                used.plus(amounts)
+            } else {
+                used.minus(amounts)
+            }
+        };
+        room.used = shift(room.used);
+        self.used = shift(self.used);
+        let after = room.stranded(self.typical_task);
+        self.stranded = self.stranded.saturating_add(after).saturating_sub(before);
+    }
+
+    /// Has this node a GPU?
+    pub(super) fn has_gpu(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|room| room.card.is_some())
+    }
+
+    /// GPUs by kind.
+    pub(super) fn by_card(&self) -> BTreeMap<String, CardUsage> {
+        let mut sums: BTreeMap<&str, [i128; 3]> = BTreeMap::new();
+        for room in self.nodes.values() {
+            let Some(card) = &room.card else { continue };
+            let own = [room.total.gpu, room.used.gpu, room.stranded(self.typical_task)];
+            for (sum, own) in sums.entry(card).or_default().iter_mut().zip(own) {
+                *sum = sum.saturating_add(own);
+            }
+        }
+        let cards = |[total, allocated, stranded]: [i128; 3]| CardUsage {
+            total: from_milli(total),
+            allocated: from_milli(allocated),
+            stranded: from_milli(stranded),
+        };
+        sums.into_iter()
+            .map(|(card, sums)| (card.to_owned(), cards(sums)))
+            .collect()
+    }
+}
+
+/// Thousandths as a number.
+pub(super) fn from_milli(milli: i128) -> f64 {
+    milli as f64 / 1000.0
+}
+
+/// A share in percent; of nothing, nothing.
+pub(super) fn percent(part: i128, total: i128) -> f64 {
+    if total == 0 {
+        0.0
+    } else {
+        100.0 * part as f64 / total as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(items: &[(&str, &str)]) -> pb::ResourceList {
+        let items = items
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+            .collect();
+        pb::ResourceList { items }
+    }
+
+    fn task(items: &[(&str, &str)]) -> pb::Task {
+        pb::Task {
+            requests: Some(list(items)),
+            ..pb::Task::default()
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_stranded_without_cpu_or_memory_for_a_typical_task() {
+        let tasks = [
+            task(&[("cpu", "4"), ("memory", "8Gi"), (GPU_RESOURCE, "1")]),
+            task(&[("cpu", "16"), ("memory", "64Gi"), (GPU_RESOURCE, "2")]),
+            task(&[("cpu", "6"), ("memory", "16Gi"), (GPU_MILLI_RESOURCE, "500")]),
+            task(&[("cpu", "64")]),
+        ];
+        let usual = TypicalGpuTask::median_of(tasks.iter());
+        assert_eq!(usual.cpu, 8_000, "of 4, 8 and 12 a GPU");
+        let node = pb::Node {
+            name: "n".to_owned(),
+            allocatable: Some(list(&[("cpu", "64"), ("memory", "512Gi"), (GPU_RESOURCE, "8")])),
+            ..pb::Node::default()
+        };
+        let cluster = pb::Cluster {
+            nodes: vec![node],
+            ..pb::Cluster::default()
+        };
+        let mut account = ClusterUsage::new(&cluster, usual);
+        assert_eq!(account.stranded, 0);
+        let cpu_task = requested_amounts(&task(&[("cpu", "20")]));
+        account.allocate("n", cpu_task);
+        assert_eq!(account.stranded, 2_500, "44 cores serve 5.5 GPUs");
+        account.allocate("n", requested_amounts(&task(&[(GPU_RESOURCE, "6")])));
+        assert_eq!(account.stranded, 0, "two are free, 44 cores serve them");
+        assert_eq!(account.by_card()[UNNAMED_CARD].allocated, 6.0);
+        account.release("n", cpu_task);
+        assert_eq!(account.used.gpu, 6_000);
+        assert_eq!(account.used.cpu, 0);
+        assert!(account.has_gpu("n") && !account.has_gpu("m"));
+    }
+
+    #[test]
+    fn kinds_are_summed_in_thousandths_and_one_without_a_name_is_unnamed() {
+        let node = |name: &str| pb::Node {
+            name: name.to_owned(),
+            labels: [(GPU_PRODUCT_LABEL.to_owned(), String::new())].into(),
+            allocatable: Some(list(&[(GPU_RESOURCE, "4")])),
+            ..pb::Node::default()
+        };
+        let cluster = pb::Cluster {
+            nodes: ["a", "b", "c"].map(node).into(),
+            ..pb::Cluster::default()
+        };
+        let mut account = ClusterUsage::new(&cluster, TypicalGpuTask::default());
+        for (name, share) in [("a", "4000"), ("b", "1001"), ("c", "500")] {
+            account.allocate(name, requested_amounts(&task(&[(GPU_MILLI_RESOURCE, share)])));
+        }
+        let cards = account.by_card();
+        assert_eq!(
+            (cards[UNNAMED_CARD].total, cards[UNNAMED_CARD].allocated),
+            (12.0, 5.501)
+        );
+    }
+}

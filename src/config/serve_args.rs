@@ -1,0 +1,343 @@
+//! What an operator said, by flag, environment and file: a flag goes before the environment, the environment before the
+//! file, the file before the default. All faults are told at once, each with its place.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::ServerConfig;
+use super::settings::{Setting, settings};
+use crate::engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
+
+/// In builds for tests: promises whatever is asked for, so that tests of the promise can be seen to fail.
+#[cfg(debug_assertions)]
+const WITHOUT_CHECKS: &str = "PUMICE_TEST_WITHOUT_CHECKS";
+
+/// Largest settings file, in bytes.
+const MAX_FILE_BYTES: usize = 1 << 20;
+
+/// Where a value stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingOrigin {
+    /// Nowhere: it is the default.
+    Default,
+    /// In the settings file.
+    File(PathBuf, Mark),
+    /// In a variable of the environment.
+    Environment(String),
+    /// On the command line.
+    Flag(String),
+}
+
+impl fmt::Display for SettingOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path, mark) => write!(f, "{}:{}:{}", path.display(), mark.line, mark.column),
+            Self::Environment(variable) => f.write_str(variable),
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// A value that cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingProblem {
+    /// Where it stands.
+    pub origin: SettingOrigin,
+    /// Its setting; empty: the whole file.
+    pub setting: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for SettingProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        if !self.setting.is_empty() && !matches!(self.origin, SettingOrigin::Environment(_) | SettingOrigin::Flag(_)) {
+            write!(f, "`{}`: ", self.setting)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Settings that cannot be taken: all faults.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", problem_lines(problems))]
+pub struct SettingsError {
+    /// The faults: the file's first, then the environment's, then the flags', then contradictions.
+    pub problems: Vec<SettingProblem>,
+}
+
+fn problem_lines(problems: &[SettingProblem]) -> String {
+    let plural = if problems.len() == 1 { "fault" } else { "faults" };
+    let mut text = format!("{} {plural} in the settings", problems.len());
+    for problem in problems {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n  {problem}");
+    }
+    text
+}
+
+type SettingLayer = BTreeMap<&'static str, (SettingOrigin, Vec<String>)>;
+
+/// Flags and environment of `serve`, as they were given.
+#[derive(Clone, Debug, Default)]
+pub struct ServeArgs {
+    file: Option<PathBuf>,
+    environment: SettingLayer,
+    flags: SettingLayer,
+    /// Show the settings in force, and end.
+    pub print_config: bool,
+}
+
+impl clap::Args for ServeArgs {
+    fn augment_args(command: Command) -> Command {
+        let file = Arg::new("config")
+            .long("config")
+            .env("PUMICE_CONFIG")
+            .value_name("FILE")
+            .help("File of settings, YAML; a flag or a variable of the environment goes before it")
+            .value_parser(clap::value_parser!(PathBuf));
+        let print = Arg::new("print-config")
+            .long("print-config")
+            .action(ArgAction::SetTrue)
+            .help("Show the settings in force as a settings file, with where each comes from, and end");
+        settings().fold(command.arg(file).arg(print), |command, setting| {
+            command.arg(setting_arg(setting))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn setting_arg(setting: Setting) -> Arg {
+    let default = setting.show(&ServerConfig::default());
+    let short: &[&'static str] = match setting.name {
+        "grpc_address" => &["listen"],
+        "http_address" => &["http"],
+        "policy_file" => &["policy"],
+        _ => &[],
+    };
+    let arg = Arg::new(setting.name)
+        .visible_aliases(short.iter().copied())
+        .long(setting.flag())
+        .env(setting.variable())
+        .hide_env_values(true)
+        .value_name(setting.value_name)
+        .help(format!("{} [default: {default}]", setting.help));
+    if setting.is_list() {
+        arg.action(ArgAction::Append).value_delimiter(',')
+    } else {
+        arg.action(ArgAction::Set)
+    }
+}
+
+impl clap::FromArgMatches for ServeArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut args = Self {
+            file: matches.get_one::<PathBuf>("config").cloned(),
+            print_config: matches.get_flag("print-config"),
+            ..Self::default()
+        };
+        args.file = args.file.filter(|path| !path.as_os_str().is_empty());
+        for setting in settings() {
+            let values: Vec<String> = matches
+                .get_many::<String>(setting.name)
+                .map(|values| values.cloned().collect())
+                .unwrap_or_default();
+            match matches.value_source(setting.name) {
+                Some(ValueSource::CommandLine) => {
+                    let place = SettingOrigin::Flag(format!("--{}", setting.flag()));
+                    args.flags.insert(setting.name, (place, values));
+                }
+                // A variable that is there and empty says nothing.
+                Some(ValueSource::EnvVariable) if values.iter().any(|value| !value.is_empty()) => {
+                    let place = SettingOrigin::Environment(setting.variable());
+                    args.environment.insert(setting.name, (place, values));
+                }
+                _ => {}
+            }
+        }
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Settings in force, and where each comes from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The settings.
+    pub config: ServerConfig,
+    origins: BTreeMap<&'static str, SettingOrigin>,
+}
+
+impl Settings {
+    /// Where a setting's value comes from.
+    pub fn origin(&self, name: &str) -> &SettingOrigin {
+        self.origins.get(name).unwrap_or(&SettingOrigin::Default)
+    }
+}
+
+/// As a settings file, each line with the place that its value comes from.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for setting in settings() {
+            let line = format!("{}: {}", setting.name, setting.show(&self.config));
+            writeln!(f, "{line:<40} # {}", self.origin(setting.name))?;
+        }
+        Ok(())
+    }
+}
+
+impl ServeArgs {
+    /// Reads the file, if there is one, and puts everything together.
+    ///
+    /// # Errors
+    /// All that is wrong, in every layer, even where another layer goes before it.
+    pub fn resolve(self) -> Result<Settings, SettingsError> {
+        let mut problems = Vec::new();
+        let file = match &self.file {
+            Some(path) => read_file(path, &mut problems),
+            None => SettingLayer::new(),
+        };
+        let mut config = ServerConfig::default();
+        #[cfg(debug_assertions)]
+        {
+            config.skip_checks = std::env::var_os(WITHOUT_CHECKS).is_some();
+        }
+        let mut places = BTreeMap::new();
+        for layer in [file, self.environment, self.flags] {
+            for setting in settings() {
+                let Some((place, values)) = layer.get(setting.name) else {
+                    continue;
+                };
+                match setting.set(&mut config, values.clone()) {
+                    Ok(()) => {
+                        places.insert(setting.name, place.clone());
+                    }
+                    Err(message) => problems.push(SettingProblem {
+                        origin: place.clone(),
+                        setting: setting.name.to_owned(),
+                        message,
+                    }),
+                }
+            }
+        }
+        problems.extend(
+            config
+                .conflicting_settings()
+                .into_iter()
+                .map(|(name, message)| SettingProblem {
+                    origin: places.get(name).cloned().unwrap_or(SettingOrigin::Default),
+                    setting: name.to_owned(),
+                    message,
+                }),
+        );
+        if problems.is_empty() {
+            Ok(Settings {
+                config,
+                origins: places,
+            })
+        } else {
+            Err(SettingsError { problems })
+        }
+    }
+}
+
+impl TryFrom<ServeArgs> for ServerConfig {
+    type Error = SettingsError;
+
+    fn try_from(args: ServeArgs) -> Result<Self, SettingsError> {
+        Ok(args.resolve()?.config)
+    }
+}
+
+fn read_file(path: &Path, problems: &mut Vec<SettingProblem>) -> SettingLayer {
+    let problem = |mark: Mark, setting: &str, message: String| SettingProblem {
+        origin: SettingOrigin::File(path.to_owned(), mark),
+        setting: setting.to_owned(),
+        message,
+    };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            problems.push(problem(Mark::START, "", format!("cannot be read: {error}")));
+            return SettingLayer::new();
+        }
+    };
+    let limits = YamlLimits {
+        bytes: MAX_FILE_BYTES,
+        ..YamlLimits::default()
+    };
+    let entries = match yaml::read(&text, &limits) {
+        Ok(YamlNode {
+            value: YamlValue::Map(entries),
+            ..
+        }) => entries,
+        // An empty file sets nothing.
+        Ok(YamlNode {
+            value: YamlValue::Null, ..
+        }) => Vec::new(),
+        Ok(YamlNode { value, mark }) => {
+            let message = format!("a settings file is a map of settings, not {}", value.kind());
+            problems.push(problem(mark, "", message));
+            return SettingLayer::new();
+        }
+        Err(error) => {
+            problems.push(problem(error.mark, "", error.message));
+            return SettingLayer::new();
+        }
+    };
+    let mut given = SettingLayer::new();
+    for (key, node) in entries {
+        let name = text_of(&key.value).unwrap_or_default();
+        let Some(setting) = settings().find(|setting| setting.name == name) else {
+            let names: Vec<&str> = settings().map(|setting| setting.name).collect();
+            let meant = suggestion::nearest_name(&name, &names).map(|near| format!("; `{near}` was meant?"));
+            let message = format!("there is no such setting{}", meant.unwrap_or_default());
+            problems.push(problem(key.mark, &name, message));
+            continue;
+        };
+        if let Some(values) = setting_values(&node.value) {
+            let place = SettingOrigin::File(path.to_owned(), node.mark);
+            given.insert(setting.name, (place, values));
+        } else {
+            let message = format!("{} is no value of a setting", node.value.kind());
+            problems.push(problem(node.mark, setting.name, message));
+        }
+    }
+    given
+}
+
+fn setting_values(value: &YamlValue) -> Option<Vec<String>> {
+    match value {
+        YamlValue::List(items) => items.iter().map(|item| text_of(&item.value)).collect(),
+        YamlValue::Null
+        | YamlValue::Bool(_)
+        | YamlValue::Int(_)
+        | YamlValue::UInt(_)
+        | YamlValue::Float(_)
+        | YamlValue::String(_)
+        | YamlValue::Map(_) => Some(vec![text_of(value)?]),
+    }
+}
+
+fn text_of(value: &YamlValue) -> Option<String> {
+    match value {
+        YamlValue::Int(number) => Some(number.to_string()),
+        YamlValue::UInt(number) => Some(number.to_string()),
+        YamlValue::Float(number) => Some(number.to_string()),
+        YamlValue::String(text) => Some(text.clone()),
+        YamlValue::Null | YamlValue::Bool(_) | YamlValue::List(_) | YamlValue::Map(_) => None,
+    }
+}

@@ -1,0 +1,409 @@
+//! The cluster state: frozen state in columns. Clones share everything; a change copies only what it touches.
+
+mod tasks;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::amounts::{ResourceTable, ResourceTotals};
+use super::chunk::{CHUNK_SIZE, NodeChunk};
+use super::chunks::NodeChunks;
+use super::mask::NodeMask;
+use super::node::{NodeEntry, NodeUsage};
+use super::records::{JobRecord, NodeRecord, QueueRecord, TaskRecord};
+use super::reservation::Reservation;
+use super::stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecord};
+use super::table::SortedTable;
+use super::uniform_arrival::UniformArrival;
+
+/// Position of a node in the node table: chunk `slot / 256`, offset `slot % 256`.
+pub type NodeSlot = u32;
+
+const CHUNK_SLOTS: NodeSlot = 256;
+const _: () = assert!(CHUNK_SLOTS as usize == CHUNK_SIZE);
+
+/// Rank of a slot without a node.
+const NO_RANK: u32 = u32::MAX;
+
+/// Frozen state.
+#[derive(Clone, Debug)]
+pub struct ClusterState {
+    resources: Arc<ResourceTable>,
+    index: Arc<dyn NodeIndex>,
+    generation: u64,
+    slots: NodeSlot,
+    pub(super) chunks: NodeChunks,
+    node_count: u32,
+    ranks: Arc<[u32]>,
+    /// Usage of nodes that tasks name and that are not there.
+    orphan_usage: SortedTable<Arc<NodeUsage>>,
+    queues: SortedTable<Arc<StoredRecord<QueueRecord>>>,
+    jobs: SortedTable<Arc<StoredRecord<JobRecord>>>,
+    pub(super) tasks: SortedTable<Arc<StoredRecord<TaskRecord>>>,
+    /// Requests of each job's tasks in Allocated, Binding, Bound and Running, whether or not the job is there.
+    pub(super) allocated: SortedTable<Arc<ResourceTotals>>,
+    /// By job, whether or not it is there.
+    reservations: SortedTable<Arc<Reservation>>,
+    /// Whoever owned a record; as few as there are sources.
+    owners: Arc<Vec<RecordOwner>>,
+    /// Tasks whose node is assumed.
+    pub(super) assumed: SortedTable<()>,
+}
+
+impl ClusterState {
+    /// An empty cluster state over a node table.
+    pub fn new(index: Arc<dyn NodeIndex>, generation: u64) -> Self {
+        Self {
+            resources: Arc::default(),
+            index,
+            generation,
+            slots: 0,
+            chunks: NodeChunks::default(),
+            node_count: 0,
+            ranks: Arc::default(),
+            orphan_usage: SortedTable::default(),
+            queues: SortedTable::default(),
+            jobs: SortedTable::default(),
+            tasks: SortedTable::default(),
+            allocated: SortedTable::default(),
+            reservations: SortedTable::default(),
+            owners: Arc::default(),
+            assumed: SortedTable::default(),
+        }
+    }
+
+    /// Names of resources.
+    pub fn resources(&self) -> &Arc<ResourceTable> {
+        &self.resources
+    }
+
+    /// Takes a table in which more names are known; ids keep their meaning.
+    pub fn set_resources(&mut self, resources: Arc<ResourceTable>) {
+        debug_assert!(resources.len() >= self.resources.len(), "a resource table only grows");
+        self.resources = resources;
+    }
+
+    /// Generation of the node table: slots of another one mean other nodes.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Length of the node table; slots of removed nodes count.
+    pub fn slots(&self) -> NodeSlot {
+        self.slots
+    }
+
+    /// Chunks in slot order; the last one may reach beyond [`Self::slots`].
+    pub fn chunks(&self) -> &NodeChunks {
+        &self.chunks
+    }
+
+    /// Number of nodes.
+    pub fn node_count(&self) -> u32 {
+        self.node_count
+    }
+
+    /// The node at a slot.
+    pub fn node(&self, slot: NodeSlot) -> Option<&Arc<NodeEntry>> {
+        let (chunk, offset) = slot_position(slot);
+        self.chunks.get(chunk)?.entry(offset)
+    }
+
+    /// The name of a slot, also while its node is away: when it comes back, it has its slot again.
+    pub fn name_of(&self, slot: NodeSlot) -> Option<Arc<str>> {
+        match self.node(slot) {
+            Some(entry) => Some(Arc::clone(&entry.record.name)),
+            None => self.index.name(slot),
+        }
+    }
+
+    /// The slot of a node that is there.
+    pub fn slot_of(&self, name: &str) -> Option<NodeSlot> {
+        let slot = self.index.slot(name)?;
+        (*self.node(slot)?.record.name == *name).then_some(slot)
+    }
+
+    /// The node of a name.
+    pub fn node_by_name(&self, name: &str) -> Option<&Arc<NodeEntry>> {
+        self.node(self.slot_of(name)?)
+    }
+
+    /// All nodes with their slots, by slot.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeSlot, &Arc<NodeEntry>)> {
+        (0..)
+            .zip(self.chunks.iter())
+            .flat_map(|(number, chunk): (NodeSlot, _)| {
+                chunk.live().iter().filter_map(move |offset| {
+                    let slot = number * CHUNK_SLOTS + NodeSlot::try_from(offset).ok()?;
+                    Some((slot, chunk.entry(offset)?))
+                })
+            })
+    }
+
+    /// Position of each slot's node among all names, sorted: how ties break. Complete after [`Self::refresh_ranks`].
+    pub fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    /// Queues by name.
+    pub fn queues(&self) -> &SortedTable<Arc<StoredRecord<QueueRecord>>> {
+        &self.queues
+    }
+
+    /// Jobs by name.
+    pub fn jobs(&self) -> &SortedTable<Arc<StoredRecord<JobRecord>>> {
+        &self.jobs
+    }
+
+    /// Tasks by name.
+    pub fn tasks(&self) -> &SortedTable<Arc<StoredRecord<TaskRecord>>> {
+        &self.tasks
+    }
+
+    /// What the tasks of a job hold: those in Allocated, Binding, Bound and Running.
+    pub fn job_allocated(&self, job: &str) -> Option<&ResourceTotals> {
+        self.allocated.get(job).map(|totals| &**totals)
+    }
+
+    /// Who owns a record.
+    pub fn source_of(&self, kind: RecordKind, name: &str) -> Option<&Arc<str>> {
+        match kind {
+            RecordKind::Node => self.node_by_name(name).map(|entry| &entry.source),
+            RecordKind::Queue => self.queues.get(name).map(|stored| &*stored.source),
+            RecordKind::Job => self.jobs.get(name).map(|stored| &*stored.source),
+            RecordKind::Task => self.tasks.get(name).map(|stored| &*stored.source),
+        }
+    }
+
+    /// Puts a node in the place of the one of its name. The name must be in the index; otherwise nothing changes and
+    /// the answer is false.
+    pub fn put_node(&mut self, record: Arc<NodeRecord>, source: &Arc<str>) -> bool {
+        let Some(slot) = self.index.slot(&record.name) else {
+            return false;
+        };
+        let usage = match self.node(slot) {
+            Some(old) => old.usage.clone(),
+            None => self
+                .orphan_usage
+                .remove(&record.name)
+                .map(Arc::unwrap_or_clone)
+                .unwrap_or_default(),
+        };
+        self.put_entry(Arc::new(NodeEntry {
+            record,
+            source: Arc::clone(source),
+            usage,
+            invalid: None,
+            upstream: None,
+        }))
+    }
+
+    fn put_entry(&mut self, entry: Arc<NodeEntry>) -> bool {
+        let Some(slot) = self.index.slot(&entry.record.name) else {
+            return false;
+        };
+        if self.ranks.get(slot as usize).is_none_or(|rank| *rank == NO_RANK) {
+            self.ranks = Arc::default();
+        }
+        self.node_count += u32::from(self.node(slot).is_none());
+        let (chunk, offset) = slot_position(slot);
+        for number in self.chunks.len()..=chunk {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            self.chunks.push(Arc::new(NodeChunk::at(number)));
+        }
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            Arc::make_mut(chunk).set_entry(offset, Some(entry));
+        }
+        self.slots = self.slots.max(slot + 1);
+        self.share_columns(chunk);
+        true
+    }
+
+    /// Lets a full chunk use the columns of a neighbour where they are equal.
+    fn share_columns(&mut self, number: usize) {
+        if self
+            .chunks
+            .get(number)
+            .is_none_or(|chunk| *chunk.live() != NodeMask::ALL)
+        {
+            return;
+        }
+        let neighbours = [number.checked_sub(1), Some(number + 1)].into_iter().flatten();
+        let neighbours: SmallVec<[Arc<NodeChunk>; 2]> = neighbours
+            .filter_map(|number| self.chunks.get(number).cloned())
+            .collect();
+        if let Some(chunk) = self.chunks.get_mut(number) {
+            Arc::make_mut(chunk).share_columns(&neighbours);
+        }
+    }
+
+    /// Puts a node as it would stand in the place of the one at a slot; tasks do not follow.
+    pub(crate) fn set_node(&mut self, slot: NodeSlot, entry: Arc<NodeEntry>) {
+        let (chunk, offset) = slot_position(slot);
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            Arc::make_mut(chunk).set_entry(offset, Some(entry));
+        }
+    }
+
+    /// Counts tasks in the columns of a node, and nowhere else. False: nothing is done, they do not tell all of it.
+    pub(crate) fn add_uniform(&mut self, slot: NodeSlot, joining: &UniformArrival, times: u32) -> bool {
+        let (chunk, offset) = slot_position(slot);
+        let chunk = self.chunks.get_mut(chunk).map(Arc::make_mut);
+        chunk.is_some_and(|chunk| chunk.add_uniform(offset, joining, times))
+    }
+
+    /// Takes a node away. What its tasks use is kept until it comes back.
+    pub fn remove_node(&mut self, name: &str) -> bool {
+        let Some(slot) = self.slot_of(name) else {
+            return false;
+        };
+        if let Some(entry) = self.node(slot).filter(|entry| !entry.usage.is_empty()) {
+            let usage = Arc::new(entry.usage.clone());
+            self.orphan_usage.insert(Arc::from(name), usage);
+        }
+        let (chunk, offset) = slot_position(slot);
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            Arc::make_mut(chunk).set_entry(offset, None);
+            self.node_count -= 1;
+        }
+        true
+    }
+
+    /// Brings [`Self::ranks`] up to date; needed once after nodes were put whose names are new.
+    pub fn refresh_ranks(&mut self) {
+        if self.ranks.len() == self.slots as usize {
+            return;
+        }
+        let mut names: Vec<(&str, NodeSlot)> = self.nodes().map(|(slot, entry)| (&*entry.record.name, slot)).collect();
+        names.sort_unstable();
+        let mut ranks = vec![NO_RANK; self.slots as usize];
+        for (rank, (_, slot)) in (0..).zip(names) {
+            if let Some(place) = ranks.get_mut(slot as usize) {
+                *place = rank;
+            }
+        }
+        self.ranks = ranks.into();
+    }
+
+    /// The same state over another node table, which must have all its nodes.
+    #[must_use]
+    pub fn with_index(&self, index: Arc<dyn NodeIndex>) -> Self {
+        let mut moved = Self {
+            index,
+            generation: self.generation + 1,
+            slots: 0,
+            chunks: NodeChunks::default(),
+            node_count: 0,
+            ranks: Arc::default(),
+            ..self.clone()
+        };
+        for (_, entry) in self.nodes() {
+            moved.put_entry(Arc::clone(entry));
+        }
+        moved.refresh_ranks();
+        moved
+    }
+
+    /// Puts a queue in the place of the one of its name.
+    pub fn put_queue(&mut self, record: QueueRecord, source: &Arc<str>) {
+        let stored = self.store_record(record, source);
+        self.queues.insert(Arc::clone(&stored.record.name), stored);
+    }
+
+    /// Takes a queue away.
+    pub fn remove_queue(&mut self, name: &str) -> bool {
+        self.queues.remove(name).is_some()
+    }
+
+    /// Puts a job in the place of the one of its name.
+    pub fn put_job(&mut self, record: JobRecord, source: &Arc<str>) {
+        let stored = self.store_record(record, source);
+        self.jobs.insert(Arc::clone(&stored.record.name), stored);
+    }
+
+    /// What the admission ledger holds, by job; the job may not be there.
+    pub fn reservations(&self) -> &SortedTable<Arc<Reservation>> {
+        &self.reservations
+    }
+
+    /// Puts a reservation in the place of the one of its job.
+    pub fn put_reservation(&mut self, row: Arc<Reservation>) {
+        self.reservations.insert(Arc::clone(&row.job), row);
+    }
+
+    /// Takes a reservation away.
+    pub fn remove_reservation(&mut self, job: &str) -> Option<Arc<Reservation>> {
+        self.reservations.remove(job)
+    }
+
+    /// Takes a job away.
+    pub fn remove_job(&mut self, name: &str) -> bool {
+        self.jobs.remove(name).is_some()
+    }
+
+    /// Marks the record of a name, if there is one, as outdated by a refused one (`Some`), or as good again (`None`).
+    pub fn set_invalid(&mut self, kind: RecordKind, name: &str, problems: Option<RecordProblems>) {
+        fn mark<R: Clone>(
+            table: &mut SortedTable<Arc<StoredRecord<R>>>,
+            name: &str,
+            invalid: Option<RecordProblems>,
+            owners: &mut Arc<Vec<RecordOwner>>,
+        ) {
+            let Some(old) = table.get(name) else { return };
+            let source = match invalid {
+                Some(problems) => old.source.with_problems(problems),
+                None if old.invalid().is_none() => return,
+                None => owner_of_source(owners, &old.source),
+            };
+            let marked = StoredRecord {
+                source,
+                ..StoredRecord::clone(old)
+            };
+            if let Some(place) = table.get_mut(name) {
+                *place = Arc::new(marked);
+            }
+        }
+        match kind {
+            RecordKind::Node => self.change_node(name, |entry| entry.invalid = problems),
+            RecordKind::Queue => mark(&mut self.queues, name, problems, &mut self.owners),
+            RecordKind::Job => mark(&mut self.jobs, name, problems, &mut self.owners),
+            RecordKind::Task => mark(&mut self.tasks, name, problems, &mut self.owners),
+        }
+    }
+
+    /// Changes a node that is there.
+    pub(crate) fn change_node(&mut self, name: &str, change: impl FnOnce(&mut NodeEntry)) {
+        let Some(slot) = self.slot_of(name) else {
+            return;
+        };
+        let (chunk, offset) = slot_position(slot);
+        let Some(chunk) = self.chunks.get_mut(chunk).map(Arc::make_mut) else {
+            return;
+        };
+        if let Some(mut entry) = chunk.take_entry(offset) {
+            change(Arc::make_mut(&mut entry));
+            chunk.set_entry(offset, Some(entry));
+        }
+    }
+
+    /// A record as it is kept.
+    fn store_record<R>(&mut self, record: R, source: &Arc<str>) -> Arc<StoredRecord<R>> {
+        let source = owner_of_source(&mut self.owners, source);
+        Arc::new(StoredRecord { record, source })
+    }
+}
+
+/// The owner of a source's good records, who becomes known.
+fn owner_of_source(owners: &mut Arc<Vec<RecordOwner>>, source: &Arc<str>) -> RecordOwner {
+    let known = owners.iter().find(|owner| ***owner == *source).cloned();
+    known.unwrap_or_else(|| {
+        let owner = RecordOwner::new(source);
+        Arc::make_mut(owners).push(owner.clone());
+        owner
+    })
+}
+
+fn slot_position(slot: NodeSlot) -> (usize, usize) {
+    (slot as usize / CHUNK_SIZE, slot as usize % CHUNK_SIZE)
+}

@@ -1,0 +1,158 @@
+//! Many tasks that are given nodes together: as if one were put after the other, but each chunk, node and job is changed
+//! once.
+
+use std::sync::Arc;
+
+use super::amounts::{ResourceAmounts, ResourceTotals};
+use super::chunk::{CHUNK_SIZE, NodeChunk};
+use super::cluster_state::{ClusterState, NodeSlot};
+use super::records::{TaskRecord, TaskStatus};
+use super::stored::StoredRecord;
+use super::table::TableCursor;
+use super::uniform_arrival::UniformArrival;
+
+/// A task that was given a node. It had none, or was not counted there.
+#[derive(Clone, Debug)]
+pub(crate) struct PlacedTask {
+    /// Its record before.
+    pub(crate) before: Arc<StoredRecord<TaskRecord>>,
+    /// Its record now.
+    pub(crate) after: Arc<StoredRecord<TaskRecord>>,
+    /// The node.
+    pub(crate) slot: NodeSlot,
+}
+
+impl ClusterState {
+    /// Gives a task that counts nowhere a status and a node that is there; what both hold follows with [`Self::arrive`].
+    /// `None`: there is no such task or no such node, and nothing changes.
+    pub(crate) fn assign_node(
+        &mut self,
+        task: &str,
+        status: TaskStatus,
+        slot: NodeSlot,
+        near: &mut TableCursor,
+    ) -> Option<PlacedTask> {
+        let node = Arc::clone(&self.node(slot)?.record.name);
+        let place = self.tasks.get_mut_with_cursor(task, near)?;
+        let before = Arc::clone(place);
+        let after = Arc::new(StoredRecord {
+            record: TaskRecord {
+                node,
+                status,
+                ..before.record.clone()
+            },
+            source: before.source.clone(),
+        });
+        *place = Arc::clone(&after);
+        if !self.assumed.is_empty() {
+            self.assumed.remove(task);
+        }
+        Some(PlacedTask { before, after, slot })
+    }
+
+    /// Counts tasks where they have been seated: on their nodes, and in what their jobs hold.
+    pub(crate) fn count_placed(&mut self, arrivals: &[PlacedTask]) {
+        for of_job in arrivals.chunk_by(|one, next| one.after.record.job == next.after.record.job) {
+            self.count_batch_in_job(of_job);
+        }
+        let mut kinds = Vec::new();
+        let mut comers: Vec<NodeArrival<'_>> = Vec::with_capacity(arrivals.len());
+        for alike in arrivals.chunk_by(PlacedTask::is_uniform_with) {
+            let kind = kinds.len();
+            kinds.extend(alike.first().map(|first| UniformArrival::of(&first.after.record)));
+            comers.extend(alike.iter().map(|arrival| NodeArrival {
+                slot: arrival.slot,
+                arrival_index: kind,
+                task: &arrival.after.record,
+            }));
+        }
+        comers.sort_unstable_by_key(|comer| (comer.slot, comer.arrival_index));
+        let chunk_of = |comer: &NodeArrival<'_>| comer.slot as usize / CHUNK_SIZE;
+        for of_chunk in comers.chunk_by(|one, next| chunk_of(one) == chunk_of(next)) {
+            let number = of_chunk.first().map_or(0, chunk_of);
+            let Some(chunk) = self.chunks.get_mut(number).map(Arc::make_mut) else {
+                continue;
+            };
+            for of_node in of_chunk.chunk_by(|one, next| one.slot == next.slot) {
+                chunk.add_tasks(of_node, &kinds);
+            }
+        }
+    }
+
+    /// Counts tasks of one job in what it holds.
+    fn count_batch_in_job(&mut self, arrivals: &[PlacedTask]) {
+        let Some(job) = arrivals.first().map(|first| &first.after.record.job) else {
+            return;
+        };
+        if job.is_empty() {
+            return;
+        }
+        let mut totals = self
+            .allocated
+            .get(job)
+            .map(|held| ResourceTotals::clone(held))
+            .unwrap_or_default();
+        for arrival in arrivals
+            .iter()
+            .filter(|arrival| arrival.after.record.status.is_allocated())
+        {
+            totals.add(&arrival.after.record.requests);
+        }
+        // Tasks that ask for nothing leave no trace in the totals.
+        if !totals.is_empty() {
+            self.allocated.insert(Arc::clone(job), Arc::new(totals));
+        }
+    }
+}
+
+impl PlacedTask {
+    /// True if both count alike on a node.
+    fn is_uniform_with(&self, other: &Self) -> bool {
+        let (one, other) = (&self.after.record, &other.after.record);
+        one.status == other.status && Arc::ptr_eq(&one.shape, &other.shape)
+    }
+}
+
+/// A task on its way to a node.
+#[derive(Clone, Copy, Debug)]
+struct NodeArrival<'a> {
+    slot: NodeSlot,
+    /// Which kind it is of: tasks of one kind count alike.
+    arrival_index: usize,
+    task: &'a TaskRecord,
+}
+
+impl NodeChunk {
+    /// Counts tasks on the node that they all come to.
+    fn add_tasks(&mut self, comers: &[NodeArrival<'_>], kinds: &[UniformArrival]) {
+        let Some(offset) = comers.first().map(|first| first.slot as usize % CHUNK_SIZE) else {
+            return;
+        };
+        let Some(mut entry) = self.take_entry(offset) else {
+            return;
+        };
+        let own = Arc::make_mut(&mut entry);
+        for comer in comers {
+            own.usage.add(comer.task);
+        }
+        if own.upstream.is_some() {
+            return self.set_entry(offset, Some(entry));
+        }
+        let join = |alike: &[NodeArrival<'_>]| {
+            let kind = alike.first().and_then(|first| kinds.get(first.arrival_index));
+            let times = u32::try_from(alike.len()).ok();
+            kind.zip(times)
+                .is_some_and(|(kind, times)| self.add_uniform(offset, kind, times))
+        };
+        if comers
+            .chunk_by(|one, next| one.arrival_index == next.arrival_index)
+            .all(join)
+        {
+            return self.restore_entry(offset, entry);
+        }
+        // Columns do not tell all of it.
+        let ids = comers.iter().flat_map(|comer| comer.task.requests.iter());
+        let amounts: ResourceAmounts = ids.map(|(id, _)| (id, 0)).collect();
+        self.change_usage(offset, entry, &amounts);
+    }
+}

@@ -1,0 +1,107 @@
+//! How a cluster state differs from an older one: found by pointers, so that what both share costs nothing.
+
+use std::sync::Arc;
+
+use super::chunk::{CHUNK_SIZE, NodeChunk};
+use super::cluster_state::{ClusterState, NodeSlot};
+use super::node::NodeEntry;
+use super::records::{JobRecord, QueueRecord, TaskRecord};
+use super::stored::StoredRecord;
+use super::table::SortedTable;
+
+/// Two cluster states of one history.
+#[derive(Clone, Copy, Debug)]
+pub struct StateDiff<'a> {
+    /// The older one.
+    pub old: &'a ClusterState,
+    /// The newer one.
+    pub new: &'a ClusterState,
+}
+
+/// A record in the older cluster state and in the newer; at least one of them, and not equal ones.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordChange<'a, R> {
+    /// Its name.
+    pub name: &'a Arc<str>,
+    /// As it was.
+    pub before: Option<&'a R>,
+    /// As it is.
+    pub after: Option<&'a R>,
+}
+
+/// A node in the older cluster state and in the newer, at its slot.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeChange<'a> {
+    /// The slot.
+    pub slot: NodeSlot,
+    /// As it was.
+    pub before: Option<&'a Arc<NodeEntry>>,
+    /// As it is.
+    pub after: Option<&'a Arc<NodeEntry>>,
+}
+
+impl<'a> StateDiff<'a> {
+    /// True if slots mean the same nodes in both.
+    pub fn same_slots(&self) -> bool {
+        self.old.generation() == self.new.generation()
+    }
+
+    /// Nodes whose records differ, by slot; what tasks use of a node is not looked at.
+    pub fn nodes(&self) -> Vec<NodeChange<'a>> {
+        let (old, new) = (self.old.chunks(), self.new.chunks());
+        let mut changed = Vec::new();
+        for number in 0..old.len().max(new.len()) {
+            let (old, new) = (old.get(number), new.get(number));
+            if let (Some(old), Some(new)) = (old, new)
+                && Arc::ptr_eq(old, new)
+            {
+                continue;
+            }
+            let entry = |chunk: Option<&'a Arc<NodeChunk>>, offset| chunk.and_then(|chunk| chunk.entry(offset));
+            for offset in 0..CHUNK_SIZE {
+                let (before, after) = (entry(old, offset), entry(new, offset));
+                let same = match (before, after) {
+                    (None, None) => true,
+                    (Some(before), Some(after)) => {
+                        Arc::ptr_eq(&before.record, &after.record) || before.record == after.record
+                    }
+                    (Some(_), None) | (None, Some(_)) => false,
+                };
+                if let (false, Ok(slot)) = (same, NodeSlot::try_from(number * CHUNK_SIZE + offset)) {
+                    changed.push(NodeChange { slot, before, after });
+                }
+            }
+        }
+        changed
+    }
+
+    /// Queues whose records differ, by name.
+    pub fn queues(&self) -> Vec<RecordChange<'a, QueueRecord>> {
+        changed_records(self.old.queues(), self.new.queues())
+    }
+
+    /// Jobs whose records differ, by name.
+    pub fn jobs(&self) -> Vec<RecordChange<'a, JobRecord>> {
+        changed_records(self.old.jobs(), self.new.jobs())
+    }
+
+    /// Tasks whose records differ, by name.
+    pub fn tasks(&self) -> Vec<RecordChange<'a, TaskRecord>> {
+        changed_records(self.old.tasks(), self.new.tasks())
+    }
+}
+
+fn changed_records<'a, R: PartialEq>(
+    old: &'a SortedTable<Arc<StoredRecord<R>>>,
+    new: &'a SortedTable<Arc<StoredRecord<R>>>,
+) -> Vec<RecordChange<'a, R>> {
+    let same = |a: &Arc<StoredRecord<R>>, b: &Arc<StoredRecord<R>>| Arc::ptr_eq(a, b) || a.record == b.record;
+    let differences = old.differences(new, same).into_iter();
+    differences
+        .map(|(name, before, after)| RecordChange {
+            name,
+            before: before.map(|stored| &stored.record),
+            after: after.map(|stored| &stored.record),
+        })
+        .collect()
+}

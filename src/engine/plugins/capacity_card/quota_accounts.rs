@@ -1,0 +1,465 @@
+//! What is held and kept back in a queue, and in those above it, as jobs and tasks ask one after the other.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::account::QueueAccount;
+use super::amounts::QuotaAmounts;
+use super::annotations::CARD_SEPARATOR;
+use super::card_flow::CardFlow;
+use super::limits::QueueLimits;
+use super::rejection::{self, QuotaComparison, QuotaDimension, QuotaRejection, insufficient};
+use super::state::CapacityState;
+use super::task_need::CardDemand;
+use crate::engine::model::Problem;
+
+/// Most queues between a queue and the root.
+const MAX_DEPTH: usize = 64;
+/// The queue above all; it need not be there.
+const ROOT: &str = "root";
+
+/// A queue on a path.
+#[derive(Clone, Debug)]
+pub(super) struct QueueLevel<'a> {
+    pub(super) queue: &'a Arc<str>,
+    pub(super) account: Cow<'a, Arc<QueueAccount>>,
+}
+
+/// A queue and, with `cardHierarchy`, those above it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct QueuePath<'a> {
+    pub(super) levels: SmallVec<[QueueLevel<'a>; 1]>,
+    /// Why the path does not reach the root.
+    broken_reason: Option<String>,
+}
+
+impl CapacityState {
+    /// Names of a queue and, with `cardHierarchy`, of those above it; and why they do not reach the root.
+    pub(super) fn queue_chain<'a>(&'a self, queue: &'a Arc<str>) -> (SmallVec<[&'a Arc<str>; 1]>, Option<String>) {
+        let mut line: SmallVec<[&Arc<str>; 1]> = SmallVec::from_iter([queue]);
+        if !self.config.hierarchy {
+            return (line, None);
+        }
+        while let Some(below) = line.last().and_then(|below| self.opening_state.queues().get(below)) {
+            let parent = &below.record.parent;
+            if parent.is_empty() || **parent == *below.record.name && **parent == *ROOT {
+                break;
+            }
+            if line.contains(&parent) || line.len() > MAX_DEPTH {
+                return (
+                    line,
+                    Some(format!("the path above it does not end: it comes to `{parent}` again")),
+                );
+            }
+            if !self.opening_state.queues().contains(parent) {
+                let why = (**parent != *ROOT).then(|| format!("there is no queue `{parent}`, which is above it"));
+                return (line, why);
+            }
+            line.push(parent);
+        }
+        (line, None)
+    }
+
+    /// The accounts that count for a queue.
+    ///
+    /// # Errors
+    /// The queue is not there.
+    pub(super) fn queue_path<'a>(&'a self, queue: &'a Arc<str>) -> Result<QueuePath<'a>, Problem> {
+        self.queue_path_with(queue, self.accounts.get(queue))
+    }
+
+    /// The same, of a queue that has this account; `None`: it has none.
+    ///
+    /// # Errors
+    /// The queue is not there.
+    pub(super) fn queue_path_with<'a>(
+        &'a self,
+        queue: &'a Arc<str>,
+        account: Option<&'a Arc<QueueAccount>>,
+    ) -> Result<QueuePath<'a>, Problem> {
+        let account = self.account_or_default_from(queue, account)?;
+        if !self.config.hierarchy {
+            let levels = SmallVec::from_iter([QueueLevel { queue, account }]);
+            return Ok(QueuePath {
+                levels,
+                broken_reason: None,
+            });
+        }
+        let (line, broken) = self.queue_chain(queue);
+        let level = |queue: &'a Arc<str>| {
+            let account = self.account_or_default(queue)?;
+            Ok(QueueLevel { queue, account })
+        };
+        let levels: Result<_, Problem> = line.into_iter().map(level).collect();
+        Ok(QueuePath {
+            levels: levels?,
+            broken_reason: broken,
+        })
+    }
+}
+
+impl QueuePath<'_> {
+    /// Reasons that do not depend on amounts.
+    pub(super) fn closed_rejections(&self) -> Vec<QuotaRejection> {
+        let mut rejections = Vec::new();
+        let Some(own) = self.levels.first() else {
+            return rejections;
+        };
+        rejections.extend(
+            self.broken_reason
+                .iter()
+                .map(|why| rejection::path_invalid(own.queue, why)),
+        );
+        let closed = self.levels.iter().filter(|level| !level.account.limits.is_open());
+        rejections.extend(closed.map(|level| rejection::queue_not_open(level.queue)));
+        if !self.is_configured() {
+            rejections.push(rejection::empty_capability(own.queue));
+        }
+        rejections
+    }
+
+    /// True if anything says what the queue may hold.
+    pub(super) fn is_configured(&self) -> bool {
+        self.levels.iter().any(|level| level.account.limits.configured)
+    }
+
+    /// The books of each level. `own`: of a job that asks, what is kept back for it already; `None`: a task asks.
+    fn quota_accounts(&self, own: Option<&[QuotaAmounts]>) -> QuotaAccounts<'_> {
+        // Cards count where a quota is said; if that is nowhere, the queue itself may hold none.
+        let said = self.levels.iter().any(|level| level.account.limits.cards_configured);
+        let levels = self.levels.iter().enumerate();
+        let levels = levels.map(|(number, level)| {
+            let limits = &*level.account.limits;
+            let mut less = QuotaAmounts::default();
+            for own in own.unwrap_or_default() {
+                limits.charge(&mut less, own);
+            }
+            QuotaAccount {
+                queue: level.queue,
+                limits,
+                limits_cards: limits.cards_configured || (!said && number == 0),
+                account: &level.account,
+                for_job: own.is_some(),
+                excluded: less,
+                charged: QuotaAmounts::default(),
+            }
+        });
+        QuotaAccounts(levels.collect())
+    }
+
+    /// What is held, kept back, and not elastic; without what is kept back for the job itself.
+    pub(super) fn job_quota_accounts(&self, own: &[QuotaAmounts]) -> QuotaAccounts<'_> {
+        self.quota_accounts(Some(own))
+    }
+
+    /// What is held.
+    pub(super) fn task_quota_accounts(&self) -> QuotaAccounts<'_> {
+        self.quota_accounts(None)
+    }
+}
+
+/// The books of one queue.
+struct QuotaAccount<'a> {
+    queue: &'a str,
+    limits: &'a QueueLimits,
+    /// Its quota of cards counts.
+    limits_cards: bool,
+    account: &'a QueueAccount,
+    /// What is kept back counts, and what is elastic does not.
+    for_job: bool,
+    /// Does not count.
+    excluded: QuotaAmounts,
+    /// Booked since.
+    charged: QuotaAmounts,
+}
+
+/// The books of a queue and of those above it.
+pub(super) struct QuotaAccounts<'a>(SmallVec<[QuotaAccount<'a>; 1]>);
+
+impl QuotaAccount<'_> {
+    fn card_capability(&self, card: &str) -> i128 {
+        self.limits.capability.card_or_zero(card)
+    }
+
+    /// What counts as used.
+    fn charges(&self) -> impl Iterator<Item = &QuotaAmounts> {
+        let of_jobs = self.for_job.then_some([&self.account.inqueue, &self.charged]);
+        std::iter::once(&self.account.allocated).chain(of_jobs.into_iter().flatten())
+    }
+
+    /// What is taken off it.
+    fn credits(&self) -> impl Iterator<Item = &QuotaAmounts> {
+        let of_jobs = self.for_job.then_some([&self.account.elastic, &self.excluded]);
+        of_jobs.into_iter().flatten()
+    }
+
+    /// So much of something is used.
+    fn used_by(&self, of: impl Fn(&QuotaAmounts) -> i128) -> i128 {
+        let account = self.account;
+        let held = of(&account.allocated);
+        if !self.for_job {
+            return held;
+        }
+        held + of(&account.inqueue) - of(&account.elastic) - of(&self.excluded) + of(&self.charged)
+    }
+
+    /// Used of a card by name; of choices nothing.
+    fn card_used(&self, card: &str) -> i128 {
+        self.used_by(|counts| counts.card_or_zero(card))
+    }
+
+    /// Cpu and memory that are used.
+    fn used_cpu_memory(&self) -> QuotaAmounts {
+        QuotaAmounts::new(self.used_by(|counts| counts.cpu), self.used_by(|counts| counts.memory))
+    }
+
+    /// What is booked to choices.
+    fn choice_amounts(&self) -> QuotaAmounts {
+        let mut choices = QuotaAmounts::default();
+        for counts in self.charges() {
+            counts
+                .choices()
+                .for_each(|(name, amount)| choices.add_card(name, amount));
+        }
+        for counts in self.credits() {
+            counts
+                .choices()
+                .for_each(|(name, amount)| choices.add_card(name, -amount));
+        }
+        choices
+    }
+
+    fn card_headroom(&self, card: &str) -> i128 {
+        self.card_capability(card) - self.card_used(card)
+    }
+
+    /// Used of a card, and the least of the choices' bookings that must go there.
+    fn card_held(&self, card: &str) -> i128 {
+        let choices = self.choice_amounts();
+        self.card_used(card) + CardFlow::new(choices.cards(), |card| self.card_headroom(card)).min_flow_on(card)
+    }
+
+    /// True if so much more fits on a card.
+    fn card_fits(&self, card: &str, wanted: i128) -> bool {
+        let room = self.card_headroom(card) - wanted;
+        if room < 0 {
+            return false;
+        }
+        // Mostly there is room for all choices that might go there, and nothing has to be weighed.
+        let might_go = |counts: &QuotaAmounts| -> i128 {
+            let choices = counts.choices().filter(|(_, amount)| *amount > 0);
+            let of_card = choices.filter(|(name, _)| name.split(CARD_SEPARATOR).any(|own| own == card));
+            of_card.map(|(_, amount)| amount).sum()
+        };
+        let might: i128 = self.charges().map(might_go).sum();
+        might <= room || self.card_held(card) + wanted <= self.card_capability(card)
+    }
+
+    fn compare_card(&self, card: &str, requested: i128) -> QuotaComparison {
+        QuotaComparison {
+            requested,
+            total: self.card_held(card) + requested,
+            capability: self.card_capability(card),
+        }
+    }
+
+    /// True if so much finds room on the cards of a choice together, beside what is booked.
+    fn fits_split(&self, choice: &Arc<str>, wanted: i128) -> bool {
+        let room = |card: &str| self.card_headroom(card);
+        let mut choices = self.choice_amounts();
+        let before = CardFlow::new(choices.cards(), room).max_flow();
+        choices.add_card(choice, wanted);
+        let after = CardFlow::new(choices.cards(), room).max_flow();
+        after - before == wanted
+    }
+
+    fn quota_error_note(&self) -> String {
+        match &self.limits.quota_error {
+            Some(problem) => format!("; the quota counts as empty: {problem}"),
+            None => String::new(),
+        }
+    }
+
+    /// Cpu and memory, where there is a limit.
+    fn check_cpu_memory(&self, wanted: &QuotaAmounts, rejections: &mut Vec<QuotaRejection>) {
+        let mut judge = |limited: bool, dimension: QuotaDimension<'_>, of: fn(&QuotaAmounts) -> i128| {
+            let requested = of(wanted);
+            if !limited || requested <= 0 {
+                return;
+            }
+            let compared = QuotaComparison {
+                requested,
+                total: self.used_by(of) + requested,
+                capability: of(&self.limits.capability),
+            };
+            if compared.total > compared.capability {
+                rejections.push(insufficient(self.queue, dimension, compared, ""));
+            }
+        };
+        judge(self.limits.cpu_limited, QuotaDimension::Cpu, |counts| counts.cpu);
+        judge(self.limits.memory_limited, QuotaDimension::Memory, |counts| {
+            counts.memory
+        });
+    }
+
+    /// The figures are those of the alternative that is the least short.
+    fn reject_card(&self, choice: &str, compared: &[(&str, QuotaComparison)]) -> QuotaRejection {
+        let short = |compared: &QuotaComparison| compared.total - compared.capability;
+        let least = compared.iter().min_by_key(|(_, compared)| short(compared));
+        let least = least.map_or(
+            QuotaComparison {
+                requested: 0,
+                total: 0,
+                capability: 0,
+            },
+            |(_, compared)| *compared,
+        );
+        let mut note = self.quota_error_note();
+        if compared.len() > 1 {
+            let cards = |milli: i128| milli as f64 / 1000.0;
+            let each = compared.iter().map(|(card, compared)| {
+                format!("<{card}> {} of {}", cards(compared.total), cards(compared.capability))
+            });
+            note = format!("; with this task or job {}{note}", each.collect::<Vec<_>>().join(", "));
+        }
+        insufficient(self.queue, QuotaDimension::Card(choice), least, &note)
+    }
+
+    /// How many tasks of this cpu and memory there is room for; `None`: without limit.
+    fn task_headroom(&self, wanted: &QuotaAmounts) -> Option<u64> {
+        let (capability, used) = (&self.limits.capability, self.used_cpu_memory());
+        let one = |limited: bool, wanted: i128, room: i128| (limited && wanted > 0).then(|| fit_count(room, wanted));
+        let cpu = one(self.limits.cpu_limited, wanted.cpu, capability.cpu - used.cpu);
+        let memory = one(
+            self.limits.memory_limited,
+            wanted.memory,
+            capability.memory - used.memory,
+        );
+        cpu.into_iter().chain(memory).min()
+    }
+}
+
+impl QuotaAccounts<'_> {
+    fn card_accounts(&self) -> impl Iterator<Item = &QuotaAccount<'_>> {
+        self.0.iter().filter(|books| books.limits_cards)
+    }
+
+    /// Cpu and memory that are short.
+    pub(super) fn cpu_memory_rejections(&self, wanted: &QuotaAmounts) -> Vec<QuotaRejection> {
+        let mut rejections = Vec::new();
+        self.0
+            .iter()
+            .for_each(|books| books.check_cpu_memory(wanted, &mut rejections));
+        rejections
+    }
+
+    /// What a job is given of one card, or of one of several, counts for what it asks for besides.
+    pub(super) fn charge(&mut self, choice: &Arc<str>, amount: i128) {
+        for books in &mut self.0 {
+            books.charged.add_card(&books.limits.charged_name(choice), amount);
+        }
+    }
+
+    /// One card, or one of several, for a job. `mixed`: it may use several of them.
+    pub(super) fn card_rejections(&self, choice: &Arc<str>, wanted: i128, mixed: bool) -> Vec<QuotaRejection> {
+        let fits = |card: &str| self.card_accounts().all(|books| books.card_fits(card, wanted));
+        let split = || mixed && self.card_accounts().all(|books| books.fits_split(choice, wanted));
+        if wanted <= 0 || choice.split(CARD_SEPARATOR).any(fits) || (choice.contains(CARD_SEPARATOR) && split()) {
+            return Vec::new();
+        }
+        let refuse = |books: &QuotaAccount<'_>| {
+            let each = choice
+                .split(CARD_SEPARATOR)
+                .map(|card| (card, books.compare_card(card, wanted)));
+            let each: Vec<(&str, QuotaComparison)> = each.collect();
+            let short = each.iter().any(|(_, compared)| compared.total > compared.capability);
+            short.then(|| books.reject_card(choice, &each))
+        };
+        self.card_accounts().filter_map(refuse).collect()
+    }
+
+    /// What is asked for of one card, against the tightest quota.
+    pub(super) fn tightest_quota(&self, card: &str, requested: i128) -> Option<(&str, QuotaComparison, String)> {
+        let compared = |books: &QuotaAccount<'_>| QuotaComparison {
+            requested,
+            total: books.card_used(card) + requested,
+            capability: books.card_capability(card),
+        };
+        let tightest = self.card_accounts().min_by_key(|books| books.card_headroom(card))?;
+        Some((tightest.queue, compared(tightest), tightest.quota_error_note()))
+    }
+
+    /// What is left of a card by the tightest quota.
+    pub(super) fn card_headroom(&self, card: &str) -> i128 {
+        self.card_accounts()
+            .map(|books| books.card_headroom(card))
+            .min()
+            .unwrap_or(0)
+    }
+
+    /// The alternatives that have room for a task, with how many such tasks each has room for.
+    pub(super) fn fitting_cards(&self, demand: &CardDemand) -> Result<Vec<(Arc<str>, u64)>, Vec<QuotaRejection>> {
+        let fitting = demand.alternatives.iter();
+        let fitting = fitting.map(|(card, wanted)| (card, *wanted, self.card_headroom(card)));
+        let fitting: Vec<(Arc<str>, u64)> = fitting
+            .filter(|(_, wanted, room)| wanted <= room)
+            .map(|(card, wanted, room)| (Arc::clone(card), fit_count(room, wanted)))
+            .collect();
+        if !fitting.is_empty() {
+            return Ok(fitting);
+        }
+        let refuse = |books: &QuotaAccount<'_>| {
+            let each = demand.alternatives.iter().map(|(card, wanted)| {
+                let compared = QuotaComparison {
+                    requested: *wanted,
+                    total: books.card_used(card) + wanted,
+                    capability: books.card_capability(card),
+                };
+                (&**card, compared)
+            });
+            let each: Vec<(&str, QuotaComparison)> = each.collect();
+            let short = each.iter().any(|(_, compared)| compared.total > compared.capability);
+            short.then(|| books.reject_card(&demand.name(), &each))
+        };
+        Err(self.card_accounts().filter_map(refuse).collect())
+    }
+
+    /// By how much quotas are short of single cards, cpu and memory; only queues where something is.
+    pub(super) fn shortages(&self, wanted: &QuotaAmounts) -> Vec<(&str, QuotaAmounts)> {
+        let mut shortages = Vec::new();
+        for books in &self.0 {
+            let (used, limits) = (books.used_cpu_memory(), books.limits);
+            let over =
+                |used: i128, wanted: i128, limit: i128| if wanted > 0 { (used + wanted - limit).max(0) } else { 0 };
+            let mut short = QuotaAmounts::default();
+            if limits.cpu_limited {
+                short.cpu = over(used.cpu, wanted.cpu, limits.capability.cpu);
+            }
+            if limits.memory_limited {
+                short.memory = over(used.memory, wanted.memory, limits.capability.memory);
+            }
+            for (card, amount) in wanted.cards().filter(|_| books.limits_cards) {
+                let missing = over(books.card_used(card), amount, books.card_capability(card));
+                if missing > 0 {
+                    short.add_card(card, missing);
+                }
+            }
+            if !short.is_zero() {
+                shortages.push((books.queue, short));
+            }
+        }
+        shortages
+    }
+
+    /// How many tasks of this cpu and memory there is room for; `None`: without limit.
+    pub(super) fn task_headroom(&self, wanted: &QuotaAmounts) -> Option<u64> {
+        self.0.iter().filter_map(|books| books.task_headroom(wanted)).min()
+    }
+}
+
+/// How often an amount above 0 fits.
+pub(super) fn fit_count(room: i128, wanted: i128) -> u64 {
+    u64::try_from(room.max(0) / wanted.max(1)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,31 @@
+//! Small sets of resources, by their position in the tree's order of resources.
+
+use smallvec::{SmallVec, smallvec};
+
+/// A set of resources. Sets of one tree have the same length, and so compare.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ResourceSet(SmallVec<[u64; 2]>);
+
+impl ResourceSet {
+    /// The empty set over `len` resources.
+    pub(super) fn empty(len: usize) -> Self {
+        Self(smallvec![0; len.div_ceil(64)])
+    }
+
+    /// Puts a resource in.
+    pub(super) fn insert(&mut self, at: usize) {
+        if let Some(word) = self.0.get_mut(at / 64) {
+            *word |= 1 << (at % 64);
+        }
+    }
+
+    /// True if a resource is in.
+    pub(super) fn contains(&self, at: usize) -> bool {
+        self.0.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    /// True if the sets have a resource in common.
+    pub(super) fn intersects(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+    }
+}

@@ -1,0 +1,399 @@
+//! Questions of Filter and Score: tasks, candidates, and how much of the answer is wanted.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::engine::decide::{FilterDetail, NodeQuery, QueryTask, ResourceFit, ScoreQuery};
+use crate::engine::model::{ClusterState, Problem, ProblemKind, ResourceTable, TaskRecord, TaskShape};
+use crate::server::limits::EdgeLimits;
+use crate::server::pb;
+use crate::server::status::CallError;
+
+use super::amounts::QueryResourceNames;
+use super::nodes::{NodeEncoding, NodeSetReader};
+use super::reader::{ReadOptions, WireReader};
+
+/// Refused nodes shown per rejection when nothing is said.
+pub const DEFAULT_SAMPLES: u32 = 3;
+
+/// A question of Filter, and how its answer is to be written.
+#[derive(Debug)]
+pub struct FilterCall {
+    /// The question.
+    pub query: NodeQuery,
+    /// How the answer names nodes.
+    pub encoding: NodeEncoding,
+}
+
+/// A question of Score, and how its answer is to be written.
+#[derive(Debug)]
+pub struct ScoreCall {
+    /// The question.
+    pub query: ScoreQuery,
+    /// How the answer names nodes.
+    pub encoding: NodeEncoding,
+}
+
+/// The parts that Filter and Score share, as they arrive.
+struct SharedQueryFields {
+    tasks: Vec<pb::Task>,
+    candidates: Option<pb::NodeSet>,
+    plugins: Vec<String>,
+    resource_fit: i32,
+    node_encoding: i32,
+    samples: Option<u32>,
+    detail: i32,
+}
+
+/// Reads a question of Filter; its ground has been taken out before.
+///
+/// # Errors
+/// Something that belongs to no task is wrong.
+pub fn read_filter(
+    request: pb::FilterRequest,
+    nodes: NodeSetReader<'_>,
+    table: Option<&pb::NodeTableVersion>,
+    declared: &ReadOptions,
+) -> Result<FilterCall, CallError> {
+    let pb::FilterRequest {
+        against: _,
+        tasks,
+        candidates,
+        plugins,
+        resource_fit,
+        node_encoding,
+        samples,
+        detail,
+    } = request;
+    let asked = SharedQueryFields {
+        tasks,
+        candidates,
+        plugins,
+        resource_fit,
+        node_encoding,
+        samples,
+        detail,
+    };
+    let (query, encoding) = read_shared(asked, nodes, table, declared)?;
+    let sampled = samples_per_task(&query);
+    check_size(&query, encoding, nodes.state, [u64::MAX, sampled], &declared.limits)?;
+    Ok(FilterCall { query, encoding })
+}
+
+/// Reads a question of Score; its ground has been taken out before.
+///
+/// # Errors
+/// Something that belongs to no task is wrong.
+pub fn read_score(
+    request: pb::ScoreRequest,
+    nodes: NodeSetReader<'_>,
+    table: Option<&pb::NodeTableVersion>,
+    declared: &ReadOptions,
+) -> Result<ScoreCall, CallError> {
+    let pb::ScoreRequest {
+        against: _,
+        tasks,
+        candidates,
+        plugins,
+        resource_fit,
+        node_encoding,
+        samples,
+        with_filter,
+        limit,
+        with_parts,
+        filter_detail,
+    } = request;
+    let asked = SharedQueryFields {
+        tasks,
+        candidates,
+        plugins,
+        resource_fit,
+        node_encoding,
+        samples,
+        detail: filter_detail,
+    };
+    let (query, encoding) = read_shared(asked, nodes, table, declared)?;
+    let shown = if with_filter && query.detail == FilterDetail::Nodes {
+        u64::MAX
+    } else {
+        limit.map_or(u64::MAX, u64::from)
+    };
+    let sampled = if with_filter { samples_per_task(&query) } else { 0 };
+    check_size(&query, encoding, nodes.state, [shown, sampled], &declared.limits)?;
+    let query = ScoreQuery {
+        node_query: query,
+        with_filter,
+        limit: limit.map(|limit| limit as usize),
+        with_parts,
+    };
+    Ok(ScoreCall { query, encoding })
+}
+
+fn read_shared(
+    asked: SharedQueryFields,
+    nodes: NodeSetReader<'_>,
+    table: Option<&pb::NodeTableVersion>,
+    declared: &ReadOptions,
+) -> Result<(NodeQuery, NodeEncoding), CallError> {
+    nodes.check_table(table)?;
+    let (tasks, resources) = read_tasks(asked.tasks, nodes.state, declared)?;
+    let candidates = asked
+        .candidates
+        .map(|set| nodes.read("candidates", set, table))
+        .transpose()?;
+    let query = NodeQuery {
+        tasks,
+        resources,
+        candidates,
+        plugins: read_plugins(asked.plugins, declared.limits.plugins)?,
+        resource_fit: read_resource_fit(asked.resource_fit)?,
+        samples: (asked.samples.unwrap_or(DEFAULT_SAMPLES) as usize).min(declared.limits.samples),
+        detail: read_detail(asked.detail)?,
+    };
+    Ok((query, NodeEncoding::read(asked.node_encoding)?))
+}
+
+/// Reads the plugins that a question names.
+pub(super) fn read_plugins(names: Vec<String>, limit: usize) -> Result<Vec<Arc<str>>, CallError> {
+    if names.len() > limit {
+        let message = format!("plugins: {} names", names.len());
+        return Err(CallError::limit("TOO_MANY_PLUGINS", "plugins", limit, &message));
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
+        let message = format!("plugins: `{twice}` stands there twice");
+        return Err(CallError::invalid("DUPLICATE_PLUGIN", message));
+    }
+    Ok(names.into_iter().map(Arc::from).collect())
+}
+
+fn read_resource_fit(fit: i32) -> Result<ResourceFit, CallError> {
+    match pb::ResourceFit::try_from(fit) {
+        Ok(pb::ResourceFit::Unspecified | pb::ResourceFit::FutureIdle) => Ok(ResourceFit::FutureIdle),
+        Ok(pb::ResourceFit::Idle) => Ok(ResourceFit::Idle),
+        Ok(pb::ResourceFit::None) => Ok(ResourceFit::None),
+        Err(_) => {
+            let message = format!("resource_fit: {fit} is no value of this field");
+            Err(CallError::invalid("INVALID_ENUM", message))
+        }
+    }
+}
+
+fn read_detail(detail: i32) -> Result<FilterDetail, CallError> {
+    match pb::FilterDetail::try_from(detail) {
+        Ok(pb::FilterDetail::Unspecified | pb::FilterDetail::Nodes) => Ok(FilterDetail::Nodes),
+        Ok(pb::FilterDetail::Samples) => Ok(FilterDetail::Samples),
+        Ok(pb::FilterDetail::Counts) => Ok(FilterDetail::Counts),
+        Err(_) => {
+            let message = format!("the detail of the filter: {detail} is no value of this field");
+            Err(CallError::invalid("INVALID_ENUM", message))
+        }
+    }
+}
+
+/// Number of nodes that each task is judged on.
+pub fn node_count(query: &NodeQuery, cluster_state: &ClusterState) -> u64 {
+    match &query.candidates {
+        Some(candidates) => candidates.len() as u64,
+        None => cluster_state.slots().into(),
+    }
+}
+
+/// Most refused nodes that a rejection shows with their names and figures.
+fn samples_per_task(query: &NodeQuery) -> u64 {
+    match query.detail {
+        FilterDetail::Counts => 0,
+        FilterDetail::Samples | FilterDetail::Nodes => query.samples as u64,
+    }
+}
+
+/// `shown` of a task's nodes are in the answer, `sampled` are named there whatever the encoding is.
+fn check_size(
+    query: &NodeQuery,
+    encoding: NodeEncoding,
+    cluster_state: &ClusterState,
+    [shown, sampled]: [u64; 2],
+    limits: &EdgeLimits,
+) -> Result<(), CallError> {
+    let (tasks, width) = (query.tasks.len() as u64, node_count(query, cluster_state));
+    let (limit, name) = match encoding {
+        NodeEncoding::Names => (limits.named_pairs, "named_pairs"),
+        NodeEncoding::Slots => (limits.slot_pairs, "slot_pairs"),
+    };
+    for (pairs, limit, name) in [
+        (tasks.saturating_mul(width), limits.pairs, "pairs"),
+        (tasks.saturating_mul(width.min(shown)), limit, name),
+        (
+            tasks.saturating_mul(width.min(sampled)),
+            limits.named_pairs,
+            "named_pairs",
+        ),
+    ] {
+        if pairs > limit as u64 {
+            let message = format!(
+                "{tasks} tasks on {width} nodes are too much for one call: send fewer tasks or candidates, set `limit`, \
+                 ask for slots, or for fewer `samples`"
+            );
+            return Err(CallError::limit("QUERY_TOO_LARGE", name, limit, &message));
+        }
+    }
+    Ok(())
+}
+
+/// A task whose name says nothing: tasks that differ in name only are one.
+pub(super) struct NamelessTask(pub(super) Arc<TaskRecord>);
+
+impl NamelessTask {
+    fn comparison_key(&self) -> impl Ord + '_ {
+        let TaskRecord {
+            name: _,
+            uid: _,
+            job,
+            status,
+            node,
+            creation_time,
+            shape,
+        } = &*self.0;
+        let TaskShape {
+            priority,
+            gated,
+            nominated_node,
+            annotations,
+            requests,
+            limits,
+            nonzero_requests,
+            counted_requests,
+            card: _,
+        } = &**shape;
+        (
+            (requests, limits, nonzero_requests, counted_requests),
+            (annotations, job, node, nominated_node),
+            (priority, status, gated, creation_time),
+        )
+    }
+}
+
+impl PartialEq for NamelessTask {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for NamelessTask {}
+
+impl PartialOrd for NamelessTask {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NamelessTask {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.comparison_key().cmp(&other.comparison_key())
+    }
+}
+
+type ReadTasks = Vec<Result<QueryTask, Problem>>;
+
+/// Reads the tasks of a question. Fields of problems are relative to the task.
+fn read_tasks(
+    tasks: Vec<pb::Task>,
+    cluster_state: &ClusterState,
+    declared: &ReadOptions,
+) -> Result<(ReadTasks, Arc<ResourceTable>), CallError> {
+    let limit = declared.limits.tasks;
+    if tasks.len() > limit {
+        let message = format!("tasks: {} of them", tasks.len());
+        return Err(CallError::limit("TOO_MANY_TASKS", "tasks", limit, &message));
+    }
+    let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
+    let mut reader = WireReader::new(&mut names, declared);
+    let mut distinct: BTreeSet<NamelessTask> = BTreeSet::new();
+    let mut share = |task: Arc<TaskRecord>| {
+        let nameless = NamelessTask(task);
+        if let Some(NamelessTask(known)) = distinct.get(&nameless) {
+            return Arc::clone(known);
+        }
+        let task = Arc::clone(&nameless.0);
+        distinct.insert(nameless);
+        task
+    };
+    let mut read = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let task = read_task(task, cluster_state, &mut reader);
+        read.push(task.map(|QueryTask { task, warnings }| QueryTask {
+            task: share(task),
+            warnings,
+        }));
+    }
+    Ok((read, names.into_table()))
+}
+
+/// A task of a question: as it is sent, or the stored one. Fields of problems are relative to the task.
+pub(super) fn read_task(
+    task: pb::Task,
+    cluster_state: &ClusterState,
+    reader: &mut WireReader<'_>,
+) -> Result<QueryTask, Problem> {
+    if task.requests.is_some() {
+        read_sent_task(task, reader)
+    } else {
+        read_stored_task(&task, cluster_state)
+    }
+}
+
+/// A task as the question has it.
+pub(super) fn read_sent_task(task: pb::Task, reader: &mut WireReader<'_>) -> Result<QueryTask, Problem> {
+    let task = Arc::new(reader.task(task));
+    let found = reader.take_problems();
+    match found.problems.into_iter().next() {
+        Some(problem) => Err(problem),
+        None => Ok(QueryTask {
+            task,
+            warnings: found.warnings,
+        }),
+    }
+}
+
+/// The stored task of the question's name.
+pub(super) fn read_stored_task(task: &pb::Task, cluster_state: &ClusterState) -> Result<QueryTask, Problem> {
+    let pb::Task { name, uid, .. } = task;
+    if name.is_empty() {
+        let message = "a task without `requests` stands for a stored one and needs its name; an empty list of requests \
+                       is written `requests: {}`";
+        return Err(Problem::new(
+            ProblemKind::Invalid,
+            "REQUESTS_MISSING",
+            "requests",
+            message,
+        ));
+    }
+    let Some(stored) = cluster_state.tasks().get(name) else {
+        let message = format!("there is no task `{name}`, and no `requests` say what it would be");
+        return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", "name", message));
+    };
+    let record = &stored.record;
+    if !record.uid.may_equal(&uid.as_str().into()) {
+        let message = format!(
+            "the task `{name}` that is there is another incarnation, `{}`",
+            record.uid
+        );
+        return Err(Problem::new(ProblemKind::NotFound, "UID_MISMATCH", "uid", message));
+    }
+    let only = pb::Task {
+        name: name.clone(),
+        uid: uid.clone(),
+        ..pb::Task::default()
+    };
+    let warnings = if *task == only {
+        Vec::new()
+    } else {
+        let message = "without `requests` the task stands for the stored one; its other fields are not looked at";
+        vec![Problem::new(ProblemKind::Invalid, "FIELDS_IGNORED", "", message)]
+    };
+    Ok(QueryTask {
+        task: Arc::new(record.clone()),
+        warnings,
+    })
+}

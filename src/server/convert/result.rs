@@ -1,0 +1,208 @@
+//! Answers of Filter and Score, with nodes named as the question wished.
+
+use std::sync::Arc;
+
+use crate::engine::decide::{
+    FilterDetail, FilterVerdict, RejectionGroup, ScorePart, ScoreSheet, TaskResult, TaskResults,
+};
+use crate::engine::model::{ClusterState, NodeSlot, Problem};
+use crate::engine::plugin::{Measurement, Reason, Resolution};
+use crate::server::pb;
+
+use super::batch::{problem, problems};
+use super::nodes::{NodeEncoding, NodeSetWriter, name_of};
+
+/// What the answer of Score depends on besides the scores.
+#[derive(Clone, Copy, Debug)]
+pub struct ScoreResultOptions {
+    /// How nodes are named.
+    pub encoding: NodeEncoding,
+    /// The nodes are in a stated order: best first, or that of the candidates.
+    pub limited: bool,
+    /// Candidates were given.
+    pub candidates: bool,
+    /// How much of the filter's verdict is wanted.
+    pub detail: FilterDetail,
+}
+
+/// The answer of Filter.
+pub fn filter_result(
+    items: &TaskResults<FilterVerdict>,
+    cluster_state: &ClusterState,
+    encoding: NodeEncoding,
+    detail: FilterDetail,
+) -> pb::FilterResult {
+    let writer = NodeSetWriter {
+        state: cluster_state,
+        encoding,
+    };
+    let items = encode_items(
+        items,
+        |verdict| filter_item(verdict, writer, detail, true),
+        |problem| pb::FilterItem {
+            problem: Some(problem),
+            ..pb::FilterItem::default()
+        },
+        |item, warnings| item.warnings = warnings,
+    );
+    pb::FilterResult { items }
+}
+
+/// The answer of Score.
+pub fn score_result(
+    items: &TaskResults<ScoreSheet>,
+    cluster_state: &ClusterState,
+    shape: ScoreResultOptions,
+) -> pb::ScoreResult {
+    let writer = NodeSetWriter {
+        state: cluster_state,
+        encoding: shape.encoding,
+    };
+    let items = encode_items(
+        items,
+        |sheet| score_item(sheet, writer, shape),
+        |problem| pb::ScoreItem {
+            problem: Some(problem),
+            ..pb::ScoreItem::default()
+        },
+        |item, warnings| item.warnings = warnings,
+    );
+    pb::ScoreResult { items }
+}
+
+/// Writes each item once per class: neighbours that share an answer share its encoding, too.
+fn encode_items<T, Item: Clone>(
+    items: &TaskResults<T>,
+    write: impl Fn(&T) -> Item,
+    refuse: impl Fn(pb::Problem) -> Item,
+    warn: impl Fn(&mut Item, Vec<pb::Problem>),
+) -> Vec<Item> {
+    let mut last: Option<(&Arc<T>, usize)> = None;
+    let mut written: Vec<Item> = Vec::with_capacity(items.len());
+    for (i, item) in items.iter().enumerate() {
+        let place = format!("tasks[{i}]");
+        let item = match item {
+            Err(found) => refuse(problem(&found.clone().within(&place))),
+            Ok(TaskResult { result, warnings }) => {
+                let same = last.filter(|(other, _)| Arc::ptr_eq(other, result));
+                let same = same.and_then(|(_, at)| written.get(at).cloned());
+                let mut item = same.unwrap_or_else(|| write(result));
+                last = Some((result, i));
+                let warnings: Vec<Problem> = warnings.iter().map(|found| found.clone().within(&place)).collect();
+                warn(&mut item, problems(&warnings));
+                item
+            }
+        };
+        written.push(item);
+    }
+    written
+}
+
+fn filter_item(
+    verdict: &FilterVerdict,
+    writer: NodeSetWriter<'_>,
+    detail: FilterDetail,
+    with_fit: bool,
+) -> pb::FilterItem {
+    let FilterVerdict {
+        fit,
+        fit_count,
+        rejections,
+    } = verdict;
+    pb::FilterItem {
+        problem: None,
+        fit: with_fit.then(|| writer.set(fit)),
+        fit_count: *fit_count,
+        rejections: rejections
+            .iter()
+            .map(|rejection| self::rejection(rejection, writer, detail))
+            .collect(),
+        warnings: Vec::new(),
+    }
+}
+
+/// Nodes refused for one reason.
+pub(super) fn rejection(rejection: &RejectionGroup, writer: NodeSetWriter<'_>, detail: FilterDetail) -> pb::Rejection {
+    let RejectionGroup {
+        reason,
+        nodes,
+        count,
+        samples,
+    } = rejection;
+    let sample = |(slot, measurements): &(NodeSlot, Vec<Measurement>)| pb::RejectedNode {
+        node: name_of(writer.state, *slot).to_owned(),
+        measurements: measurements.iter().map(measurement).collect(),
+    };
+    pb::Rejection {
+        reason: Some(self::reason(reason)),
+        count: *count,
+        nodes: (detail >= FilterDetail::Nodes).then(|| writer.set(nodes)),
+        samples: samples.iter().map(sample).collect(),
+    }
+}
+
+/// A reason without its figures.
+pub(super) fn reason(reason: &Reason) -> pb::Reason {
+    let Reason {
+        plugin,
+        code,
+        message,
+        resolution,
+        resource,
+    } = reason;
+    let resolution = match resolution {
+        Resolution::Unschedulable => pb::Resolution::Unschedulable,
+        Resolution::Unresolvable => pb::Resolution::Unresolvable,
+    };
+    pb::Reason {
+        plugin: plugin.to_string(),
+        code: (*code).to_owned(),
+        message: message.clone(),
+        resolution: resolution.into(),
+        resource: resource.to_string(),
+        measurements: Vec::new(),
+    }
+}
+
+/// A figure.
+pub(super) fn measurement(measurement: &Measurement) -> pb::Measurement {
+    let Measurement { name, value, unit } = measurement;
+    pb::Measurement {
+        name: name.clone(),
+        value: *value,
+        unit: (*unit).to_owned(),
+    }
+}
+
+fn score_item(sheet: &ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultOptions) -> pb::ScoreItem {
+    let ScoreSheet {
+        nodes,
+        totals,
+        parts,
+        filter,
+    } = sheet;
+    // A bitmap has no order of its own, and without candidates names come sorted.
+    let sorted = !shape.limited && (shape.encoding == NodeEncoding::Slots || !shape.candidates);
+    let in_order = shape.encoding == NodeEncoding::Slots && nodes.is_sorted();
+    let order = (sorted && !in_order).then(|| writer.order(nodes));
+    let column = |scores: &[f64]| match &order {
+        Some(order) => order.iter().filter_map(|i| scores.get(*i).copied()).collect(),
+        None => scores.to_vec(),
+    };
+    let part = |part: &ScorePart| pb::ScorePart {
+        plugin: part.plugin.to_string(),
+        part: part.part.to_owned(),
+        scores: column(&part.scores),
+    };
+    let with_fit = shape.detail >= FilterDetail::Nodes;
+    pb::ScoreItem {
+        problem: None,
+        nodes: Some(if sorted { writer.set(nodes) } else { writer.list(nodes) }),
+        totals: column(totals),
+        parts: parts.iter().map(part).collect(),
+        filter: filter
+            .as_ref()
+            .map(|verdict| filter_item(verdict, writer, shape.detail, with_fit)),
+        warnings: Vec::new(),
+    }
+}

@@ -1,0 +1,285 @@
+//! Questions, grounds and answers.
+
+use tonic::{Code, Status};
+
+use super::{TestServer, amounts, detail, full_sync, node, reason, reload, score, task, three_nodes};
+use crate::server::pb::{self, NodeEncoding, ResourceFit};
+
+#[tokio::test]
+async fn rejections_are_grouped_by_reason_with_metadata() {
+    let mut server = TestServer::start().await;
+    let outcome = server.apply(full_sync(three_nodes())).await;
+    assert_eq!((&outcome.refused, &outcome.resync), (&Vec::new(), &None));
+
+    let query = score(vec![task("", &[("cpu", "8")])]);
+    let result = server.decisions.score(query.clone()).await.unwrap().into_inner();
+    let (metadata, named) = (result.metadata.unwrap(), result.result.unwrap());
+    assert_eq!((metadata.policy.as_str(), metadata.policy_version), ("default", 1));
+    assert_eq!(metadata.revision, outcome.revision);
+    let item = &named.items[0];
+    assert_eq!(item.nodes.as_ref().unwrap().names, ["b"]);
+    let filter = item.filter.as_ref().unwrap();
+    let refused: Vec<_> = filter
+        .rejections
+        .iter()
+        .map(|rejection| {
+            let reason = rejection.reason.as_ref().unwrap();
+            (reason.resolution(), rejection.nodes.as_ref().unwrap().names.clone())
+        })
+        .collect();
+    assert_eq!(
+        refused,
+        [
+            (pb::Resolution::Unschedulable, vec!["a".to_owned()]),
+            (pb::Resolution::Unresolvable, vec!["c".to_owned()]),
+        ]
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn names_come_sorted_and_slots_as_bitmaps() {
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(three_nodes())).await;
+    let mut by_slot = score(vec![task("", &[("cpu", "1")])]);
+    by_slot.node_encoding = NodeEncoding::Slots.into();
+    let result = server.decisions.score(by_slot.clone()).await.unwrap().into_inner();
+    let table = result.metadata.unwrap().node_table.unwrap();
+    let slots = result.result.unwrap().items[0].clone();
+    assert_eq!(&slots.nodes.unwrap().bitmap[..], [0b111]);
+
+    by_slot.node_encoding = NodeEncoding::Names.into();
+    let named = server.decisions.score(by_slot.clone()).await.unwrap().into_inner();
+    let named = named.result.unwrap().items[0].clone();
+    assert_eq!(named.nodes.unwrap().names, ["a", "b", "c"]);
+    assert_eq!(named.totals, [slots.totals[1], slots.totals[2], slots.totals[0]]);
+
+    by_slot.candidates = Some(pb::NodeSet {
+        slots: vec![2, 1],
+        ..pb::NodeSet::default()
+    });
+    let refused = server.decisions.score(by_slot.clone()).await.unwrap_err();
+    assert_eq!(reason(&refused), "NODE_TABLE_MISSING");
+    by_slot.against = Some(pb::EvaluationRef {
+        target: None,
+        node_table: Some(table),
+    });
+    let ordered = server.decisions.score(by_slot.clone()).await.unwrap().into_inner();
+    assert_eq!(
+        ordered.result.unwrap().items[0].nodes.as_ref().unwrap().names,
+        ["b", "a"]
+    );
+    by_slot.against = Some(pb::EvaluationRef {
+        target: None,
+        node_table: Some(pb::NodeTableVersion {
+            generation: table.generation + 1,
+            ..table
+        }),
+    });
+    let stale = server.decisions.score(by_slot).await.unwrap_err();
+    assert_eq!(
+        (stale.code(), reason(&stale).as_str()),
+        (Code::FailedPrecondition, "NODE_TABLE_CHANGED")
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn items_fail_alone_and_unknown_candidates_fail_the_call() {
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(three_nodes())).await;
+    let tasks = vec![
+        task("", &[("cpu", "8 cores")]),
+        task("", &[("cpu", "-1")]),
+        task("", &[("cpu", "1"), ("unheard-of", "1")]),
+        pb::Task {
+            name: "ns/old".to_owned(),
+            ..pb::Task::default()
+        },
+        pb::Task {
+            name: "ns/none".to_owned(),
+            ..pb::Task::default()
+        },
+        pb::Task::default(),
+    ];
+    let request = pb::FilterRequest {
+        tasks,
+        resource_fit: ResourceFit::Idle.into(),
+        ..pb::FilterRequest::default()
+    };
+    let result = server.decisions.filter(request.clone()).await.unwrap().into_inner();
+    let items = result.result.unwrap().items;
+    let problem = |i: usize| {
+        let problem = items[i].problem.as_ref().unwrap();
+        (problem.reason.as_str(), problem.field.as_str())
+    };
+    assert_eq!(problem(0), ("INVALID_QUANTITY", "tasks[0].requests.items[cpu]"));
+    assert_eq!(problem(1), ("NEGATIVE_QUANTITY", "tasks[1].requests.items[cpu]"));
+    assert_eq!(problem(4), ("TASK_NOT_FOUND", "tasks[4].name"));
+    assert_eq!(problem(5), ("REQUESTS_MISSING", "tasks[5].requests"));
+    assert_eq!(items[2].warnings[0].field, "tasks[2].requests.items[unheard-of]");
+    assert_eq!((items[2].fit_count, items[3].fit_count), (3, 3));
+
+    let unknown = pb::FilterRequest {
+        candidates: Some(pb::NodeSet {
+            names: vec!["a".to_owned(), "nowhere".to_owned()],
+            ..pb::NodeSet::default()
+        }),
+        ..request
+    };
+    let status = server.decisions.filter(unknown).await.unwrap_err();
+    assert_eq!(
+        (status.code(), reason(&status).as_str()),
+        (Code::NotFound, "NODE_NOT_FOUND")
+    );
+    assert!(status.message().contains("`nowhere`"), "{status}");
+    server.stop().await;
+}
+
+/// How far the session came, as the error says.
+fn applied_through(status: &Status) -> u64 {
+    detail::<pb::ResponseMetadata>(status, "ResponseMetadata")
+        .effects
+        .unwrap()
+        .applied_through
+}
+
+#[tokio::test]
+async fn responses_and_errors_carry_applied_through() {
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(three_nodes())).await;
+    let opened = server.decisions.open_session(pb::OpenSessionRequest::default()).await;
+    let session = opened.unwrap().into_inner().session;
+    let step = |after: u64, changes: Vec<pb::session_change::Change>| {
+        let changes = changes
+            .into_iter()
+            .map(|change| pb::SessionChange { change: Some(change) });
+        Some(pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Session(pb::SessionRef {
+                id: session.clone(),
+                after,
+                changes: changes.collect(),
+            })),
+            node_table: None,
+        })
+    };
+    let mut query = score(vec![task("", &[("cpu", "7")])]);
+    query.against = step(0, vec![pb::session_change::Change::Evict("ns/old".to_owned())]);
+    let result = server.decisions.score(query.clone()).await.unwrap().into_inner();
+    let effects = result.metadata.unwrap().effects.unwrap();
+    assert_eq!(effects.applied_through, 1);
+    assert_eq!(effects.invalidation.unwrap().nodes.unwrap().names, ["a"]);
+    let fit = result.result.unwrap().items[0].nodes.clone().unwrap();
+    assert_eq!(fit.names, ["a", "b"], "what is being released counts as future idle");
+
+    query.against = step(5, vec![pb::session_change::Change::Unevict("ns/old".to_owned())]);
+    let gap = server.decisions.score(query.clone()).await.unwrap_err();
+    assert_eq!(reason(&gap), "SEQUENCE_GAP");
+    assert_eq!(applied_through(&gap), 1);
+
+    query.against = step(1, vec![pb::session_change::Change::Unevict("ns/old".to_owned())]);
+    query.candidates = Some(pb::NodeSet {
+        names: vec!["nowhere".to_owned()],
+        ..pb::NodeSet::default()
+    });
+    let unknown = server.decisions.score(query.clone()).await.unwrap_err();
+    assert_eq!(reason(&unknown), "NODE_NOT_FOUND");
+    assert_eq!(applied_through(&unknown), 2);
+
+    query.against = step(2, vec![pb::session_change::Change::Evict("x".repeat(1_000))]);
+    let long = server.decisions.score(query.clone()).await.unwrap_err();
+    assert_eq!(reason(&long), "NAME_TOO_LONG");
+    assert_eq!(applied_through(&long), 2);
+
+    let close = pb::CloseSessionRequest {
+        session: session.clone(),
+    };
+    for _ in 0..2 {
+        let closed = server
+            .decisions
+            .close_session(close.clone())
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(closed.applied_through, 2);
+    }
+    query.against = step(2, Vec::new());
+    let ended = server.decisions.score(query).await.unwrap_err();
+    assert_eq!(
+        (reason(&ended).as_str(), applied_through(&ended)),
+        ("SESSION_EXPIRED", 2)
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_inline_cluster_is_evaluated_and_not_stored() {
+    let mut server = TestServer::start().await;
+    let mut cluster = three_nodes();
+    cluster.nodes[0].allocatable = Some(amounts(&[("cpu", "4"), ("odd", "1"), ("pods", "110")]));
+    let inline = |cluster| {
+        Some(pb::EvaluationRef {
+            target: Some(pb::evaluation_ref::Target::Inline(pb::InlineSnapshot {
+                cluster: Some(cluster),
+                ..pb::InlineSnapshot::default()
+            })),
+            node_table: None,
+        })
+    };
+    let mut query = score(vec![task("", &[("cpu", "1")])]);
+    query.against = inline(cluster.clone());
+    let result = server.decisions.score(query.clone()).await.unwrap().into_inner();
+    let metadata = result.metadata.unwrap();
+    assert_eq!((metadata.policy.as_str(), metadata.policy_version), ("inline", 0));
+    assert_eq!(
+        metadata.warnings[0].field,
+        "against.inline.cluster.nodes[0].allocatable.items[odd]"
+    );
+    assert_eq!(result.result.unwrap().items[0].totals.len(), 3);
+    cluster.nodes.push(node("a", "1"));
+    query.against = inline(cluster);
+    let twice = server.decisions.score(query).await.unwrap_err();
+    assert_eq!(reason(&twice), "DUPLICATE_RECORD");
+    let nodes = server.state.list_nodes(pb::ListNodesRequest::default()).await;
+    assert_eq!(nodes.unwrap().into_inner().nodes, []);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn queue_usage_changes_invalidate_every_node() {
+    let mut server = TestServer::start().await;
+    server.apply(full_sync(three_nodes())).await;
+    let quotas = reload("actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n", None);
+    server.policies.reload_policy(quotas).await.unwrap();
+    let opened = server.decisions.open_session(pb::OpenSessionRequest::default()).await;
+    let session = opened.unwrap().into_inner().session;
+    for (after, changes, scope) in [
+        (0, Vec::new(), pb::InvalidationScope::None),
+        (
+            0,
+            vec![pb::session_change::Change::Evict("ns/old".to_owned())],
+            pb::InvalidationScope::All,
+        ),
+        (1, Vec::new(), pb::InvalidationScope::None),
+    ] {
+        let changes = changes
+            .into_iter()
+            .map(|change| pb::SessionChange { change: Some(change) });
+        let step = pb::SessionRef {
+            id: session.clone(),
+            after,
+            changes: changes.collect(),
+        };
+        let query = pb::ScoreRequest {
+            against: Some(pb::EvaluationRef {
+                target: Some(pb::evaluation_ref::Target::Session(step)),
+                node_table: None,
+            }),
+            ..score(vec![task("", &[("cpu", "1")])])
+        };
+        let result = server.decisions.score(query).await.unwrap().into_inner();
+        let effects = result.metadata.unwrap().effects.unwrap();
+        assert_eq!(effects.invalidation.unwrap().scope(), scope);
+    }
+    server.stop().await;
+}

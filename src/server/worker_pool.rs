@@ -1,0 +1,163 @@
+//! Work that takes longer than half a millisecond: off the async threads, so much at once, so much waiting, and given up
+//! when nobody wants its answer any more.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::limits::EdgeLimits;
+use super::status::CallError;
+
+/// When a caller that was refused may come again.
+const WORKER_RETRY: Duration = Duration::from_millis(250);
+
+/// Turns true when the caller is gone or its deadline is past.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CancellationToken(Arc<AtomicBool>);
+
+impl CancellationToken {
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Sets its flag unless the work came to its end: a call that is dropped takes its work with it.
+struct CancelOnDrop(CancellationToken);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A number of workers, and a number of places to wait for one.
+#[derive(Debug)]
+pub struct WorkerGate {
+    workers: Arc<Semaphore>,
+    queue_slots: Arc<Semaphore>,
+    worker_count: usize,
+    queue_limit: usize,
+    /// Cores that no question uses beside its own.
+    spare_cores: AtomicUsize,
+}
+
+/// Cores that one question works on; given back when dropped.
+#[derive(Debug)]
+pub(super) struct CoreLease<'g> {
+    gate: &'g WorkerGate,
+    extra_cores: usize,
+}
+
+impl CoreLease<'_> {
+    pub(super) fn core_count(&self) -> usize {
+        self.extra_cores + 1
+    }
+}
+
+impl Drop for CoreLease<'_> {
+    fn drop(&mut self) {
+        self.gate.spare_cores.fetch_add(self.extra_cores, Ordering::Relaxed);
+    }
+}
+
+/// Task-node pairs that are worth a thread: at some 5 ns each, half a millisecond.
+const PAIRS_PER_CORE: usize = 100_000;
+
+impl WorkerGate {
+    fn new(worker_count: usize, queue_limit: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self {
+            spare_cores: AtomicUsize::new(cores - 1),
+            workers: Arc::new(Semaphore::new(worker_count)),
+            queue_slots: Arc::new(Semaphore::new(
+                worker_count.saturating_add(queue_limit).min(Semaphore::MAX_PERMITS),
+            )),
+            worker_count,
+            queue_limit,
+        }
+    }
+
+    /// Pieces of work under way.
+    pub fn running(&self) -> usize {
+        self.worker_count.saturating_sub(self.workers.available_permits())
+    }
+
+    /// Pieces of work that wait.
+    pub fn waiting(&self) -> usize {
+        let taken = (self.worker_count + self.queue_limit).saturating_sub(self.queue_slots.available_permits());
+        taken.saturating_sub(self.running())
+    }
+
+    /// The cores for a question of so many task-node pairs: its own, and more if it is large and nobody else works or
+    /// waits for a worker. Small questions are not kept out: the kernel gives them their share of a core at once.
+    pub(super) fn lease_cores(&self, pairs: usize) -> CoreLease<'_> {
+        let alone = self.running() <= 1 && self.waiting() == 0;
+        let wanted = if alone {
+            (pairs / PAIRS_PER_CORE).saturating_sub(1)
+        } else {
+            0
+        };
+        let take = |spare: usize| (wanted > 0 && spare > 0).then(|| spare - spare.min(wanted));
+        let before = self
+            .spare_cores
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        CoreLease {
+            gate: self,
+            extra_cores: before.map_or(0, |before| before.min(wanted)),
+        }
+    }
+
+    /// Does a piece of work on a blocking thread.
+    ///
+    /// # Errors
+    /// Its own; or too much work waits.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let Ok(place) = Arc::clone(&self.queue_slots).try_acquire_owned() else {
+            let message = "the server has as much large work as it takes; small questions are answered";
+            return Err(
+                CallError::limit("OVERLOADED", "worker_queue", self.queue_limit, message).retry_after(WORKER_RETRY),
+            );
+        };
+        let stop = CancelOnDrop(CancellationToken::default());
+        let Ok(worker) = Arc::clone(&self.workers).acquire_owned().await else {
+            return Err(CallError::internal("the gate for large work is closed"));
+        };
+        let flag = stop.0.clone();
+        let span = tracing::Span::current();
+        let work = move || {
+            // Until it is done or gives up, the work holds its worker, whether its caller waits or not.
+            let _held = (place, worker);
+            span.in_scope(|| tracing::info_span!("work").in_scope(|| work(&flag)))
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(done) => done,
+            Err(_) => Err(CallError::internal("a worker stopped")),
+        }
+    }
+}
+
+/// All large work. A long question does not hold up listings and batches.
+#[derive(Debug)]
+pub struct WorkerPool {
+    /// Questions.
+    pub queries: WorkerGate,
+    /// Listings, inline clusters, and conversions of batches.
+    pub records: WorkerGate,
+}
+
+impl WorkerPool {
+    /// Nothing to do yet.
+    pub fn new(limits: &EdgeLimits) -> Self {
+        let gate = || WorkerGate::new(limits.workers, limits.worker_queue);
+        Self {
+            queries: gate(),
+            records: gate(),
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The ways of commits and releases to the writer, and what it does with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::SharedState;
+use super::apply_durable::DurableCommand;
+use super::assumptions::{AssumedPlacements, AssumptionDraft};
+use super::commit_judge::{CommitChecks, CommitOutcome, ProposedJob, ProposedPlacement, judge_commit};
+use super::error::StateError;
+use super::limits::StateLimits;
+use super::ports::CommandReply;
+use super::session_registry::{SessionEntry, SessionState};
+use super::session_steps::policy_in_snapshot;
+use super::sources::limit_error;
+use super::writer::WriterCommand;
+use crate::engine::cycle::{SchedulingCycle, SessionChange, TaskMoved, TaskPlacement};
+use crate::engine::model::{ClusterState, StoredRecord, TaskRecord, TaskStatus};
+use crate::engine::plugin_state::PluginStates;
+use crate::engine::{PolicyInForce, Revision, Snapshot};
+use crate::store::{Durability, StoredState};
+
+type StateReply<T> = CommandReply<Result<T, StateError>>;
+
+/// What a session asks to be committed.
+#[derive(Debug)]
+pub(super) struct SessionCommit {
+    pub(super) session: Arc<str>,
+    /// Name and profile of the policy.
+    pub(super) policy: (Arc<str>, Arc<str>),
+    pub(super) jobs: Vec<ProposedJob>,
+    /// Tasks that the session took off these nodes.
+    pub(super) withdrawn: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// What the writer is asked to do with assumptions.
+#[derive(Debug)]
+pub(super) enum AssumptionCommand {
+    /// Judge a session's placements and assume what holds.
+    Commit(Box<SessionCommit>, StateReply<CommitOutcome>),
+    /// End assumptions of a session, or of any.
+    Release(Arc<str>, Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
+}
+
+/// What is done with assumptions, and waits for the store and for the publication.
+pub(super) enum AssumptionOutcome {
+    Committed(Box<CommitOutcome>, StateReply<CommitOutcome>),
+    Released(Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
+}
+
+impl AssumptionOutcome {
+    /// It is kept, and visible from this revision on.
+    pub(super) fn reply(self, revision: Revision) {
+        match self {
+            Self::Committed(outcome, reply) => reply.send(Ok(CommitOutcome { revision, ..*outcome })),
+            Self::Released(released, reply) => reply.send(Ok((revision, released))),
+        }
+    }
+
+    /// Nothing of it has happened.
+    pub(super) fn reply_error(self, error: StateError) {
+        match self {
+            Self::Committed(_, reply) => reply.send(Err(error)),
+            Self::Released(_, reply) => reply.send(Err(error)),
+        }
+    }
+}
+
+/// What a commit is judged by.
+#[derive(Debug)]
+pub(super) struct CommitContext<'a> {
+    /// The state, which what holds is put into.
+    pub(super) cluster_state: &'a mut ClusterState,
+    /// Its policies.
+    pub(super) next: &'a Snapshot,
+    /// The newest snapshot, if the state is still the same.
+    pub(super) newest: Option<Arc<Snapshot>>,
+    /// Where the commit will be kept.
+    pub(super) durability: Durability,
+}
+
+/// The assumptions and what bounds them.
+#[derive(Debug)]
+pub(super) struct CommitArbiter {
+    pub(super) assumptions: AssumedPlacements,
+    limit: usize,
+    checks: CommitChecks,
+}
+
+impl CommitArbiter {
+    pub(super) fn open(limits: &StateLimits, kept: &StoredState) -> Self {
+        Self {
+            assumptions: AssumedPlacements::open(limits, kept),
+            limit: limits.assumptions,
+            checks: CommitChecks::All,
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    pub(super) fn without_checks(&mut self, without: bool) {
+        self.checks = if without { CommitChecks::Off } else { CommitChecks::All };
+    }
+
+    /// Drafts it. `None`: it is refused, and answered.
+    pub(super) fn draft(
+        &self,
+        asked: AssumptionCommand,
+        draft: &mut AssumptionDraft,
+        evaluation_ref: CommitContext<'_>,
+    ) -> Option<AssumptionOutcome> {
+        match asked {
+            AssumptionCommand::Release(session, tasks, reply) => {
+                let released = self
+                    .assumptions
+                    .draft_release(draft, &session, &tasks, evaluation_ref.cluster_state);
+                Some(AssumptionOutcome::Released(released, reply))
+            }
+            AssumptionCommand::Commit(commit, reply) => match self.draft_commit(&commit, draft, evaluation_ref) {
+                Ok(outcome) => Some(AssumptionOutcome::Committed(Box::new(outcome), reply)),
+                Err(error) => {
+                    reply.send(Err(error));
+                    None
+                }
+            },
+        }
+    }
+
+    fn draft_commit(
+        &self,
+        commit: &SessionCommit,
+        draft: &mut AssumptionDraft,
+        evaluation_ref: CommitContext<'_>,
+    ) -> Result<CommitOutcome, StateError> {
+        let CommitContext {
+            cluster_state,
+            next,
+            newest,
+            durability,
+        } = evaluation_ref;
+        let placements: usize = commit.jobs.iter().map(|job| job.placements.len()).sum();
+        let there = self.assumptions.len_with(draft);
+        if there + placements > self.limit {
+            let message = format!("{there} are there, and the commit has {placements} placements");
+            return Err(limit_error("assumptions", self.limit, message));
+        }
+        let policy = policy_in_snapshot(next, &commit.policy.0, &commit.policy.1)?;
+        let mut released = Vec::new();
+        for (task, node) in &commit.withdrawn {
+            if self.assumptions.draft_release_from(draft, task, node, cluster_state) {
+                released.push(Arc::clone(task));
+            }
+        }
+        let derived = match newest.filter(|_| released.is_empty()) {
+            _ if !reads_plugin_states(&policy) => PluginStates::default(),
+            Some(newest) => newest.plugin_states(&policy),
+            None => policy.policy.compute_plugin_states(cluster_state),
+        };
+        let judged = judge_commit(cluster_state, &policy, derived, &commit.jobs, self.checks);
+        *cluster_state = judged.cluster_state;
+        for told in judged.placed {
+            AssumedPlacements::draft_placement(draft, told, cluster_state, &commit.session);
+        }
+        Ok(CommitOutcome {
+            revision: next.revision,
+            policy: (Arc::clone(&policy.name), policy.version, Arc::clone(&policy.hash)),
+            applied_through: 0,
+            durability,
+            jobs: judged.jobs,
+            released,
+            evicted: Vec::new(),
+            pipelined: Vec::new(),
+        })
+    }
+}
+
+/// True if judging a commit under the policy needs what plugins keep beside the state.
+fn reads_plugin_states(policy: &PolicyInForce) -> bool {
+    let policy = &policy.policy;
+    policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty())
+}
+
+/// What a session did, sorted out.
+#[derive(Debug, Default)]
+struct SessionOutcome {
+    /// By job, in the order of their first placements.
+    jobs: Vec<ProposedJob>,
+    withdrawn: Vec<(Arc<str>, Arc<str>)>,
+    evicted: Vec<Arc<str>>,
+    pipelined: Vec<Arc<str>>,
+}
+
+impl SessionOutcome {
+    fn of_cycle(cycle: &SchedulingCycle) -> Self {
+        let mut done = Self::default();
+        let mut placed: Vec<(&TaskMoved, &StoredRecord<TaskRecord>)> = Vec::new();
+        for (task, moved) in cycle.moved_tasks() {
+            let Some(stored) = cycle.cluster_state().tasks().get(task) else {
+                continue;
+            };
+            let (status, node) = (stored.record.status, &stored.record.node);
+            let held = moved.status.is_allocated();
+            let stays = held && *node == moved.node && status.is_allocated();
+            if held && !stays && status != TaskStatus::Releasing {
+                done.withdrawn.push((Arc::clone(task), Arc::clone(&moved.node)));
+            }
+            match status {
+                TaskStatus::Pipelined => done.pipelined.push(Arc::clone(task)),
+                TaskStatus::Releasing if moved.status != TaskStatus::Releasing => done.evicted.push(Arc::clone(task)),
+                TaskStatus::Allocated | TaskStatus::Binding | TaskStatus::Bound | TaskStatus::Running if !stays => {
+                    placed.push((moved, stored));
+                }
+                TaskStatus::Pending
+                | TaskStatus::Allocated
+                | TaskStatus::Binding
+                | TaskStatus::Bound
+                | TaskStatus::Running
+                | TaskStatus::Releasing
+                | TaskStatus::Succeeded
+                | TaskStatus::Failed
+                | TaskStatus::Unknown => {}
+            }
+        }
+        placed.sort_unstable_by_key(|(moved, _)| moved.order);
+        let mut at: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        for (moved, stored) in placed {
+            let job = &stored.record.job;
+            let place = *at.entry(Arc::clone(job)).or_insert(done.jobs.len());
+            if place == done.jobs.len() {
+                done.jobs.push(ProposedJob {
+                    job: Arc::clone(job),
+                    uid: cycle
+                        .cluster_state()
+                        .jobs()
+                        .get(job)
+                        .map(|job| Arc::clone(&job.record.uid)),
+                    placements: Vec::new(),
+                });
+            }
+            if let Some(own) = done.jobs.get_mut(place) {
+                own.placements.push(proposed_placement(cycle, moved, stored));
+            }
+        }
+        done
+    }
+
+    /// Only these jobs, in this order; none named: all.
+    fn select_jobs(&mut self, names: &[Arc<str>]) {
+        if names.is_empty() {
+            return;
+        }
+        let mut all: BTreeMap<Arc<str>, ProposedJob> = std::mem::take(&mut self.jobs)
+            .into_iter()
+            .map(|job| (Arc::clone(&job.job), job))
+            .collect();
+        let one = |name: &Arc<str>| {
+            all.remove(name).unwrap_or_else(|| ProposedJob {
+                job: Arc::clone(name),
+                ..ProposedJob::default()
+            })
+        };
+        self.jobs = names.iter().map(one).collect();
+    }
+}
+
+fn proposed_placement(
+    cycle: &SchedulingCycle,
+    moved: &TaskMoved,
+    stored: &StoredRecord<TaskRecord>,
+) -> ProposedPlacement {
+    let record = &stored.record;
+    let node = cycle.cluster_state().node_by_name(&record.node);
+    ProposedPlacement {
+        placement: TaskPlacement {
+            task: Arc::clone(&record.name),
+            node: Arc::clone(&record.node),
+            card: Arc::clone(&moved.card),
+        },
+        uid: record.uid.clone(),
+        node_uid: node.map_or_else(Arc::default, |node| Arc::clone(&node.record.uid)),
+    }
+}
+
+impl SharedState {
+    /// Commits what a session allocated, after these changes: job by job, those named in that order, or all in the order
+    /// of their first placements. Ends the session; asked again, the recorded outcome comes back.
+    ///
+    /// Waits for the writer: not to be called on an async thread.
+    ///
+    /// # Errors
+    /// As [`Self::step`]; a job is named twice; the session stands on a cluster of its own; a limit; or its policy is
+    /// gone. The session stays open.
+    pub fn commit_session(
+        &self,
+        session: &str,
+        after: u64,
+        changes: &[SessionChange],
+        jobs: &[Arc<str>],
+    ) -> Result<Arc<CommitOutcome>, StateError> {
+        if let Some(outcome) = self.sessions.commit_outcome(session) {
+            return Ok(outcome);
+        }
+        let names: BTreeSet<&Arc<str>> = jobs.iter().collect();
+        if names.len() < jobs.len() {
+            return Err(StateError::JobsRepeated);
+        }
+        let busy = self.sessions.find(session)?;
+        let own = Arc::clone(&busy.0);
+        let _changing = own.lock()?;
+        // Somebody else's commit may have ended it since it was looked up.
+        if let Some(outcome) = self.sessions.commit_outcome(session) {
+            return Ok(outcome);
+        }
+        self.sessions.find(session)?;
+        let Some(policy) = own.shared.clone() else {
+            return Err(StateError::SessionInline {
+                session: session.into(),
+            });
+        };
+        let inner = self.sessions.session_after(&own, after, changes)?;
+        let mut done = SessionOutcome::of_cycle(&inner.cycle);
+        done.select_jobs(jobs);
+        self.check_commit_limit(&own, &done)?;
+        self.warm_plugin_states(&policy);
+        let commit = SessionCommit {
+            session: Arc::clone(&own.name),
+            policy,
+            jobs: done.jobs,
+            withdrawn: done.withdrawn,
+        };
+        let (reply, outcome) = oneshot::channel();
+        self.send_assumption_blocking(AssumptionCommand::Commit(Box::new(commit), CommandReply::from(reply)))?;
+        let outcome = outcome.blocking_recv().map_err(|_| StateError::ShuttingDown)??;
+        Ok(self.end_committed(
+            &own,
+            &inner,
+            CommitOutcome {
+                evicted: done.evicted,
+                pipelined: done.pipelined,
+                ..outcome
+            },
+        ))
+    }
+
+    fn end_committed(
+        &self,
+        session: &SessionEntry,
+        inner: &SessionState,
+        outcome: CommitOutcome,
+    ) -> Arc<CommitOutcome> {
+        let outcome = Arc::new(CommitOutcome {
+            applied_through: inner.applied,
+            ..outcome
+        });
+        self.sessions.end_committed(session, Arc::clone(&outcome));
+        outcome
+    }
+
+    fn check_commit_limit(&self, session: &SessionEntry, done: &SessionOutcome) -> Result<(), StateError> {
+        let most = self.limits.commit_placements;
+        let placements: usize = done.jobs.iter().map(|job| job.placements.len()).sum();
+        if placements.max(done.jobs.len()) <= most {
+            return Ok(());
+        }
+        let message = format!(
+            "the commit of session `{}` has {placements} placements in {} jobs",
+            session.name,
+            done.jobs.len()
+        );
+        Err(limit_error("commit_placements", most, message))
+    }
+
+    /// Works out here what the writer would otherwise have to work out while others wait.
+    fn warm_plugin_states(&self, (name, profile): &(Arc<str>, Arc<str>)) {
+        let snapshot = self.snapshot();
+        if let Ok(policy) = policy_in_snapshot(&snapshot, name, profile)
+            && reads_plugin_states(&policy)
+        {
+            snapshot.plugin_states(&policy);
+        }
+    }
+
+    /// Ends assumptions: those that a session's commit made (empty: any commit), of these tasks, or (none named) all.
+    /// Answers from which revision on they do not count, and which they were.
+    ///
+    /// # Errors
+    /// Neither a session nor a task is named; or the writer is gone.
+    pub async fn release_assumptions(
+        &self,
+        session: &str,
+        tasks: Vec<Arc<str>>,
+    ) -> Result<(Revision, Vec<Arc<str>>), StateError> {
+        if session.is_empty() && tasks.is_empty() {
+            return Err(StateError::NothingNamed);
+        }
+        let (reply, released) = oneshot::channel();
+        let release = AssumptionCommand::Release(session.into(), tasks, CommandReply::from(reply));
+        self.send(assumption_command(release)).await?;
+        released.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
+    fn send_assumption_blocking(&self, asked: AssumptionCommand) -> Result<(), StateError> {
+        self.commands
+            .blocking_send(assumption_command(asked))
+            .map_err(|_| StateError::ShuttingDown)
+    }
+}
+
+fn assumption_command(asked: AssumptionCommand) -> WriterCommand {
+    WriterCommand::Durable(DurableCommand::Assume(Box::new(asked)))
+}

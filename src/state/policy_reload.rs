@@ -1,0 +1,224 @@
+//! The ways of a policy to the writer: reload, rollback, and what is asked about versions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
+
+use super::SharedState;
+use super::error::{PolicyError, StateError};
+use super::origin::PolicyOrigin;
+use super::policies::{PolicyInstall, PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
+use super::policy_store;
+use super::writer::WriterCommand;
+use crate::engine::PolicyInForce;
+use crate::engine::policy::{self, Compatibility, CompileOptions, CompiledPolicy};
+
+impl SharedState {
+    /// True if a policy is in force that need not give way to the policy file of this content: the file was accepted
+    /// before, and whatever is in force came later.
+    pub fn file_was_accepted(&self, name: &str, document: &str, compatibility: Compatibility) -> bool {
+        let histories = self.policies.lock();
+        let file = histories
+            .get(name)
+            .and_then(|history| history.file_fingerprint.as_ref());
+        file.is_some_and(|file| *file == policy_store::document_fingerprint(document, compatibility))
+    }
+
+    /// Checks a document and, unless it is a dry run, puts it in force. Compiling is done on a blocking thread.
+    ///
+    /// # Errors
+    /// The document has faults, another version is in force than expected, or the name cannot name a policy.
+    pub async fn reload_policy(&self, reload: PolicyReload) -> Result<ReloadedPolicy, PolicyError> {
+        check_policy_name(&reload.name)?;
+        let options = CompileOptions {
+            limits: self.limits.document_limits(),
+            compatibility: reload.compatibility,
+            strict: reload.strict,
+        };
+        let document = Arc::clone(&reload.document);
+        let content = policy_store::document_fingerprint(&document, reload.compatibility);
+        let compiled =
+            tokio::task::spawn_blocking(move || (policy::compile(&document, &options), document_hash(&document))).await;
+        let (compiled, hash) = compiled.map_err(|_| StateError::ShuttingDown)?;
+        let PolicyReload {
+            name,
+            document,
+            expected_version,
+            dry_run,
+            origin,
+            ..
+        } = reload;
+        let compiled = match compiled {
+            Ok(compiled) => compiled,
+            Err(report) => {
+                return Err(self.policies.reject(
+                    RejectedDocument {
+                        name,
+                        origin,
+                        report,
+                        serving: 0,
+                    },
+                    dry_run,
+                ));
+            }
+        };
+        let install = policy_install(
+            name,
+            document,
+            hash,
+            content,
+            compiled,
+            expected_version,
+            dry_run,
+            origin,
+            self.clock.wall(),
+        );
+        self.install(install).await
+    }
+
+    /// Puts an earlier version in force again, as a new one.
+    ///
+    /// # Errors
+    /// There is no such version, or another one is in force than expected.
+    pub async fn rollback_policy(&self, rollback: PolicyRollback) -> Result<ReloadedPolicy, PolicyError> {
+        let PolicyRollback {
+            name,
+            version,
+            expected_version,
+            dry_run,
+        } = rollback;
+        let active = self.policies.version(&name, 0)?.in_force.version;
+        let earlier = match version {
+            0 if active <= 1 => return Err(PolicyError::UnknownVersion { name, version }),
+            0 => self.policies.version(&name, active - 1)?,
+            version => self.policies.version(&name, version)?,
+        };
+        let mut again = PolicyVersion::clone(&earlier);
+        again.origin = PolicyOrigin::Rollback(earlier.in_force.version);
+        again.accepted_at = self.clock.wall();
+        let install = PolicyInstall {
+            name,
+            // What was judged to be the version before must still be that when the writer comes to it.
+            expected_version: expected_version.or(Some(active)),
+            dry_run,
+            hash: Arc::clone(&earlier.in_force.hash),
+            fingerprint: policy_store::document_fingerprint(&earlier.document, earlier.in_force.policy.compatibility()),
+            policy: Arc::clone(&earlier.in_force.policy),
+            version: again,
+        };
+        self.install(install).await
+    }
+
+    /// A version of a policy; 0: the one in force.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn policy_version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {
+        self.policies.version(name, version)
+    }
+
+    /// Kept versions of a policy, newest first.
+    ///
+    /// # Errors
+    /// There is no such policy.
+    pub fn policy_versions(&self, name: &Arc<str>) -> Result<Vec<Arc<PolicyVersion>>, PolicyError> {
+        let histories = self.policies.lock();
+        let history = histories
+            .get(name)
+            .ok_or_else(|| PolicyError::UnknownPolicy { name: Arc::clone(name) })?;
+        Ok(history.versions.iter().rev().cloned().collect())
+    }
+
+    /// The versions in force, by name.
+    pub fn active_policies(&self) -> Vec<Arc<PolicyVersion>> {
+        self.policies
+            .lock()
+            .values()
+            .filter_map(|history| history.versions.back().cloned())
+            .collect()
+    }
+
+    /// The last refused documents of policies that have not accepted one since, by name.
+    pub fn rejected_documents(&self) -> Vec<RejectedDocument> {
+        self.policies
+            .lock()
+            .values()
+            .filter_map(|history| history.rejected_document.clone())
+            .collect()
+    }
+
+    async fn install(&self, install: PolicyInstall) -> Result<ReloadedPolicy, PolicyError> {
+        let (reply, result) = oneshot::channel();
+        self.send(WriterCommand::Install(Box::new(install), reply.into()))
+            .await?;
+        result.await.map_err(|_| StateError::ShuttingDown)?
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one record, each used once")]
+fn policy_install(
+    name: Arc<str>,
+    document: Arc<str>,
+    hash: Arc<str>,
+    content: Arc<str>,
+    compiled: CompiledPolicy,
+    expected_version: Option<u64>,
+    dry_run: bool,
+    origin: PolicyOrigin,
+    accepted: Duration,
+) -> PolicyInstall {
+    let CompiledPolicy {
+        policy,
+        report,
+        loaded_document,
+        effective_document,
+    } = compiled;
+    let in_force = PolicyInForce {
+        name: Arc::clone(&name),
+        version: 0,
+        hash: Arc::clone(&hash),
+        profile: Arc::default(),
+        policy: Arc::clone(&policy),
+    };
+    let version = PolicyVersion {
+        in_force: Arc::new(in_force),
+        document,
+        loaded_document: loaded_document.into(),
+        effective_document: effective_document.into(),
+        report: Arc::new(report),
+        origin,
+        accepted_at: accepted,
+    };
+    PolicyInstall {
+        name,
+        expected_version,
+        dry_run,
+        hash,
+        fingerprint: content,
+        policy,
+        version,
+    }
+}
+
+/// SHA-256 of a document, hexadecimal.
+pub fn document_hash(document: &str) -> Arc<str> {
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(document.as_bytes()) {
+        for digit in [byte >> 4, byte & 15] {
+            text.extend(char::from_digit(u32::from(digit), 16));
+        }
+    }
+    text.into()
+}
+
+fn check_policy_name(name: &Arc<str>) -> Result<(), PolicyError> {
+    let bytes = name.as_bytes();
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
+    if bytes.len() <= 63 && bytes.iter().all(inner) && outer(bytes.first()) && outer(bytes.last()) {
+        return Ok(());
+    }
+    Err(PolicyError::InvalidName { name: Arc::clone(name) })
+}

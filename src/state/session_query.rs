@@ -1,0 +1,95 @@
+//! Questions that change their session: one more numbered change, whose answer is remembered for a retry.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::SharedState;
+use super::error::StateError;
+use super::session_registry::{RecordedResult, SessionRegistry, SessionState};
+use super::session_steps::SteppedSession;
+use crate::engine::PolicyInForce;
+use crate::engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
+use crate::engine::model::{ClusterState, Problem};
+use crate::engine::plugin_state::PluginStates;
+
+impl SessionRegistry {
+    /// Applies changes and then a question that changes the session itself: one more change, numbered after them.
+    fn query<T: Any + Send + Sync, E: From<StateError>>(
+        &self,
+        name: &str,
+        after: u64,
+        changes: &[SessionChange],
+        query: impl FnOnce(&mut SchedulingCycle, &PolicyInForce, &mut ChangeOutcome) -> Result<T, E>,
+    ) -> Result<(SteppedSession, Arc<T>), E> {
+        let busy = self.find(name)?;
+        let session = Arc::clone(&busy.0);
+        let _changing = session.lock()?;
+        let inner = session.inner.load_full();
+        let applied = inner.applied;
+        let last = after.saturating_add(changes.len() as u64).saturating_add(1);
+        if after > applied {
+            return Err(StateError::SequenceGap { applied, after }.into());
+        }
+        if last == applied
+            && let Some(result) = inner
+                .recorded_result
+                .clone()
+                .and_then(|result| result.downcast::<T>().ok())
+        {
+            return Ok((
+                SteppedSession::new(&inner, busy, ChangeOutcome::default(), true),
+                result,
+            ));
+        }
+        if last <= applied {
+            return Err(StateError::SequenceMismatch { applied, wanted: last }.into());
+        }
+        self.check_changes(&session, last)?;
+        let (mut cycle, mut outcome, repeated) = self.cycle_after(&session, &inner, after, changes)?;
+        let result = Arc::new(query(&mut cycle, &session.policy, &mut outcome)?);
+        let next = Arc::new(SessionState {
+            recorded_result: Some(Arc::clone(&result) as RecordedResult),
+            cycle,
+            applied: last,
+        });
+        self.reserve_bytes(&session, next.cycle.bytes())?;
+        session.inner.store(Arc::clone(&next));
+        Ok((SteppedSession::new(&next, busy, outcome, repeated), result))
+    }
+}
+
+impl SharedState {
+    /// A session after these changes and a question that changes it, too: one more change, numbered after them. Asked
+    /// again, the recorded answer comes back.
+    ///
+    /// # Errors
+    /// As [`Self::step`]; or the question cannot be answered, and nothing was applied.
+    pub fn query_session<T: Any + Send + Sync>(
+        &self,
+        session: &str,
+        after: u64,
+        changes: &[SessionChange],
+        query: impl FnOnce(&ClusterState, &PolicyInForce, &mut PluginStates) -> Result<T, Problem>,
+    ) -> Result<(SteppedSession, Arc<T>), StateError> {
+        let applied = self.applied_through(session).unwrap_or(0);
+        self.sessions.query(session, after, changes, |cycle, policy, _| {
+            let asked = cycle.query_plugins(|cluster_state, derived| query(cluster_state, policy, derived));
+            asked.map_err(|problem| StateError::ChangeRejected { problem, applied })
+        })
+    }
+
+    /// The same for a question that changes the cycle itself, and says in the outcome what it did there. After an error
+    /// nothing was applied.
+    ///
+    /// # Errors
+    /// As [`Self::step`], or the question's own.
+    pub fn query_cycle<T: Any + Send + Sync, E: From<StateError>>(
+        &self,
+        session: &str,
+        after: u64,
+        changes: &[SessionChange],
+        query: impl FnOnce(&mut SchedulingCycle, &PolicyInForce, &mut ChangeOutcome) -> Result<T, E>,
+    ) -> Result<(SteppedSession, Arc<T>), E> {
+        self.sessions.query(session, after, changes, query)
+    }
+}

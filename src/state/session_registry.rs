@@ -1,0 +1,429 @@
+//! All sessions: private cluster states that one scheduler each changes, with leases and a memory of how they ended.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+
+use super::SharedState;
+use super::clock::Clock;
+use super::commit_judge::CommitOutcome;
+use super::error::StateError;
+use super::limits::StateLimits;
+use super::session_steps::OpenedSession;
+use super::sources::limit_error;
+use crate::engine::cycle::SchedulingCycle;
+use crate::engine::model::{ClusterState, NodeChunk};
+use crate::engine::plugin_state::PluginStates;
+use crate::engine::{PolicyInForce, Revision};
+
+/// An answer to a question that changed the session, for whoever asks again.
+pub(super) type RecordedResult = Arc<dyn Any + Send + Sync>;
+
+#[derive(Debug)]
+pub(super) struct SessionState {
+    /// The answer to the last change, if that was a question.
+    pub(super) recorded_result: Option<RecordedResult>,
+    pub(super) cycle: SchedulingCycle,
+    pub(super) applied: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct SessionEntry {
+    pub(super) name: Arc<str>,
+    pub(super) policy: Arc<PolicyInForce>,
+    /// Name and profile of the policy that shared state has; `None`: it stands on a cluster of its own.
+    pub(super) shared: Option<(Arc<str>, Arc<str>)>,
+    pub(super) revision: Revision,
+    /// Owner of the batch that it was opened with.
+    pub(super) source: Option<Arc<str>>,
+    pub(super) inner: ArcSwap<SessionState>,
+    change_lock: Mutex<()>,
+    /// Bytes that it holds of its own.
+    copied_bytes: AtomicUsize,
+    pub(super) opened_at: Duration,
+    pub(super) lease: Duration,
+    /// Milliseconds of the monotonic clock.
+    pub(super) renewed_at: AtomicU64,
+    pub(super) active_queries: AtomicU32,
+}
+
+impl SessionEntry {
+    /// One mutating question at a time.
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, ()>, StateError> {
+        match self.change_lock.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(StateError::Aborted {
+                applied: self.inner.load().applied,
+            }),
+        }
+    }
+}
+
+/// Counts a question under way; at its end the lease starts anew.
+#[derive(Debug)]
+pub(super) struct SessionGuard(pub(super) Arc<SessionEntry>, Arc<dyn Clock>);
+
+impl SessionGuard {
+    fn new(session: Arc<SessionEntry>, clock: Arc<dyn Clock>) -> Self {
+        session.active_queries.fetch_add(1, Ordering::AcqRel);
+        Self(session, clock)
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        self.0.renewed_at.store(millis(self.1.monotonic()), Ordering::Release);
+        self.0.active_queries.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// How a session ended.
+#[derive(Debug)]
+pub(super) struct EndedSession {
+    ended_at: Duration,
+    closed: bool,
+    reason: &'static str,
+    /// What became of its commit.
+    commit_outcome: Option<Arc<CommitOutcome>>,
+    pub(super) applied: u64,
+}
+
+/// All sessions.
+#[derive(Debug)]
+pub(super) struct SessionRegistry {
+    pub(super) limits: StateLimits,
+    clock: Arc<dyn Clock>,
+    name_prefix: u64,
+    next: AtomicU64,
+    pub(super) open: DashMap<Arc<str>, Arc<SessionEntry>>,
+    /// Bytes that open sessions hold of their own.
+    copied_bytes: AtomicUsize,
+    /// Bytes of former states that only sessions still hold, as counted last.
+    retained_bytes: AtomicUsize,
+    pub(super) ended: DashMap<Arc<str>, EndedSession>,
+}
+
+impl SessionRegistry {
+    pub(super) fn new(limits: StateLimits, clock: Arc<dyn Clock>, name_prefix: u64) -> Self {
+        Self {
+            limits,
+            clock,
+            name_prefix,
+            next: AtomicU64::new(1),
+            open: DashMap::new(),
+            copied_bytes: AtomicUsize::new(0),
+            retained_bytes: AtomicUsize::new(0),
+            ended: DashMap::new(),
+        }
+    }
+
+    /// Room for one more session.
+    pub(super) fn check_session_limit(&self) -> Result<(), StateError> {
+        if self.open.len() >= self.limits.sessions {
+            self.sweep();
+        }
+        if self.open.len() >= self.limits.sessions {
+            return Err(limit_error(
+                "sessions",
+                self.limits.sessions,
+                "so many sessions are open".to_owned(),
+            ));
+        }
+        self.check_bytes(self.bytes())
+    }
+
+    /// Bytes that open sessions pin: what they copied, and former states that nobody else holds.
+    pub(super) fn bytes(&self) -> usize {
+        let own = self.copied_bytes.load(Ordering::Acquire);
+        own.saturating_add(self.retained_bytes.load(Ordering::Acquire))
+    }
+
+    fn check_bytes(&self, bytes: usize) -> Result<(), StateError> {
+        let most = self.limits.session_bytes;
+        if bytes <= most {
+            return Ok(());
+        }
+        let message = format!("open sessions would hold {bytes} bytes");
+        Err(limit_error("session_bytes", most, message))
+    }
+
+    /// Counts what a session will hold, unless that is more than all may. To be called with its lock held.
+    pub(super) fn reserve_bytes(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
+        self.check_growth(session, bytes)?;
+        self.record_bytes(session, bytes);
+        Ok(())
+    }
+
+    /// Refuses what is more than all may hold. Nothing is counted yet.
+    pub(super) fn check_growth(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
+        let before = session.copied_bytes.load(Ordering::Acquire);
+        match bytes.checked_sub(before) {
+            Some(more) if more > 0 => self.check_bytes(self.bytes().saturating_add(more)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts what a session holds now. To be called with its lock held.
+    pub(super) fn record_bytes(&self, session: &SessionEntry, bytes: usize) {
+        let before = session.copied_bytes.swap(bytes, Ordering::AcqRel);
+        self.adjust_bytes(bytes, before);
+    }
+
+    fn adjust_bytes(&self, more: usize, less: usize) {
+        let grown = |own: usize| Some(own.saturating_add(more).saturating_sub(less));
+        // It always succeeds: the closure never says no.
+        let _ = self
+            .copied_bytes
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, grown);
+    }
+
+    /// Counts again what sessions hold of former states, the newest being this one.
+    pub(super) fn recount_retained(&self, newest: &ClusterState) {
+        let mut former: BTreeMap<*const NodeChunk, usize> = BTreeMap::new();
+        let mut own = 0;
+        for session in &self.open {
+            own += session.copied_bytes.load(Ordering::Acquire);
+            let inner = session.inner.load();
+            for chunk in inner.cycle.initial_state().unshared_chunks(newest) {
+                former.insert(Arc::as_ptr(chunk), chunk.bytes());
+            }
+        }
+        self.retained_bytes.store(former.values().sum(), Ordering::Release);
+        // What a session took that ended meanwhile is no longer counted.
+        self.copied_bytes.store(own, Ordering::Release);
+    }
+
+    pub(super) fn open(
+        &self,
+        (cluster_state, derived): (ClusterState, PluginStates),
+        policy: Arc<PolicyInForce>,
+        shared: Option<(Arc<str>, Arc<str>)>,
+        revision: Revision,
+        (lease, source): (Option<Duration>, Option<Arc<str>>),
+    ) -> Result<OpenedSession, StateError> {
+        self.check_session_limit()?;
+        let lease = lease
+            .unwrap_or(self.limits.session_lease)
+            .min(self.limits.session_lease_max);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let name: Arc<str> = format!("{:08x}.{number:x}", self.name_prefix >> 32).into();
+        let now = self.clock.monotonic();
+        let cycle = SchedulingCycle::new(cluster_state, policy.policy.compatibility(), derived);
+        let session = SessionEntry {
+            name: Arc::clone(&name),
+            policy: Arc::clone(&policy),
+            shared,
+            revision,
+            source,
+            inner: ArcSwap::from_pointee(SessionState {
+                recorded_result: None,
+                cycle,
+                applied: 0,
+            }),
+            change_lock: Mutex::new(()),
+            copied_bytes: AtomicUsize::new(0),
+            opened_at: now,
+            lease,
+            renewed_at: AtomicU64::new(millis(now)),
+            active_queries: AtomicU32::new(0),
+        };
+        self.open.insert(Arc::clone(&name), Arc::new(session));
+        Ok(OpenedSession {
+            session: name,
+            revision,
+            policy,
+            batch_outcome: None,
+            lease,
+            max_age: self.limits.session_age,
+        })
+    }
+
+    /// The session, if it has not ended.
+    pub(super) fn find(&self, name: &str) -> Result<SessionGuard, StateError> {
+        let found = self
+            .open
+            .get(name)
+            .map(|session| SessionGuard::new(Arc::clone(&session), Arc::clone(&self.clock)));
+        let Some(busy) = found else {
+            return Err(match self.ended.get(name) {
+                Some(ended) => StateError::SessionExpired {
+                    session: name.into(),
+                    why: ended.reason,
+                },
+                None => StateError::SessionUnknown { session: name.into() },
+            });
+        };
+        // The question that asks does not keep a session alive whose time was over before it came.
+        if let Some(why) = self.end_if_expired(&busy.0, 1) {
+            return Err(StateError::SessionExpired {
+                session: name.into(),
+                why,
+            });
+        }
+        Ok(busy)
+    }
+
+    /// Why a session is over, if it is; `own` questions under way do not count.
+    fn expiry_reason(&self, session: &SessionEntry, own: u32) -> Option<&'static str> {
+        let now = self.clock.monotonic();
+        if now.saturating_sub(session.opened_at) > self.limits.session_age {
+            return Some("it reached its maximum age");
+        }
+        let silent = millis(now).saturating_sub(session.renewed_at.load(Ordering::Acquire));
+        let idle = session.active_queries.load(Ordering::Acquire) <= own;
+        (idle && u128::from(silent) > session.lease.as_millis()).then_some("its lease ended")
+    }
+
+    /// Ends a session whose time is over, unless a change or a commit of it is under way: that may still succeed.
+    fn end_if_expired(&self, session: &SessionEntry, own: u32) -> Option<&'static str> {
+        self.expiry_reason(session, own)?;
+        let _changing = session.lock().ok()?;
+        let why = self.expiry_reason(session, own)?;
+        if self.open.contains_key(&session.name) {
+            self.end(session, false, why, None);
+        }
+        Some(why)
+    }
+
+    /// To be called with its lock held.
+    fn end(&self, session: &SessionEntry, closed: bool, why: &'static str, outcome: Option<Arc<CommitOutcome>>) -> u64 {
+        let applied = session.inner.load().applied;
+        self.ended.insert(
+            Arc::clone(&session.name),
+            EndedSession {
+                ended_at: self.clock.monotonic(),
+                closed,
+                reason: why,
+                commit_outcome: outcome,
+                applied,
+            },
+        );
+        if let Some((_, ended)) = self.open.remove(&session.name) {
+            self.adjust_bytes(0, ended.copied_bytes.swap(0, Ordering::AcqRel));
+        }
+        applied
+    }
+
+    /// Ends a session that was committed.
+    pub(super) fn end_committed(&self, session: &SessionEntry, outcome: Arc<CommitOutcome>) {
+        self.end(session, true, "it was committed", Some(outcome));
+    }
+
+    /// What became of a session's commit, if it was committed and is remembered.
+    pub(super) fn commit_outcome(&self, name: &str) -> Option<Arc<CommitOutcome>> {
+        self.ended.get(name)?.commit_outcome.clone()
+    }
+
+    /// Ends sessions whose time is over, and forgets those that ended long ago.
+    pub(super) fn sweep(&self) {
+        let over = self
+            .open
+            .iter()
+            .filter(|session| self.expiry_reason(session, 0).is_some());
+        let over: Vec<Arc<SessionEntry>> = over.map(|session| Arc::clone(&session)).collect();
+        for session in over {
+            self.end_if_expired(&session, 0);
+        }
+        let now = self.clock.monotonic();
+        self.ended
+            .retain(|_, ended| now.saturating_sub(ended.ended_at) <= self.limits.tombstone_age);
+        self.forget_outcomes();
+        let surplus = self.ended.len().saturating_sub(self.limits.tombstones);
+        if surplus > 0 {
+            let mut oldest: Vec<(Duration, Arc<str>)> = self
+                .ended
+                .iter()
+                .map(|ended| (ended.ended_at, Arc::clone(ended.key())))
+                .collect();
+            oldest.sort_unstable();
+            for (_, name) in oldest.iter().take(surplus) {
+                self.ended.remove(name);
+            }
+        }
+    }
+
+    /// Drops the oldest outcomes of commits beyond the bound; that they were committed is still remembered.
+    fn forget_outcomes(&self) {
+        let mut kept: Vec<(Duration, Arc<str>, usize)> = self
+            .ended
+            .iter()
+            .filter_map(|ended| {
+                Some((
+                    ended.ended_at,
+                    Arc::clone(ended.key()),
+                    ended.commit_outcome.as_ref()?.item_count(),
+                ))
+            })
+            .collect();
+        let mut items: usize = kept.iter().map(|(_, _, items)| items).sum();
+        kept.sort_unstable();
+        for (_, name, own) in kept {
+            if items <= self.limits.commit_outcomes {
+                return;
+            }
+            if let Some(mut ended) = self.ended.get_mut(&name) {
+                ended.commit_outcome = None;
+            }
+            items -= own;
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(super) fn close(&self, name: &str) -> Result<u64, StateError> {
+        if let Some(closed) = self.closed_result(name) {
+            return closed;
+        }
+        let busy = self.find(name)?;
+        let _changing = busy.0.lock()?;
+        // Somebody else may have ended it since it was looked up.
+        let closed = self.closed_result(name);
+        closed.unwrap_or_else(|| Ok(self.end(&busy.0, true, "it was closed", None)))
+    }
+
+    /// What closing a session answers that has ended.
+    fn closed_result(&self, name: &str) -> Option<Result<u64, StateError>> {
+        let ended = self.ended.get(name)?;
+        Some(if ended.closed {
+            Ok(ended.applied)
+        } else {
+            Err(StateError::SessionExpired {
+                session: name.into(),
+                why: ended.reason,
+            })
+        })
+    }
+}
+
+/// How often leases are looked at.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// Ends sessions in time, on a thread of its own, as long as the state is there.
+pub(super) fn sweep_while_alive(state: &Arc<SharedState>) -> std::io::Result<()> {
+    let state = Arc::downgrade(state);
+    let sweep = move || {
+        while let Some(state) = state.upgrade() {
+            state.sessions.sweep();
+            state.sessions.recount_retained(&state.snapshot().state);
+            state.try_expire_leases();
+            drop(state);
+            std::thread::sleep(SWEEP_EVERY);
+        }
+    };
+    std::thread::Builder::new()
+        .name("pumice-sweeper".to_owned())
+        .spawn(sweep)
+        .map(drop)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

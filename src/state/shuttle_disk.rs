@@ -1,0 +1,66 @@
+//! The disk of a machine under the model checker: it may fail, and its machine may lose power between any two steps.
+
+use std::sync::Arc;
+
+use shuttle::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use shuttle::thread;
+
+use crate::store::{Durability, MemoryStore, Store, StoreError, StoreWrite, StoredState};
+
+/// A machine that may have lost power: from then on nothing that it does is seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PowerSwitch(Arc<AtomicBool>);
+
+impl PowerSwitch {
+    pub(super) fn is_off(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn turn_off(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A disk works, refuses, or fails after it has written.
+pub(super) const DISK_WORKS: u8 = 0;
+pub(super) const DISK_REJECTS: u8 = 1;
+pub(super) const DISK_FAILS_LATE: u8 = 2;
+
+/// A disk, whose writes take time.
+#[derive(Debug)]
+pub(super) struct SimulatedDisk {
+    pub(super) content: MemoryStore,
+    pub(super) power: PowerSwitch,
+    pub(super) error_mode: Arc<AtomicU8>,
+}
+
+impl Store for SimulatedDisk {
+    fn durability(&self) -> Durability {
+        Durability::Disk
+    }
+
+    fn load(&mut self) -> Result<StoredState, StoreError> {
+        self.content.load()
+    }
+
+    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+        thread::yield_now();
+        let failed = |message: &str| {
+            Err(StoreError::Failed {
+                place: "the disk".to_owned(),
+                message: message.to_owned(),
+            })
+        };
+        let problem = self.error_mode.load(Ordering::SeqCst);
+        if self.power.is_off() || problem == DISK_REJECTS {
+            return failed("no power");
+        }
+        self.content.write(writes)?;
+        thread::yield_now();
+        if problem == DISK_FAILS_LATE {
+            failed("cannot be flushed")
+        } else {
+            Ok(())
+        }
+    }
+}

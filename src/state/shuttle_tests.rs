@@ -1,0 +1,194 @@
+//! The real writer, ledger and engine under a model checker, which decides who runs when: clients that confirm, commit,
+//! release and retry, tasks that start, leases that end, disks that fail, and a machine that loses power between any two
+//! steps.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use shuttle::thread;
+
+use super::shuttle_fixture::ShuttleFixture;
+
+/// Two jobs that do not fit together, a third that runs, a release with a late request, and a crash.
+fn crossing(checks: bool) {
+    let site = ShuttleFixture::new(checks);
+    let with = |act: fn(&ShuttleFixture)| {
+        let site = site.clone();
+        thread::spawn(move || act(&site))
+    };
+    let actors = [
+        with(|site| {
+            if site.confirm("ns/a", 6, 1) {
+                assert!(site.confirm("ns/a", 6, 1), "asked again: the recorded outcome");
+            }
+            site.release("ns/a", 1);
+            assert!(
+                !site.confirm("ns/a", 6, 1) || !site.checks,
+                "a late request revives nothing"
+            );
+        }),
+        with(|site| {
+            if site.confirm("ns/b", 6, 1) {
+                assert!(
+                    site.rows().contains(&"ns/b".to_owned()),
+                    "what is acknowledged is visible"
+                );
+                site.report_task("ns/b", 0, 2, true);
+            }
+        }),
+        with(|site| {
+            let permitted = site.confirm("ns/c", 4, 1);
+            let replaced = site.confirm("ns/c", 8, 1);
+            let kept = site.rows().contains(&"ns/c".to_owned());
+            assert_eq!(kept, permitted || replaced, "what is acknowledged is visible");
+        }),
+        with(ShuttleFixture::crash),
+    ];
+    for actor in actors {
+        actor.join().unwrap();
+    }
+    assert!(!site.rows().contains(&"ns/a".to_owned()));
+    site.end();
+}
+
+/// Leases end while others ask, and a crash grants them anew.
+fn expiry() {
+    let site = ShuttleFixture::new(true);
+    site.advance_clock(0);
+    assert!(site.confirm("ns/a", 6, 1));
+    let with = |act: fn(&ShuttleFixture)| {
+        let site = site.clone();
+        thread::spawn(move || act(&site))
+    };
+    let actors = [
+        with(|site| {
+            site.advance_clock(9_000);
+            site.advance_clock(9_000);
+        }),
+        with(|site| {
+            site.confirm("ns/b", 6, 1);
+            site.confirm("ns/b", 6, 1);
+        }),
+        with(ShuttleFixture::crash),
+    ];
+    for actor in actors {
+        actor.join().unwrap();
+    }
+    for _ in 0..2 {
+        site.advance_clock(9_000);
+    }
+    assert_eq!(site.rows(), Vec::<String>::new(), "every lease has ended");
+    site.end();
+}
+
+/// Commits the tasks of a job; true: all of them have their place.
+fn placed(site: &ShuttleFixture, job: &'static str, tasks: usize) -> bool {
+    let Some(conflicts) = site.commit(job, tasks) else {
+        return false;
+    };
+    // Asked again after a crash, it finds what it has itself committed.
+    let placed = conflicts.iter().all(|code| *code == "TaskNotPending");
+    let assumed = site.assumed(job);
+    assert_eq!(
+        assumed,
+        if placed { tasks } else { 0 },
+        "{job}: what is answered is visible"
+    );
+    placed
+}
+
+/// Two gangs that do not fit together, a third job that lets go again, a disk that fails for a while, and a crash.
+fn committing(checks: bool, late: bool) {
+    let site = ShuttleFixture::new(checks);
+    let jobs = [("ns/a", 2, 3), ("ns/b", 2, 3), ("ns/c", 1, 4)];
+    for (job, tasks, cores) in jobs {
+        (0..tasks).for_each(|number| site.report_task(job, number, cores, false));
+    }
+    site.advance_clock(0);
+    let with = |act: fn(&ShuttleFixture, bool) -> bool| {
+        let site = site.clone();
+        thread::spawn(move || act(&site, late))
+    };
+    let actors = [
+        with(|site, _| placed(site, "ns/a", 2)),
+        with(|site, _| placed(site, "ns/b", 2)),
+        with(|site, _| placed(site, "ns/c", 1) && !site.release_assumptions("ns/c")),
+        with(|site, _| {
+            site.crash();
+            false
+        }),
+        with(|site, late| {
+            site.fail(late);
+            thread::yield_now();
+            site.stop_failing();
+            false
+        }),
+    ];
+    let held: Vec<bool> = actors.into_iter().map(|actor| actor.join().unwrap()).collect();
+    for _ in 0..2 {
+        for ((job, tasks, _), held) in jobs.into_iter().zip(&held) {
+            let assumed = site.assumed(job);
+            assert!(!held || assumed == tasks, "{job}: what is acknowledged is lost");
+            assert!(assumed == 0 || assumed == tasks, "{job}: half of a commit");
+        }
+        site.crash();
+    }
+    for _ in 0..3 {
+        site.advance_clock(9_000);
+    }
+    for (job, ..) in jobs {
+        assert_eq!(site.assumed(job), 0, "{job}: every lease has ended");
+    }
+    site.end();
+}
+
+/// How many schedules to try; `PUMICE_MODEL_SCHEDULES` says another number.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment of a test run is its command line"
+)]
+pub(super) fn schedules() -> usize {
+    let said = std::env::var("PUMICE_MODEL_SCHEDULES");
+    let said = said.ok().and_then(|said| said.parse().ok());
+    said.unwrap_or(150)
+}
+
+#[test]
+fn random_schedules_keep_the_promise() {
+    shuttle::check_random(|| crossing(true), schedules());
+    shuttle::check_random(expiry, schedules());
+    shuttle::check_random(|| committing(true, false), schedules());
+    shuttle::check_random(|| committing(true, true), schedules());
+}
+
+#[test]
+fn adversarial_schedules_keep_the_promise() {
+    shuttle::check_pct(|| crossing(true), schedules(), 3);
+    shuttle::check_pct(expiry, schedules(), 3);
+    shuttle::check_pct(|| committing(true, false), schedules(), 3);
+    shuttle::check_pct(|| committing(true, true), schedules(), 3);
+}
+
+#[test]
+fn the_first_schedules_of_all_keep_the_promise() {
+    shuttle::check_dfs(|| crossing(true), Some(schedules()));
+    shuttle::check_dfs(|| committing(true, true), Some(schedules()));
+}
+
+pub(super) fn panic_message(run: impl Fn() + Send + Sync + 'static) -> String {
+    let run = || shuttle::check_random(run, schedules());
+    let found = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+    let said = found.downcast_ref::<String>().cloned();
+    said.or_else(|| found.downcast_ref::<&str>().map(ToString::to_string))
+        .unwrap_or_default()
+}
+
+#[test]
+fn without_checks_the_model_finds_a_broken_promise() {
+    let said = panic_message(|| crossing(false));
+    assert!(said.contains("the promise is broken"), "{said}");
+    let said = panic_message(|| committing(false, false));
+    assert!(
+        said.contains("the promise is broken") || said.contains("half of"),
+        "{said}"
+    );
+}

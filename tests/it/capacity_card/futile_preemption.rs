@@ -1,0 +1,112 @@
+//! With `cardVictims` nobody goes for a preemptor that the quota of its queue would still keep out.
+
+use serde_json::{Value as Json, json};
+
+use super::case::cluster_state;
+use super::nodes::{cluster, policy};
+use pumice::engine::cycle::SchedulingCycle;
+use pumice::engine::decide::{self, VictimGroup, VictimVerdict, VictimsQuery};
+use pumice::engine::model::ClusterState;
+use pumice::engine::plugin::VictimKind;
+
+/// Who goes for `preemptor` on a node, by capacity-card and these plugins beside it.
+fn ask(
+    cluster_state: &ClusterState,
+    beside: &str,
+    node: &str,
+    preemptor: &str,
+    candidates: &[&str],
+    irreducible: bool,
+) -> VictimVerdict {
+    let policy = policy(&format!(
+        "actions: preempt\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {{cardVictims: true}}\n{beside}"
+    ));
+    let cycle = SchedulingCycle::new(
+        cluster_state.clone(),
+        policy.compatibility(),
+        policy.compute_plugin_states(cluster_state),
+    );
+    let task = |name: &&str| cluster_state.tasks().get(name).unwrap().record.clone();
+    let query = VictimsQuery {
+        kind: VictimKind::Preempt,
+        groups: vec![Ok(VictimGroup {
+            preemptor: task(&preemptor),
+            node: node.into(),
+            candidates: candidates.iter().map(task).collect(),
+            assumptions: Vec::new(),
+        })],
+        plugins: Vec::new(),
+        irreducible,
+    };
+    decide::victims(&cycle, &policy, &query).unwrap().remove(0).unwrap()
+}
+
+#[test]
+fn the_preemptor_fits_only_when_its_quota_has_headroom() {
+    let tasks = [("A", "Pending", ""), ("A", "Running", "na"), ("A", "Running", "na")];
+    let candidates = ["ns/j/t1", "ns/j/t2"];
+    let ask = |quota: &str, node: &str| {
+        let verdict = ask(&cluster(quota, &tasks), "", node, "ns/j/t0", &candidates, false);
+        (verdict.victims, verdict.fits_after)
+    };
+    // There is room on the node for all of them; what is short is the quota.
+    assert_eq!(ask(r#"{"A": 3}"#, "na"), (vec![0, 1], Some(0)));
+    assert_eq!(ask(r#"{"A": 2}"#, "na"), (vec![0, 1], Some(1)));
+    assert_eq!(ask(r#"{"A": 1}"#, "na"), (vec![0, 1], Some(2)));
+    assert_eq!(ask(r#"{"A": 0}"#, "na"), (vec![], None));
+    // A node without the card: whoever goes, the preemptor cannot run there.
+    assert_eq!(ask(r#"{"A": 2}"#, "nb"), (vec![], None));
+}
+
+/// A queue with so many `A`, a job `ns/big` that runs four tasks of one, and `ns/new` that waits for so many.
+fn two_jobs(quota: u32, wanted: u32) -> ClusterState {
+    let task = |name: &str, cards: u32, node: &str| {
+        json!({"name": name, "annotations": {"volcano.sh/card.name": "A"}, "node": node,
+            "status": if node.is_empty() { "Pending" } else { "Running" },
+            "requests": {"nvidia.com/gpu": cards.to_string()}})
+    };
+    let job = |name: &str, tasks: Vec<Json>| {
+        json!({"uid": format!("ns/{name}"), "queue": "q", "phase": "Running", "min_member": 1, "annotations": {},
+            "tasks": tasks})
+    };
+    let big = (0..4).map(|number| task(&format!("t{number}"), 1, "na")).collect();
+    cluster_state(&json!({
+        "nodes": [{"name": "na", "labels": {"nvidia.com/gpu.product": "A"}, "allocatable": {"nvidia.com/gpu": "16", "pods": "110"}}],
+        "queues": [{"name": "q", "annotations": {"volcano.sh/card.quota": format!(r#"{{"A": {quota}}}"#)}}],
+        "jobs": [job("big", big), job("new", vec![task("t", wanted, "")])],
+    }))
+}
+
+#[test]
+fn what_other_plugins_leave_must_still_be_enough() {
+    let candidates = ["ns/big/t0", "ns/big/t1", "ns/big/t2", "ns/big/t3"];
+    let ask = |quota, wanted, irreducible| {
+        let cluster_state = two_jobs(quota, wanted);
+        let verdict = ask(
+            &cluster_state,
+            "  - name: drf\n",
+            "na",
+            "ns/new/t",
+            &candidates,
+            irreducible,
+        );
+        (verdict.victims.len(), verdict.fits_after)
+    };
+    // One is short: one has to go, whatever room there is.
+    assert_eq!(ask(4, 1, true), (1, Some(1)));
+    assert_eq!(ask(5, 1, true), (0, Some(0)));
+    // Three are short, and drf lets one go only: better none.
+    assert_eq!(ask(4, 3, false), (0, None));
+}
+
+#[test]
+fn no_victim_is_chosen_where_the_job_cannot_use_the_card() {
+    // Once the job uses `B`, filter and admission refuse the preemptor on nodes with `A`, whoever goes.
+    let ask = |quota: &str, used: &str| {
+        let tasks = [("A|B", "Running", used), ("A|B", "Pending", ""), ("A", "Running", "na")];
+        let verdict = ask(&cluster(quota, &tasks), "", "na", "ns/j/t1", &["ns/j/t2"], false);
+        (verdict.victims, verdict.fits_after)
+    };
+    assert_eq!(ask(r#"{"A": 1, "B": 2}"#, "nb"), (vec![], None));
+    assert_eq!(ask(r#"{"A": 2, "B": 2}"#, "na"), (vec![0], Some(1)));
+}

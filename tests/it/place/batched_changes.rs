@@ -1,0 +1,152 @@
+//! Changes of a cycle that are taken together, against the same ones, each by itself: on random clusters, under every
+//! plugin, whether they fit or not.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use pumice::engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange, TaskMoved, TaskPlacement};
+use pumice::engine::plugins::capacity_card::CapacityState;
+use pumice::engine::plugins::drf::DrfState;
+
+use super::case::{PlaceCase, case};
+use super::engine::{cases, policy};
+use crate::support::engine;
+
+/// A change: what is done, and to which task on which node.
+type RandomChange = (u8, prop::sample::Index, prop::sample::Index);
+
+/// Tasks in rows, as a scheduler places them, and some that do not fit.
+fn steps() -> impl Strategy<Value = Vec<RandomChange>> {
+    prop::collection::vec(
+        (0_u8..40, any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+        0..60,
+    )
+}
+
+fn changes(case: &PlaceCase, steps: &[RandomChange], sorted: bool) -> Vec<SessionChange> {
+    let mut tasks: Vec<String> = (0..case.groups.len()).flat_map(|group| case.names(group)).collect();
+    tasks.extend((0..12).map(|number| format!("ns/there-{number}")));
+    let mut nodes = case.nodes();
+    nodes.extend(["n001".to_owned(), "nowhere".to_owned()]);
+    let mut steps = steps.to_vec();
+    if sorted {
+        steps.sort_by_key(|(_, task, _)| task.index(tasks.len()));
+    }
+    let change = |(what, task, node): &RandomChange| {
+        let node: Arc<str> = Arc::from(&*nodes[node.index(nodes.len())]);
+        let task: Arc<str> = match what {
+            0 => Arc::from("ns/nobody"),
+            _ => Arc::from(&*tasks[task.index(tasks.len())]),
+        };
+        let card: Arc<str> = Arc::from(["", "", "A", "B"][usize::from(*what) % 4]);
+        let to = TaskPlacement {
+            task: Arc::clone(&task),
+            node,
+            card,
+        };
+        match what {
+            0..26 => SessionChange::Allocate(to),
+            26..34 => SessionChange::Pipeline(to),
+            34 => SessionChange::Unallocate(task),
+            35 => SessionChange::Unpipeline(task),
+            36 => SessionChange::Evict(task),
+            37 => SessionChange::Unevict(task),
+            38 => SessionChange::Savepoint("mark".into()),
+            _ => SessionChange::JobEnqueued("ns/job".into()),
+        }
+    };
+    steps.iter().map(change).collect()
+}
+
+/// Everything that a cycle holds, but for what plugins keep.
+fn state(cycle: &SchedulingCycle) -> String {
+    let cluster_state = cycle.cluster_state();
+    let tasks: Vec<_> = cluster_state.tasks().iter().collect();
+    let held: Vec<_> = cluster_state
+        .jobs()
+        .iter()
+        .map(|(job, _)| cluster_state.job_allocated(job))
+        .collect();
+    format!("{:?}{tasks:?}{held:?}", cluster_state.chunks())
+}
+
+/// What became of tasks; `cards`: with the cards that were said.
+fn moved(cycle: &SchedulingCycle, cards: bool) -> Vec<(Arc<str>, TaskMoved)> {
+    let moved = cycle.moved_tasks().map(|(task, moved)| {
+        let mut moved = moved.clone();
+        if !cards {
+            moved.card = Arc::default();
+        }
+        (Arc::clone(task), moved)
+    });
+    moved.collect()
+}
+
+/// Both cycles hold the same, to the last bit.
+pub(super) fn same(one: &SchedulingCycle, other: &SchedulingCycle, cards: bool) {
+    // Too long to be read.
+    assert!(state(one) == state(other), "nodes, tasks, and what jobs hold");
+    assert_eq!(moved(one, cards), moved(other, cards));
+    let drf = |cycle: &SchedulingCycle| cycle.plugin_states().get::<DrfState>("drf").cloned();
+    assert_eq!(drf(one), drf(other));
+    let cards = |cycle: &SchedulingCycle| format!("{:?}", cycle.plugin_states().get::<CapacityState>("capacity-card"));
+    assert!(cards(one) == cards(other), "cards");
+}
+
+fn check(case: &PlaceCase, steps: &[RandomChange], sorted: bool) {
+    let policy = policy(case);
+    let mut cluster = case.cluster();
+    for (number, task) in cluster.tasks.iter_mut().enumerate() {
+        match number % 5 {
+            1 => "ns/other".clone_into(&mut task.job),
+            4 => task.job.clear(),
+            _ => {}
+        }
+    }
+    let cluster_state = engine::cluster_state(&cluster);
+    let derived = policy.compute_plugin_states(&cluster_state);
+    let begun = SchedulingCycle::new(cluster_state, policy.compatibility(), derived);
+    let changes = changes(case, steps, sorted);
+    let (mut together, mut alone) = (begun.clone(), begun);
+    let outcome = together.apply(&changes);
+    let mut plain = Ok(ChangeOutcome::default());
+    for (number, change) in changes.iter().enumerate() {
+        match alone.apply_from(number, std::slice::from_ref(change)) {
+            Ok(done) => plain.as_mut().unwrap().merge(done),
+            Err(refused) => {
+                plain = Err(refused);
+                break;
+            }
+        }
+    }
+    assert_eq!(outcome, plain);
+    if plain.is_ok() {
+        same(&together, &alone, true);
+        let back = [SessionChange::RollbackTo("mark".into())];
+        assert_eq!(together.apply(&back), alone.apply(&back));
+        same(&together, &alone, true);
+        assert_eq!(together.bytes(), alone.bytes());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(400)))]
+
+    #[test]
+    fn changes_together_do_what_each_does_by_itself(case in case(12), steps in steps(), sorted: bool) {
+        check(&case, &steps, sorted);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(12)))]
+
+    #[test]
+    fn changes_together_do_what_each_does_by_itself_over_several_chunks(
+        case in case(600),
+        steps in steps(),
+        sorted: bool,
+    ) {
+        check(&case, &steps, sorted);
+    }
+}
