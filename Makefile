@@ -1,4 +1,4 @@
-# Everything a person does with this repository. The same targets run in .ci/run.
+# Every task of a developer. .ci/run runs the same targets.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -11,22 +11,22 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture vectors vectors-refresh lint fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e clients-generate ci rust clean
+.PHONY: help demo test torture vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e clients-generate ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: rust ## Start a server, load small clusters, show every answer of the README; ends by itself
+demo: rust ## Start a server, load small clusters, show and check each result of the README, then end
 	@$(CARGO) run --locked --quiet -- demo
 
-test: rust ## Run all tests, those in the documentation too
+test: rust ## Run all tests, with those in the documentation
 	$(CARGO) test --locked
 
 torture: rust ## Storm the admission ledger for long: 100 kills, 20,000 schedules (KILLS=N, SCHEDULES=N)
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
 	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --lib -- state::model_tests
 
-vectors: rust ## Compare with the recorded answers (PUMICE_VECTORS=DIR: those of a directory)
+vectors: rust ## Compare with the recorded decisions (PUMICE_VECTORS=DIR: those of a directory)
 	@$(CARGO) test --locked --quiet --test it -- vectors::run --exact --nocapture 2>&1 | \
 	  awk '!closed; /^[0-9]+ passed, [0-9]+ failed$$/ { closed = 1 }'
 
@@ -36,7 +36,11 @@ vectors-refresh: ## Take new recordings in (FROM=DIR: a directory of plain .json
 	  gzip -9 --no-name --stdout "$$file" >"tests/vectors/$${file##*/}.gz"; \
 	done
 
-lint: rust proto ## Check format, lints and protocol files
+words: ## Check the vocabulary: names of types, summaries, coined words
+	@.ci/words.py --self-test
+	@.ci/words.py --figures
+
+lint: rust proto words ## Check format, lints, protocol files and the vocabulary
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets --features counts -- -D warnings
 
@@ -76,7 +80,7 @@ pure: rust ## Prove that the engine has no I/O: build it without the service
 doc: rust ## Build the reference, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
-docs: rust $(GRPCURL) ## Run the commands of the pages and compare their answers
+docs: rust $(GRPCURL) ## Run the commands of the pages and compare their output
 	@$(CARGO) test --locked --quiet --test it -- docs::commands::commands_do_what_the_pages_say --exact --ignored --nocapture
 
 release: rust ## Build target/release/pumice
@@ -101,7 +105,7 @@ e2e: rust ## Schedule pods with etcd, an API server and kube-scheduler with its 
 	$(CARGO) build --locked --quiet
 	@clients/go/kubescheduler/e2e/run.sh
 
-clients-generate: ## Write the clients' messages anew, after a change of the protocol
+clients-generate: ## Generate the clients' messages again, after a change of the protocol
 	@[ -x .cache/python/bin/python ] || python3 -m venv .cache/python
 	@.cache/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement clients/python/requirements-dev.txt
 	@.cache/python/bin/python clients/python/tools/generate.py
@@ -113,7 +117,7 @@ ci: ## All of it, as a build machine does
 clean: ## Remove what was built
 	rm -rf target .cache
 
-# The compiler is the reader's own choice, so it is asked for and not installed.
+# The compiler is the developer's own choice, so that this target asks for it and does not install it.
 rust:
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust with rustup (https://rustup.rs), then run make again" >&2; exit 1; }
 
