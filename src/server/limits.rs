@@ -70,12 +70,6 @@ macro_rules! time {
 
 /// All limits, by name.
 pub static LIMITS: &[LimitDef] = &[
-    count!(
-        "response_bytes",
-        edge.response_bytes,
-        1..=MAX_MESSAGE_BYTES,
-        "Largest answer"
-    ),
     time!(
         "assumption_lease_ms",
         state.assumption_lease,
@@ -124,10 +118,22 @@ pub static LIMITS: &[LimitDef] = &[
         "Connections open at once"
     ),
     count!(
+        "full_sync_records",
+        state.full_sync_records,
+        1..=MAX_COUNT,
+        "Records in snapshots being sent, of all sources"
+    ),
+    count!(
         "inline_records",
         edge.inline_records,
         1..=MAX_COUNT,
         "Records in a cluster that comes with a question"
+    ),
+    count!(
+        "labels",
+        edge.texts,
+        0..=MAX_COUNT,
+        "Labels or annotations sent with one record"
     ),
     count!(
         "list_resources",
@@ -228,12 +234,6 @@ pub static LIMITS: &[LimitDef] = &[
         "Resource names of a question that the state does not know"
     ),
     count!(
-        "worker_queue",
-        edge.worker_queue,
-        0..=MAX_COUNT,
-        "Large questions, and as many large messages, that wait for a worker"
-    ),
-    count!(
         "queued_writes",
         state.queued_writes,
         1..=MAX_COUNT,
@@ -278,6 +278,12 @@ pub static LIMITS: &[LimitDef] = &[
         state.resource_names,
         3..=65_535,
         "Distinct resource names"
+    ),
+    count!(
+        "response_bytes",
+        edge.response_bytes,
+        1..=MAX_MESSAGE_BYTES,
+        "Largest answer"
     ),
     count!(
         "samples",
@@ -327,12 +333,6 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_COUNT,
         "Task-node pairs in an answer by slot"
     ),
-    count!(
-        "full_sync_records",
-        state.full_sync_records,
-        1..=MAX_COUNT,
-        "Records in snapshots being sent, of all sources"
-    ),
     time!(
         "source_stale_ms",
         state.source_stale,
@@ -357,12 +357,6 @@ pub static LIMITS: &[LimitDef] = &[
         1..=MAX_MESSAGE_BYTES,
         "Longest label or annotation that is kept"
     ),
-    count!(
-        "labels",
-        edge.texts,
-        0..=MAX_COUNT,
-        "Labels or annotations sent with one record"
-    ),
     time!(
         "tombstone_age_ms",
         state.tombstone_age,
@@ -375,16 +369,16 @@ pub static LIMITS: &[LimitDef] = &[
         "Ended sessions remembered"
     ),
     count!(
-        "victim_changes",
-        edge.victim_changes,
-        1..=MAX_COUNT,
-        "Assumptions of one group of SelectVictims"
-    ),
-    count!(
         "victim_candidates",
         edge.victim_candidates,
         1..=MAX_COUNT,
         "Candidates of all groups of one question of SelectVictims"
+    ),
+    count!(
+        "victim_changes",
+        edge.victim_changes,
+        1..=MAX_COUNT,
+        "Assumptions of one group of SelectVictims"
     ),
     count!(
         "victim_groups",
@@ -398,6 +392,12 @@ pub static LIMITS: &[LimitDef] = &[
         edge.workers,
         1..=512,
         "Large questions, and as many large messages, that are worked on at once"
+    ),
+    count!(
+        "worker_queue",
+        edge.worker_queue,
+        0..=MAX_COUNT,
+        "Large questions, and as many large messages, that wait for a worker"
     ),
 ];
 

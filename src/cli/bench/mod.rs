@@ -63,7 +63,7 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     distinct_tasks: u16,
     /// Ask about these pods instead, YAML or JSON
-    #[arg(short, long, value_name = "FILE", conflicts_with = "classes")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "distinct_tasks")]
     file: Option<PathBuf>,
     /// How the amounts of pods in a file are counted
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
