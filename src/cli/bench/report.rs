@@ -112,42 +112,42 @@ impl BenchReport<'_> {
             ("loop", json!(if load.rate.is_some() { "open" } else { "closed" })),
             ("rate", json!(load.rate)),
             ("callers", json!(load.callers)),
-            ("warm_up_seconds", json!(load.warm_up.as_secs_f64())),
+            ("warmUpSeconds", json!(load.warm_up.as_secs_f64())),
             ("seconds", json!(measured.elapsed.as_secs_f64())),
             ("interrupted", json!(measured.interrupted)),
-            ("answered", json!(all.count())),
+            ("completed", json!(all.count())),
             ("failed", json!(measured.stats.failed_count())),
-            ("answers_per_second", json!(self.throughput(all.count()))),
-            ("latency_seconds", latency_json(&all)),
+            ("resultsPerSecond", json!(self.throughput(all.count()))),
+            ("latencySeconds", latency_json(&all)),
             (
-                "questions",
+                "queries",
                 kinds
                     .map(|(kind, latencies)| (kind.name().to_owned(), latency_json(latencies)))
                     .collect(),
             ),
             (
-                "failures",
+                "errors",
                 failed
                     .map(|(cause, count)| json!({ "code": cause.code, "reason": cause.reason, "calls": count }))
                     .collect(),
             ),
             (
-                "server_cpu_seconds_per_call",
+                "serverCpuSecondsPerCall",
                 json!(measured.server_cost.as_ref().ok().map(|cost| cost.per_call)),
             ),
             (
-                "server_cpu_seconds_per_task",
+                "serverCpuSecondsPerTask",
                 json!(measured.server_cost.as_ref().ok().and_then(|cost| cost.per_task)),
             ),
         ];
         report.extend(fields.map(|(name, value)| (name.to_owned(), value)));
         if load.rate.is_some() {
             report.insert(
-                "begun_late_seconds".to_owned(),
+                "startDelaySeconds".to_owned(),
                 latency_json(&measured.stats.start_delay),
             );
         } else {
-            report.insert("corrected_latency_seconds".to_owned(), latency_json(&all.corrected()));
+            report.insert("correctedLatencySeconds".to_owned(), latency_json(&all.corrected()));
         }
         let text = serde_json::to_string_pretty(&Value::Object(report))
             .map_err(|error| CommandError::message(format!("error: JSON: {error}")))?;

@@ -70,7 +70,7 @@ pub(super) fn card_job(name: &str, phase: pb::JobPhase, cards: &str) -> (pb::Job
 }
 
 pub(super) fn sentence(report: &Value) -> &str {
-    report["verdict"]["sentence"].as_str().unwrap()
+    report["verdict"]["summary"].as_str().unwrap()
 }
 
 pub(super) fn code(report: &Value) -> &str {
@@ -117,7 +117,7 @@ fn a_card_quota_is_reported_with_its_headroom() {
     // The one that runs does not wait.
     let running = json(&server, &["explain", "job", "a/holder"]);
     assert_eq!(code(&running), "RUNNING");
-    assert_eq!(running["verdict"]["waits"], false);
+    assert_eq!(running["verdict"]["waiting"], false);
     assert_eq!(
         sentence(&running),
         "job a/holder does not wait: its one task has a place on n-1"
@@ -160,7 +160,7 @@ fn a_cpu_quota_is_also_reported_for_an_enqueued_job() {
     assert_eq!(code(&report), "QUOTA");
     // Enqueued: the job's own admission is no question any more.
     assert!(report["admission"].is_null());
-    assert_eq!(report["classes"][0]["admission"]["permitted"], false);
+    assert_eq!(report["taskClasses"][0]["admission"]["permitted"], false);
     assert_eq!(report["gang"]["placeable"], 0);
 }
 
@@ -191,12 +191,12 @@ fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
     );
     let report = json(&server, &["explain", "job", "a/w"]);
     assert_eq!(code(&report), "NO_NODE");
-    let class = &report["classes"][0];
+    let class = &report["taskClasses"][0];
     assert_eq!((class["fitNow"].as_u64(), class["nodes"].as_u64()), (Some(0), Some(11)));
     // 48 − 20: the only one that evictions could help.
-    assert_eq!(class["nearest"][0]["node"], "n-big");
-    assert_eq!(class["nearest"][0]["short"][0]["idle"], 28.0);
-    let counts: Vec<(u64, &str, bool)> = class["refusals"]
+    assert_eq!(class["nearestNodes"][0]["node"], "n-big");
+    assert_eq!(class["nearestNodes"][0]["shortages"][0]["idle"], 28.0);
+    let counts: Vec<(u64, &str, bool)> = class["rejections"]
         .as_array()
         .unwrap()
         .iter()
@@ -323,17 +323,17 @@ fn jobs_ahead_are_distinguished_from_none_ahead() {
         "{}",
         sentence(&report)
     );
-    assert_eq!(report["order"]["jobPlace"], 2);
+    assert_eq!(report["order"]["jobPosition"], 2);
     assert_eq!(report["order"]["jobsAhead"][0], "a/older");
-    assert_eq!(report["gang"]["afterThoseAhead"]["jobsPlaced"], 1);
-    assert_eq!(report["gang"]["afterThoseAhead"]["placeable"], 0);
+    assert_eq!(report["gang"]["afterEarlierJobs"]["jobsPlaced"], 1);
+    assert_eq!(report["gang"]["afterEarlierJobs"]["placeable"], 0);
     let first = json(&both, &["explain", "job", "a/older"]);
     assert_eq!(code(&first), "PLACEABLE");
     assert_eq!(
         sentence(&first),
         "nothing known here keeps job a/older: 2 of 2 waiting tasks find a place now, best on n-1"
     );
-    assert_eq!(first["classes"][0]["best"][0]["parts"][0]["name"], "binpack");
+    assert_eq!(first["taskClasses"][0]["bestNodes"][0]["parts"][0]["name"], "binpack");
     // Nothing of the trial is left behind.
     assert_eq!(
         both.wire.list_tasks(pb::ListTasksRequest::default()).unwrap().tasks[0]
@@ -353,7 +353,7 @@ fn jobs_ahead_are_distinguished_from_none_ahead() {
     );
     let report = json(&passed, &["explain", "job", "a/younger"]);
     assert_eq!(code(&report), "PLACEABLE");
-    assert_eq!(report["gang"]["afterThoseAhead"]["jobsPassedOver"], 1);
+    assert_eq!(report["gang"]["afterEarlierJobs"]["jobsSkipped"], 1);
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn missing_free_capacity_and_capacity_being_released_are_distinguished() {
     );
     let report = json(&server, &["explain", "job", "a/big"]);
     assert_eq!(code(&report), "RELEASING");
-    assert_eq!(report["classes"][0]["fitLater"], 1);
+    assert_eq!(report["taskClasses"][0]["fitLater"], 1);
     let report = json(&server, &["explain", "job", "a/part"]);
     assert_eq!(code(&report), "NO_NODE");
     assert!(

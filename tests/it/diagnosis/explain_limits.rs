@@ -144,8 +144,8 @@ fn only_jobs_that_use_the_capacity_are_named() {
     );
     assert!(hints(&report).contains("job a/taker is before it in its queue"));
     assert!(!hints(&report).contains("a/huge"));
-    assert_eq!(report["gang"]["afterThoseAhead"]["takenBy"][0]["job"], "a/taker");
-    assert_eq!(report["gang"]["afterThoseAhead"]["takenByCount"], 1);
+    assert_eq!(report["gang"]["afterEarlierJobs"]["competingJobs"][0]["job"], "a/taker");
+    assert_eq!(report["gang"]["afterEarlierJobs"]["competingJobCount"], 1);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn stalled(arguments: &[&str]) -> Value {
     let process = ServeProcess::start(&[]);
     let mut command = pumice(&[
         "bench",
-        "--question",
+        "--query",
         "empty",
         "--concurrency",
         "1",
@@ -68,12 +68,12 @@ fn latency_value(report: &Value, latencies: &str, name: &str) -> f64 {
 fn an_open_loop_shows_a_stall_to_everybody_who_would_have_met_it() {
     let report = stalled(&["--rate", "100"]);
     assert_eq!(report["loop"], "open");
-    assert_eq!(report["answered"], 300, "{report}");
+    assert_eq!(report["completed"], 300, "{report}");
     // A third of the calls was due while the server stood still: on average they waited half of that.
-    assert!(latency_value(&report, "latency_seconds", "p90") > 0.3, "{report}");
-    assert!(latency_value(&report, "latency_seconds", "max") > 0.8, "{report}");
+    assert!(latency_value(&report, "latencySeconds", "p90") > 0.3, "{report}");
+    assert!(latency_value(&report, "latencySeconds", "max") > 0.8, "{report}");
     assert!(
-        latency_value(&report, "begun_late_seconds", "p90") > 0.3,
+        latency_value(&report, "startDelaySeconds", "p90") > 0.3,
         "one caller: they waited for it: {report}"
     );
 }
@@ -82,10 +82,10 @@ fn an_open_loop_shows_a_stall_to_everybody_who_would_have_met_it() {
 fn a_closed_loop_hides_a_stall_and_its_correction_shows_it() {
     let report = stalled(&[]);
     assert_eq!(report["loop"], "closed");
-    assert!(latency_value(&report, "latency_seconds", "max") > 0.8, "{report}");
+    assert!(latency_value(&report, "latencySeconds", "max") > 0.8, "{report}");
     let (hidden, shown) = (
-        latency_value(&report, "latency_seconds", "p99"),
-        latency_value(&report, "corrected_latency_seconds", "p99"),
+        latency_value(&report, "latencySeconds", "p99"),
+        latency_value(&report, "correctedLatencySeconds", "p99"),
     );
     assert!(shown > 0.5 && shown > hidden, "{report}");
 }
@@ -137,14 +137,14 @@ fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
             .output()
             .unwrap(),
     );
-    assert_eq!(report["answered"], 40, "{report}");
+    assert_eq!(report["completed"], 40, "{report}");
     assert_eq!(report["nodes"], 4);
     for (query, calls) in [("filter", 20), ("score", 16), ("order", 4)] {
         assert_eq!(report["queries"][query]["calls"], calls, "{report}");
     }
     let file = pumice(&[
         "bench",
-        "--question",
+        "--query",
         "score",
         "--count",
         "5",
@@ -179,7 +179,7 @@ fn errors_are_counted_by_code_and_fail_the_command() {
             .unwrap()
     };
     let output = run(&[
-        "--question",
+        "--query",
         "order",
         "--count",
         "7",
@@ -194,10 +194,10 @@ fn errors_are_counted_by_code_and_fail_the_command() {
     assert!(err(&output).contains("7 of 7 calls failed"), "{}", err(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        report["failures"],
+        report["errors"],
         serde_json::json!([{ "code": "NotFound", "reason": "POLICY_UNKNOWN", "calls": 7 }])
     );
-    let nothing = run(&["--question", "filter", "--count", "1"]);
+    let nothing = run(&["--query", "filter", "--count", "1"]);
     assert_eq!(nothing.status.code(), Some(1));
     assert!(err(&nothing).contains("pumice state load"), "{}", err(&nothing));
     for wrong in [

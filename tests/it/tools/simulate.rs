@@ -67,20 +67,20 @@ fn policies_differ_in_where_cpu_tasks_go_and_what_that_strands() {
     for outcome in [spread, built_in] {
         assert_eq!(outcome["tasks"]["placed"], 4);
         assert_eq!(outcome["tasks"]["waiting"], 1);
-        assert_eq!(outcome["refused"][0][1], 1, "the task with nine GPUs");
+        assert_eq!(outcome["rejected"][0][1], 1, "the task with nine GPUs");
         assert_eq!(outcome["cards"]["A10"]["allocated"], 1.5);
-        assert_eq!(outcome["atEnd"]["gpuAllocatedPercent"], 18.75);
+        assert_eq!(outcome["afterLastArrival"]["gpuAllocatedPercent"], 18.75);
     }
     // 6.5 GPUs are free. The usual GPU task takes 8 cores a GPU: 28 cores serve 3.5 of them, 60 serve all.
-    assert_eq!(spread["atEnd"]["gpusStranded"], 3.0);
-    assert_eq!(built_in["atEnd"]["gpusStranded"], 0.0);
+    assert_eq!(spread["afterLastArrival"]["gpusStranded"], 3.0);
+    assert_eq!(built_in["afterLastArrival"]["gpusStranded"], 0.0);
     let chart = std::fs::read_to_string(&svg).unwrap();
     assert_eq!(chart.matches("<polyline").count(), 10, "five panels of two lines");
     let mut again = json(&arguments);
     let mut report = report;
     for told in [&mut again, &mut report] {
         for outcome in told["policies"].as_array_mut().unwrap() {
-            outcome["speed"] = Value::Null;
+            outcome["decisionSpeed"] = Value::Null;
         }
     }
     assert_eq!(again, report, "the same but for how fast it was");
@@ -114,7 +114,7 @@ fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
     assert_eq!(leaves["mean"]["gpuAllocatedPercent"], 40.0);
     // Ten times as fast, the second and the third come while the first still runs.
     let crowded = run(&["--ends", "--speed", "10"]);
-    assert_eq!(crowded["tasks"]["hadToWait"], 2);
+    assert_eq!(crowded["tasks"]["delayed"], 2);
     assert_eq!(
         crowded["tasks"]["placed"], 3,
         "the third still waits when the last arrives"
@@ -186,7 +186,7 @@ fn tasks_beyond_a_gangs_minimum_wait_without_free_capacity() {
             let outcome = &report["policies"][0];
             assert_eq!(counts(outcome), expected, "{policy}: {outcome}");
             assert_eq!(
-                outcome["refused"],
+                outcome["rejected"],
                 serde_json::json!([["resource-fit InsufficientResource cpu", 1]])
             );
         }
@@ -208,7 +208,7 @@ fn an_unusable_record_is_rejected_alone() {
         let report: Value = serde_json::from_str(&out(&output)).unwrap();
         let outcome = &report["policies"][0];
         assert_eq!(counts(outcome), [3, 2, 1, 1], "{policy}: {outcome}");
-        assert_eq!(outcome["refused"], serde_json::json!([["UNKNOWN_JOB", 1]]));
+        assert_eq!(outcome["rejected"], serde_json::json!([["UNKNOWN_JOB", 1]]));
         let said = err(&output);
         assert!(said.contains("there is no job `d/nobody`"), "{said}");
         assert!(said.contains("1 task with a scheduling gate"), "{said}");
@@ -228,7 +228,7 @@ fn a_mean_is_one_over_arrivals_and_of_one_arrival_what_it_left() {
         // All at one moment, which lasts no time.
         let report = json(&[&nodes, &workload, "--policy", "built-in", "--ends"]);
         let outcome = &report["policies"][0];
-        assert_eq!(outcome["mean"], outcome["atEnd"]);
+        assert_eq!(outcome["mean"], outcome["afterLastArrival"]);
     }
 }
 
