@@ -238,9 +238,9 @@ impl PolicyDiff {
             "after": self.after.title,
             "same": self.changes.is_empty(),
             "changes": self.changes,
-            "findingsGone": diagnostics(diagnostics_only_in(&self.before.report, &self.after.report)),
-            "findingsNew": diagnostics(diagnostics_only_in(&self.after.report, &self.before.report)),
-            "decisions": self.impact,
+            "diagnosticsRemoved": diagnostics(diagnostics_only_in(&self.before.report, &self.after.report)),
+            "diagnosticsAdded": diagnostics(diagnostics_only_in(&self.after.report, &self.before.report)),
+            "impact": self.impact,
         })
     }
 }

@@ -116,7 +116,7 @@ fn nothing_loaded(unread: &[String], source: &str) -> CommandError {
     lines.push(format!(
         "error: no usable record in the files: nothing was sent, source {source} keeps its records"
     ));
-    lines.push("hint: --empty takes all records from the source".to_owned());
+    lines.push("hint: --allow-empty takes all records from the source".to_owned());
     CommandError::message(lines.join("\n"))
 }
 

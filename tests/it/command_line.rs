@@ -122,7 +122,7 @@ fn empty_files_clear_a_source_only_with_the_flag() {
         "{refused}"
     );
     run_ok(&server, &["state", "diff", DUMP]);
-    let emptied = load(&server, "", &["--empty"]);
+    let emptied = load(&server, "", &["--allow-empty"]);
     assert_eq!(emptied.status.code(), Some(0), "{}", err(&emptied));
     assert!(
         out(&emptied).contains("sent 0 nodes, 0 queues, 0 jobs, 0 tasks"),

@@ -228,7 +228,7 @@ pub(super) async fn sample_tasks(
     if nodes.is_empty() {
         return Err(CommandError::message(
             "error: the server knows no node to ask about\nhint: load a cluster with `pumice state load`, or ask \
-             --question empty",
+             --query empty",
         ));
     }
     // A step without a common divisor with most numbers visits the nodes in a mixed order.

@@ -85,7 +85,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     }
     if args.departures && workload.arrivals.iter().all(|arrival| arrival.run_seconds.is_none()) {
         return Err(CommandError::Usage(
-            "error: --ends: the files do not tell how long tasks run".to_owned(),
+            "error: --departures: the files do not tell how long tasks run".to_owned(),
         ));
     }
     if workload.has_card_names {

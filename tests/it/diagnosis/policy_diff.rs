@@ -80,7 +80,7 @@ fn whose_best_nodes_change_is_shown() {
     );
     assert_eq!(output.status.code(), Some(1));
     let found: Value = serde_json::from_str(&out(&output)).unwrap();
-    let changed = &found["decisions"]["changed"];
+    let changed = &found["impact"]["changedClasses"];
     assert_eq!(changed.as_array().unwrap().len(), 1);
     assert_eq!(
         (&changed[0]["task"], &changed[0]["count"]),
@@ -89,6 +89,6 @@ fn whose_best_nodes_change_is_shown() {
     assert_eq!(changed[0]["before"]["best"][0][0], "half");
     assert_eq!(changed[0]["after"]["best"][0][0], "empty");
     let same = json(&server, &["policy", "diff", &pack, &pack, "--state"]);
-    assert_eq!(same["decisions"]["tasksChanged"], 0);
+    assert_eq!(same["impact"]["tasksChanged"], 0);
     ends(None, &["policy", "diff", &pack, &spread, "--task", "x.yaml"], 2);
 }

@@ -107,13 +107,13 @@ fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
         (&2.into(), &2.into())
     );
     // 0 to 100 the first, 100 to 300 the second, which waited, 400 to 500 the third.
-    let leaves = run(&["--ends"]);
+    let leaves = run(&["--departures"]);
     let told = ["placed", "hadToWait", "waiting", "ended"].map(|name| leaves["tasks"][name].as_u64().unwrap());
     assert_eq!(told, [4, 1, 0, 3]);
     // So all GPUs were taken for 400 of 1,000 seconds.
     assert_eq!(leaves["mean"]["gpuAllocatedPercent"], 40.0);
     // Ten times as fast, the second and the third come while the first still runs.
-    let crowded = run(&["--ends", "--speed", "10"]);
+    let crowded = run(&["--departures", "--arrival-speedup", "10"]);
     assert_eq!(crowded["tasks"]["delayed"], 2);
     assert_eq!(
         crowded["tasks"]["placed"], 3,
@@ -226,7 +226,7 @@ fn a_mean_is_one_over_arrivals_and_of_one_arrival_what_it_left() {
         let report = json(&[&nodes, &workload, "--policy", "built-in"]);
         assert_eq!(report["policies"][0]["mean"]["gpuAllocatedPercent"], mean);
         // All at one moment, which lasts no time.
-        let report = json(&[&nodes, &workload, "--policy", "built-in", "--ends"]);
+        let report = json(&[&nodes, &workload, "--policy", "built-in", "--departures"]);
         let outcome = &report["policies"][0];
         assert_eq!(outcome["mean"], outcome["afterLastArrival"]);
     }
@@ -327,10 +327,10 @@ fn missing_inputs_are_reported() {
     for (arguments, code, said) in [
         (&[nodes.as_str()][..], 1, "no task that waits"),
         (&[&pod], 1, "no node"),
-        (&[&nodes, &pod, "--ends"], 2, "do not tell how long tasks run"),
+        (&[&nodes, &pod, "--departures"], 2, "do not tell how long tasks run"),
         (&[&nodes, &pod, "--policy", "nowhere"], 2, "none of spread, pack"),
         (&[&nodes, &pod, "--policy", &nodes], 1, "error"),
-        (&[&nodes, &pod, "--speed", "0"], 2, "above 0"),
+        (&[&nodes, &pod, "--arrival-speedup", "0"], 2, "above 0"),
     ] {
         let output = simulate(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", err(&output));
