@@ -24,7 +24,7 @@ test: rust ## Run all tests, with those in the documentation
 
 torture: rust ## Storm the admission ledger for long: 100 kills, 20,000 schedules (KILLS=N, SCHEDULES=N)
 	PUMICE_TORTURE=$(or $(KILLS),100) $(CARGO) test --locked --test it -- ledger::storm --nocapture
-	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --lib -- state::model_tests
+	PUMICE_MODEL_SCHEDULES=$(or $(SCHEDULES),20000) $(CARGO) test --locked --lib -- state::shuttle_tests
 
 vectors: rust ## Compare with the recorded decisions (PUMICE_VECTORS=DIR: those of a directory)
 	@$(CARGO) test --locked --quiet --test it -- vectors::run --exact --nocapture 2>&1 | \

@@ -84,7 +84,7 @@ pub enum ReloadOutcome {
     unchanged,
     /// The one before goes on serving.
     #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
-    refused,
+    rejected,
 }
 
 impl ReloadOutcome {
@@ -93,7 +93,7 @@ impl ReloadOutcome {
         match reloaded {
             Ok(reloaded) if reloaded.unchanged => Self::unchanged,
             Ok(_) => Self::accepted,
-            Err(_) => Self::refused,
+            Err(_) => Self::rejected,
         }
     }
 }
@@ -211,7 +211,7 @@ impl Metrics {
         let help = "Documents brought, by origin and what became of them";
         own.register("policy_reloads", help, self.reloads.clone());
         own.register(
-            "refusals",
+            "limit_rejections",
             "Calls and connections refused, by limit",
             self.limit_rejections.clone(),
         );
@@ -220,7 +220,7 @@ impl Metrics {
             for outcome in [
                 ReloadOutcome::accepted,
                 ReloadOutcome::unchanged,
-                ReloadOutcome::refused,
+                ReloadOutcome::rejected,
             ] {
                 drop(self.reloads.get_or_create(&ReloadLabels { origin, outcome }));
             }
@@ -306,12 +306,12 @@ impl StateGauges {
             self.reservations.clone(),
         );
         own.register(
-            "work_running",
+            "workers_busy",
             "Large work under way, by kind",
             self.pool_running.clone(),
         );
         own.register(
-            "work_waiting",
+            "worker_queue",
             "Large work that waits, by kind",
             self.pool_waiting.clone(),
         );

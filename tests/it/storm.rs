@@ -314,7 +314,7 @@ fn every_result_in_a_storm_of_reloads_is_of_one_policy_and_one_state() {
     let (_, metrics) = server.page("/metrics");
     let refused = metrics
         .lines()
-        .filter(|line| line.contains("reloads_total{") && line.contains("\"refused\""));
+        .filter(|line| line.contains("reloads_total{") && line.contains("\"rejected\""));
     let refused = refused
         .filter_map(|line| line.rsplit(' ').next())
         .map(|count| count.parse::<u64>().unwrap());

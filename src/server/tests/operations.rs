@@ -107,7 +107,7 @@ async fn a_rejected_policy_leaves_the_old_one_in_force_and_is_reported() {
     assert!(text.contains("[+] reload/default: "), "{text}");
     let (_, metrics) = server.http_get("/metrics").await;
     assert!(
-        metrics.contains("pumice_policy_reloads_total{origin=\"rpc\",outcome=\"refused\"} 1"),
+        metrics.contains("pumice_policy_reloads_total{origin=\"rpc\",outcome=\"rejected\"} 1"),
         "{metrics}"
     );
     assert!(

@@ -315,7 +315,7 @@ fn jobs_ahead_are_distinguished_from_none_ahead() {
     };
     let both = server(PLAIN, cluster(2));
     let report = json(&both, &["explain", "job", "a/younger"]);
-    assert_eq!(code(&report), "BEHIND");
+    assert_eq!(code(&report), "EARLIER_JOBS");
     assert!(
         sentence(&report).starts_with(
             "job a/younger waits: alone it would find a place now, but job a/older is before it and will take it"

@@ -136,7 +136,7 @@ fn only_jobs_that_use_the_capacity_are_named() {
         },
     );
     let report = json(&server, &["explain", "job", "a/asker"]);
-    assert_eq!(code(&report), "BEHIND");
+    assert_eq!(code(&report), "EARLIER_JOBS");
     assert!(
         sentence(&report).contains("but job a/taker is before it and will take it: "),
         "{}",

@@ -111,7 +111,7 @@ fn every_code_is_in_troubleshooting() {
             );
         }
     }
-    for file in ["capacity_card/refusal.rs", "resource_strategy_fit/proportional.rs"] {
+    for file in ["capacity_card/rejection.rs", "resource_strategy_fit/proportional.rs"] {
         let text = shipped(&root().join("src/engine/plugins").join(file));
         codes.extend(quoted(&text).filter(|word| is_reason(word)).map(str::to_owned));
     }
@@ -224,11 +224,11 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("binpack", &["binpack.rs"]),
     (
         "NodeResourcesFitPlus",
-        &["strict.rs", "node_resources_fit_plus/arguments.rs"],
+        &["strict_arguments.rs", "node_resources_fit_plus/arguments.rs"],
     ),
     (
         "ScarceResourceAvoidance",
-        &["strict.rs", "scarce_resource_avoidance.rs"],
+        &["strict_arguments.rs", "scarce_resource_avoidance.rs"],
     ),
     ("drf", &["drf/hierarchy.rs"]),
     (

@@ -21,7 +21,7 @@ use crate::support::EmbeddedServer;
 use crate::support::records::full_sync;
 use crate::support::wire::BlockingClients;
 
-const RUNNING: &str = "pumice_workers_busy{kind=\"question\"}";
+const RUNNING: &str = "pumice_workers_busy{kind=\"query\"}";
 /// Tasks that keep a worker busy for longer than any test looks, if nobody stops it.
 const ENDLESS: usize = 9_000;
 const NODES: usize = 10_000;

@@ -42,7 +42,7 @@ fn a_valid_file_serves_and_an_invalid_one_is_reported() {
     std::fs::write(&file, document("two")).unwrap();
     serves(wire, &document("two"));
     std::fs::write(&file, "actions: allocate\ntiers: 7\n").unwrap();
-    let refused = "pumice_policy_reloads_total{origin=\"file\",outcome=\"refused\"}";
+    let refused = "pumice_policy_reloads_total{origin=\"file\",outcome=\"rejected\"}";
     until("refused", || metric_value(server.http, refused) == 1.0);
     assert_eq!((active(wire).version, active(wire).document), (2, document("two")));
     let (status, ready) = server.page("/readyz?verbose");
@@ -124,7 +124,7 @@ fn a_hangup_reads_the_file_and_all_ways_share_one_history() {
 
     std::fs::write(&file, "nothing").unwrap();
     program.signal("HUP");
-    let refused = "pumice_policy_reloads_total{origin=\"sighup\",outcome=\"refused\"}";
+    let refused = "pumice_policy_reloads_total{origin=\"sighup\",outcome=\"rejected\"}";
     until("refused", || metric_value(program.http, refused) == 1.0);
     let named = pb::ListPoliciesRequest {
         name: "default".to_owned(),

@@ -93,7 +93,7 @@ const EXPECTED_METRICS: &[(&str, f64)] = &[
     ("pumice_reservations", 0.0),
     ("pumice_sessions", 1.0),
     ("pumice_connections", 1.0),
-    ("pumice_workers_busy{kind=\"question\"}", 0.0),
+    ("pumice_workers_busy{kind=\"query\"}", 0.0),
     ("pumice_worker_queue{kind=\"records\"}", 0.0),
     ("pumice_writes_waiting", 0.0),
     ("pumice_source_synced{source=\"a \\\"quoted\\\"\\nname\"}", 1.0),

@@ -82,7 +82,7 @@ fn capacity_counts_shapes_by_queue_and_card_and_names_stranded_cards() {
             (
                 row["queue"].as_str().unwrap(),
                 row["card"].as_str().unwrap(),
-                &row["fits"],
+                &row["shapes"],
                 &row["nodes"],
             )
         })
@@ -122,7 +122,7 @@ fn capacity_counts_shapes_by_queue_and_card_and_names_stranded_cards() {
     let (code, text, complaint) = pumice(&server, &["capacity", "-f", GANG, "-o", "json"]);
     assert_eq!(code, Some(0), "{complaint}");
     let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&report["pods"], &report["rows"][0]["fits"]), (&json!(2), &json!(2)));
+    assert_eq!((&report["pods"], &report["rows"][0]["shapes"]), (&json!(2), &json!(2)));
     assert_eq!(report["rows"].as_array().unwrap().len(), 2, "one per queue");
 }
 

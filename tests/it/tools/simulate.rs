@@ -108,7 +108,7 @@ fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
     );
     // 0 to 100 the first, 100 to 300 the second, which waited, 400 to 500 the third.
     let leaves = run(&["--departures"]);
-    let told = ["placed", "hadToWait", "waiting", "ended"].map(|name| leaves["tasks"][name].as_u64().unwrap());
+    let told = ["placed", "delayed", "waiting", "finished"].map(|name| leaves["tasks"][name].as_u64().unwrap());
     assert_eq!(told, [4, 1, 0, 3]);
     // So all GPUs were taken for 400 of 1,000 seconds.
     assert_eq!(leaves["mean"]["gpuAllocatedPercent"], 40.0);
@@ -162,7 +162,7 @@ fn pod(name: &str, group: &str, spec: &str, phase: &str) -> String {
 
 /// Tasks that arrived, were placed, had to wait at first, and wait in the end.
 fn counts(outcome: &Value) -> [u64; 4] {
-    ["arrived", "placed", "hadToWait", "waiting"].map(|name| outcome["tasks"][name].as_u64().unwrap())
+    ["arrived", "placed", "delayed", "waiting"].map(|name| outcome["tasks"][name].as_u64().unwrap())
 }
 
 #[test]
