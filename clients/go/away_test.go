@@ -31,35 +31,35 @@ var asks = map[Call]func(context.Context, *Client) (said, error){
 	CallFilter: func(ctx context.Context, client *Client) (said, error) {
 		request := &pb.FilterRequest{Tasks: []*pb.Task{task}, Candidates: &pb.NodeSet{Names: []string{"n2"}}}
 		reply, err := client.Filter(ctx, request)
-		items := reply.Response.GetAnswer().GetItems()
+		items := reply.Response.GetResult().GetItems()
 		return said{reply.By, reply.Cause, len(items) == 1 && items[0].FitCount == 0, len(items) == 1 && items[0].FitCount == 1}, err
 	},
 	CallScore: func(ctx context.Context, client *Client) (said, error) {
 		reply, err := client.Score(ctx, &pb.ScoreRequest{Tasks: []*pb.Task{task}})
-		items := reply.Response.GetAnswer().GetItems()
+		items := reply.Response.GetResult().GetItems()
 		return said{reply.By, reply.Cause, false, len(items) == 1}, err
 	},
 	CallPlace: func(ctx context.Context, client *Client) (said, error) {
 		groups := []*pb.TaskGroup{{Task: task}}
 		reply, err := client.Place(ctx, &pb.PlaceRequest{Groups: groups})
-		answer := reply.Response.GetAnswer()
+		answer := reply.Response.GetResult()
 		return said{reply.By, reply.Cause, answer != nil && !answer.Placed, answer.GetPlaced()}, err
 	},
 	CallAdmit: func(ctx context.Context, client *Client) (said, error) {
 		subject := &pb.AdmitSubject{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: "default/gang"}}}
 		reply, err := client.Admit(ctx, &pb.AdmitRequest{Items: []*pb.AdmitSubject{subject}})
-		items := reply.Response.GetAnswer().GetItems()
+		items := reply.Response.GetResult().GetItems()
 		return said{reply.By, reply.Cause, len(items) == 1 && !items[0].Permitted, len(items) == 1 && items[0].Permitted}, err
 	},
 	CallOrder: func(ctx context.Context, client *Client) (said, error) {
 		reply, err := client.Order(ctx, &pb.OrderRequest{Jobs: &pb.NameSet{}})
-		return said{reply.By, reply.Cause, false, len(reply.Response.GetAnswer().GetJobs()) > 0}, err
+		return said{reply.By, reply.Cause, false, len(reply.Response.GetResult().GetJobs()) > 0}, err
 	},
 	CallSelectVictims: func(ctx context.Context, client *Client) (said, error) {
 		group := &pb.VictimGroup{Preemptor: &pb.Task{Name: "default/gang-0"}, Node: "n1", Candidates: []*pb.Task{{Name: "default/old"}}}
 		request := &pb.SelectVictimsRequest{Kind: pb.VictimKind_VICTIM_KIND_PREEMPT, Groups: []*pb.VictimGroup{group}}
 		reply, err := client.SelectVictims(ctx, request)
-		items := reply.Response.GetAnswer().GetItems()
+		items := reply.Response.GetResult().GetItems()
 		return said{reply.By, reply.Cause, len(items) == 1 && len(items[0].Victims) == 0, len(items) == 1 && len(items[0].Victims) > 0}, err
 	},
 }

@@ -136,7 +136,7 @@ func TestARefusedPolicyHasAReport(t *testing.T) {
 	client := loaded(t, Options{})
 	_, err := client.ReloadPolicy(within(t), &pb.ReloadPolicyRequest{Document: "tiers: 1"})
 	var failure *Error
-	if !errors.As(err, &failure) || failure.Reason != "POLICY_REFUSED" || failure.Report.GetFindings()[0].GetLine() != 1 {
+	if !errors.As(err, &failure) || failure.Reason != "POLICY_REJECTED" || failure.Report.GetDiagnostics()[0].GetLine() != 1 {
 		t.Fatal(err)
 	}
 }

@@ -27,7 +27,7 @@ type Error struct {
 	// RetryAfter is set where the service said when to ask again: it has done nothing.
 	RetryAfter time.Duration
 	// Stamp says, in a session, how far the session came.
-	Stamp *pb.Stamp
+	Stamp *pb.ResponseMetadata
 	// Report is there for a refused policy.
 	Report *pb.PolicyReport
 	// Outcome is there for a batch that was not taken.
@@ -106,7 +106,7 @@ func readError(err error) *Error {
 			for _, violation := range detail.GetFieldViolations() {
 				failure.Fields[violation.GetField()] = violation.GetDescription()
 			}
-		case *pb.Stamp:
+		case *pb.ResponseMetadata:
 			failure.Stamp = detail
 		case *pb.PolicyReport:
 			failure.Report = detail

@@ -222,9 +222,9 @@ func (feed *Feed) snapshot(ctx context.Context, send sender) (*pb.BatchOutcome, 
 	var outcome *pb.BatchOutcome
 	rest := parts(whole, partRecords)
 	for number, part := range rest {
-		batch := &pb.Batch{Kind: pb.BatchKind_BATCH_KIND_SNAPSHOT_PART, SnapshotPart: uint32(number) + 1, Put: part}
+		batch := &pb.Batch{Kind: pb.BatchKind_BATCH_KIND_FULL_SYNC_PART, Part: uint32(number) + 1, Put: part}
 		if number == len(rest)-1 {
-			batch.Kind = pb.BatchKind_BATCH_KIND_SNAPSHOT_LAST
+			batch.Kind = pb.BatchKind_BATCH_KIND_FULL_SYNC_LAST
 		}
 		var err error
 		if outcome, err = feed.apply(ctx, send, feed.numbered(batch)); err != nil {
@@ -256,8 +256,8 @@ func (feed *Feed) fence(outcome *pb.BatchOutcome) error {
 	return nil
 }
 
-// OpenSession begins a scheduling cycle on what has changed, in one call. Ground is a World or nil.
-func (feed *Feed) OpenSession(ctx context.Context, ground *pb.Ground) (*Session, error) {
+// OpenSession begins a scheduling cycle on what has changed, in one call. against is a LatestRef or nil.
+func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*Session, error) {
 	feed.sending.Lock()
 	defer feed.sending.Unlock()
 	if feed.fenced {
@@ -270,7 +270,7 @@ func (feed *Feed) OpenSession(ctx context.Context, ground *pb.Ground) (*Session,
 	}
 	delta := feed.delta()
 	feed.inStep = delta == nil
-	session, err := feed.client.openSession(ctx, ground, delta)
+	session, err := feed.client.openSession(ctx, against, delta)
 	var failure *Error
 	if errors.As(err, &failure) && failure.Reason == ReasonResyncNeeded {
 		if fenced := feed.fence(failure.Outcome); fenced != nil {
@@ -280,7 +280,7 @@ func (feed *Feed) OpenSession(ctx context.Context, ground *pb.Ground) (*Session,
 		if _, err := feed.snapshot(ctx, feed.alone); err != nil {
 			return nil, err
 		}
-		session, err = feed.client.openSession(ctx, ground, nil)
+		session, err = feed.client.openSession(ctx, against, nil)
 	}
 	if err != nil {
 		return nil, err

@@ -189,7 +189,7 @@ func (session *Session) Headroom() *Headroom {
 }
 
 // Set takes in an admission of a task. Class is the caller's word for tasks that ask for the same.
-func (headroom *Headroom) Set(queue, class string, admission *pb.Admission) {
+func (headroom *Headroom) Set(queue, class string, admission *pb.AdmitItem) {
 	mark := headroom.validity.Now()
 	headroom.mutex.Lock()
 	defer headroom.mutex.Unlock()

@@ -57,10 +57,10 @@ func TestTheOrderOfTheServiceIsFoundLocally(t *testing.T) {
 		t.Fatal(err)
 	}
 	reply, err := client.Order(ctx, &pb.OrderRequest{Jobs: &pb.NameSet{}})
-	if err != nil || len(reply.Response.GetAnswer().GetJobs()) != 4 {
+	if err != nil || len(reply.Response.GetResult().GetJobs()) != 4 {
 		t.Fatal(reply, err)
 	}
-	jobs := reply.Response.GetAnswer().GetJobs()
+	jobs := reply.Response.GetResult().GetJobs()
 	for at := range jobs[1:] {
 		if Compare(Ranked{Rank: jobs[at]}, Ranked{Rank: jobs[at+1]}, Corrected) >= 0 {
 			t.Errorf("%v before %v", jobs[at], jobs[at+1])
@@ -97,9 +97,9 @@ func TestHeadroomIsCountedDown(t *testing.T) {
 	session := &Session{}
 	headroom := session.Headroom()
 	two := uint64(2)
-	headroom.Set("q", "small", &pb.Admission{Permitted: true, Headroom: &two})
-	headroom.Set("q", "large", &pb.Admission{Permitted: true, Headroom: &two})
-	headroom.Set("r", "small", &pb.Admission{Permitted: true})
+	headroom.Set("q", "small", &pb.AdmitItem{Permitted: true, Headroom: &two})
+	headroom.Set("q", "large", &pb.AdmitItem{Permitted: true, Headroom: &two})
+	headroom.Set("r", "small", &pb.AdmitItem{Permitted: true})
 	check := func(queue, class string, taken, known bool) {
 		t.Helper()
 		if gotTaken, gotKnown := headroom.Take(queue, class); gotTaken != taken || gotKnown != known {
@@ -114,6 +114,6 @@ func TestHeadroomIsCountedDown(t *testing.T) {
 	session.validity.Apply(&pb.Invalidation{Scope: pb.InvalidationScope_INVALIDATION_SCOPE_NONE, Queues: []string{"r"}})
 	check("r", "small", false, false)
 	check("s", "small", false, false)
-	headroom.Set("s", "small", &pb.Admission{})
+	headroom.Set("s", "small", &pb.AdmitItem{})
 	check("s", "small", false, true)
 }

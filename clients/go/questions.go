@@ -86,24 +86,24 @@ func (client *Client) Filter(ctx context.Context, request *pb.FilterRequest) (Re
 
 func closedFilter(request *pb.FilterRequest) func(*pb.Reason) *pb.FilterResponse {
 	return func(reason *pb.Reason) *pb.FilterResponse {
-		answer := &pb.FilterAnswer{}
+		answer := &pb.FilterResult{}
 		for range request.GetTasks() {
 			answer.Items = append(answer.Items, &pb.FilterItem{
 				Fit:        &pb.NodeSet{},
 				Rejections: []*pb.Rejection{{Reason: reason, Nodes: request.GetCandidates(), Count: count(request.GetCandidates())}},
 			})
 		}
-		return &pb.FilterResponse{Answer: answer}
+		return &pb.FilterResponse{Result: answer}
 	}
 }
 
 func openFilter(request *pb.FilterRequest) func(*pb.Reason) *pb.FilterResponse {
 	return func(*pb.Reason) *pb.FilterResponse {
-		answer := &pb.FilterAnswer{}
+		answer := &pb.FilterResult{}
 		for range request.GetTasks() {
 			answer.Items = append(answer.Items, &pb.FilterItem{Fit: request.GetCandidates(), FitCount: count(request.GetCandidates())})
 		}
-		return &pb.FilterResponse{Answer: answer}
+		return &pb.FilterResponse{Result: answer}
 	}
 }
 
@@ -131,7 +131,7 @@ func (client *Client) Place(ctx context.Context, request *pb.PlaceRequest) (Repl
 		return answered(client, CallPlace, response)
 	}
 	closed := func(reason *pb.Reason) *pb.PlaceResponse {
-		return &pb.PlaceResponse{Answer: &pb.PlaceAnswer{Blockers: []*pb.Rejection{{Reason: reason}}}}
+		return &pb.PlaceResponse{Result: &pb.PlaceResult{Blockers: []*pb.Rejection{{Reason: reason}}}}
 	}
 	return standIn(client, CallPlace, err, closed, nil, nil)
 }
@@ -144,15 +144,15 @@ func (client *Client) Admit(ctx context.Context, request *pb.AdmitRequest) (Repl
 	}
 	all := func(permitted bool) func(*pb.Reason) *pb.AdmitResponse {
 		return func(reason *pb.Reason) *pb.AdmitResponse {
-			answer := &pb.AdmitAnswer{}
+			answer := &pb.AdmitResult{}
 			for range request.GetItems() {
-				item := &pb.Admission{Permitted: permitted}
+				item := &pb.AdmitItem{Permitted: permitted}
 				if !permitted {
 					item.Reasons = []*pb.Reason{reason}
 				}
 				answer.Items = append(answer.Items, item)
 			}
-			return &pb.AdmitResponse{Answer: answer}
+			return &pb.AdmitResponse{Result: answer}
 		}
 	}
 	return standIn(client, CallAdmit, err, all(false), all(true), &pb.AdmitResponse{})
@@ -175,11 +175,11 @@ func (client *Client) SelectVictims(ctx context.Context, request *pb.SelectVicti
 		return answered(client, CallSelectVictims, response)
 	}
 	closed := func(*pb.Reason) *pb.SelectVictimsResponse {
-		answer := &pb.SelectVictimsAnswer{}
+		answer := &pb.SelectVictimsResult{}
 		for range request.GetGroups() {
 			answer.Items = append(answer.Items, &pb.VictimItem{})
 		}
-		return &pb.SelectVictimsResponse{Answer: answer}
+		return &pb.SelectVictimsResponse{Result: answer}
 	}
 	return standIn(client, CallSelectVictims, err, closed, nil, &pb.SelectVictimsResponse{})
 }

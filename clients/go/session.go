@@ -21,13 +21,13 @@ var ErrReplayDiffers = errors.New("the new session answers otherwise than the lo
 // Once the service says that the session has ended, every question fails with that: the caller opens another one, or
 // calls Replay.
 type Session struct {
-	client *Client
-	ground *pb.Ground
+	client  *Client
+	against *pb.EvaluationRef
 
 	mutex   sync.Mutex
 	opened  *pb.OpenSessionResponse
 	applied uint64
-	pending []*pb.Change
+	pending []*pb.SessionChange
 	// log is everything that was applied, in order: changes, and questions that changed the session.
 	log        []entry
 	unanswered *entry
@@ -37,25 +37,25 @@ type Session struct {
 
 // entry is a change, or a question that changed the session with the answer that it had.
 type entry struct {
-	change *pb.Change
-	ask    func(context.Context, *pb.SessionStep) (proto.Message, *pb.Stamp, error)
-	step   *pb.SessionStep
+	change *pb.SessionChange
+	ask    func(context.Context, *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error)
+	step   *pb.SessionRef
 	answer proto.Message
 }
 
-// OpenSession begins a scheduling cycle: state and policy stay as they are now. Ground is a World, an Inline or nil. It
+// OpenSession begins a scheduling cycle: state and policy stay as they are now. against is a LatestRef, an InlineSnapshot or nil. It
 // is never asked twice: a session would stay that nobody closes.
-func (client *Client) OpenSession(ctx context.Context, ground *pb.Ground) (*Session, error) {
-	return client.openSession(ctx, ground, nil)
+func (client *Client) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*Session, error) {
+	return client.openSession(ctx, against, nil)
 }
 
-func (client *Client) openSession(ctx context.Context, ground *pb.Ground, batch *pb.Batch) (*Session, error) {
-	request := &pb.OpenSessionRequest{Ground: ground, Batch: batch}
+func (client *Client) openSession(ctx context.Context, against *pb.EvaluationRef, batch *pb.Batch) (*Session, error) {
+	request := &pb.OpenSessionRequest{Against: against, Batch: batch}
 	opened, err := call(ctx, client, "OpenSession", once, client.decisions.OpenSession, request)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{client: client, ground: ground, opened: opened}, nil
+	return &Session{client: client, against: against, opened: opened}, nil
 }
 
 // Opened is the service's reply: its stamp, the lease, what became of the batch.
@@ -78,93 +78,93 @@ func (session *Session) Validity() *Validity {
 }
 
 // Note notes changes; they ride on the next question. AllocateOn and its like make them.
-func (session *Session) Note(changes ...*pb.Change) {
+func (session *Session) Note(changes ...*pb.SessionChange) {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
 	session.pending = append(session.pending, changes...)
 }
 
 // AllocateOn: a task was given idle room.
-func AllocateOn(task, node string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_Allocate{Allocate: &pb.TaskOnNode{Task: task, Node: node}}}
+func AllocateOn(task, node string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_Allocate{Allocate: &pb.TaskPlacement{Task: task, Node: node}}}
 }
 
 // PipelineOn: a task was promised room that is being released.
-func PipelineOn(task, node string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_Pipeline{Pipeline: &pb.TaskOnNode{Task: task, Node: node}}}
+func PipelineOn(task, node string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_Pipeline{Pipeline: &pb.TaskPlacement{Task: task, Node: node}}}
 }
 
 // Evict: a task was told to go.
-func Evict(task string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_Evict{Evict: task}}
+func Evict(task string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_Evict{Evict: task}}
 }
 
 // Unallocate undoes AllocateOn.
-func Unallocate(task string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_Unallocate{Unallocate: task}}
+func Unallocate(task string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_Unallocate{Unallocate: task}}
 }
 
 // Unpipeline undoes PipelineOn.
-func Unpipeline(task string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_Unpipeline{Unpipeline: task}}
+func Unpipeline(task string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_Unpipeline{Unpipeline: task}}
 }
 
 // Unevict undoes Evict.
-func Unevict(task string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_Unevict{Unevict: task}}
+func Unevict(task string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_Unevict{Unevict: task}}
 }
 
 // BindFailed: the bind of an allocated task failed.
-func BindFailed(task string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_BindFailed{BindFailed: task}}
+func BindFailed(task string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_BindFailed{BindFailed: task}}
 }
 
 // JobEnqueued: a job that was admitted tentatively is enqueued for good.
-func JobEnqueued(job string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_JobEnqueued{JobEnqueued: job}}
+func JobEnqueued(job string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_JobEnqueued{JobEnqueued: job}}
 }
 
 // Savepoint is a mark to return to.
-func Savepoint(name string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_Savepoint{Savepoint: name}}
+func Savepoint(name string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_Savepoint{Savepoint: name}}
 }
 
 // RollbackTo undoes everything after a mark.
-func RollbackTo(name string) *pb.Change {
-	return &pb.Change{Change: &pb.Change_RollbackTo{RollbackTo: name}}
+func RollbackTo(name string) *pb.SessionChange {
+	return &pb.SessionChange{Change: &pb.SessionChange_RollbackTo{RollbackTo: name}}
 }
 
 // Filter asks where tasks may run. The ground of the request is the session's to set.
 func (session *Session) Filter(ctx context.Context, request *pb.FilterRequest) (Reply[*pb.FilterResponse], error) {
-	return inSession(ctx, session, request, &request.Ground, false, session.client.Filter)
+	return inSession(ctx, session, request, &request.Against, false, session.client.Filter)
 }
 
 // Score asks where tasks should run.
 func (session *Session) Score(ctx context.Context, request *pb.ScoreRequest) (Reply[*pb.ScoreResponse], error) {
-	return inSession(ctx, session, request, &request.Ground, false, session.client.Score)
+	return inSession(ctx, session, request, &request.Against, false, session.client.Score)
 }
 
 // Place places a whole job.
 func (session *Session) Place(ctx context.Context, request *pb.PlaceRequest) (Reply[*pb.PlaceResponse], error) {
 	changes := request.GetEffect() == pb.PlaceEffect_PLACE_EFFECT_SESSION
-	return inSession(ctx, session, request, &request.Ground, changes, session.client.Place)
+	return inSession(ctx, session, request, &request.Against, changes, session.client.Place)
 }
 
 // Admit asks whether jobs may start and tasks be allocated.
 func (session *Session) Admit(ctx context.Context, request *pb.AdmitRequest) (Reply[*pb.AdmitResponse], error) {
 	mode := request.GetMode()
 	changes := mode == pb.AdmitMode_ADMIT_MODE_TENTATIVE || mode == pb.AdmitMode_ADMIT_MODE_CONFIRM
-	return inSession(ctx, session, request, &request.Ground, changes, session.client.Admit)
+	return inSession(ctx, session, request, &request.Against, changes, session.client.Admit)
 }
 
 // Order asks who is next.
 func (session *Session) Order(ctx context.Context, request *pb.OrderRequest) (Reply[*pb.OrderResponse], error) {
-	return inSession(ctx, session, request, &request.Ground, false, session.client.Order)
+	return inSession(ctx, session, request, &request.Against, false, session.client.Order)
 }
 
 // SelectVictims asks who gives way.
 func (session *Session) SelectVictims(ctx context.Context, request *pb.SelectVictimsRequest) (Reply[*pb.SelectVictimsResponse], error) {
-	return inSession(ctx, session, request, &request.Ground, false, session.client.SelectVictims)
+	return inSession(ctx, session, request, &request.Against, false, session.client.SelectVictims)
 }
 
 // Flush sends the changes that wait for a question.
@@ -199,19 +199,19 @@ func (session *Session) Close(ctx context.Context) error {
 // question is a response with a stamp.
 type question interface {
 	proto.Message
-	GetStamp() *pb.Stamp
+	GetMetadata() *pb.ResponseMetadata
 }
 
 // inSession asks a question after the changes that wait.
 func inSession[Q proto.Message, R question](
-	ctx context.Context, session *Session, request Q, ground **pb.Ground, changes bool,
+	ctx context.Context, session *Session, request Q, against **pb.EvaluationRef, changes bool,
 	ask func(context.Context, Q) (Reply[R], error),
 ) (Reply[R], error) {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
-	table := (*ground).GetNodeTable()
-	if (*ground).GetGround() != nil {
-		return Reply[R]{}, errors.New("the session is the ground of its questions")
+	table := (*against).GetNodeTable()
+	if (*against).GetTarget() != nil {
+		return Reply[R]{}, errors.New("the session is the against of its questions")
 	}
 	if err := session.settle(ctx); err != nil {
 		var failure *Error
@@ -220,8 +220,8 @@ func inSession[Q proto.Message, R question](
 		}
 		// What was asked before has no answer yet, and until it has, this question cannot be numbered: the service is
 		// away for it, too.
-		*ground = &pb.Ground{Ground: &pb.Ground_Session{Session: session.step()}, NodeTable: table}
-		defer func() { *ground = &pb.Ground{NodeTable: table} }()
+		*against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: session.step()}, NodeTable: table}
+		defer func() { *against = &pb.EvaluationRef{NodeTable: table} }()
 		late, cancel := context.WithDeadline(ctx, time.Unix(0, 0))
 		defer cancel()
 		return ask(late, request)
@@ -229,15 +229,15 @@ func inSession[Q proto.Message, R question](
 	var reply Reply[R]
 	step := session.step()
 	// The request stays the caller's: it may be asked again.
-	defer func() { *ground = &pb.Ground{NodeTable: table} }()
-	send := func(ctx context.Context, step *pb.SessionStep) (proto.Message, *pb.Stamp, error) {
-		*ground = &pb.Ground{Ground: &pb.Ground_Session{Session: step}, NodeTable: table}
+	defer func() { *against = &pb.EvaluationRef{NodeTable: table} }()
+	send := func(ctx context.Context, step *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
+		*against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: step}, NodeTable: table}
 		var err error
 		reply, err = ask(ctx, request)
 		if err == nil && reply.Cause != nil {
 			return nil, nil, reply.Cause
 		}
-		return reply.Response, reply.Response.GetStamp(), err
+		return reply.Response, reply.Response.GetMetadata(), err
 	}
 	if !changes {
 		err := session.send(ctx, &entry{ask: send, step: step})
@@ -262,18 +262,18 @@ func errorOf[R any](reply Reply[R], err error) error {
 }
 
 // repeatedly asks one of the two questions that change a session.
-func repeatedly(client *Client, request proto.Message, table *pb.NodeTableVersion) func(context.Context, *pb.SessionStep) (proto.Message, *pb.Stamp, error) {
-	return func(ctx context.Context, step *pb.SessionStep) (proto.Message, *pb.Stamp, error) {
-		ground := &pb.Ground{Ground: &pb.Ground_Session{Session: step}, NodeTable: table}
+func repeatedly(client *Client, request proto.Message, table *pb.NodeTableVersion) func(context.Context, *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
+	return func(ctx context.Context, step *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
+		against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: step}, NodeTable: table}
 		switch request := request.(type) {
 		case *pb.AdmitRequest:
-			request.Ground = ground
+			request.Against = against
 			response, err := call(ctx, client, "Admit", repeatable, client.decisions.Admit, request)
-			return response.GetAnswer(), response.GetStamp(), err
+			return response.GetResult(), response.GetMetadata(), err
 		case *pb.PlaceRequest:
-			request.Ground = ground
+			request.Against = against
 			response, err := call(ctx, client, "Place", repeatable, client.decisions.Place, request)
-			return response.GetAnswer(), response.GetStamp(), err
+			return response.GetResult(), response.GetMetadata(), err
 		default:
 			return nil, nil, fmt.Errorf("%T does not change a session", request)
 		}
@@ -308,8 +308,8 @@ func (session *Session) conclude(kept *entry, err error) {
 }
 
 // step is where the session stands, with the changes that wait.
-func (session *Session) step() *pb.SessionStep {
-	return &pb.SessionStep{Session: session.opened.GetSession(), After: session.applied, Changes: append([]*pb.Change{}, session.pending...)}
+func (session *Session) step() *pb.SessionRef {
+	return &pb.SessionRef{Id: session.opened.GetSession(), After: session.applied, Changes: append([]*pb.SessionChange{}, session.pending...)}
 }
 
 func (session *Session) send(ctx context.Context, asked *entry) error {
@@ -322,10 +322,10 @@ func (session *Session) send(ctx context.Context, asked *entry) error {
 		session.take(effects, len(asked.step.GetChanges()))
 	}
 	switch answer := answer.(type) {
-	case interface{ GetAnswer() *pb.AdmitAnswer }:
-		asked.answer = answer.GetAnswer()
-	case interface{ GetAnswer() *pb.PlaceAnswer }:
-		asked.answer = answer.GetAnswer()
+	case interface{ GetResult() *pb.AdmitResult }:
+		asked.answer = answer.GetResult()
+	case interface{ GetResult() *pb.PlaceResult }:
+		asked.answer = answer.GetResult()
 	default:
 		asked.answer = answer
 	}
@@ -353,7 +353,7 @@ func (session *Session) take(effects *pb.SessionEffects, sent int) {
 func (session *Session) Replay(ctx context.Context) error {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
-	fresh, err := session.client.openSession(ctx, session.ground, nil)
+	fresh, err := session.client.openSession(ctx, session.against, nil)
 	if err != nil {
 		return err
 	}

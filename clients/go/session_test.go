@@ -16,7 +16,7 @@ func fits(t *testing.T, reply Reply[*pb.FilterResponse], err error) []string {
 	if err != nil || reply.Cause != nil {
 		t.Fatal(err, reply.Cause)
 	}
-	return reply.Response.GetAnswer().GetItems()[0].GetFit().GetNames()
+	return reply.Response.GetResult().GetItems()[0].GetFit().GetNames()
 }
 
 func TestChangesCountInTheSessionAndNowhereElse(t *testing.T) {
@@ -147,12 +147,12 @@ func TestQuestionsThatChangeTheSessionAreNumbered(t *testing.T) {
 	}
 	session.Note(JobEnqueued("default/gang"))
 	confirmed, err := session.Admit(ctx, &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_CONFIRM})
-	if err != nil || len(confirmed.Response.GetAnswer().GetItems()) != 1 || !confirmed.Response.GetAnswer().GetItems()[0].GetPermitted() {
+	if err != nil || len(confirmed.Response.GetResult().GetItems()) != 1 || !confirmed.Response.GetResult().GetItems()[0].GetPermitted() {
 		t.Fatal(confirmed, err)
 	}
 	groups := []*pb.TaskGroup{{Names: []string{"default/gang-0", "default/gang-1"}}}
 	placed, err := session.Place(ctx, &pb.PlaceRequest{Groups: groups, Effect: pb.PlaceEffect_PLACE_EFFECT_SESSION})
-	if err != nil || !placed.Response.GetAnswer().GetPlaced() {
+	if err != nil || !placed.Response.GetResult().GetPlaced() {
 		t.Fatal(placed, err)
 	}
 	session.Note(Unallocate("default/gang-0"))
@@ -168,8 +168,8 @@ func TestTheGroundOfASessionIsTheSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	request := big()
-	request.Ground = &pb.Ground{Ground: &pb.Ground_World{World: &pb.World{}}}
+	request.Against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: &pb.LatestRef{}}}
 	if _, err := session.Filter(ctx, request); err == nil {
-		t.Fatal("another ground was taken")
+		t.Fatal("another against was taken")
 	}
 }

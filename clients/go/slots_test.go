@@ -9,7 +9,7 @@ import (
 
 func TestSlotsReadAsTheNamesDo(t *testing.T) {
 	client, ctx := loaded(t, Options{}), within(t)
-	ask := func(encoding pb.NodeEncoding, limit *uint32) (*pb.ScoreItem, *pb.Stamp) {
+	ask := func(encoding pb.NodeEncoding, limit *uint32) (*pb.ScoreItem, *pb.ResponseMetadata) {
 		t.Helper()
 		reply, err := client.Score(ctx, &pb.ScoreRequest{
 			Tasks: []*pb.Task{{Requests: amounts("cpu", "1")}}, WithFilter: true, NodeEncoding: encoding, Limit: limit,
@@ -17,7 +17,7 @@ func TestSlotsReadAsTheNamesDo(t *testing.T) {
 		if err != nil || reply.Cause != nil {
 			t.Fatal(err, reply.Cause)
 		}
-		return reply.Response.GetAnswer().GetItems()[0], reply.Response.GetStamp()
+		return reply.Response.GetResult().GetItems()[0], reply.Response.GetMetadata()
 	}
 	two := uint32(2)
 	for _, limit := range []*uint32{nil, &two} {

@@ -135,11 +135,11 @@ func TestAClientOfTheVersionBeforeGetsTheSameAnswers(t *testing.T) {
 	for name, present := range map[string]func() proto.Message{
 		"Filter": func() proto.Message {
 			reply, err := client.Filter(within(t), &pb.FilterRequest{Tasks: []*pb.Task{{Requests: amounts("cpu", "2")}}})
-			return must(t, reply.Response, err).GetAnswer()
+			return must(t, reply.Response, err).GetResult()
 		},
 		"Score": func() proto.Message {
 			reply, err := client.Score(within(t), &pb.ScoreRequest{Tasks: []*pb.Task{{Requests: amounts("cpu", "2")}}})
-			return must(t, reply.Response, err).GetAnswer()
+			return must(t, reply.Response, err).GetResult()
 		},
 	} {
 		answer := ask(name, "{"+task+"}")
@@ -153,11 +153,11 @@ func TestAClientOfTheVersionBeforeGetsTheSameAnswers(t *testing.T) {
 	}
 	opened := ask("OpenSession", "{}")
 	session := opened.Get(opened.Descriptor().Fields().ByName("session")).String()
-	ask("Score", `{"ground": {"session": {"session": "`+session+`", "changes": [{"allocate": {"task": "default/gang-0", "node": "n2"}}]}}, `+task+`}`)
-	ask("Order", `{"ground": {"session": {"session": "`+session+`", "after": "1"}}}`)
+	ask("Score", `{"against": {"session": {"session": "`+session+`", "changes": [{"allocate": {"task": "default/gang-0", "node": "n2"}}]}}, `+task+`}`)
+	ask("Order", `{"against": {"session": {"session": "`+session+`", "after": "1"}}}`)
 	ask("CloseSession", `{"session": "`+session+`"}`)
 	older(t, client, known["/pumice.v1.StateService/Apply"], "/pumice.v1.StateService/Apply",
-		`{"batch": {"source": "older", "sourceEpoch": "1", "sequence": "1", "kind": "BATCH_KIND_SNAPSHOT_LAST", "snapshotPart": 1, "put": {"nodes": [{"name": "n9"}]}}}`)
+		`{"batch": {"source": "older", "sourceEpoch": "1", "sequence": "1", "kind": "BATCH_KIND_FULL_SYNC_LAST", "snapshotPart": 1, "put": {"nodes": [{"name": "n9"}]}}}`)
 	older(t, client, known["/pumice.v1.PolicyService/ReloadPolicy"], "/pumice.v1.PolicyService/ReloadPolicy", fmt.Sprintf(`{"document": %q}`, spread))
 }
 
@@ -182,16 +182,16 @@ func TestWhatAVersionToComeSaysIsOverlooked(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, err := client.Filter(within(t), later(&pb.FilterRequest{
-		Ground: later(&pb.Ground{Ground: &pb.Ground_World{World: later(&pb.World{})}}),
-		Tasks:  []*pb.Task{later(&pb.Task{Requests: later(amounts("cpu", "2"))})},
+		Against: later(&pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: later(&pb.LatestRef{})}}),
+		Tasks:   []*pb.Task{later(&pb.Task{Requests: later(amounts("cpu", "2"))})},
 	}))
-	if err != nil || !proto.Equal(before.Response.GetAnswer(), after.Response.GetAnswer()) {
+	if err != nil || !proto.Equal(before.Response.GetResult(), after.Response.GetResult()) {
 		t.Fatal(after, err)
 	}
 	// And this client overlooks what a server to come says.
 	fake := &versioned{}
 	reply, err := dial(t, fake.serve(t, nil), Options{}).Filter(within(t), &pb.FilterRequest{Tasks: []*pb.Task{plain}})
-	if err != nil || reply.By != ByService || len(reply.Response.GetAnswer().GetItems()) != 1 || reply.Response.GetAnswer().GetItems()[0].GetFitCount() != 7 {
+	if err != nil || reply.By != ByService || len(reply.Response.GetResult().GetItems()) != 1 || reply.Response.GetResult().GetItems()[0].GetFitCount() != 7 {
 		t.Fatal(reply, err)
 	}
 }
@@ -204,7 +204,7 @@ type versioned struct {
 
 // Filter answers with more than this version knows.
 func (versioned *versioned) Filter(context.Context, *pb.FilterRequest) (*pb.FilterResponse, error) {
-	return later(&pb.FilterResponse{Answer: later(&pb.FilterAnswer{Items: []*pb.FilterItem{later(&pb.FilterItem{FitCount: 7})}})}), nil
+	return later(&pb.FilterResponse{Result: later(&pb.FilterResult{Items: []*pb.FilterItem{later(&pb.FilterItem{FitCount: 7})}})}), nil
 }
 
 // serve serves the calls that are known; nil: all.

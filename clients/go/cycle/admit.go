@@ -75,7 +75,7 @@ func (cycle *Cycle) WhyNot(job string) string {
 }
 
 // reasonOf is why something was not admitted.
-func reasonOf(item *pb.Admission) string {
+func reasonOf(item *pb.AdmitItem) string {
 	for _, why := range item.GetReasons() {
 		return why.GetMessage()
 	}
@@ -84,7 +84,7 @@ func reasonOf(item *pb.Admission) string {
 
 func (cycle *Cycle) votes(job string, response *pb.AdmitResponse, votes map[string]int) map[string]int {
 	delete(cycle.admitted.refused, job)
-	for _, item := range response.GetAnswer().GetItems() {
+	for _, item := range response.GetResult().GetItems() {
 		if !item.GetPermitted() {
 			cycle.admitted.refused[job] = reasonOf(item)
 		}
@@ -151,7 +151,7 @@ func (admitted *admissions) confirm(cycle *Cycle) error {
 		return err
 	}
 	cycle.spoil()
-	for _, item := range response.GetAnswer().GetItems() {
+	for _, item := range response.GetResult().GetItems() {
 		if item.GetPermitted() {
 			continue
 		}
@@ -191,7 +191,7 @@ func (cycle *Cycle) Allocatable(plugin string, task Task) bool {
 			return away
 		}
 		room = &headroom{queue: task.Queue, class: class, permitted: map[string]bool{}, clock: cycle.clock}
-		for _, item := range response.GetAnswer().GetItems() {
+		for _, item := range response.GetResult().GetItems() {
 			for _, vote := range item.GetVotes() {
 				room.permitted[vote.GetPlugin()] = vote.GetVote() >= 0
 			}

@@ -58,7 +58,7 @@ func openCards(t *testing.T, scheduler *Scheduler) *Cycle {
 }
 
 // elsewhere asks about a job outside the cycle's session.
-func elsewhere(t *testing.T, scheduler *Scheduler, job string, mode pb.AdmitMode) *pb.Admission {
+func elsewhere(t *testing.T, scheduler *Scheduler, job string, mode pb.AdmitMode) *pb.AdmitItem {
 	t.Helper()
 	answer, err := scheduler.settings.Client.Admit(context.Background(), &pb.AdmitRequest{
 		Mode: mode, Items: []*pb.AdmitSubject{{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: job}}}},
@@ -66,7 +66,7 @@ func elsewhere(t *testing.T, scheduler *Scheduler, job string, mode pb.AdmitMode
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer.Response.GetAnswer().GetItems()[0]
+	return answer.Response.GetResult().GetItems()[0]
 }
 
 func TestAQueueAtItsQuotaTakesNobodyElse(t *testing.T) {

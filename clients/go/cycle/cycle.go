@@ -189,7 +189,7 @@ func (cycle *Cycle) Happened(verb Verb, task Task, node string) {
 	cycle.changes.Add(1)
 	cycle.clock++
 	before := cycle.standing[task.Name]
-	var change *pb.Change
+	var change *pb.SessionChange
 	// Who is pipelined or being evicted changes what a node will have, not what it uses, and no plugin reads that.
 	moves := true
 	switch verb {

@@ -135,14 +135,14 @@ func (cycle *Cycle) refresh(class *class) error {
 		return err
 	}
 	class.asked, class.mark, class.clock = true, len(cycle.touched), cycle.clock
-	if len(response.GetAnswer().GetItems()) != 1 {
+	if len(response.GetResult().GetItems()) != 1 {
 		return cycle.giveUp(errors.New("the answer has not one item"))
 	}
-	item := response.GetAnswer().GetItems()[0]
+	item := response.GetResult().GetItems()[0]
 	if class.problem = problemOf(item.GetProblem()); class.problem != nil {
 		return nil
 	}
-	if err := cycle.read(response.GetStamp().GetNodeTable()); err != nil {
+	if err := cycle.read(response.GetMetadata().GetNodeTable()); err != nil {
 		return cycle.giveUp(err)
 	}
 	if all {

@@ -101,8 +101,8 @@ func (cycle *Cycle) askOrder() error {
 	if err != nil {
 		return err
 	}
-	keep(ranks.queues, response.GetAnswer().GetQueues())
-	keep(ranks.jobs, response.GetAnswer().GetJobs())
+	keep(ranks.queues, response.GetResult().GetQueues())
+	keep(ranks.jobs, response.GetResult().GetJobs())
 	ranks.asked, ranks.staleQueues, ranks.clock = true, false, cycle.clock
 	clear(ranks.staleJobs)
 	return nil

@@ -55,7 +55,7 @@ func (cycle *Cycle) Best(task Task, pending func() []string) string {
 		return ""
 	}
 	made := &plan{nodes: map[string]string{}}
-	for number, group := range response.GetAnswer().GetGroups() {
+	for number, group := range response.GetResult().GetGroups() {
 		for at, node := range group.GetAllocated().GetNames() {
 			if number < len(groups) && at < len(groups[number].GetNames()) {
 				made.nodes[groups[number].GetNames()[at]] = node

@@ -23,7 +23,7 @@ type Scheduler struct {
 	force  bool
 	// handed is the document that is known to be in force, and its hash in the service.
 	handed, hash string
-	// served are the plugins that the service serves, by name, with the families of questions that they take part in.
+	// served are the plugins that the service serves, by name, with the extension points of each.
 	served map[string][]string
 }
 
@@ -112,10 +112,10 @@ func (cycle *Cycle) open(ctx context.Context) error {
 			return err
 		}
 	}
-	ground := &pb.Ground{Ground: &pb.Ground_World{World: &pb.World{Policy: scheduler.settings.Policy}}}
+	against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: &pb.LatestRef{Policy: scheduler.settings.Policy}}}
 	for again := false; ; again = true {
 		err := cycle.timed(func() (err error) {
-			cycle.session, err = scheduler.feed.OpenSession(ctx, ground)
+			cycle.session, err = scheduler.feed.OpenSession(ctx, against)
 			return err
 		})
 		if err != nil {
@@ -124,7 +124,7 @@ func (cycle *Cycle) open(ctx context.Context) error {
 		for _, problem := range cycle.session.Opened().GetOutcome().GetRefused() {
 			cycle.refusedRecords = append(cycle.refusedRecords, problem.GetField()+": "+problem.GetMessage())
 		}
-		if cycle.session.Opened().GetStamp().GetPolicyHash() == scheduler.hash {
+		if cycle.session.Opened().GetMetadata().GetPolicyHash() == scheduler.hash {
 			break
 		}
 		// Somebody else has brought another policy in force, or the service has started anew.
@@ -148,7 +148,7 @@ func (scheduler *Scheduler) learn(ctx context.Context) error {
 	}
 	scheduler.served = map[string][]string{}
 	for _, plugin := range info.GetPlugins() {
-		scheduler.served[plugin.GetName()] = plugin.GetFamilies()
+		scheduler.served[plugin.GetName()] = plugin.GetExtensionPoints()
 	}
 	return nil
 }
@@ -181,9 +181,9 @@ func (scheduler *Scheduler) agree(ctx context.Context, policy Policy) error {
 
 // choose says whom the cycle asks what.
 func (cycle *Cycle) choose(served map[string][]string) {
-	of := func(families ...string) (names []string) {
+	of := func(points ...string) (names []string) {
 		for _, name := range cycle.policy.Plugins {
-			asked := slices.ContainsFunc(families, func(family string) bool { return slices.Contains(served[name], family) })
+			asked := slices.ContainsFunc(points, func(point string) bool { return slices.Contains(served[name], point) })
 			if asked && !slices.Contains(names, name) {
 				names = append(names, name)
 			}

@@ -33,8 +33,8 @@ func (cycle *Cycle) Verify(used map[string]Amounts) (differing []string) {
 	token := ""
 	for {
 		request := &pb.ListNodesRequest{
-			Ground: &pb.Ground{Ground: &pb.Ground_Session{Session: &pb.SessionStep{Session: cycle.session.Opened().GetSession()}}},
-			Page:   &pb.Page{Token: token},
+			Against: &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: &pb.SessionRef{Id: cycle.session.Opened().GetSession()}}},
+			Page:    &pb.Page{Token: token},
 		}
 		var page *pb.ListNodesResponse
 		err := cycle.timed(func() (err error) {

@@ -46,7 +46,7 @@ func (cycle *Cycle) Victims(plugin string, kind VictimKind, preemptor Task, cand
 		}
 		// Nothing is asked of an earlier moment again.
 		clear(cycle.victims)
-		for _, item := range response.GetAnswer().GetItems() {
+		for _, item := range response.GetResult().GetItems() {
 			votes = item.GetVotes()
 			if item.GetProblem() != nil {
 				// Nobody goes for a task that cannot be judged.

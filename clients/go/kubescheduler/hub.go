@@ -171,7 +171,7 @@ func late(message string) error {
 
 // asking sends what has changed and asks; where the service knows nothing of what was sent before, for it has started
 // anew, everything is sent and the question asked once more.
-func asking[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.Ground) (pumice.Reply[R], error)) (R, error) {
+func asking[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.EvaluationRef) (pumice.Reply[R], error)) (R, error) {
 	response, position, err := askingOnce(ctx, hub, args, ask)
 	if forgotten(err) {
 		hub.resync(position)
@@ -180,18 +180,18 @@ func asking[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.Groun
 	return response, err
 }
 
-func askingOnce[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.Ground) (pumice.Reply[R], error)) (R, *pb.SourcePosition, error) {
+func askingOnce[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.EvaluationRef) (pumice.Reply[R], error)) (R, *pb.SourcePosition, error) {
 	var none R
 	if err := hub.flush(ctx); err != nil {
 		return none, nil, err
 	}
 	// What was acknowledged is visible; a replica of the service may lag behind.
 	position := hub.position.Load()
-	world := &pb.World{
+	latest := &pb.LatestRef{
 		Policy: args.Policy, Profile: args.PolicyProfile,
 		Positions: []*pb.SourcePosition{position}, MaxWait: durationpb.New(args.Budget.Duration / 4),
 	}
-	reply, err := ask(&pb.Ground{Ground: &pb.Ground_World{World: world}})
+	reply, err := ask(&pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: latest}})
 	return reply.Response, position, err
 }
 

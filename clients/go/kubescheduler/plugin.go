@@ -125,29 +125,29 @@ func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 
 // filter asks about nodes. Skip: everything fits, for nobody answered and that was chosen.
 func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle, nodes []fwk.NodeInfo) *fwk.Status {
-	response, err := asking(ctx, plugin.hub, &plugin.args, func(ground *pb.Ground) (pumice.Reply[*pb.FilterResponse], error) {
+	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.FilterResponse], error) {
 		return plugin.hub.client.Filter(ctx, &pb.FilterRequest{
-			Ground: ground, Tasks: []*pb.Task{cycle.task}, ResourceFit: fits[plugin.args.ResourceFit],
+			Against: against, Tasks: []*pb.Task{cycle.task}, ResourceFit: fits[plugin.args.ResourceFit],
 			NodeEncoding: pb.NodeEncoding_NODE_ENCODING_SLOTS, Samples: new(uint32(0)), Detail: pb.FilterDetail_FILTER_DETAIL_NODES,
 		})
 	})
 	if err == nil {
-		cycle.table, err = plugin.hub.client.NodeTable(ctx, response.GetStamp().GetNodeTable())
+		cycle.table, err = plugin.hub.client.NodeTable(ctx, response.GetMetadata().GetNodeTable())
 	}
 	if err != nil {
 		return plugin.standIn(pumice.CallFilter, pod, err)
 	}
 	answers.WithLabelValues(string(pumice.CallFilter), pumice.ByService.String()).Inc()
-	if len(response.GetAnswer().GetItems()) != 1 {
+	if len(response.GetResult().GetItems()) != 1 {
 		return fwk.AsStatus(errors.New("the answer is not about one task"))
 	}
-	cycle.item = response.GetAnswer().GetItems()[0]
+	cycle.item = response.GetResult().GetItems()[0]
 	if problem := cycle.item.GetProblem(); problem != nil {
-		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetStamp())
+		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetMetadata())
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problem.GetMessage())
 	}
 	if int(cycle.item.GetFitCount()) < len(nodes) {
-		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetStamp())
+		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetMetadata())
 	}
 	return nil
 }
@@ -157,9 +157,9 @@ func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, task *pb.Task)
 	if !*plugin.args.Admit || task.GetJob() == "" {
 		return nil
 	}
-	response, err := asking(ctx, plugin.hub, &plugin.args, func(ground *pb.Ground) (pumice.Reply[*pb.AdmitResponse], error) {
+	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.AdmitResponse], error) {
 		return plugin.hub.client.Admit(ctx, &pb.AdmitRequest{
-			Ground: ground, Mode: pb.AdmitMode_ADMIT_MODE_CHECK,
+			Against: against, Mode: pb.AdmitMode_ADMIT_MODE_CHECK,
 			Items: []*pb.AdmitSubject{{Subject: &pb.AdmitSubject_Task{Task: task}}},
 		})
 	})
@@ -171,14 +171,14 @@ func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, task *pb.Task)
 		return status
 	}
 	answers.WithLabelValues(string(pumice.CallAdmit), pumice.ByService.String()).Inc()
-	if len(response.GetAnswer().GetItems()) != 1 {
+	if len(response.GetResult().GetItems()) != 1 {
 		return fwk.AsStatus(errors.New("the answer is not about one task"))
 	}
-	item := response.GetAnswer().GetItems()[0]
+	item := response.GetResult().GetItems()[0]
 	if item.GetPermitted() && item.GetProblem() == nil {
 		return nil
 	}
-	plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetStamp())
+	plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, response.GetMetadata())
 	if problem := item.GetProblem(); problem != nil {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, problem.GetMessage())
 	}
@@ -315,31 +315,31 @@ func (plugin *Plugin) score(ctx context.Context, state fwk.CycleState, pod *core
 // ask asks about the nodes by slot, where their slots are known, else by name.
 func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInfo) (*scoring, error) {
 	slots := bySlot(cycle.table, nodes)
-	response, err := asking(ctx, plugin.hub, &plugin.args, func(ground *pb.Ground) (pumice.Reply[*pb.ScoreResponse], error) {
+	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.ScoreResponse], error) {
 		candidates := slots
 		if slots == nil {
 			candidates = plugin.byName(nodes)
 		} else {
-			ground.NodeTable = cycle.table.Version()
+			against.NodeTable = cycle.table.Version()
 		}
 		// A second time the slots may be others.
 		slots = nil
 		return plugin.hub.client.Score(ctx, &pb.ScoreRequest{
-			Ground: ground, Tasks: []*pb.Task{cycle.task}, Candidates: candidates,
+			Against: against, Tasks: []*pb.Task{cycle.task}, Candidates: candidates,
 			NodeEncoding: pb.NodeEncoding_NODE_ENCODING_SLOTS, WithParts: true,
 		})
 	})
 	if err != nil {
 		return nil, err
 	}
-	table, err := plugin.hub.client.NodeTable(ctx, response.GetStamp().GetNodeTable())
+	table, err := plugin.hub.client.NodeTable(ctx, response.GetMetadata().GetNodeTable())
 	if err != nil {
 		return nil, err
 	}
-	if len(response.GetAnswer().GetItems()) != 1 {
+	if len(response.GetResult().GetItems()) != 1 {
 		return nil, errors.New("the answer is not about one task")
 	}
-	made := &scoring{item: response.GetAnswer().GetItems()[0], table: table, at: make([]int32, table.Len()), columns: map[string][]int64{}}
+	made := &scoring{item: response.GetResult().GetItems()[0], table: table, at: make([]int32, table.Len()), columns: map[string][]int64{}}
 	for at, slot := range pumice.Slots(made.item.GetNodes()) {
 		made.at[slot] = int32(at) + 1
 	}

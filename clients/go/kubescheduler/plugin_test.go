@@ -273,8 +273,8 @@ func TestWaitingPodsRestLongerEachTime(t *testing.T) {
 	room, now := newWaitingRoom(), time.Unix(0, 0)
 	room.now = func() time.Time { return now }
 	pod := testPod("p", "", "1", 0)
-	stamp := func(epoch, revision, version uint64) *pb.Stamp {
-		return &pb.Stamp{Revision: &pb.Revision{Epoch: epoch, Number: revision}, PolicyVersion: version}
+	stamp := func(epoch, revision, version uint64) *pb.ResponseMetadata {
+		return &pb.ResponseMetadata{Revision: &pb.Revision{Epoch: epoch, Number: revision}, PolicyVersion: version}
 	}
 	due := func(epoch, revision, version uint64) string {
 		for reason, pods := range room.due(&pb.Revision{Epoch: epoch, Number: revision}, map[string]uint64{"default": version}) {
@@ -284,7 +284,7 @@ func TestWaitingPodsRestLongerEachTime(t *testing.T) {
 		}
 		return ""
 	}
-	enter := func(at *pb.Stamp) { room.enter(pod, nil, "default", at) }
+	enter := func(at *pb.ResponseMetadata) { room.enter(pod, nil, "default", at) }
 	enter(stamp(1, 5, 1))
 	now = now.Add(time.Hour)
 	for _, step := range []struct {

@@ -51,7 +51,7 @@ func newWaitingRoom() *waitingRoom {
 }
 
 // enter notes a pod that was refused; without a stamp nobody has answered.
-func (room *waitingRoom) enter(pod *corev1.Pod, handle fwk.Handle, policy string, stamp *pb.Stamp) {
+func (room *waitingRoom) enter(pod *corev1.Pod, handle fwk.Handle, policy string, stamp *pb.ResponseMetadata) {
 	room.mutex.Lock()
 	defer room.mutex.Unlock()
 	entry := &waitingPod{

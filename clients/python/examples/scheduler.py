@@ -24,7 +24,7 @@ def place_gang(session: pumice.Session, tasks: list[v1.Task]) -> dict[str, str]:
     session.savepoint("gang")
     placed: dict[str, str] = {}
     for task in tasks:
-        best = session.score(tasks=[v1.Task(name=task.name)], with_filter=True, limit=1).answer.items[0]
+        best = session.score(tasks=[v1.Task(name=task.name)], with_filter=True, limit=1).result.items[0]
         if not best.nodes.names:
             print(*(f"{task.name}: {rejection.reason.message}" for rejection in best.filter.rejections), sep="\n")
             session.rollback_to("gang")

@@ -44,7 +44,7 @@ def client(server: Server) -> Iterator[pumice.Client]:
 @pytest.fixture
 def loaded(client: pumice.Client) -> pumice.Client:
     """With a cluster and a policy that spreads."""
-    outcome = client.feed("tests").snapshot(cluster())
+    outcome = client.feed("tests").full_sync(cluster())
     assert not outcome.refused
     client.reload_policy(document=SPREAD)
     return client

@@ -20,27 +20,27 @@ from pumice.derive import read_json
 def test_filter_and_score(loaded: pumice.Client) -> None:
     task = pumice.task(cpu=5, memory="4Gi")
     passed = loaded.filter(tasks=[task, pumice.task("default/nobody")])
-    assert table.fitting(passed.answer)[0] == ["n2", "n3"]
-    rejection = next(table.rejection_rows(passed.answer))
+    assert table.fitting(passed.result)[0] == ["n2", "n3"]
+    rejection = next(table.rejection_rows(passed.result))
     assert (rejection.nodes, rejection.sample, rejection.plugin) == (1, "n1", "resource-fit")
     with pytest.raises(errors.ProblemError, match=r"tasks\[1\]"):
-        errors.raise_for_problems(passed.answer.items)
+        errors.raise_for_problems(passed.result.items)
     scored = loaded.score(tasks=[task], with_filter=True, limit=1, with_parts=True)
-    errors.raise_for_problems(scored.answer.items)
-    (row,) = table.score_rows(scored.answer)
+    errors.raise_for_problems(scored.result.items)
+    (row,) = table.score_rows(scored.result)
     assert (row.task, row.node) == (0, "n2")
     assert row.total == sum(row.parts.values())
     assert table.render([row]).splitlines()[0].split() == ["TASK", "NODE", "TOTAL", "PARTS"]
-    assert scored.stamp.policy == "default"
+    assert scored.metadata.policy == "default"
 
 
 def test_slots_read_as_names(loaded: pumice.Client) -> None:
     asked = {"tasks": [pumice.task(cpu=5)], "with_filter": True}
     named = loaded.score(**asked, node_encoding=v1.NODE_ENCODING_NAMES)  # type: ignore[arg-type]
     slotted = loaded.score(**asked, node_encoding=v1.NODE_ENCODING_SLOTS)  # type: ignore[arg-type]
-    nodes = loaded.node_table(slotted.stamp.node_table)
-    assert list(table.score_rows(named.answer)) == list(table.score_rows(slotted.answer, nodes))
-    item = slotted.answer.items[0]
+    nodes = loaded.node_table(slotted.metadata.node_table)
+    assert list(table.score_rows(named.result)) == list(table.score_rows(slotted.result, nodes))
+    item = slotted.result.items[0]
     assert item.nodes.bitmap
     assert table.slot_array(item.nodes).tolist() == table.slots(item.nodes)
     assert table.total_array(item).tolist() == list(item.totals)
@@ -48,18 +48,18 @@ def test_slots_read_as_names(loaded: pumice.Client) -> None:
         table.node_names(item.nodes)
     only = loaded.score(
         tasks=[pumice.task(cpu=5)],
-        ground=v1.Ground(node_table=nodes.version()),
+        against=v1.EvaluationRef(node_table=nodes.version()),
         candidates=v1.NodeSet(slots=[nodes.names.index("n3")]),
     )
-    assert list(only.answer.items[0].nodes.names) == ["n3"]
+    assert list(only.result.items[0].nodes.names) == ["n3"]
     before = nodes.names[:]
-    loaded.feed("more").snapshot(v1.Cluster(nodes=[pumice.node("n4", cpu=1)]))
+    loaded.feed("more").full_sync(v1.Cluster(nodes=[pumice.node("n4", cpu=1)]))
     assert loaded.node_table(loaded.get_server_info().node_table).names == [*before, "n4"]
 
 
 def test_inline_ground_leaves_nothing_behind(client: pumice.Client) -> None:
-    ground = pumice.inline(conftest.cluster(), conftest.SPREAD)
-    best = client.score(ground=ground, tasks=[pumice.task(cpu=1)], limit=1).answer.items[0]
+    against = pumice.inline(conftest.cluster(), conftest.SPREAD)
+    best = client.score(against=against, tasks=[pumice.task(cpu=1)], limit=1).result.items[0]
     assert list(best.nodes.names) == ["n2"]
     assert client.nodes() == []
 
@@ -67,23 +67,23 @@ def test_inline_ground_leaves_nothing_behind(client: pumice.Client) -> None:
 def test_order_victims_and_admission(loaded: pumice.Client) -> None:
     loaded.reload_policy(document="actions: allocate\ntiers: [{plugins: [{name: drf}, {name: binpack}]}]")
     ordered = loaded.order(queues=v1.NameSet(), jobs=v1.NameSet(names=["default/gang"]))
-    assert [row.name for row in table.order_rows(ordered.answer.jobs)] == ["default/gang"]
+    assert [row.name for row in table.order_rows(ordered.result.jobs)] == ["default/gang"]
     groups = [
         v1.VictimGroup(preemptor=pumice.task("default/gang-0"), node="n1", candidates=[pumice.task("default/old")])
     ]
     victims = loaded.select_victims(kind=v1.VICTIM_KIND_PREEMPT, groups=groups)
-    assert len(victims.answer.items) == 1
-    assert all(row.group == 0 for row in table.victim_rows(groups, victims.answer))
+    assert len(victims.result.items) == 1
+    assert all(row.group == 0 for row in table.victim_rows(groups, victims.result))
     admitted = loaded.admit(items=[v1.AdmitSubject(job=v1.Job(name="default/gang"))])
-    assert [row.permitted for row in table.admit_rows(admitted.answer)] == [True]
+    assert [row.permitted for row in table.admit_rows(admitted.result)] == [True]
 
 
 def test_policies_are_refused_with_a_report(loaded: pumice.Client) -> None:
     with pytest.raises(errors.InvalidError) as refused:
         loaded.reload_policy(document="tiers: 1")
-    assert refused.value.reason == "POLICY_REFUSED"
+    assert refused.value.reason == "POLICY_REJECTED"
     assert refused.value.report is not None
-    assert refused.value.report.findings[0].line == 1
+    assert refused.value.report.diagnostics[0].line == 1
     with pytest.raises(errors.AbortedError) as other:
         loaded.reload_policy(document=conftest.SPREAD + "\n# other\n", expected_version=99)
     assert other.value.reason == "VERSION_MISMATCH"
@@ -96,22 +96,22 @@ def test_policies_are_refused_with_a_report(loaded: pumice.Client) -> None:
 
 def test_a_question_can_wait_for_a_position(client: pumice.Client) -> None:
     feed = client.feed("tests")
-    feed.snapshot(conftest.cluster())
-    ground = pumice.world(positions=[feed.position], max_wait=1)
-    assert client.filter(ground=ground, tasks=[pumice.task(cpu=1)]).answer.items[0].fit_count == 3
+    feed.full_sync(conftest.cluster())
+    against = pumice.latest(positions=[feed.position], max_wait=1)
+    assert client.filter(against=against, tasks=[pumice.task(cpu=1)]).result.items[0].fit_count == 3
     later = v1.SourcePosition(source="tests", source_epoch=feed.position.source_epoch, sequence=9)
     with pytest.raises(errors.PreconditionError) as late:
-        client.filter(ground=pumice.world(positions=[later]), tasks=[pumice.task(cpu=1)])
+        client.filter(against=pumice.latest(positions=[later]), tasks=[pumice.task(cpu=1)])
     assert late.value.reason == "REVISION_NOT_REACHED"
     old = client.get_server_info().revision
     with pytest.raises(errors.EpochChangedError):
-        client.filter(ground=pumice.world(at_least=v1.Revision(epoch=old.epoch + 1)), tasks=[pumice.task(cpu=1)])
+        client.filter(against=pumice.latest(at_least=v1.Revision(epoch=old.epoch + 1)), tasks=[pumice.task(cpu=1)])
 
 
 def test_a_feed_sends_parts_deltas_and_the_whole_after_a_loss(client: pumice.Client) -> None:
     whole = conftest.cluster()
     feed = client.feed("tests", full=lambda: whole, part_records=2)
-    feed.snapshot(whole)
+    feed.full_sync(whole)
     assert feed.position.sequence == 4
     outcome = feed.delta(remove=v1.Removals(tasks=["default/old"]))
     assert outcome.position.sequence == 5
@@ -120,7 +120,7 @@ def test_a_feed_sends_parts_deltas_and_the_whole_after_a_loss(client: pumice.Cli
     assert feed.delta(remove=v1.Removals(tasks=["default/old"])).position.sequence == 11
     assert len(client.tasks()) == 3
     newer = client.feed("tests", full=lambda: whole)
-    newer.snapshot(whole)
+    newer.full_sync(whole)
     with pytest.raises(errors.FencedError):
         feed.delta(remove=v1.Removals(tasks=["default/old"]))
     with pytest.raises(errors.ResyncError):
@@ -129,14 +129,14 @@ def test_a_feed_sends_parts_deltas_and_the_whole_after_a_loss(client: pumice.Cli
 
 def test_refused_records_are_told(client: pumice.Client) -> None:
     bad = v1.Cluster(nodes=[pumice.node("n1", cpu="1x"), pumice.node("n2", cpu=1)])
-    outcome = client.feed("tests").snapshot(bad)
+    outcome = client.feed("tests").full_sync(bad)
     assert ["nodes[0]" in problem.field for problem in outcome.refused] == [True]
     assert [status.node.name for status in client.nodes()] == ["n2"]
 
 
 def test_a_stream_of_batches(client: pumice.Client) -> None:
     batches = [
-        v1.Batch(source="s", source_epoch=1, sequence=1, kind=v1.BATCH_KIND_SNAPSHOT_LAST, snapshot_part=1),
+        v1.Batch(source="s", source_epoch=1, sequence=1, kind=v1.BATCH_KIND_FULL_SYNC_LAST, part=1),
         v1.Batch(source="s", source_epoch=1, sequence=2, put=v1.Cluster(nodes=[pumice.node("n1", cpu=1)])),
     ]
     outcomes = list(client.sync(batches))
@@ -152,7 +152,7 @@ def test_the_socket_serves_as_the_port_does(server: Server) -> None:
 
 def test_listings_read_all_pages(client: pumice.Client) -> None:
     names = [f"n{number:05}" for number in range(5001)]
-    client.feed("tests").snapshot(v1.Cluster(nodes=[pumice.node(name, cpu=1) for name in names]))
+    client.feed("tests").full_sync(v1.Cluster(nodes=[pumice.node(name, cpu=1) for name in names]))
     assert [status.node.name for status in client.nodes()] == names
     assert client.node_table().names == names
 
@@ -163,7 +163,7 @@ def test_objects_read_as_the_command_line_reads_them(server: Server, client: pum
     subprocess.run(loading, check=True, capture_output=True)
     theirs = client.nodes(), client.queues(), client.jobs(), client.tasks()
     loaded = kube.cluster([read_json(dump.read_text())])
-    client.feed("tests").snapshot(loaded.cluster)
+    client.feed("tests").full_sync(loaded.cluster)
     assert (client.nodes(), client.queues(), client.jobs(), client.tasks()) == theirs
     assert all(theirs)
 
@@ -215,7 +215,7 @@ def test_the_example_places_what_is_pending(server: Server, loaded: pumice.Clien
         "default/gang-1 -> n3",
     ]
     more = v1.Cluster(tasks=[pumice.task("default/gang-2", cpu=6, job="default/gang")])
-    loaded.feed("more").snapshot(more)
+    loaded.feed("more").full_sync(more)
     run = subprocess.run([sys.executable, str(example), server.address], check=True, capture_output=True, text=True)
     assert run.stdout.splitlines()[-1] == "default/gang: 0 placed"
 

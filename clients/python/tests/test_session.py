@@ -18,18 +18,18 @@ def test_changes_count_in_the_session_and_nowhere_else(loaded: pumice.Client) ->
     big = pumice.task(cpu=6)
     with loaded.open_session() as session:
         session.allocate("default/gang-0", "n2")
-        assert list(session.filter(tasks=[big]).answer.items[0].fit.names) == ["n3"]
+        assert list(session.filter(tasks=[big]).result.items[0].fit.names) == ["n3"]
         assert session.effects.applied_through == 1
         assert session.effects.invalidation.nodes.names == ["n2"]
         session.savepoint("here")
         session.allocate("default/gang-1", "n3")
         assert session.flush().applied_through == 3
-        assert session.filter(tasks=[big]).answer.items[0].fit_count == 0
+        assert session.filter(tasks=[big]).result.items[0].fit_count == 0
         session.rollback_to("here")
-        assert list(session.filter(tasks=[big]).answer.items[0].fit.names) == ["n3"]
+        assert list(session.filter(tasks=[big]).result.items[0].fit.names) == ["n3"]
         assert {status.node.name for status in session.list_nodes().nodes} == {"n1", "n2", "n3"}
         assert session.node_table().names == ["n1", "n2", "n3"]
-    assert loaded.filter(tasks=[big]).answer.items[0].fit_count == 2
+    assert loaded.filter(tasks=[big]).result.items[0].fit_count == 2
     assert session.close().applied_through == 4
     with pytest.raises(errors.SessionEndedError) as ended:
         session.filter(tasks=[big])
@@ -42,41 +42,41 @@ def test_a_refused_change_stays_out(loaded: pumice.Client) -> None:
         with pytest.raises(errors.PumiceError) as refused:
             session.flush()
         assert refused.value.decided
-        assert refused.value.stamp is not None
-        assert refused.value.stamp.effects.applied_through == 0
+        assert refused.value.response_metadata is not None
+        assert refused.value.response_metadata.effects.applied_through == 0
 
 
 def test_a_session_opens_with_its_feeds_changes(loaded: pumice.Client) -> None:
     whole = v1.Cluster(nodes=[pumice.node("m1", cpu=64)])
     feed = loaded.feed("mine", full=lambda: whole)
     with feed.open_session() as session:
-        assert session.opened.stamp.revision.number > 0
+        assert session.opened.metadata.revision.number > 0
     with feed.open_session(put=v1.Cluster(nodes=[pumice.node("m2", cpu=64)])) as session:
         assert session.opened.outcome.position.sequence == 2
-        assert session.filter(tasks=[pumice.task(cpu=60)]).answer.items[0].fit_count == 2
+        assert session.filter(tasks=[pumice.task(cpu=60)]).result.items[0].fit_count == 2
     feed._flow.sequence += 1
     with feed.open_session(put=v1.Cluster(nodes=[pumice.node("m3", cpu=64)])) as session:
-        assert list(session.filter(tasks=[pumice.task(cpu=60)]).answer.items[0].fit.names) == ["m1"]
+        assert list(session.filter(tasks=[pumice.task(cpu=60)]).result.items[0].fit.names) == ["m1"]
     assert feed.position.sequence == 5
 
 
 def test_the_ground_of_a_session_is_the_session(loaded: pumice.Client) -> None:
-    with loaded.open_session() as session, pytest.raises(ValueError, match="is the ground"):
-        session.filter(ground=pumice.world(), tasks=[pumice.task(cpu=1)])
+    with loaded.open_session() as session, pytest.raises(ValueError, match="a session sets it"):
+        session.filter(against=pumice.latest(), tasks=[pumice.task(cpu=1)])
 
 
 def test_questions_that_change_the_session_are_numbered(loaded: pumice.Client) -> None:
     with loaded.open_session() as session:
         subject = v1.AdmitSubject(job=v1.Job(name="default/gang"))
-        assert session.admit(mode=v1.ADMIT_MODE_TENTATIVE, items=[subject]).answer.items[0].permitted
+        assert session.admit(mode=v1.ADMIT_MODE_TENTATIVE, items=[subject]).result.items[0].permitted
         session.job_enqueued("default/gang")
-        confirmed = session.admit(mode=v1.ADMIT_MODE_CONFIRM).answer.items
+        confirmed = session.admit(mode=v1.ADMIT_MODE_CONFIRM).result.items
         assert [(item.job, item.permitted) for item in confirmed] == [("default/gang", True)]
         session.allocate("default/gang-0", "n2")
         assert session.flush().applied_through == 4
         gang = [v1.TaskGroup(names=["default/gang-1"])]
         placed = session.place(groups=gang, effect=v1.PLACE_EFFECT_SESSION)
-        assert [row.node for row in table.place_rows(placed.answer)] == ["n3"]
+        assert [row.node for row in table.place_rows(placed.result)] == ["n3"]
         session.unallocate("default/gang-0")
         assert session.flush().applied_through == 6
 
@@ -115,17 +115,17 @@ class Wire:
             return done.value
 
     def answer(self, step: Invoke) -> Any:
-        ground = step.request.ground.session
-        self.log.append((step.rpc.path.rpartition("/")[2], ground.after, len(ground.changes)))
-        assert ground.after <= self.applied, "a gap"
-        last = ground.after + len(ground.changes)
+        against = step.request.against.session
+        self.log.append((step.rpc.path.rpartition("/")[2], against.after, len(against.changes)))
+        assert against.after <= self.applied, "a gap"
+        last = against.after + len(against.changes)
         if getattr(step.request, "mode", 0) == v1.ADMIT_MODE_TENTATIVE:
             last += 1
             self.recorded = last
         assert last >= self.applied or last == self.recorded, "changes that were dropped"
         self.applied = max(self.applied, last)
         effects = v1.SessionEffects(applied_through=self.applied)
-        return step.rpc.response(stamp=v1.Stamp(effects=effects))
+        return step.rpc.response(metadata=v1.ResponseMetadata(effects=effects))
 
 
 def flow() -> SessionFlow:
@@ -161,7 +161,7 @@ def test_a_changing_question_is_settled_before_the_next() -> None:
 
 def test_the_log_forgets_only_what_was_sent() -> None:
     log = ChangeLog()
-    log.pending = [v1.Change(evict=name) for name in "abc"]
+    log.pending = [v1.SessionChange(evict=name) for name in "abc"]
     log.settle(applied_through=3, sent=2)
     assert [change.evict for change in log.pending] == ["c"]
     log.settle(applied_through=1, sent=0)

@@ -54,10 +54,10 @@ func ask(server string) error {
 			Requests: &pb.ResourceList{Items: map[string]string{"cpu": "8", "nvidia.com/gpu": "4"}},
 		}},
 	}
-	inline := &pb.Inline{Cluster: cluster, PolicyDocument: policy}
+	inline := &pb.InlineSnapshot{Cluster: cluster, PolicyDocument: policy}
 	task := &pb.Task{Requests: &pb.ResourceList{Items: map[string]string{"cpu": "2", "nvidia.com/gpu": "1"}}}
 	reply, err := client.Score(context.Background(), &pb.ScoreRequest{
-		Ground: &pb.Ground{Ground: &pb.Ground_Inline{Inline: inline}}, Tasks: []*pb.Task{task}, WithFilter: true, Limit: new(uint32(3)),
+		Against: &pb.EvaluationRef{Target: &pb.EvaluationRef_Inline{Inline: inline}}, Tasks: []*pb.Task{task}, WithFilter: true, Limit: new(uint32(3)),
 	})
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func ask(server string) error {
 	if reply.Cause != nil {
 		return reply.Cause
 	}
-	item := reply.Response.GetAnswer().GetItems()[0]
+	item := reply.Response.GetResult().GetItems()[0]
 	fmt.Println("a task of 2 cores and a GPU, best node first:")
 	for at, node := range item.GetNodes().GetNames() {
 		fmt.Printf("%s %.3f\n", node, item.GetTotals()[at])

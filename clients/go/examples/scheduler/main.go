@@ -81,7 +81,7 @@ func place(ctx context.Context, session *pumice.Session, tasks []string) error {
 	if err != nil {
 		return err
 	}
-	answer := reply.Response.GetAnswer()
+	answer := reply.Response.GetResult()
 	if !answer.GetPlaced() {
 		for _, blocker := range answer.GetBlockers() {
 			fmt.Printf("%s waits: %s\n", tasks[0], blocker.GetReason().GetMessage())

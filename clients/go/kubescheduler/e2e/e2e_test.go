@@ -229,13 +229,13 @@ func (world *world) scores(t *testing.T, policy string, made *corev1.Pod) *pb.Sc
 		t.Fatal(err)
 	}
 	reply, err := world.server.Score(context.Background(), &pb.ScoreRequest{
-		Ground: &pb.Ground{Ground: &pb.Ground_World{World: &pb.World{Policy: policy}}},
-		Tasks:  []*pb.Task{task}, WithFilter: true, WithParts: true, ResourceFit: pb.ResourceFit_RESOURCE_FIT_IDLE,
+		Against: &pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: &pb.LatestRef{Policy: policy}}},
+		Tasks:   []*pb.Task{task}, WithFilter: true, WithParts: true, ResourceFit: pb.ResourceFit_RESOURCE_FIT_IDLE,
 	})
-	if err != nil || reply.Cause != nil || reply.Response.GetAnswer().GetItems()[0].GetProblem() != nil {
+	if err != nil || reply.Cause != nil || reply.Response.GetResult().GetItems()[0].GetProblem() != nil {
 		t.Fatal(reply, err)
 	}
-	return reply.Response.GetAnswer().GetItems()[0]
+	return reply.Response.GetResult().GetItems()[0]
 }
 
 // agrees says whether Pumice has every pod where the API server has it.

@@ -3,7 +3,7 @@
 from pumice import aio, derive, errors, kube, table, v1
 from pumice._flow import Options
 from pumice.aio import AsyncClient, AsyncFeed, AsyncSession
-from pumice.build import amounts, duration, inline, node, resources, task, world
+from pumice.build import amounts, duration, inline, latest, node, resources, task
 from pumice.client import Client, Feed, Session, connect
 from pumice.errors import PumiceError, raise_for_problems
 from pumice.quantity import Quantity
@@ -26,11 +26,11 @@ __all__ = [
     "errors",
     "inline",
     "kube",
+    "latest",
     "node",
     "raise_for_problems",
     "resources",
     "table",
     "task",
     "v1",
-    "world",
 ]

@@ -36,16 +36,16 @@ def main() -> int:
     server = os.environ.get("PUMICE_SERVER", DEFAULT_TARGET)
     try:
         with pumice.connect(server) as client:
-            answer = client.score(
-                ground=pumice.inline(cluster, POLICY), tasks=[task], with_filter=True, with_parts=True
-            ).answer
+            result = client.score(
+                against=pumice.inline(cluster, POLICY), tasks=[task], with_filter=True, with_parts=True
+            ).result
     except errors.PumiceError as error:
         print(f"{server}: {error}", file=sys.stderr)
         return 1
     print("a task of 2 cores, 4 GiB and a GPU, best node first:")
-    rows = sorted(table.score_rows(answer), key=lambda row: -row.total)
+    rows = sorted(table.score_rows(result), key=lambda row: -row.total)
     print(table.render(rows))
-    filtered = v1.FilterAnswer(items=[item.filter for item in answer.items])
+    filtered = v1.FilterResult(items=[item.filter for item in result.items])
     for row in table.rejection_rows(filtered):
         print(f"refused: {row.sample}: {row.message}")
     return 0

@@ -20,7 +20,7 @@ class ChangeLog:
     def __init__(self) -> None:
         """No change yet."""
         self.applied = 0
-        self.pending: list[v1.Change] = []
+        self.pending: list[v1.SessionChange] = []
 
     def settle(self, applied_through: int, sent: int) -> None:
         """Forgets what the service has applied, of the first `sent` changes."""
@@ -44,14 +44,14 @@ class SessionFlow:
 
     def record(self, **change: Any) -> None:
         """Notes one change; it rides on the next question."""
-        self.log.pending.append(v1.Change(**change))
+        self.log.pending.append(v1.SessionChange(**change))
 
     def ask(self, rpc: Rpc[..., R], request: Any) -> Flow[R]:
         """Asks a question; the changes since the last one go first."""
-        if request.ground.WhichOneof("ground") is not None:
-            raise ValueError("the session is the ground of its questions")
+        if request.against.WhichOneof("target") is not None:
+            raise ValueError("`against` is set: a session sets it itself")
         yield from self._settle()
-        sent = self._step(request.ground.session)
+        sent = self._step(request.against.session)
         if _changes_the_session(request):
             self._unanswered = (rpc, request, sent)
         response = yield from self._send(rpc, request, sent)
@@ -86,8 +86,8 @@ class SessionFlow:
                 if not error.decided:
                     raise
 
-    def _step(self, step: v1.SessionStep) -> int:
-        step.session = self.opened.session
+    def _step(self, step: v1.SessionRef) -> int:
+        step.id = self.opened.session
         step.after = self.log.applied
         step.changes.extend(self.log.pending)
         return len(step.changes)
@@ -96,14 +96,14 @@ class SessionFlow:
         try:
             response = yield from call(self.options, rpc, request)
         except errors.PumiceError as error:
-            if error.stamp is not None and error.stamp.HasField("effects"):
-                self._take(error.stamp.effects, sent)
+            if error.response_metadata is not None and error.response_metadata.HasField("effects"):
+                self._take(error.response_metadata.effects, sent)
             if error.decided:
                 self._unanswered = None
             raise
         self._unanswered = None
         answered: Any = response
-        self._take(answered.stamp.effects, sent)
+        self._take(answered.metadata.effects, sent)
         return response
 
     def _take(self, effects: v1.SessionEffects, sent: int) -> None:
@@ -139,14 +139,14 @@ class FeedFlow:
         self._full = full
         self._part_records = part_records
 
-    def snapshot(self, cluster: v1.Cluster) -> Flow[v1.BatchOutcome]:
+    def full_sync(self, cluster: v1.Cluster) -> Flow[v1.BatchOutcome]:
         """Replaces all records of the source, at once."""
         outcome = v1.BatchOutcome()
         parts = list(_parts(cluster, self._part_records))
         for number, part in enumerate(parts, start=1):
             last = number == len(parts)
-            kind = v1.BATCH_KIND_SNAPSHOT_LAST if last else v1.BATCH_KIND_SNAPSHOT_PART
-            outcome = yield from self._apply(self._batch(kind=kind, put=part, snapshot_part=number))
+            kind = v1.BATCH_KIND_FULL_SYNC_LAST if last else v1.BATCH_KIND_FULL_SYNC_PART
+            outcome = yield from self._apply(self._batch(kind=kind, put=part, part=number))
             if outcome.HasField("resync"):
                 raise errors.ResyncError(f"{outcome.resync.reason}: {outcome.resync.message}")
         self.in_step = True
@@ -164,10 +164,10 @@ class FeedFlow:
         return outcome
 
     def open_session(
-        self, ground: v1.Ground | None, put: v1.Cluster | None, remove: v1.Removals | None, lease: Any
+        self, against: v1.EvaluationRef | None, put: v1.Cluster | None, remove: v1.Removals | None, lease: Any
     ) -> Flow[v1.OpenSessionResponse]:
         """Opens a session that stands on these changes."""
-        request = v1.OpenSessionRequest(ground=ground, lease=lease)
+        request = v1.OpenSessionRequest(against=against, lease=lease)
         if not self.in_step:
             yield from self._everything()
         elif put is not None or remove is not None:
@@ -188,7 +188,7 @@ class FeedFlow:
     def _everything(self) -> Flow[v1.BatchOutcome]:
         if self._full is None:
             raise errors.ResyncError(f"source `{self.source}` is out of step: a snapshot is due")
-        outcome = yield from self.snapshot(self._full())
+        outcome = yield from self.full_sync(self._full())
         return outcome
 
     def _batch(self, **fields: Any) -> v1.Batch:

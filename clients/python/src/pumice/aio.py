@@ -100,11 +100,11 @@ class AsyncClient:
         return other
 
     async def open_session(
-        self, ground: v1.Ground | None = None, *, batch: v1.Batch | None = None, lease: float | None = None
+        self, against: v1.EvaluationRef | None = None, *, batch: v1.Batch | None = None, lease: float | None = None
     ) -> AsyncSession:
         """Begins a scheduling cycle: state and policy stay as they are now. `lease` is in seconds."""
         span = None if lease is None else duration(lease)
-        request = v1.OpenSessionRequest(ground=ground, batch=batch, lease=span)
+        request = v1.OpenSessionRequest(against=against, batch=batch, lease=span)
         return AsyncSession(self, await self.run(call(self.options, rpcs.OPEN_SESSION, request)))
 
     def feed(
@@ -140,24 +140,24 @@ class AsyncClient:
         async with self._reading:
             return await self.run(flows.node_table(self.options, self._table, version, ""))
 
-    async def nodes(self, names: Iterable[str] = (), ground: v1.Ground | None = None) -> list[v1.NodeStatus]:
+    async def nodes(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.NodeStatus]:
         """All nodes, or those named, with their usage."""
-        request = v1.ListNodesRequest(ground=ground, names=names)
+        request = v1.ListNodesRequest(against=against, names=names)
         return await self.run(flows.every(self.options, rpcs.LIST_NODES, request, "nodes"))
 
-    async def queues(self, names: Iterable[str] = (), ground: v1.Ground | None = None) -> list[v1.QueueStatus]:
+    async def queues(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.QueueStatus]:
         """All queues, or those named, with their accounts."""
-        request = v1.ListQueuesRequest(ground=ground, names=names)
+        request = v1.ListQueuesRequest(against=against, names=names)
         return await self.run(flows.every(self.options, rpcs.LIST_QUEUES, request, "queues"))
 
-    async def jobs(self, names: Iterable[str] = (), ground: v1.Ground | None = None) -> list[v1.JobStatus]:
+    async def jobs(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.JobStatus]:
         """All jobs, or those named, with their accounts."""
-        request = v1.ListJobsRequest(ground=ground, names=names)
+        request = v1.ListJobsRequest(against=against, names=names)
         return await self.run(flows.every(self.options, rpcs.LIST_JOBS, request, "jobs"))
 
-    async def tasks(self, names: Iterable[str] = (), ground: v1.Ground | None = None) -> list[v1.StoredTask]:
+    async def tasks(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.StoredTask]:
         """All tasks, or those named."""
-        request = v1.ListTasksRequest(ground=ground, names=names)
+        request = v1.ListTasksRequest(against=against, names=names)
         return await self.run(flows.every(self.options, rpcs.LIST_TASKS, request, "tasks"))
 
     async def run(self, flow: Flow[R]) -> R:
@@ -275,11 +275,11 @@ class AsyncSession:
 
     def allocate(self, task: str, node: str, card: str = "") -> None:
         """A task was given idle room."""
-        self._flow.record(allocate=v1.TaskOnNode(task=task, node=node, card=card))
+        self._flow.record(allocate=v1.TaskPlacement(task=task, node=node, card=card))
 
     def pipeline(self, task: str, node: str, card: str = "") -> None:
         """A task was promised room that is being released."""
-        self._flow.record(pipeline=v1.TaskOnNode(task=task, node=node, card=card))
+        self._flow.record(pipeline=v1.TaskPlacement(task=task, node=node, card=card))
 
     def evict(self, task: str) -> None:
         """A task was told to go."""
@@ -359,9 +359,9 @@ class AsyncFeed:
         flow = self._flow
         return v1.SourcePosition(source=flow.source, source_epoch=flow.source_epoch, sequence=flow.sequence)
 
-    async def snapshot(self, cluster: v1.Cluster) -> v1.BatchOutcome:
+    async def full_sync(self, cluster: v1.Cluster) -> v1.BatchOutcome:
         """Replaces all records of the source. Look at `refused`: those were not taken."""
-        return await self._run(self._flow.snapshot(cluster))
+        return await self._run(self._flow.full_sync(cluster))
 
     async def delta(self, put: v1.Cluster | None = None, remove: v1.Removals | None = None) -> v1.BatchOutcome:
         """Sends changes. After a loss `full` is asked for everything, else ResyncError."""
@@ -369,7 +369,7 @@ class AsyncFeed:
 
     async def open_session(
         self,
-        ground: v1.Ground | None = None,
+        against: v1.EvaluationRef | None = None,
         *,
         put: v1.Cluster | None = None,
         remove: v1.Removals | None = None,
@@ -377,7 +377,7 @@ class AsyncFeed:
     ) -> AsyncSession:
         """Begins a scheduling cycle on these changes, in one call."""
         span = None if lease is None else duration(lease)
-        return AsyncSession(self._client, await self._run(self._flow.open_session(ground, put, remove, span)))
+        return AsyncSession(self._client, await self._run(self._flow.open_session(against, put, remove, span)))
 
     async def _run(self, flow: Flow[R]) -> R:
         async with self._lock:

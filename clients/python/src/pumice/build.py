@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from pumice import v1
 from pumice.quantity import Quantity
 
-__all__ = ["amounts", "duration", "inline", "node", "resources", "task", "world"]
+__all__ = ["amounts", "duration", "inline", "latest", "node", "resources", "task"]
 
 Amount = str | int | Quantity
 
@@ -59,25 +59,29 @@ def duration(seconds: float) -> Duration:
     return span
 
 
-def world(
+def latest(
     policy: str = "",
     *,
     profile: str = "",
     at_least: v1.Revision | None = None,
     positions: Iterable[v1.SourcePosition] = (),
     max_wait: float | None = None,
-) -> v1.Ground:
+) -> v1.EvaluationRef:
     """The newest state under a policy; with `at_least` and `max_wait` (seconds) not before a revision."""
     wait = None if max_wait is None else duration(max_wait)
-    return v1.Ground(
-        world=v1.World(policy=policy, profile=profile, at_least=at_least, positions=positions, max_wait=wait)
+    return v1.EvaluationRef(
+        latest=v1.LatestRef(policy=policy, profile=profile, at_least=at_least, positions=positions, max_wait=wait)
     )
 
 
-def inline(cluster: v1.Cluster, policy_document: str = "", *, profile: str = "", compatibility: str = "") -> v1.Ground:
+def inline(
+    cluster: v1.Cluster, policy_document: str = "", *, profile: str = "", compatibility: str = ""
+) -> v1.EvaluationRef:
     """A cluster and policy that come with the question and leave nothing behind."""
-    return v1.Ground(
-        inline=v1.Inline(cluster=cluster, policy_document=policy_document, profile=profile, compatibility=compatibility)
+    return v1.EvaluationRef(
+        inline=v1.InlineSnapshot(
+            cluster=cluster, policy_document=policy_document, profile=profile, compatibility=compatibility
+        )
     )
 
 

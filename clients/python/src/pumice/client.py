@@ -100,11 +100,11 @@ class Client:
         return other
 
     def open_session(
-        self, ground: v1.Ground | None = None, *, batch: v1.Batch | None = None, lease: float | None = None
+        self, against: v1.EvaluationRef | None = None, *, batch: v1.Batch | None = None, lease: float | None = None
     ) -> Session:
         """Begins a scheduling cycle: state and policy stay as they are now. `lease` is in seconds."""
         span = None if lease is None else duration(lease)
-        request = v1.OpenSessionRequest(ground=ground, batch=batch, lease=span)
+        request = v1.OpenSessionRequest(against=against, batch=batch, lease=span)
         return Session(self, self.run(call(self.options, rpcs.OPEN_SESSION, request)))
 
     def feed(
@@ -140,24 +140,24 @@ class Client:
         with self._reading:
             return self.run(flows.node_table(self.options, self._table, version, ""))
 
-    def nodes(self, names: Iterable[str] = (), ground: v1.Ground | None = None) -> list[v1.NodeStatus]:
+    def nodes(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.NodeStatus]:
         """All nodes, or those named, with their usage."""
-        request = v1.ListNodesRequest(ground=ground, names=names)
+        request = v1.ListNodesRequest(against=against, names=names)
         return self.run(flows.every(self.options, rpcs.LIST_NODES, request, "nodes"))
 
-    def queues(self, names: Iterable[str] = (), ground: v1.Ground | None = None) -> list[v1.QueueStatus]:
+    def queues(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.QueueStatus]:
         """All queues, or those named, with their accounts."""
-        request = v1.ListQueuesRequest(ground=ground, names=names)
+        request = v1.ListQueuesRequest(against=against, names=names)
         return self.run(flows.every(self.options, rpcs.LIST_QUEUES, request, "queues"))
 
-    def jobs(self, names: Iterable[str] = (), ground: v1.Ground | None = None) -> list[v1.JobStatus]:
+    def jobs(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.JobStatus]:
         """All jobs, or those named, with their accounts."""
-        request = v1.ListJobsRequest(ground=ground, names=names)
+        request = v1.ListJobsRequest(against=against, names=names)
         return self.run(flows.every(self.options, rpcs.LIST_JOBS, request, "jobs"))
 
-    def tasks(self, names: Iterable[str] = (), ground: v1.Ground | None = None) -> list[v1.StoredTask]:
+    def tasks(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.StoredTask]:
         """All tasks, or those named."""
-        request = v1.ListTasksRequest(ground=ground, names=names)
+        request = v1.ListTasksRequest(against=against, names=names)
         return self.run(flows.every(self.options, rpcs.LIST_TASKS, request, "tasks"))
 
     def run(self, flow: Flow[R]) -> R:
@@ -264,11 +264,11 @@ class Session:
 
     def allocate(self, task: str, node: str, card: str = "") -> None:
         """A task was given idle room."""
-        self._flow.record(allocate=v1.TaskOnNode(task=task, node=node, card=card))
+        self._flow.record(allocate=v1.TaskPlacement(task=task, node=node, card=card))
 
     def pipeline(self, task: str, node: str, card: str = "") -> None:
         """A task was promised room that is being released."""
-        self._flow.record(pipeline=v1.TaskOnNode(task=task, node=node, card=card))
+        self._flow.record(pipeline=v1.TaskPlacement(task=task, node=node, card=card))
 
     def evict(self, task: str) -> None:
         """A task was told to go."""
@@ -348,9 +348,9 @@ class Feed:
         flow = self._flow
         return v1.SourcePosition(source=flow.source, source_epoch=flow.source_epoch, sequence=flow.sequence)
 
-    def snapshot(self, cluster: v1.Cluster) -> v1.BatchOutcome:
+    def full_sync(self, cluster: v1.Cluster) -> v1.BatchOutcome:
         """Replaces all records of the source. Look at `refused`: those were not taken."""
-        return self._run(self._flow.snapshot(cluster))
+        return self._run(self._flow.full_sync(cluster))
 
     def delta(self, put: v1.Cluster | None = None, remove: v1.Removals | None = None) -> v1.BatchOutcome:
         """Sends changes. After a loss `full` is asked for everything, else ResyncError."""
@@ -358,7 +358,7 @@ class Feed:
 
     def open_session(
         self,
-        ground: v1.Ground | None = None,
+        against: v1.EvaluationRef | None = None,
         *,
         put: v1.Cluster | None = None,
         remove: v1.Removals | None = None,
@@ -366,7 +366,7 @@ class Feed:
     ) -> Session:
         """Begins a scheduling cycle on these changes, in one call."""
         span = None if lease is None else duration(lease)
-        return Session(self._client, self._run(self._flow.open_session(ground, put, remove, span)))
+        return Session(self._client, self._run(self._flow.open_session(against, put, remove, span)))
 
     def _run(self, flow: Flow[R]) -> R:
         with self._lock:

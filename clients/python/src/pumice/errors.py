@@ -48,7 +48,7 @@ class PumiceError(Exception):
     metadata: dict[str, str] = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)
     retry_after: float | None = None
-    stamp: v1.Stamp | None = None
+    response_metadata: v1.ResponseMetadata | None = None
     report: v1.PolicyReport | None = None
     outcome: v1.BatchOutcome | None = None
 
@@ -130,7 +130,7 @@ class ProblemError(Exception):
 
 
 def raise_for_problems(items: Iterable[Any]) -> None:
-    """Raises if an item of an answer (`response.answer.items`) has a problem instead of a verdict."""
+    """Raises if an item of an answer (`response.result.items`) has a problem instead of a verdict."""
     problems = [item.problem for item in items if item.HasField("problem")]
     if problems:
         raise ProblemError(problems)
@@ -169,7 +169,7 @@ def read(error: grpc.RpcError) -> PumiceError:
         metadata=dict(info.metadata) if info is not None else {},
         fields={violation.field: violation.description for violation in violations},
         retry_after=retry.retry_delay.ToTimedelta().total_seconds() if retry is not None else None,
-        stamp=read_details.get("Stamp", v1.Stamp),
+        response_metadata=read_details.get("ResponseMetadata", v1.ResponseMetadata),
         report=read_details.get("PolicyReport", v1.PolicyReport),
         outcome=read_details.get("BatchOutcome", v1.BatchOutcome),
     )

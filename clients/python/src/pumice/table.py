@@ -114,18 +114,18 @@ class ScoreRow(NamedTuple):
     parts: dict[str, float]
 
 
-def score_rows(answer: v1.ScoreAnswer, table: NodeTable | None = None) -> Iterator[ScoreRow]:
+def score_rows(result: v1.ScoreResult, table: NodeTable | None = None) -> Iterator[ScoreRow]:
     """One row per task and node, in the order of the answer."""
-    for task, item in enumerate(answer.items):
+    for task, item in enumerate(result.items):
         parts = [(f"{part.plugin}/{part.part}" if part.part else part.plugin, part) for part in item.parts]
         for column, node in enumerate(node_names(item.nodes, table)):
             total = item.totals[column] if item.totals else 0.0
             yield ScoreRow(task, node, total, {name: part.scores[column] for name, part in parts})
 
 
-def fitting(answer: v1.FilterAnswer, table: NodeTable | None = None) -> list[list[str]]:
+def fitting(result: v1.FilterResult, table: NodeTable | None = None) -> list[list[str]]:
     """Per task the nodes that passed."""
-    return [node_names(item.fit, table) for item in answer.items]
+    return [node_names(item.fit, table) for item in result.items]
 
 
 class RejectionRow(NamedTuple):
@@ -140,9 +140,9 @@ class RejectionRow(NamedTuple):
     sample: str
 
 
-def rejection_rows(answer: v1.FilterAnswer) -> Iterator[RejectionRow]:
+def rejection_rows(result: v1.FilterResult) -> Iterator[RejectionRow]:
     """One row per task and reason."""
-    for task, item in enumerate(answer.items):
+    for task, item in enumerate(result.items):
         for rejection in item.rejections:
             reason = rejection.reason
             sample = rejection.samples[0].node if rejection.samples else ""
@@ -160,9 +160,9 @@ class PlaceRow(NamedTuple):
     card: str
 
 
-def place_rows(answer: v1.PlaceAnswer, table: NodeTable | None = None) -> Iterator[PlaceRow]:
+def place_rows(result: v1.PlaceResult, table: NodeTable | None = None) -> Iterator[PlaceRow]:
     """One row per placed task."""
-    for group, placed in enumerate(answer.groups):
+    for group, placed in enumerate(result.groups):
         allocated = node_names(placed.allocated, table)
         for task, node in enumerate(allocated + node_names(placed.pipelined, table)):
             card = placed.cards[task] if placed.cards else ""
@@ -179,9 +179,9 @@ class AdmitRow(NamedTuple):
     headroom: int | None
 
 
-def admit_rows(answer: v1.AdmitAnswer) -> Iterator[AdmitRow]:
+def admit_rows(result: v1.AdmitResult) -> Iterator[AdmitRow]:
     """One row per item; one with a problem is not permitted."""
-    for number, item in enumerate(answer.items):
+    for number, item in enumerate(result.items):
         reasons = [reason.message for reason in item.reasons]
         if item.HasField("problem"):
             reasons.insert(0, f"{item.problem.field}: {item.problem.message}")
@@ -197,7 +197,7 @@ class OrderRow(NamedTuple):
 
 
 def order_rows(ranks: Iterable[v1.Rank]) -> Iterator[OrderRow]:
-    """One row per rank (`answer.queues` or `answer.jobs`), first served first; those with a problem are left out."""
+    """One row per rank (`result.queues` or `result.jobs`), first served first; those with a problem are left out."""
     for rank in ranks:
         if not rank.HasField("problem"):
             yield OrderRow(rank.name, {key.plugin: list(key.values) for key in rank.keys})
@@ -211,9 +211,9 @@ class VictimRow(NamedTuple):
     enough: bool
 
 
-def victim_rows(groups: Sequence[v1.VictimGroup], answer: v1.SelectVictimsAnswer) -> Iterator[VictimRow]:
+def victim_rows(groups: Sequence[v1.VictimGroup], result: v1.SelectVictimsResult) -> Iterator[VictimRow]:
     """One row per victim, in order; `groups` are those of the question."""
-    for number, (group, item) in enumerate(zip(groups, answer.items, strict=True)):
+    for number, (group, item) in enumerate(zip(groups, result.items, strict=True)):
         for gone, position in enumerate(item.victims, start=1):
             enough = item.HasField("fits_after") and gone >= item.fits_after
             yield VictimRow(number, group.candidates[position].name, enough)
