@@ -5,63 +5,63 @@ import (
 	"time"
 )
 
-// breaker keeps callers from waiting for a service that is away: after so many calls in a row without an answer it lets
-// none through for a while, and then one.
+// breaker stops calls to an unavailable service: after several failures in a row it permits none for a while, and then
+// one.
 type breaker struct {
 	after   int
-	rest    time.Duration
+	pause   time.Duration
 	now     func() time.Time
 	changed func(open bool)
 
-	mutex  sync.Mutex
-	failed int
-	until  time.Time
-	trying bool
+	mutex    sync.Mutex
+	failures int
+	until    time.Time
+	probing  bool
 }
 
-// allow says whether a call may be made.
+// allow reports whether a call may be sent.
 func (circuit *breaker) allow() bool {
 	if circuit.after < 0 {
 		return true
 	}
 	circuit.mutex.Lock()
 	defer circuit.mutex.Unlock()
-	if circuit.failed < circuit.after {
+	if circuit.failures < circuit.after {
 		return true
 	}
-	if circuit.trying || circuit.now().Before(circuit.until) {
+	if circuit.probing || circuit.now().Before(circuit.until) {
 		return false
 	}
-	circuit.trying = true
+	circuit.probing = true
 	return true
 }
 
-// answered: the service lives.
-func (circuit *breaker) answered() {
+// succeeded records that the service answered.
+func (circuit *breaker) succeeded() {
 	circuit.mutex.Lock()
-	open := circuit.after >= 0 && circuit.failed >= circuit.after
-	circuit.failed, circuit.trying = 0, false
+	open := circuit.after >= 0 && circuit.failures >= circuit.after
+	circuit.failures, circuit.probing = 0, false
 	circuit.mutex.Unlock()
 	if open {
 		circuit.changed(false)
 	}
 }
 
-// gaveUp: the caller ended the call itself, which says nothing of the service.
-func (circuit *breaker) gaveUp() {
+// canceled records that the caller ended the call, which says nothing about the service.
+func (circuit *breaker) canceled() {
 	circuit.mutex.Lock()
-	circuit.trying = false
+	circuit.probing = false
 	circuit.mutex.Unlock()
 }
 
-// away: no answer came.
-func (circuit *breaker) away() {
+// failed records that the service gave no answer.
+func (circuit *breaker) failed() {
 	circuit.mutex.Lock()
-	circuit.failed++
-	circuit.trying = false
-	opened := circuit.failed == circuit.after
-	if circuit.failed >= circuit.after {
-		circuit.until = circuit.now().Add(circuit.rest)
+	circuit.failures++
+	circuit.probing = false
+	opened := circuit.failures == circuit.after
+	if circuit.failures >= circuit.after {
+		circuit.until = circuit.now().Add(circuit.pause)
 	}
 	circuit.mutex.Unlock()
 	if opened {

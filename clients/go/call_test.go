@@ -72,7 +72,7 @@ func TestOnlyWhatDoesNoHarmIsAskedAgain(t *testing.T) {
 func TestTheCircuitOpensAndCloses(t *testing.T) {
 	now := time.Unix(0, 0)
 	var seen []bool
-	circuit := &breaker{after: 2, rest: time.Second, now: func() time.Time { return now }, changed: func(open bool) { seen = append(seen, open) }}
+	circuit := &breaker{after: 2, pause: time.Second, now: func() time.Time { return now }, changed: func(open bool) { seen = append(seen, open) }}
 	allowed := func(wanted bool) {
 		t.Helper()
 		if got := circuit.allow(); got != wanted {
@@ -80,20 +80,20 @@ func TestTheCircuitOpensAndCloses(t *testing.T) {
 		}
 	}
 	allowed(true)
-	circuit.away()
+	circuit.failed()
 	allowed(true)
-	circuit.away()
+	circuit.failed()
 	allowed(false)
 	now = now.Add(time.Second)
 	allowed(true)
 	allowed(false)
-	circuit.away()
+	circuit.failed()
 	allowed(false)
 	now = now.Add(time.Second)
 	allowed(true)
-	circuit.gaveUp()
+	circuit.canceled()
 	allowed(true)
-	circuit.answered()
+	circuit.succeeded()
 	allowed(true)
 	if len(seen) != 2 || !seen[0] || seen[1] {
 		t.Fatal(seen)
@@ -101,12 +101,12 @@ func TestTheCircuitOpensAndCloses(t *testing.T) {
 }
 
 func TestAnOpenCircuitAsksNobody(t *testing.T) {
-	options := quick(nil)
+	options := quick(map[Call]Fallback{CallAdmit: FailClosed})
 	options.BreakAfter, options.BreakFor = 1, time.Hour
 	client := dial(t, "127.0.0.1:1", options)
 	for range 3 {
 		reply, err := asks[CallAdmit](within(t), client)
-		if err != nil || reply.by != ByFailingClosed {
+		if err != nil || reply.origin != OriginFailClosed {
 			t.Fatalf("%+v %v", reply, err)
 		}
 		if reply.cause.Reason != ReasonCircuitOpen && reply.cause.Code != codes.Unavailable {

@@ -3,7 +3,7 @@ package pumice
 import (
 	"context"
 	"crypto/tls"
-	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -19,21 +19,25 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// DefaultTarget is where a server listens that was started without options.
+// DefaultTarget is the gRPC address of a server that was started without options.
 const DefaultTarget = "127.0.0.1:7461"
 
-// largestReply is taken: listings and scores of whole clusters.
-const largestReply = 256 << 20
+// largestResponse bounds a response in bytes: listings and scores of whole clusters are large.
+const largestResponse = 256 << 20
 
-// Bytes that may be under way in an answer, and in all answers of a connection, before any was taken; as the server has it for
-// what it is sent.
+// defaultPort is the port of a target that has none.
+const defaultPort = "7461"
+
+// Flow-control windows in bytes, of one response and of all responses of a connection. The server has the same for
+// requests.
 const (
 	streamWindow     = 4 << 20
 	connectionWindow = 8 << 20
 )
 
-// Client holds the three services of one server. It is safe to use from several goroutines.
+// Client calls the three services of one server. It is safe to use from several goroutines.
 type Client struct {
+	target     string
 	options    Options
 	connection *grpc.ClientConn
 	circuit    *breaker
@@ -45,24 +49,18 @@ type Client struct {
 	table      NodeTable
 }
 
-// Dial makes a client of HOST:PORT, http://…, https://…, unix:PATH or the path of a socket. The first call connects.
+// Dial makes a client of HOST:PORT, HOST (port 7461), http://…, https://…, unix:PATH or the path of a socket. The first call
+// connects.
 func Dial(target string, options Options) (*Client, error) {
 	options, err := options.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	if rest, secure := strings.CutPrefix(target, "https://"); secure {
-		target = rest
-		if options.TLS == nil {
-			options.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
+	if strings.HasPrefix(target, "https://") && options.TLS == nil {
+		options.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	target = strings.TrimSuffix(strings.TrimPrefix(target, "http://"), "/")
-	if target == "" {
-		return nil, errors.New("the target is empty")
-	}
-	if strings.HasPrefix(target, "/") {
-		target = "unix:" + target
+	if target, err = address(target); err != nil {
+		return nil, err
 	}
 	transport := insecure.NewCredentials()
 	if options.TLS != nil {
@@ -70,12 +68,12 @@ func Dial(target string, options Options) (*Client, error) {
 	}
 	settings := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
-		// A decision is asked for directly, whatever proxy the environment names.
+		// Calls go directly to the service, whatever proxy the environment names.
 		grpc.WithNoProxy(),
-		// This library knows which questions may be asked twice.
+		// This library repeats calls itself: it knows which ones may be repeated.
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
-		// Answers of a megabyte come without a pause; grpc begins with 64 KiB and learns.
+		// A response of a megabyte arrives without a pause; the default of gRPC begins with 64 KiB.
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connectionWindow),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: options.Keepalive, Timeout: options.KeepaliveTimeout}),
@@ -83,33 +81,54 @@ func Dial(target string, options Options) (*Client, error) {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
 			MinConnectTimeout: 2 * time.Second,
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestReply)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestResponse)),
 	}
 	connection, err := grpc.NewClient(target, append(settings, options.DialOptions...)...)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{
+		target:     target,
 		options:    options,
 		connection: connection,
-		circuit:    &breaker{after: options.BreakAfter, rest: options.BreakFor, now: time.Now, changed: options.Metrics.Circuit},
+		circuit:    &breaker{after: options.BreakAfter, pause: options.BreakFor, now: time.Now, changed: options.Metrics.Circuit},
 		decisions:  pb.NewDecisionServiceClient(connection),
 		state:      pb.NewStateServiceClient(connection),
 		policies:   pb.NewPolicyServiceClient(connection),
 	}, nil
 }
 
-// Close ends the connection.
+// address is a target in the form that gRPC takes.
+func address(target string) (string, error) {
+	host, secure := strings.CutPrefix(target, "https://")
+	host, plain := strings.CutPrefix(host, "http://")
+	host = strings.TrimSuffix(host, "/")
+	switch {
+	case host == "":
+		return "", fmt.Errorf("target %q: the host is missing; give HOST:PORT, https://HOST, unix:PATH or the path of a socket", target)
+	case strings.HasPrefix(host, "/"):
+		return "unix:" + host, nil
+	case strings.Contains(host, ":"):
+		return host, nil
+	case secure:
+		return host + ":443", nil
+	case plain:
+		return host + ":80", nil
+	}
+	return host + ":" + defaultPort, nil
+}
+
+// Close closes the connection.
 func (client *Client) Close() error {
 	return client.connection.Close()
 }
 
-// Connection is for calls that this library does not wrap.
+// Connection returns the connection, for calls that this library does not wrap.
 func (client *Client) Connection() *grpc.ClientConn {
 	return client.connection
 }
 
-// repeat says whether asking twice does no harm.
+// repeat reports whether a call may be repeated without harm.
 type repeat bool
 
 const (
@@ -117,15 +136,15 @@ const (
 	repeatable repeat = true
 )
 
-// call asks, with deadline, retries and the circuit breaker. Its error is an *Error.
+// call sends a request, with deadline, retries and the circuit breaker. Its error is an *Error.
 func call[Q, R any](
 	ctx context.Context, client *Client, method string, may repeat,
-	ask func(context.Context, Q, ...grpc.CallOption) (R, error), question Q,
+	send func(context.Context, Q, ...grpc.CallOption) (R, error), request Q,
 ) (R, error) {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, client.options.Timeout)
 	defer cancel()
-	answer, attempts, failure := attempt(ctx, client, may, ask, question)
+	response, attempts, failure := attempt(ctx, client, may, send, request)
 	reason := "OK"
 	if failure != nil {
 		if reason = failure.Reason; reason == "" {
@@ -134,34 +153,35 @@ func call[Q, R any](
 	}
 	client.options.Metrics.Call(method, reason, attempts, time.Since(started))
 	if failure != nil {
-		return answer, failure
+		return response, failure
 	}
-	return answer, nil
+	return response, nil
 }
 
 func attempt[Q, R any](
 	ctx context.Context, client *Client, may repeat,
-	ask func(context.Context, Q, ...grpc.CallOption) (R, error), question Q,
-) (answer R, attempts int, failure *Error) {
+	send func(context.Context, Q, ...grpc.CallOption) (R, error), request Q,
+) (response R, attempts int, failure *Error) {
 	for attempts = 1; ; attempts++ {
 		if !client.circuit.allow() {
-			return answer, attempts - 1, &Error{
-				Code: codes.Unavailable, Reason: ReasonCircuitOpen, Message: "the service did not answer for a while",
+			return response, attempts - 1, &Error{
+				Code: codes.Unavailable, Reason: ReasonCircuitOpen,
+				Message: fmt.Sprintf("%s failed repeatedly, so no calls are sent to it for up to %s", client.target, client.options.BreakFor),
 			}
 		}
-		answer, failure = askOnce(ctx, client, ask, question)
+		response, failure = sendOnce(ctx, client, send, request)
 		if failure == nil {
-			return answer, attempts, nil
+			return response, attempts, nil
 		}
 		wait, again := client.delay(failure, attempts, may)
 		if !again || !sleep(ctx, wait) {
-			return answer, attempts, failure
+			return response, attempts, failure
 		}
 	}
 }
 
-func askOnce[Q, R any](
-	ctx context.Context, client *Client, ask func(context.Context, Q, ...grpc.CallOption) (R, error), question Q,
+func sendOnce[Q, R any](
+	ctx context.Context, client *Client, send func(context.Context, Q, ...grpc.CallOption) (R, error), request Q,
 ) (R, *Error) {
 	within := ctx
 	if client.options.AttemptTimeout > 0 {
@@ -169,40 +189,40 @@ func askOnce[Q, R any](
 		within, cancel = context.WithTimeout(ctx, client.options.AttemptTimeout)
 		defer cancel()
 	}
-	answer, err := ask(within, question)
+	response, err := send(within, request)
 	if err == nil {
-		client.circuit.answered()
-		return answer, nil
+		client.circuit.succeeded()
+		return response, nil
 	}
-	failure := readError(err)
+	failure := readError(err).locate(client.target)
 	switch {
 	case failure.Code == codes.Canceled:
-		client.circuit.gaveUp()
-	case failure.Away() && failure.RetryAfter == 0:
-		client.circuit.away()
+		client.circuit.canceled()
+	case failure.Unavailable() && failure.RetryAfter == 0:
+		client.circuit.failed()
 	default:
-		client.circuit.answered()
+		client.circuit.succeeded()
 	}
-	return answer, failure
+	return response, failure
 }
 
-// delay says how long to wait before the next attempt, if there is one.
+// delay returns the wait before the next attempt, and whether there is one.
 func (client *Client) delay(failure *Error, attempts int, may repeat) (time.Duration, bool) {
 	if attempts >= client.options.Attempts {
 		return 0, false
 	}
-	// The service turned it away at its door: nothing happened, whatever was asked.
-	refused := failure.Code == codes.ResourceExhausted && failure.RetryAfter > 0
-	// An earlier attempt of the same question is still at work.
+	// The service throttled the call, which therefore had no effect, whatever it was.
+	throttled := failure.Code == codes.ResourceExhausted && failure.RetryAfter > 0
+	// An earlier attempt of the same call still runs.
 	busy := failure.Reason == ReasonSessionBusy && attempts > 1
-	if !refused && (!bool(may) || (!failure.Away() && !busy)) {
+	if !throttled && (!bool(may) || (!failure.Unavailable() && !busy)) {
 		return 0, false
 	}
 	wait := min(client.options.Backoff<<(attempts-1), client.options.MaxBackoff)
 	return wait/2 + time.Duration(rand.Int64N(int64(wait/2)+1)) + failure.RetryAfter, true
 }
 
-// sleep waits, unless the context would end meanwhile.
+// sleep waits, and reports false if the context ends before.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	if deadline, limited := ctx.Deadline(); limited && time.Until(deadline) <= wait {
 		return false

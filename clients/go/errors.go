@@ -3,6 +3,7 @@ package pumice
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	pb "pumice/clients/go/pumicev1"
@@ -12,68 +13,89 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Error is a call that failed as a whole.
+// Error is the failure of a whole call.
 type Error struct {
-	// Code is the status of the call.
+	// Code is the status code of the call.
 	Code codes.Code
-	// Reason is a stable word such as SESSION_EXPIRED; empty if the service did not answer.
+	// Reason is a stable code such as SESSION_EXPIRED. Empty: the service did not answer.
 	Reason string
 	// Message is a sentence for people.
 	Message string
-	// Metadata are figures and names that belong to the reason.
+	// Metadata has the amounts and names that belong to the reason.
 	Metadata map[string]string
-	// Fields says per field of the request what is wrong with it.
+	// Fields has the fields of the request that are wrong, and the reason of each.
 	Fields map[string]string
-	// RetryAfter is set where the service said when to ask again: it has done nothing.
+	// RetryAfter is the wait that the service asks for before the next attempt. If it is set, the call had no effect.
 	RetryAfter time.Duration
-	// Stamp says, in a session, how far the session came.
-	Stamp *pb.ResponseMetadata
-	// Report is there for a refused policy.
+	// ResponseMetadata has the effects of a session's changes. Nil outside of a session.
+	ResponseMetadata *pb.ResponseMetadata
+	// Report has the diagnostics of a rejected policy.
 	Report *pb.PolicyReport
-	// Outcome is there for a batch that was not taken.
+	// Outcome is the outcome of a batch that the service did not apply.
 	Outcome *pb.BatchOutcome
 
 	cause error
 }
 
-// Reasons that callers act upon.
+// Reasons on which callers act.
 const (
 	ReasonSessionExpired = "SESSION_EXPIRED"
 	ReasonSessionUnknown = "SESSION_UNKNOWN"
 	ReasonEpochChanged   = "EPOCH_CHANGED"
 	ReasonSessionBusy    = "SESSION_BUSY"
 	ReasonResyncNeeded   = "RESYNC_NEEDED"
-	// ReasonCircuitOpen is this client's: the service has failed so often that it is not asked for a while.
+	// ReasonCircuitOpen is set by this client: after several failures in a row it sends no calls for a while.
 	ReasonCircuitOpen = "CIRCUIT_OPEN"
 )
 
-// Error is code, reason and message.
+// shownDiagnostics is the number of a report's diagnostics in a message.
+const shownDiagnostics = 3
+
+// Error is the code, the reason, the message and, of a rejected policy, its first diagnostics.
 func (failure *Error) Error() string {
-	if failure.Reason == "" {
-		return fmt.Sprintf("%s: %s", failure.Code, failure.Message)
+	var text strings.Builder
+	text.WriteString(failure.Code.String())
+	if failure.Reason != "" {
+		text.WriteString(" " + failure.Reason)
 	}
-	return fmt.Sprintf("%s %s: %s", failure.Code, failure.Reason, failure.Message)
+	text.WriteString(": " + failure.Message)
+	list := failure.Report.GetDiagnostics()
+	for at, diagnostic := range list {
+		if at == shownDiagnostics {
+			fmt.Fprintf(&text, "\n  … %d more in Report", len(list)-at)
+			break
+		}
+		text.WriteString("\n  ")
+		if diagnostic.GetLine() > 0 {
+			fmt.Fprintf(&text, "line %d, column %d: ", diagnostic.GetLine(), diagnostic.GetColumn())
+		}
+		if diagnostic.GetPath() != "" {
+			text.WriteString(diagnostic.GetPath() + ": ")
+		}
+		text.WriteString(diagnostic.GetMessage())
+	}
+	return text.String()
 }
 
-// Unwrap is the error of the connection.
+// Unwrap returns the error of the connection.
 func (failure *Error) Unwrap() error {
 	return failure.cause
 }
 
-// Away says that the service did not answer: it cannot be reached, is stopping, or took too long.
-func (failure *Error) Away() bool {
+// Unavailable reports whether the service gave no answer: it cannot be reached, is stopping, or took too long.
+func (failure *Error) Unavailable() bool {
 	switch failure.Code {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return true
 	case codes.Internal, codes.Unknown, codes.ResourceExhausted:
-		// A connection that breaks while an answer is read, and a service that turns callers away for now.
+		// The connection broke while a response was read, or the service throttles callers.
 		return failure.Reason == "" || failure.RetryAfter > 0
 	default:
 		return false
 	}
 }
 
-// Decided says that the service has answered, and what was asked did not happen.
+// Decided reports whether the service answered, and the call had no effect.
 func (failure *Error) Decided() bool {
 	switch failure.Code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
@@ -83,19 +105,19 @@ func (failure *Error) Decided() bool {
 	}
 }
 
-// SessionEnded says that the session is over or not known any more.
+// SessionEnded reports whether the session has ended or the service does not know it.
 func (failure *Error) SessionEnded() bool {
 	return failure.Reason == ReasonSessionExpired || failure.Reason == ReasonSessionUnknown
 }
 
-// ErrFenced is what a feed fails with that another process has fenced: it stops writing.
+// ErrFenced is the error of a feed after another process with a higher epoch has begun to write its source.
 var ErrFenced = errors.New("another process writes this source, with a higher epoch")
 
 // readError reads the status of a call and its details.
 func readError(err error) *Error {
-	said, _ := status.FromError(err)
-	failure := &Error{Code: said.Code(), Message: said.Message(), cause: err}
-	for _, detail := range said.Details() {
+	given, _ := status.FromError(err)
+	failure := &Error{Code: given.Code(), Message: given.Message(), cause: err}
+	for _, detail := range given.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
 			failure.Reason, failure.Metadata = detail.GetReason(), detail.GetMetadata()
@@ -107,12 +129,32 @@ func readError(err error) *Error {
 				failure.Fields[violation.GetField()] = violation.GetDescription()
 			}
 		case *pb.ResponseMetadata:
-			failure.Stamp = detail
+			failure.ResponseMetadata = detail
 		case *pb.PolicyReport:
 			failure.Report = detail
 		case *pb.BatchOutcome:
 			failure.Outcome = detail
 		}
+	}
+	return failure
+}
+
+// locate adds the target to the message of an error that no Pumice server gave, so that a wrong address is seen.
+func (failure *Error) locate(target string) *Error {
+	if failure.Reason != "" {
+		return failure
+	}
+	const remedy = "Pumice serves gRPC on port 7461 by default; port 7462 serves probes and metrics"
+	switch failure.Code {
+	case codes.Unavailable:
+		failure.Message = fmt.Sprintf("no Pumice server at %s: %s (%s)", target, failure.Message, remedy)
+	case codes.DeadlineExceeded:
+		failure.Message = fmt.Sprintf("no response from %s in time: %s", target, failure.Message)
+	case codes.Unimplemented:
+		failure.Message = fmt.Sprintf(
+			"%s does not serve this call: %s (another program or an older Pumice listens there; %s)", target, failure.Message, remedy)
+	case codes.Unknown, codes.Internal:
+		failure.Message = fmt.Sprintf("unusable response from %s: %s (%s)", target, failure.Message, remedy)
 	}
 	return failure
 }

@@ -14,20 +14,23 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// partRecords is how many records a part of a snapshot holds.
+// partRecords is the number of records in one part of a full sync.
 const partRecords = 20_000
 
-// Feed writes the records of one source: it keeps them, sends what has changed, and everything after a loss. It is safe
-// to use from several goroutines.
+// Feed writes the records of one source: it keeps them, sends changes, and sends a full sync after a loss. It is safe to
+// use from several goroutines.
+//
+// The service refuses a bad record and applies the rest; the last good record of that name stays in force. The outcome
+// names the refused records, and Options.Logger gets a warning.
 type Feed struct {
 	client *Client
 	source string
 	epoch  uint64
 
-	// sending is held while a batch is on its way: batches go one after the other.
+	// sending is held while a batch is being sent: batches go one after the other.
 	sending  sync.Mutex
 	sequence uint64
-	inStep   bool
+	inSync   bool
 	fenced   bool
 
 	mutex  sync.Mutex
@@ -37,19 +40,19 @@ type Feed struct {
 	tasks  records[*pb.Task]
 }
 
-// Feed makes a feed. With epoch 0 it takes the time in nanoseconds when it first sends: a process that begins to write
-// later fences an older one, and one that stands by and only collects fences nobody.
+// Feed makes a feed. With epoch 0 its epoch is the time of its first batch, in nanoseconds: a process that begins to write
+// later fences an older one, and a process on standby, which sends nothing, fences none.
 func (client *Client) Feed(source string, epoch uint64) *Feed {
 	return &Feed{client: client, source: source, epoch: epoch}
 }
 
-// record is what has a name and can be compared.
+// record is a message with a name.
 type record interface {
 	proto.Message
 	GetName() string
 }
 
-// records of one kind: all of them, and what has changed since they were sent.
+// records are the records of one kind, and the names of those that changed since the last batch.
 type records[R record] struct {
 	all     map[string]R
 	changed map[string]bool
@@ -73,7 +76,7 @@ func (kind *records[R]) remove(name string) {
 	}
 }
 
-// take gives what has changed, and forgets that it has.
+// take returns the changes since the last batch.
 func (kind *records[R]) take() (put []R, gone []string) {
 	for _, name := range slices.Sorted(maps.Keys(kind.changed)) {
 		if item, found := kind.all[name]; found {
@@ -89,15 +92,15 @@ func (kind *records[R]) take() (put []R, gone []string) {
 func (kind *records[R]) everything() []R {
 	clear(kind.changed)
 	items := make([]R, 0, len(kind.all))
-	// By name: slots follow, and the same cluster makes the same batch.
+	// Sorted by name: the service numbers slots in this order, and equal clusters make equal batches.
 	for _, name := range slices.Sorted(maps.Keys(kind.all)) {
 		items = append(items, kind.all[name])
 	}
 	return items
 }
 
-// Put takes records in; they are sent by the next Flush. A record that is as it was sent is not sent again. The feed
-// keeps them: do not change them afterwards.
+// Put adds or replaces records, which the next Flush sends. An unchanged record is not sent again. The feed keeps the
+// records: the caller must not change them afterwards.
 func (feed *Feed) Put(cluster *pb.Cluster) {
 	feed.mutex.Lock()
 	defer feed.mutex.Unlock()
@@ -115,7 +118,7 @@ func (feed *Feed) Put(cluster *pb.Cluster) {
 	}
 }
 
-// Remove takes records out, by name.
+// Remove removes records, by name.
 func (feed *Feed) Remove(gone *pb.Removals) {
 	feed.mutex.Lock()
 	defer feed.mutex.Unlock()
@@ -133,24 +136,24 @@ func (feed *Feed) Remove(gone *pb.Removals) {
 	}
 }
 
-// Position is the last batch that was sent; a question can wait for it (World.Positions).
+// Position returns the number of the last batch. A request can wait for it (LatestRef.Positions).
 func (feed *Feed) Position() *pb.SourcePosition {
 	feed.sending.Lock()
 	defer feed.sending.Unlock()
 	return &pb.SourcePosition{Source: feed.source, SourceEpoch: feed.epoch, Sequence: feed.sequence}
 }
 
-// Flush sends what has changed: a delta, or everything the first time and after a loss. Nothing changed: nothing is
-// sent, and the outcome is nil. Look at Refused: those records were not taken.
+// Flush sends the changes: a delta, or a full sync at first and after a loss. If nothing changed, nothing is sent and the
+// outcome is nil.
 func (feed *Feed) Flush(ctx context.Context) (*pb.BatchOutcome, error) {
-	return feed.flush(ctx, feed.alone)
+	return feed.flush(ctx, feed.applyCall)
 }
 
-// sender brings one batch to the service, and its outcome back.
+// sender sends one batch and returns its outcome.
 type sender func(context.Context, *pb.Batch) (*pb.BatchOutcome, error)
 
-// alone sends a batch as a call of its own.
-func (feed *Feed) alone(ctx context.Context, batch *pb.Batch) (*pb.BatchOutcome, error) {
+// apply sends a batch as a call of its own.
+func (feed *Feed) applyCall(ctx context.Context, batch *pb.Batch) (*pb.BatchOutcome, error) {
 	response, err := call(ctx, feed.client, "Apply", repeatable, feed.client.state.Apply, &pb.ApplyRequest{Batch: batch})
 	return response.GetOutcome(), err
 }
@@ -161,8 +164,8 @@ func (feed *Feed) flush(ctx context.Context, send sender) (*pb.BatchOutcome, err
 	if feed.fenced {
 		return nil, ErrFenced
 	}
-	if !feed.inStep {
-		return feed.snapshot(ctx, send)
+	if !feed.inSync {
+		return feed.fullSync(ctx, send)
 	}
 	delta := feed.delta()
 	if delta == nil {
@@ -174,20 +177,20 @@ func (feed *Feed) flush(ctx context.Context, send sender) (*pb.BatchOutcome, err
 	}
 	if resync := outcome.GetResync(); resync != nil {
 		feed.client.options.Metrics.Resync(feed.source, resync.GetReason())
-		return feed.snapshot(ctx, send)
+		return feed.fullSync(ctx, send)
 	}
-	feed.inStep = true
+	feed.inSync = true
 	return outcome, nil
 }
 
-// Resync makes the next Flush send everything.
+// Resync makes the next Flush send a full sync.
 func (feed *Feed) Resync() {
 	feed.sending.Lock()
 	defer feed.sending.Unlock()
-	feed.inStep = false
+	feed.inSync = false
 }
 
-// delta is what has changed, as the next batch, or nil.
+// delta is the next batch with the changes; nil: nothing changed.
 func (feed *Feed) delta() *pb.Batch {
 	feed.mutex.Lock()
 	defer feed.mutex.Unlock()
@@ -211,19 +214,19 @@ func (feed *Feed) numbered(batch *pb.Batch) *pb.Batch {
 	return batch
 }
 
-// snapshot sends everything, in parts.
-func (feed *Feed) snapshot(ctx context.Context, send sender) (*pb.BatchOutcome, error) {
+// fullSync sends all records, in parts.
+func (feed *Feed) fullSync(ctx context.Context, send sender) (*pb.BatchOutcome, error) {
 	feed.mutex.Lock()
-	whole := &pb.Cluster{
+	cluster := &pb.Cluster{
 		Nodes: feed.nodes.everything(), Queues: feed.queues.everything(),
 		Jobs: feed.jobs.everything(), Tasks: feed.tasks.everything(),
 	}
 	feed.mutex.Unlock()
 	var outcome *pb.BatchOutcome
-	rest := parts(whole, partRecords)
-	for number, part := range rest {
+	list := parts(cluster, partRecords)
+	for number, part := range list {
 		batch := &pb.Batch{Kind: pb.BatchKind_BATCH_KIND_FULL_SYNC_PART, Part: uint32(number) + 1, Put: part}
-		if number == len(rest)-1 {
+		if number == len(list)-1 {
 			batch.Kind = pb.BatchKind_BATCH_KIND_FULL_SYNC_LAST
 		}
 		var err error
@@ -234,21 +237,34 @@ func (feed *Feed) snapshot(ctx context.Context, send sender) (*pb.BatchOutcome, 
 			return nil, fmt.Errorf("source %s: %s: %s", feed.source, resync.GetReason(), resync.GetMessage())
 		}
 	}
-	feed.inStep = true
+	feed.inSync = true
 	return outcome, nil
 }
 
-// apply sends one batch. Until its outcome is here nobody knows whether it arrived, and so the next one is a snapshot.
+// apply sends one batch. While its outcome is unknown, it may be lost: then the next batch is a full sync.
 func (feed *Feed) apply(ctx context.Context, send sender, batch *pb.Batch) (*pb.BatchOutcome, error) {
-	feed.inStep = false
+	feed.inSync = false
 	outcome, err := send(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
-	return outcome, feed.fence(outcome)
+	feed.logRefused(outcome)
+	return outcome, feed.checkFenced(outcome)
 }
 
-func (feed *Feed) fence(outcome *pb.BatchOutcome) error {
+// logRefused warns about refused records: the service has an older record of that name, or none.
+func (feed *Feed) logRefused(outcome *pb.BatchOutcome) {
+	refused := outcome.GetRefused()
+	if len(refused) == 0 {
+		return
+	}
+	first := refused[0]
+	feed.client.options.Logger.Warn("Pumice refused records of a feed",
+		"source", feed.source, "records", len(refused),
+		"field", first.GetField(), "reason", first.GetReason(), "message", first.GetMessage())
+}
+
+func (feed *Feed) checkFenced(outcome *pb.BatchOutcome) error {
 	if outcome.GetResync().GetReason() == "FENCED" {
 		feed.fenced = true
 		return ErrFenced
@@ -256,28 +272,29 @@ func (feed *Feed) fence(outcome *pb.BatchOutcome) error {
 	return nil
 }
 
-// OpenSession begins a scheduling cycle on what has changed, in one call. against is a LatestRef or nil.
+// OpenSession sends the changes and opens a session after them, in one call: against is a LatestRef or nil. The outcome of
+// the batch, with refused records, is in Session.Opened.
 func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*Session, error) {
 	feed.sending.Lock()
 	defer feed.sending.Unlock()
 	if feed.fenced {
 		return nil, ErrFenced
 	}
-	if !feed.inStep {
-		if _, err := feed.snapshot(ctx, feed.alone); err != nil {
+	if !feed.inSync {
+		if _, err := feed.fullSync(ctx, feed.applyCall); err != nil {
 			return nil, err
 		}
 	}
 	delta := feed.delta()
-	feed.inStep = delta == nil
+	feed.inSync = delta == nil
 	session, err := feed.client.openSession(ctx, against, delta)
 	var failure *Error
 	if errors.As(err, &failure) && failure.Reason == ReasonResyncNeeded {
-		if fenced := feed.fence(failure.Outcome); fenced != nil {
+		if fenced := feed.checkFenced(failure.Outcome); fenced != nil {
 			return nil, fenced
 		}
 		feed.client.options.Metrics.Resync(feed.source, failure.Outcome.GetResync().GetReason())
-		if _, err := feed.snapshot(ctx, feed.alone); err != nil {
+		if _, err := feed.fullSync(ctx, feed.applyCall); err != nil {
 			return nil, err
 		}
 		session, err = feed.client.openSession(ctx, against, nil)
@@ -285,20 +302,21 @@ func (feed *Feed) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*
 	if err != nil {
 		return nil, err
 	}
-	feed.inStep = true
+	feed.logRefused(session.Opened().GetOutcome())
+	feed.inSync = true
 	return session, nil
 }
 
-// parts cuts a cluster into parts of at most so many records; an empty one is one empty part.
+// parts splits a cluster into parts of at most `most` records. An empty cluster is one empty part.
 func parts(whole *pb.Cluster, most int) []*pb.Cluster {
 	list := []*pb.Cluster{{}}
-	room := most
+	left := most
 	last := func() *pb.Cluster {
-		if room == 0 {
+		if left == 0 {
 			list = append(list, &pb.Cluster{})
-			room = most
+			left = most
 		}
-		room--
+		left--
 		return list[len(list)-1]
 	}
 	for _, item := range whole.GetNodes() {

@@ -18,13 +18,13 @@ const (
 	oversubscribedMemory = "volcano.sh/oversubscription-memory"
 )
 
-// groupAnnotations name the pod group of a pod; the first that is there and not empty counts.
+// groupAnnotations name the pod group of a pod; the first one that is present and not empty counts.
 var groupAnnotations = [...]string{"scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"}
 
-// NodeRecord is a Kubernetes node as a record.
+// NodeRecord makes a record of a Kubernetes node.
 func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 	if node.Name == "" {
-		return nil, errors.New("metadata.name: is missing")
+		return nil, errors.New("metadata.name: is missing; give the object a name")
 	}
 	record := &pb.Node{
 		Name: node.Name, Uid: string(node.UID), Labels: node.Labels,
@@ -54,7 +54,7 @@ func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 	return record, nil
 }
 
-// ResourceTexts are amounts as the wire has them; nil stays nil.
+// ResourceTexts makes the amounts of a record; nil stays nil.
 func ResourceTexts(list corev1.ResourceList) *pb.ResourceList {
 	if list == nil {
 		return nil
@@ -66,10 +66,10 @@ func ResourceTexts(list corev1.ResourceList) *pb.ResourceList {
 	return &pb.ResourceList{Items: items}
 }
 
-// TaskRecord is a Kubernetes pod as a record, counted as derivation says.
+// TaskRecord makes a record of a Kubernetes pod. Its effective requests follow the rules of the derivation.
 func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error) {
 	if pod.Name == "" {
-		return nil, errors.New("metadata.name: is missing")
+		return nil, errors.New("metadata.name: is missing; give the object a name")
 	}
 	effective, err := derive.Effective(pod, derivation)
 	if err != nil {
@@ -80,7 +80,7 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 		namespace = metav1.NamespaceDefault
 	}
 	record := &pb.Task{
-		Name: namespace + "/" + pod.Name, Uid: string(pod.UID), Priority: effective.Priority, Status: standing(pod),
+		Name: namespace + "/" + pod.Name, Uid: string(pod.UID), Priority: effective.Priority, Status: taskStatus(pod),
 		Node: pod.Spec.NodeName, Gated: len(pod.Spec.SchedulingGates) > 0, NominatedNode: pod.Status.NominatedNodeName,
 		Annotations:     pod.Annotations,
 		Requests:        &pb.ResourceList{Items: effective.Requests},
@@ -102,8 +102,8 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 	return record, nil
 }
 
-// standing: a pod without a phase was never seen by an API server, and waits like any new pod.
-func standing(pod *corev1.Pod) pb.TaskStatus {
+// taskStatus is the status of a pod. A pod without a phase comes from no API server; it counts as pending.
+func taskStatus(pod *corev1.Pod) pb.TaskStatus {
 	if pod.Status.Phase == "" {
 		return pb.TaskStatus_TASK_STATUS_UNSPECIFIED
 	}
@@ -115,5 +115,5 @@ func standing(pod *corev1.Pod) pb.TaskStatus {
 		"Succeeded": pb.TaskStatus_TASK_STATUS_SUCCEEDED,
 		"Failed":    pb.TaskStatus_TASK_STATUS_FAILED,
 		"Unknown":   pb.TaskStatus_TASK_STATUS_UNKNOWN,
-	}[derive.Standing(pod)]
+	}[derive.Status(pod)]
 }

@@ -8,27 +8,28 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-// Rule is how order keys compare.
-type Rule int
+// OrderRule is the rule by which order keys compare.
+type OrderRule int
 
 const (
-	// Corrected: where one key ends it goes first.
-	Corrected Rule = iota
-	// Upstream: where one key ends the two are equal, and equal as well at a value that is not a number. That is no total
-	// order: choose the first of those left again and again ([First]), never sort by it.
+	// Corrected: a key that is a prefix of the other goes first.
+	Corrected OrderRule = iota
+	// Upstream: a key that is a prefix of the other is equal to it, and keys are equal from the first value that is not a
+	// number. This is no total order: select the first of the remaining records again and again ([First]); never sort.
 	Upstream
 )
 
-// Ranked is what is compared locally: a rank of an answer of Order, and when the record was created, in seconds; nil:
-// oldest.
-type Ranked struct {
-	Rank    *pb.Rank
+// RankedRecord is a record to compare locally.
+type RankedRecord struct {
+	// Rank is the record's rank in a result of Order.
+	Rank *pb.Rank
+	// Created is the creation time in seconds. Nil: older than any other.
 	Created *int64
 }
 
-// Compare says which of two records comes first: less than 0, the left one. The first plugin whose keys differ decides,
-// then creation time, then name.
-func Compare(left, right Ranked, rule Rule) int {
+// Compare compares two records: less than 0, the left one goes first. The first plugin whose keys differ decides, then
+// creation time, then name. A rank with a problem has no keys, so the caller must leave such ranks out.
+func Compare(left, right RankedRecord, rule OrderRule) int {
 	keys, others := left.Rank.GetKeys(), right.Rank.GetKeys()
 	for at := range min(len(keys), len(others)) {
 		if order := compareKeys(keys[at].GetValues(), others[at].GetValues(), rule); order != 0 {
@@ -46,16 +47,16 @@ func Compare(left, right Ranked, rule Rule) int {
 	return cmp.Compare(left.Rank.GetName(), right.Rank.GetName())
 }
 
-// CompareKey compares the keys that one plugin gives two records, for callers that have tiers of their own. A missing key
-// says nothing: 0.
-func CompareKey(left, right *pb.OrderKey, rule Rule) int {
+// CompareKey compares the keys that one plugin gives two records, for callers with tiers of their own. If a key is missing
+// the records are equal.
+func CompareKey(left, right *pb.OrderKey, rule OrderRule) int {
 	if left == nil || right == nil {
 		return 0
 	}
 	return compareKeys(left.GetValues(), right.GetValues(), rule)
 }
 
-func compareKeys(left, right []float64, rule Rule) int {
+func compareKeys(left, right []float64, rule OrderRule) int {
 	for at := range min(len(left), len(right)) {
 		switch {
 		case left[at] < right[at]:
@@ -73,9 +74,9 @@ func compareKeys(left, right []float64, rule Rule) int {
 	return 0
 }
 
-// First is the position of the record that comes first, -1 of none: start with the first, and take another when it comes
-// before. That needs no total order.
-func First(records []Ranked, rule Rule) int {
+// First returns the position of the record that goes first; -1: there are no records. It needs no total order: it starts
+// with the first record and takes another whenever that goes before it.
+func First(records []RankedRecord, rule OrderRule) int {
 	first := -1
 	for at := range records {
 		if first < 0 || Compare(records[at], records[first], rule) < 0 {
@@ -85,8 +86,8 @@ func First(records []Ranked, rule Rule) int {
 	return first
 }
 
-// Validity counts how often earlier answers of a session became stale. Take a Mark when an answer comes, and ask later
-// whether it still holds. It is safe to use from several goroutines.
+// Validity knows which earlier results of a session are stale. Take a mark when a result arrives, and ask later whether
+// the result still holds. It is safe to use from several goroutines.
 type Validity struct {
 	mutex     sync.Mutex
 	clock     uint64
@@ -96,17 +97,17 @@ type Validity struct {
 	queues    map[string]uint64
 }
 
-// Mark is a point in a session.
-type Mark uint64
+// ValidityMark is a point in a session.
+type ValidityMark uint64
 
-// Now is the mark of an answer that has just come.
-func (validity *Validity) Now() Mark {
+// Now returns the mark of a result that has just arrived.
+func (validity *Validity) Now() ValidityMark {
 	validity.mutex.Lock()
 	defer validity.mutex.Unlock()
-	return Mark(validity.clock)
+	return ValidityMark(validity.clock)
 }
 
-// Apply takes in what a reply says. A set of slots or a scope that is not known makes everything stale.
+// Apply records an invalidation. A set of slots, or an unknown scope, makes every result stale.
 func (validity *Validity) Apply(stale *pb.Invalidation) {
 	scope := stale.GetScope()
 	if scope == pb.InvalidationScope_INVALIDATION_SCOPE_NONE && len(stale.GetQueues()) == 0 {
@@ -140,15 +141,15 @@ func (validity *Validity) Apply(stale *pb.Invalidation) {
 	}
 }
 
-// Node says whether filter and score answers of that time still hold on a node.
-func (validity *Validity) Node(since Mark, node string) bool {
+// Node reports whether Filter and Score results of that mark still hold on a node.
+func (validity *Validity) Node(since ValidityMark, node string) bool {
 	validity.mutex.Lock()
 	defer validity.mutex.Unlock()
 	return validity.all <= uint64(since) && validity.nodes[node] <= uint64(since)
 }
 
-// StaleNodes are the nodes on which answers of that time no longer hold; all is true if that is so on every node.
-func (validity *Validity) StaleNodes(since Mark) (names []string, all bool) {
+// StaleNodes returns the nodes on which results of that mark are stale. If all is true, every node is.
+func (validity *Validity) StaleNodes(since ValidityMark) (names []string, all bool) {
 	validity.mutex.Lock()
 	defer validity.mutex.Unlock()
 	if validity.all > uint64(since) {
@@ -162,53 +163,59 @@ func (validity *Validity) StaleNodes(since Mark) (names []string, all bool) {
 	return names, false
 }
 
-// Queue says whether keys, headroom and admissions of that time still hold for a queue.
-func (validity *Validity) Queue(since Mark, queue string) bool {
+// Queue reports whether order keys, headroom and admissions of that mark still hold for a queue.
+func (validity *Validity) Queue(since ValidityMark, queue string) bool {
 	validity.mutex.Lock()
 	defer validity.mutex.Unlock()
 	return validity.allQueues <= uint64(since) && validity.queues[queue] <= uint64(since)
 }
 
-// Headroom counts locally how many tasks of a class a queue still admits, as Admit answered.
+// Headroom counts down, locally, the number of tasks of a class that a queue still admits by the result of Admit.
 type Headroom struct {
 	validity *Validity
 	mutex    sync.Mutex
-	rooms    map[roomKey]room
+	counts   map[headroomKey]headroomCount
 }
 
-type roomKey struct{ queue, class string }
+type headroomKey struct{ queue, class string }
 
-type room struct {
-	mark Mark
+type headroomCount struct {
+	mark ValidityMark
 	left *uint64
 }
 
-// Headroom makes a count for one session; changes that make it stale end it.
+// Headroom makes an empty count for one session. A change that makes a count stale removes it.
 func (session *Session) Headroom() *Headroom {
-	return &Headroom{validity: &session.validity, rooms: map[roomKey]room{}}
+	return &Headroom{validity: &session.validity, counts: map[headroomKey]headroomCount{}}
 }
 
-// Set takes in an admission of a task. Class is the caller's word for tasks that ask for the same.
-func (headroom *Headroom) Set(queue, class string, admission *pb.AdmitItem) {
+// Set records the Admit result of a task. The class is the caller's name for tasks with equal requests. An item with a
+// problem removes the count.
+func (headroom *Headroom) Set(queue, class string, item *pb.AdmitItem) {
 	mark := headroom.validity.Now()
 	headroom.mutex.Lock()
 	defer headroom.mutex.Unlock()
-	left := admission.Headroom
-	if !admission.GetPermitted() {
+	if item.GetProblem() != nil {
+		delete(headroom.counts, headroomKey{queue, class})
+		return
+	}
+	left := item.Headroom
+	if !item.GetPermitted() {
 		left = new(uint64)
 	}
-	headroom.rooms[roomKey{queue, class}] = room{mark, left}
+	headroom.counts[headroomKey{queue, class}] = headroomCount{mark, left}
 }
 
-// Take takes room for one task: taken says whether there was some, known whether the count still holds. Where it is not
-// known, ask again. A task of one class takes from the others of its queue, too: their counts end.
+// Take takes headroom for one task. If known is false the count is missing or stale, and the caller must ask Admit again;
+// otherwise taken reports whether the queue admits the task. A task also takes from the other classes of its queue, so
+// their counts are removed.
 func (headroom *Headroom) Take(queue, class string) (taken, known bool) {
 	headroom.mutex.Lock()
 	defer headroom.mutex.Unlock()
-	own := roomKey{queue, class}
-	entry, found := headroom.rooms[own]
+	own := headroomKey{queue, class}
+	entry, found := headroom.counts[own]
 	if !found || !headroom.validity.Queue(entry.mark, queue) {
-		delete(headroom.rooms, own)
+		delete(headroom.counts, own)
 		return false, false
 	}
 	if entry.left == nil {
@@ -218,7 +225,7 @@ func (headroom *Headroom) Take(queue, class string) (taken, known bool) {
 		return false, true
 	}
 	left := *entry.left - 1
-	headroom.rooms[own] = room{entry.mark, &left}
-	maps.DeleteFunc(headroom.rooms, func(other roomKey, _ room) bool { return other.queue == queue && other.class != class })
+	headroom.counts[own] = headroomCount{entry.mark, &left}
+	maps.DeleteFunc(headroom.counts, func(other headroomKey, _ headroomCount) bool { return other.queue == queue && other.class != class })
 	return true, true
 }

@@ -7,20 +7,20 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-func ranked(name string, created int64, values ...float64) Ranked {
-	return Ranked{Rank: &pb.Rank{Name: name, Keys: []*pb.OrderKey{{Plugin: "drf", Values: values}}}, Created: &created}
+func ranked(name string, created int64, values ...float64) RankedRecord {
+	return RankedRecord{Rank: &pb.Rank{Name: name, Keys: []*pb.OrderKey{{Plugin: "drf", Values: values}}}, Created: &created}
 }
 
 func TestRecordsCompareByKeysAgeAndName(t *testing.T) {
 	for name, test := range map[string]struct {
-		left, right         Ranked
+		left, right         RankedRecord
 		corrected, upstream int
 	}{
 		"keys":           {ranked("b", 1, 0, 1), ranked("a", 1, 0, 2), -1, -1},
 		"a key ends":     {ranked("b", 1, 0), ranked("a", 1, 0, 2), -1, 1},
 		"not a number":   {ranked("b", 1, math.NaN(), 1), ranked("a", 1, 0, 2), 1, 1},
 		"age":            {ranked("b", 1), ranked("a", 2), -1, -1},
-		"no age is old":  {Ranked{Rank: &pb.Rank{Name: "b"}}, ranked("a", 0), -1, -1},
+		"no age is old":  {RankedRecord{Rank: &pb.Rank{Name: "b"}}, ranked("a", 0), -1, -1},
 		"name":           {ranked("b", 1, 1), ranked("a", 1, 1), 1, 1},
 		"the same":       {ranked("a", 1, 1), ranked("a", 1, 1), 0, 0},
 		"the other wins": {ranked("a", 1, 2), ranked("b", 1, 1), 1, 1},
@@ -32,7 +32,7 @@ func TestRecordsCompareByKeysAgeAndName(t *testing.T) {
 			t.Errorf("%s: %d under upstream", name, got)
 		}
 	}
-	if first := First([]Ranked{ranked("c", 1, 3), ranked("b", 1, 1), ranked("a", 1, 2)}, Upstream); first != 1 {
+	if first := First([]RankedRecord{ranked("c", 1, 3), ranked("b", 1, 1), ranked("a", 1, 2)}, Upstream); first != 1 {
 		t.Error(first)
 	}
 }
@@ -62,7 +62,7 @@ func TestTheOrderOfTheServiceIsFoundLocally(t *testing.T) {
 	}
 	jobs := reply.Response.GetResult().GetJobs()
 	for at := range jobs[1:] {
-		if Compare(Ranked{Rank: jobs[at]}, Ranked{Rank: jobs[at+1]}, Corrected) >= 0 {
+		if Compare(RankedRecord{Rank: jobs[at]}, RankedRecord{Rank: jobs[at+1]}, Corrected) >= 0 {
 			t.Errorf("%v before %v", jobs[at], jobs[at+1])
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -11,40 +12,41 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Options say how a client behaves. The zero value of each field stands for its default.
+// Options configure a client. The zero value of each field means its default.
 type Options struct {
-	// TLS encrypts the connection. Nil: not encrypted, unless the target begins with https://.
+	// TLS encrypts the connection. Nil: no encryption, unless the target begins with https://.
 	TLS *tls.Config
-	// Timeout is the time of a whole call, attempts and waits included, unless its context ends sooner. Default 2 s.
+	// Timeout bounds a whole call, attempts and waits included, unless its context ends sooner. Default 2 s.
 	Timeout time.Duration
-	// AttemptTimeout is the time of one attempt. Default: all that is left.
+	// AttemptTimeout bounds one attempt. Default: the time that is left.
 	AttemptTimeout time.Duration
-	// Attempts is how often a call is asked at most, where asking twice does no harm. Default 3.
+	// Attempts is the largest number of attempts of a call that may be repeated. Default 3.
 	Attempts int
-	// Backoff is the wait before the second attempt; it doubles, up to MaxBackoff, and is shortened at random. Defaults
-	// 50 ms and 1 s.
+	// Backoff is the wait before the second attempt. It doubles after each, up to MaxBackoff, and a random part of up to
+	// one half is taken off. Defaults 50 ms and 1 s.
 	Backoff, MaxBackoff time.Duration
-	// Keepalive is how long a silent connection waits before it asks whether the service lives. Default 30 s.
+	// Keepalive is the time after which a silent connection is probed. Default 30 s.
 	Keepalive time.Duration
-	// KeepaliveTimeout is how long the service gets to say so. Default 10 s.
+	// KeepaliveTimeout is the time that the service has to answer the probe. Default 10 s.
 	KeepaliveTimeout time.Duration
-	// BreakAfter is after how many calls in a row without an answer the service is not asked any more. Default 5, less
-	// than 0: never.
+	// BreakAfter is the number of failed calls in a row after which no call is sent. Default 5; less than 0: never.
 	BreakAfter int
-	// BreakFor is how long; then one call tries. Default 5 s.
+	// BreakFor is the time for which no call is sent; then one call probes the service. Default 5 s.
 	BreakFor time.Duration
-	// Away says per call what stands in for an answer when the service is away. Calls that are not named: DefaultAway.
-	Away map[Call]Away
-	// Metrics hears of every call. Default: nobody.
+	// Fallback chooses, per call, the reply while the service is unavailable. Default of every call: ReturnError.
+	Fallback map[Call]Fallback
+	// Metrics is notified of every call. Default: NoMetrics.
 	Metrics Metrics
+	// Logger gets a warning for refused records of a feed. Default: slog.Default().
+	Logger *slog.Logger
 	// DialOptions are added to those of the connection.
 	DialOptions []grpc.DialOption
 }
 
-// Call is a kind of question.
+// Call names a decision call.
 type Call string
 
-// The questions that have an answer when the service is away. Every other call returns its error.
+// The decision calls. Only they can have a fallback; every other call returns its error.
 const (
 	CallFilter        Call = "Filter"
 	CallScore         Call = "Score"
@@ -54,23 +56,23 @@ const (
 	CallSelectVictims Call = "SelectVictims"
 )
 
-// Away is what stands in for an answer when the service is away.
-type Away int
+// Fallback is the reply to a decision call while the service is unavailable.
+type Fallback int
 
 const (
-	// ReturnError returns the error, and no answer.
-	ReturnError Away = iota + 1
-	// FailClosed refuses: no node fits, nothing is placed or admitted, nobody gives way.
+	// ReturnError returns the error and no response.
+	ReturnError Fallback = iota + 1
+	// FailClosed rejects: no node fits, nothing is placed or admitted, no task is evicted.
 	FailClosed
 	// FailOpen permits: every candidate fits, every job and task is admitted.
 	FailOpen
-	// Abstain gives no opinion: an empty answer, for callers that have others to ask.
+	// Abstain returns an empty response, for callers that combine several opinions.
 	Abstain
 )
 
-// String is the name.
-func (away Away) String() string {
-	switch away {
+// String is the name of the choice.
+func (fallback Fallback) String() string {
+	switch fallback {
 	case ReturnError:
 		return "ReturnError"
 	case FailClosed:
@@ -80,25 +82,13 @@ func (away Away) String() string {
 	case Abstain:
 		return "Abstain"
 	default:
-		return fmt.Sprintf("Away(%d)", int(away))
+		return fmt.Sprintf("Fallback(%d)", int(fallback))
 	}
 }
 
-// DefaultAway is what stands in for an answer unless Options.Away says otherwise.
-func DefaultAway() map[Call]Away {
-	return map[Call]Away{
-		CallFilter:        FailClosed,
-		CallScore:         Abstain,
-		CallPlace:         FailClosed,
-		CallAdmit:         FailClosed,
-		CallOrder:         Abstain,
-		CallSelectVictims: FailClosed,
-	}
-}
-
-// permitted are the choices that mean something for a call.
-func permitted() map[Call][]Away {
-	return map[Call][]Away{
+// Fallbacks returns the choices that each call permits. The first one, ReturnError, is the default.
+func Fallbacks() map[Call][]Fallback {
+	return map[Call][]Fallback{
 		CallFilter:        {ReturnError, FailClosed, FailOpen, Abstain},
 		CallScore:         {ReturnError, Abstain},
 		CallPlace:         {ReturnError, FailClosed},
@@ -120,22 +110,45 @@ func (options Options) withDefaults() (Options, error) {
 	if options.Metrics == nil {
 		options.Metrics = NoMetrics{}
 	}
-	var wrong []error
-	if options.Timeout < 0 || options.AttemptTimeout < 0 || options.Backoff < 0 || options.MaxBackoff < 0 || options.BreakFor < 0 {
-		wrong = append(wrong, errors.New("a span of time is below 0"))
+	if options.Logger == nil {
+		options.Logger = slog.Default()
 	}
-	if options.Attempts < 1 {
-		wrong = append(wrong, errors.New("there is at least one attempt"))
-	}
-	away, possible := DefaultAway(), permitted()
-	for call, chosen := range options.Away {
-		if !slices.Contains(possible[call], chosen) {
-			wrong = append(wrong, fmt.Errorf("%s cannot answer with %s when the service is away", call, chosen))
+	wrong := options.wrongNumbers()
+	possible := Fallbacks()
+	for _, call := range slices.Sorted(maps.Keys(options.Fallback)) {
+		chosen := options.Fallback[call]
+		switch choices, known := possible[call]; {
+		case !known:
+			wrong = append(wrong, fmt.Errorf("Options.Fallback: %q is no decision call", call))
+		case !slices.Contains(choices, chosen):
+			wrong = append(wrong, fmt.Errorf("Options.Fallback[%s]: %s is none of %v", call, chosen, choices))
 		}
 	}
-	maps.Copy(away, options.Away)
-	options.Away = away
+	options.Fallback = maps.Clone(options.Fallback)
 	return options, errors.Join(wrong...)
+}
+
+func (options Options) wrongNumbers() (wrong []error) {
+	for _, field := range []struct {
+		name string
+		time time.Duration
+	}{
+		{"Timeout", options.Timeout},
+		{"AttemptTimeout", options.AttemptTimeout},
+		{"Backoff", options.Backoff},
+		{"MaxBackoff", options.MaxBackoff},
+		{"Keepalive", options.Keepalive},
+		{"KeepaliveTimeout", options.KeepaliveTimeout},
+		{"BreakFor", options.BreakFor},
+	} {
+		if field.time < 0 {
+			wrong = append(wrong, fmt.Errorf("Options.%s: %s is below 0", field.name, field.time))
+		}
+	}
+	if options.Attempts < 1 {
+		wrong = append(wrong, fmt.Errorf("Options.Attempts: %d is below 1", options.Attempts))
+	}
+	return wrong
 }
 
 func fill[T comparable](field *T, standard T) {
@@ -145,26 +158,26 @@ func fill[T comparable](field *T, standard T) {
 	}
 }
 
-// Metrics hears what the client does. Its methods are called from several goroutines, and return at once.
+// Metrics is notified of what the client does. Its methods are called from several goroutines and must return at once.
 type Metrics interface {
-	// Call ended after so many attempts. The reason is that of the error, or its code, or "OK".
+	// Call reports the end of a call: its number of attempts, and the reason of its error, otherwise its code, or "OK".
 	Call(method, reason string, attempts int, took time.Duration)
-	// Answered says who answered a question that was asked of the service.
-	Answered(call Call, by By)
-	// Circuit opened or closed.
+	// Replied reports the origin of the reply to a decision call.
+	Replied(call Call, origin Origin)
+	// Circuit reports that the circuit opened or closed.
 	Circuit(open bool)
-	// Resync: a source had to send everything again, and why.
+	// Resync reports that a source had to send a full sync, and the reason.
 	Resync(source, reason string)
 }
 
-// NoMetrics hears nothing.
+// NoMetrics ignores every notification.
 type NoMetrics struct{}
 
 // Call does nothing.
 func (NoMetrics) Call(string, string, int, time.Duration) {}
 
-// Answered does nothing.
-func (NoMetrics) Answered(Call, By) {}
+// Replied does nothing.
+func (NoMetrics) Replied(Call, Origin) {}
 
 // Circuit does nothing.
 func (NoMetrics) Circuit(bool) {}

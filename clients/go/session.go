@@ -12,14 +12,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ErrReplayDiffers is what Replay fails with if the new session answers a question otherwise than the lost one did.
-var ErrReplayDiffers = errors.New("the new session answers otherwise than the lost one did")
+// ErrReplayDiffers is the error of Replay if the new session gives another result than the lost one did.
+var ErrReplayDiffers = errors.New("the new session gives another result than the lost one did")
 
-// Session is one scheduling cycle. Changes are noted, numbered, and ride on the next question; those whose answer was
-// lost ride again, and are applied once. It is safe to use from several goroutines; questions go one after the other.
+// Session is one scheduling cycle. The session numbers its changes and sends them with the next call. Changes whose
+// response was lost are sent again, and the service applies them once. A session is safe to use from several goroutines;
+// its calls run one after the other.
 //
-// Once the service says that the session has ended, every question fails with that: the caller opens another one, or
-// calls Replay.
+// After the service has ended the session, every call returns that error: the caller opens another session, or calls
+// Replay.
 type Session struct {
 	client  *Client
 	against *pb.EvaluationRef
@@ -28,23 +29,23 @@ type Session struct {
 	opened  *pb.OpenSessionResponse
 	applied uint64
 	pending []*pb.SessionChange
-	// log is everything that was applied, in order: changes, and questions that changed the session.
-	log        []entry
-	unanswered *entry
+	// log has everything that was applied, in order: changes, and calls that changed the session.
+	log        []logEntry
+	unanswered *logEntry
 	effects    *pb.SessionEffects
 	validity   Validity
 }
 
-// entry is a change, or a question that changed the session with the answer that it had.
-type entry struct {
+// logEntry is a change, or a call that changed the session, with its result.
+type logEntry struct {
 	change *pb.SessionChange
-	ask    func(context.Context, *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error)
-	step   *pb.SessionRef
-	answer proto.Message
+	send   func(context.Context, *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error)
+	ref    *pb.SessionRef
+	result proto.Message
 }
 
-// OpenSession begins a scheduling cycle: state and policy stay as they are now. against is a LatestRef, an InlineSnapshot or nil. It
-// is never asked twice: a session would stay that nobody closes.
+// OpenSession opens a session, which pins cluster state and policy: against is a LatestRef, an InlineSnapshot or nil. The
+// call is never repeated, because nobody would close the first session.
 func (client *Client) OpenSession(ctx context.Context, against *pb.EvaluationRef) (*Session, error) {
 	return client.openSession(ctx, against, nil)
 }
@@ -58,116 +59,122 @@ func (client *Client) openSession(ctx context.Context, against *pb.EvaluationRef
 	return &Session{client: client, against: against, opened: opened}, nil
 }
 
-// Opened is the service's reply: its stamp, the lease, what became of the batch.
+// Opened returns the response that opened the session: its metadata, lease, and the outcome of the batch.
 func (session *Session) Opened() *pb.OpenSessionResponse {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
 	return session.opened
 }
 
-// Effects are what the changes of the last question did.
+// Effects returns the effects of the changes that were sent with the last call.
 func (session *Session) Effects() *pb.SessionEffects {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
 	return session.effects
 }
 
-// Validity says which earlier answers of this session no longer hold.
+// Validity knows which earlier results of this session are stale.
 func (session *Session) Validity() *Validity {
 	return &session.validity
 }
 
-// Note notes changes; they ride on the next question. AllocateOn and its like make them.
-func (session *Session) Note(changes ...*pb.SessionChange) {
+// AddChanges adds changes, which are sent with the next call. AllocateOn and the functions after it make changes.
+func (session *Session) AddChanges(changes ...*pb.SessionChange) {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
 	session.pending = append(session.pending, changes...)
 }
 
-// AllocateOn: a task was given idle room.
+// AllocateOn gives a task idle resources of a node.
 func AllocateOn(task, node string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_Allocate{Allocate: &pb.TaskPlacement{Task: task, Node: node}}}
 }
 
-// PipelineOn: a task was promised room that is being released.
+// PipelineOn lets a task wait for resources that are being released on a node.
 func PipelineOn(task, node string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_Pipeline{Pipeline: &pb.TaskPlacement{Task: task, Node: node}}}
 }
 
-// Evict: a task was told to go.
+// Evict evicts a running or bound task: its resources become releasing.
 func Evict(task string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_Evict{Evict: task}}
 }
 
-// Unallocate undoes AllocateOn.
+// Unallocate reverts AllocateOn.
 func Unallocate(task string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_Unallocate{Unallocate: task}}
 }
 
-// Unpipeline undoes PipelineOn.
+// Unpipeline reverts PipelineOn.
 func Unpipeline(task string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_Unpipeline{Unpipeline: task}}
 }
 
-// Unevict undoes Evict.
+// Unevict reverts Evict.
 func Unevict(task string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_Unevict{Unevict: task}}
 }
 
-// BindFailed: the bind of an allocated task failed.
+// BindFailed makes an allocated task pending again, because its bind failed.
 func BindFailed(task string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_BindFailed{BindFailed: task}}
 }
 
-// JobEnqueued: a job that was admitted tentatively is enqueued for good.
+// JobEnqueued keeps the tentative permit of a job.
 func JobEnqueued(job string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_JobEnqueued{JobEnqueued: job}}
 }
 
-// Savepoint is a mark to return to.
+// Savepoint sets a savepoint.
 func Savepoint(name string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_Savepoint{Savepoint: name}}
 }
 
-// RollbackTo undoes everything after a mark.
+// RollbackTo reverts all changes after a savepoint.
 func RollbackTo(name string) *pb.SessionChange {
 	return &pb.SessionChange{Change: &pb.SessionChange_RollbackTo{RollbackTo: name}}
 }
 
-// Filter asks where tasks may run. The ground of the request is the session's to set.
+// Filter is Client.Filter in the session, which sets request.Against.
 func (session *Session) Filter(ctx context.Context, request *pb.FilterRequest) (Reply[*pb.FilterResponse], error) {
-	return inSession(ctx, session, request, &request.Against, false, session.client.Filter)
+	reply, err := inSession(ctx, session, request, &request.Against, false, session.client.filter)
+	return withProblems(CallFilter, reply, err)
 }
 
-// Score asks where tasks should run.
+// Score is Client.Score in the session, which sets request.Against.
 func (session *Session) Score(ctx context.Context, request *pb.ScoreRequest) (Reply[*pb.ScoreResponse], error) {
-	return inSession(ctx, session, request, &request.Against, false, session.client.Score)
+	reply, err := inSession(ctx, session, request, &request.Against, false, session.client.score)
+	return withProblems(CallScore, reply, err)
 }
 
-// Place places a whole job.
+// Place is Client.Place in the session, which sets request.Against.
 func (session *Session) Place(ctx context.Context, request *pb.PlaceRequest) (Reply[*pb.PlaceResponse], error) {
 	changes := request.GetEffect() == pb.PlaceEffect_PLACE_EFFECT_SESSION
-	return inSession(ctx, session, request, &request.Against, changes, session.client.Place)
+	reply, err := inSession(ctx, session, request, &request.Against, changes, session.client.place)
+	return withProblems(CallPlace, reply, err)
 }
 
-// Admit asks whether jobs may start and tasks be allocated.
+// Admit is Client.Admit in the session, which sets request.Against.
 func (session *Session) Admit(ctx context.Context, request *pb.AdmitRequest) (Reply[*pb.AdmitResponse], error) {
 	mode := request.GetMode()
 	changes := mode == pb.AdmitMode_ADMIT_MODE_TENTATIVE || mode == pb.AdmitMode_ADMIT_MODE_CONFIRM
-	return inSession(ctx, session, request, &request.Against, changes, session.client.Admit)
+	reply, err := inSession(ctx, session, request, &request.Against, changes, session.client.admit)
+	return withProblems(CallAdmit, reply, err)
 }
 
-// Order asks who is next.
+// Order is Client.Order in the session, which sets request.Against.
 func (session *Session) Order(ctx context.Context, request *pb.OrderRequest) (Reply[*pb.OrderResponse], error) {
-	return inSession(ctx, session, request, &request.Against, false, session.client.Order)
+	reply, err := inSession(ctx, session, request, &request.Against, false, session.client.order)
+	return withProblems(CallOrder, reply, err)
 }
 
-// SelectVictims asks who gives way.
+// SelectVictims is Client.SelectVictims in the session, which sets request.Against.
 func (session *Session) SelectVictims(ctx context.Context, request *pb.SelectVictimsRequest) (Reply[*pb.SelectVictimsResponse], error) {
-	return inSession(ctx, session, request, &request.Against, false, session.client.SelectVictims)
+	reply, err := inSession(ctx, session, request, &request.Against, false, session.client.selectVictims)
+	return withProblems(CallSelectVictims, reply, err)
 }
 
-// Flush sends the changes that wait for a question.
+// Flush sends the pending changes.
 func (session *Session) Flush(ctx context.Context) error {
 	reply, err := session.Order(ctx, &pb.OrderRequest{})
 	if err == nil && reply.Cause != nil {
@@ -176,18 +183,18 @@ func (session *Session) Flush(ctx context.Context) error {
 	return err
 }
 
-// Commit ends the session; placements that still hold are kept.
+// Commit commits the placements that still hold, and ends the session. Without jobs it commits those of all jobs.
 func (session *Session) Commit(ctx context.Context, jobs ...string) (*pb.CommitSessionResponse, error) {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
-	if err := session.settle(ctx); err != nil {
+	if err := session.retryUnanswered(ctx); err != nil {
 		return nil, err
 	}
-	request := &pb.CommitSessionRequest{Session: session.step(), Jobs: jobs}
+	request := &pb.CommitSessionRequest{Session: session.ref(), Jobs: jobs}
 	return call(ctx, session.client, "CommitSession", repeatable, session.client.decisions.CommitSession, request)
 }
 
-// Close ends the session; the scheduler binds by itself. A second time it does no harm.
+// Close ends the session without a commit; the scheduler binds on its own. Closing twice is allowed.
 func (session *Session) Close(ctx context.Context) error {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
@@ -196,64 +203,64 @@ func (session *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// question is a response with a stamp.
-type question interface {
+// decisionResponse is a response with metadata.
+type decisionResponse interface {
 	proto.Message
 	GetMetadata() *pb.ResponseMetadata
 }
 
-// inSession asks a question after the changes that wait.
-func inSession[Q proto.Message, R question](
+// inSession sends a call with the pending changes.
+func inSession[Q proto.Message, R decisionResponse](
 	ctx context.Context, session *Session, request Q, against **pb.EvaluationRef, changes bool,
-	ask func(context.Context, Q) (Reply[R], error),
+	call func(context.Context, Q) (Reply[R], error),
 ) (Reply[R], error) {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
 	table := (*against).GetNodeTable()
 	if (*against).GetTarget() != nil {
-		return Reply[R]{}, errors.New("the session is the against of its questions")
+		return Reply[R]{}, errors.New("request.Against: is set; a session sets it itself")
 	}
-	if err := session.settle(ctx); err != nil {
+	if err := session.retryUnanswered(ctx); err != nil {
 		var failure *Error
 		if !errors.As(err, &failure) || failure.Decided() {
 			return Reply[R]{}, err
 		}
-		// What was asked before has no answer yet, and until it has, this question cannot be numbered: the service is
-		// away for it, too.
-		*against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: session.step()}, NodeTable: table}
+		// An earlier call has no response yet, and until it has, this one cannot be numbered: the service is unavailable
+		// for it as well.
+		*against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: session.ref()}, NodeTable: table}
 		defer func() { *against = &pb.EvaluationRef{NodeTable: table} }()
 		late, cancel := context.WithDeadline(ctx, time.Unix(0, 0))
 		defer cancel()
-		return ask(late, request)
+		return call(late, request)
 	}
 	var reply Reply[R]
-	step := session.step()
-	// The request stays the caller's: it may be asked again.
+	ref := session.ref()
+	// The request stays the caller's, who may send it again.
 	defer func() { *against = &pb.EvaluationRef{NodeTable: table} }()
-	send := func(ctx context.Context, step *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
-		*against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: step}, NodeTable: table}
+	send := func(ctx context.Context, ref *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
+		*against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: ref}, NodeTable: table}
 		var err error
-		reply, err = ask(ctx, request)
+		reply, err = call(ctx, request)
 		if err == nil && reply.Cause != nil {
 			return nil, nil, reply.Cause
 		}
 		return reply.Response, reply.Response.GetMetadata(), err
 	}
 	if !changes {
-		err := session.send(ctx, &entry{ask: send, step: step})
+		err := session.send(ctx, &logEntry{send: send, ref: ref})
 		return reply, errorOf(reply, err)
 	}
-	// Asked again after a loss, it is the same question: the caller may have changed its own meanwhile.
-	kept := &entry{step: step, ask: repeatedly(session.client, proto.Clone(request), table)}
+	// After a loss the same request is sent again, even if the caller has changed its own by then.
+	kept := &logEntry{ref: ref, send: resend(session.client, proto.Clone(request), table)}
 	session.unanswered = kept
-	first := &entry{ask: send, step: step}
+	first := &logEntry{send: send, ref: ref}
 	err := session.send(ctx, first)
-	kept.answer = first.answer
+	kept.result = first.result
 	session.conclude(kept, err)
 	return reply, errorOf(reply, err)
 }
 
-// errorOf leaves an answer that stands in for the service's without an error.
+// errorOf drops the error of a call for which a fallback gave the reply.
 func errorOf[R any](reply Reply[R], err error) error {
 	if reply.Cause != nil {
 		return nil
@@ -261,10 +268,10 @@ func errorOf[R any](reply Reply[R], err error) error {
 	return err
 }
 
-// repeatedly asks one of the two questions that change a session.
-func repeatedly(client *Client, request proto.Message, table *pb.NodeTableVersion) func(context.Context, *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
-	return func(ctx context.Context, step *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
-		against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: step}, NodeTable: table}
+// resend sends one of the two calls that change a session again.
+func resend(client *Client, request proto.Message, table *pb.NodeTableVersion) func(context.Context, *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
+	return func(ctx context.Context, ref *pb.SessionRef) (proto.Message, *pb.ResponseMetadata, error) {
+		against := &pb.EvaluationRef{Target: &pb.EvaluationRef_Session{Session: ref}, NodeTable: table}
 		switch request := request.(type) {
 		case *pb.AdmitRequest:
 			request.Against = against
@@ -280,8 +287,8 @@ func repeatedly(client *Client, request proto.Message, table *pb.NodeTableVersio
 	}
 }
 
-// settle asks again what went without an answer: until then nobody knows which number comes next.
-func (session *Session) settle(ctx context.Context) error {
+// retryUnanswered sends the call again that has no response: until it has, the next number is unknown.
+func (session *Session) retryUnanswered(ctx context.Context) error {
 	if session.unanswered == nil {
 		return nil
 	}
@@ -295,8 +302,8 @@ func (session *Session) settle(ctx context.Context) error {
 	return err
 }
 
-// conclude notes that a question which changes the session has its answer, or never will.
-func (session *Session) conclude(kept *entry, err error) {
+// conclude records that a call which changes the session has its response, or will never have one.
+func (session *Session) conclude(kept *logEntry, err error) {
 	var failure *Error
 	switch {
 	case err == nil:
@@ -307,33 +314,33 @@ func (session *Session) conclude(kept *entry, err error) {
 	}
 }
 
-// step is where the session stands, with the changes that wait.
-func (session *Session) step() *pb.SessionRef {
+// ref is the point that the session has reached, with the pending changes.
+func (session *Session) ref() *pb.SessionRef {
 	return &pb.SessionRef{Id: session.opened.GetSession(), After: session.applied, Changes: append([]*pb.SessionChange{}, session.pending...)}
 }
 
-func (session *Session) send(ctx context.Context, asked *entry) error {
-	answer, stamp, err := asked.ask(ctx, asked.step)
+func (session *Session) send(ctx context.Context, entry *logEntry) error {
+	result, metadata, err := entry.send(ctx, entry.ref)
 	var failure *Error
 	if errors.As(err, &failure) {
-		stamp = failure.Stamp
+		metadata = failure.ResponseMetadata
 	}
-	if effects := stamp.GetEffects(); effects != nil {
-		session.take(effects, len(asked.step.GetChanges()))
+	if effects := metadata.GetEffects(); effects != nil {
+		session.confirm(effects, len(entry.ref.GetChanges()))
 	}
-	switch answer := answer.(type) {
+	switch result := result.(type) {
 	case interface{ GetResult() *pb.AdmitResult }:
-		asked.answer = answer.GetResult()
+		entry.result = result.GetResult()
 	case interface{ GetResult() *pb.PlaceResult }:
-		asked.answer = answer.GetResult()
+		entry.result = result.GetResult()
 	default:
-		asked.answer = answer
+		entry.result = result
 	}
 	return err
 }
 
-// take forgets what the service has applied, of the first so many changes that wait.
-func (session *Session) take(effects *pb.SessionEffects, sent int) {
+// confirm moves the changes that the service has applied, of the first `sent` pending ones, to the log.
+func (session *Session) confirm(effects *pb.SessionEffects, sent int) {
 	session.effects = effects
 	session.validity.Apply(effects.GetInvalidation())
 	if effects.GetAppliedThrough() < session.applied {
@@ -341,15 +348,15 @@ func (session *Session) take(effects *pb.SessionEffects, sent int) {
 	}
 	done := int(min(effects.GetAppliedThrough()-session.applied, uint64(min(sent, len(session.pending)))))
 	for _, change := range session.pending[:done] {
-		session.log = append(session.log, entry{change: change})
+		session.log = append(session.log, logEntry{change: change})
 	}
 	session.pending = session.pending[done:]
 	session.applied = effects.GetAppliedThrough()
 }
 
-// Replay opens the session anew after the service has lost it, on the newest state, and does there what was done: the
-// changes, and the questions that changed it. If one of those is answered otherwise now, the new session is closed, and
-// the caller starts its cycle again: ErrReplayDiffers.
+// Replay opens another session in place of a lost one, on the latest state, and repeats its changes and the calls that
+// changed it. If one of these calls has another result now, Replay closes the new session and returns ErrReplayDiffers;
+// the caller begins its cycle again.
 func (session *Session) Replay(ctx context.Context) error {
 	session.mutex.Lock()
 	defer session.mutex.Unlock()
@@ -362,12 +369,12 @@ func (session *Session) Replay(ctx context.Context) error {
 			fresh.pending = append(fresh.pending, done.change)
 			continue
 		}
-		again := &entry{ask: done.ask, step: fresh.step()}
+		again := &logEntry{send: done.send, ref: fresh.ref()}
 		if err := fresh.send(ctx, again); err != nil {
 			return errors.Join(err, fresh.Close(ctx))
 		}
-		fresh.log = append(fresh.log, entry{ask: done.ask, answer: again.answer})
-		if !proto.Equal(again.answer, done.answer) {
+		fresh.log = append(fresh.log, logEntry{send: done.send, result: again.result})
+		if !proto.Equal(again.result, done.result) {
 			return errors.Join(ErrReplayDiffers, fresh.Close(ctx))
 		}
 	}

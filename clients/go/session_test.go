@@ -26,7 +26,7 @@ func TestChangesCountInTheSessionAndNowhereElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark := session.Validity().Now()
-	session.Note(AllocateOn("default/gang-0", "n2"))
+	session.AddChanges(AllocateOn("default/gang-0", "n2"))
 	reply, err := session.Filter(ctx, big())
 	if names := fits(t, reply, err); len(names) != 1 || names[0] != "n3" {
 		t.Fatal(names)
@@ -34,11 +34,11 @@ func TestChangesCountInTheSessionAndNowhereElse(t *testing.T) {
 	if session.Validity().Node(mark, "n2") || !session.Validity().Node(mark, "n3") {
 		t.Fatal("n2 is stale, n3 is not")
 	}
-	session.Note(Savepoint("here"), AllocateOn("default/gang-1", "n3"))
+	session.AddChanges(Savepoint("here"), AllocateOn("default/gang-1", "n3"))
 	if err := session.Flush(ctx); err != nil || session.Effects().GetAppliedThrough() != 3 {
 		t.Fatal(err, session.Effects())
 	}
-	session.Note(RollbackTo("here"))
+	session.AddChanges(RollbackTo("here"))
 	reply, err = session.Filter(ctx, big())
 	if names := fits(t, reply, err); len(names) != 1 {
 		t.Fatal(names)
@@ -57,37 +57,37 @@ func TestChangesCountInTheSessionAndNowhereElse(t *testing.T) {
 	}
 }
 
-func TestAnswersThatWereLostAreMadeUpFor(t *testing.T) {
+func TestCallsWhoseResponseWasLostAreSentAgain(t *testing.T) {
 	feeder, ctx := loaded(t, Options{}), within(t)
 	between := newProxy(t, feeder.connection.Target())
-	options := quick(nil)
+	options := quick(map[Call]Fallback{CallFilter: FailClosed, CallAdmit: FailClosed})
 	options.Attempts = 1
 	client := dial(t, between.address(), options)
 	session, err := client.OpenSession(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	away := func(ask func() (By, error)) {
+	unavailable := func(send func() (Origin, error)) {
 		t.Helper()
 		between.set(hang)
-		if by, err := ask(); err != nil || by != ByFailingClosed {
-			t.Fatal(by, err)
+		if origin, err := send(); err != nil || origin != OriginFailClosed {
+			t.Fatal(origin, err)
 		}
 		between.set(refuse)
 		between.set(pass)
 	}
-	session.Note(AllocateOn("default/gang-0", "n2"))
-	away(func() (By, error) {
+	session.AddChanges(AllocateOn("default/gang-0", "n2"))
+	unavailable(func() (Origin, error) {
 		reply, err := session.Filter(ctx, big())
-		return reply.By, err
+		return reply.Origin, err
 	})
-	away(func() (By, error) {
+	unavailable(func() (Origin, error) {
 		subject := &pb.AdmitSubject{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: "default/gang"}}}
 		request := &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_TENTATIVE, Items: []*pb.AdmitSubject{subject}}
 		reply, err := session.Admit(ctx, request)
-		return reply.By, err
+		return reply.Origin, err
 	})
-	session.Note(AllocateOn("default/gang-1", "n3"))
+	session.AddChanges(AllocateOn("default/gang-1", "n3"))
 	for session.Effects().GetAppliedThrough() != 3 {
 		if err := session.Flush(ctx); err != nil && ctx.Err() != nil {
 			t.Fatal(err, session.Effects())
@@ -110,11 +110,11 @@ func TestALostSessionIsReplayed(t *testing.T) {
 	}
 	subject := &pb.AdmitSubject{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: "default/gang"}}}
 	request := &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_TENTATIVE, Items: []*pb.AdmitSubject{subject}}
-	session.Note(AllocateOn("default/gang-0", "n2"))
+	session.AddChanges(AllocateOn("default/gang-0", "n2"))
 	if _, err := session.Admit(ctx, request); err != nil {
 		t.Fatal(err)
 	}
-	session.Note(AllocateOn("default/gang-1", "n3"))
+	session.AddChanges(AllocateOn("default/gang-1", "n3"))
 	if err := errors.Join(session.Flush(ctx), session.Close(ctx)); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestALostSessionIsReplayed(t *testing.T) {
 	}
 }
 
-func TestQuestionsThatChangeTheSessionAreNumbered(t *testing.T) {
+func TestCallsThatChangeTheSessionAreNumbered(t *testing.T) {
 	client, ctx := loaded(t, Options{}), within(t)
 	session, err := client.OpenSession(ctx, nil)
 	if err != nil {
@@ -145,7 +145,7 @@ func TestQuestionsThatChangeTheSessionAreNumbered(t *testing.T) {
 	if _, err := session.Admit(ctx, tentative); err != nil {
 		t.Fatal(err)
 	}
-	session.Note(JobEnqueued("default/gang"))
+	session.AddChanges(JobEnqueued("default/gang"))
 	confirmed, err := session.Admit(ctx, &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_CONFIRM})
 	if err != nil || len(confirmed.Response.GetResult().GetItems()) != 1 || !confirmed.Response.GetResult().GetItems()[0].GetPermitted() {
 		t.Fatal(confirmed, err)
@@ -155,13 +155,13 @@ func TestQuestionsThatChangeTheSessionAreNumbered(t *testing.T) {
 	if err != nil || !placed.Response.GetResult().GetPlaced() {
 		t.Fatal(placed, err)
 	}
-	session.Note(Unallocate("default/gang-0"))
+	session.AddChanges(Unallocate("default/gang-0"))
 	if err := session.Flush(ctx); err != nil || session.Effects().GetAppliedThrough() != 5 {
 		t.Fatal(err, session.Effects())
 	}
 }
 
-func TestTheGroundOfASessionIsTheSession(t *testing.T) {
+func TestASessionSetsWhatItsRequestsAreEvaluatedAgainst(t *testing.T) {
 	client, ctx := loaded(t, Options{}), within(t)
 	session, err := client.OpenSession(ctx, nil)
 	if err != nil {
@@ -170,6 +170,6 @@ func TestTheGroundOfASessionIsTheSession(t *testing.T) {
 	request := big()
 	request.Against = &pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: &pb.LatestRef{}}}
 	if _, err := session.Filter(ctx, request); err == nil {
-		t.Fatal("another against was taken")
+		t.Fatal("another target was taken")
 	}
 }

@@ -2,16 +2,31 @@ package pumice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/bits"
+	"slices"
 
 	pb "pumice/clients/go/pumicev1"
 )
 
-// Slots goes through the slots of a set: in the stated order, or those of a bitmap from 0 up, numbered from 0. It
-// allocates nothing.
-func Slots(nodes *pb.NodeSet) iter.Seq2[int, uint32] {
+// ErrNodesByName is the error of a function that needs slots for a set that has names: ask with NODE_ENCODING_SLOTS.
+var ErrNodesByName = errors.New("the nodes are given by name: ask with NODE_ENCODING_SLOTS, or read the names")
+
+// ErrNodesBySlot is the error of NodeNames for a set that has slots, without a table.
+var ErrNodesBySlot = errors.New("the nodes are given by slot: their names are in Client.NodeTable")
+
+// Slots iterates over the slots of a set and their positions: a list in its order, a bitmap from slot 0 up. It allocates
+// nothing per slot. A set with names is an error.
+func Slots(nodes *pb.NodeSet) (iter.Seq2[int, uint32], error) {
+	if len(nodes.GetNames()) > 0 {
+		return nil, ErrNodesByName
+	}
+	return slots(nodes), nil
+}
+
+func slots(nodes *pb.NodeSet) iter.Seq2[int, uint32] {
 	return func(yield func(int, uint32) bool) {
 		for at, slot := range nodes.GetSlots() {
 			if !yield(at, slot) {
@@ -31,17 +46,52 @@ func Slots(nodes *pb.NodeSet) iter.Seq2[int, uint32] {
 	}
 }
 
-// HasSlot says whether a bitmap holds a slot.
+// HasSlot reports whether a bitmap has a slot.
 func HasSlot(bitmap []byte, slot uint32) bool {
 	index := int(slot / 8)
 	return index < len(bitmap) && bitmap[index]>>(slot%8)&1 == 1
 }
 
-// Scores spreads the totals of an item over a column by slot. The column is the caller's, and is used again from call to
-// call; slots beyond its end make it grow, slots without a score keep what they had.
-func Scores(column []float64, item *pb.ScoreItem) []float64 {
+// NodeNames returns the names of a set. The table, which may be nil for a set with names, has the names of slots.
+func NodeNames(nodes *pb.NodeSet, table *NodeTable) ([]string, error) {
+	if table == nil {
+		if len(nodes.GetSlots()) > 0 || len(nodes.GetBitmap()) > 0 {
+			return nil, ErrNodesBySlot
+		}
+		return nodes.GetNames(), nil
+	}
+	names := slices.Clone(nodes.GetNames())
+	for _, slot := range slots(nodes) {
+		name := table.Name(slot)
+		if name == "" {
+			return nil, fmt.Errorf("slot %d is beyond the node table, which has %d slots", slot, table.Len())
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// FittingNodes returns the names of the nodes that passed, of one item of a Filter result. An item with a problem is an
+// error, and so is one without the set of nodes (`detail` COUNTS or SAMPLES): neither means that no node fits.
+func FittingNodes(item *pb.FilterItem, table *NodeTable) ([]string, error) {
+	if err := problemOf(CallFilter, item.GetProblem()); err != nil {
+		return nil, err
+	}
+	names, err := NodeNames(item.GetFit(), table)
+	if err == nil && len(names) != int(item.GetFitCount()) {
+		return nil, fmt.Errorf("%d nodes fit and the item names %d: ask with FILTER_DETAIL_NODES", item.GetFitCount(), len(names))
+	}
+	return names, err
+}
+
+// Scores writes the totals of an item into a column by slot and returns the column. The column grows as needed; slots
+// without a score keep their value. An item with a problem, or with node names, is an error.
+func Scores(column []float64, item *pb.ScoreItem) ([]float64, error) {
+	if err := scoreError(item); err != nil {
+		return column, err
+	}
 	totals := item.GetTotals()
-	for at, slot := range Slots(item.GetNodes()) {
+	for at, slot := range slots(item.GetNodes()) {
 		if at >= len(totals) {
 			break
 		}
@@ -50,30 +100,71 @@ func Scores(column []float64, item *pb.ScoreItem) []float64 {
 		}
 		column[slot] = totals[at]
 	}
-	return column
+	return column, nil
 }
 
-// Best is the slot with the highest total, the first of several; false if there is none.
-func Best(item *pb.ScoreItem) (uint32, bool) {
-	var best uint32
-	highest, found := 0.0, false
+// ErrNoNode is the error of BestNode and BestSlot if no node has a score.
+var ErrNoNode = errors.New("no node has a score")
+
+// BestSlot returns the slot with the highest total, the first of several. ErrNoNode: no node has a score. An item with a
+// problem, or with node names, is another error.
+func BestSlot(item *pb.ScoreItem) (uint32, error) {
+	if err := scoreError(item); err != nil {
+		return 0, err
+	}
+	best, highest, found := uint32(0), 0.0, false
 	totals := item.GetTotals()
-	for at, slot := range Slots(item.GetNodes()) {
+	for at, slot := range slots(item.GetNodes()) {
 		if at < len(totals) && (!found || totals[at] > highest) {
 			best, highest, found = slot, totals[at], true
 		}
 	}
-	return best, found
+	if !found {
+		return 0, ErrNoNode
+	}
+	return best, nil
 }
 
-// NodeTable has the names of slots. Within one epoch and generation it only grows.
+// BestNode returns the name of the node with the highest total, the first of several, and the total. ErrNoNode: no node
+// has a score. An item with a problem is another error.
+func BestNode(item *pb.ScoreItem, table *NodeTable) (string, float64, error) {
+	if err := problemOf(CallScore, item.GetProblem()); err != nil {
+		return "", 0, err
+	}
+	names, err := NodeNames(item.GetNodes(), table)
+	if err != nil {
+		return "", 0, err
+	}
+	best, highest := "", 0.0
+	for at, total := range item.GetTotals() {
+		if at < len(names) && (best == "" || total > highest) {
+			best, highest = names[at], total
+		}
+	}
+	if best == "" {
+		return "", 0, ErrNoNode
+	}
+	return best, highest, nil
+}
+
+func scoreError(item *pb.ScoreItem) error {
+	if err := problemOf(CallScore, item.GetProblem()); err != nil {
+		return err
+	}
+	if len(item.GetNodes().GetNames()) > 0 {
+		return ErrNodesByName
+	}
+	return nil
+}
+
+// NodeTable has the names of slots. Within one epoch and generation it only grows. A table never changes.
 type NodeTable struct {
 	epoch, generation uint64
 	names             []string
 	slots             map[string]uint32
 }
 
-// Name is the node of a slot; empty if the table does not reach so far.
+// Name returns the node of a slot. Empty: the slot is beyond the table.
 func (table *NodeTable) Name(slot uint32) string {
 	if int(slot) >= len(table.names) {
 		return ""
@@ -81,18 +172,18 @@ func (table *NodeTable) Name(slot uint32) string {
 	return table.names[slot]
 }
 
-// Slot is the slot of a node.
+// Slot returns the slot of a node, and whether it has one.
 func (table *NodeTable) Slot(name string) (uint32, bool) {
 	slot, found := table.slots[name]
 	return slot, found
 }
 
-// Len is the number of slots.
+// Len returns the number of slots.
 func (table *NodeTable) Len() int {
 	return len(table.names)
 }
 
-// Version is what a question with slots names in Ground.NodeTable.
+// Version returns the version for EvaluationRef.NodeTable of a request with slots.
 func (table *NodeTable) Version() *pb.NodeTableVersion {
 	return &pb.NodeTableVersion{Epoch: table.epoch, Generation: table.generation, Length: uint32(len(table.names))}
 }
@@ -101,8 +192,8 @@ func (table *NodeTable) same(version *pb.NodeTableVersion) bool {
 	return table.epoch == version.GetEpoch() && table.generation == version.GetGeneration()
 }
 
-// NodeTable is the names of slots, as far as the stamp of an answer (Stamp.NodeTable) goes; of nil: the newest. Only
-// what is new is read. The table that is returned never changes.
+// NodeTable returns the table of a version (ResponseMetadata.NodeTable); of nil, the latest. The client keeps the table and
+// fetches only new slots.
 func (client *Client) NodeTable(ctx context.Context, version *pb.NodeTableVersion) (*NodeTable, error) {
 	client.tableMutex.Lock()
 	defer client.tableMutex.Unlock()
@@ -112,15 +203,15 @@ func (client *Client) NodeTable(ctx context.Context, version *pb.NodeTableVersio
 		if version != nil && table.same(version) {
 			from = uint32(len(table.names))
 		}
-		stretch, err := call(ctx, client, "GetNodeTable", repeatable, client.state.GetNodeTable, &pb.GetNodeTableRequest{FromSlot: from})
+		part, err := call(ctx, client, "GetNodeTable", repeatable, client.state.GetNodeTable, &pb.GetNodeTableRequest{FromSlot: from})
 		if err != nil {
 			return nil, err
 		}
-		if version != nil && (stretch.GetTable().GetEpoch() != version.GetEpoch() || stretch.GetTable().GetGeneration() != version.GetGeneration()) {
-			return nil, fmt.Errorf("the node table has changed since the answer: ask again")
+		if version != nil && (part.GetTable().GetEpoch() != version.GetEpoch() || part.GetTable().GetGeneration() != version.GetGeneration()) {
+			return nil, errors.New("the node table has changed since the response: repeat the call")
 		}
-		table = table.grown(stretch, from)
-		if version = stretch.GetTable(); len(stretch.GetNames()) == 0 {
+		table = table.grown(part, from)
+		if version = part.GetTable(); len(part.GetNames()) == 0 {
 			break
 		}
 	}
@@ -128,9 +219,9 @@ func (client *Client) NodeTable(ctx context.Context, version *pb.NodeTableVersio
 	return &table, nil
 }
 
-func (table NodeTable) grown(stretch *pb.GetNodeTableResponse, from uint32) NodeTable {
-	grown := NodeTable{epoch: stretch.GetTable().GetEpoch(), generation: stretch.GetTable().GetGeneration()}
-	grown.names = append(append([]string{}, table.names[:min(int(from), len(table.names))]...), stretch.GetNames()...)
+func (table NodeTable) grown(part *pb.GetNodeTableResponse, from uint32) NodeTable {
+	grown := NodeTable{epoch: part.GetTable().GetEpoch(), generation: part.GetTable().GetGeneration()}
+	grown.names = append(append([]string{}, table.names[:min(int(from), len(table.names))]...), part.GetNames()...)
 	grown.slots = make(map[string]uint32, len(grown.names))
 	for slot, name := range grown.names {
 		grown.slots[name] = uint32(slot)

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Stream sends the batches of a feed over one stream (Sync) in place of a call for each. Once it has failed it is over:
-// open another one, and the feed sends everything. It is safe to use from several goroutines, beside the feed's own
-// Flush too; batches go one after the other.
+// Stream sends the batches of a feed over one stream (Sync) instead of one call each. A stream that has failed cannot be
+// used again: open another one, and the feed sends a full sync. A stream is safe to use from several goroutines, also
+// together with the feed's own Flush; batches go one after the other.
 type Stream struct {
 	feed   *Feed
 	wire   grpc.BidiStreamingClient[pb.SyncRequest, pb.SyncResponse]
@@ -21,24 +21,23 @@ type Stream struct {
 	over   atomic.Bool
 }
 
-// Stream opens a stream, which lives until it is closed or the context ends.
+// Stream opens a stream, which ends when it is closed or the context ends.
 func (feed *Feed) Stream(ctx context.Context) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	wire, err := feed.client.state.Sync(ctx)
 	if err != nil {
 		cancel()
-		return nil, readError(err)
+		return nil, readError(err).locate(feed.client.target)
 	}
 	return &Stream{feed: feed, wire: wire, cancel: cancel}, nil
 }
 
-// Flush is the feed's Flush over this stream. It takes at most Options.Timeout per batch; its error is an *Error or
-// ErrFenced.
+// Flush is Feed.Flush over this stream. Options.Timeout bounds each batch. Its error is an *Error or ErrFenced.
 func (stream *Stream) Flush(ctx context.Context) (*pb.BatchOutcome, error) {
 	return stream.feed.flush(ctx, stream.send)
 }
 
-// Close ends the stream. A second time it does nothing.
+// Close ends the stream. Closing twice is allowed.
 func (stream *Stream) Close() error {
 	if stream.over.Swap(true) {
 		return nil
@@ -60,25 +59,25 @@ func (stream *Stream) send(ctx context.Context, batch *pb.Batch) (*pb.BatchOutco
 	return outcome, nil
 }
 
-// exchange sends a batch and reads up to its outcome.
+// exchange sends a batch and reads outcomes up to its own.
 func (stream *Stream) exchange(ctx context.Context, batch *pb.Batch) (*pb.BatchOutcome, *Error) {
 	if stream.over.Load() {
-		return nil, &Error{Code: codes.Unavailable, Message: "the stream is over"}
+		return nil, &Error{Code: codes.Unavailable, Message: "the stream has ended: open another one"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, stream.feed.client.options.Timeout)
 	defer cancel()
-	// A stream has one context for its whole life: whoever gives a batch up gives the stream up.
+	// A stream has one context for its whole life: giving up a batch ends the stream.
 	defer context.AfterFunc(ctx, stream.cancel)()
 	failed := func(err error) *Error {
 		if ctx.Err() == context.DeadlineExceeded {
-			return &Error{Code: codes.DeadlineExceeded, Message: "the batch was not answered in time", cause: err}
+			return &Error{Code: codes.DeadlineExceeded, Message: "no outcome of the batch arrived in time", cause: err}
 		}
-		return readError(err)
+		return readError(err).locate(stream.feed.client.target)
 	}
 	if err := stream.wire.Send(&pb.SyncRequest{Batch: batch}); err != nil {
-		// What the service said stands in the answer that is read.
-		if _, said := stream.wire.Recv(); said != nil {
-			err = said
+		// The service's error is in the response.
+		if _, received := stream.wire.Recv(); received != nil {
+			err = received
 		}
 		return nil, failed(err)
 	}
@@ -88,7 +87,7 @@ func (stream *Stream) exchange(ctx context.Context, batch *pb.Batch) (*pb.BatchO
 			return nil, failed(err)
 		}
 		outcome := response.GetOutcome()
-		// A later batch's outcome stands for those before it; an earlier one's came late.
+		// The outcome of a batch is also that of the batches before it.
 		if outcome.GetResync() != nil || outcome.GetPosition().GetSequence() >= batch.GetSequence() {
 			return outcome, nil
 		}

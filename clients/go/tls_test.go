@@ -128,7 +128,7 @@ func TestTheConnectionIsEncryptedAndBothSidesAreKnown(t *testing.T) {
 		}
 		_, err := dial(t, test.target, Options{TLS: test.settings, Timeout: timeout, Attempts: 1}).GetServerInfo(within(t))
 		var failure *Error
-		if test.reached != (err == nil) || (err != nil && (!errors.As(err, &failure) || !failure.Away())) {
+		if test.reached != (err == nil) || (err != nil && (!errors.As(err, &failure) || !failure.Unavailable())) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 // defaultQueue is the queue of pod groups that name none.
 const defaultQueue = "default"
 
-// QueueRecord is a Volcano Queue as a record. The object is Volcano's own type, the map of an unstructured one, or
-// anything else whose JSON is that of a Queue: this module does not require Volcano's.
+// QueueRecord makes a record of a Volcano Queue. The object is Volcano's own type, the map of an unstructured object, or
+// any value with the JSON of a Queue: this module does not require Volcano's.
 func QueueRecord(object any) (*pb.Queue, error) {
 	read := struct {
 		Metadata metav1.ObjectMeta
@@ -38,7 +38,7 @@ func QueueRecord(object any) (*pb.Queue, error) {
 		"Closing": pb.QueueState_QUEUE_STATE_CLOSING, "Unknown": pb.QueueState_QUEUE_STATE_UNKNOWN,
 	}[read.Status.State]
 	if !known {
-		return nil, fmt.Errorf("status.state: %q is no state of a queue", read.Status.State)
+		return nil, fmt.Errorf("status.state: %q is none of Open, Closed, Closing, Unknown", read.Status.State)
 	}
 	return &pb.Queue{
 		Name: read.Metadata.Name, Uid: string(read.Metadata.UID), CreationTime: created(&read.Metadata), Annotations: read.Metadata.Annotations,
@@ -48,8 +48,8 @@ func QueueRecord(object any) (*pb.Queue, error) {
 	}, nil
 }
 
-// JobRecord is a Volcano PodGroup as a record, read as QueueRecord reads a Queue. The priority is that of its class,
-// which the object has by name only.
+// JobRecord makes a record of a Volcano PodGroup, which it reads as QueueRecord reads a Queue. The caller looks up the
+// priority of the pod group's class: the object has only the name of the class.
 func JobRecord(object any, priority int32) (*pb.Job, error) {
 	read := struct {
 		Metadata metav1.ObjectMeta
@@ -68,7 +68,7 @@ func JobRecord(object any, priority int32) (*pb.Job, error) {
 		"Running": pb.JobPhase_JOB_PHASE_RUNNING, "Unknown": pb.JobPhase_JOB_PHASE_UNKNOWN, "Completed": pb.JobPhase_JOB_PHASE_COMPLETED,
 	}[read.Status.Phase]
 	if !known {
-		return nil, fmt.Errorf("status.phase: %q is no phase of a pod group", read.Status.Phase)
+		return nil, fmt.Errorf("status.phase: %q is none of Pending, Inqueue, Running, Unknown, Completed", read.Status.Phase)
 	}
 	namespace, queue := read.Metadata.Namespace, read.Spec.Queue
 	if namespace == "" {
@@ -82,7 +82,7 @@ func JobRecord(object any, priority int32) (*pb.Job, error) {
 		Priority: priority, Phase: phase, MinMember: read.Spec.MinMember, Annotations: read.Metadata.Annotations,
 	}
 	if read.Spec.MinResources != nil {
-		// Absent and empty differ.
+		// Absent and empty have different meanings.
 		record.MinResources = &pb.ResourceList{Items: map[string]string{}}
 		for name, quantity := range *read.Spec.MinResources {
 			record.MinResources.Items[string(name)] = quantity.String()
@@ -100,7 +100,7 @@ func readObject(object, into any, metadata *metav1.ObjectMeta) error {
 		return err
 	}
 	if metadata.Name == "" {
-		return errors.New("metadata.name: is missing")
+		return errors.New("metadata.name: is missing; give the object a name")
 	}
 	return nil
 }

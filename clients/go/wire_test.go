@@ -143,7 +143,7 @@ func TestAClientOfTheVersionBeforeGetsTheSameAnswers(t *testing.T) {
 		},
 	} {
 		answer := ask(name, "{"+task+"}")
-		field := answer.Descriptor().Fields().ByName("answer")
+		field := answer.Descriptor().Fields().ByName("result")
 		said := answer.Get(field).Message().Interface()
 		// The present answer, read by the version before, says the same in its fields.
 		same := said.ProtoReflect().New().Interface()
@@ -153,11 +153,11 @@ func TestAClientOfTheVersionBeforeGetsTheSameAnswers(t *testing.T) {
 	}
 	opened := ask("OpenSession", "{}")
 	session := opened.Get(opened.Descriptor().Fields().ByName("session")).String()
-	ask("Score", `{"against": {"session": {"session": "`+session+`", "changes": [{"allocate": {"task": "default/gang-0", "node": "n2"}}]}}, `+task+`}`)
-	ask("Order", `{"against": {"session": {"session": "`+session+`", "after": "1"}}}`)
+	ask("Score", `{"against": {"session": {"id": "`+session+`", "changes": [{"allocate": {"task": "default/gang-0", "node": "n2"}}]}}, `+task+`}`)
+	ask("Order", `{"against": {"session": {"id": "`+session+`", "after": "1"}}}`)
 	ask("CloseSession", `{"session": "`+session+`"}`)
 	older(t, client, known["/pumice.v1.StateService/Apply"], "/pumice.v1.StateService/Apply",
-		`{"batch": {"source": "older", "sourceEpoch": "1", "sequence": "1", "kind": "BATCH_KIND_FULL_SYNC_LAST", "snapshotPart": 1, "put": {"nodes": [{"name": "n9"}]}}}`)
+		`{"batch": {"source": "older", "sourceEpoch": "1", "sequence": "1", "kind": "BATCH_KIND_FULL_SYNC_LAST", "part": 1, "put": {"nodes": [{"name": "n9"}]}}}`)
 	older(t, client, known["/pumice.v1.PolicyService/ReloadPolicy"], "/pumice.v1.PolicyService/ReloadPolicy", fmt.Sprintf(`{"document": %q}`, spread))
 }
 
@@ -191,7 +191,7 @@ func TestWhatAVersionToComeSaysIsOverlooked(t *testing.T) {
 	// And this client overlooks what a server to come says.
 	fake := &versioned{}
 	reply, err := dial(t, fake.serve(t, nil), Options{}).Filter(within(t), &pb.FilterRequest{Tasks: []*pb.Task{plain}})
-	if err != nil || reply.By != ByService || len(reply.Response.GetResult().GetItems()) != 1 || reply.Response.GetResult().GetItems()[0].GetFitCount() != 7 {
+	if err != nil || reply.Origin != OriginService || len(reply.Response.GetResult().GetItems()) != 1 || reply.Response.GetResult().GetItems()[0].GetFitCount() != 7 {
 		t.Fatal(reply, err)
 	}
 }
@@ -233,16 +233,16 @@ func TestACallThatAServerLacksIsAnError(t *testing.T) {
 	known := methods(earlier(t))
 	delete(known, "/pumice.v1.DecisionService/Admit")
 	fake := &versioned{}
-	client := dial(t, fake.serve(t, known), Options{Away: map[Call]Away{CallAdmit: FailOpen}, BreakAfter: 1})
+	client := dial(t, fake.serve(t, known), Options{Fallback: map[Call]Fallback{CallAdmit: FailOpen}, BreakAfter: 1})
 	for range 2 {
 		fake.calls.Store(0)
 		_, err := client.Admit(within(t), &pb.AdmitRequest{Items: []*pb.AdmitSubject{{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: "j"}}}}})
 		var failure *Error
-		if !errors.As(err, &failure) || failure.Code != codes.Unimplemented || failure.Away() || fake.calls.Load() != 1 {
+		if !errors.As(err, &failure) || failure.Code != codes.Unimplemented || failure.Unavailable() || fake.calls.Load() != 1 {
 			t.Fatal(err, fake.calls.Load())
 		}
 	}
-	if reply, err := client.Filter(within(t), &pb.FilterRequest{Tasks: []*pb.Task{{}}}); err != nil || reply.By != ByService {
+	if reply, err := client.Filter(within(t), &pb.FilterRequest{Tasks: []*pb.Task{{}}}); err != nil || reply.Origin != OriginService {
 		t.Fatal(reply, err)
 	}
 	_, err := dial(t, fake.serve(t, known), Options{}).GetServerInfo(within(t))

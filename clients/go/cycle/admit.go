@@ -8,22 +8,22 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-// admissions are votes on jobs and tasks.
+// admissions are the admissions of jobs and tasks in one cycle.
 type admissions struct {
-	// asked: a job was asked about, so the session is not as it was.
+	// asked is true after a vote on a job, which changes the session.
 	asked bool
-	// enqueued jobs wait for their confirmation, revoked ones did not get it.
+	// enqueued jobs wait for their confirmation. The confirmation of revoked jobs was rejected, with the reason.
 	enqueued []string
 	revoked  map[string]string
-	// refused jobs got no permit, and why.
-	refused map[string]string
-	// onRevoked is told of the revoked.
+	// rejected jobs have no permit, with the reason.
+	rejected map[string]string
+	// onRevoked is called with each revoked job.
 	onRevoked func(job, reason string)
-	// rooms is whether a queue takes a task of a class.
-	rooms map[string]*headroom
+	// headrooms has the Admit results of tasks, by queue and class.
+	headrooms map[string]*headroomCount
 }
 
-type headroom struct {
+type headroomCount struct {
 	queue     string
 	class     *class
 	permitted map[string]bool
@@ -32,25 +32,25 @@ type headroom struct {
 }
 
 func newAdmissions() admissions {
-	return admissions{revoked: map[string]string{}, refused: map[string]string{}, rooms: map[string]*headroom{}}
+	return admissions{revoked: map[string]string{}, rejected: map[string]string{}, headrooms: map[string]*headroomCount{}}
 }
 
-// OnRevoked is called with each enqueued job whose admission was not confirmed.
+// OnRevoked sets the function that is called with each enqueued job whose confirmation was rejected.
 func (cycle *Cycle) OnRevoked(call func(job, reason string)) {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
 	cycle.admitted.onRevoked = call
 }
 
-// Enqueueable is each plugin's vote on a job that wants to start: 1 permit, 0 abstain, -1 reject. A permit is tentative:
-// it counts until the next question, unless Enqueued follows.
+// Enqueueable returns the vote of each plugin on a job that may start: 1 permits, 0 abstains, -1 rejects. A permit is
+// tentative: it counts until the next call, unless Enqueued is called.
 func (cycle *Cycle) Enqueueable(job string) map[string]int {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
 	votes := map[string]int{}
-	if cycle.away == nil {
+	if cycle.unavailable == nil {
 		cycle.admitted.asked = true
-		response, err := ask2(cycle, &pb.AdmitRequest{
+		response, err := sendAdmit(cycle, &pb.AdmitRequest{
 			Mode: pb.AdmitMode_ADMIT_MODE_TENTATIVE, Plugins: cycle.admitPlugins,
 			Items: []*pb.AdmitSubject{{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: job}}}},
 		})
@@ -60,21 +60,22 @@ func (cycle *Cycle) Enqueueable(job string) map[string]int {
 	}
 	for _, plugin := range cycle.policy.Plugins {
 		votes[plugin] = -1
-		if cycle.scheduler.settings.Away == Abstain {
+		if cycle.scheduler.settings.Fallback == Abstain {
 			votes[plugin] = 0
 		}
 	}
 	return votes
 }
 
-// WhyNot is why a job got no permit when Enqueueable was last asked; empty if it got one, or nobody knows.
-func (cycle *Cycle) WhyNot(job string) string {
+// RejectionReason returns the reason of the last rejection of a job by Enqueueable. Empty: it was permitted, or the service
+// was unavailable.
+func (cycle *Cycle) RejectionReason(job string) string {
 	cycle.mutex.RLock()
 	defer cycle.mutex.RUnlock()
-	return cycle.admitted.refused[job]
+	return cycle.admitted.rejected[job]
 }
 
-// reasonOf is why something was not admitted.
+// reasonOf is the reason of a rejection.
 func reasonOf(item *pb.AdmitItem) string {
 	for _, why := range item.GetReasons() {
 		return why.GetMessage()
@@ -83,10 +84,10 @@ func reasonOf(item *pb.AdmitItem) string {
 }
 
 func (cycle *Cycle) votes(job string, response *pb.AdmitResponse, votes map[string]int) map[string]int {
-	delete(cycle.admitted.refused, job)
+	delete(cycle.admitted.rejected, job)
 	for _, item := range response.GetResult().GetItems() {
 		if !item.GetPermitted() {
-			cycle.admitted.refused[job] = reasonOf(item)
+			cycle.admitted.rejected[job] = reasonOf(item)
 		}
 		for _, vote := range item.GetVotes() {
 			votes[vote.GetPlugin()] = int(vote.GetVote())
@@ -100,12 +101,12 @@ func (cycle *Cycle) votes(job string, response *pb.AdmitResponse, votes map[stri
 	return votes
 }
 
-// ask2 asks Admit without settling what waits for confirmation: the votes of one action follow each other.
-func ask2(cycle *Cycle, request *pb.AdmitRequest) (response *pb.AdmitResponse, err error) {
+// sendAdmit sends Admit and leaves enqueued jobs unconfirmed: the votes of one action follow each other.
+func sendAdmit(cycle *Cycle, request *pb.AdmitRequest) (response *pb.AdmitResponse, err error) {
 	err = cycle.timed(func() error {
 		ctx, cancel := cycle.context()
 		defer cancel()
-		reply, err := cycle.session.Admit(ctx, request)
+		reply, err := pumice.AllowProblems(cycle.session.Admit(ctx, request))
 		if err == nil && reply.Cause != nil {
 			err = reply.Cause
 		}
@@ -118,19 +119,19 @@ func ask2(cycle *Cycle, request *pb.AdmitRequest) (response *pb.AdmitResponse, e
 	return response, nil
 }
 
-// Enqueued tells that a job was admitted by all. Its permit stays, and is confirmed with those of the others before the
-// first question that is not Enqueueable.
+// Enqueued keeps the permit of a job that all plugins permitted. Before the first call other than Enqueueable, the permits
+// of all enqueued jobs are confirmed together.
 func (cycle *Cycle) Enqueued(job string) {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
 	cycle.changes.Add(1)
-	if cycle.away == nil && len(cycle.admitPlugins) > 0 {
-		cycle.session.Note(pumice.JobEnqueued(job))
+	if cycle.unavailable == nil && len(cycle.admitPlugins) > 0 {
+		cycle.session.AddChanges(pumice.JobEnqueued(job))
 		cycle.admitted.enqueued = append(cycle.admitted.enqueued, job)
 	}
 }
 
-// confirm reserves what was enqueued, for everybody. Jobs that are refused are revoked.
+// confirm reserves resources for the enqueued jobs in the ledger, which all callers see. Rejected jobs are revoked.
 func (admitted *admissions) confirm(cycle *Cycle) error {
 	if len(admitted.enqueued) == 0 || cycle.session == nil {
 		return nil
@@ -140,7 +141,7 @@ func (admitted *admissions) confirm(cycle *Cycle) error {
 	err := cycle.timed(func() error {
 		ctx, cancel := cycle.context()
 		defer cancel()
-		reply, err := cycle.session.Admit(ctx, &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_CONFIRM})
+		reply, err := pumice.AllowProblems(cycle.session.Admit(ctx, &pb.AdmitRequest{Mode: pb.AdmitMode_ADMIT_MODE_CONFIRM}))
 		if err == nil && reply.Cause != nil {
 			err = reply.Cause
 		}
@@ -150,7 +151,7 @@ func (admitted *admissions) confirm(cycle *Cycle) error {
 	if err != nil {
 		return err
 	}
-	cycle.spoil()
+	cycle.invalidate()
 	for _, item := range response.GetResult().GetItems() {
 		if item.GetPermitted() {
 			continue
@@ -164,61 +165,61 @@ func (admitted *admissions) confirm(cycle *Cycle) error {
 	return nil
 }
 
-// Allocatable says whether a queue takes a task. The answer is looked up for tasks of one class as long as it holds, and
-// counted down as they are allocated.
+// Allocatable reports whether a plugin lets a queue take a task. The result of a class is reused while it holds, and
+// counted down as tasks of the class are allocated.
 func (cycle *Cycle) Allocatable(plugin string, task Task) bool {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	away := cycle.scheduler.settings.Away == Abstain
-	if cycle.away != nil {
-		return away
+	permit := cycle.scheduler.settings.Fallback == Abstain
+	if cycle.unavailable != nil {
+		return permit
 	}
-	told := cycle.scheduler.mirror.tasks[task.Name]
+	reported := cycle.scheduler.mirror.tasks[task.Name]
 	class := cycle.classOf(task)
-	if class == nil || told == nil {
+	if class == nil || reported == nil {
 		return false
 	}
-	key := task.Queue + "\x00" + told.classOf(cycle.quotas)
-	room := cycle.admitted.rooms[key]
-	if room == nil || cycle.spoiled > room.clock {
-		response, err := ask(cycle, func(ctx context.Context) (pumice.Reply[*pb.AdmitResponse], error) {
+	key := task.Queue + "\x00" + reported.classOf(cycle.quotas)
+	entry := cycle.admitted.headrooms[key]
+	if entry == nil || cycle.invalidated > entry.clock {
+		response, err := send(cycle, func(ctx context.Context) (pumice.Reply[*pb.AdmitResponse], error) {
 			return cycle.session.Admit(ctx, &pb.AdmitRequest{
 				Plugins: cycle.admitPlugins,
 				Items:   []*pb.AdmitSubject{{Subject: &pb.AdmitSubject_Task{Task: &pb.Task{Name: task.Name}}}},
 			})
 		})
 		if err != nil {
-			return away
+			return permit
 		}
-		room = &headroom{queue: task.Queue, class: class, permitted: map[string]bool{}, clock: cycle.clock}
+		entry = &headroomCount{queue: task.Queue, class: class, permitted: map[string]bool{}, clock: cycle.clock}
 		for _, item := range response.GetResult().GetItems() {
 			for _, vote := range item.GetVotes() {
-				room.permitted[vote.GetPlugin()] = vote.GetVote() >= 0
+				entry.permitted[vote.GetPlugin()] = vote.GetVote() >= 0
 			}
-			// Of several cards each has its own count.
-			if !strings.Contains(told.record.GetAnnotations()[annotationCard], "|") {
-				room.left = item.Headroom
+			// Each of several cards has its own count.
+			if !strings.Contains(reported.record.GetAnnotations()[annotationCard], "|") {
+				entry.left = item.Headroom
 			}
 		}
-		cycle.admitted.rooms[key] = room
+		cycle.admitted.headrooms[key] = entry
 	}
-	return room.permitted[plugin]
+	return entry.permitted[plugin]
 }
 
-// happened counts down where that is safe, and forgets the rest.
-func (admitted *admissions) happened(verb Verb, task Task, cycle *Cycle) {
-	if len(admitted.rooms) == 0 {
+// recorded counts down the headroom of the task's own class and drops all others.
+func (admitted *admissions) recorded(event PlacementEvent, task Task, cycle *Cycle) {
+	if len(admitted.headrooms) == 0 {
 		return
 	}
 	found, _ := cycle.byTask.Load(task.ID)
-	for key, room := range admitted.rooms {
-		own := room.queue == task.Queue && found == any(room.class)
-		if own && verb == Allocated && room.left != nil && *room.left > 1 {
-			left := *room.left - 1
-			room.left = &left
+	for key, entry := range admitted.headrooms {
+		own := entry.queue == task.Queue && found == any(entry.class)
+		if own && event == Allocated && entry.left != nil && *entry.left > 1 {
+			left := *entry.left - 1
+			entry.left = &left
 			continue
 		}
-		// Queues above and beside may be touched, too.
-		delete(admitted.rooms, key)
+		// The event may also change the headroom of other classes, and of parent and sibling queues.
+		delete(admitted.headrooms, key)
 	}
 }

@@ -33,7 +33,7 @@ func (cluster *cluster) cardJob(name string, tasks int) {
 	cluster.add(JobGroup, name, records)
 }
 
-// quota is a queue of four cards on a node of eight, and two jobs that have no room together.
+// quota is a queue of four cards on a node of eight, and two jobs that have no entry together.
 func quota() *cluster {
 	made := &cluster{}
 	made.add(NodeGroup, "n1", &pb.Cluster{Nodes: []*pb.Node{{
@@ -51,8 +51,8 @@ func quota() *cluster {
 func openCards(t *testing.T, scheduler *Scheduler) *Cycle {
 	t.Helper()
 	cycle := scheduler.Open(context.Background(), quota(), cardPolicy)
-	if cycle.Err() != nil || len(cycle.Refused()) > 0 {
-		t.Fatal(cycle.Err(), cycle.Refused())
+	if cycle.Err() != nil || len(cycle.RefusedRecords()) > 0 {
+		t.Fatal(cycle.Err(), cycle.RefusedRecords())
 	}
 	return cycle
 }
@@ -76,22 +76,22 @@ func TestAQueueAtItsQuotaTakesNobodyElse(t *testing.T) {
 	vote := func(job string, want int) {
 		t.Helper()
 		if votes := cycle.Enqueueable(job); votes[cards] != want {
-			t.Fatal(job, votes, cycle.WhyNot(job))
+			t.Fatal(job, votes, cycle.RejectionReason(job))
 		}
 	}
-	// A permit that nobody follows up holds nothing.
+	// A permit that nobody hasPlan up holds nothing.
 	vote("default/two", 1)
 	vote("default/one", 1)
 	cycle.Enqueued("default/one")
 	vote("default/two", -1)
-	why := cycle.WhyNot("default/two")
+	why := cycle.RejectionReason("default/two")
 	if !strings.Contains(why, "q") || !strings.Contains(why, "A") || why == "" {
 		t.Fatalf("%q", why)
 	}
-	if cycle.WhyNot("default/one") != "" {
-		t.Fatal(cycle.WhyNot("default/one"))
+	if cycle.RejectionReason("default/one") != "" {
+		t.Fatal(cycle.RejectionReason("default/one"))
 	}
-	// So far that counts in this session only; the next question confirms it, in one more call.
+	// So far that counts in this session only; the next query confirms it, in one more call.
 	if !elsewhere(t, scheduler, "default/two", check).GetPermitted() {
 		t.Fatal("a tentative permit counts for others")
 	}
@@ -102,13 +102,13 @@ func TestAQueueAtItsQuotaTakesNobodyElse(t *testing.T) {
 	if refused := elsewhere(t, scheduler, "default/two", check); refused.GetPermitted() || refused.GetReasons()[0].GetMessage() != why {
 		t.Fatal(refused, why)
 	}
-	// Headroom counts down without a question, until the last card.
+	// Headroom counts down without a query, until the last card.
 	before = cycle.Usage().Calls
 	for number := range 4 {
 		if !cycle.Allocatable(cards, task("one", number, "q")) {
 			t.Fatal(number, cycle.Err())
 		}
-		cycle.Happened(Allocated, task("one", number, "q"), "n1")
+		cycle.Record(Allocated, task("one", number, "q"), "n1")
 	}
 	if calls := cycle.Usage().Calls - before; calls != 0 {
 		t.Fatal(calls)
@@ -117,7 +117,7 @@ func TestAQueueAtItsQuotaTakesNobodyElse(t *testing.T) {
 		t.Fatal("a fifth card", cycle.Err())
 	}
 	// A card that is given back can be used again.
-	cycle.Happened(Withdrawn, task("one", 3, "q"), "n1")
+	cycle.Record(Withdrawn, task("one", 3, "q"), "n1")
 	if !cycle.Allocatable(cards, task("one", 3, "q")) {
 		t.Fatal(cycle.Err())
 	}

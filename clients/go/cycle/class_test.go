@@ -10,8 +10,8 @@ import (
 func TestTasksThatMayUseSeveralCardsAreOneClassPerJob(t *testing.T) {
 	classOf := func(job, card string) string {
 		task := &pb.Task{Name: "ns/" + job + "-0", Job: "ns/" + job, Annotations: map[string]string{annotationCard: card}}
-		told := known{record: task, queue: "q"}
-		return told.classOf(true)
+		reported := known{record: task, queue: "q"}
+		return reported.classOf(true)
 	}
 	if classOf("a", "H100|A100") == classOf("b", "H100|A100") {
 		t.Error("two jobs share an answer that hangs on the card of one of them")

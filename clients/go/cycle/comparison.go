@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// samplesKept per hook.
-const samplesKept = 20
+// samplesPerHook is the number of differences that are kept of each hook.
+const samplesPerHook = 20
 
-// Comparison counts, in shadow mode, how the service's answers compare with those that were used. It is safe to use from
-// several goroutines.
+// Comparison counts, in shadow mode, the differences between the service's results and those that were used. It is safe to
+// use from several goroutines.
 type Comparison struct {
-	// Report hears of each difference. Nil: nobody.
-	Report func(hook, question string, used, pumice any)
+	// Report is called with each difference. May be nil.
+	Report func(hook, query string, used, pumice any)
 
 	mutex sync.Mutex
 	hooks map[string]*HookComparison
@@ -22,16 +22,16 @@ type Comparison struct {
 
 // HookComparison is the comparison of one hook.
 type HookComparison struct {
-	// Hook is plugin and hook, "drf/JobOrder".
+	// Hook names plugin and hook, such as "drf/JobOrder".
 	Hook string
-	// Calls compared, Differences among them.
+	// Calls is the number of compared calls, Differences that of different results.
 	Calls, Differences uint64
-	// Samples of the differences, the first ones.
+	// Samples are the first differences.
 	Samples []string
 }
 
-// Note takes in one call.
-func (comparison *Comparison) Note(hook string, same bool, question func() string, used, pumice any) {
+// Add adds one call.
+func (comparison *Comparison) Add(hook string, same bool, query func() string, used, pumice any) {
 	comparison.mutex.Lock()
 	if comparison.hooks == nil {
 		comparison.hooks = map[string]*HookComparison{}
@@ -47,8 +47,8 @@ func (comparison *Comparison) Note(hook string, same bool, question func() strin
 		return
 	}
 	entry.Differences++
-	text := question()
-	if len(entry.Samples) < samplesKept {
+	text := query()
+	if len(entry.Samples) < samplesPerHook {
 		entry.Samples = append(entry.Samples, fmt.Sprintf("%s: used %v, Pumice says %v", text, used, pumice))
 	}
 	comparison.mutex.Unlock()
@@ -57,7 +57,7 @@ func (comparison *Comparison) Note(hook string, same bool, question func() strin
 	}
 }
 
-// Hooks are the counts so far, by hook.
+// Hooks returns the counts so far, sorted by hook.
 func (comparison *Comparison) Hooks() []HookComparison {
 	comparison.mutex.Lock()
 	defer comparison.mutex.Unlock()

@@ -11,13 +11,13 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-// Task is a pod in a question. ID is its key in look-ups, Name its record's.
+// Task identifies a pod: ID is its key in look-ups, Name the name of its record.
 type Task struct {
 	ID, Name, Job, Queue string
 }
 
-// Cycle is one scheduling cycle. Prepare, and what tells of changes, come one after the other, as in a scheduler's loop;
-// look-ups may come from several goroutines.
+// Cycle is one scheduling cycle. Prepare and Record are called one after the other, as in a scheduler's loop; look-ups may
+// come from several goroutines.
 type Cycle struct {
 	scheduler *Scheduler
 	policy    Policy
@@ -27,16 +27,17 @@ type Cycle struct {
 	filters, quotas                                        bool
 	refusedRecords                                         []string
 
-	mutex   sync.RWMutex
-	session *pumice.Session
-	away    error
-	// What happened: clock counts it, touched names nodes in that order, and spoiled is when everything became stale.
-	clock   uint64
-	touched []int
-	nodeAt  map[int]int
-	spoiled uint64
-	// standing is what this cycle made of tasks.
-	standing map[string]pb.TaskStatus
+	mutex       sync.RWMutex
+	session     *pumice.Session
+	unavailable error
+	// clock counts events, touched has the nodes that they changed, in order, and invalidated is the clock at which every
+	// result became stale.
+	clock       uint64
+	touched     []int
+	nodeAt      map[int]int
+	invalidated uint64
+	// statuses of the tasks with an event in this cycle.
+	statuses map[string]pb.TaskStatus
 
 	classes map[string]*class
 	byTask  sync.Map
@@ -55,44 +56,45 @@ type Cycle struct {
 
 func newCycle(scheduler *Scheduler, policy Policy) *Cycle {
 	return &Cycle{
-		scheduler: scheduler, policy: policy, began: time.Now(), nodeAt: map[int]int{}, standing: map[string]pb.TaskStatus{},
+		scheduler: scheduler, policy: policy, began: time.Now(), nodeAt: map[int]int{}, statuses: map[string]pb.TaskStatus{},
 		classes: map[string]*class{}, order: newRanks(), admitted: newAdmissions(), victims: map[string][]*pb.VictimVote{},
 		plans: map[string]*plan{},
 	}
 }
 
-// Usage is what the cycle cost so far.
+// Usage returns what the cycle has cost so far.
 func (cycle *Cycle) Usage() Usage {
 	return Usage{
 		Calls: int(cycle.calls.Load()), Waited: time.Duration(cycle.waited.Load()), Changes: int(cycle.changes.Load()),
 	}
 }
 
-// Err is why the service is away for this cycle; nil if it is not.
+// Err returns the reason why the service is unavailable in this cycle; nil: it is available.
 func (cycle *Cycle) Err() error {
 	cycle.mutex.RLock()
 	defer cycle.mutex.RUnlock()
-	return cycle.away
+	return cycle.unavailable
 }
 
-// Refused are records that the service has not taken, with the reason.
-func (cycle *Cycle) Refused() []string {
+// RefusedRecords returns the records that could not be made and those that the service refused, each with the reason. The
+// last good record of the same name stays in force.
+func (cycle *Cycle) RefusedRecords() []string {
 	return cycle.refusedRecords
 }
 
-// canGoOn says whether the session serves another cycle: nothing happened in it, and it is not old.
-func (cycle *Cycle) canGoOn(policy Policy, keepFor time.Duration) bool {
-	return cycle != nil && cycle.away == nil && cycle.session != nil && cycle.changes.Load() == 0 && !cycle.admitted.asked &&
+// reusable reports whether the session can serve another cycle: it has no events and is not old.
+func (cycle *Cycle) reusable(policy Policy, keepFor time.Duration) bool {
+	return cycle != nil && cycle.unavailable == nil && cycle.session != nil && cycle.changes.Load() == 0 && !cycle.admitted.asked &&
 		cycle.policy.Document == policy.Document && keepFor > 0 && time.Since(cycle.began) < keepFor
 }
 
-func (cycle *Cycle) goOn() {
+func (cycle *Cycle) reuse() {
 	cycle.calls.Store(0)
 	cycle.waited.Store(0)
 }
 
-// timed counts a call, and the time that it took.
-func (cycle *Cycle) timed(ask func() error) error {
+// timed counts a call and its time.
+func (cycle *Cycle) timed(call func() error) error {
 	budget := cycle.scheduler.settings.Budget
 	if budget.Calls > 0 && cycle.calls.Load() >= int64(budget.Calls) ||
 		budget.Time > 0 && cycle.waited.Load() >= int64(budget.Time) {
@@ -101,16 +103,16 @@ func (cycle *Cycle) timed(ask func() error) error {
 	cycle.calls.Add(1)
 	started := time.Now()
 	defer func() { cycle.waited.Add(int64(time.Since(started))) }()
-	return ask()
+	return call()
 }
 
-// ask asks a question of the session. Whatever goes wrong, the service is away for the rest of the cycle: what happened
-// in a session that is lost cannot be asked of another.
-func ask[R any](
-	cycle *Cycle, question func(context.Context) (pumice.Reply[R], error),
+// send sends a call in the session. After any error the service is unavailable for the rest of the cycle: the events of a
+// lost session cannot be moved to another one.
+func send[R any](
+	cycle *Cycle, call func(context.Context) (pumice.Reply[R], error),
 ) (response R, err error) {
-	if cycle.away != nil {
-		return response, cycle.away
+	if cycle.unavailable != nil {
+		return response, cycle.unavailable
 	}
 	if err := cycle.admitted.confirm(cycle); err != nil {
 		return response, cycle.giveUp(err)
@@ -118,7 +120,7 @@ func ask[R any](
 	err = cycle.timed(func() error {
 		ctx, cancel := cycle.context()
 		defer cancel()
-		reply, err := question(ctx)
+		reply, err := pumice.AllowProblems(call(ctx))
 		if err == nil && reply.Cause != nil {
 			err = reply.Cause
 		}
@@ -127,22 +129,22 @@ func ask[R any](
 	})
 	var failure *pumice.Error
 	if errors.As(err, &failure) && failure.SessionEnded() && cycle.changes.Load() == 0 {
-		// Nothing is lost with it.
+		// The lost session had no events.
 		if err = cycle.open(context.Background()); err == nil {
-			cycle.spoil()
-			return ask(cycle, question)
+			cycle.invalidate()
+			return send(cycle, call)
 		}
 	}
 	if err != nil {
 		return response, cycle.giveUp(err)
 	}
 	if cycle.session.Effects().GetInvalidation().GetScope() == pb.InvalidationScope_INVALIDATION_SCOPE_ALL {
-		cycle.spoil()
+		cycle.invalidate()
 	}
 	return response, nil
 }
 
-// context ends with the budget.
+// context ends when the budget of time is used up.
 func (cycle *Cycle) context() (context.Context, context.CancelFunc) {
 	budget := cycle.scheduler.settings.Budget.Time
 	if budget < 0 {
@@ -152,83 +154,83 @@ func (cycle *Cycle) context() (context.Context, context.CancelFunc) {
 }
 
 func (cycle *Cycle) giveUp(err error) error {
-	if cycle.away == nil {
-		cycle.away = err
-		cycle.scheduler.settings.Observer.Trouble(err)
+	if cycle.unavailable == nil {
+		cycle.unavailable = err
+		cycle.scheduler.settings.Observer.Unavailable(err)
 	}
-	return cycle.away
+	return cycle.unavailable
 }
 
-// spoil makes all answers stale.
-func (cycle *Cycle) spoil() {
+// invalidate makes every result stale.
+func (cycle *Cycle) invalidate() {
 	cycle.clock++
-	cycle.spoiled = cycle.clock
+	cycle.invalidated = cycle.clock
 }
 
-// Verb is what happened to a task.
-type Verb int
+// PlacementEvent is an event of a task in a cycle.
+type PlacementEvent int
 
-// What can happen to a task.
+// The events of a task.
 const (
-	// Allocated: it was given idle room on a node.
-	Allocated Verb = iota
-	// Pipelined: it was promised room that is being released.
+	// Allocated: the task takes idle resources of a node.
+	Allocated PlacementEvent = iota
+	// Pipelined: the task waits for resources that are being released on a node.
 	Pipelined
-	// Evicted: it was told to go.
+	// Evicted: the task is evicted.
 	Evicted
-	// Unevicted: it stays after all.
+	// Unevicted reverts Evicted.
 	Unevicted
-	// Withdrawn: it has no place any more, whichever of the first two it had.
+	// Withdrawn reverts Allocated or Pipelined.
 	Withdrawn
 )
 
-// Happened tells what has happened to a task. It rides on the next question.
-func (cycle *Cycle) Happened(verb Verb, task Task, node string) {
+// Record records an event of a task, which is sent with the next call.
+func (cycle *Cycle) Record(event PlacementEvent, task Task, node string) {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
 	cycle.changes.Add(1)
 	cycle.clock++
-	before := cycle.standing[task.Name]
+	before := cycle.statuses[task.Name]
 	var change *pb.SessionChange
-	// Who is pipelined or being evicted changes what a node will have, not what it uses, and no plugin reads that.
+	// A pipelined or evicted task changes what a node will have, not what it uses; no plugin reads the former.
 	moves := true
-	switch verb {
+	switch event {
 	case Allocated:
 		change = pumice.AllocateOn(task.Name, node)
-		cycle.standing[task.Name] = pb.TaskStatus_TASK_STATUS_ALLOCATED
+		cycle.statuses[task.Name] = pb.TaskStatus_TASK_STATUS_ALLOCATED
 	case Pipelined:
 		change, moves = pumice.PipelineOn(task.Name, node), false
-		cycle.standing[task.Name] = pb.TaskStatus_TASK_STATUS_PIPELINED
+		cycle.statuses[task.Name] = pb.TaskStatus_TASK_STATUS_PIPELINED
 	case Evicted:
 		change, moves = pumice.Evict(task.Name), before == pb.TaskStatus_TASK_STATUS_PIPELINED
-		cycle.standing[task.Name] = pb.TaskStatus_TASK_STATUS_RELEASING
+		cycle.statuses[task.Name] = pb.TaskStatus_TASK_STATUS_RELEASING
 	case Unevicted:
 		change, moves = pumice.Unevict(task.Name), false
-		cycle.standing[task.Name] = pb.TaskStatus_TASK_STATUS_RUNNING
+		cycle.statuses[task.Name] = pb.TaskStatus_TASK_STATUS_RUNNING
 	case Withdrawn:
 		change = pumice.Unallocate(task.Name)
 		if before == pb.TaskStatus_TASK_STATUS_PIPELINED {
 			change, moves = pumice.Unpipeline(task.Name), false
 		}
-		cycle.standing[task.Name] = pb.TaskStatus_TASK_STATUS_PENDING
+		cycle.statuses[task.Name] = pb.TaskStatus_TASK_STATUS_PENDING
 	}
-	if cycle.away == nil {
-		cycle.session.Note(change)
+	if cycle.unavailable == nil {
+		cycle.session.AddChanges(change)
 	}
 	if at, numbered := cycle.scheduler.mirror.nodes[node]; numbered && moves {
 		cycle.touched = append(cycle.touched, at)
 		cycle.nodeAt[at] = len(cycle.touched)
 	}
-	cycle.order.happened(task)
-	cycle.admitted.happened(verb, task, cycle)
-	cycle.planned(verb, task, node)
+	cycle.order.recorded(task)
+	cycle.admitted.recorded(event, task, cycle)
+	cycle.planned(event, task, node)
 }
 
-// Close ends the cycle. A session in which nothing happened is kept for the next one.
+// Close ends the cycle. A session without events is kept for the next cycle.
 func (cycle *Cycle) Close() {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if cycle.away == nil {
+	if cycle.unavailable == nil {
 		if err := cycle.admitted.confirm(cycle); err != nil {
 			_ = cycle.giveUp(err)
 		}
@@ -237,14 +239,14 @@ func (cycle *Cycle) Close() {
 	scheduler.settings.Observer.Closed(cycle.Usage())
 	scheduler.mutex.Lock()
 	defer scheduler.mutex.Unlock()
-	if cycle.canGoOn(cycle.policy, scheduler.settings.KeepFor) {
-		scheduler.kept = cycle
+	if cycle.reusable(cycle.policy, scheduler.settings.KeepFor) {
+		scheduler.last = cycle
 		return
 	}
 	cycle.end()
 }
 
-// end closes the session; nobody waits for it.
+// end closes the session in the background.
 func (cycle *Cycle) end() {
 	session := cycle.session
 	if session == nil {
@@ -255,7 +257,7 @@ func (cycle *Cycle) end() {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		// It ends with its lease in any case.
+		// Without this call the session ends with its lease.
 		_ = session.Close(ctx)
 	}()
 }

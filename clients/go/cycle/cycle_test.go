@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -21,30 +22,34 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// cluster is a snapshot of plain records; a group's fingerprint is its content.
+// cluster is a state of plain records; a group's fingerprint is its content. Groups in bad cannot be read.
 type cluster struct {
-	keys  []Key
-	group map[Key]*pb.Cluster
+	keys  []GroupKey
+	group map[GroupKey]*pb.Cluster
 	read  atomic.Int64
+	bad   map[string]bool
 }
 
-func (cluster *cluster) Groups() int    { return len(cluster.keys) }
-func (cluster *cluster) Key(at int) Key { return cluster.keys[at] }
+func (cluster *cluster) Groups() int         { return len(cluster.keys) }
+func (cluster *cluster) Key(at int) GroupKey { return cluster.keys[at] }
 func (cluster *cluster) Fingerprint(at int) uint64 {
 	text, _ := proto.MarshalOptions{Deterministic: true}.Marshal(cluster.group[cluster.keys[at]])
 	hash := fnv.New64a()
 	_, _ = hash.Write(text)
 	return hash.Sum64()
 }
-func (cluster *cluster) Records(at int) (Records, error) {
+func (cluster *cluster) Records(at int) (GroupRecords, error) {
 	cluster.read.Add(1)
-	return Records{Cluster: cluster.group[cluster.keys[at]]}, nil
+	if cluster.bad[cluster.keys[at].Name] {
+		return GroupRecords{}, errors.New("a malformed annotation")
+	}
+	return GroupRecords{Cluster: cluster.group[cluster.keys[at]]}, nil
 }
 
-func (cluster *cluster) add(kind Kind, name string, records *pb.Cluster) {
-	key := Key{kind, name}
+func (cluster *cluster) add(kind GroupKind, name string, records *pb.Cluster) {
+	key := GroupKey{kind, name}
 	if cluster.group == nil {
-		cluster.group = map[Key]*pb.Cluster{}
+		cluster.group = map[GroupKey]*pb.Cluster{}
 	}
 	if cluster.group[key] == nil {
 		cluster.keys = append(cluster.keys, key)
@@ -109,7 +114,7 @@ func small() *cluster {
 	return made
 }
 
-// listener remembers what a Scheduler says.
+// listener records what a Scheduler reports.
 type listener struct {
 	silent
 	sent    []int
@@ -120,7 +125,7 @@ type listener struct {
 func (listener *listener) Opened(sent int, _ time.Duration) {
 	listener.sent = append(listener.sent, sent)
 }
-func (listener *listener) Trouble(err error) { listener.trouble = append(listener.trouble, err) }
+func (listener *listener) Unavailable(err error) { listener.trouble = append(listener.trouble, err) }
 func (listener *listener) Drifted(nodes []string) {
 	listener.drifted = append(listener.drifted, nodes...)
 }
@@ -142,19 +147,19 @@ func start(t testing.TB, settings Settings) (*Scheduler, *listener, *testserver.
 	return scheduler, heard, server
 }
 
-func open(t testing.TB, scheduler *Scheduler, state Snapshot) *Cycle {
+func open(t testing.TB, scheduler *Scheduler, state SchedulerState) *Cycle {
 	t.Helper()
 	cycle := scheduler.Open(context.Background(), state, policy)
 	if err := cycle.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if refused := cycle.Refused(); len(refused) > 0 {
+	if refused := cycle.RefusedRecords(); len(refused) > 0 {
 		t.Fatal(refused)
 	}
 	return cycle
 }
 
-func TestOneQuestionServesAClassAndItsLookUps(t *testing.T) {
+func TestOneCallServesAClassAndItsLookUps(t *testing.T) {
 	scheduler, _, _ := start(t, Settings{Compatibility: "upstream"})
 	cycle := open(t, scheduler, small())
 	before := cycle.Usage().Calls
@@ -162,23 +167,23 @@ func TestOneQuestionServesAClassAndItsLookUps(t *testing.T) {
 	if err := cycle.Prepare(first); err != nil {
 		t.Fatal(err)
 	}
-	// The question, and once per process the table of slots.
+	// The query, and once per process the table of slots.
 	if calls := cycle.Usage().Calls - before; calls != 2 {
 		t.Fatal(calls)
 	}
 	before = cycle.Usage().Calls
-	if score := cycle.Score(rsf, first, "n1"); score != 750 {
-		t.Fatal(score)
+	if score, err := cycle.Score(rsf, first, "n1"); score != 750 || err != nil {
+		t.Fatal(score, err)
 	}
-	if score := cycle.Score(rsf, second, "n2"); score != 250 {
-		t.Fatal(score)
+	if score, err := cycle.Score(rsf, second, "n2"); score != 250 || err != nil {
+		t.Fatal(score, err)
 	}
-	if refusal := cycle.Fits(rsf, first, "n2"); refusal != nil {
-		t.Fatal(refusal)
+	if rejection := cycle.Fits(rsf, first, "n2"); rejection != nil {
+		t.Fatal(rejection)
 	}
-	refusal := cycle.Fits(rsf, first, "gpu")
-	if refusal == nil || !refusal.Unresolvable || refusal.Message != "proportional of resource example.com/gpu check failed" {
-		t.Fatalf("%+v", refusal)
+	rejection := cycle.Fits(rsf, first, "gpu")
+	if rejection == nil || !rejection.Unresolvable || rejection.Message != "proportional of resource example.com/gpu check failed" {
+		t.Fatalf("%+v", rejection)
 	}
 	if err := cycle.Prepare(second); err != nil {
 		t.Fatal(err)
@@ -186,24 +191,24 @@ func TestOneQuestionServesAClassAndItsLookUps(t *testing.T) {
 	if calls := cycle.Usage().Calls - before; calls != 0 {
 		t.Fatal(calls)
 	}
-	// One node is touched: the next question is about that one, and carries the change.
-	cycle.Happened(Allocated, first, "n1")
+	// One node is touched: the next query is about that one, and carries the change.
+	cycle.Record(Allocated, first, "n1")
 	if err := cycle.Prepare(second); err != nil {
 		t.Fatal(err)
 	}
-	if score := cycle.Score(rsf, second, "n1"); score != 1000 {
-		t.Fatal(score)
+	if score, err := cycle.Score(rsf, second, "n1"); score != 1000 || err != nil {
+		t.Fatal(score, err)
 	}
-	if score := cycle.Score(rsf, second, "n2"); score != 250 {
-		t.Fatal(score)
+	if score, err := cycle.Score(rsf, second, "n2"); score != 250 || err != nil {
+		t.Fatal(score, err)
 	}
 	if calls := cycle.Usage().Calls - before; calls != 1 {
 		t.Fatal(calls)
 	}
 	// And back.
-	cycle.Happened(Withdrawn, first, "n1")
-	if score := cycle.Score(rsf, second, "n1"); score != 750 {
-		t.Fatal(score)
+	cycle.Record(Withdrawn, first, "n1")
+	if score, err := cycle.Score(rsf, second, "n1"); score != 750 || err != nil {
+		t.Fatal(score, err)
 	}
 	cycle.Close()
 }
@@ -237,8 +242,8 @@ func TestNothingIsAskedWhenNothingHasChanged(t *testing.T) {
 	if err := cycle.Prepare(task("new", 1, "q")); err != nil {
 		t.Fatal(err)
 	}
-	if score := cycle.Score(rsf, task("new", 1, "q"), "n2"); score != 500 {
-		t.Fatal(score)
+	if score, err := cycle.Score(rsf, task("new", 1, "q"), "n2"); score != 500 || err != nil {
+		t.Fatal(score, err)
 	}
 	cycle.Close()
 	// A group goes.
@@ -246,6 +251,45 @@ func TestNothingIsAskedWhenNothingHasChanged(t *testing.T) {
 	cycle = open(t, scheduler, state)
 	if err := cycle.Prepare(task("new", 1, "q")); err == nil {
 		t.Fatal("a task that is gone was prepared")
+	}
+	cycle.Close()
+}
+
+func TestAGroupThatCannotBeReadIsLeftOutAndNamed(t *testing.T) {
+	scheduler, _, _ := start(t, Settings{})
+	state := small()
+	open(t, scheduler, state).Close()
+	// A known node keeps its last good record, and a new one is missing; all other changes arrive.
+	state.bad = map[string]bool{"n1": true, "n3": true}
+	state.node("n1", "cpu", "1")
+	state.node("n3", "cpu", "1")
+	state.node("n4", "cpu", "8", "pods", "110")
+	for range 2 {
+		cycle := scheduler.Open(context.Background(), state, policy)
+		if err := cycle.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if refused := strings.Join(cycle.RefusedRecords(), "\n"); refused != "node n1: a malformed annotation\nnode n3: a malformed annotation" {
+			t.Fatal(refused)
+		}
+		if err := cycle.Prepare(task("new", 0, "q")); err != nil {
+			t.Fatal(err)
+		}
+		for node, known := range map[string]bool{"n1": true, "n2": true, "n3": false, "n4": true} {
+			if _, err := cycle.Score(rsf, task("new", 0, "q"), node); (err == nil) != known {
+				t.Fatal(node, err)
+			}
+		}
+		cycle.Close()
+	}
+	// Once the cause is gone, the records are sent.
+	state.bad = nil
+	cycle := open(t, scheduler, state)
+	if err := cycle.Prepare(task("new", 0, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if score, err := cycle.Score(rsf, task("new", 0, "q"), "n3"); err != nil {
+		t.Fatal(score, err)
 	}
 	cycle.Close()
 }
@@ -258,12 +302,12 @@ func TestKeysAreAskedAgainAfterAChangeOnly(t *testing.T) {
 	if compare() >= 0 || compare() >= 0 || cycle.Usage().Calls != before+1 {
 		t.Fatal(cycle.Usage().Calls - before)
 	}
-	cycle.Happened(Allocated, task("new", 0, "q"), "n2")
-	cycle.Happened(Allocated, task("new", 1, "q"), "n2")
+	cycle.Record(Allocated, task("new", 0, "q"), "n2")
+	cycle.Record(Allocated, task("new", 1, "q"), "n2")
 	if compare() != 0 || compare() != 0 || cycle.Usage().Calls != before+2 {
 		t.Fatal(compare(), cycle.Usage().Calls-before)
 	}
-	cycle.Happened(Pipelined, task("new", 2, "q"), "n2")
+	cycle.Record(Pipelined, task("new", 2, "q"), "n2")
 	if compare() <= 0 || cycle.Usage().Calls != before+3 {
 		t.Fatal(cycle.Usage().Calls - before)
 	}
@@ -287,7 +331,7 @@ func TestVictimsKeepTheOrderAndAreAskedOnce(t *testing.T) {
 	if calls := cycle.Usage().Calls - before; calls != 1 {
 		t.Fatal(calls)
 	}
-	cycle.Happened(Evicted, task("big", 2, "q"), "n2")
+	cycle.Record(Evicted, task("big", 2, "q"), "n2")
 	victims, _ := cycle.Victims("drf", Preempt, task("new", 0, "q"), []string{"default/big-0", "default/big-1"})
 	if fmt.Sprint(victims) != "[0]" {
 		t.Fatal(victims)
@@ -297,42 +341,45 @@ func TestVictimsKeepTheOrderAndAreAskedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	before = cycle.Usage().Calls
-	cycle.Happened(Evicted, task("big", 0, "q"), "n2")
+	cycle.Record(Evicted, task("big", 0, "q"), "n2")
 	if cycle.Fits(rsf, task("new", 0, "q"), "n2") != nil || cycle.Usage().Calls != before {
 		t.Fatal(cycle.Usage().Calls - before)
 	}
 }
 
-func TestAwayFailsClosedOrAbstains(t *testing.T) {
-	for _, away := range []Away{FailClosed, Abstain} {
-		scheduler, heard, server := start(t, Settings{Away: away})
+func TestACycleWithoutTheServiceFailsClosedOrAbstains(t *testing.T) {
+	for _, chosen := range []Fallback{FailClosed, Abstain} {
+		scheduler, heard, server := start(t, Settings{Fallback: chosen})
 		cycle := open(t, scheduler, small())
 		server.Kill()
 		first := task("new", 0, "q")
-		if err := cycle.Prepare(first); (err != nil) != (away == FailClosed) {
-			t.Fatal(away, err)
+		if err := cycle.Prepare(first); (err != nil) != (chosen == FailClosed) {
+			t.Fatal(chosen, err)
 		}
 		if len(heard.trouble) != 1 || cycle.Err() == nil {
 			t.Fatal(heard.trouble)
 		}
-		if refusal := cycle.Fits(rsf, first, "n1"); (refusal != nil) != (away == FailClosed) {
-			t.Fatal(away, refusal)
+		if rejection := cycle.Fits(rsf, first, "n1"); (rejection != nil) != (chosen == FailClosed) {
+			t.Fatal(chosen, rejection)
 		}
-		if cycle.Score(rsf, first, "n1") != 0 || cycle.CompareJobs("drf", "default/new", "default/old") != 0 {
+		if score, err := cycle.Score(rsf, first, "n1"); score != 0 || (err != nil) != (chosen == FailClosed) {
+			t.Fatal(chosen, score, err)
+		}
+		if cycle.CompareJobs("drf", "default/new", "default/old") != 0 {
 			t.Fatal("an opinion without the service")
 		}
 		if _, voting := cycle.Victims("drf", Preempt, first, []string{"default/old-0"}); voting {
 			t.Fatal("a vote without the service")
 		}
-		if cycle.Allocatable("drf", first) != (away == Abstain) {
-			t.Fatal(away)
+		if cycle.Allocatable("drf", first) != (chosen == Abstain) {
+			t.Fatal(chosen)
 		}
-		want := map[Away]int{FailClosed: -1, Abstain: 0}[away]
+		want := map[Fallback]int{FailClosed: -1, Abstain: 0}[chosen]
 		if votes := cycle.Enqueueable("default/new"); votes["drf"] != want {
 			t.Fatal(votes)
 		}
 		cycle.Enqueued("default/new")
-		cycle.Happened(Allocated, first, "n1")
+		cycle.Record(Allocated, first, "n1")
 		cycle.Close()
 		next := scheduler.Open(context.Background(), small(), policy)
 		if next.Err() == nil {
@@ -347,7 +394,7 @@ func TestTheBudgetEndsACycle(t *testing.T) {
 	cycle := open(t, scheduler, small())
 	for number := 0; cycle.Err() == nil; number++ {
 		_ = cycle.Prepare(task("new", 0, "q"))
-		cycle.Happened(Allocated, task("new", number, "q"), "n2")
+		cycle.Record(Allocated, task("new", number, "q"), "n2")
 	}
 	if cycle.Usage().Calls != 4 || len(heard.trouble) != 1 || heard.trouble[0] != ErrBudget {
 		t.Fatal(cycle.Usage(), heard.trouble)
@@ -386,7 +433,7 @@ func TestThePolicyOfTheServiceIsTheSchedulers(t *testing.T) {
 		t.Fatal("another policy was taken for the scheduler's")
 	}
 	cycle.Close()
-	// Somebody hands it over, and later another one; a scheduler that hands over restores its own.
+	// Somebody pushes it over, and later another one; a scheduler that pushes over restores its own.
 	client := scheduler.settings.Client
 	reload := func(document string) {
 		if _, err := client.ReloadPolicy(context.Background(), &pb.ReloadPolicyRequest{Document: document}); err != nil {
@@ -395,22 +442,22 @@ func TestThePolicyOfTheServiceIsTheSchedulers(t *testing.T) {
 	}
 	reload(document)
 	open(t, scheduler, small()).Close()
-	hands, err := New(Settings{Client: client, Source: "volcano"})
+	pushes, err := New(Settings{Client: client, Source: "volcano"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	open(t, hands, small()).Close()
+	open(t, pushes, small()).Close()
 	reload("actions: allocate\ntiers: [{plugins: [{name: binpack}]}]")
 	changed := small()
 	changed.node("n3", "cpu", "1")
-	cycle = open(t, hands, changed)
+	cycle = open(t, pushes, changed)
 	if err := cycle.Prepare(task("new", 0, "q")); err != nil {
 		t.Fatal(err)
 	}
 	cycle.Close()
 }
 
-func TestPlansPlaceAJobWithOneQuestion(t *testing.T) {
+func TestPlansPlaceAJobWithOneCall(t *testing.T) {
 	scheduler, _, _ := start(t, Settings{Plans: true})
 	cycle := open(t, scheduler, small())
 	pending := func() []string { return []string{"default/new-0", "default/new-1", "default/new-2"} }
@@ -423,12 +470,14 @@ func TestPlansPlaceAJobWithOneQuestion(t *testing.T) {
 		if err := cycle.Prepare(task("new", number, "q")); err != nil {
 			t.Fatal(err)
 		}
-		node := cycle.Best(task("new", number, "q"), pending)
+		node := cycle.PlannedNode(task("new", number, "q"), pending)
 		nodes = append(nodes, node)
 		for _, name := range []string{"n1", "n2"} {
-			cycle.Score(rsf, task("new", number, "q"), name)
+			if _, err := cycle.Score(rsf, task("new", number, "q"), name); err != nil {
+				t.Fatal(err)
+			}
 		}
-		cycle.Happened(Allocated, task("new", number, "q"), node)
+		cycle.Record(Allocated, task("new", number, "q"), node)
 	}
 	if fmt.Sprint(nodes) != "[n1 n1 n2]" || cycle.Usage().Calls != before+1 {
 		t.Fatal(nodes, cycle.Usage().Calls-before)

@@ -13,60 +13,66 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Kind of a group of records.
-type Kind byte
+// GroupKind is the kind of a group of records.
+type GroupKind byte
 
 // The kinds of groups.
 const (
-	// NodeGroup is a node, with the tasks on it that belong to no job of the scheduler.
-	NodeGroup Kind = iota
+	// NodeGroup is a node with those of its tasks that belong to no job of the scheduler.
+	NodeGroup GroupKind = iota
 	// QueueGroup is a queue.
 	QueueGroup
 	// JobGroup is a job with its tasks.
 	JobGroup
 )
 
-// Key names a group.
-type Key struct {
-	Kind Kind
+// String is the kind in messages.
+func (kind GroupKind) String() string {
+	return map[GroupKind]string{NodeGroup: "node", QueueGroup: "queue", JobGroup: "job"}[kind]
+}
+
+// GroupKey identifies a group.
+type GroupKey struct {
+	Kind GroupKind
 	Name string
 }
 
-// Records of a group.
-type Records struct {
-	// Cluster has them, with at most one node, queue or job.
+// GroupRecords are the records of a group.
+type GroupRecords struct {
+	// Cluster has the records, with at most one node, queue or job.
 	Cluster *pb.Cluster
-	// Hold is kept as long as the group is unchanged: what a fingerprint was made of by address.
+	// Hold is kept while the group is unchanged. It keeps objects whose addresses are part of the fingerprint.
 	Hold any
 }
 
-// Snapshot is the state of the scheduler at the beginning of a cycle, in groups of records that change together. Its
+// SchedulerState is the state of the scheduler at the beginning of a cycle, in groups of records that change together. Its
 // methods are called from several goroutines.
-type Snapshot interface {
-	// Groups is their number.
+type SchedulerState interface {
+	// Groups returns the number of groups.
 	Groups() int
-	// Key of a group.
-	Key(at int) Key
-	// Fingerprint of a group: another one if anything in it has changed.
+	// Key returns the key of a group.
+	Key(at int) GroupKey
+	// Fingerprint returns the fingerprint of a group, which changes with every change in the group.
 	Fingerprint(at int) uint64
-	// Records of a group; asked for only when its fingerprint is new.
-	Records(at int) (Records, error)
+	// Records returns the records of a group. It is called only if the fingerprint is new. A group with an error is left
+	// out and named in Cycle.RefusedRecords.
+	Records(at int) (GroupRecords, error)
 }
 
-// Forewarned is a Snapshot that wants to know, before it is asked about nodes, which of them are named by tasks of jobs
-// that have changed, as they were told before or as they are now. The tasks of jobs on all other nodes are as they were.
-type Forewarned interface {
-	Snapshot
-	Forewarn(nodes map[string]bool)
+// NodeHinter is a SchedulerState that takes, before any node's fingerprint is read, the nodes that the tasks of changed
+// jobs name now or named before. On all other nodes the tasks of jobs are unchanged.
+type NodeHinter interface {
+	SchedulerState
+	HintNodes(nodes map[string]bool)
 }
 
-// mirror is what the service was told, by group, and finds out what has changed.
+// mirror has the records that were sent to the service, by group, and finds the changes.
 type mirror struct {
 	round  uint64
-	groups map[Key]*group
-	// tasks and owners by name: whose group they were last seen in.
+	groups map[GroupKey]*group
+	// tasks by name, with the group in which each was last seen.
 	tasks map[string]*known
-	// nodes are numbered in the order in which they were first seen.
+	// nodes has the number of each node, in the order in which they were first seen.
 	nodes map[string]int
 	names []string
 }
@@ -74,43 +80,48 @@ type mirror struct {
 type group struct {
 	fingerprint uint64
 	seen        uint64
-	records     Records
+	records     GroupRecords
 }
 
-// known is a task that was told, and to which class it belongs.
+// known is a task that was sent, with its class.
 type known struct {
 	record *pb.Task
-	owner  Key
+	owner  GroupKey
 	queue  string
 	class  string
 }
 
 func newMirror() *mirror {
-	return &mirror{groups: map[Key]*group{}, tasks: map[string]*known{}, nodes: map[string]int{}}
+	return &mirror{groups: map[GroupKey]*group{}, tasks: map[string]*known{}, nodes: map[string]int{}}
 }
 
-// fresh is a group whose fingerprint is new.
+// fresh is a group with a new fingerprint.
 type fresh struct {
 	at      int
 	print   uint64
-	records Records
+	records GroupRecords
 	err     error
 }
 
-// take finds what has changed: records to put, and names to remove.
-func (mirror *mirror) take(snapshot Snapshot) (*pb.Cluster, *pb.Removals, error) {
+// take finds the changes: records to put, and names to remove. A group whose records cannot be made keeps those that were
+// sent last, if there are any; it is named in `unreadable` and tried again in the next cycle.
+func (mirror *mirror) take(state SchedulerState) (put *pb.Cluster, gone *pb.Removals, unreadable []string) {
 	mirror.round++
-	changed, same := mirror.compare(snapshot)
-	put, gone := &pb.Cluster{}, &pb.Removals{}
+	changed, same := mirror.compare(state)
+	put, gone = &pb.Cluster{}, &pb.Removals{}
 	known := len(mirror.groups)
 	for _, item := range changed {
-		if item.err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", snapshot.Key(item.at).Name, item.err)
-		}
-		key := snapshot.Key(item.at)
+		key := state.Key(item.at)
 		before := mirror.groups[key]
 		if before != nil {
 			same++
+		}
+		if item.err != nil {
+			unreadable = append(unreadable, fmt.Sprintf("%s %s: %v", key.Kind, key.Name, item.err))
+			if before != nil {
+				before.seen, before.fingerprint = mirror.round, ^item.print
+			}
+			continue
 		}
 		mirror.groups[key] = &group{fingerprint: item.print, seen: mirror.round, records: item.records}
 		mirror.replace(key, before, item.records.Cluster, put, gone)
@@ -123,21 +134,21 @@ func (mirror *mirror) take(snapshot Snapshot) (*pb.Cluster, *pb.Removals, error)
 			}
 		}
 	}
-	mirror.settle(put, gone)
-	return put, gone, nil
+	mirror.keepMoved(gone)
+	return put, gone, unreadable
 }
 
-// forget makes every fingerprint new.
+// forget makes every fingerprint count as new.
 func (mirror *mirror) forget() {
 	for _, group := range mirror.groups {
 		group.fingerprint = ^group.fingerprint
 	}
 }
 
-// compare makes all fingerprints, those of nodes last, and says how many groups are as they were.
-func (mirror *mirror) compare(snapshot Snapshot) (changed []fresh, same int) {
-	changed, same = mirror.part(snapshot, func(kind Kind) bool { return kind != NodeGroup })
-	if listener, listens := snapshot.(Forewarned); listens {
+// compare makes all fingerprints, those of nodes last, and returns the changed groups and the number of unchanged ones.
+func (mirror *mirror) compare(state SchedulerState) (changed []fresh, same int) {
+	changed, same = mirror.part(state, func(kind GroupKind) bool { return kind != NodeGroup })
+	if listener, listens := state.(NodeHinter); listens {
 		nodes := map[string]bool{}
 		for _, item := range changed {
 			note := func(tasks []*pb.Task) {
@@ -146,24 +157,24 @@ func (mirror *mirror) compare(snapshot Snapshot) (changed []fresh, same int) {
 				}
 			}
 			note(item.records.Cluster.GetTasks())
-			if before := mirror.groups[snapshot.Key(item.at)]; before != nil {
+			if before := mirror.groups[state.Key(item.at)]; before != nil {
 				note(before.records.Cluster.GetTasks())
 			}
 		}
-		listener.Forewarn(nodes)
+		listener.HintNodes(nodes)
 	}
-	more, others := mirror.part(snapshot, func(kind Kind) bool { return kind == NodeGroup })
+	more, others := mirror.part(state, func(kind GroupKind) bool { return kind == NodeGroup })
 	changed = append(changed, more...)
 	slices.SortFunc(changed, func(left, right fresh) int { return left.at - right.at })
 	return changed, same + others
 }
 
-// stretch is how many groups a goroutine takes at a time.
-const stretch = 256
+// chunk is the number of groups that a goroutine takes at a time.
+const chunk = 256
 
-// part compares the groups of some kinds, with all processors.
-func (mirror *mirror) part(snapshot Snapshot, wanted func(Kind) bool) (changed []fresh, same int) {
-	total := snapshot.Groups()
+// part compares the groups of some kinds, on all processors.
+func (mirror *mirror) part(state SchedulerState, wanted func(GroupKind) bool) (changed []fresh, same int) {
+	total := state.Groups()
 	workers := max(1, min(runtime.GOMAXPROCS(0), total/64))
 	parts, counts := make([][]fresh, workers), make([]int, workers)
 	var wait sync.WaitGroup
@@ -171,19 +182,19 @@ func (mirror *mirror) part(snapshot Snapshot, wanted func(Kind) bool) (changed [
 	for worker := range workers {
 		wait.Go(func() {
 			count := 0
-			for from := int(next.Add(stretch)) - stretch; from < total; from = int(next.Add(stretch)) - stretch {
-				for at := from; at < min(from+stretch, total); at++ {
-					key := snapshot.Key(at)
+			for from := int(next.Add(chunk)) - chunk; from < total; from = int(next.Add(chunk)) - chunk {
+				for at := from; at < min(from+chunk, total); at++ {
+					key := state.Key(at)
 					if !wanted(key.Kind) {
 						continue
 					}
-					print := snapshot.Fingerprint(at)
+					print := state.Fingerprint(at)
 					if before := mirror.groups[key]; before != nil && before.fingerprint == print {
 						before.seen = mirror.round
 						count++
 						continue
 					}
-					records, err := snapshot.Records(at)
+					records, err := state.Records(at)
 					parts[worker] = append(parts[worker], fresh{at, print, records, err})
 				}
 			}
@@ -198,8 +209,8 @@ func (mirror *mirror) part(snapshot Snapshot, wanted func(Kind) bool) (changed [
 	return changed, same
 }
 
-// replace notes the difference between two states of a group.
-func (mirror *mirror) replace(key Key, before *group, now, put *pb.Cluster, gone *pb.Removals) {
+// replace adds the difference between two states of a group to the changes.
+func (mirror *mirror) replace(key GroupKey, before *group, now, put *pb.Cluster, gone *pb.Removals) {
 	queue := ""
 	for _, job := range now.GetJobs() {
 		queue = job.GetQueue()
@@ -219,7 +230,7 @@ func (mirror *mirror) replace(key Key, before *group, now, put *pb.Cluster, gone
 		mirror.tasks[task.GetName()] = &known{record: task, owner: key, queue: queue}
 	}
 	for name := range old {
-		// Another group may have it now.
+		// The task may have moved to another group.
 		if owner := mirror.tasks[name]; owner == nil || owner.owner == key {
 			delete(mirror.tasks, name)
 			gone.Tasks = append(gone.Tasks, name)
@@ -246,8 +257,8 @@ func (mirror *mirror) replace(key Key, before *group, now, put *pb.Cluster, gone
 	}
 }
 
-// settle keeps a task that went from one group to another from being removed.
-func (mirror *mirror) settle(_ *pb.Cluster, gone *pb.Removals) {
+// keepMoved takes tasks that moved to another group out of the removals.
+func (mirror *mirror) keepMoved(gone *pb.Removals) {
 	left := gone.Tasks[:0]
 	for _, name := range gone.Tasks {
 		if mirror.tasks[name] == nil {
@@ -257,8 +268,8 @@ func (mirror *mirror) settle(_ *pb.Cluster, gone *pb.Removals) {
 	gone.Tasks = left
 }
 
-// class is the word for tasks that ask for the same: all of the record but names, uids and times, of annotations only
-// those that served plugins read, and the queue where a quota is asked.
+// classOf is the class of a task. Tasks of one class have equal records but for names, uids, times and annotations that no
+// served plugin reads; where a plugin has quotas, also the same queue.
 func (known *known) classOf(quotas bool) string {
 	if known.class != "" {
 		return known.class
@@ -274,22 +285,22 @@ func (known *known) classOf(quotas bool) string {
 	task.Annotations = read
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(task)
 	if err != nil {
-		// Not equal to any other.
+		// A class of its own.
 		text = []byte(known.record.GetName())
 	}
 	known.class = string(text) + "\x00"
 	if quotas {
 		known.class += known.queue
 	}
-	// All tasks of a job use one card: which one of several is the job's own affair.
+	// All tasks of a job use one card, which may differ from that of another job.
 	if strings.Contains(read[annotationCard], "|") {
 		known.class += "\x00" + known.record.GetJob()
 	}
 	return known.class
 }
 
-// annotationCard names the card, or cards, that a task may use.
+// annotationCard has the cards that a task may use.
 const annotationCard = "volcano.sh/card.name"
 
-// annotationsRead of tasks change the answers of served plugins.
+// annotationsRead are the annotations of tasks that served plugins read.
 var annotationsRead = [...]string{"volcano.sh/resource-strategy-scoring-type", "volcano.sh/resource-strategy-weight", annotationCard}

@@ -10,45 +10,45 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-// Refusal is why a task may not run on a node.
-type Refusal struct {
-	// Plugin that refuses.
+// NodeRejection is the reason why a task may not run on a node.
+type NodeRejection struct {
+	// Plugin is the plugin that rejects the node.
 	Plugin string
-	// Code and Message are for programs and people.
+	// Code is stable; Message is a sentence for people.
 	Code, Message string
-	// Unresolvable: evictions cannot help.
+	// Unresolvable is true if preemption cannot help.
 	Unresolvable bool
 }
 
-// Error is the message.
-func (refusal *Refusal) Error() string {
-	return refusal.Message
+// Error returns the message.
+func (rejection *NodeRejection) Error() string {
+	return rejection.Message
 }
 
-// class has the answers for tasks that ask for the same.
+// class has the results for tasks with equal requests.
 type class struct {
-	// name of the task that was asked about.
+	// name of the task that is sent for the class.
 	name  string
 	cards bool
-	// mark is how many touches of nodes the answers have seen, clock when they came.
+	// mark is the number of touched nodes that the results take into account, clock the time of the results.
 	asked bool
 	mark  int
 	clock uint64
-	// problem is why there are none.
+	// problem is the reason why there are no results.
 	problem error
-	// By node: what is known, and per plugin score and refusal.
-	known    []bool
-	scores   [][]float64
-	refusals []map[string]*Refusal
+	// By node: whether it has a result, and by plugin its score and rejection.
+	known      []bool
+	scores     [][]float64
+	rejections []map[string]*NodeRejection
 }
 
-// Prepare asks what look-ups need to know of a task: one question for its class over all nodes, or over those where
-// answers became stale; none when all still hold. Its error means that the task must not be placed now: the service is
-// away, or does not know it.
+// Prepare fetches the results that look-ups of a task need: one call for its class, over all nodes or over those with stale
+// results, and none if all results hold. After an error the task must not be placed: the service is unavailable, or does
+// not know the task.
 func (cycle *Cycle) Prepare(task Task) error {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if cycle.away != nil {
+	if cycle.unavailable != nil {
 		return cycle.closed()
 	}
 	if err := cycle.admitted.confirm(cycle); err != nil {
@@ -56,16 +56,16 @@ func (cycle *Cycle) Prepare(task Task) error {
 		return cycle.closed()
 	}
 	if reason, revoked := cycle.admitted.revoked[task.Job]; revoked {
-		return fmt.Errorf("the job's admission was not confirmed: %s", reason)
+		return fmt.Errorf("job %s: the confirmation of its admission was rejected: %s", task.Job, reason)
 	}
 	if len(cycle.nodePlugins) == 0 {
 		return nil
 	}
 	class := cycle.classOf(task)
 	if class == nil {
-		return fmt.Errorf("the decision service does not know task %s", task.Name)
+		return fmt.Errorf("task %s: is not in the state that was sent to the decision service", task.Name)
 	}
-	if class.asked && cycle.follows(task) {
+	if class.asked && cycle.hasPlan(task) {
 		return nil
 	}
 	if cycle.refresh(class) != nil {
@@ -74,27 +74,27 @@ func (cycle *Cycle) Prepare(task Task) error {
 	return class.problem
 }
 
-// closed is what away means for Prepare.
+// closed is the error of Prepare while the service is unavailable; nil with Abstain.
 func (cycle *Cycle) closed() error {
-	if cycle.scheduler.settings.Away == Abstain {
+	if cycle.scheduler.settings.Fallback == Abstain {
 		return nil
 	}
-	return fmt.Errorf("the decision service is away: %w", cycle.away)
+	return fmt.Errorf("the decision service is unavailable: %w", cycle.unavailable)
 }
 
-// classOf is the class of a task, nil if the task was never told.
+// classOf is the class of a task; nil: the task was never sent.
 func (cycle *Cycle) classOf(task Task) *class {
 	if found, known := cycle.byTask.Load(task.ID); known {
 		return found.(*class)
 	}
-	told := cycle.scheduler.mirror.tasks[task.Name]
-	if told == nil {
+	reported := cycle.scheduler.mirror.tasks[task.Name]
+	if reported == nil {
 		return nil
 	}
-	key := told.classOf(cycle.quotas)
+	key := reported.classOf(cycle.quotas)
 	found := cycle.classes[key]
 	if found == nil {
-		_, cards := told.record.GetAnnotations()[annotationCard]
+		_, cards := reported.record.GetAnnotations()[annotationCard]
 		found = &class{name: task.Name, cards: cards, scores: make([][]float64, len(cycle.nodePlugins))}
 		cycle.classes[key] = found
 	}
@@ -102,9 +102,9 @@ func (cycle *Cycle) classOf(task Task) *class {
 	return found
 }
 
-// stale says on which nodes the answers of a class no longer hold, and whether that is so on all.
+// stale returns the nodes on which the results of a class are stale, or true if all are.
 func (cycle *Cycle) stale(class *class) (nodes []int, all bool) {
-	if !class.asked || cycle.spoiled > class.clock || class.cards && cycle.quotas && cycle.clock > class.clock {
+	if !class.asked || cycle.invalidated > class.clock || class.cards && cycle.quotas && cycle.clock > class.clock {
 		return nil, true
 	}
 	nodes = slices.Clone(cycle.touched[class.mark:])
@@ -112,7 +112,7 @@ func (cycle *Cycle) stale(class *class) (nodes []int, all bool) {
 	return slices.Compact(nodes), false
 }
 
-// refresh asks for what is stale. Its error means that the service is away.
+// refresh fetches stale results. After an error the service is unavailable.
 func (cycle *Cycle) refresh(class *class) error {
 	nodes, all := cycle.stale(class)
 	if !all && len(nodes) == 0 {
@@ -128,7 +128,7 @@ func (cycle *Cycle) refresh(class *class) error {
 			request.Candidates.Names = append(request.Candidates.Names, cycle.scheduler.mirror.names[at])
 		}
 	}
-	response, err := ask(cycle, func(ctx context.Context) (pumice.Reply[*pb.ScoreResponse], error) {
+	response, err := send(cycle, func(ctx context.Context) (pumice.Reply[*pb.ScoreResponse], error) {
 		return cycle.session.Score(ctx, request)
 	})
 	if err != nil {
@@ -136,7 +136,7 @@ func (cycle *Cycle) refresh(class *class) error {
 	}
 	class.asked, class.mark, class.clock = true, len(cycle.touched), cycle.clock
 	if len(response.GetResult().GetItems()) != 1 {
-		return cycle.giveUp(errors.New("the answer has not one item"))
+		return cycle.giveUp(errors.New("the response to Score does not have exactly one item"))
 	}
 	item := response.GetResult().GetItems()[0]
 	if class.problem = problemOf(item.GetProblem()); class.problem != nil {
@@ -148,7 +148,9 @@ func (cycle *Cycle) refresh(class *class) error {
 	if all {
 		clear(class.known)
 	}
-	class.take(cycle, item)
+	if err := class.take(cycle, item); err != nil {
+		return cycle.giveUp(err)
+	}
 	return nil
 }
 
@@ -159,7 +161,7 @@ func problemOf(problem *pb.Problem) error {
 	return fmt.Errorf("%s: %s", problem.GetReason(), problem.GetMessage())
 }
 
-// read makes sure that the slots of an answer have names.
+// read makes sure that the slots of a response have names.
 func (cycle *Cycle) read(version *pb.NodeTableVersion) error {
 	if cycle.table != nil {
 		have := cycle.table.Version()
@@ -189,50 +191,59 @@ func (cycle *Cycle) read(version *pb.NodeTableVersion) error {
 	return nil
 }
 
-// take spreads an answer over the columns of a class.
-func (class *class) take(cycle *Cycle, item *pb.ScoreItem) {
+// take writes a result into the columns of a class.
+func (class *class) take(cycle *Cycle, item *pb.ScoreItem) error {
 	total := len(cycle.scheduler.mirror.names)
 	if len(class.known) < total {
 		class.known = append(class.known, make([]bool, total-len(class.known))...)
-		class.refusals = append(class.refusals, make([]map[string]*Refusal, total-len(class.refusals))...)
+		class.rejections = append(class.rejections, make([]map[string]*NodeRejection, total-len(class.rejections))...)
 		for plugin, column := range class.scores {
 			class.scores[plugin] = append(column, make([]float64, total-len(column))...)
 		}
 	}
-	for number, slot := range pumice.Slots(item.GetNodes()) {
+	scored, err := pumice.Slots(item.GetNodes())
+	if err != nil {
+		return err
+	}
+	for number, slot := range scored {
 		at := cycle.slots[slot]
 		if at < 0 {
 			continue
 		}
-		class.known[at], class.refusals[at] = true, nil
+		class.known[at], class.rejections[at] = true, nil
 		for plugin, name := range cycle.nodePlugins {
 			class.scores[plugin][at] = scoreOf(item, name, number)
 		}
 	}
-	refused := map[int]bool{}
-	for _, rejection := range item.GetFilter().GetRejections() {
-		reason := rejection.GetReason()
-		refusal := &Refusal{
+	rejected := map[int]bool{}
+	for _, given := range item.GetFilter().GetRejections() {
+		reason := given.GetReason()
+		rejection := &NodeRejection{
 			Plugin: reason.GetPlugin(), Code: reason.GetCode(), Message: reason.GetMessage(),
 			Unresolvable: reason.GetResolution() == pb.Resolution_RESOLUTION_UNRESOLVABLE,
 		}
-		for _, slot := range pumice.Slots(rejection.GetNodes()) {
+		slots, err := pumice.Slots(given.GetNodes())
+		if err != nil {
+			return err
+		}
+		for _, slot := range slots {
 			at := cycle.slots[slot]
 			if at < 0 {
 				continue
 			}
 			class.known[at] = true
-			if !refused[at] {
-				refused[at], class.refusals[at] = true, map[string]*Refusal{}
+			if !rejected[at] {
+				rejected[at], class.rejections[at] = true, map[string]*NodeRejection{}
 			}
-			if class.refusals[at][refusal.Plugin] == nil {
-				class.refusals[at][refusal.Plugin] = refusal
+			if class.rejections[at][rejection.Plugin] == nil {
+				class.rejections[at][rejection.Plugin] = rejection
 			}
 		}
 	}
+	return nil
 }
 
-// scoreOf is a plugin's score of one node: that of the whole plugin, or the sum of its parts, in their order.
+// scoreOf is a plugin's score of one node: that of the whole plugin, or the sum of its parts in their order.
 func scoreOf(item *pb.ScoreItem, plugin string, number int) float64 {
 	sum := 0.0
 	for _, part := range item.GetParts() {
@@ -246,16 +257,16 @@ func scoreOf(item *pb.ScoreItem, plugin string, number int) float64 {
 	return sum
 }
 
-// look looks a node up in the answers of a task's class. Where they are stale, or nobody prepared the task, they are
-// asked for now.
-func (cycle *Cycle) look(task Task, node string, use func(*class, int)) (known bool, err error) {
+// lookUp looks a node up in the results of a task's class. If they are stale, or the task was not prepared, it fetches
+// them.
+func (cycle *Cycle) lookUp(task Task, node string, use func(*class, int)) (known bool, err error) {
 	at, numbered := cycle.scheduler.mirror.nodes[node]
 	cycle.mutex.RLock()
 	found, asked := cycle.byTask.Load(task.ID)
-	if asked && numbered && cycle.away == nil {
+	if asked && numbered && cycle.unavailable == nil {
 		class := found.(*class)
-		// Where a plan decides, the scores do not.
-		fresh := cycle.spoiled <= class.clock && cycle.nodeAt[at] <= class.mark || cycle.follows(task)
+		// A plan decides, so stale scores do no harm.
+		fresh := cycle.invalidated <= class.clock && cycle.nodeAt[at] <= class.mark || cycle.hasPlan(task)
 		if class.asked && fresh && at < len(class.known) && class.known[at] {
 			use(class, at)
 			cycle.mutex.RUnlock()
@@ -265,8 +276,8 @@ func (cycle *Cycle) look(task Task, node string, use func(*class, int)) (known b
 	cycle.mutex.RUnlock()
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if cycle.away != nil {
-		return false, cycle.away
+	if cycle.unavailable != nil {
+		return false, cycle.unavailable
 	}
 	class := cycle.classOf(task)
 	if class == nil || !numbered {
@@ -282,29 +293,40 @@ func (cycle *Cycle) look(task Task, node string, use func(*class, int)) (known b
 	return true, nil
 }
 
-// Fits says whether a plugin lets a task run on a node; nil: it does. A node that the service does not know is refused.
-func (cycle *Cycle) Fits(plugin string, task Task, node string) *Refusal {
-	var refusal *Refusal
-	known, err := cycle.look(task, node, func(class *class, at int) { refusal = class.refusals[at][plugin] })
+// Fits returns the reason why a plugin rejects a node for a task; nil: it does not. A node that the service does not know
+// is rejected.
+func (cycle *Cycle) Fits(plugin string, task Task, node string) *NodeRejection {
+	var rejection *NodeRejection
+	known, err := cycle.lookUp(task, node, func(class *class, at int) { rejection = class.rejections[at][plugin] })
 	switch {
 	case known:
-		return refusal
-	case err != nil && cycle.scheduler.settings.Away == Abstain:
+		return rejection
+	case err != nil && cycle.scheduler.settings.Fallback == Abstain:
 		return nil
 	case err != nil:
-		return &Refusal{Plugin: plugin, Code: pumice.AwayCode, Message: "the decision service is away", Unresolvable: true}
+		return &NodeRejection{Plugin: plugin, Code: pumice.UnavailableCode, Message: "the decision service is unavailable", Unresolvable: true}
 	default:
-		return &Refusal{Plugin: plugin, Code: "NodeUnknown", Message: "the decision service does not know the node or the task", Unresolvable: true}
+		return &NodeRejection{Plugin: plugin, Code: "NodeUnknown", Message: "the decision service does not know the node or the task", Unresolvable: true}
 	}
 }
 
-// Score is what a plugin gives a node for a task; 0 where it is not known.
-func (cycle *Cycle) Score(plugin string, task Task, node string) float64 {
-	score := 0.0
+// Score returns a plugin's score of a node for a task. While the service is unavailable it is an error, and with Abstain 0.
+// A node or task that the service does not know is an error.
+func (cycle *Cycle) Score(plugin string, task Task, node string) (float64, error) {
 	number := slices.Index(cycle.nodePlugins, plugin)
 	if number < 0 {
-		return 0
+		return 0, fmt.Errorf("plugin %q: is not served, or is not in the policy", plugin)
 	}
-	_, _ = cycle.look(task, node, func(class *class, at int) { score = class.scores[number][at] })
-	return score
+	score := 0.0
+	known, err := cycle.lookUp(task, node, func(class *class, at int) { score = class.scores[number][at] })
+	switch {
+	case known:
+		return score, nil
+	case err != nil && cycle.scheduler.settings.Fallback == Abstain:
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("the decision service is unavailable: %w", err)
+	default:
+		return 0, fmt.Errorf("the decision service does not know node %q or task %q", node, task.Name)
+	}
 }

@@ -9,12 +9,12 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-// ranks are the order keys of jobs and queues, as far as they still hold.
+// ranks are the order keys of jobs and queues.
 type ranks struct {
 	asked  bool
 	jobs   map[string]map[string]*pb.OrderKey
 	queues map[string]map[string]*pb.OrderKey
-	// A job's keys change with what happens to its tasks, a queue's with what happens to anybody's.
+	// An event of a task makes the keys of its job and of all queues stale.
 	staleJobs   map[string]bool
 	staleQueues bool
 	clock       uint64
@@ -26,22 +26,22 @@ func newRanks() ranks {
 	}
 }
 
-func (ranks *ranks) happened(task Task) {
+func (ranks *ranks) recorded(task Task) {
 	ranks.staleQueues = true
 	if task.Job != "" {
 		ranks.staleJobs[task.Job] = true
 	}
 }
 
-// CompareJobs says which job a plugin wants first: less than 0, the left one; 0: it does not say. It looks keys up; after
-// a change of one of the two it asks once for all that changed.
+// CompareJobs compares two jobs by a plugin: less than 0, the left one goes first; 0: the plugin has no opinion, or the
+// service is unavailable. It looks up order keys; if one is stale it fetches all stale keys in one call.
 func (cycle *Cycle) CompareJobs(plugin, left, right string) int {
 	return cycle.compare(plugin, left, right, func(ranks *ranks) (map[string]map[string]*pb.OrderKey, bool) {
 		return ranks.jobs, ranks.staleJobs[left] || ranks.staleJobs[right]
 	})
 }
 
-// CompareQueues is the same for queues.
+// CompareQueues is CompareJobs for queues.
 func (cycle *Cycle) CompareQueues(plugin, left, right string) int {
 	return cycle.compare(plugin, left, right, func(ranks *ranks) (map[string]map[string]*pb.OrderKey, bool) {
 		return ranks.queues, ranks.staleQueues
@@ -56,13 +56,13 @@ func (cycle *Cycle) compare(
 	}
 	cycle.mutex.RLock()
 	table, stale := of(&cycle.order)
-	usable := cycle.order.asked && !stale && cycle.spoiled <= cycle.order.clock && cycle.away == nil
+	usable := cycle.order.asked && !stale && cycle.invalidated <= cycle.order.clock && cycle.unavailable == nil
 	one, other := table[left][plugin], table[right][plugin]
 	cycle.mutex.RUnlock()
 	if !usable {
 		cycle.mutex.Lock()
 		defer cycle.mutex.Unlock()
-		if cycle.away != nil || cycle.askOrder() != nil {
+		if cycle.unavailable != nil || cycle.fetchKeys() != nil {
 			return 0
 		}
 		table, _ = of(&cycle.order)
@@ -71,17 +71,17 @@ func (cycle *Cycle) compare(
 	return pumice.CompareKey(one, other, cycle.rule())
 }
 
-func (cycle *Cycle) rule() pumice.Rule {
+func (cycle *Cycle) rule() pumice.OrderRule {
 	if cycle.scheduler.settings.Compatibility == "upstream" {
 		return pumice.Upstream
 	}
 	return pumice.Corrected
 }
 
-// askOrder asks for the keys that do not hold any more: all of them at first.
-func (cycle *Cycle) askOrder() error {
+// fetchKeys fetches stale keys; at first all keys.
+func (cycle *Cycle) fetchKeys() error {
 	ranks := &cycle.order
-	all := !ranks.asked || cycle.spoiled > ranks.clock
+	all := !ranks.asked || cycle.invalidated > ranks.clock
 	if !all && !ranks.staleQueues && len(ranks.staleJobs) == 0 {
 		return nil
 	}
@@ -95,21 +95,21 @@ func (cycle *Cycle) askOrder() error {
 	case len(ranks.staleJobs) > 0:
 		request.Jobs = &pb.NameSet{Names: slices.Sorted(maps.Keys(ranks.staleJobs))}
 	}
-	response, err := ask(cycle, func(ctx context.Context) (pumice.Reply[*pb.OrderResponse], error) {
+	response, err := send(cycle, func(ctx context.Context) (pumice.Reply[*pb.OrderResponse], error) {
 		return cycle.session.Order(ctx, request)
 	})
 	if err != nil {
 		return err
 	}
-	keep(ranks.queues, response.GetResult().GetQueues())
-	keep(ranks.jobs, response.GetResult().GetJobs())
+	store(ranks.queues, response.GetResult().GetQueues())
+	store(ranks.jobs, response.GetResult().GetJobs())
 	ranks.asked, ranks.staleQueues, ranks.clock = true, false, cycle.clock
 	clear(ranks.staleJobs)
 	return nil
 }
 
-func keep(table map[string]map[string]*pb.OrderKey, answered []*pb.Rank) {
-	for _, rank := range answered {
+func store(table map[string]map[string]*pb.OrderKey, fetched []*pb.Rank) {
+	for _, rank := range fetched {
 		keys := make(map[string]*pb.OrderKey, len(rank.GetKeys()))
 		for _, key := range rank.GetKeys() {
 			keys[key.GetPlugin()] = key
@@ -118,11 +118,11 @@ func keep(table map[string]map[string]*pb.OrderKey, answered []*pb.Rank) {
 	}
 }
 
-// JobKey is a plugin's order key of a job; nil if it has none.
+// JobKey returns a plugin's order key of a job; nil: it has none, or the service is unavailable.
 func (cycle *Cycle) JobKey(plugin, job string) []float64 {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if cycle.away != nil || cycle.askOrder() != nil {
+	if cycle.unavailable != nil || cycle.fetchKeys() != nil {
 		return nil
 	}
 	return cycle.order.jobs[job][plugin].GetValues()

@@ -7,21 +7,21 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-// plan is where Place puts the tasks of a job, by task.
+// plan has the nodes that Place chose for the tasks of a job, by task.
 type plan struct {
 	nodes map[string]string
 }
 
-// follows says whether a task has a place in a plan, so that nothing has to be asked for it.
-func (cycle *Cycle) follows(task Task) bool {
+// hasPlan reports whether a plan has a node for a task, which therefore needs no call.
+func (cycle *Cycle) hasPlan(task Task) bool {
 	planned := cycle.plans[task.Job]
 	return planned != nil && planned.nodes[task.Name] != ""
 }
 
-// planned keeps plans that are followed, and drops the others.
-func (cycle *Cycle) planned(verb Verb, task Task, node string) {
+// planned keeps a plan that the scheduler follows and drops all others.
+func (cycle *Cycle) planned(event PlacementEvent, task Task, node string) {
 	for job, plan := range cycle.plans {
-		if verb == Allocated && job == task.Job && plan.nodes[task.Name] == node {
+		if event == Allocated && job == task.Job && plan.nodes[task.Name] == node {
 			delete(plan.nodes, task.Name)
 			if len(plan.nodes) > 0 {
 				continue
@@ -31,13 +31,13 @@ func (cycle *Cycle) planned(verb Verb, task Task, node string) {
 	}
 }
 
-// Best is the node that Place would give a task, with those of its job that wait as well; empty if there is no plan, or it
-// has no place for the task: then the best score decides. One question per job, as long as the scheduler follows. Pending
-// names tasks of the job in the order in which they will be placed, this one among them.
-func (cycle *Cycle) Best(task Task, pending func() []string) string {
+// PlannedNode returns the node that Place chooses for a task when it places all pending tasks of the job. Empty: there is
+// no plan, or it has no node for the task; then the best score decides. It makes one call per job while the scheduler
+// follows the plan. Pending returns the pending tasks of the job in placement order, this one included.
+func (cycle *Cycle) PlannedNode(task Task, pending func() []string) string {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if !cycle.scheduler.settings.Plans || task.Job == "" || cycle.away != nil {
+	if !cycle.scheduler.settings.Plans || task.Job == "" || cycle.unavailable != nil {
 		return ""
 	}
 	if planned := cycle.plans[task.Job]; planned != nil {
@@ -45,7 +45,7 @@ func (cycle *Cycle) Best(task Task, pending func() []string) string {
 	}
 	groups := cycle.groups(pending())
 	none := uint32(0)
-	response, err := ask(cycle, func(ctx context.Context) (pumice.Reply[*pb.PlaceResponse], error) {
+	response, err := send(cycle, func(ctx context.Context) (pumice.Reply[*pb.PlaceResponse], error) {
 		return cycle.session.Place(ctx, &pb.PlaceRequest{
 			Job: &pb.Job{Name: task.Job}, Groups: groups, MinAvailable: &none, Effect: pb.PlaceEffect_PLACE_EFFECT_PREVIEW,
 			IdleOnly: true,
@@ -66,15 +66,15 @@ func (cycle *Cycle) Best(task Task, pending func() []string) string {
 	return made.nodes[task.Name]
 }
 
-// groups puts tasks of one class that follow each other together.
+// groups makes one group of adjacent tasks of one class.
 func (cycle *Cycle) groups(names []string) (groups []*pb.TaskGroup) {
 	last := ""
 	for _, name := range names {
-		told := cycle.scheduler.mirror.tasks[name]
-		if told == nil {
+		reported := cycle.scheduler.mirror.tasks[name]
+		if reported == nil {
 			continue
 		}
-		if class := told.classOf(cycle.quotas); len(groups) == 0 || class != last {
+		if class := reported.classOf(cycle.quotas); len(groups) == 0 || class != last {
 			last = class
 			groups = append(groups, &pb.TaskGroup{})
 		}
@@ -84,8 +84,8 @@ func (cycle *Cycle) groups(names []string) (groups []*pb.TaskGroup) {
 	return groups
 }
 
-// Forget drops the plan of a job that the scheduler does not follow.
-func (cycle *Cycle) Forget(job string) {
+// DropPlan drops the plan of a job, because the scheduler does not follow it.
+func (cycle *Cycle) DropPlan(job string) {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
 	delete(cycle.plans, job)

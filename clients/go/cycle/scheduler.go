@@ -11,23 +11,23 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-// Scheduler is one scheduler process, with its state in the service.
+// Scheduler is one scheduler process. It keeps its state in the service up to date.
 type Scheduler struct {
 	settings Settings
 	feed     *pumice.Feed
 
 	mutex  sync.Mutex
 	mirror *mirror
-	kept   *Cycle
+	last   *Cycle
 	cycles uint64
 	force  bool
-	// handed is the document that is known to be in force, and its hash in the service.
-	handed, hash string
-	// served are the plugins that the service serves, by name, with the extension points of each.
+	// pushed is the document in force, hash its hash in the service.
+	pushed, hash string
+	// served has the extension points of each served plugin.
 	served map[string][]string
 }
 
-// New makes a Scheduler. It asks nothing yet.
+// New makes a Scheduler. It sends nothing yet.
 func New(settings Settings) (*Scheduler, error) {
 	settings, err := settings.withDefaults()
 	if err != nil {
@@ -40,15 +40,16 @@ func New(settings Settings) (*Scheduler, error) {
 type Policy struct {
 	// Document is volcano-scheduler.conf, in YAML or JSON.
 	Document string
-	// Plugins are those of its plugins that ask the service, in the order of the tiers.
+	// Plugins are the names of the plugins that use the service, in the order of the tiers.
 	Plugins []string
 }
 
-// Open begins a cycle: what has changed since the last one is found by fingerprint and sent. When nothing has, and
-// nothing happened in the last cycle, its session goes on, answers included, and nothing is sent at all.
+// Open begins a cycle: it finds the changes since the last one by fingerprint and sends them. If there are none, and the
+// last cycle had no events, the new cycle reuses its session and results, and sends nothing.
 //
-// It does not fail: without the service the cycle answers as Settings.Away says, and Trouble tells why.
-func (scheduler *Scheduler) Open(ctx context.Context, snapshot Snapshot, policy Policy) *Cycle {
+// Open does not fail. Without the service the cycle behaves as Settings.Fallback says, and Observer.Unavailable gets the
+// reason.
+func (scheduler *Scheduler) Open(ctx context.Context, state SchedulerState, policy Policy) *Cycle {
 	scheduler.mutex.Lock()
 	defer scheduler.mutex.Unlock()
 	started := time.Now()
@@ -57,17 +58,14 @@ func (scheduler *Scheduler) Open(ctx context.Context, snapshot Snapshot, policy 
 		scheduler.mirror.forget()
 		scheduler.feed.Resync()
 	}
-	put, gone, err := scheduler.mirror.take(snapshot)
-	sent := 0
-	if err == nil {
-		sent = count(put, gone)
-		scheduler.feed.Remove(gone)
-		scheduler.feed.Put(put)
-	}
-	last := scheduler.kept
-	scheduler.kept = nil
-	if err == nil && sent == 0 && !scheduler.force && last.canGoOn(policy, scheduler.settings.KeepFor) {
-		last.goOn()
+	put, gone, unreadable := scheduler.mirror.take(state)
+	sent := count(put, gone)
+	scheduler.feed.Remove(gone)
+	scheduler.feed.Put(put)
+	last := scheduler.last
+	scheduler.last = nil
+	if sent == 0 && !scheduler.force && last.reusable(policy, scheduler.settings.KeepFor) {
+		last.reuse()
 		scheduler.settings.Observer.Opened(0, time.Since(started))
 		return last
 	}
@@ -75,9 +73,8 @@ func (scheduler *Scheduler) Open(ctx context.Context, snapshot Snapshot, policy 
 	if last != nil {
 		last.end()
 	}
-	if err == nil {
-		err = cycle.open(ctx)
-	}
+	cycle.refusedRecords = unreadable
+	err := cycle.open(ctx)
 	scheduler.force = err != nil && scheduler.force
 	if err != nil {
 		cycle.giveUp(err)
@@ -86,7 +83,7 @@ func (scheduler *Scheduler) Open(ctx context.Context, snapshot Snapshot, policy 
 	return cycle
 }
 
-// Resync makes the next cycle work everything out anew, and send it.
+// Resync makes the next cycle send a full sync.
 func (scheduler *Scheduler) Resync() {
 	scheduler.mutex.Lock()
 	defer scheduler.mutex.Unlock()
@@ -98,17 +95,17 @@ func count(put *pb.Cluster, gone *pb.Removals) int {
 		len(gone.GetNodes()) + len(gone.GetQueues()) + len(gone.GetJobs()) + len(gone.GetTasks())
 }
 
-// open opens the session, with the policy that the scheduler has.
+// open opens the session under the scheduler's policy.
 func (cycle *Cycle) open(ctx context.Context) error {
 	scheduler := cycle.scheduler
 	if scheduler.served == nil {
-		err := cycle.timed(func() error { return scheduler.learn(ctx) })
+		err := cycle.timed(func() error { return scheduler.loadServed(ctx) })
 		if err != nil {
 			return err
 		}
 	}
-	if scheduler.handed != cycle.policy.Document {
-		if err := cycle.timed(func() error { return scheduler.agree(ctx, cycle.policy) }); err != nil {
+	if scheduler.pushed != cycle.policy.Document {
+		if err := cycle.timed(func() error { return scheduler.syncPolicy(ctx, cycle.policy) }); err != nil {
 			return err
 		}
 	}
@@ -127,21 +124,21 @@ func (cycle *Cycle) open(ctx context.Context) error {
 		if cycle.session.Opened().GetMetadata().GetPolicyHash() == scheduler.hash {
 			break
 		}
-		// Somebody else has brought another policy in force, or the service has started anew.
+		// Another caller has put another policy in force, or the service was restarted.
 		cycle.end()
 		if again {
 			return ErrPolicyDiffers
 		}
-		if err := cycle.timed(func() error { return scheduler.agree(ctx, cycle.policy) }); err != nil {
+		if err := cycle.timed(func() error { return scheduler.syncPolicy(ctx, cycle.policy) }); err != nil {
 			return err
 		}
 	}
-	cycle.choose(scheduler.served)
+	cycle.selectPlugins(scheduler.served)
 	return nil
 }
 
-// learn asks which plugins the service serves.
-func (scheduler *Scheduler) learn(ctx context.Context) error {
+// loadServed fetches the served plugins.
+func (scheduler *Scheduler) loadServed(ctx context.Context) error {
 	info, err := scheduler.settings.Client.GetServerInfo(ctx)
 	if err != nil {
 		return err
@@ -153,9 +150,9 @@ func (scheduler *Scheduler) learn(ctx context.Context) error {
 	return nil
 }
 
-// agree makes sure that the service has the scheduler's policy in force.
-func (scheduler *Scheduler) agree(ctx context.Context, policy Policy) error {
-	scheduler.handed = ""
+// syncPolicy puts the scheduler's policy in force, or under CheckPolicy compares it.
+func (scheduler *Scheduler) syncPolicy(ctx context.Context, policy Policy) error {
+	scheduler.pushed = ""
 	checkOnly := scheduler.settings.PolicyMode == CheckPolicy
 	reply, err := scheduler.settings.Client.ReloadPolicy(ctx, &pb.ReloadPolicyRequest{
 		Name: scheduler.settings.Policy, Document: policy.Document, DryRun: checkOnly,
@@ -172,15 +169,15 @@ func (scheduler *Scheduler) agree(ctx context.Context, policy Policy) error {
 		if err != nil {
 			return err
 		}
-		scheduler.handed, scheduler.hash = policy.Document, inForce.GetPolicy().GetHash()
+		scheduler.pushed, scheduler.hash = policy.Document, inForce.GetPolicy().GetHash()
 		return nil
 	}
-	scheduler.handed, scheduler.hash = policy.Document, reply.GetPolicy().GetHash()
+	scheduler.pushed, scheduler.hash = policy.Document, reply.GetPolicy().GetHash()
 	return nil
 }
 
-// choose says whom the cycle asks what.
-func (cycle *Cycle) choose(served map[string][]string) {
+// selectPlugins selects the plugins for each kind of call.
+func (cycle *Cycle) selectPlugins(served map[string][]string) {
 	of := func(points ...string) (names []string) {
 		for _, name := range cycle.policy.Plugins {
 			asked := slices.ContainsFunc(points, func(point string) bool { return slices.Contains(served[name], point) })

@@ -7,81 +7,82 @@ import (
 	pumice "pumice/clients/go"
 )
 
-// Away is what a cycle does without the service.
-type Away int
+// Fallback is the behaviour of a cycle without the service.
+type Fallback int
 
 const (
-	// FailClosed refuses: Prepare fails, nothing is admitted or allocatable, nobody gives way.
-	FailClosed Away = iota
-	// Abstain has no opinion: every node fits and scores 0, all are equal and admitted; victims are left to others.
+	// FailClosed rejects: Prepare fails, no job is admitted, no task is allocatable, no task is evicted.
+	FailClosed Fallback = iota
+	// Abstain has no opinion: every node fits and scores 0, all jobs and queues are equal, all are admitted, and other
+	// plugins select victims.
 	Abstain
 )
 
-// PolicyMode is how the scheduler's own configuration and the policy of the service come to be the same.
+// PolicyMode is the relation between the scheduler's configuration and the policy of the service.
 type PolicyMode int
 
 const (
-	// HandPolicy hands the configuration to the service whenever it changes.
-	HandPolicy PolicyMode = iota
-	// CheckPolicy only compares, and treats the service as away while they differ.
+	// PushPolicy puts the configuration in force in the service whenever the two differ.
+	PushPolicy PolicyMode = iota
+	// CheckPolicy compares them; while they differ the service counts as unavailable.
 	CheckPolicy
 )
 
-// Budget bounds one cycle. What would go beyond it is not asked: the service is away for the rest of the cycle.
+// Budget bounds one cycle. When it is used up, the service counts as unavailable for the rest of the cycle.
 type Budget struct {
-	// Calls to the service. Default 10,000; less than 0: no bound.
+	// Calls is the number of calls to the service. Default 10,000; less than 0: no bound.
 	Calls int
-	// Time spent waiting for it. Default 5 s; less than 0: no bound.
+	// Time is the time spent waiting for the service. Default 5 s; less than 0: no bound.
 	Time time.Duration
 }
 
-// Settings say how a Scheduler behaves. The zero value of each field stands for its default.
+// Settings configure a Scheduler. The zero value of each field means its default.
 type Settings struct {
-	// Client is needed.
+	// Client is required.
 	Client *pumice.Client
-	// Source owns the records. Default "volcano".
+	// Source is the name of the source that owns the records. Default "volcano".
 	Source string
-	// Policy is its name in the service. Default "default".
+	// Policy is the name of the policy in the service. Default "default".
 	Policy string
-	// Compatibility of a policy that is handed over: "corrected" or "upstream". Default "corrected".
+	// Compatibility of a pushed policy: "corrected" or "upstream". Default "corrected".
 	Compatibility string
-	// PolicyMode: default HandPolicy.
+	// PolicyMode is PushPolicy by default.
 	PolicyMode PolicyMode
-	// Away: default FailClosed.
-	Away Away
-	// Budget of one cycle.
+	// Fallback is FailClosed by default.
+	Fallback Fallback
+	// Budget bounds one cycle.
 	Budget Budget
-	// KeepFor is how long a session in which nothing happened serves the cycles after it, while the state stays as it is.
-	// Until then a policy that somebody else brought in force is not noticed. Default 10 s, less than 0: never.
+	// KeepFor is the time for which a session without events is reused by later cycles, while the state is unchanged. A
+	// policy that another caller puts in force is noticed after that time. Default 10 s; less than 0: no reuse.
 	KeepFor time.Duration
-	// VerifyEvery so many cycles the service's usage of all nodes is compared with the scheduler's; a difference makes
-	// the next cycle send everything. Default 100, less than 0: never.
+	// VerifyEvery is the number of cycles after which the usage of all nodes is compared with the service's. After a
+	// difference the next cycle sends a full sync. Default 100; less than 0: never.
 	VerifyEvery int
-	// Plans asks Place once per job, for Best.
+	// Plans lets PlannedNode call Place once per job.
 	Plans bool
-	// Observer hears of cycles. Default: nobody.
+	// Observer is notified of cycles. May be nil.
 	Observer Observer
 }
 
-// Observer hears what cycles do. Its methods return at once.
+// Observer is notified of what cycles do. Its methods must return at once.
 type Observer interface {
-	// Opened: a cycle began; so many records were sent, and finding and sending them took so long.
+	// Opened reports the beginning of a cycle, the number of sent records, and the time to find and send them.
 	Opened(sent int, took time.Duration)
-	// Closed: a cycle ended.
+	// Closed reports the end of a cycle.
 	Closed(Usage)
-	// Trouble: the service is away for the rest of the cycle, and why.
-	Trouble(error)
-	// Drifted: the service's usage of these nodes is not the scheduler's; the next cycle sends everything.
+	// Unavailable reports that the service is unavailable for the rest of the cycle, with the reason.
+	Unavailable(error)
+	// Drifted reports nodes whose usage in the service differs from the scheduler's. The next cycle sends a full sync.
 	Drifted(nodes []string)
 }
 
-// Usage is what a cycle cost so far.
+// Usage is the cost of a cycle so far.
 type Usage struct {
-	// Calls to the service, those that open, close and verify included.
+	// Calls is the number of calls to the service, including those that open, close and verify.
 	Calls int
-	// Waited for the service.
+	// Waited is the time spent waiting for the service.
 	Waited time.Duration
-	// Changes told with Happened.
+	// Changes is the number of events.
 	Changes int
 }
 
@@ -89,18 +90,18 @@ type silent struct{}
 
 func (silent) Opened(int, time.Duration) {}
 func (silent) Closed(Usage)              {}
-func (silent) Trouble(error)             {}
+func (silent) Unavailable(error)         {}
 func (silent) Drifted([]string)          {}
 
-// ErrBudget is why the service is not asked any more in a cycle.
+// ErrBudget is the error of a cycle whose budget is used up.
 var ErrBudget = errors.New("the cycle's budget of calls or time is used up")
 
-// ErrPolicyDiffers is why the service is not asked under CheckPolicy.
+// ErrPolicyDiffers is the error of a cycle under CheckPolicy whose configuration is not the policy in force.
 var ErrPolicyDiffers = errors.New("the policy of the service is not the scheduler's configuration")
 
 func (settings Settings) withDefaults() (Settings, error) {
 	if settings.Client == nil {
-		return settings, errors.New("a client is needed")
+		return settings, errors.New("Settings.Client: is missing; pumice.Dial makes one")
 	}
 	standard(&settings.Source, "volcano")
 	standard(&settings.Policy, "default")

@@ -9,21 +9,21 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-// Amounts are what a node uses: cpu in milli-cores, memory in bytes, pods as a count, the rest in thousandths.
+// Amounts are the usage of a node: cpu in milli-cores, memory in bytes, pods as a count, all others in thousandths.
 type Amounts map[string]float64
 
-// Due says whether this cycle is one in which the service's state is compared with the scheduler's.
+// Due reports whether Settings.VerifyEvery asks for Verify in this cycle.
 func (cycle *Cycle) Due() bool {
 	every := cycle.scheduler.settings.VerifyEvery
 	return every > 0 && cycle.scheduler.cycles%uint64(every) == 0
 }
 
-// Verify compares the checksum of what each node uses with the service's, at the beginning of a cycle. Nodes that differ
-// are told to the observer, and the next cycle sends everything.
+// Verify compares the usage of each node with the service's, at the beginning of a cycle. It returns the nodes that differ
+// and reports them to the observer, and the next cycle sends a full sync.
 func (cycle *Cycle) Verify(used map[string]Amounts) (differing []string) {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if cycle.away != nil {
+	if cycle.unavailable != nil {
 		return nil
 	}
 	left := make(map[string]uint64, len(used))
@@ -76,7 +76,7 @@ func amountsOf(list []*pb.Amount) Amounts {
 	return amounts
 }
 
-// checksum does not depend on order; absent and zero are the same.
+// checksum is independent of order; absent and zero amounts are equal.
 func checksum(amounts Amounts) uint64 {
 	type one struct {
 		name  string

@@ -9,24 +9,24 @@ import (
 	pb "pumice/clients/go/pumicev1"
 )
 
-// VictimKind is the scheduler's way to take room.
+// VictimKind is the scheduler's way to take entry.
 type VictimKind = pb.VictimKind
 
-// The two ways.
+// The purposes.
 const (
-	// Preempt: within a queue.
+	// Preempt takes resources within a queue.
 	Preempt = pb.VictimKind_VICTIM_KIND_PREEMPT
-	// Reclaim: between queues.
+	// Reclaim takes resources from other queues.
 	Reclaim = pb.VictimKind_VICTIM_KIND_RECLAIM
 )
 
-// Victims says who may go for a task, in a plugin's opinion, by position in candidates. Not voting: the plugin takes no
-// part, or the service is away. Candidates keep their order, on which the answer depends; the same question is asked once
-// as long as nothing happens.
+// Victims returns the candidates that a plugin permits to evict for a preemptor, by position. If voting is false the plugin
+// takes no part, or the service is unavailable. The result depends on the order of the candidates. Equal calls are sent
+// once, until the next event.
 func (cycle *Cycle) Victims(plugin string, kind VictimKind, preemptor Task, candidates []string) (victims []int, voting bool) {
 	cycle.mutex.Lock()
 	defer cycle.mutex.Unlock()
-	if cycle.away != nil {
+	if cycle.unavailable != nil {
 		return nil, false
 	}
 	key := kind.String() + "\x00" + strconv.FormatUint(cycle.clock, 10) + "\x00" + preemptor.Name + "\x00" + strings.Join(candidates, "\x00")
@@ -36,7 +36,7 @@ func (cycle *Cycle) Victims(plugin string, kind VictimKind, preemptor Task, cand
 		for _, name := range candidates {
 			group.Candidates = append(group.Candidates, &pb.Task{Name: name})
 		}
-		response, err := ask(cycle, func(ctx context.Context) (pumice.Reply[*pb.SelectVictimsResponse], error) {
+		response, err := send(cycle, func(ctx context.Context) (pumice.Reply[*pb.SelectVictimsResponse], error) {
 			return cycle.session.SelectVictims(ctx, &pb.SelectVictimsRequest{
 				Kind: kind, Plugins: cycle.victimPlugins, Groups: []*pb.VictimGroup{group},
 			})
@@ -44,12 +44,12 @@ func (cycle *Cycle) Victims(plugin string, kind VictimKind, preemptor Task, cand
 		if err != nil {
 			return nil, false
 		}
-		// Nothing is asked of an earlier moment again.
+		// Results of an earlier clock are not needed again.
 		clear(cycle.victims)
 		for _, item := range response.GetResult().GetItems() {
 			votes = item.GetVotes()
 			if item.GetProblem() != nil {
-				// Nobody goes for a task that cannot be judged.
+				// No task is evicted for a preemptor that cannot be judged.
 				for _, name := range cycle.victimPlugins {
 					votes = append(votes, &pb.VictimVote{Plugin: name})
 				}

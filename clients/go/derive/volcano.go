@@ -101,7 +101,7 @@ func Volcano(pod *corev1.Pod) (VolcanoTask, error) {
 		Requests:        amended(total(containers, inits)),
 		WithoutInit:     amended(total(containers, nil)),
 		SchedulingGated: len(pod.Spec.SchedulingGates) > 0,
-		Status:          Standing(pod),
+		Status:          Status(pod),
 		Node:            pod.Spec.NodeName,
 		Priority:        priorityOf(pod),
 		Preemptable:     preemptable(pod),
@@ -181,8 +181,8 @@ func converted(containers []map[string]exact, inits []container[exact]) ([]map[s
 	return plain, starting, nil
 }
 
-// Standing is where a pod stands, in Volcano's words: Pending, Bound, Running, Releasing, Succeeded, Failed, Unknown.
-func Standing(pod *corev1.Pod) string {
+// Status is the status of a pod in Volcano's terms: Pending, Bound, Running, Releasing, Succeeded, Failed, Unknown.
+func Status(pod *corev1.Pod) string {
 	switch phase := pod.Status.Phase; phase {
 	case corev1.PodRunning, corev1.PodPending:
 		switch {

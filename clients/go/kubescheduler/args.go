@@ -39,8 +39,8 @@ type Args struct {
 	Source string `json:"source,omitempty"`
 	// Budget is the time of one scheduling cycle for all its calls together; what is over it counts as away. Default 1s.
 	Budget metav1.Duration `json:"budget,omitempty"`
-	// Away says what stands in for an answer when the service is away.
-	Away AwayArgs `json:"away,omitempty"`
+	// Fallback chooses, per call, the result while the service is unavailable.
+	Fallback FallbackArgs `json:"fallback,omitempty"`
 	// Admit asks for pods that name a pod group whether their queue admits them. Default true.
 	Admit *bool `json:"admit,omitempty"`
 	// ResourceFit says whether Pumice judges a node's room, too: None, Idle or FutureIdle. Default None: kube-scheduler's
@@ -61,8 +61,8 @@ type TLSArgs struct {
 	ServerName string `json:"serverName,omitempty"`
 }
 
-// AwayArgs choose per call, in the words of the Go client.
-type AwayArgs struct {
+// FallbackArgs choose a fallback per call, with the names of the Go client.
+type FallbackArgs struct {
 	// Filter: FailClosed (default), FailOpen, Abstain or ReturnError.
 	Filter string `json:"filter,omitempty"`
 	// Score: Abstain (default) or ReturnError.
@@ -106,7 +106,7 @@ func (args *Args) withDefaults() {
 	for field, standard := range map[*string]string{
 		&args.Address: pumice.DefaultTarget, &args.Policy: "default", &args.Source: "kube-scheduler",
 		&args.ResourceFit: "None", &args.Scores: ScoresAuto,
-		&args.Away.Filter: pumice.FailClosed.String(), &args.Away.Score: pumice.Abstain.String(), &args.Away.Admit: pumice.FailClosed.String(),
+		&args.Fallback.Filter: pumice.FailClosed.String(), &args.Fallback.Score: pumice.Abstain.String(), &args.Fallback.Admit: pumice.FailClosed.String(),
 	} {
 		if *field == "" {
 			*field = standard
@@ -134,7 +134,7 @@ func (args *Args) check() error {
 	if args.Scores != ScoresAuto && args.Scores != ScoresScaled && args.Scores != ScoresUntouched {
 		wrong = append(wrong, fmt.Errorf("scores: %q is none of Auto, Scaled, Untouched", args.Scores))
 	}
-	if _, err := args.Away.table(); err != nil {
+	if _, err := args.Fallback.table(); err != nil {
 		wrong = append(wrong, err)
 	}
 	if args.TLS != nil && (args.TLS.CertFile == "") != (args.TLS.KeyFile == "") {
@@ -149,22 +149,22 @@ var fits = map[string]pb.ResourceFit{
 	"FutureIdle": pb.ResourceFit_RESOURCE_FIT_FUTURE_IDLE,
 }
 
-// table is the choice per call, of those that mean something for it (pumice.Options.Away).
-func (away AwayArgs) table() (map[pumice.Call]pumice.Away, error) {
+// table is the fallback of each call.
+func (fallback FallbackArgs) table() (map[pumice.Call]pumice.Fallback, error) {
 	closed, open := pumice.FailClosed, pumice.FailOpen
-	table, wrong := pumice.DefaultAway(), []error{}
+	table, wrong := map[pumice.Call]pumice.Fallback{}, []error{}
 	for _, field := range []struct {
 		name, word string
 		call       pumice.Call
-		possible   []pumice.Away
+		possible   []pumice.Fallback
 	}{
-		{"filter", away.Filter, pumice.CallFilter, []pumice.Away{closed, open, pumice.Abstain, pumice.ReturnError}},
-		{"score", away.Score, pumice.CallScore, []pumice.Away{pumice.Abstain, pumice.ReturnError}},
-		{"admit", away.Admit, pumice.CallAdmit, []pumice.Away{closed, open, pumice.Abstain, pumice.ReturnError}},
+		{"filter", fallback.Filter, pumice.CallFilter, []pumice.Fallback{closed, open, pumice.Abstain, pumice.ReturnError}},
+		{"score", fallback.Score, pumice.CallScore, []pumice.Fallback{pumice.Abstain, pumice.ReturnError}},
+		{"admit", fallback.Admit, pumice.CallAdmit, []pumice.Fallback{closed, open, pumice.Abstain, pumice.ReturnError}},
 	} {
-		at := slices.IndexFunc(field.possible, func(choice pumice.Away) bool { return choice.String() == field.word })
+		at := slices.IndexFunc(field.possible, func(choice pumice.Fallback) bool { return choice.String() == field.word })
 		if at < 0 {
-			wrong = append(wrong, fmt.Errorf("away.%s: %q is none of %v", field.name, field.word, field.possible))
+			wrong = append(wrong, fmt.Errorf("fallback.%s: %q is none of %v", field.name, field.word, field.possible))
 			continue
 		}
 		table[field.call] = field.possible[at]
@@ -174,12 +174,8 @@ func (away AwayArgs) table() (map[pumice.Call]pumice.Away, error) {
 
 // options are those of the connection.
 func (args *Args) options(metrics pumice.Metrics) (pumice.Options, error) {
-	// What stands in for an answer is each profile's choice, so the client itself returns its errors.
-	away := map[pumice.Call]pumice.Away{}
-	for call := range pumice.DefaultAway() {
-		away[call] = pumice.ReturnError
-	}
-	options := pumice.Options{Timeout: largestPart, Away: away, Metrics: metrics}
+	// Each profile chooses its own fallbacks, so the client itself returns its errors.
+	options := pumice.Options{Timeout: largestPart, Metrics: metrics}
 	if args.TLS == nil {
 		return options, nil
 	}

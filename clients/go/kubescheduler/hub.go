@@ -209,18 +209,18 @@ func (hub *hub) resync(position *pb.SourcePosition) {
 }
 
 // standsIn says who answers a question that failed like this; false: nobody, it is an error.
-func standsIn(chosen pumice.Away, err error) (pumice.By, bool) {
+func standsIn(chosen pumice.Fallback, err error) (pumice.Origin, bool) {
 	var failure *pumice.Error
-	if !errors.As(err, &failure) || !(failure.Away() || failure.Reason == pumice.ReasonCircuitOpen || forgotten(err)) {
+	if !errors.As(err, &failure) || !(failure.Unavailable() || failure.Reason == pumice.ReasonCircuitOpen || forgotten(err)) {
 		return 0, false
 	}
 	switch chosen {
 	case pumice.FailClosed:
-		return pumice.ByFailingClosed, true
+		return pumice.OriginFailClosed, true
 	case pumice.FailOpen:
-		return pumice.ByFailingOpen, true
+		return pumice.OriginFailOpen, true
 	case pumice.Abstain:
-		return pumice.ByNobody, true
+		return pumice.OriginAbstain, true
 	case pumice.ReturnError:
 	}
 	return 0, false

@@ -22,10 +22,10 @@ var (
 		Subsystem: subsystem, Name: "call_duration_seconds", StabilityLevel: metrics.ALPHA,
 		Help: "Time of a call, attempts and waits included.", Buckets: metrics.ExponentialBuckets(0.0001, 2, 15),
 	}, []string{"method"})
-	answers = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "answers_total", StabilityLevel: metrics.ALPHA,
-		Help: "Questions, by call and who answered: service, failing_closed, failing_open, nobody.",
-	}, []string{"call", "by"})
+	replies = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "replies_total", StabilityLevel: metrics.ALPHA,
+		Help: "Decision calls, by call and origin of the reply: service, fail_closed, fail_open, abstain, error.",
+	}, []string{"call", "origin"})
 	circuitOpen = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem: subsystem, Name: "circuit_open", StabilityLevel: metrics.ALPHA,
 		Help: "1 while the service is not asked because it did not answer.",
@@ -56,7 +56,7 @@ var registerOnce sync.Once
 
 func registerMetrics() {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(calls, callSeconds, answers, circuitOpen, resyncs, refusedRecords, unreadable, waiting, retried)
+		legacyregistry.MustRegister(calls, callSeconds, replies, circuitOpen, resyncs, refusedRecords, unreadable, waiting, retried)
 	})
 }
 
@@ -69,8 +69,8 @@ func (counting) Call(method, reason string, _ int, took time.Duration) {
 	callSeconds.WithLabelValues(method).Observe(took.Seconds())
 }
 
-// Answered does nothing: the plugin counts what became of its questions, those included that were never asked.
-func (counting) Answered(pumice.Call, pumice.By) {}
+// Replied does nothing: the plugin counts its own replies, including those to calls that were never sent.
+func (counting) Replied(pumice.Call, pumice.Origin) {}
 
 // Circuit keeps the state of the circuit.
 func (counting) Circuit(open bool) {

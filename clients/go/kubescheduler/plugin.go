@@ -23,9 +23,9 @@ const Name = "Pumice"
 type Plugin struct {
 	handle fwk.Handle
 	args   Args
-	// away is the choice per call.
-	away map[pumice.Call]pumice.Away
-	hub  *hub
+	// fallback is the choice per call.
+	fallback map[pumice.Call]pumice.Fallback
+	hub      *hub
 }
 
 var (
@@ -44,7 +44,7 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
-	away, err := args.Away.table()
+	fallback, err := args.Fallback.table()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
@@ -53,7 +53,7 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
-	made := &Plugin{handle: handle, args: args, away: away, hub: hub}
+	made := &Plugin{handle: handle, args: args, fallback: fallback, hub: hub}
 	profiles.add(handle, made)
 	return made, nil
 }
@@ -126,10 +126,10 @@ func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 // filter asks about nodes. Skip: everything fits, for nobody answered and that was chosen.
 func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle, nodes []fwk.NodeInfo) *fwk.Status {
 	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.FilterResponse], error) {
-		return plugin.hub.client.Filter(ctx, &pb.FilterRequest{
+		return pumice.AllowProblems(plugin.hub.client.Filter(ctx, &pb.FilterRequest{
 			Against: against, Tasks: []*pb.Task{cycle.task}, ResourceFit: fits[plugin.args.ResourceFit],
 			NodeEncoding: pb.NodeEncoding_NODE_ENCODING_SLOTS, Samples: new(uint32(0)), Detail: pb.FilterDetail_FILTER_DETAIL_NODES,
-		})
+		}))
 	})
 	if err == nil {
 		cycle.table, err = plugin.hub.client.NodeTable(ctx, response.GetMetadata().GetNodeTable())
@@ -137,7 +137,7 @@ func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle,
 	if err != nil {
 		return plugin.standIn(pumice.CallFilter, pod, err)
 	}
-	answers.WithLabelValues(string(pumice.CallFilter), pumice.ByService.String()).Inc()
+	replies.WithLabelValues(string(pumice.CallFilter), pumice.OriginService.String()).Inc()
 	if len(response.GetResult().GetItems()) != 1 {
 		return fwk.AsStatus(errors.New("the answer is not about one task"))
 	}
@@ -158,10 +158,10 @@ func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, task *pb.Task)
 		return nil
 	}
 	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.AdmitResponse], error) {
-		return plugin.hub.client.Admit(ctx, &pb.AdmitRequest{
+		return pumice.AllowProblems(plugin.hub.client.Admit(ctx, &pb.AdmitRequest{
 			Against: against, Mode: pb.AdmitMode_ADMIT_MODE_CHECK,
 			Items: []*pb.AdmitSubject{{Subject: &pb.AdmitSubject_Task{Task: task}}},
-		})
+		}))
 	})
 	if err != nil {
 		status := plugin.standIn(pumice.CallAdmit, pod, err)
@@ -170,7 +170,7 @@ func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, task *pb.Task)
 		}
 		return status
 	}
-	answers.WithLabelValues(string(pumice.CallAdmit), pumice.ByService.String()).Inc()
+	replies.WithLabelValues(string(pumice.CallAdmit), pumice.OriginService.String()).Inc()
 	if len(response.GetResult().GetItems()) != 1 {
 		return fwk.AsStatus(errors.New("the answer is not about one task"))
 	}
@@ -192,23 +192,23 @@ func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, task *pb.Task)
 
 // standIn is the status of a question that nobody answered. Skip: no opinion, or everything is permitted.
 func (plugin *Plugin) standIn(call pumice.Call, pod *corev1.Pod, err error) *fwk.Status {
-	by, chosen := standsIn(plugin.away[call], err)
+	by, chosen := standsIn(plugin.fallback[call], err)
 	if !chosen {
-		answers.WithLabelValues(string(call), "error").Inc()
+		replies.WithLabelValues(string(call), "error").Inc()
 		return fwk.AsStatus(err)
 	}
-	answers.WithLabelValues(string(call), by.String()).Inc()
-	if by == pumice.ByFailingClosed {
+	replies.WithLabelValues(string(call), by.String()).Inc()
+	if by == pumice.OriginFailClosed {
 		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, nil)
 		// The same text for every cause: events are grouped by it.
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, AwayReason)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, UnavailableReason)
 	}
 	plugin.hub.log.V(2).Info("Nobody answered", "call", call, "by", by.String(), "cause", err.Error())
 	return fwk.NewStatus(fwk.Skip)
 }
 
-// AwayReason is what events of pods say while the service is away and Filter or Admit fail closed.
-const AwayReason = "pumice: the decision service is away"
+// UnavailableReason is the message of a pod's event while the service is unavailable and Filter or Admit fail closed.
+const UnavailableReason = "pumice: the decision service is unavailable"
 
 // said is a reason as events show it.
 func said(reason *pb.Reason) string {
@@ -304,7 +304,7 @@ func (plugin *Plugin) score(ctx context.Context, state fwk.CycleState, pod *core
 		state.Write(scoresKey, &scoring{})
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	answers.WithLabelValues(string(pumice.CallScore), pumice.ByService.String()).Inc()
+	replies.WithLabelValues(string(pumice.CallScore), pumice.OriginService.String()).Inc()
 	if problem := made.item.GetProblem(); problem != nil {
 		return nil, fwk.AsStatus(errors.New(problem.GetMessage()))
 	}
@@ -324,10 +324,10 @@ func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInf
 		}
 		// A second time the slots may be others.
 		slots = nil
-		return plugin.hub.client.Score(ctx, &pb.ScoreRequest{
+		return pumice.AllowProblems(plugin.hub.client.Score(ctx, &pb.ScoreRequest{
 			Against: against, Tasks: []*pb.Task{cycle.task}, Candidates: candidates,
 			NodeEncoding: pb.NodeEncoding_NODE_ENCODING_SLOTS, WithParts: true,
-		})
+		}))
 	})
 	if err != nil {
 		return nil, err
@@ -340,7 +340,11 @@ func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInf
 		return nil, errors.New("the answer is not about one task")
 	}
 	made := &scoring{item: response.GetResult().GetItems()[0], table: table, at: make([]int32, table.Len()), columns: map[string][]int64{}}
-	for at, slot := range pumice.Slots(made.item.GetNodes()) {
+	scored, err := pumice.Slots(made.item.GetNodes())
+	if err != nil {
+		return nil, err
+	}
+	for at, slot := range scored {
 		made.at[slot] = int32(at) + 1
 	}
 	// Here, for a plugin may be enabled at score alone.

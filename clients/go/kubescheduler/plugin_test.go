@@ -177,12 +177,12 @@ func TestTheServiceIsAwayAsConfigured(t *testing.T) {
 		{`{"filter": "ReturnError", "admit": "FailOpen"}`, fwk.Error},
 		{`{"admit": "ReturnError"}`, fwk.Error},
 	} {
-		bench := start(t, `{"address": "127.0.0.1:1", "budget": "100ms", "away": `+test.away+`}`, nodes, []*corev1.Pod{pod})
+		bench := start(t, `{"address": "127.0.0.1:1", "budget": "100ms", "fallback": `+test.away+`}`, nodes, []*corev1.Pod{pod})
 		done := bench.cycle(pod)
 		if done.status.Code() != test.want {
 			t.Errorf("%s: %s %s", test.away, done.status.Code(), done.status)
 		}
-		if done.status.IsRejected() && done.status.Message() != AwayReason {
+		if done.status.IsRejected() && done.status.Message() != UnavailableReason {
 			t.Errorf("%s: %s", test.away, done.status)
 		}
 		if done.status.IsSuccess() && len(done.scores) != 1 {
@@ -199,7 +199,7 @@ func TestAServiceThatStartedAnewGetsEverythingAndThePodsComeBack(t *testing.T) {
 	bench.cycle(pod).want(t, Name, map[string]int64{"n1": 100})
 	server.Kill()
 	quick := start(t, `{"address": "`+server.Address+`", "budget": "200ms", "source": "quick"}`, nil, []*corev1.Pod{pod})
-	if done := quick.cycle(pod); done.status.Message() != AwayReason {
+	if done := quick.cycle(pod); done.status.Message() != UnavailableReason {
 		t.Fatal(done.status)
 	}
 	again := testserver.Start(t, "--grpc-address", server.Address)
@@ -244,7 +244,7 @@ func TestProfilesShareWhatTheyWriteAndAStandbyWritesNothing(t *testing.T) {
 	if err != nil || first.mirror.source != "kube-scheduler" {
 		t.Fatal(err)
 	}
-	args.Policy, args.Scores, args.Away.Filter = "other", ScoresScaled, "FailOpen"
+	args.Policy, args.Scores, args.Fallback.Filter = "other", ScoresScaled, "FailOpen"
 	if second, err := hubOf(context.Background(), standby.framework, &args); err != nil || second != first {
 		t.Fatal(err)
 	}
@@ -256,13 +256,13 @@ func TestProfilesShareWhatTheyWriteAndAStandbyWritesNothing(t *testing.T) {
 
 func TestMetricsStandOnTheSchedulersPage(t *testing.T) {
 	registerMetrics()
-	answers.WithLabelValues("Filter", "service").Inc()
+	replies.WithLabelValues("Filter", "service").Inc()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, family := range families {
-		if family.GetName() == "scheduler_pumice_answers_total" {
+		if family.GetName() == "scheduler_pumice_replies_total" {
 			return
 		}
 	}

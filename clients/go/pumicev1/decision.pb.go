@@ -306,8 +306,8 @@ func (VictimKind) EnumDescriptor() ([]byte, []int) {
 // Request of Filter.
 type FilterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the request is evaluated against. Absent: the latest snapshot under the
-	// policy "default".
+	// Cluster state and policy to evaluate against. Absent: the latest snapshot under
+	// the policy "default".
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// Tasks to filter nodes for.
 	Tasks []*Task `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -731,8 +731,8 @@ func (x *RejectedNode) GetMeasurements() []*Measurement {
 // Request of Score.
 type ScoreRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the request is evaluated against. Absent: the latest snapshot under the
-	// policy "default".
+	// Cluster state and policy to evaluate against. Absent: the latest snapshot under
+	// the policy "default".
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// Tasks to score nodes for.
 	Tasks []*Task `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -1130,8 +1130,8 @@ func (x *ScorePart) GetScores() []float64 {
 // Request of Place.
 type PlaceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the request is evaluated against. Absent: the latest snapshot under the
-	// policy "default".
+	// Cluster state and policy to evaluate against. Absent: the latest snapshot under
+	// the policy "default".
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// The job, by name or complete. A complete job that differs from the stored one
 	// is allowed only with PREVIEW. Absent: the job that the tasks name.
@@ -1560,8 +1560,8 @@ func (x *PlacedGroup) GetWarnings() []*Problem {
 // Request of Admit.
 type AdmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the request is evaluated against. Absent: the latest snapshot under the
-	// policy "default". CONFIRM is always evaluated against the latest snapshot; in
+	// Cluster state and policy to evaluate against. Absent: the latest snapshot under
+	// the policy "default". CONFIRM is always evaluated against the latest snapshot; in
 	// a session it replaces the session's tentative permits.
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// Effect of a permit.
@@ -2148,8 +2148,8 @@ func (x *CardChoice) GetHeadroom() uint64 {
 // Request of Order.
 type OrderRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the request is evaluated against. Absent: the latest snapshot under the
-	// policy "default".
+	// Cluster state and policy to evaluate against. Absent: the latest snapshot under
+	// the policy "default".
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// Queues to order. Absent: none.
 	Queues *NameSet `protobuf:"bytes,2,opt,name=queues,proto3" json:"queues,omitempty"`
@@ -2625,8 +2625,8 @@ func (x *TreeNode) GetAllocated() []*Amount {
 // Request of SelectVictims.
 type SelectVictimsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the request is evaluated against. Absent: the latest snapshot under the
-	// policy "default".
+	// Cluster state and policy to evaluate against. Absent: the latest snapshot under
+	// the policy "default".
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// Kind of eviction. Required.
 	Kind VictimKind `protobuf:"varint,2,opt,name=kind,proto3,enum=pumice.v1.VictimKind" json:"kind,omitempty"`

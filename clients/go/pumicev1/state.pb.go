@@ -1078,7 +1078,7 @@ func (x *Page) GetToken() string {
 // Request of ListNodes.
 type ListNodesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is listed. Absent: the latest snapshot under the policy "default".
+	// State to list. Absent: the latest snapshot under the policy "default".
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// Names of the nodes to list. Empty: all.
 	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
@@ -1381,7 +1381,7 @@ func (x *NodeCard) GetCount() uint64 {
 // Request of ListQueues.
 type ListQueuesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is listed. Absent: the latest snapshot under the policy "default".
+	// State to list. Absent: the latest snapshot under the policy "default".
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// Names of the queues to list. Empty: all.
 	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
@@ -1584,7 +1584,7 @@ func (x *QueueStatus) GetInvalid() []*Problem {
 // Request of ListJobs.
 type ListJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is listed. Absent: the latest snapshot under the policy "default".
+	// State to list. Absent: the latest snapshot under the policy "default".
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// Names of the jobs to list. Empty: all.
 	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
@@ -1943,7 +1943,7 @@ func (x *Account) GetDominantResource() string {
 // Request of ListTasks.
 type ListTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is listed. Absent: the latest snapshot under the policy "default".
+	// State to list. Absent: the latest snapshot under the policy "default".
 	Against *EvaluationRef `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
 	// Names of the tasks to list. Empty: all.
 	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`

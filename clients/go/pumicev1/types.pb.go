@@ -1399,8 +1399,8 @@ func (x *NodeSet) GetBitmap() []byte {
 	return nil
 }
 
-// What a request is evaluated against: cluster state and a policy. Absent: the
-// latest snapshot under the policy "default".
+// Cluster state and policy that a request is evaluated against. Absent: the latest
+// snapshot under the policy "default".
 type EvaluationRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of three. Absent: `latest` with its defaults.
@@ -2483,7 +2483,7 @@ func (x *Measurement) GetUnit() string {
 	return ""
 }
 
-// What is wrong with one item or record of a request.
+// Problem with one item or record of a request.
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Code of google.rpc.Code, such as INVALID_ARGUMENT (3) or NOT_FOUND (5).

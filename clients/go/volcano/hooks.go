@@ -99,12 +99,12 @@ func (hooks *hooks) register(session *framework.Session) {
 
 func (running *running) predicate(name string) api.PredicateFn {
 	return func(task *api.TaskInfo, node *api.NodeInfo) error {
-		refusal := running.cycle.Fits(name, running.task(task), node.Name)
-		if refusal == nil {
+		rejection := running.cycle.Fits(name, running.task(task), node.Name)
+		if rejection == nil {
 			return nil
 		}
-		status := &api.Status{Code: api.Unschedulable, Reason: refusal.Message, Plugin: name}
-		if refusal.Unresolvable {
+		status := &api.Status{Code: api.Unschedulable, Reason: rejection.Message, Plugin: name}
+		if rejection.Unresolvable {
 			status.Code = api.UnschedulableAndUnresolvable
 		}
 		return api.NewFitErrWithStatus(task, node, status)
@@ -113,15 +113,17 @@ func (running *running) predicate(name string) api.PredicateFn {
 
 func (running *running) nodeOrder(name string) api.NodeOrderFn {
 	return func(task *api.TaskInfo, node *api.NodeInfo) (float64, error) {
-		return running.cycle.Score(name, running.task(task), node.Name), nil
+		// A node without a score has 0: PrePredicate and Predicate have failed for it.
+		score, _ := running.cycle.Score(name, running.task(task), node.Name)
+		return score, nil
 	}
 }
 
-// bestNode follows a plan as long as the other plugins leave the planned node among the candidates.
+// bestNode hasPlan a plan as long as the other plugins leave the planned node among the candidates.
 func (running *running) bestNode() api.BestNodeFn {
 	return func(task *api.TaskInfo, scores map[float64][]*api.NodeInfo) *api.NodeInfo {
 		known := running.task(task)
-		best := running.cycle.Best(known, func() []string { return running.pending(task) })
+		best := running.cycle.PlannedNode(known, func() []string { return running.pending(task) })
 		if best == "" {
 			return nil
 		}
@@ -132,7 +134,7 @@ func (running *running) bestNode() api.BestNodeFn {
 				}
 			}
 		}
-		running.cycle.Forget(known.Job)
+		running.cycle.DropPlan(known.Job)
 		return nil
 	}
 }
@@ -207,14 +209,14 @@ func (running *running) enqueueable(name string) api.VoteFn {
 	return func(job any) int {
 		id := string(job.(*api.JobInfo).UID)
 		vote := running.cycle.Enqueueable(id)[name]
-		if why := running.cycle.WhyNot(id); why != "" {
+		if why := running.cycle.RejectionReason(id); why != "" {
 			klog.V(3).InfoS("A job may not start", "job", id, "why", why)
 		}
 		return vote
 	}
 }
 
-// describe names a question in a comparison.
+// describe names a query in a comparison.
 func describe(task *api.TaskInfo, node *api.NodeInfo) string {
 	return fmt.Sprintf("%s/%s on %s", task.Namespace, task.Name, node.Name)
 }

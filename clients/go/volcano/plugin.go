@@ -48,7 +48,7 @@ func (plugin *plugin) OnSessionOpen(session *framework.Session) {
 	}
 	running := plugin.process.join(session)
 	if running == nil {
-		if plugin.inTree == nil && plugin.process.settings.Cycle.Away == cycle.FailClosed {
+		if plugin.inTree == nil && plugin.process.settings.Cycle.Fallback == cycle.FailClosed {
 			session.AddPrePredicateFn(plugin.name, func(*api.TaskInfo) error {
 				return fmt.Errorf("pumice cannot be asked: %w", plugin.process.wrong)
 			})
@@ -93,7 +93,7 @@ func (process *process) join(session *framework.Session) *running {
 	found := process.open[session]
 	if found == nil {
 		found = &running{session: session, cycle: process.begin(session)}
-		for _, refused := range found.cycle.Refused() {
+		for _, refused := range found.cycle.RefusedRecords() {
 			klog.InfoS("Pumice has not taken a record", "why", refused)
 		}
 		if found.cycle.Due() {
@@ -163,26 +163,26 @@ func (running *running) task(info *api.TaskInfo) cycle.Task {
 	return task
 }
 
-// listen tells the cycle what happens. What an event was follows from the status that the task has by then.
+// listen tells the cycle what happens. What an event was hasPlan from the status that the task has by then.
 func (running *running) listen() {
 	running.session.AddEventHandler(&framework.EventHandler{
 		AllocateFunc: func(event *framework.Event) {
-			verb := cycle.Unevicted
+			placement := cycle.Unevicted
 			switch event.Task.Status {
 			case api.Allocated, api.Binding:
-				verb = cycle.Allocated
+				placement = cycle.Allocated
 			case api.Pipelined:
-				verb = cycle.Pipelined
+				placement = cycle.Pipelined
 			default:
 			}
-			running.cycle.Happened(verb, running.task(event.Task), event.Task.NodeName)
+			running.cycle.Record(placement, running.task(event.Task), event.Task.NodeName)
 		},
 		DeallocateFunc: func(event *framework.Event) {
-			verb := cycle.Withdrawn
+			placement := cycle.Withdrawn
 			if event.Task.Status == api.Releasing {
-				verb = cycle.Evicted
+				placement = cycle.Evicted
 			}
-			running.cycle.Happened(verb, running.task(event.Task), event.Task.NodeName)
+			running.cycle.Record(placement, running.task(event.Task), event.Task.NodeName)
 		},
 	})
 	running.cycle.OnRevoked(func(job, reason string) {

@@ -3,8 +3,11 @@ package volcano
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,8 +50,8 @@ func Register() {
 }
 
 // FromEnvironment reads settings from PUMICE_TARGET, PUMICE_POLICY, PUMICE_POLICY_MODE (hand, check),
-// PUMICE_COMPATIBILITY (corrected, upstream), PUMICE_SOURCE, PUMICE_AWAY (fail-closed, abstain), PUMICE_SHADOW,
-// PUMICE_BUDGET_CALLS, PUMICE_BUDGET_MS, PUMICE_KEEP_MS, PUMICE_VERIFY_EVERY and PUMICE_PLANS.
+// PUMICE_COMPATIBILITY (corrected, upstream), PUMICE_SOURCE, PUMICE_FALLBACK (fail-closed, abstain), PUMICE_SHADOW,
+// PUMICE_BUDGET_CALLS, PUMICE_BUDGET_TIME, PUMICE_KEEP_FOR (durations such as 5s), PUMICE_VERIFY_EVERY and PUMICE_PLANS.
 func FromEnvironment() (Settings, error) {
 	settings := Settings{Target: os.Getenv("PUMICE_TARGET")}
 	settings.Cycle.Policy = os.Getenv("PUMICE_POLICY")
@@ -59,14 +62,14 @@ func FromEnvironment() (Settings, error) {
 		choice("PUMICE_POLICY_MODE", map[string]func(){
 			"hand": func() {}, "check": func() { settings.Cycle.PolicyMode = cycle.CheckPolicy },
 		}),
-		choice("PUMICE_AWAY", map[string]func(){
-			"fail-closed": func() {}, "abstain": func() { settings.Cycle.Away = cycle.Abstain },
+		choice("PUMICE_FALLBACK", map[string]func(){
+			"fail-closed": func() {}, "abstain": func() { settings.Cycle.Fallback = cycle.Abstain },
 		}),
 		choice("PUMICE_SHADOW", map[string]func(){"false": func() {}, "true": func() { settings.Shadow = true }}),
 		choice("PUMICE_PLANS", map[string]func(){"false": func() {}, "true": func() { settings.Cycle.Plans = true }}),
 		number("PUMICE_BUDGET_CALLS", func(value int) { settings.Cycle.Budget.Calls = value }),
-		number("PUMICE_BUDGET_MS", func(value int) { settings.Cycle.Budget.Time = time.Duration(value) * time.Millisecond }),
-		number("PUMICE_KEEP_MS", func(value int) { settings.Cycle.KeepFor = time.Duration(value) * time.Millisecond }),
+		duration("PUMICE_BUDGET_TIME", func(value time.Duration) { settings.Cycle.Budget.Time = value }),
+		duration("PUMICE_KEEP_FOR", func(value time.Duration) { settings.Cycle.KeepFor = value }),
 		number("PUMICE_VERIFY_EVERY", func(value int) { settings.Cycle.VerifyEvery = value }),
 	}
 	return settings, errors.Join(wrong...)
@@ -79,7 +82,7 @@ func choice(name string, take map[string]func()) error {
 	}
 	chosen, known := take[text]
 	if !known {
-		return fmt.Errorf("%s: %q is not known", name, text)
+		return fmt.Errorf("%s: %q is none of %s", name, text, strings.Join(slices.Sorted(maps.Keys(take)), ", "))
 	}
 	chosen()
 	return nil
@@ -92,7 +95,20 @@ func number(name string, take func(int)) error {
 	}
 	value, err := strconv.Atoi(text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %q is no whole number", name, text)
+	}
+	take(value)
+	return nil
+}
+
+func duration(name string, take func(time.Duration)) error {
+	text := os.Getenv(name)
+	if text == "" {
+		return nil
+	}
+	value, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("%s: %q is no duration with a unit, such as 5s or 500ms", name, text)
 	}
 	take(value)
 	return nil
@@ -148,8 +164,8 @@ func start(settings Settings) *process {
 		settings.Cycle.Observer = logs{}
 	}
 	if settings.Comparison == nil {
-		settings.Comparison = &cycle.Comparison{Report: func(hook, question string, used, answer any) {
-			klog.V(3).InfoS("Pumice would answer otherwise", "hook", hook, "question", question, "used", used, "pumice", answer)
+		settings.Comparison = &cycle.Comparison{Report: func(hook, query string, used, answer any) {
+			klog.V(3).InfoS("Pumice would answer otherwise", "hook", hook, "query", query, "used", used, "pumice", answer)
 		}}
 	}
 	if settings.InTree == nil {
@@ -178,7 +194,7 @@ func (logs) Closed(usage cycle.Usage) {
 	klog.V(3).InfoS("Pumice was asked", "calls", usage.Calls, "waited", usage.Waited, "changes", usage.Changes)
 }
 
-func (logs) Trouble(err error) {
+func (logs) Unavailable(err error) {
 	klog.ErrorS(err, "Pumice is not asked for the rest of this cycle")
 }
 

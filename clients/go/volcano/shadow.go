@@ -37,8 +37,8 @@ func wrap[F any](session *framework.Session, field, name string, own F, has bool
 // shadow leaves the in-tree functions at work, and compares each answer with Pumice's.
 func (hooks *hooks) shadow(comparison *cycle.Comparison, session *framework.Session) error {
 	name := hooks.name
-	note := func(hook string, same bool, question func() string, used, own any) {
-		comparison.Note(name+"/"+hook, same, question, used, own)
+	note := func(hook string, same bool, query func() string, used, own any) {
+		comparison.Add(name+"/"+hook, same, query, used, own)
 	}
 	session.AddPrePredicateFn(name, func(task *api.TaskInfo) error {
 		// Whatever it answers, the scheduler goes on.
@@ -99,7 +99,7 @@ func (hooks *hooks) shadow(comparison *cycle.Comparison, session *framework.Sess
 	return nil
 }
 
-type noting = func(hook string, same bool, question func() string, used, own any)
+type noting = func(hook string, same bool, query func() string, used, own any)
 
 func compared(note noting, hook string) func(used, own api.CompareFn) api.CompareFn {
 	return func(used, own api.CompareFn) api.CompareFn {

@@ -23,7 +23,7 @@ import (
 type snapshot struct {
 	session *framework.Session
 	memory  *memory
-	keys    []cycle.Key
+	keys    []cycle.GroupKey
 	nodes   []*api.NodeInfo
 	queues  []*api.QueueInfo
 	jobs    []*api.JobInfo
@@ -59,19 +59,19 @@ func newMemory() *memory {
 func snapshotOf(session *framework.Session, memory *memory) *snapshot {
 	made := &snapshot{
 		session: session, memory: memory,
-		keys:  make([]cycle.Key, 0, len(session.Nodes)+len(session.Queues)+len(session.Jobs)),
+		keys:  make([]cycle.GroupKey, 0, len(session.Nodes)+len(session.Queues)+len(session.Jobs)),
 		nodes: make([]*api.NodeInfo, 0, len(session.Nodes)), found: make([]finding, len(session.Nodes)),
 		queues: make([]*api.QueueInfo, 0, len(session.Queues)), jobs: make([]*api.JobInfo, 0, len(session.Jobs)),
 	}
 	for name, node := range session.Nodes {
-		made.keys, made.nodes = append(made.keys, cycle.Key{Kind: cycle.NodeGroup, Name: name}), append(made.nodes, node)
+		made.keys, made.nodes = append(made.keys, cycle.GroupKey{Kind: cycle.NodeGroup, Name: name}), append(made.nodes, node)
 	}
 	for _, queue := range session.Queues {
-		made.keys, made.queues = append(made.keys, cycle.Key{Kind: cycle.QueueGroup, Name: queue.Name}), append(made.queues, queue)
+		made.keys, made.queues = append(made.keys, cycle.GroupKey{Kind: cycle.QueueGroup, Name: queue.Name}), append(made.queues, queue)
 	}
 	sum := uint64(0)
 	for name, job := range session.Jobs {
-		made.keys, made.jobs = append(made.keys, cycle.Key{Kind: cycle.JobGroup, Name: string(name)}), append(made.jobs, job)
+		made.keys, made.jobs = append(made.keys, cycle.GroupKey{Kind: cycle.JobGroup, Name: string(name)}), append(made.jobs, job)
 		sum += address(string(name))
 	}
 	memory.follow(session, sum)
@@ -121,8 +121,8 @@ func (snapshot *snapshot) leave(failure error) {
 	}
 }
 
-// Forewarn of nodes on which jobs have changed.
-func (snapshot *snapshot) Forewarn(nodes map[string]bool) {
+// HintNodes of nodes on which jobs have changed.
+func (snapshot *snapshot) HintNodes(nodes map[string]bool) {
 	snapshot.touched = nodes
 }
 
@@ -149,7 +149,7 @@ func (snapshot *snapshot) Groups() int {
 }
 
 // Key of a group.
-func (snapshot *snapshot) Key(at int) cycle.Key {
+func (snapshot *snapshot) Key(at int) cycle.GroupKey {
 	return snapshot.keys[at]
 }
 
@@ -290,7 +290,7 @@ func annotations(all map[string]string) map[string]string {
 }
 
 // Records of a group.
-func (snapshot *snapshot) Records(at int) (cycle.Records, error) {
+func (snapshot *snapshot) Records(at int) (cycle.GroupRecords, error) {
 	cluster, hold := &pb.Cluster{}, []any{}
 	add := func(task *api.TaskInfo, job string) {
 		cluster.Tasks = append(cluster.Tasks, record(task, job))
@@ -301,7 +301,7 @@ func (snapshot *snapshot) Records(at int) (cycle.Records, error) {
 		info := snapshot.nodes[at]
 		node, err := pumice.NodeRecord(info.Node)
 		if err != nil {
-			return cycle.Records{}, err
+			return cycle.GroupRecords{}, err
 		}
 		// Volcano takes no notice of the condition.
 		ready := true
@@ -321,7 +321,7 @@ func (snapshot *snapshot) Records(at int) (cycle.Records, error) {
 			add(task, string(job.UID))
 		}
 	}
-	return cycle.Records{Cluster: cluster, Hold: hold}, nil
+	return cycle.GroupRecords{Cluster: cluster, Hold: hold}, nil
 }
 
 func record(task *api.TaskInfo, job string) *pb.Task {

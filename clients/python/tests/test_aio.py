@@ -12,13 +12,13 @@ import pumice
 from pumice import errors, table, v1
 
 
-async def test_questions_run_side_by_side(aclient: pumice.AsyncClient) -> None:
+async def test_calls_run_side_by_side(aclient: pumice.AsyncClient) -> None:
     await aclient.feed("tests").full_sync(conftest.cluster())
     await aclient.reload_policy(document=conftest.SPREAD)
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(aclient.score(tasks=[pumice.task(cpu=cpu)], with_filter=True, limit=1) for cpu in range(1, 9))
     )
-    assert [list(answer.result.items[0].nodes.names) for answer in answers] == [["n2"]] * 8
+    assert [list(response.result.items[0].nodes.names) for response in responses] == [["n2"]] * 8
     info = await aclient.get_server_info()
     assert (await aclient.node_table(info.node_table)).names == ["n1", "n2", "n3"]
     assert len(await aclient.tasks()) == 3
@@ -55,15 +55,15 @@ async def test_a_deadline_ends_a_call(server: Server) -> None:
         assert (await client.with_options(timeout=5).get_server_info()).version
 
 
-async def test_a_cancelled_question_of_a_session_is_settled(aclient: pumice.AsyncClient) -> None:
+async def test_a_cancelled_call_of_a_session_is_sent_again(aclient: pumice.AsyncClient) -> None:
     async with await aclient.feed("tests", full=conftest.cluster).open_session() as session:
         session.allocate("default/gang-0", "n2")
         subject = v1.AdmitSubject(job=v1.Job(name="default/gang"))
-        question = asyncio.create_task(session.admit(mode=v1.ADMIT_MODE_TENTATIVE, items=[subject]))
+        pending = asyncio.create_task(session.admit(mode=v1.ADMIT_MODE_TENTATIVE, items=[subject]))
         await asyncio.sleep(0)
-        question.cancel()
+        pending.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await question
+            await pending
         session.allocate("default/gang-1", "n3")
         assert (await session.flush()).applied_through in (2, 3)
         assert (await session.filter(tasks=[pumice.task(cpu=6)])).result.items[0].fit_count == 0

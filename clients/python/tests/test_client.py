@@ -19,12 +19,10 @@ from pumice.derive import read_json
 
 def test_filter_and_score(loaded: pumice.Client) -> None:
     task = pumice.task(cpu=5, memory="4Gi")
-    passed = loaded.filter(tasks=[task, pumice.task("default/nobody")])
+    passed = loaded.filter(tasks=[task])
     assert table.fitting(passed.result)[0] == ["n2", "n3"]
     rejection = next(table.rejection_rows(passed.result))
     assert (rejection.nodes, rejection.sample, rejection.plugin) == (1, "n1", "resource-fit")
-    with pytest.raises(errors.ProblemError, match=r"tasks\[1\]"):
-        errors.raise_for_problems(passed.result.items)
     scored = loaded.score(tasks=[task], with_filter=True, limit=1, with_parts=True)
     errors.raise_for_problems(scored.result.items)
     (row,) = table.score_rows(scored.result)
@@ -44,7 +42,7 @@ def test_slots_read_as_names(loaded: pumice.Client) -> None:
     assert item.nodes.bitmap
     assert table.slot_array(item.nodes).tolist() == table.slots(item.nodes)
     assert table.total_array(item).tolist() == list(item.totals)
-    with pytest.raises(ValueError, match="node table"):
+    with pytest.raises(ValueError, match="by slot"):
         table.node_names(item.nodes)
     only = loaded.score(
         tasks=[pumice.task(cpu=5)],
@@ -57,7 +55,7 @@ def test_slots_read_as_names(loaded: pumice.Client) -> None:
     assert loaded.node_table(loaded.get_server_info().node_table).names == [*before, "n4"]
 
 
-def test_inline_ground_leaves_nothing_behind(client: pumice.Client) -> None:
+def test_an_inline_snapshot_leaves_nothing_behind(client: pumice.Client) -> None:
     against = pumice.inline(conftest.cluster(), conftest.SPREAD)
     best = client.score(against=against, tasks=[pumice.task(cpu=1)], limit=1).result.items[0]
     assert list(best.nodes.names) == ["n2"]
@@ -94,7 +92,7 @@ def test_policies_are_refused_with_a_report(loaded: pumice.Client) -> None:
     assert loaded.list_policies(name="default").policies[0].version == active.version
 
 
-def test_a_question_can_wait_for_a_position(client: pumice.Client) -> None:
+def test_a_request_can_wait_for_a_position(client: pumice.Client) -> None:
     feed = client.feed("tests")
     feed.full_sync(conftest.cluster())
     against = pumice.latest(positions=[feed.position], max_wait=1)
@@ -127,7 +125,7 @@ def test_a_feed_sends_parts_deltas_and_the_whole_after_a_loss(client: pumice.Cli
         client.feed("nobody").delta(v1.Cluster())
 
 
-def test_refused_records_are_told(client: pumice.Client) -> None:
+def test_refused_records_are_reported(client: pumice.Client) -> None:
     bad = v1.Cluster(nodes=[pumice.node("n1", cpu="1x"), pumice.node("n2", cpu=1)])
     outcome = client.feed("tests").full_sync(bad)
     assert ["nodes[0]" in problem.field for problem in outcome.refused] == [True]
@@ -168,7 +166,7 @@ def test_objects_read_as_the_command_line_reads_them(server: Server, client: pum
     assert all(theirs)
 
 
-def test_faults_of_objects_name_the_field() -> None:
+def test_problems_of_objects_name_the_field() -> None:
     refused = kube.cluster(
         [
             {"kind": "Node", "metadata": {}},

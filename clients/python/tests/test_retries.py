@@ -59,7 +59,7 @@ def attempts(rpc: Rpc[Any, Any], request: Any, *failures: Failure, **options: An
                 continue
             assert isinstance(step, Invoke)
             asked += 1
-            step = flow.throw(failures[asked - 1]) if asked <= len(failures) else flow.send("answer")
+            step = flow.throw(failures[asked - 1]) if asked <= len(failures) else flow.send(None)
     except (StopIteration, errors.PumiceError):
         return asked, waits
 
@@ -96,7 +96,7 @@ def test_assumptions_of_one_session_may_be_released_twice() -> None:
     assert attempts(rpcs.RELEASE_ASSUMPTIONS, v1.ReleaseAssumptionsRequest(tasks=["a/b"]), AWAY)[0] == 1
 
 
-def test_an_answer_is_no_reason_to_ask_again() -> None:
+def test_a_decided_call_is_not_repeated() -> None:
     for failure in (TOO_LARGE, BUSY, Failure(grpc.StatusCode.INVALID_ARGUMENT, "X"), Failure(grpc.StatusCode.INTERNAL)):
         assert attempts(rpcs.FILTER, v1.FilterRequest(), failure)[0] == 1
 

@@ -60,12 +60,12 @@ def test_a_session_opens_with_its_feeds_changes(loaded: pumice.Client) -> None:
     assert feed.position.sequence == 5
 
 
-def test_the_ground_of_a_session_is_the_session(loaded: pumice.Client) -> None:
+def test_a_session_sets_what_its_requests_are_evaluated_against(loaded: pumice.Client) -> None:
     with loaded.open_session() as session, pytest.raises(ValueError, match="a session sets it"):
         session.filter(against=pumice.latest(), tasks=[pumice.task(cpu=1)])
 
 
-def test_questions_that_change_the_session_are_numbered(loaded: pumice.Client) -> None:
+def test_calls_that_change_the_session_are_numbered(loaded: pumice.Client) -> None:
     with loaded.open_session() as session:
         subject = v1.AdmitSubject(job=v1.Job(name="default/gang"))
         assert session.admit(mode=v1.ADMIT_MODE_TENTATIVE, items=[subject]).result.items[0].permitted
@@ -108,13 +108,13 @@ class Wire:
             step = next(flow)
             while True:
                 assert isinstance(step, Invoke)
-                response = self.answer(step)
+                response = self.respond(step)
                 lost, self.lose = self.lose, False
                 step = flow.throw(Away()) if lost else flow.send(response)
         except StopIteration as done:
             return done.value
 
-    def answer(self, step: Invoke) -> Any:
+    def respond(self, step: Invoke) -> Any:
         against = step.request.against.session
         self.log.append((step.rpc.path.rpartition("/")[2], against.after, len(against.changes)))
         assert against.after <= self.applied, "a gap"
@@ -133,27 +133,27 @@ def flow() -> SessionFlow:
     return SessionFlow(once, v1.OpenSessionResponse(session="s"))
 
 
-def test_changes_whose_answer_was_lost_ride_again() -> None:
+def test_changes_whose_response_was_lost_are_sent_again() -> None:
     wire, session = Wire(), flow()
     session.record(evict="a")
     wire.lose = True
     with pytest.raises(errors.UnavailableError):
-        wire.run(session.ask(rpcs.FILTER, v1.FilterRequest()))
+        wire.run(session.send(rpcs.FILTER, v1.FilterRequest()))
     session.record(evict="b")
-    wire.run(session.ask(rpcs.FILTER, v1.FilterRequest()))
-    wire.run(session.ask(rpcs.FILTER, v1.FilterRequest()))
+    wire.run(session.send(rpcs.FILTER, v1.FilterRequest()))
+    wire.run(session.send(rpcs.FILTER, v1.FilterRequest()))
     assert wire.log == [("Filter", 0, 1), ("Filter", 0, 2), ("Filter", 2, 0)]
 
 
-def test_a_changing_question_is_settled_before_the_next() -> None:
+def test_a_call_that_changes_the_session_is_sent_again_before_the_next() -> None:
     wire, session = Wire(), flow()
     session.record(evict="a")
     wire.lose = True
     tentative = v1.AdmitRequest(mode=v1.ADMIT_MODE_TENTATIVE)
     with pytest.raises(errors.UnavailableError):
-        wire.run(session.ask(rpcs.ADMIT, tentative))
+        wire.run(session.send(rpcs.ADMIT, tentative))
     session.record(evict="b")
-    wire.run(session.ask(rpcs.FILTER, v1.FilterRequest()))
+    wire.run(session.send(rpcs.FILTER, v1.FilterRequest()))
     assert wire.log == [("Admit", 0, 1), ("Admit", 0, 1), ("Filter", 2, 1)]
     assert session.log.applied == 3
     assert not session.log.pending
@@ -162,7 +162,7 @@ def test_a_changing_question_is_settled_before_the_next() -> None:
 def test_the_log_forgets_only_what_was_sent() -> None:
     log = ChangeLog()
     log.pending = [v1.SessionChange(evict=name) for name in "abc"]
-    log.settle(applied_through=3, sent=2)
+    log.confirm(applied_through=3, sent=2)
     assert [change.evict for change in log.pending] == ["c"]
-    log.settle(applied_through=1, sent=0)
+    log.confirm(applied_through=1, sent=0)
     assert log.applied == 3

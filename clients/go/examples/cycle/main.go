@@ -1,5 +1,5 @@
-// Cycle is one cycle of a scheduler with plugins of its own, as Volcano's adapter runs it: state as a snapshot, one
-// question for equal tasks, look-ups per node, changes told as they happen. It asks the server named in PUMICE_SERVER or the
+// Cycle runs one cycle of a scheduler with plugins of its own, as Volcano's adapter does: it gives the state in groups, makes
+// one call for equal tasks, looks up results per node, and records events. PUMICE_SERVER names the server; the default is the
 // one on this machine.
 package main
 
@@ -27,19 +27,19 @@ tiers:
 
 const fit = "resource-strategy-fit"
 
-// state is a snapshot: here, one that never changes.
+// state is the scheduler's state, which never changes here.
 type state []group
 
 type group struct {
-	key     cycle.Key
+	key     cycle.GroupKey
 	records *pb.Cluster
 }
 
-func (state state) Groups() int            { return len(state) }
-func (state state) Key(at int) cycle.Key   { return state[at].key }
-func (state state) Fingerprint(int) uint64 { return 1 }
-func (state state) Records(at int) (cycle.Records, error) {
-	return cycle.Records{Cluster: state[at].records}, nil
+func (state state) Groups() int               { return len(state) }
+func (state state) Key(at int) cycle.GroupKey { return state[at].key }
+func (state state) Fingerprint(int) uint64    { return 1 }
+func (state state) Records(at int) (cycle.GroupRecords, error) {
+	return cycle.GroupRecords{Cluster: state[at].records}, nil
 }
 
 func cpu(text string) *pb.ResourceList {
@@ -48,7 +48,7 @@ func cpu(text string) *pb.ResourceList {
 
 func cluster() state {
 	node := func(name, amount string) group {
-		return group{cycle.Key{Kind: cycle.NodeGroup, Name: name}, &pb.Cluster{Nodes: []*pb.Node{{Name: name, Allocatable: cpu(amount)}}}}
+		return group{cycle.GroupKey{Kind: cycle.NodeGroup, Name: name}, &pb.Cluster{Nodes: []*pb.Node{{Name: name, Allocatable: cpu(amount)}}}}
 	}
 	gang := &pb.Cluster{Jobs: []*pb.Job{{Name: "ml/gang", Queue: "research", MinMember: 3, Phase: pb.JobPhase_JOB_PHASE_INQUEUE}}}
 	for number := range 3 {
@@ -59,8 +59,8 @@ func cluster() state {
 	}
 	return state{
 		node("n1", "8"), node("n2", "4"),
-		{cycle.Key{Kind: cycle.QueueGroup, Name: "research"}, &pb.Cluster{Queues: []*pb.Queue{{Name: "research"}}}},
-		{cycle.Key{Kind: cycle.JobGroup, Name: "ml/gang"}, gang},
+		{cycle.GroupKey{Kind: cycle.QueueGroup, Name: "research"}, &pb.Cluster{Queues: []*pb.Queue{{Name: "research"}}}},
+		{cycle.GroupKey{Kind: cycle.JobGroup, Name: "ml/gang"}, gang},
 	}
 }
 
@@ -87,17 +87,27 @@ func run(server string) error {
 	for number := range 3 {
 		name := fmt.Sprintf("ml/gang-%d", number)
 		task := cycle.Task{ID: name, Name: name, Job: "ml/gang", Queue: "research"}
-		// The one place that asks; it fails when the service is away.
+		// The one call; it fails while the service is unavailable.
 		if err := now.Prepare(task); err != nil {
 			return err
 		}
 		best, most := "", 0.0
 		for _, node := range []string{"n1", "n2"} {
-			if score := now.Score(fit, task, node); now.Fits(fit, task, node) == nil && score > most {
+			if now.Fits(fit, task, node) != nil {
+				continue
+			}
+			score, err := now.Score(fit, task, node)
+			if err != nil {
+				return err
+			}
+			if best == "" || score > most {
 				best, most = node, score
 			}
 		}
-		now.Happened(cycle.Allocated, task, best)
+		if best == "" {
+			return fmt.Errorf("no node fits %s", name)
+		}
+		now.Record(cycle.Allocated, task, best)
 		fmt.Printf("%s -> %s, %.1f\n", name, best, most)
 	}
 	return nil

@@ -79,7 +79,7 @@ func TestPodsAreScheduledByPumice(t *testing.T) {
 	config := cluster.write("scheduler.yaml", fmt.Appendf(nil, "podInitialBackoffSeconds: 1\npodMaxBackoffSeconds: 2\n%s- %s\n- %s\n- %s\n",
 		// A slow machine has more time, so that it gives the same answers.
 		example(t, "/etc/kubernetes/scheduler.conf", cluster.config, "127.0.0.1:7461", server.Address, "budget: 500ms", "budget: 5s"),
-		profile("open", `{"name": "Pumice"}`, common+`, "away": {"filter": "FailOpen"}`),
+		profile("open", `{"name": "Pumice"}`, common+`, "fallback": {"filter": "FailOpen"}`),
 		profile("cards", `{"name": "Pumice"}`, common+`, "policy": "cards"`),
 		profile("koord", `{"name": "Pumice"}, {"name": "NodeResourcesFitPlus"}, {"name": "ScarceResourceAvoidance"}`, common+`, "policy": "koord"`),
 	))
@@ -90,7 +90,7 @@ func TestPodsAreScheduledByPumice(t *testing.T) {
 	world.landsWherePumiceSays(t)
 	world.waitsForItsQueue(t)
 	world.hasKoordinatorsScores(t, scheduler.log)
-	if err := get(trusting(), page+"/metrics", `scheduler_pumice_answers_total{by="service",call="Score"}`); err != nil {
+	if err := get(trusting(), page+"/metrics", `scheduler_pumice_replies_total{call="Score",origin="service"}`); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
@@ -98,7 +98,7 @@ func TestPodsAreScheduledByPumice(t *testing.T) {
 	serve()
 	cluster.until("the pod that waited is bound", func() error { return world.bound("away-closed") })
 	world.landsOn(t, "after", "pumice")
-	if err := get(trusting(), page+"/metrics", `scheduler_pumice_answers_total{by="failing_open",call="Filter"}`); err != nil {
+	if err := get(trusting(), page+"/metrics", `scheduler_pumice_replies_total{call="Filter",origin="fail_open"}`); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -372,7 +372,7 @@ func (world *world) hasKoordinatorsScores(t *testing.T, log string) {
 func (world *world) followsTheChoiceWhileAway(t *testing.T) {
 	world.create(pod("away-closed", "pumice", "1", 0, nil))
 	world.create(pod("away-open", "open", "1", 0, nil))
-	world.until("the pod says that the service is away", func() error { return world.said("away-closed", kubescheduler.AwayReason) })
+	world.until("the pod says that the service is away", func() error { return world.said("away-closed", kubescheduler.UnavailableReason) })
 	world.until("the pod is bound without the service", func() error { return world.bound("away-open") })
 	if world.bound("away-closed") == nil {
 		t.Fatal("it fails closed, and yet a pod has a node")

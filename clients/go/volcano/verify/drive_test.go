@@ -40,7 +40,7 @@ func inTree() map[string]framework.PluginBuilder {
 	return all
 }
 
-// end is where a whole cycle leaves each task and each job, and how often what happened.
+// end is where a whole cycle leaves each task and each job, and how often what recorded.
 type end struct {
 	text                     string
 	placed, waiting, evicted int

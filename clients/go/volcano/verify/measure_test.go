@@ -168,7 +168,7 @@ type opens struct {
 }
 
 func (opens *opens) Opened(sent int, _ time.Duration) { opens.sent = sent }
-func (opens *opens) Trouble(err error)                { panic(err) }
+func (opens *opens) Unavailable(err error)            { panic(err) }
 
 func fill(session *framework.Session) {
 	queue := util.BuildQueue("q", 1, nil)

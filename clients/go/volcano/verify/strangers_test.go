@@ -75,8 +75,8 @@ func TestStrangersOnNodes(t *testing.T) {
 			}
 		}
 		opened := plugins.Open(session)
-		if opened.Err() != nil || len(opened.Refused()) > 0 {
-			t.Fatal(number, opened.Err(), opened.Refused())
+		if opened.Err() != nil || len(opened.RefusedRecords()) > 0 {
+			t.Fatal(number, opened.Err(), opened.RefusedRecords())
 		}
 		used := map[string]cycle.Amounts{}
 		for name, node := range session.Nodes {

@@ -188,7 +188,7 @@ func shares(session *framework.Session, comparison *cycle.Comparison) {
 					continue
 				}
 				used, own := metric.GetGauge().GetValue(), cycle.JobKey("drf", job)
-				comparison.Note("drf/share after event", len(own) == 1 && own[0] == used, func() string { return job }, used, own)
+				comparison.Add("drf/share after event", len(own) == 1 && own[0] == used, func() string { return job }, used, own)
 			}
 		}
 	}
@@ -206,8 +206,8 @@ func (scenario *scenario) run(t testing.TB, comparison *cycle.Comparison, follow
 		Plugins: withPumice(), Pods: scenario.pods, Nodes: scenario.nodes, PodGroups: scenario.groups, Queues: scenario.queues,
 	}
 	session := harness.RegisterSession(scenario.tiers, nil)
-	if own := plugins.CycleOf(session); own == nil || own.Err() != nil || len(own.Refused()) > 0 {
-		t.Fatal(own.Err(), own.Refused())
+	if own := plugins.CycleOf(session); own == nil || own.Err() != nil || len(own.RefusedRecords()) > 0 {
+		t.Fatal(own.Err(), own.RefusedRecords())
 	}
 	if follow {
 		shares(session, comparison)
@@ -266,9 +266,9 @@ func report(t *testing.T, comparison *cycle.Comparison, called ...string) {
 // strict lets nothing pass that an operator would want to know.
 type strict struct{ t testing.TB }
 
-func (strict) Opened(int, time.Duration) {}
-func (strict) Closed(cycle.Usage)        {}
-func (strict strict) Trouble(err error)  { strict.t.Error(err) }
+func (strict) Opened(int, time.Duration)    {}
+func (strict) Closed(cycle.Usage)           {}
+func (strict strict) Unavailable(err error) { strict.t.Error(err) }
 func (strict strict) Drifted(nodes []string) {
 	strict.t.Error("usage differs on", nodes)
 }

@@ -5,7 +5,7 @@ from pumice._flow import Options
 from pumice.aio import AsyncClient, AsyncFeed, AsyncSession
 from pumice.build import amounts, duration, inline, latest, node, resources, task
 from pumice.client import Client, Feed, Session, connect
-from pumice.errors import PumiceError, raise_for_problems
+from pumice.errors import ProblemError, PumiceError, raise_for_problems
 from pumice.quantity import Quantity
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Client",
     "Feed",
     "Options",
+    "ProblemError",
     "PumiceError",
     "Quantity",
     "Session",

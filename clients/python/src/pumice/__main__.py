@@ -1,4 +1,4 @@
-"""A first decision: `python -m pumice` asks the server named in `PUMICE_SERVER`, or the one on this machine."""
+"""First decision: `python -m pumice` calls the server named in `PUMICE_SERVER`, or the one on this machine."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ tiers:
 
 
 def main() -> int:
-    """Asks about three nodes that come with the question, and leaves nothing behind."""
+    """Scores three nodes that are sent with the request; the server keeps nothing of them."""
     running = pumice.task(
         "ml/train-0", cpu=8, requests={"nvidia.com/gpu": 4}, node="gpu-2", status=v1.TASK_STATUS_RUNNING
     )

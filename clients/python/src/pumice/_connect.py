@@ -1,4 +1,4 @@
-"""Where to connect to, and with which settings of the channel."""
+"""Targets, and the settings of a channel."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from typing import Any
 import grpc
 
 DEFAULT_TARGET = "127.0.0.1:7461"
-_LARGEST_REPLY = 256 << 20
+_DEFAULT_PORT = ":7461"
+_LARGEST_RESPONSE = 256 << 20
 
 ChannelOptions = Sequence[tuple[str, Any]]
 
 DEFAULTS: ChannelOptions = (
-    ("grpc.max_receive_message_length", _LARGEST_REPLY),
+    ("grpc.max_receive_message_length", _LARGEST_RESPONSE),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),
-    # A decision is asked for directly, whatever proxy the environment names.
+    # Calls go directly to the service, whatever proxy the environment names.
     ("grpc.enable_http_proxy", 0),
-    # Retries are this library's: it knows which questions may be asked twice.
+    # This library repeats calls itself: it knows which ones may be repeated.
     ("grpc.enable_retries", 0),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What a channel is made of; without credentials it is not encrypted."""
+    """Arguments of a channel; without credentials it is not encrypted."""
 
     target: str
     credentials: grpc.ChannelCredentials | None
@@ -38,12 +39,16 @@ class Endpoint:
 
 
 def resolve(target: str, credentials: grpc.ChannelCredentials | None, options: ChannelOptions) -> Endpoint:
-    """`HOST:PORT`, `http://…`, `https://…`, `unix:PATH` or the path of a socket, as gRPC takes it."""
+    """Makes the arguments of a channel to `target`, which `connect` describes."""
     if target.startswith("https://"):
         credentials = credentials or grpc.ssl_channel_credentials()
-    target = target.removeprefix("https://").removeprefix("http://").rstrip("/")
-    if not target:
-        raise ValueError("the target is empty")
+    plain, secure = target.startswith("http://"), target.startswith("https://")
+    host = target.removeprefix("https://").removeprefix("http://").rstrip("/")
+    if not host:
+        raise ValueError(f"target {target!r}: the host is missing; give HOST:PORT, https://HOST or unix:PATH")
+    target = host
+    if ":" not in target and not Path(target).is_absolute():
+        target += ":443" if secure else ":80" if plain else _DEFAULT_PORT
     settings = [*DEFAULTS, *options]
     if Path(target).is_absolute():
         target = f"unix:{target}"

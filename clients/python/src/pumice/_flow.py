@@ -1,8 +1,9 @@
-"""What a call does, step by step, apart from how it waits: both clients run the same flows."""
+"""Steps of a call, without its waiting: both clients run the same flows."""
 
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -16,36 +17,59 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", re.ASCII)
+
+
+def seconds(name: str, value: float | str) -> float:
+    """Reads a time: a number of seconds, or a text with a unit such as "30s"."""
+    if not isinstance(value, str):
+        return float(value)
+    found = _SPAN.fullmatch(value)
+    if found is None:
+        raise ValueError(f"{name}: {value!r} is no time; give seconds as a number, or a text such as '30s' or '200ms'")
+    return float(found[1]) * _UNITS[found[2]]
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How calls behave.
+    """Options of calls. Times are in seconds, or texts with a unit such as "30s" or "200ms".
 
-    `timeout` is the time of a whole call, retries included, in seconds; `attempt_timeout` that of one attempt, None:
-    all that is left. Between attempts the client waits `backoff` seconds, twice as long after each, at most
-    `max_backoff`, each shortened at random. With `wait_for_ready` a call waits for a service that is not there yet,
-    instead of failing. `metadata` goes with every call.
+    `timeout` bounds a whole call with its retries; `attempt_timeout` bounds one attempt, None: the time that is left.
+    Between attempts the client waits `backoff`, which doubles after each up to `max_backoff`, less a random part of up
+    to one half. With `wait_for_ready` a call waits for a server that is not there yet. `metadata` is sent with every
+    call.
+    `raise_problems` lets a decision call raise ProblemError if an item of the response has a problem; without it the
+    caller reads `problem` of each item. `target` names the server in messages; `connect` sets it.
     """
 
-    timeout: float = 5.0
+    timeout: float | str = 5.0
     attempts: int = 4
-    attempt_timeout: float | None = None
-    backoff: float = 0.05
-    max_backoff: float = 1.0
+    attempt_timeout: float | str | None = None
+    backoff: float | str = 0.05
+    max_backoff: float | str = 1.0
     wait_for_ready: bool = False
     metadata: tuple[tuple[str, str], ...] = ()
+    raise_problems: bool = True
+    target: str = ""
 
     def __post_init__(self) -> None:
-        """Refuses figures that mean nothing."""
-        if self.timeout <= 0 or (self.attempt_timeout is not None and self.attempt_timeout <= 0):
-            raise ValueError("timeouts are above 0 seconds")
+        """Refuses impossible values."""
+        limits = {"timeout": self.timeout, "attempt_timeout": self.attempt_timeout}
+        for name, value in limits.items():
+            if value is not None and seconds(name, value) <= 0:
+                raise ValueError(f"{name}: {value!r} is not above 0 s")
         if self.attempts < 1:
-            raise ValueError("there is at least one attempt")
-        if self.backoff < 0 or self.max_backoff < self.backoff:
-            raise ValueError("0 <= backoff <= max_backoff")
+            raise ValueError(f"attempts: {self.attempts} is below 1")
+        backoff, max_backoff = seconds("backoff", self.backoff), seconds("max_backoff", self.max_backoff)
+        if not 0 <= backoff <= max_backoff:
+            raise ValueError(
+                f"backoff: {self.backoff!r} is not between 0 s and max_backoff, which is {self.max_backoff!r}"
+            )
 
 
 class Rpc(Generic[P, R]):
-    """One call of the protocol: its path, its messages, and whether asking twice does no harm."""
+    """One call of the protocol: its path, its messages, and whether it may be repeated."""
 
     def __init__(
         self,
@@ -54,7 +78,7 @@ class Rpc(Generic[P, R]):
         response: type[R],
         repeatable: Callable[[Any], bool] = lambda _request: True,
     ) -> None:
-        """The path is `service/method`."""
+        """Makes a call of the path `service/method`."""
         self.path = f"/pumice.v1.{path}"
         self.request = request
         self.response: Any = response
@@ -63,7 +87,7 @@ class Rpc(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """Asks the service, and comes back with its response."""
+    """Step that sends a request and returns the response."""
 
     rpc: Rpc[Any, Any]
     request: Any
@@ -73,7 +97,7 @@ class Invoke:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Waits."""
+    """Step that waits."""
 
     seconds: float
 
@@ -82,34 +106,44 @@ Flow = Generator[Invoke | Sleep, Any, R]
 
 
 def call(options: Options, rpc: Rpc[P, R], request: Any) -> Flow[R]:
-    """One call, with retries if asking twice does no harm."""
-    deadline = time.monotonic() + options.timeout
+    """Makes one call, with retries if repeating it does no harm, and checks the items of the response."""
+    response = yield from attempt(options, rpc, request)
+    if options.raise_problems:
+        errors.check(response)
+    return response
+
+
+def attempt(options: Options, rpc: Rpc[P, R], request: Any) -> Flow[R]:
+    """Makes one call, with retries."""
+    deadline = time.monotonic() + seconds("timeout", options.timeout)
+    bound = None if options.attempt_timeout is None else seconds("attempt_timeout", options.attempt_timeout)
     repeatable = rpc.repeatable(request)
-    attempt = 1
+    number = 1
     while True:
         left = max(deadline - time.monotonic(), 0.001)
         try:
-            response = yield Invoke(rpc, request, min(left, options.attempt_timeout or left), options)
+            response = yield Invoke(rpc, request, min(left, bound or left), options)
             return cast(R, response)
         except grpc.RpcError as raw:
-            error = errors.read(raw)
-            delay = _delay(options, error, attempt, repeatable=repeatable)
+            error = errors.read(raw, options.target)
+            delay = _delay(options, error, number, repeatable=repeatable)
             if delay is None or time.monotonic() + delay >= deadline:
                 raise error from raw
         yield Sleep(delay)
-        attempt += 1
+        number += 1
 
 
 def _delay(options: Options, error: errors.PumiceError, attempt: int, *, repeatable: bool) -> float | None:
-    """How long to wait before the next attempt; None: there is none."""
+    """Returns the wait before the next attempt; None: there is none."""
     if attempt >= options.attempts:
         return None
-    # The service refused it at its door: nothing happened, whatever was asked.
-    refused = isinstance(error, errors.LimitError) and error.retry_after is not None
-    # An earlier attempt of the same question is still at work.
+    # The service throttled the call, which therefore had no effect, whatever it was.
+    throttled = isinstance(error, errors.LimitError) and error.retry_after is not None
+    # An earlier attempt of the same call still runs.
     busy = error.reason == "SESSION_BUSY" and attempt > 1
-    away = isinstance(error, errors.UnavailableError | errors.DeadlineError)
-    if not refused and not (repeatable and (away or busy)):
+    unavailable = isinstance(error, errors.UnavailableError | errors.DeadlineError)
+    if not throttled and not (repeatable and (unavailable or busy)):
         return None
-    backoff: float = min(options.backoff * 2 ** (attempt - 1), options.max_backoff)
+    first, most = seconds("backoff", options.backoff), seconds("max_backoff", options.max_backoff)
+    backoff: float = min(first * 2 ** (attempt - 1), most)
     return backoff * random.uniform(0.5, 1.0) + (error.retry_after or 0.0)

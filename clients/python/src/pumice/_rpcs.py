@@ -1,4 +1,4 @@
-"""The calls of the protocol, and which of them may be asked twice."""
+"""Calls of the protocol, and which of them may be repeated."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pumice._flow import Rpc
 
 
 def _reload_repeatable(request: v1.ReloadPolicyRequest) -> bool:
-    """A reload is repeated only if it changes nothing: another editor's may have come between."""
+    """A reload may be repeated only as a dry run: another editor's version may have come in between."""
     return request.dry_run
 
 
 def _rollback_repeatable(request: v1.RollbackPolicyRequest) -> bool:
-    """Twice "the version before" is not the version before."""
+    """A rollback may be repeated only as a dry run: each one goes back by one version."""
     return request.dry_run
 
 
 def _assumptions_repeatable(request: v1.ReleaseAssumptionsRequest) -> bool:
-    """Under a task's name alone a newer assumption may stand meanwhile."""
+    """Assumptions are released again only for one session: a task may have a newer one."""
     return bool(request.session)
 
 
 def _never(_request: object) -> bool:
-    """Opened twice, a session stays that nobody closes."""
+    """A second session would stay open, because nobody closes it."""
     return False
 
 

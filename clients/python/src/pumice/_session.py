@@ -1,29 +1,31 @@
-"""A session's numbered changes, and a source's numbered batches: flows that both clients run."""
+"""Flows of sessions, with numbered changes, and of feeds, with numbered batches; both clients run them."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from pumice import _rpcs as rpcs
 from pumice import errors, v1
-from pumice._flow import Flow, Options, Rpc, call
+from pumice._flow import Flow, Options, Rpc, attempt, call
 from pumice.table import NodeTable
 
 R = TypeVar("R")
+_LOG = logging.getLogger("pumice")
 
 
 class ChangeLog:
-    """Changes that the service has not confirmed yet, after `applied` that it has."""
+    """Changes of a session: `applied` is the number of the last applied one, `pending` are those after it."""
 
     def __init__(self) -> None:
         """No change yet."""
         self.applied = 0
         self.pending: list[v1.SessionChange] = []
 
-    def settle(self, applied_through: int, sent: int) -> None:
-        """Forgets what the service has applied, of the first `sent` changes."""
+    def confirm(self, applied_through: int, sent: int) -> None:
+        """Removes the changes that the service has applied, of the first `sent` ones."""
         done = min(applied_through - self.applied, sent)
         if done >= 0:
             del self.pending[:done]
@@ -31,10 +33,10 @@ class ChangeLog:
 
 
 class SessionFlow:
-    """The changes of a session and the question that is still without an answer."""
+    """Changes of a session, and the call that has no response yet."""
 
     def __init__(self, options: Options, opened: v1.OpenSessionResponse) -> None:
-        """A session that was opened."""
+        """Makes the flow of an open session."""
         self.options = options
         self.opened = opened
         self.log = ChangeLog()
@@ -43,41 +45,43 @@ class SessionFlow:
         self._unanswered: tuple[Rpc[Any, Any], Any, int] | None = None
 
     def record(self, **change: Any) -> None:
-        """Notes one change; it rides on the next question."""
+        """Adds one change, which is sent with the next call."""
         self.log.pending.append(v1.SessionChange(**change))
 
-    def ask(self, rpc: Rpc[..., R], request: Any) -> Flow[R]:
-        """Asks a question; the changes since the last one go first."""
+    def send(self, rpc: Rpc[..., R], request: Any) -> Flow[R]:
+        """Sends a call with the pending changes."""
         if request.against.WhichOneof("target") is not None:
             raise ValueError("`against` is set: a session sets it itself")
-        yield from self._settle()
+        yield from self._resend_unanswered()
         sent = self._step(request.against.session)
         if _changes_the_session(request):
             self._unanswered = (rpc, request, sent)
         response = yield from self._send(rpc, request, sent)
+        if self.options.raise_problems:
+            errors.check(response)
         return response
 
     def flush(self) -> Flow[v1.SessionEffects]:
-        """Sends the changes that wait, with an empty question."""
-        yield from self.ask(rpcs.ORDER, v1.OrderRequest())
+        """Sends the pending changes."""
+        yield from self.send(rpcs.ORDER, v1.OrderRequest())
         return self.effects
 
     def commit(self, jobs: list[str]) -> Flow[v1.CommitSessionResponse]:
-        """Ends the session; its placements are kept where they still hold."""
-        yield from self._settle()
+        """Commits the placements that still hold, and ends the session."""
+        yield from self._resend_unanswered()
         request = v1.CommitSessionRequest(jobs=jobs)
         self._step(request.session)
         response = yield from call(self.options, rpcs.COMMIT_SESSION, request)
         return response
 
     def close(self) -> Flow[v1.CloseSessionResponse]:
-        """Ends the session; what it did is forgotten."""
+        """Ends the session without a commit."""
         request = v1.CloseSessionRequest(session=self.opened.session)
         response = yield from call(self.options, rpcs.CLOSE_SESSION, request)
         return response
 
-    def _settle(self) -> Flow[None]:
-        """Asks again what went without an answer: until then nobody knows which number comes next."""
+    def _resend_unanswered(self) -> Flow[None]:
+        """Sends the call again that has no response: until it has, the next number is unknown."""
         if self._unanswered is not None:
             rpc, request, sent = self._unanswered
             try:
@@ -94,21 +98,21 @@ class SessionFlow:
 
     def _send(self, rpc: Rpc[..., R], request: Any, sent: int) -> Flow[R]:
         try:
-            response = yield from call(self.options, rpc, request)
+            response = yield from attempt(self.options, rpc, request)
         except errors.PumiceError as error:
             if error.response_metadata is not None and error.response_metadata.HasField("effects"):
-                self._take(error.response_metadata.effects, sent)
+                self._confirm(error.response_metadata.effects, sent)
             if error.decided:
                 self._unanswered = None
             raise
         self._unanswered = None
         answered: Any = response
-        self._take(answered.metadata.effects, sent)
+        self._confirm(answered.metadata.effects, sent)
         return response
 
-    def _take(self, effects: v1.SessionEffects, sent: int) -> None:
+    def _confirm(self, effects: v1.SessionEffects, sent: int) -> None:
         self.effects = effects
-        self.log.settle(effects.applied_through, sent)
+        self.log.confirm(effects.applied_through, sent)
 
 
 def _changes_the_session(request: object) -> bool:
@@ -118,7 +122,7 @@ def _changes_the_session(request: object) -> bool:
 
 
 class FeedFlow:
-    """A source's batches: numbered, sent again where that does no harm, and begun anew where one was lost."""
+    """Numbered batches of a source. After a lost batch the feed sends a full sync."""
 
     def __init__(
         self,
@@ -128,19 +132,19 @@ class FeedFlow:
         full: Callable[[], v1.Cluster] | None,
         part_records: int,
     ) -> None:
-        """`full` gives the whole cluster when the service asks for it."""
+        """Makes the flow of a feed; `full` returns all records for a full sync."""
         if part_records < 1:
-            raise ValueError("a part has at least one record")
+            raise ValueError(f"part_records: {part_records} is below 1")
         self.options = options
         self.source = source
         self.source_epoch = time.time_ns() if source_epoch is None else source_epoch
         self.sequence = 0
-        self.in_step = False
+        self.in_sync = False
         self._full = full
         self._part_records = part_records
 
     def full_sync(self, cluster: v1.Cluster) -> Flow[v1.BatchOutcome]:
-        """Replaces all records of the source, at once."""
+        """Replaces all records of the source."""
         outcome = v1.BatchOutcome()
         parts = list(_parts(cluster, self._part_records))
         for number, part in enumerate(parts, start=1):
@@ -149,16 +153,16 @@ class FeedFlow:
             outcome = yield from self._apply(self._batch(kind=kind, put=part, part=number))
             if outcome.HasField("resync"):
                 raise errors.ResyncError(f"{outcome.resync.reason}: {outcome.resync.message}")
-        self.in_step = True
+        self.in_sync = True
         return outcome
 
     def delta(self, put: v1.Cluster | None, remove: v1.Removals | None) -> Flow[v1.BatchOutcome]:
-        """Sends changes; after a loss, the whole cluster instead."""
-        if self.in_step:
+        """Sends changes; after a loss, a full sync."""
+        if self.in_sync:
             batch = self._batch(kind=v1.BATCH_KIND_DELTA, put=put, remove=remove)
             outcome = yield from self._apply(batch)
             if not outcome.HasField("resync"):
-                self.in_step = True
+                self.in_sync = True
                 return outcome
         outcome = yield from self._everything()
         return outcome
@@ -166,13 +170,13 @@ class FeedFlow:
     def open_session(
         self, against: v1.EvaluationRef | None, put: v1.Cluster | None, remove: v1.Removals | None, lease: Any
     ) -> Flow[v1.OpenSessionResponse]:
-        """Opens a session that stands on these changes."""
+        """Sends changes and opens a session after them."""
         request = v1.OpenSessionRequest(against=against, lease=lease)
-        if not self.in_step:
+        if not self.in_sync:
             yield from self._everything()
         elif put is not None or remove is not None:
             request.batch.CopyFrom(self._batch(kind=v1.BATCH_KIND_DELTA, put=put, remove=remove))
-        self.in_step = False
+        self.in_sync = False
         try:
             response = yield from call(self.options, rpcs.OPEN_SESSION, request)
         except errors.PreconditionError as error:
@@ -182,12 +186,15 @@ class FeedFlow:
             yield from self._everything()
             request.ClearField("batch")
             response = yield from call(self.options, rpcs.OPEN_SESSION, request)
-        self.in_step = True
+        self.in_sync = True
+        self._log_refused(response.outcome)
         return response
 
     def _everything(self) -> Flow[v1.BatchOutcome]:
         if self._full is None:
-            raise errors.ResyncError(f"source `{self.source}` is out of step: a snapshot is due")
+            raise errors.ResyncError(
+                f"source `{self.source}`: a full sync is needed; call full_sync, or give the feed `full`"
+            )
         outcome = yield from self.full_sync(self._full())
         return outcome
 
@@ -196,11 +203,25 @@ class FeedFlow:
         return v1.Batch(source=self.source, source_epoch=self.source_epoch, sequence=self.sequence, **fields)
 
     def _apply(self, batch: v1.Batch) -> Flow[v1.BatchOutcome]:
-        # Until the answer is here, nobody knows whether the batch arrived.
-        self.in_step = False
+        # While the outcome is unknown, the batch may be lost.
+        self.in_sync = False
         response = yield from call(self.options, rpcs.APPLY, v1.ApplyRequest(batch=batch))
         self._refuse_fenced(response.outcome)
+        self._log_refused(response.outcome)
         return response.outcome
+
+    def _log_refused(self, outcome: v1.BatchOutcome) -> None:
+        """Warns about refused records: the service has an older record of that name, or none."""
+        if outcome.refused:
+            first = outcome.refused[0]
+            _LOG.warning(
+                "Pumice refused %d records of source %s, the first one: %s: %s: %s",
+                len(outcome.refused),
+                self.source,
+                first.field,
+                first.reason,
+                first.message,
+            )
 
     def _refuse_fenced(self, outcome: v1.BatchOutcome | None) -> None:
         if outcome is not None and outcome.resync.reason == "FENCED":
@@ -208,23 +229,23 @@ class FeedFlow:
 
 
 def _parts(cluster: v1.Cluster, most: int) -> Iterator[v1.Cluster]:
-    """The cluster in parts of at most so many records; an empty one is one empty part."""
-    part, room = v1.Cluster(), most
+    """Splits a cluster into parts of at most `most` records. An empty cluster is one empty part."""
+    part, left = v1.Cluster(), most
     for kind in ("nodes", "queues", "jobs", "tasks"):
         records = getattr(cluster, kind)
         for at in range(len(records)):
-            if room == 0:
+            if left == 0:
                 yield part
-                part, room = v1.Cluster(), most
+                part, left = v1.Cluster(), most
             getattr(part, kind).append(records[at])
-            room -= 1
+            left -= 1
     yield part
 
 
 def node_table(
     options: Options, table: NodeTable, version: v1.NodeTableVersion | None, session: str
 ) -> Flow[NodeTable]:
-    """Reads the slots that `table` lacks."""
+    """Fetches the slots that `table` lacks."""
     while version is None or not table.covers(version):
         from_slot = 0 if version is None else table.next_slot(version)
         request = v1.GetNodeTableRequest(session=session, from_slot=from_slot)
@@ -233,7 +254,7 @@ def node_table(
             version.epoch,
             version.generation,
         ):
-            raise ValueError("the node table has changed since the answer: ask again")
+            raise ValueError("the node table has changed since the response: repeat the call")
         table.add(response, from_slot)
         if not response.names:
             break
@@ -242,7 +263,7 @@ def node_table(
 
 
 def every(options: Options, rpc: Rpc[Any, Any], request: Any, field: str) -> Flow[list[Any]]:
-    """All pages of a listing."""
+    """Returns all pages of a listing."""
     records: list[Any] = []
     while True:
         response = yield from call(options, rpc, request)

@@ -1,4 +1,4 @@
-"""The client that waits for each answer."""
+"""Client whose calls block."""
 
 from __future__ import annotations
 
@@ -40,48 +40,48 @@ class _Method(Generic[P, R]):
 
 
 class Client:
-    """The three services of one server. Safe to use from several threads."""
+    """Client of the three services of one server. It is safe to use from several threads."""
 
     filter = _Method(rpcs.FILTER)
-    """Where may these tasks run?"""
+    """Returns the nodes on which tasks may run."""
     score = _Method(rpcs.SCORE)
-    """Where should they run?"""
+    """Returns the scores of nodes for tasks."""
     place = _Method(rpcs.PLACE)
-    """Places a whole job."""
+    """Places the tasks of one job."""
     admit = _Method(rpcs.ADMIT)
-    """May these jobs start, these tasks be allocated?"""
+    """Decides whether jobs may start and tasks may be allocated."""
     order = _Method(rpcs.ORDER)
-    """Who is next?"""
+    """Returns the order in which queues and jobs are served."""
     select_victims = _Method(rpcs.SELECT_VICTIMS)
-    """Who gives way?"""
+    """Selects tasks to evict for a preemptor."""
     apply = _Method(rpcs.APPLY)
-    """Takes in one batch; `feed` numbers batches for you."""
+    """Applies one batch; a `feed` numbers batches itself."""
     get_node_table = _Method(rpcs.GET_NODE_TABLE)
-    """One stretch of the names of slots; `node_table` reads all."""
+    """Returns a part of the names of slots; `node_table` returns all."""
     get_server_info = _Method(rpcs.GET_SERVER_INFO)
-    """What this server is and allows."""
+    """Returns the server's version, plugins, limits, sources and policies."""
     list_nodes = _Method(rpcs.LIST_NODES)
-    """One page of nodes; `nodes` reads all."""
+    """Returns one page of nodes; `nodes` returns all."""
     list_queues = _Method(rpcs.LIST_QUEUES)
-    """One page of queues; `queues` reads all."""
+    """Returns one page of queues; `queues` returns all."""
     list_jobs = _Method(rpcs.LIST_JOBS)
-    """One page of jobs; `jobs` reads all."""
+    """Returns one page of jobs; `jobs` returns all."""
     list_tasks = _Method(rpcs.LIST_TASKS)
-    """One page of tasks; `tasks` reads all."""
+    """Returns one page of tasks; `tasks` returns all."""
     list_sessions = _Method(rpcs.LIST_SESSIONS)
-    """One page of the open sessions."""
+    """Returns one page of the open sessions."""
     list_reservations = _Method(rpcs.LIST_RESERVATIONS)
-    """One page of the admission ledger."""
+    """Returns one page of the admission ledger."""
     release_reservation = _Method(rpcs.RELEASE_RESERVATION)
-    """Takes a reservation back."""
+    """Ends a reservation."""
     release_assumptions = _Method(rpcs.RELEASE_ASSUMPTIONS)
-    """Ends assumptions whose binds failed. Repeated only for those of one session."""
+    """Ends assumed placements. It is repeated only for those of one session."""
     reload_policy = _Method(rpcs.RELOAD_POLICY)
-    """Puts a document in force; refused: InvalidError with a report. Repeated only as a dry run."""
+    """Puts a document in force. A rejected one is an InvalidError with a report. Only a dry run is repeated."""
     rollback_policy = _Method(rpcs.ROLLBACK_POLICY)
-    """Puts an earlier version in force again. Repeated only as a dry run."""
+    """Puts an earlier version in force again. Only a dry run is repeated."""
     get_policy = _Method(rpcs.GET_POLICY)
-    """Reads a version."""
+    """Returns one version of a policy."""
     list_policies = _Method(rpcs.LIST_POLICIES)
     """Lists versions, newest first."""
 
@@ -100,9 +100,13 @@ class Client:
         return other
 
     def open_session(
-        self, against: v1.EvaluationRef | None = None, *, batch: v1.Batch | None = None, lease: float | None = None
+        self,
+        against: v1.EvaluationRef | None = None,
+        *,
+        batch: v1.Batch | None = None,
+        lease: float | str | None = None,
     ) -> Session:
-        """Begins a scheduling cycle: state and policy stay as they are now. `lease` is in seconds."""
+        """Opens a session, which pins cluster state and policy. `lease` is in seconds, or a text such as "30s"."""
         span = None if lease is None else duration(lease)
         request = v1.OpenSessionRequest(against=against, batch=batch, lease=span)
         return Session(self, self.run(call(self.options, rpcs.OPEN_SESSION, request)))
@@ -115,14 +119,14 @@ class Client:
         source_epoch: int | None = None,
         part_records: int = 20_000,
     ) -> Feed:
-        """Writes the records of a source. `full` is asked for all of them when the service has lost some.
+        """Makes a feed, which writes the records of a source. For a full sync it calls `full` for all records.
 
-        Without `source_epoch` the time in nanoseconds: a process that starts later fences an older one.
+        `source_epoch` defaults to the time in nanoseconds: a process that starts later fences an older one.
         """
         return Feed(self, flows.FeedFlow(self.options, source, source_epoch, full, part_records))
 
     def sync(self, batches: Iterable[v1.Batch]) -> Iterator[v1.BatchOutcome]:
-        """Takes in a stream of batches, and answers each. It has no deadline and is never repeated."""
+        """Applies a stream of batches and yields their outcomes. It has no deadline and is never repeated."""
         stream = self._channel.stream_stream(
             rpcs.SYNC.path,
             request_serializer=v1.SyncRequest.SerializeToString,
@@ -133,35 +137,35 @@ class Client:
             for response in stream(requests, metadata=self.options.metadata):
                 yield response.outcome
         except grpc.RpcError as raw:
-            raise errors.read(raw) from raw
+            raise errors.read(raw, self.options.target) from raw
 
     def node_table(self, version: v1.NodeTableVersion | None = None) -> NodeTable:
-        """The names of slots, as far as the stamp of an answer (`stamp.node_table`) goes; None: the newest."""
+        """Returns the names of slots, of a version (`response.metadata.node_table`); None: the latest."""
         with self._reading:
             return self.run(flows.node_table(self.options, self._table, version, ""))
 
     def nodes(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.NodeStatus]:
-        """All nodes, or those named, with their usage."""
+        """Returns all nodes, or those named, with their usage."""
         request = v1.ListNodesRequest(against=against, names=names)
         return self.run(flows.every(self.options, rpcs.LIST_NODES, request, "nodes"))
 
     def queues(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.QueueStatus]:
-        """All queues, or those named, with their accounts."""
+        """Returns all queues, or those named, with their accounts."""
         request = v1.ListQueuesRequest(against=against, names=names)
         return self.run(flows.every(self.options, rpcs.LIST_QUEUES, request, "queues"))
 
     def jobs(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.JobStatus]:
-        """All jobs, or those named, with their accounts."""
+        """Returns all jobs, or those named, with their accounts."""
         request = v1.ListJobsRequest(against=against, names=names)
         return self.run(flows.every(self.options, rpcs.LIST_JOBS, request, "jobs"))
 
     def tasks(self, names: Iterable[str] = (), against: v1.EvaluationRef | None = None) -> list[v1.StoredTask]:
-        """All tasks, or those named."""
+        """Returns all tasks, or those named."""
         request = v1.ListTasksRequest(against=against, names=names)
         return self.run(flows.every(self.options, rpcs.LIST_TASKS, request, "tasks"))
 
     def run(self, flow: Flow[R]) -> R:
-        """Goes through the steps of a call."""
+        """Runs the steps of a call."""
         try:
             step = next(flow)
             while True:
@@ -216,39 +220,43 @@ def connect(
     options: Options | None = None,
     channel_options: Sequence[tuple[str, Any]] = (),
 ) -> Client:
-    """Connects to `HOST:PORT`, `https://…`, `unix:PATH` or the path of a socket; the first call dials."""
+    """Makes a client of `HOST:PORT`, `HOST` (port 7461), `https://…`, `unix:PATH` or the path of a socket.
+
+    The first call connects.
+    """
     end = resolve(target, credentials, channel_options)
+    options = replace(options or Options(), target=target)
     if end.credentials is None:
         return Client(grpc.insecure_channel(end.target, options=end.options), options)
     return Client(grpc.secure_channel(end.target, end.credentials, options=end.options), options)
 
 
-class _Question(Generic[P, R]):
-    """A question of a session: its ground is the session."""
+class _SessionCall(Generic[P, R]):
+    """A decision call of a session, which sets `against`."""
 
     def __init__(self, rpc: Rpc[P, R]) -> None:
         self.rpc = rpc
 
     def __get__(self, owner: Session, _type: object = None) -> Callable[P, R]:
         def method(*args: P.args, **kwargs: P.kwargs) -> R:
-            return owner._run(owner._flow.ask(self.rpc, self.rpc.request(*args, **kwargs)))
+            return owner._run(owner._flow.send(self.rpc, self.rpc.request(*args, **kwargs)))
 
         return method
 
 
 class Session:
-    """One scheduling cycle. Changes are noted, and ride on the next question; close it, or use `with`."""
+    """One scheduling cycle. Changes are sent with the next call. Close the session, or use `with`."""
 
-    filter = _Question(rpcs.FILTER)
-    score = _Question(rpcs.SCORE)
-    place = _Question(rpcs.PLACE)
-    admit = _Question(rpcs.ADMIT)
-    order = _Question(rpcs.ORDER)
-    select_victims = _Question(rpcs.SELECT_VICTIMS)
-    list_nodes = _Question(rpcs.LIST_NODES)
-    list_queues = _Question(rpcs.LIST_QUEUES)
-    list_jobs = _Question(rpcs.LIST_JOBS)
-    list_tasks = _Question(rpcs.LIST_TASKS)
+    filter = _SessionCall(rpcs.FILTER)
+    score = _SessionCall(rpcs.SCORE)
+    place = _SessionCall(rpcs.PLACE)
+    admit = _SessionCall(rpcs.ADMIT)
+    order = _SessionCall(rpcs.ORDER)
+    select_victims = _SessionCall(rpcs.SELECT_VICTIMS)
+    list_nodes = _SessionCall(rpcs.LIST_NODES)
+    list_queues = _SessionCall(rpcs.LIST_QUEUES)
+    list_jobs = _SessionCall(rpcs.LIST_JOBS)
+    list_tasks = _SessionCall(rpcs.LIST_TASKS)
 
     def __init__(self, client: Client, opened: v1.OpenSessionResponse) -> None:
         """`Client.open_session` makes one."""
@@ -259,63 +267,63 @@ class Session:
 
     @property
     def effects(self) -> v1.SessionEffects:
-        """What the changes of the last question did, and which earlier answers they made stale."""
+        """Effects of the changes sent with the last call, and the earlier results that they made stale."""
         return self._flow.effects
 
     def allocate(self, task: str, node: str, card: str = "") -> None:
-        """A task was given idle room."""
+        """Gives a task idle resources of a node."""
         self._flow.record(allocate=v1.TaskPlacement(task=task, node=node, card=card))
 
     def pipeline(self, task: str, node: str, card: str = "") -> None:
-        """A task was promised room that is being released."""
+        """Lets a task wait for resources that are being released on a node."""
         self._flow.record(pipeline=v1.TaskPlacement(task=task, node=node, card=card))
 
     def evict(self, task: str) -> None:
-        """A task was told to go."""
+        """Evicts a running or bound task: its resources become releasing."""
         self._flow.record(evict=task)
 
     def unallocate(self, task: str) -> None:
-        """Undoes allocate."""
+        """Reverts allocate."""
         self._flow.record(unallocate=task)
 
     def unpipeline(self, task: str) -> None:
-        """Undoes pipeline."""
+        """Reverts pipeline."""
         self._flow.record(unpipeline=task)
 
     def unevict(self, task: str) -> None:
-        """Undoes evict."""
+        """Reverts evict."""
         self._flow.record(unevict=task)
 
     def bind_failed(self, task: str) -> None:
-        """The bind of an allocated task failed."""
+        """Makes an allocated task pending again, because its bind failed."""
         self._flow.record(bind_failed=task)
 
     def job_enqueued(self, job: str) -> None:
-        """A job admitted tentatively is enqueued for good."""
+        """Keeps the tentative permit of a job."""
         self._flow.record(job_enqueued=job)
 
     def savepoint(self, name: str) -> None:
-        """A mark to return to."""
+        """Sets a savepoint."""
         self._flow.record(savepoint=name)
 
     def rollback_to(self, name: str) -> None:
-        """Undoes everything after a mark."""
+        """Reverts all changes after a savepoint."""
         self._flow.record(rollback_to=name)
 
     def flush(self) -> v1.SessionEffects:
-        """Sends the changes that wait for a question."""
+        """Sends the pending changes."""
         return self._run(self._flow.flush())
 
     def node_table(self) -> NodeTable:
-        """The names of the slots in this session's answers."""
+        """Returns the names of the slots in this session's responses."""
         return self._run(flows.node_table(self._client.options, self._flow.table, None, self.opened.session))
 
     def commit(self, jobs: Iterable[str] = ()) -> v1.CommitSessionResponse:
-        """Ends the session; placements that still hold are kept."""
+        """Commits the placements that still hold, and ends the session."""
         return self._run(self._flow.commit(list(jobs)))
 
     def close(self) -> v1.CloseSessionResponse:
-        """Ends the session; the scheduler binds by itself. A second time it does no harm."""
+        """Ends the session without a commit; the scheduler binds on its own. Closing twice is allowed."""
         return self._run(self._flow.close())
 
     def _run(self, flow: Flow[R]) -> R:
@@ -328,13 +336,17 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        # It was committed, or ends with its lease; what went wrong inside is said, if anything did.
+        # A session that cannot be closed ends with its lease; an error inside the block must not be hidden by this one.
         with suppress(errors.PumiceError):
             self.close()
 
 
 class Feed:
-    """A source of records. Batches are numbered; after a loss the whole is sent."""
+    """A source of records. Its batches are numbered; after a loss the feed sends a full sync.
+
+    The service refuses a bad record and applies the rest; the last good record of that name stays in force. `refused`
+    of the outcome names the refused records, and the logger "pumice" gets a warning.
+    """
 
     def __init__(self, client: Client, flow: flows.FeedFlow) -> None:
         """`Client.feed` makes one."""
@@ -344,16 +356,16 @@ class Feed:
 
     @property
     def position(self) -> v1.SourcePosition:
-        """The last batch sent; a question can wait for it."""
+        """Number of the last batch; a request can wait for it."""
         flow = self._flow
         return v1.SourcePosition(source=flow.source, source_epoch=flow.source_epoch, sequence=flow.sequence)
 
     def full_sync(self, cluster: v1.Cluster) -> v1.BatchOutcome:
-        """Replaces all records of the source. Look at `refused`: those were not taken."""
+        """Replaces all records of the source."""
         return self._run(self._flow.full_sync(cluster))
 
     def delta(self, put: v1.Cluster | None = None, remove: v1.Removals | None = None) -> v1.BatchOutcome:
-        """Sends changes. After a loss `full` is asked for everything, else ResyncError."""
+        """Sends changes. After a loss it sends a full sync with the records of `full`; without `full`: ResyncError."""
         return self._run(self._flow.delta(put, remove))
 
     def open_session(
@@ -362,9 +374,9 @@ class Feed:
         *,
         put: v1.Cluster | None = None,
         remove: v1.Removals | None = None,
-        lease: float | None = None,
+        lease: float | str | None = None,
     ) -> Session:
-        """Begins a scheduling cycle on these changes, in one call."""
+        """Sends changes and opens a session after them, in one call."""
         span = None if lease is None else duration(lease)
         return Session(self._client, self._run(self._flow.open_session(against, put, remove, span)))
 

@@ -1,4 +1,4 @@
-"""What a call can fail with, read from the status and its details."""
+"""Errors of calls, read from the status and its details."""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ __all__ = [
     "InvalidError",
     "LimitError",
     "NotFoundError",
-    "NotServedError",
     "PreconditionError",
     "ProblemError",
     "PumiceError",
     "ResyncError",
     "SessionEndedError",
     "UnavailableError",
+    "UnimplementedError",
     "raise_for_problems",
 ]
 
 _DETAILS = "grpc-status-details-bin"
+_SHOWN_DIAGNOSTICS = 3
+_CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+_REMEDY = "Pumice serves gRPC on port 7461 by default; port 7462 serves probes and metrics"
 _M = TypeVar("_M", bound=Message)
 
 
 @dataclass(eq=False)
 class PumiceError(Exception):
-    """A call that failed as a whole.
+    """Base class of all errors of this package that are about a call.
 
-    `reason` is a stable word such as `SESSION_EXPIRED`, empty if the service did not answer. `retry_after` is in
-    seconds. `report` is there for a refused policy, `stamp` for a question in a session, `outcome` for a batch.
+    `reason` is a stable code such as `SESSION_EXPIRED`; empty: the service did not answer. `retry_after` is in seconds.
+    `report` has the diagnostics of a rejected policy, `response_metadata` the effects of a session's changes, `outcome`
+    that of a batch.
     """
 
     code: grpc.StatusCode
@@ -53,13 +57,21 @@ class PumiceError(Exception):
     outcome: v1.BatchOutcome | None = None
 
     def __str__(self) -> str:
-        """Code, reason and message."""
+        """Code, reason, message and, of a rejected policy, its first diagnostics."""
         word = f" {self.reason}" if self.reason else ""
-        return f"{self.code.name}{word}: {self.message}"
+        lines = [f"{self.code.name}{word}: {self.message}"]
+        found = self.report.diagnostics if self.report is not None else []
+        for diagnostic in found[:_SHOWN_DIAGNOSTICS]:
+            place = f"line {diagnostic.line}, column {diagnostic.column}: " if diagnostic.line else ""
+            path = f"{diagnostic.path}: " if diagnostic.path else ""
+            lines.append(f"  {place}{path}{diagnostic.message}")
+        if len(found) > _SHOWN_DIAGNOSTICS:
+            lines.append(f"  … {len(found) - _SHOWN_DIAGNOSTICS} more in `report`")
+        return "\n".join(lines)
 
     @property
     def decided(self) -> bool:
-        """The service has answered, and what was asked did not happen."""
+        """True: the service answered, and the call had no effect."""
         undecided = (
             grpc.StatusCode.UNAVAILABLE,
             grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -71,69 +83,92 @@ class PumiceError(Exception):
 
 
 class UnavailableError(PumiceError):
-    """The service is away, or is stopping."""
+    """The service is unavailable: it cannot be reached, or is stopping."""
 
 
 class DeadlineError(PumiceError):
-    """No answer within the time that the call had."""
+    """The call got no response in time."""
 
 
 class InvalidError(PumiceError):
-    """The request is wrong, whatever the state is; `fields` say where."""
+    """The request is wrong in any state; `fields` names the wrong fields."""
 
 
 class NotFoundError(PumiceError):
-    """Something that the request names is not there."""
+    """The request names something that does not exist."""
 
 
 class PreconditionError(PumiceError):
-    """The state is not as the request takes it to be."""
+    """The state is not as the request requires."""
 
 
 class SessionEndedError(PreconditionError):
-    """The session is over, or is not known any more: open another one."""
+    """The session has ended, or the service does not know it: open another one."""
 
 
 class EpochChangedError(PreconditionError):
-    """The service was restarted since the revision that the request names."""
+    """The service was restarted after the revision that the request names."""
 
 
 class AbortedError(PumiceError):
-    """Somebody else was faster: another policy version, or two changes of one session at once."""
+    """Another caller was faster: a newer policy version, or a concurrent call of one session."""
 
 
 class LimitError(PumiceError):
-    """A limit would be exceeded; `metadata` names it."""
+    """The call would exceed a limit; `metadata` names it."""
 
 
-class NotServedError(PumiceError):
-    """The service does not serve this call."""
+class UnimplementedError(PumiceError):
+    """The server does not serve this call."""
 
 
-class ResyncError(Exception):
-    """A source is out of step and has nobody to ask for a snapshot; send one."""
+class ResyncError(PumiceError):
+    """The service needs a full sync of a source, and the feed has no `full` to get the records from."""
+
+    def __init__(self, message: str) -> None:
+        """Makes the error of a feed."""
+        super().__init__(grpc.StatusCode.FAILED_PRECONDITION, message, "RESYNC_NEEDED")
 
 
-class FencedError(Exception):
-    """Another process writes this source, with a higher epoch: stop writing."""
+class FencedError(PumiceError):
+    """Another process with a higher epoch writes this source: stop writing."""
+
+    def __init__(self, message: str) -> None:
+        """Makes the error of a feed."""
+        super().__init__(grpc.StatusCode.FAILED_PRECONDITION, message, "FENCED")
 
 
-class ProblemError(Exception):
-    """Items of a batch that have no answer."""
+class ProblemError(PumiceError):
+    """Items of a response that have a problem instead of a result.
 
-    def __init__(self, problems: list[v1.Problem]) -> None:
-        """Lists them all, the first one in the message."""
+    `problems` lists the problems. `response` is the whole response, whose other items hold; None: the error comes from
+    a function that reads one result.
+    """
+
+    def __init__(self, problems: list[v1.Problem], response: Any = None) -> None:
+        """Makes an error with the first problem in its message."""
         first = problems[0]
+        field = f"{first.field}: " if first.field else ""
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        super().__init__(f"{first.field}: {first.message}{more}")
+        super().__init__(_CODES.get(first.code, grpc.StatusCode.UNKNOWN), f"{field}{first.message}{more}", first.reason)
         self.problems = problems
+        self.response = response
 
 
-def raise_for_problems(items: Iterable[Any]) -> None:
-    """Raises if an item of an answer (`response.result.items`) has a problem instead of a verdict."""
+def raise_for_problems(items: Iterable[Any], response: Any = None) -> None:
+    """Raises ProblemError if an item of a result (`response.result.items`) has a problem."""
     problems = [item.problem for item in items if item.HasField("problem")]
     if problems:
-        raise ProblemError(problems)
+        raise ProblemError(problems, response)
+
+
+def check(response: Any) -> None:
+    """Raises ProblemError if an item of the response to a decision call has a problem."""
+    result = getattr(response, "result", None)
+    if result is None:
+        return
+    lists = [getattr(result, name, ()) for name in ("items", "groups", "queues", "jobs")]
+    raise_for_problems((item for items in lists for item in items), response)
 
 
 _CLASSES: Mapping[grpc.StatusCode, type[PumiceError]] = {
@@ -144,7 +179,7 @@ _CLASSES: Mapping[grpc.StatusCode, type[PumiceError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: PreconditionError,
     grpc.StatusCode.ABORTED: AbortedError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: LimitError,
-    grpc.StatusCode.UNIMPLEMENTED: NotServedError,
+    grpc.StatusCode.UNIMPLEMENTED: UnimplementedError,
 }
 _BY_REASON: Mapping[str, type[PumiceError]] = {
     "SESSION_EXPIRED": SessionEndedError,
@@ -153,12 +188,14 @@ _BY_REASON: Mapping[str, type[PumiceError]] = {
 }
 
 
-def read(error: grpc.RpcError) -> PumiceError:
-    """The error of a call."""
+def read(error: grpc.RpcError, target: str = "") -> PumiceError:
+    """Makes the error of a call to `target`."""
     code, details, trailers = _parts(error)
     read_details = _details(trailers)
     info = read_details.get("ErrorInfo", error_details_pb2.ErrorInfo)
     reason = info.reason if info is not None else ""
+    if not reason and target:
+        details = _located(code, details, target)
     retry = read_details.get("RetryInfo", error_details_pb2.RetryInfo)
     request = read_details.get("BadRequest", error_details_pb2.BadRequest)
     violations = request.field_violations if request is not None else ()
@@ -175,8 +212,22 @@ def read(error: grpc.RpcError) -> PumiceError:
     )
 
 
+def _located(code: grpc.StatusCode, details: str, target: str) -> str:
+    """Adds the target to the message of an error that no Pumice server gave, so that a wrong address is seen."""
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return f"no Pumice server at {target}: {details} ({_REMEDY})"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"no response from {target} in time: {details} ({_REMEDY})"
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        other = "another program or an older Pumice listens there"
+        return f"{target} does not serve this call: {details} ({other}; {_REMEDY})"
+    if code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
+        return f"unusable response from {target}: {details} ({_REMEDY})"
+    return details
+
+
 def _parts(error: Any) -> tuple[grpc.StatusCode, str, Any]:
-    """Both kinds of calls have these methods; their common base class does not."""
+    """Returns code, message and trailers; the common base class of both kinds of calls does not declare them."""
     return error.code(), error.details() or "", error.trailing_metadata() or ()
 
 

@@ -1,11 +1,15 @@
-"""Answers as rows, and nodes by slot: with and without numpy."""
+"""Results as rows, and nodes by slot, with and without numpy.
+
+A function that reads a result raises ProblemError for an item with a problem: it has no rows, which does not mean
+that no node fits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pumice import v1
+from pumice import errors, v1
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +24,7 @@ __all__ = [
     "ScoreRow",
     "VictimRow",
     "admit_rows",
+    "best_node",
     "fitting",
     "node_names",
     "order_rows",
@@ -35,36 +40,36 @@ __all__ = [
 
 
 class NodeTable:
-    """The names of slots. Within one epoch and generation it only grows."""
+    """Names of slots. Within one epoch and generation a table only grows."""
 
     def __init__(self) -> None:
-        """An empty table, of no server."""
+        """Makes an empty table."""
         self.epoch = 0
         self.generation = 0
         self.names: list[str] = []
 
     def covers(self, version: v1.NodeTableVersion) -> bool:
-        """Every slot of `version` has its name here."""
+        """Returns whether the table has every slot of `version`."""
         return self._same(version) and version.length <= len(self.names)
 
     def next_slot(self, version: v1.NodeTableVersion) -> int:
-        """The first slot that is missing; 0 if the table is another one."""
+        """Returns the first missing slot; 0 for another epoch or generation."""
         return len(self.names) if self._same(version) else 0
 
-    def add(self, stretch: v1.GetNodeTableResponse, from_slot: int) -> None:
-        """Takes in a stretch that begins at `from_slot`."""
-        if not self._same(stretch.table):
-            self.epoch, self.generation, self.names = stretch.table.epoch, stretch.table.generation, []
+    def add(self, part: v1.GetNodeTableResponse, from_slot: int) -> None:
+        """Adds a part that begins at `from_slot`."""
+        if not self._same(part.table):
+            self.epoch, self.generation, self.names = part.table.epoch, part.table.generation, []
         if from_slot > len(self.names):
             raise ValueError(f"slots {len(self.names)} to {from_slot - 1} are missing")
-        self.names[from_slot:] = stretch.names
+        self.names[from_slot:] = part.names
 
     def name(self, slot: int) -> str:
-        """The node of a slot."""
+        """Returns the node of a slot."""
         return self.names[slot]
 
     def version(self) -> v1.NodeTableVersion:
-        """What a question with slots names in `Ground.node_table`."""
+        """Returns the version for `EvaluationRef.node_table` of a request with slots."""
         return v1.NodeTableVersion(epoch=self.epoch, generation=self.generation, length=len(self.names))
 
     def _same(self, version: v1.NodeTableVersion) -> bool:
@@ -72,16 +77,18 @@ class NodeTable:
 
 
 def slots(nodes: v1.NodeSet) -> list[int]:
-    """The slots of a set: in the stated order, or those of a bitmap from 0 up."""
+    """Returns the slots of a set: a list in its order, a bitmap from slot 0 up. A set with names is a ValueError."""
+    _by_slot(nodes)
     if nodes.slots or not nodes.bitmap:
         return list(nodes.slots)
     return [byte * 8 + bit for byte, bits in enumerate(nodes.bitmap) if bits for bit in range(8) if bits >> bit & 1]
 
 
 def slot_array(nodes: v1.NodeSet) -> NDArray[np.uint32]:
-    """The same as a numpy array; needs numpy."""
+    """Returns `slots` as a numpy array; needs numpy."""
     import numpy as np
 
+    _by_slot(nodes)
     if nodes.slots or not nodes.bitmap:
         return np.fromiter(nodes.slots, dtype=np.uint32, count=len(nodes.slots))
     bits = np.unpackbits(np.frombuffer(nodes.bitmap, dtype=np.uint8), bitorder="little")
@@ -89,24 +96,33 @@ def slot_array(nodes: v1.NodeSet) -> NDArray[np.uint32]:
 
 
 def total_array(item: v1.ScoreItem) -> NDArray[np.float64]:
-    """The totals of a score as a numpy array; needs numpy."""
+    """Returns the totals of a score as a numpy array; needs numpy. An item with a problem is a ProblemError."""
     import numpy as np
+
+    errors.raise_for_problems([item])
 
     return np.fromiter(item.totals, dtype=np.float64, count=len(item.totals))
 
 
 def node_names(nodes: v1.NodeSet, table: NodeTable | None = None) -> list[str]:
-    """The names of a set; with slots, by the table that the answer's stamp names."""
+    """Returns the names of a set. Slots need the table of `response.metadata.node_table`; without it: ValueError."""
     if nodes.names:
         return list(nodes.names)
     found = slots(nodes)
     if found and table is None:
-        raise ValueError("the nodes are slots: the names are in the node table")
+        raise ValueError(
+            "the nodes are given by slot: their names are in client.node_table(response.metadata.node_table)"
+        )
     return [] if table is None else [table.name(slot) for slot in found]
 
 
+def _by_slot(nodes: v1.NodeSet) -> None:
+    if nodes.names:
+        raise ValueError("the nodes are given by name: ask with NODE_ENCODING_SLOTS, or read node_names")
+
+
 class ScoreRow(NamedTuple):
-    """A node's score for a task; `parts` by `plugin` or `plugin/part`."""
+    """Score of a node for a task; `parts` by `plugin` or `plugin/part`."""
 
     task: int
     node: str
@@ -115,7 +131,8 @@ class ScoreRow(NamedTuple):
 
 
 def score_rows(result: v1.ScoreResult, table: NodeTable | None = None) -> Iterator[ScoreRow]:
-    """One row per task and node, in the order of the answer."""
+    """Yields one row per task and node, in the order of the result."""
+    errors.raise_for_problems(result.items)
     for task, item in enumerate(result.items):
         parts = [(f"{part.plugin}/{part.part}" if part.part else part.plugin, part) for part in item.parts]
         for column, node in enumerate(node_names(item.nodes, table)):
@@ -124,12 +141,35 @@ def score_rows(result: v1.ScoreResult, table: NodeTable | None = None) -> Iterat
 
 
 def fitting(result: v1.FilterResult, table: NodeTable | None = None) -> list[list[str]]:
-    """Per task the nodes that passed."""
-    return [node_names(item.fit, table) for item in result.items]
+    """Returns, per task, the nodes that passed. A result without the sets of nodes (`detail`) is a ValueError."""
+    errors.raise_for_problems(result.items)
+    lists = []
+    for item in result.items:
+        names = node_names(item.fit, table)
+        if len(names) != item.fit_count:
+            raise ValueError(
+                f"{item.fit_count} nodes fit and the item names {len(names)}: ask with FILTER_DETAIL_NODES"
+            )
+        lists.append(names)
+    return lists
+
+
+def best_node(item: v1.ScoreItem, table: NodeTable | None = None) -> str | None:
+    """Returns the node with the highest total, the first of several; None: no node has a score.
+
+    An item with a problem is a ProblemError.
+    """
+    errors.raise_for_problems([item])
+    best = None
+    highest = 0.0
+    for name, total in zip(node_names(item.nodes, table), item.totals, strict=False):
+        if best is None or total > highest:
+            best, highest = name, total
+    return best
 
 
 class RejectionRow(NamedTuple):
-    """Nodes that were refused to a task for one reason, one of them with its figures."""
+    """Nodes that were rejected for a task for one reason, and one of them as a sample."""
 
     task: int
     plugin: str
@@ -141,7 +181,8 @@ class RejectionRow(NamedTuple):
 
 
 def rejection_rows(result: v1.FilterResult) -> Iterator[RejectionRow]:
-    """One row per task and reason."""
+    """Yields one row per task and reason."""
+    errors.raise_for_problems(result.items)
     for task, item in enumerate(result.items):
         for rejection in item.rejections:
             reason = rejection.reason
@@ -151,7 +192,7 @@ def rejection_rows(result: v1.FilterResult) -> Iterator[RejectionRow]:
 
 
 class PlaceRow(NamedTuple):
-    """Where one task of a group goes; `pipelined`: once what is there has gone."""
+    """Node of one task of a group; `pipelined`: the task waits for resources that are being released."""
 
     group: int
     task: int
@@ -161,7 +202,8 @@ class PlaceRow(NamedTuple):
 
 
 def place_rows(result: v1.PlaceResult, table: NodeTable | None = None) -> Iterator[PlaceRow]:
-    """One row per placed task."""
+    """Yields one row per placed task."""
+    errors.raise_for_problems(result.groups)
     for group, placed in enumerate(result.groups):
         allocated = node_names(placed.allocated, table)
         for task, node in enumerate(allocated + node_names(placed.pipelined, table)):
@@ -170,7 +212,7 @@ def place_rows(result: v1.PlaceResult, table: NodeTable | None = None) -> Iterat
 
 
 class AdmitRow(NamedTuple):
-    """A verdict on a job or a task; `reasons` are its messages, `headroom` None without a limit."""
+    """Admit result of a job or a task; `reasons` are messages, `headroom` None: unlimited."""
 
     item: int
     permitted: bool
@@ -180,7 +222,7 @@ class AdmitRow(NamedTuple):
 
 
 def admit_rows(result: v1.AdmitResult) -> Iterator[AdmitRow]:
-    """One row per item; one with a problem is not permitted."""
+    """Yields one row per item. An item with a problem is not permitted, and its problem is the first reason."""
     for number, item in enumerate(result.items):
         reasons = [reason.message for reason in item.reasons]
         if item.HasField("problem"):
@@ -190,21 +232,22 @@ def admit_rows(result: v1.AdmitResult) -> Iterator[AdmitRow]:
 
 
 class OrderRow(NamedTuple):
-    """A queue or job in its place; `keys` by plugin, to be compared value by value, smaller first."""
+    """Rank of a queue or job; `keys` by plugin compare value by value, smaller first."""
 
     name: str
     keys: dict[str, list[float]]
 
 
 def order_rows(ranks: Iterable[v1.Rank]) -> Iterator[OrderRow]:
-    """One row per rank (`result.queues` or `result.jobs`), first served first; those with a problem are left out."""
-    for rank in ranks:
-        if not rank.HasField("problem"):
-            yield OrderRow(rank.name, {key.plugin: list(key.values) for key in rank.keys})
+    """Yields one row per rank (`result.queues` or `result.jobs`), first served first."""
+    listed = list(ranks)
+    errors.raise_for_problems(listed)
+    for rank in listed:
+        yield OrderRow(rank.name, {key.plugin: list(key.values) for key in rank.keys})
 
 
 class VictimRow(NamedTuple):
-    """Who goes for a preemptor; `enough`: with this one gone it fits."""
+    """Victim for a preemptor; `enough`: after its eviction the preemptor fits."""
 
     group: int
     victim: str
@@ -212,7 +255,8 @@ class VictimRow(NamedTuple):
 
 
 def victim_rows(groups: Sequence[v1.VictimGroup], result: v1.SelectVictimsResult) -> Iterator[VictimRow]:
-    """One row per victim, in order; `groups` are those of the question."""
+    """Yields one row per victim, in order; `groups` are those of the request."""
+    errors.raise_for_problems(result.items)
     for number, (group, item) in enumerate(zip(groups, result.items, strict=True)):
         for gone, position in enumerate(item.victims, start=1):
             enough = item.HasField("fits_after") and gone >= item.fits_after
@@ -220,7 +264,7 @@ def victim_rows(groups: Sequence[v1.VictimGroup], result: v1.SelectVictimsResult
 
 
 def render(rows: Iterable[NamedTuple]) -> str:
-    """Rows as an aligned text with a head line."""
+    """Renders rows as an aligned text with a header."""
     listed = list(rows)
     if not listed:
         return ""

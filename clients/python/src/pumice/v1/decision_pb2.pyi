@@ -184,8 +184,8 @@ class FilterRequest(_message.Message):
     """Level of detail of the result. `fit` of a task is always present."""
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What the request is evaluated against. Absent: the latest snapshot under the
-        policy "default".
+        """Cluster state and policy to evaluate against. Absent: the latest snapshot under
+        the policy "default".
         """
 
     @_builtins.property
@@ -433,8 +433,8 @@ class ScoreRequest(_message.Message):
     """Level of detail of the Filter result. Used only with `with_filter`."""
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What the request is evaluated against. Absent: the latest snapshot under the
-        policy "default".
+        """Cluster state and policy to evaluate against. Absent: the latest snapshot under
+        the policy "default".
         """
 
     @_builtins.property
@@ -658,8 +658,8 @@ class PlaceRequest(_message.Message):
     """Maximum number of sample nodes per blocker. Absent: 3."""
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What the request is evaluated against. Absent: the latest snapshot under the
-        policy "default".
+        """Cluster state and policy to evaluate against. Absent: the latest snapshot under
+        the policy "default".
         """
 
     @_builtins.property
@@ -900,8 +900,8 @@ class AdmitRequest(_message.Message):
     """Effect of a permit."""
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What the request is evaluated against. Absent: the latest snapshot under the
-        policy "default". CONFIRM is always evaluated against the latest snapshot; in
+        """Cluster state and policy to evaluate against. Absent: the latest snapshot under
+        the policy "default". CONFIRM is always evaluated against the latest snapshot; in
         a session it replaces the session's tentative permits.
         """
 
@@ -1204,8 +1204,8 @@ class OrderRequest(_message.Message):
     """True: also returns the hierarchy of drf."""
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What the request is evaluated against. Absent: the latest snapshot under the
-        policy "default".
+        """Cluster state and policy to evaluate against. Absent: the latest snapshot under
+        the policy "default".
         """
 
     @_builtins.property
@@ -1474,8 +1474,8 @@ class SelectVictimsRequest(_message.Message):
     """
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What the request is evaluated against. Absent: the latest snapshot under the
-        policy "default".
+        """Cluster state and policy to evaluate against. Absent: the latest snapshot under
+        the policy "default".
         """
 
     @_builtins.property

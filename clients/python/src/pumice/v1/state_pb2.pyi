@@ -600,7 +600,7 @@ class ListNodesRequest(_message.Message):
     PAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What is listed. Absent: the latest snapshot under the policy "default"."""
+        """State to list. Absent: the latest snapshot under the policy "default"."""
 
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -765,7 +765,7 @@ class ListQueuesRequest(_message.Message):
     PAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What is listed. Absent: the latest snapshot under the policy "default"."""
+        """State to list. Absent: the latest snapshot under the policy "default"."""
 
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -878,7 +878,7 @@ class ListJobsRequest(_message.Message):
     PAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What is listed. Absent: the latest snapshot under the policy "default"."""
+        """State to list. Absent: the latest snapshot under the policy "default"."""
 
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1086,7 +1086,7 @@ class ListTasksRequest(_message.Message):
     PAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def against(self) -> _types_pb2.EvaluationRef:
-        """What is listed. Absent: the latest snapshot under the policy "default"."""
+        """State to list. Absent: the latest snapshot under the policy "default"."""
 
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -886,8 +886,8 @@ Global___NodeSet: _TypeAlias = NodeSet  # noqa: Y015
 
 @_typing.final
 class EvaluationRef(_message.Message):
-    """What a request is evaluated against: cluster state and a policy. Absent: the
-    latest snapshot under the policy "default".
+    """Cluster state and policy that a request is evaluated against. Absent: the latest
+    snapshot under the policy "default".
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1395,7 +1395,7 @@ Global___Measurement: _TypeAlias = Measurement  # noqa: Y015
 
 @_typing.final
 class Problem(_message.Message):
-    """What is wrong with one item or record of a request."""
+    """Problem with one item or record of a request."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -1,0 +1,74 @@
+package pumice
+
+import (
+	"context"
+
+	pb "pumice/clients/go/pumicev1"
+)
+
+// ReloadPolicy puts a document in force. The *Error of a rejected document has a Report. Only a dry run is repeated:
+// another editor's version may have come in between.
+func (client *Client) ReloadPolicy(ctx context.Context, request *pb.ReloadPolicyRequest) (*pb.ReloadPolicyResponse, error) {
+	return call(ctx, client, "ReloadPolicy", repeat(request.GetDryRun()), client.policies.ReloadPolicy, request)
+}
+
+// RollbackPolicy puts an earlier version in force again. Only a dry run is repeated.
+func (client *Client) RollbackPolicy(ctx context.Context, request *pb.RollbackPolicyRequest) (*pb.RollbackPolicyResponse, error) {
+	return call(ctx, client, "RollbackPolicy", repeat(request.GetDryRun()), client.policies.RollbackPolicy, request)
+}
+
+// GetPolicy returns one version of a policy.
+func (client *Client) GetPolicy(ctx context.Context, request *pb.GetPolicyRequest) (*pb.GetPolicyResponse, error) {
+	return call(ctx, client, "GetPolicy", repeatable, client.policies.GetPolicy, request)
+}
+
+// ListPolicies lists versions, newest first.
+func (client *Client) ListPolicies(ctx context.Context, request *pb.ListPoliciesRequest) (*pb.ListPoliciesResponse, error) {
+	return call(ctx, client, "ListPolicies", repeatable, client.policies.ListPolicies, request)
+}
+
+// GetServerInfo returns the server's version, plugins, limits, sources and policies.
+func (client *Client) GetServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, error) {
+	return call(ctx, client, "GetServerInfo", repeatable, client.state.GetServerInfo, &pb.GetServerInfoRequest{})
+}
+
+// ListNodes returns one page of nodes with their usage.
+func (client *Client) ListNodes(ctx context.Context, request *pb.ListNodesRequest) (*pb.ListNodesResponse, error) {
+	return call(ctx, client, "ListNodes", repeatable, client.state.ListNodes, request)
+}
+
+// ListQueues returns one page of queues with their accounts.
+func (client *Client) ListQueues(ctx context.Context, request *pb.ListQueuesRequest) (*pb.ListQueuesResponse, error) {
+	return call(ctx, client, "ListQueues", repeatable, client.state.ListQueues, request)
+}
+
+// ListJobs returns one page of jobs with their accounts.
+func (client *Client) ListJobs(ctx context.Context, request *pb.ListJobsRequest) (*pb.ListJobsResponse, error) {
+	return call(ctx, client, "ListJobs", repeatable, client.state.ListJobs, request)
+}
+
+// ListTasks returns one page of tasks.
+func (client *Client) ListTasks(ctx context.Context, request *pb.ListTasksRequest) (*pb.ListTasksResponse, error) {
+	return call(ctx, client, "ListTasks", repeatable, client.state.ListTasks, request)
+}
+
+// ListReservations returns one page of the admission ledger.
+func (client *Client) ListReservations(ctx context.Context, request *pb.ListReservationsRequest) (*pb.ListReservationsResponse, error) {
+	return call(ctx, client, "ListReservations", repeatable, client.state.ListReservations, request)
+}
+
+// ReleaseReservation ends a reservation.
+func (client *Client) ReleaseReservation(ctx context.Context, request *pb.ReleaseReservationRequest) (*pb.ReleaseReservationResponse, error) {
+	return call(ctx, client, "ReleaseReservation", repeatable, client.state.ReleaseReservation, request)
+}
+
+// ReleaseAssumptions ends assumed placements, for example because their binds failed. It is repeated only for those of one
+// session: under the name of a task alone, a newer assumption may have come in between.
+func (client *Client) ReleaseAssumptions(ctx context.Context, request *pb.ReleaseAssumptionsRequest) (*pb.ReleaseAssumptionsResponse, error) {
+	return call(ctx, client, "ReleaseAssumptions", repeat(request.GetSession() != ""), client.state.ReleaseAssumptions, request)
+}
+
+// ListSessions returns one page of the open sessions.
+func (client *Client) ListSessions(ctx context.Context, request *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
+	return call(ctx, client, "ListSessions", repeatable, client.decisions.ListSessions, request)
+}
