@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::connect::ClientConnection;
 use super::node_query::{self, QueryArgs};
+use super::not_evaluated::{self, UnevaluatedSet};
 use super::{ClientArgs, CommandError, OutputFormat, output};
 use crate::server::pb;
 
@@ -43,13 +44,19 @@ pub(super) async fn run(args: FilterArgs) -> Result<(), CommandError> {
         output::json("FilterResponse", &reply)?;
     }
     let mut outcome = Ok(());
+    let mut unevaluated = UnevaluatedSet::default();
+    unevaluated.add_metadata(reply.metadata.as_ref());
     for (task, item) in tasks.iter().zip(reply.result.unwrap_or_default().items) {
         let title = node_query::task_title(task);
+        unevaluated.add(&item.not_evaluated, 1);
         match node_query::check_item(&title, item.problem.as_ref(), &item.warnings) {
             Ok(()) if args.client.output == OutputFormat::Table => show(&title, &item, args.all)?,
             Ok(()) => {}
             Err(failure) => outcome = Err(failure),
         }
+    }
+    if args.client.output == OutputFormat::Table {
+        not_evaluated::print(&unevaluated.rows())?;
     }
     outcome
 }

@@ -14,6 +14,7 @@ mod filter;
 mod in_process;
 mod man;
 mod node_query;
+mod not_evaluated;
 mod output;
 mod pages;
 mod place;

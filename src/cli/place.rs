@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::connect::ClientConnection;
+use super::not_evaluated::{self, UnevaluatedSet};
 use super::output::{self, TextTable};
 use super::policy_args::PolicyArgs;
 use super::{ClientArgs, CommandError, OutputFormat, node_query, state_load, task};
@@ -64,13 +65,17 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
     if args.client.output == OutputFormat::Json {
         output::json("PlaceResponse", &reply)?;
     }
+    let mut unevaluated = UnevaluatedSet::default();
+    unevaluated.add_metadata(reply.metadata.as_ref());
     let result = reply.result.unwrap_or_default();
     for (group, placed) in groups.iter().zip(&result.groups) {
         let title = node_query::task_title(&group.task.clone().unwrap_or_default());
         node_query::check_item(&title, placed.problem.as_ref(), &placed.warnings)?;
+        unevaluated.add(&placed.not_evaluated, 1);
     }
     if args.client.output == OutputFormat::Table {
         show(&groups, &result)?;
+        not_evaluated::print(&unevaluated.rows())?;
     }
     if result.placed {
         return Ok(());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{CommandError, output, state_load};
-use crate::engine::policy::{Compatibility, CompileOptions, DiagnosticReport, YamlLimits, compile};
+use crate::engine::policy::{Compatibility, CompileOptions, DiagnosticReport, YamlLimits, compile, unserved_effect};
 
 /// Arguments of `pumice policy check`.
 #[derive(Debug, Args)]
@@ -33,8 +33,11 @@ pub(super) fn run(args: &CheckPolicyArgs) -> Result<(), CommandError> {
     for plugin in report.unserved_plugins.iter().filter(|plugin| plugin.known_upstream) {
         let mark = plugin.at.mark;
         output::line(&format!(
-            "{file}:{}:{}: note: `{}` is not served here",
-            mark.line, mark.column, plugin.name
+            "{file}:{}:{}: note: `{}` is not served here. Not evaluated: {}",
+            mark.line,
+            mark.column,
+            plugin.name,
+            unserved_effect(&plugin.name)
         ))?;
     }
     let warnings = output::count(report.warnings().count(), "warning");

@@ -11,6 +11,7 @@ pub mod pod;
 #[cfg(test)]
 mod tests;
 mod total;
+mod unevaluated;
 pub mod volcano;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ pub use error::PodError;
 pub use fit_plus::fit_plus_amounts;
 pub use kubernetes::{KubernetesRelease, kubernetes_amounts};
 pub use pod::Pod;
+pub use unevaluated::{unevaluated_node_fields, unevaluated_pod_fields};
 pub use volcano::{PodTaskStatus, volcano_task};
 
 use crate::engine::model::resource_name::{AmountError, ResourceKind, amount_in, format_in};

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::fields::{FieldError, amounts, boolean, get, integer, list, required_text, text, texts, time};
+use crate::derive;
 use crate::server::pb;
 
 /// Added to a node's CPU, in milli-cores (Volcano ed72c7c81, `pkg/scheduler/api/node_info.go`).
@@ -35,8 +36,14 @@ pub(super) fn node(object: &Value) -> ImportObjectResult<pb::Node> {
         oversubscription: oversubscription(object)?,
         ready: ready(object)?,
         unschedulable: boolean(object, "spec.unschedulable")?.unwrap_or_default(),
+        unevaluated_fields: field_names(&derive::unevaluated_node_fields(object)),
         ..pb::Node::default()
     })
+}
+
+/// Names of unevaluated fields, as a record has them.
+pub(super) fn field_names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn ready(object: &Value) -> ImportObjectResult<Option<bool>> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::fields::{FieldError, get, list, text, texts, time};
-use super::kubernetes::namespaced;
+use super::kubernetes::{field_names, namespaced};
 use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
 use crate::server::pb;
 
@@ -75,6 +75,7 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         nonzero_requests: amounts(effective.nonzero_requests),
         counted_requests: amounts(effective.counted_requests),
         creation_time: time(object, "metadata.creationTimestamp")?,
+        unevaluated_fields: field_names(&derive::unevaluated_pod_fields(object)),
     })
 }
 

@@ -15,7 +15,7 @@ use super::status::CallError;
 /// Most bytes that the parts of one decoded request may take, texts not counted.
 pub const DECODED_BYTES: u64 = 256 << 20;
 /// A repeated message in memory; the largest is a task.
-const MESSAGE_WEIGHT: u64 = 320;
+const MESSAGE_WEIGHT: u64 = 344;
 /// An entry of a map.
 const ENTRY_WEIGHT: u64 = 96;
 /// A repeated text.

@@ -8,11 +8,14 @@ use super::ServerContext;
 use super::convert::admit::{self, AdmitCall};
 use super::convert::evaluation_ref::{self, EvaluationRef, LatestRef, SessionRef};
 use super::convert::nodes::NodeEncoding;
+use super::convert::not_evaluated;
 use super::evaluation::response_metadata;
 use super::pb;
 use super::status::CallError;
 use super::worker_pool::CancellationToken;
+use crate::engine::PolicyInForce;
 use crate::engine::model::{ClusterState, Problem};
+use crate::engine::policy::DecisionKind;
 use crate::state::{ConfirmItem, ConfirmOutcome, LedgerConfirm, SessionConfirm, StateError};
 
 impl ServerContext {
@@ -58,6 +61,7 @@ impl ServerContext {
             };
             self.workers.queries.run(derive).await?;
         }
+        let no_plugins = call.plugins.is_empty();
         let confirm = LedgerConfirm {
             policy: evaluation_ref.policy,
             profile: evaluation_ref.profile,
@@ -67,7 +71,10 @@ impl ServerContext {
         };
         let done = self.state.confirm(confirm).await?;
         Ok(pb::AdmitResponse {
-            metadata: Some(response_metadata(self.next_decision_id(), done.revision, &done.policy)),
+            metadata: Some(pb::ResponseMetadata {
+                not_evaluated: unserved(&done.policy, no_plugins),
+                ..response_metadata(self.next_decision_id(), done.revision, &done.policy)
+            }),
             ..confirm_response(&done)
         })
     }
@@ -79,6 +86,7 @@ impl ServerContext {
     ) -> Result<pb::AdmitResponse, CallError> {
         let name = step.session.clone();
         let (plugins, lease, kept) = (call.plugins.clone(), call.lease, call.item_count() == 0);
+        let no_plugins = plugins.is_empty();
         let confirm = SessionConfirm {
             plugins,
             lease,
@@ -99,6 +107,7 @@ impl ServerContext {
         Ok(pb::AdmitResponse {
             metadata: Some(pb::ResponseMetadata {
                 effects: effects.effects,
+                not_evaluated: unserved(&done.policy, no_plugins),
                 ..response_metadata(effects.decision_id, done.revision, &done.policy)
             }),
             ..confirm_response(&done)
@@ -113,6 +122,15 @@ impl ServerContext {
                 AdmitCall::read_confirm_items(items, cluster_state, &edge.read_options)
             },
         )
+    }
+}
+
+/// Unserved plugins of the policy that would judge jobs, unless the request names plugins.
+fn unserved(policy: &PolicyInForce, no_plugins: bool) -> Vec<pb::NotEvaluated> {
+    if no_plugins {
+        not_evaluated::of_policy(&policy.policy, DecisionKind::Admit)
+    } else {
+        Vec::new()
     }
 }
 

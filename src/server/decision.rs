@@ -8,6 +8,7 @@ use tonic::{Code, Request, Response, Status};
 use crate::engine::decide::{self, NodeQuery, Parallelism};
 use crate::engine::model::ClusterState;
 use crate::engine::plugin_state::PluginStates;
+use crate::engine::policy::DecisionKind;
 use crate::engine::{PolicyInForce, plugins};
 use crate::state::{OpenSession, SessionBase, SessionStatus};
 
@@ -18,6 +19,7 @@ use super::convert::batch::{SharedResourceNames, batch_outcome, problems, read_b
 use super::convert::evaluation_ref::{self, EvaluationRef};
 use super::convert::listing::page_size;
 use super::convert::nodes::NodeEncoding;
+use super::convert::not_evaluated;
 use super::convert::policy::duration;
 use super::convert::query;
 use super::convert::result::{self, ScoreResultOptions};
@@ -198,14 +200,15 @@ impl DecisionRpc {
             return Err(CallError::invalid("TENTATIVE_WITHOUT_SESSION", message));
         };
         let edge = Arc::clone(&self.0);
+        let plugins = call.plugins.clone();
         let ask = move |cluster_state: &ClusterState, policy: &PolicyInForce, derived: &mut PluginStates| {
             let query = call.into_query(cluster_state, &edge.read_options);
             let items = decide::admit(cluster_state, &policy.policy, derived, &query)?;
-            Ok(admit::admit_result(&items))
+            Ok(admit::admit_result(&query, &items))
         };
         let (context, result) = self.0.query_session(step, ask).await?;
         Ok(pb::AdmitResponse {
-            metadata: Some(context.response_metadata(&self.0, NodeEncoding::Names)),
+            metadata: Some(context.decision_metadata(&self.0, NodeEncoding::Names, DecisionKind::Admit, &plugins)),
             result: Some(pb::AdmitResult::clone(&result)),
             durability: pb::Durability::Unspecified.into(),
         })
@@ -264,6 +267,7 @@ impl DecisionRpc {
         Ok(pb::OpenSessionResponse {
             metadata: Some(pb::ResponseMetadata {
                 warnings: problems(&warnings),
+                not_evaluated: not_evaluated::of_policy(&opened.policy.policy, DecisionKind::Session),
                 ..response_metadata(self.0.next_decision_id(), opened.revision, &opened.policy)
             }),
             session: opened.session.to_string(),
@@ -397,9 +401,9 @@ fn filter(
     drop(cores);
     let items = items.ok_or_else(cancelled)?;
     record_decision(edge, context, "Filter", query, start);
-    let result = result::filter_result(&items, context.cluster_state(), call.encoding, query.detail);
+    let result = result::filter_result(query, &items, context.cluster_state(), call.encoding);
     Ok(pb::FilterResponse {
-        metadata: Some(context.response_metadata(edge, call.encoding)),
+        metadata: Some(context.decision_metadata(edge, call.encoding, DecisionKind::Filter, &query.plugins)),
         result: Some(result),
     })
 }
@@ -413,8 +417,8 @@ fn check_admit(
     let mut derived = context.plugin_states();
     let items = decide::admit(context.cluster_state(), &context.policy.policy, &mut derived, &query)?;
     Ok(pb::AdmitResponse {
-        metadata: Some(context.response_metadata(edge, NodeEncoding::Names)),
-        result: Some(admit::admit_result(&items)),
+        metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Admit, &query.plugins)),
+        result: Some(admit::admit_result(&query, &items)),
         durability: pb::Durability::Unspecified.into(),
     })
 }
@@ -428,7 +432,7 @@ fn order(
     let cluster_state = context.cluster_state();
     let result = decide::order(cluster_state, &context.policy.policy, &context.plugin_states(), &query)?;
     Ok(pb::OrderResponse {
-        metadata: Some(context.response_metadata(edge, NodeEncoding::Names)),
+        metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Order, &query.plugins)),
         result: Some(convert::order::order_result(result, cluster_state.resources())),
     })
 }
@@ -441,8 +445,12 @@ fn select_victims(
     let query = convert::victims::read_victims(request, context.cluster_state(), &edge.read_options)?;
     let items = decide::victims(&context.cycle(), &context.policy.policy, &query)?;
     Ok(pb::SelectVictimsResponse {
-        metadata: Some(context.response_metadata(edge, NodeEncoding::Names)),
-        result: Some(convert::victims::victims_result(&items)),
+        metadata: Some(context.decision_metadata(edge, NodeEncoding::Names, DecisionKind::Victims, &query.plugins)),
+        result: Some(convert::victims::victims_result(
+            &query,
+            &items,
+            context.cluster_state(),
+        )),
     })
 }
 
@@ -476,8 +484,14 @@ fn score(
         candidates: query.node_query.candidates.is_some(),
         detail: query.node_query.detail,
     };
+    let kind = if query.with_filter {
+        DecisionKind::FilteredScore
+    } else {
+        DecisionKind::Score
+    };
+    let query = &query.node_query;
     Ok(pb::ScoreResponse {
-        metadata: Some(context.response_metadata(edge, call.encoding)),
-        result: Some(result::score_result(&items, context.cluster_state(), shape)),
+        metadata: Some(context.decision_metadata(edge, call.encoding, kind, &query.plugins)),
+        result: Some(result::score_result(query, &items, context.cluster_state(), shape)),
     })
 }

@@ -5,6 +5,7 @@ mod commit;
 mod confirm;
 pub mod convert;
 mod decision;
+mod decision_metadata;
 mod edge_limits;
 mod evaluation;
 pub mod limits;

@@ -6,6 +6,7 @@ use crate::engine::PolicyInForce;
 use crate::engine::cycle::{ChangeOutcome, SchedulingCycle};
 use crate::engine::decide;
 use crate::engine::plugin_state::PluginStates;
+use crate::engine::policy::DecisionKind;
 
 use super::ServerContext;
 use super::convert::evaluation_ref::{self, EvaluationRef, SessionRef};
@@ -70,13 +71,13 @@ impl DecisionRpc {
                 let placed = decide::place_in_cycle(cycle, &policy.policy, &query, &|| stop.is_cancelled())?;
                 let (placing, did) = placed.ok_or_else(cancelled)?;
                 outcome.merge(did);
-                Ok::<_, CallError>(place_result(&placing, cycle.cluster_state(), encoding))
+                Ok::<_, CallError>(place_result(&query, &placing, cycle.cluster_state(), encoding))
             };
             edge.state.query_cycle(&session, after, &changes, place)
         };
         let (context, result) = self.0.change_session(step, change).await?;
         Ok(pb::PlaceResponse {
-            metadata: Some(context.response_metadata(&self.0, encoding)),
+            metadata: Some(context.decision_metadata(&self.0, encoding, DecisionKind::Place, &[])),
             result: Some(pb::PlaceResult::clone(&result)),
         })
     }
@@ -107,7 +108,7 @@ fn preview_place(
     )?;
     let placing = placed.ok_or_else(cancelled)?;
     Ok(pb::PlaceResponse {
-        metadata: Some(context.response_metadata(edge, encoding)),
-        result: Some(place_result(&placing, context.cluster_state(), encoding)),
+        metadata: Some(context.decision_metadata(edge, encoding, DecisionKind::Place, &[])),
+        result: Some(place_result(&query, &placing, context.cluster_state(), encoding)),
     })
 }

@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::engine::model::{ClusterState, JobRecord, NodeRecord, ResourceAmounts, TaskRecord, TaskShape};
+use crate::engine::model::{
+    ClusterState, JobRecord, NodeRecord, ResourceAmounts, TaskRecord, TaskShape, UnevaluatedFields,
+};
 
 /// Up to so many values a pool does not look for those that nobody uses any more.
 const SWEEP_MIN: usize = 1_024;
@@ -66,6 +68,7 @@ impl<T: Eq + Hash + ?Sized> ValueInterner<T> {
 pub(crate) struct RecordInterner {
     shapes: ValueInterner<TaskShape>,
     labels: ValueInterner<[(Arc<str>, Arc<str>)]>,
+    node_fields: ValueInterner<Vec<Arc<str>>>,
     texts: TextInterner,
 }
 
@@ -95,6 +98,12 @@ impl TextInterner {
         list.iter().map(|(name, text)| (shared(name), shared(text))).collect()
     }
 
+    fn intern_names(&mut self, names: &[Arc<str>]) -> Vec<Arc<str>> {
+        let mut names = names.to_vec();
+        names.iter_mut().for_each(|name| self.intern(name));
+        names
+    }
+
     /// A shape in memory of its own.
     fn copy_shape(&mut self, shape: &TaskShape) -> TaskShape {
         let copied =
@@ -107,6 +116,9 @@ impl TextInterner {
             ..shape.clone()
         };
         own.annotations = self.intern_pairs(&shape.annotations);
+        if let Some(names) = own.unevaluated_fields.shared_mut() {
+            *names = Arc::new(self.intern_names(names));
+        }
         self.intern(&mut own.nominated_node);
         own
     }
@@ -150,6 +162,7 @@ impl RecordInterner {
     /// Lets a node use the labels that others have.
     pub(crate) fn intern_batch_node(&mut self, node: &mut NodeRecord) {
         self.intern_labels(&mut node.labels);
+        self.intern_node_fields(&mut node.unevaluated_fields);
     }
 
     /// Lets a task that is to stay use the shape that others have. `is_new`: there is none of its name.
@@ -199,7 +212,16 @@ impl RecordInterner {
             *amounts = amounts.as_ref().map(ResourceAmounts::copied);
         }
         self.intern_labels(&mut record.labels);
+        self.intern_node_fields(&mut record.unevaluated_fields);
         Arc::new(record)
+    }
+
+    fn intern_node_fields(&mut self, fields: &mut UnevaluatedFields) {
+        let texts = &mut self.texts;
+        if let Some(names) = fields.shared_mut() {
+            self.node_fields
+                .intern(names, |names| Some(Arc::new(texts.intern_names(names))));
+        }
     }
 
     fn intern_labels(&mut self, labels: &mut Arc<[(Arc<str>, Arc<str>)]>) {

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::connect::ClientConnection;
+use super::not_evaluated::UnevaluatedSet;
 use super::policy_args::PolicyArgs;
 use super::{ClientArgs, CommandError, OutputFormat, node_query, pages, state_load, task};
 use crate::import::AmountRules;
@@ -87,6 +88,7 @@ pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
         pods: shape.pods,
         rows: Vec::new(),
         cards: cards::by_card(&nodes, &shape, &args.card),
+        not_evaluated: Vec::new(),
     };
     let names: Vec<String> = queues.into_iter().filter_map(|queue| Some(queue.queue?.name)).collect();
     if let Some(none) = args.queue.iter().find(|queue| !names.contains(queue)) {
@@ -101,21 +103,22 @@ pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
     } else {
         asked.map(Some).collect()
     };
+    let mut unevaluated = UnevaluatedSet::default();
     let cards = cards_to_query(&shape, &nodes, &args.card)?;
     for queue in asked {
         for card in &cards {
             let request = place_request(&args, &shape, &evaluation_ref, queue, card.as_deref());
             let reply = connection.decisions.place(request).await?.into_inner();
-            let row = capacity_row(
-                &shape,
-                queue,
-                card.as_deref(),
-                &reply.result.unwrap_or_default(),
-                args.limit,
-            )?;
+            unevaluated.add_metadata(reply.metadata.as_ref());
+            let result = reply.result.unwrap_or_default();
+            for group in &result.groups {
+                unevaluated.add_shape(&group.not_evaluated);
+            }
+            let row = capacity_row(&shape, queue, card.as_deref(), &result, args.limit)?;
             report.rows.push(row);
         }
     }
+    report.not_evaluated = unevaluated.rows();
     match args.client.output {
         OutputFormat::Table => report.show(),
         OutputFormat::Json => report.json(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::cards::CardCapacity;
+use crate::cli::not_evaluated::{self, UnevaluatedRow};
 use crate::cli::output::{self, TextTable};
 use crate::cli::{CommandError, node_query};
 use crate::server::pb;
@@ -23,6 +24,9 @@ pub(super) struct CapacityReport {
     pub(super) rows: Vec<CapacityRow>,
     /// Free and stranded cards, by name.
     pub(super) cards: BTreeMap<String, CardCapacity>,
+    /// Constraints that the numbers do not take into account.
+    #[serde(rename = "notEvaluated")]
+    pub(super) not_evaluated: Vec<UnevaluatedRow>,
 }
 
 /// One queue and card.
@@ -65,6 +69,11 @@ impl CapacityReport {
 
     /// Prints it for people.
     pub(super) fn show(&self) -> Result<(), CommandError> {
+        self.print_tables()?;
+        not_evaluated::print(&self.not_evaluated)
+    }
+
+    fn print_tables(&self) -> Result<(), CommandError> {
         output::line(&format!("how many more of {} fit now", self.shape))?;
         let mut table = TextTable::new(["QUEUE", "CARD", "FIT", "PODS", "ON", "THEN HELD BACK BY"]);
         for row in &self.rows {

@@ -69,6 +69,7 @@ impl GangShape {
             limits: task.limits,
             nonzero_requests: task.nonzero_requests,
             counted_requests: task.counted_requests,
+            unevaluated_fields: task.unevaluated_fields,
             ..pb::Task::default()
         });
         let first = pods.next().unwrap_or_default();

@@ -43,6 +43,7 @@ pub(super) async fn explain(
     if waits {
         add_decisions(asker, &known, &focus, top, &mut report).await?;
     }
+    report.not_evaluated = asker.unevaluated.rows();
     report.verdict = verdict::build_verdict(&report, &focus);
     Ok(report)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tonic::Code;
 
 use crate::cli::connect::ClientConnection;
+use crate::cli::not_evaluated::UnevaluatedSet;
 use crate::cli::{CommandError, pages};
 use crate::server::pb;
 
@@ -23,6 +24,8 @@ pub(super) struct PinnedClient {
     pending_changes: Vec<pb::SessionChange>,
     /// What is read: of the session, or without one of the first answer.
     pub(super) metadata: Option<pb::ResponseMetadata>,
+    /// Constraints that the results do not take into account.
+    pub(super) unevaluated: UnevaluatedSet,
     filter_plugins: Vec<String>,
     admit_plugins: Vec<String>,
 }
@@ -90,6 +93,7 @@ impl PinnedClient {
             applied_changes: 0,
             pending_changes: Vec::new(),
             metadata,
+            unevaluated: UnevaluatedSet::default(),
             filter_plugins: filters,
             admit_plugins: admitters,
         })
@@ -169,6 +173,7 @@ impl PinnedClient {
             ..pb::FilterRequest::default()
         };
         let reply = self.connection.decisions.filter(request).await?.into_inner();
+        self.unevaluated.add_metadata(reply.metadata.as_ref());
         first_item(reply.result.unwrap_or_default().items, "Filter")
     }
 
@@ -216,6 +221,7 @@ impl PinnedClient {
             ..pb::ScoreRequest::default()
         };
         let reply = self.connection.decisions.score(request).await?.into_inner();
+        self.unevaluated.add_metadata(reply.metadata.as_ref());
         first_item(reply.result.unwrap_or_default().items, "Score")
     }
 
@@ -237,6 +243,7 @@ impl PinnedClient {
             ..pb::AdmitRequest::default()
         };
         let reply = self.connection.decisions.admit(request).await?.into_inner();
+        self.unevaluated.add_metadata(reply.metadata.as_ref());
         Ok(reply.result.unwrap_or_default().items)
     }
 
@@ -265,6 +272,7 @@ impl PinnedClient {
             ..pb::OrderRequest::default()
         };
         let reply = self.connection.decisions.order(request).await?.into_inner();
+        self.unevaluated.add_metadata(reply.metadata.as_ref());
         Ok(reply.result.unwrap_or_default())
     }
 }

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::cli::not_evaluated::UnevaluatedRow;
+
 /// The whole explanation.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,6 +26,8 @@ pub(super) struct ExplainReport {
     pub(super) gang: Option<GangReport>,
     /// Records that take part and whose newest version was refused.
     pub(super) invalid_records: Vec<InvalidRecord>,
+    /// Constraints that this explanation does not take into account.
+    pub(super) not_evaluated: Vec<UnevaluatedRow>,
     /// What limits this explanation, in sentences.
     pub(super) notes: Vec<String>,
 }

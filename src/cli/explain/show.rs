@@ -3,6 +3,7 @@
 use super::phrases::{self, count, count_of, ordinal};
 use super::report::{AdmissionReport, ExplainReport, GangReport, OrderReport, QueueReport, TaskClassReport};
 use crate::cli::CommandError;
+use crate::cli::not_evaluated;
 use crate::cli::output::{self, TextTable};
 
 /// Prints it.
@@ -34,6 +35,7 @@ pub(super) fn show(report: &ExplainReport) -> Result<(), CommandError> {
             output::line(&format!("  {}: {}", invalid.record, invalid.problems.join("; ")))?;
         }
     }
+    not_evaluated::print(&report.not_evaluated)?;
     for note in &report.notes {
         output::line(&format!("note: {note}"))?;
     }

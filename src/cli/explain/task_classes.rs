@@ -75,6 +75,8 @@ pub(super) async fn class_report(
     let later = asker
         .filter(&task, pb::ResourceFit::FutureIdle, pb::FilterDetail::Nodes)
         .await?;
+    let count = u32::try_from(kind.tasks.len()).unwrap_or(u32::MAX);
+    asker.unevaluated.add(&later.not_evaluated, count);
     let mut class = TaskClassReport {
         tasks: kind.tasks.iter().take(NAMED).map(|task| task.name.clone()).collect(),
         count: kind.tasks.len() as u64,

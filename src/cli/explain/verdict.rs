@@ -6,6 +6,7 @@ use super::report::{
     VerdictCode,
 };
 use super::target::ResolvedTarget;
+use crate::cli::not_evaluated;
 
 /// The verdict on a complete report.
 pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> ExplainVerdict {
@@ -515,16 +516,19 @@ fn placeable_now(report: &ExplainReport, gang: &GangReport, before: &str) -> Ver
         format!("; {before}, {leave}")
     };
     let sentence = if gang.attempted == 0 {
-        format!("nothing known here keeps {what}: its queue admits it now; its tasks are not there yet{before}")
+        format!("its queue admits it now; its tasks are not there yet{before}")
     } else if gang.attempted == 1 {
-        format!("nothing known here keeps {what}: it finds a place now{best}{before}")
+        format!("a node takes it now{best}{before}")
     } else {
         let places = count(gang.placeable);
         format!(
-            "nothing known here keeps {what}: {places} of {} find a place now{best}{before}",
+            "nodes take {places} of {} now{best}{before}",
             count_of(gang.attempted, "waiting task")
         )
     };
+    let unevaluated = not_evaluated::sentence(&report.not_evaluated);
+    let unevaluated = unevaluated.map(|limits| format!(". {limits}")).unwrap_or_default();
+    let sentence = format!("Pumice finds no reason that keeps {what}: {sentence}{unevaluated}");
     let hint = "its scheduler has yet to come round to it; if it does not, look at the scheduler's own log".to_owned();
     (VerdictCode::Placeable, sentence, vec![hint])
 }

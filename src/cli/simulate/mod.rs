@@ -104,6 +104,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         cores: usage::from_milli(whole.cpu),
         departures: args.departures,
         policies: Vec::new(),
+        not_evaluated: workload.unevaluated_rows(),
     };
     let steps = workload.arrivals.len().saturating_mul(candidates.len());
     let progress = output::progress(u64::try_from(steps).unwrap_or(u64::MAX), "placing");

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::usage::CardUsage;
 use crate::cli::CommandError;
+use crate::cli::not_evaluated::{self, UnevaluatedRow};
 use crate::cli::output::{self, TextTable};
 use crate::plot::{PlotAxis, PlotLine, PlotPanel, render_svg};
 
@@ -27,6 +28,8 @@ pub(super) struct SimulationReport {
     pub(super) departures: bool,
     /// One for each policy, in the order asked.
     pub(super) policies: Vec<PolicyOutcome>,
+    /// Fields of nodes and tasks that no policy takes into account here.
+    pub(super) not_evaluated: Vec<UnevaluatedRow>,
 }
 
 /// One policy.
@@ -44,6 +47,8 @@ pub(super) struct PolicyOutcome {
     pub(super) cards: BTreeMap<String, CardUsage>,
     /// Tasks that were refused when they arrived, by what refused most nodes.
     pub(super) rejected: Vec<(String, u64)>,
+    /// Plugins of the policy that took no part.
+    pub(super) not_evaluated: Vec<UnevaluatedRow>,
     /// The only part that differs from run to run.
     pub(super) decision_speed: DecisionSpeed,
     pub(super) samples: Vec<TimelineSample>,
@@ -184,7 +189,20 @@ impl SimulationReport {
         }
         self.print_rejections()?;
         output::line("")?;
-        output::line("STRANDED: free GPUs with too little cpu or memory left beside them for the median GPU task")
+        output::line("STRANDED: free GPUs with too little cpu or memory left beside them for the median GPU task")?;
+        not_evaluated::print(&self.unevaluated_rows())
+    }
+
+    /// Plugins of all policies, each with the names of the policies, and the fields of records.
+    fn unevaluated_rows(&self) -> Vec<UnevaluatedRow> {
+        let named = |outcome: &PolicyOutcome, row: &UnevaluatedRow| UnevaluatedRow {
+            subject: format!("policy {}", outcome.policy),
+            ..row.clone()
+        };
+        let of_policies = self.policies.iter();
+        let of_policies =
+            of_policies.flat_map(|outcome| outcome.not_evaluated.iter().map(move |row| named(outcome, row)));
+        of_policies.chain(self.not_evaluated.iter().cloned()).collect()
     }
 
     fn policies_table(&self) -> TextTable {

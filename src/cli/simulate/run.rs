@@ -13,6 +13,7 @@ use super::report::{
 use super::usage::{ClusterUsage, TypicalGpuTask, from_milli, percent, requested_amounts};
 use super::workload::{ArrivingJob, Workload};
 use crate::cli::in_process::InProcessServer;
+use crate::cli::not_evaluated::UnevaluatedSet;
 use crate::cli::{CommandError, node_query, output, state_load, task};
 use crate::server::pb;
 
@@ -65,6 +66,7 @@ struct SimulationRun<'w> {
     capacity_freed: bool,
     last_retry: f64,
     place_durations: Vec<Duration>,
+    unevaluated: UnevaluatedSet,
     tasks: TaskCounts,
     cpu_only: CpuTaskCounts,
     rejected: BTreeMap<String, u64>,
@@ -107,6 +109,7 @@ pub(super) async fn run(
         capacity_freed: false,
         last_retry: 0.0,
         place_durations: Vec::new(),
+        unevaluated: UnevaluatedSet::default(),
         tasks: TaskCounts::default(),
         cpu_only: CpuTaskCounts::default(),
         rejected: BTreeMap::new(),
@@ -221,6 +224,7 @@ impl SimulationRun<'_> {
         let asked_at = Instant::now();
         let reply = self.connection.decisions.place(request).await?.into_inner();
         self.place_durations.push(asked_at.elapsed());
+        self.unevaluated.add_metadata(reply.metadata.as_ref());
         let result = reply.result.unwrap_or_default();
         if let Some(why) = self.report_problems(&groups, &result) {
             return Ok(Some(UnplacedTasks { tasks, reason: why }));
@@ -418,6 +422,7 @@ impl SimulationRun<'_> {
             cpu_only: self.cpu_only,
             cards: self.usage.by_card(),
             rejected: refused,
+            not_evaluated: self.unevaluated.rows(),
             decision_speed: DecisionSpeed::from_durations(self.place_durations),
             samples: self.samples,
         }

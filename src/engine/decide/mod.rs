@@ -5,6 +5,7 @@ mod builtin_filters;
 mod candidates;
 mod classes;
 mod filter;
+mod not_evaluated;
 mod order;
 mod place;
 mod plugin_selection;
@@ -22,6 +23,10 @@ mod victims;
 pub use admit::{AdmitQuery, AdmitSubject, AdmitVerdict, JobAdmitter, admit, admit_task};
 pub use builtin_filters::{NODE_STATE, RESOURCE_FIT};
 pub use filter::{filter, filter_with};
+pub use not_evaluated::{
+    ConstraintSubject, NotEvaluated, not_evaluated_of_node_fields, not_evaluated_of_nodes, not_evaluated_of_policy,
+    not_evaluated_of_tasks,
+};
 pub use order::{OrderQuery, OrderRank, OrderResult, PluginKeys, order};
 pub use place::{
     GANG, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup, PluginStateOrigin, place, place_cancellable,

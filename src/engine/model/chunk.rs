@@ -23,6 +23,8 @@ pub struct NodeChunk {
     entries: NodeEntries,
     pub(super) live: NodeMask,
     pub(super) placeable: NodeMask,
+    /// Nodes with fields that no record carries.
+    unevaluated: NodeMask,
     /// Nodes with an idle vector of their own.
     upstream: NodeMask,
     /// Of a chunk that stands in no cluster state: whose places these are.
@@ -45,6 +47,7 @@ impl Default for NodeChunk {
             entries: NodeEntries::default(),
             live: NodeMask::NONE,
             placeable: NodeMask::NONE,
+            unevaluated: NodeMask::NONE,
             upstream: NodeMask::NONE,
             slots: None,
         }
@@ -119,6 +122,11 @@ impl NodeChunk {
     /// Of these, nodes on which something new may be placed: ready, not cordoned, valid.
     pub fn placeable(&self) -> &NodeMask {
         &self.placeable
+    }
+
+    /// Nodes whose records name unevaluated fields.
+    pub fn unevaluated(&self) -> &NodeMask {
+        &self.unevaluated
     }
 
     /// The node at `offset`.
@@ -245,6 +253,8 @@ impl NodeChunk {
             .set(offset, entry.as_ref().is_some_and(|entry| entry.is_placeable()));
         self.upstream
             .set(offset, entry.as_ref().is_some_and(|entry| entry.upstream.is_some()));
+        let unevaluated = |entry: &Arc<NodeEntry>| !entry.record.unevaluated_fields.is_empty();
+        self.unevaluated.set(offset, entry.as_ref().is_some_and(unevaluated));
         let mut ids: Vec<ResourceId> = self.columns.iter().map(|columns| columns.id).collect();
         if let Some(entry) = &entry {
             ids.extend(entry.resources());

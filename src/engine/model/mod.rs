@@ -23,6 +23,7 @@ mod state_diff;
 mod stored;
 mod table;
 mod uid;
+mod unevaluated;
 mod uniform_arrival;
 
 #[cfg(test)]
@@ -52,4 +53,5 @@ pub use stored::{NodeIndex, RecordKind, RecordOwner, RecordProblems, StoredRecor
 pub(crate) use table::TableCursor;
 pub use table::{EntryDifference, SortedTable, TableHandle};
 pub use uid::{CreationTime, Uid};
+pub use unevaluated::UnevaluatedFields;
 pub(crate) use uniform_arrival::UniformArrival;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::amounts::ResourceAmounts;
 use super::uid::{CreationTime, Uid};
+use super::unevaluated::UnevaluatedFields;
 
 /// Names to texts, sorted by name: labels or annotations, only those that plugins declare.
 pub type TextMap = Arc<[(Arc<str>, Arc<str>)]>;
@@ -36,6 +37,8 @@ pub struct NodeRecord {
     pub unattributed_used: Option<ResourceAmounts>,
     /// The same in non-zero requests, cpu and memory only.
     pub unattributed_nonzero_used: Option<ResourceAmounts>,
+    /// Fields of the node object that no other field carries.
+    pub unevaluated_fields: UnevaluatedFields,
 }
 
 /// State of a queue.
@@ -211,6 +214,8 @@ pub struct TaskShape {
     pub counted_requests: Option<Box<ResourceAmounts>>,
     /// The card that a commit put it on; empty: none said. No source tells it.
     pub card: Arc<str>,
+    /// Fields of the pod that no other field carries.
+    pub unevaluated_fields: UnevaluatedFields,
 }
 
 /// A pod: stored, asked about, or imagined. It reads, and is changed, as if the fields of its shape were its own; it is
@@ -278,6 +283,8 @@ pub struct TaskFields {
     pub counted_requests: Option<Box<ResourceAmounts>>,
     /// The card that a commit put it on; empty: none said. No source tells it.
     pub card: Arc<str>,
+    /// Fields of the pod that no other field carries.
+    pub unevaluated_fields: UnevaluatedFields,
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
 }
@@ -299,6 +306,7 @@ impl From<TaskFields> for TaskRecord {
             nonzero_requests,
             counted_requests,
             card,
+            unevaluated_fields,
             creation_time,
         } = fields;
         let shape = TaskShape {
@@ -311,6 +319,7 @@ impl From<TaskFields> for TaskRecord {
             nonzero_requests,
             counted_requests,
             card,
+            unevaluated_fields,
         };
         Self {
             name,

@@ -10,6 +10,7 @@ use super::emit;
 use super::kube;
 use super::load::{LoadOptions, load};
 use super::spec::{Compatibility, PluginSpec, PolicySpec, Switch};
+use super::unserved::{self, UnservedEffect};
 use super::yaml::YamlLimits;
 use crate::engine::model::{ClusterState, StateDiff, TaskRecord};
 use crate::engine::plugin::{Plugin, VictimKind};
@@ -98,6 +99,7 @@ pub struct Policy {
     /// By tier and place; `None`: not served.
     compiled: Vec<Vec<Option<Arc<dyn Plugin>>>>,
     registered: BTreeMap<Arc<str>, RegisteredPlugin>,
+    unserved: Vec<UnservedEffect>,
     filters: Vec<PolicyHook>,
     scorers: Vec<PolicyHook>,
     job_orders: Vec<PolicyHook>,
@@ -220,6 +222,7 @@ impl Policy {
             };
             policy.registered.insert(name, registered);
         }
+        policy.unserved = policy.find_unserved();
         policy
     }
 
@@ -260,6 +263,7 @@ impl Policy {
             let tier = tier.collect();
             policy.compiled.push(tier);
         }
+        policy.unserved = policy.find_unserved();
         policy.filters = policy.hooks(&spec, Switch::Predicate, |own| own.filter.as_ref());
         policy.scorers = policy.hooks(&spec, Switch::NodeOrder, |own| own.score.as_ref());
         policy.job_orders = policy.hooks(&spec, Switch::JobOrder, |own| own.order.as_ref());
@@ -362,6 +366,16 @@ impl Policy {
     /// The plugin of a name, if it stands in the document.
     pub fn registered(&self, name: &str) -> Option<&RegisteredPlugin> {
         self.registered.get(name)
+    }
+
+    fn find_unserved(&self) -> Vec<UnservedEffect> {
+        let unserved = self.registered.values().filter(|own| !own.is_served);
+        unserved::effects(unserved.map(|own| &*own.name))
+    }
+
+    /// Plugins of the document that are not served and would decide something, sorted by name.
+    pub fn unserved_plugins(&self) -> &[UnservedEffect] {
+        &self.unserved
     }
 
     /// Plugins that order jobs, likewise.

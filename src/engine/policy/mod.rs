@@ -11,6 +11,7 @@ pub mod spec;
 pub(crate) mod suggestion;
 #[cfg(test)]
 mod tests;
+mod unserved;
 pub mod yaml;
 
 pub use args::{ArgumentMap, PluginArgument, PluginArguments};
@@ -20,4 +21,5 @@ pub use diagnostics::{
 };
 pub use load::{LoadOptions, LoadedSpec, load};
 pub use spec::{Compatibility, PluginSpec, PluginSwitches, PolicySpec, Switch};
+pub use unserved::{DecisionKind, UnservedEffect, unserved_effect};
 pub use yaml::{Mark, YamlLimits, YamlNode, YamlValue};

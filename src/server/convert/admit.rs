@@ -14,6 +14,7 @@ use crate::state::{ConfirmItem, JobConfirmOutcome};
 use super::amounts::QueryResourceNames;
 use super::batch::problem;
 use super::evaluation_ref::read_duration;
+use super::not_evaluated;
 use super::query::{read_plugins, read_task};
 use super::reader::{ReadOptions, WireReader};
 use super::result;
@@ -197,16 +198,20 @@ pub(super) fn read_job(
 }
 
 /// The answer of Admit.
-pub fn admit_result(items: &[Result<AdmitVerdict, Problem>]) -> pb::AdmitResult {
-    let item = |(number, item): (usize, &Result<AdmitVerdict, Problem>)| match item {
-        Ok(admission) => admit_item(admission),
-        Err(found) => pb::AdmitItem {
+pub fn admit_result(query: &AdmitQuery, items: &[Result<AdmitVerdict, Problem>]) -> pb::AdmitResult {
+    let mut unevaluated = not_evaluated::of_subjects(query).into_iter();
+    let mut item = |(number, item): (usize, &Result<AdmitVerdict, Problem>)| match (item, unevaluated.next()) {
+        (Ok(admission), own) => pb::AdmitItem {
+            not_evaluated: own.unwrap_or_default(),
+            ..admit_item(admission)
+        },
+        (Err(found), _) => pb::AdmitItem {
             problem: Some(problem(&within_item(found, number))),
             ..pb::AdmitItem::default()
         },
     };
     pb::AdmitResult {
-        items: items.iter().enumerate().map(item).collect(),
+        items: items.iter().enumerate().map(&mut item).collect(),
     }
 }
 
@@ -302,5 +307,6 @@ fn admit_item(admission: &AdmitVerdict) -> pb::AdmitItem {
         reserved: Vec::new(),
         job: String::new(),
         event: job_event(reasons),
+        not_evaluated: Vec::new(),
     }
 }

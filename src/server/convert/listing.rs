@@ -203,6 +203,7 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
         unschedulable,
         unattributed_used,
         unattributed_nonzero_used,
+        unevaluated_fields,
     } = record;
     let optional =
         |amounts: &Option<ResourceAmounts>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
@@ -216,6 +217,7 @@ fn node(record: &NodeRecord, resources: &ResourceTable) -> pb::Node {
         unschedulable: *unschedulable,
         unattributed_used: optional(unattributed_used),
         unattributed_nonzero_used: optional(unattributed_nonzero_used),
+        unevaluated_fields: unevaluated_fields.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -312,6 +314,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         nonzero_requests,
         counted_requests,
         card: _,
+        unevaluated_fields,
     } = &**shape;
     let optional =
         |amounts: &Option<Box<ResourceAmounts>>| amounts.as_ref().map(|amounts| resource_list(amounts, resources));
@@ -330,6 +333,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
         nonzero_requests: optional(nonzero_requests),
         counted_requests: optional(counted_requests),
         creation_time: timestamp(creation_time.seconds()),
+        unevaluated_fields: unevaluated_fields.iter().map(ToString::to_string).collect(),
     }
 }
 

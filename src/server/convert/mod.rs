@@ -9,6 +9,7 @@ pub mod evaluation_ref;
 pub mod inline;
 pub mod listing;
 pub mod nodes;
+pub mod not_evaluated;
 pub mod order;
 pub mod place;
 pub mod policy;

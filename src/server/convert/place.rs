@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::decide::{FilterDetail, PlaceBlocker, PlaceGroup, PlaceQuery, PlaceResult, PlacedGroup};
 use crate::engine::model::{
     ClusterState, CreationTime, JobRecord, NodeSlot, Problem, ProblemKind, TableCursor, TaskFields, TaskRecord,
-    TaskStatus,
+    TaskStatus, UnevaluatedFields,
 };
 use crate::server::limits::EdgeLimits;
 use crate::server::pb;
@@ -16,6 +16,7 @@ use super::admit;
 use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
 use super::nodes::{NodeEncoding, NodeSetReader, NodeSetWriter};
+use super::not_evaluated;
 use super::query::{self, DEFAULT_SAMPLES, NamelessTask};
 use super::reader::{ReadOptions, WireReader};
 use super::result;
@@ -172,6 +173,9 @@ fn check_pairs(
     Ok(())
 }
 
+/// First task of a group, the names of its tasks, and their unevaluated fields.
+type StoredGroup = (Arc<TaskRecord>, Vec<Arc<str>>, Vec<(UnevaluatedFields, usize)>);
+
 /// Groups of one job, read one after the other.
 struct GroupReader<'a> {
     state: &'a ClusterState,
@@ -234,18 +238,20 @@ impl GroupReader<'_> {
                 ..TaskRecord::clone(&sample)
             };
             self.assign_job(&mut task)?;
+            let unevaluated = vec![(task.unevaluated_fields.clone(), count.unwrap_or(1) as usize)];
             return Ok(PlaceGroup {
                 task: Arc::new(task),
                 count: count.unwrap_or(1) as usize,
                 names: Vec::new(),
                 warnings,
+                unevaluated,
             });
         }
         if let Some(count) = count.filter(|count| *count as usize != names.len()) {
             let message = format!("{count}, and there are {} names", names.len());
             return Err(invalid("COUNT_MISMATCH", "count", message));
         }
-        let (task, names) = self.read_stored_tasks(names)?;
+        let (task, names, unevaluated) = self.read_stored_tasks(names)?;
         if let Some(sample) = sample
             && !is_same_task(&sample, &task, false)
         {
@@ -257,6 +263,7 @@ impl GroupReader<'_> {
             count: names.len(),
             names,
             warnings,
+            unevaluated,
         })
     }
 
@@ -275,8 +282,9 @@ impl GroupReader<'_> {
         Ok(())
     }
 
-    /// The stored tasks of these names: the first, and how they are called.
-    fn read_stored_tasks(&mut self, names: Vec<String>) -> Result<(Arc<TaskRecord>, Vec<Arc<str>>), Problem> {
+    /// The stored tasks of these names: the first task, the names, and the unevaluated fields.
+    fn read_stored_tasks(&mut self, names: Vec<String>) -> Result<StoredGroup, Problem> {
+        let mut unevaluated: Vec<(UnevaluatedFields, usize)> = Vec::new();
         let mut first: Option<Arc<TaskRecord>> = None;
         let (mut found, mut near) = (Vec::with_capacity(names.len()), TableCursor::default());
         for (at, name) in names.into_iter().enumerate() {
@@ -311,6 +319,15 @@ impl GroupReader<'_> {
                 return refuse("DUPLICATE_TASK", format!("task `{name}` stands there twice"));
             }
             found.push(Arc::clone(&task.name));
+            if !task.unevaluated_fields.is_empty() {
+                match unevaluated
+                    .last_mut()
+                    .filter(|(last, _)| *last == task.unevaluated_fields)
+                {
+                    Some((_, count)) => *count += 1,
+                    None => unevaluated.push((task.unevaluated_fields.clone(), 1)),
+                }
+            }
             if first.is_none() {
                 if !task.job.is_empty() {
                     self.job = Some(Arc::clone(&task.job));
@@ -319,7 +336,7 @@ impl GroupReader<'_> {
             }
         }
         let first = first.ok_or_else(|| invalid("NAMES_MISSING", "names", "no task is named"))?;
-        Ok((first, found))
+        Ok((first, found, unevaluated))
     }
 }
 
@@ -331,13 +348,17 @@ fn is_same_stored(one: &TaskRecord, other: &TaskRecord) -> bool {
         || is_same_task(one, other, true)
 }
 
-/// True if two tasks are equal in what decisions read; with `all`, also in whose they are and how they stand.
+/// True if two tasks are equal in what decisions read; with `all`, also in whose they are and how they stand. Fields
+/// that no decision reads do not count.
 fn is_same_task(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
     let plain = |task: &TaskRecord| {
         let mut task = TaskRecord {
             creation_time: CreationTime::default(),
             ..task.clone()
         };
+        if !task.unevaluated_fields.is_empty() {
+            task.unevaluated_fields = UnevaluatedFields::default();
+        }
         if !all {
             let TaskFields {
                 job,
@@ -357,7 +378,12 @@ fn is_same_task(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
 }
 
 /// The answer of Place.
-pub fn place_result(placing: &PlaceResult, cluster_state: &ClusterState, encoding: NodeEncoding) -> pb::PlaceResult {
+pub fn place_result(
+    query: &PlaceQuery,
+    placing: &PlaceResult,
+    cluster_state: &ClusterState,
+    encoding: NodeEncoding,
+) -> pb::PlaceResult {
     let PlaceResult {
         placed,
         groups,
@@ -373,7 +399,13 @@ pub fn place_result(placing: &PlaceResult, cluster_state: &ClusterState, encodin
     pb::PlaceResult {
         placed: *placed,
         groups: groups
-            .map(|(number, group)| placed_group(number, group, writer))
+            .map(|(number, group)| {
+                let mut written = placed_group(number, group, writer);
+                if let (Some(Ok(asked)), Ok(group)) = (query.groups.get(number), group) {
+                    written.not_evaluated = not_evaluated::of_group(asked, group, cluster_state);
+                }
+                written
+            })
             .collect(),
         blockers: self::blockers(blockers, writer),
         placed_count: to_u32(*found),
@@ -414,6 +446,7 @@ fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Nod
         cards: cards.iter().map(ToString::to_string).collect(),
         blockers: self::blockers(blockers, writer),
         warnings: problems(&warnings.iter().map(placed).collect::<Vec<_>>()),
+        not_evaluated: Vec::new(),
     }
 }
 

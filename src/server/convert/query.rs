@@ -265,11 +265,12 @@ impl NamelessTask {
             nonzero_requests,
             counted_requests,
             card: _,
+            unevaluated_fields,
         } = &**shape;
         (
             (requests, limits, nonzero_requests, counted_requests),
             (annotations, job, node, nominated_node),
-            (priority, status, gated, creation_time),
+            (priority, status, gated, creation_time, unevaluated_fields),
         )
     }
 }

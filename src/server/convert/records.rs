@@ -2,11 +2,14 @@
 
 use crate::engine::model::{
     JobPhase, JobRecord, NodeRecord, ProblemKind, QueueRecord, QueueState, ResourceAmounts, ResourceId, TaskFields,
-    TaskRecord, TaskStatus,
+    TaskRecord, TaskStatus, UnevaluatedFields,
 };
 use crate::server::pb;
 
 use super::reader::WireReader;
+
+/// Most names of unevaluated fields in a record.
+const MAX_UNEVALUATED_FIELDS: usize = 32;
 
 impl WireReader<'_> {
     /// Reads a node.
@@ -21,6 +24,7 @@ impl WireReader<'_> {
             unschedulable,
             unattributed_used,
             unattributed_nonzero_used,
+            unevaluated_fields,
         } = node;
         NodeRecord {
             name: self.record_name(name),
@@ -32,6 +36,7 @@ impl WireReader<'_> {
             unschedulable,
             unattributed_used: self.optional_amounts("unattributed_used", unattributed_used),
             unattributed_nonzero_used: self.cpu_and_memory("unattributed_nonzero_used", unattributed_nonzero_used),
+            unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
         }
     }
 
@@ -123,6 +128,7 @@ impl WireReader<'_> {
             nonzero_requests,
             counted_requests,
             creation_time,
+            unevaluated_fields,
         } = task;
         let requests = self.optional_amounts("requests", requests).unwrap_or_default();
         let counted = self.optional_amounts("counted_requests", counted_requests);
@@ -141,8 +147,25 @@ impl WireReader<'_> {
             nonzero_requests: self.cpu_and_memory("nonzero_requests", nonzero_requests).map(Box::new),
             counted_requests: counted.map(Box::new),
             card: std::sync::Arc::default(),
+            unevaluated_fields: self.unevaluated_fields(unevaluated_fields),
             creation_time: self.seconds("creation_time", creation_time),
         })
+    }
+
+    /// Reads the names of fields that the record does not carry.
+    fn unevaluated_fields(&mut self, names: Vec<String>) -> UnevaluatedFields {
+        if names.len() > MAX_UNEVALUATED_FIELDS {
+            let message = format!("{} names; at most {MAX_UNEVALUATED_FIELDS} are allowed", names.len());
+            self.problem(
+                ProblemKind::Exhausted,
+                "TOO_MANY_FIELDS",
+                "unevaluated_fields".to_owned(),
+                message,
+            );
+            return UnevaluatedFields::default();
+        }
+        let names = names.into_iter().map(|name| self.name("unevaluated_fields", name));
+        names.collect()
     }
 
     /// Adds the pod itself.

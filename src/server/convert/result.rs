@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::decide::{
-    FilterDetail, FilterVerdict, RejectionGroup, ScorePart, ScoreSheet, TaskResult, TaskResults,
+    FilterDetail, FilterVerdict, NodeQuery, RejectionGroup, ScorePart, ScoreSheet, TaskResult, TaskResults,
 };
 use crate::engine::model::{ClusterState, NodeSlot, Problem};
 use crate::engine::plugin::{Measurement, Reason, Resolution};
@@ -11,6 +11,7 @@ use crate::server::pb;
 
 use super::batch::{problem, problems};
 use super::nodes::{NodeEncoding, NodeSetWriter, name_of};
+use super::not_evaluated;
 
 /// What the answer of Score depends on besides the scores.
 #[derive(Clone, Copy, Debug)]
@@ -27,10 +28,10 @@ pub struct ScoreResultOptions {
 
 /// The answer of Filter.
 pub fn filter_result(
+    query: &NodeQuery,
     items: &TaskResults<FilterVerdict>,
     cluster_state: &ClusterState,
     encoding: NodeEncoding,
-    detail: FilterDetail,
 ) -> pb::FilterResult {
     let writer = NodeSetWriter {
         state: cluster_state,
@@ -38,18 +39,26 @@ pub fn filter_result(
     };
     let items = encode_items(
         items,
-        |verdict| filter_item(verdict, writer, detail, true),
+        |verdict| {
+            let mut item = filter_item(verdict, writer, query.detail, true);
+            item.not_evaluated = not_evaluated::of_nodes(cluster_state, &verdict.fit);
+            item
+        },
         |problem| pb::FilterItem {
             problem: Some(problem),
             ..pb::FilterItem::default()
         },
-        |item, warnings| item.warnings = warnings,
+        |item, number, warnings| {
+            item.warnings = warnings;
+            not_evaluated::put_task(&mut item.not_evaluated, query, number);
+        },
     );
     pb::FilterResult { items }
 }
 
 /// The answer of Score.
 pub fn score_result(
+    query: &NodeQuery,
     items: &TaskResults<ScoreSheet>,
     cluster_state: &ClusterState,
     shape: ScoreResultOptions,
@@ -60,12 +69,19 @@ pub fn score_result(
     };
     let items = encode_items(
         items,
-        |sheet| score_item(sheet, writer, shape),
+        |sheet| {
+            let mut item = score_item(sheet, writer, shape);
+            item.not_evaluated = not_evaluated::of_nodes(cluster_state, &sheet.nodes);
+            item
+        },
         |problem| pb::ScoreItem {
             problem: Some(problem),
             ..pb::ScoreItem::default()
         },
-        |item, warnings| item.warnings = warnings,
+        |item, number, warnings| {
+            item.warnings = warnings;
+            not_evaluated::put_task(&mut item.not_evaluated, query, number);
+        },
     );
     pb::ScoreResult { items }
 }
@@ -75,7 +91,7 @@ fn encode_items<T, Item: Clone>(
     items: &TaskResults<T>,
     write: impl Fn(&T) -> Item,
     refuse: impl Fn(pb::Problem) -> Item,
-    warn: impl Fn(&mut Item, Vec<pb::Problem>),
+    finish: impl Fn(&mut Item, usize, Vec<pb::Problem>),
 ) -> Vec<Item> {
     let mut last: Option<(&Arc<T>, usize)> = None;
     let mut written: Vec<Item> = Vec::with_capacity(items.len());
@@ -89,7 +105,7 @@ fn encode_items<T, Item: Clone>(
                 let mut item = same.unwrap_or_else(|| write(result));
                 last = Some((result, i));
                 let warnings: Vec<Problem> = warnings.iter().map(|found| found.clone().within(&place)).collect();
-                warn(&mut item, problems(&warnings));
+                finish(&mut item, i, problems(&warnings));
                 item
             }
         };
@@ -118,6 +134,7 @@ fn filter_item(
             .map(|rejection| self::rejection(rejection, writer, detail))
             .collect(),
         warnings: Vec::new(),
+        not_evaluated: Vec::new(),
     }
 }
 
@@ -204,5 +221,6 @@ fn score_item(sheet: &ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultO
             .as_ref()
             .map(|verdict| filter_item(verdict, writer, shape.detail, with_fit)),
         warnings: Vec::new(),
+        not_evaluated: Vec::new(),
     }
 }

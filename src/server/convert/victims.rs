@@ -13,6 +13,7 @@ use crate::server::status::CallError;
 use super::amounts::QueryResourceNames;
 use super::batch::{problem, problems};
 use super::evaluation_ref::read_changes;
+use super::not_evaluated;
 use super::query::{read_plugins, read_sent_task, read_stored_task};
 use super::reader::{ReadOptions, WireReader};
 
@@ -151,10 +152,21 @@ fn read_assumptions(assumptions: Vec<pb::SessionChange>, limits: &EdgeLimits) ->
 }
 
 /// The answer of `SelectVictims`.
-pub fn victims_result(items: &[Result<VictimVerdict, Problem>]) -> pb::SelectVictimsResult {
-    let numbered = items.iter().enumerate();
+pub fn victims_result(
+    query: &VictimsQuery,
+    items: &[Result<VictimVerdict, Problem>],
+    cluster_state: &ClusterState,
+) -> pb::SelectVictimsResult {
+    let numbered = items.iter().zip(&query.groups).enumerate();
+    let written = numbered.map(|(at, (verdict, group))| {
+        let mut item = victim_item(at, verdict);
+        if let (Ok(_), Ok(group)) = (verdict, group) {
+            item.not_evaluated = not_evaluated::of_victim_group(group, cluster_state);
+        }
+        item
+    });
     pb::SelectVictimsResult {
-        items: numbered.map(|(at, verdict)| victim_item(at, verdict)).collect(),
+        items: written.collect(),
     }
 }
 
@@ -178,6 +190,7 @@ fn victim_item(at: usize, verdict: &Result<VictimVerdict, Problem>) -> pb::Victi
                 votes: votes.iter().map(victim_vote).collect(),
                 fits_after: fits_after.map(to_u32),
                 warnings: problems(&warnings),
+                not_evaluated: Vec::new(),
             }
         }
     }

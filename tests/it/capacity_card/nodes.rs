@@ -193,6 +193,7 @@ pub(super) fn place(cluster_state: &ClusterState, policy: &Policy, count: usize)
         count,
         names,
         warnings: Vec::new(),
+        unevaluated: Vec::new(),
     };
     let query = PlaceQuery {
         job: None,

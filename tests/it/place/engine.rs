@@ -157,6 +157,7 @@ fn place_query(case: &PlaceCase, cluster_state: &ClusterState, stored: bool) -> 
             count: names.len(),
             names: if stored { names } else { Vec::new() },
             warnings: Vec::new(),
+            unevaluated: Vec::new(),
         })
     });
     PlaceQuery {
@@ -322,6 +323,7 @@ fn a_missing_task_leaves_the_cycle_unchanged() {
         count: 2,
         names: vec!["ns/a".into(), "ns/nobody".into()],
         warnings: Vec::new(),
+        unevaluated: Vec::new(),
     };
     let query = PlaceQuery {
         job: None,

@@ -18,6 +18,7 @@ use super::query::RejectionGroup;
 use crate::engine::cycle::{ChangeOutcome, PendingPut, PutTarget, SchedulingCycle};
 use crate::engine::model::{
     ClusterState, JobRecord, NodeSlot, Problem, ProblemKind, ResourceTable, ResourceTotals, TaskRecord, TaskStatus,
+    UnevaluatedFields,
 };
 use crate::engine::plugin::{Measurement, Reason, Resolution};
 use crate::engine::plugin_state::PluginStates;
@@ -57,6 +58,8 @@ pub struct PlaceGroup {
     pub names: Vec<Arc<str>>,
     /// What was overlooked when it was read.
     pub warnings: Vec<Problem>,
+    /// Fields of the tasks that no record carries, with the number of tasks; tasks without such fields are left out.
+    pub unevaluated: Vec<(UnevaluatedFields, usize)>,
 }
 
 /// Answer of Place.

@@ -110,6 +110,18 @@ impl ClusterState {
         self.chunks.get(chunk)?.entry(offset)
     }
 
+    /// True if some node's record names unevaluated fields.
+    pub fn has_unevaluated_nodes(&self) -> bool {
+        self.chunks.iter().any(|chunk| !chunk.unevaluated().is_empty())
+    }
+
+    /// The node at a slot, if its record names unevaluated fields.
+    pub fn unevaluated_node(&self, slot: NodeSlot) -> Option<&Arc<NodeEntry>> {
+        let (chunk, offset) = slot_position(slot);
+        let chunk = self.chunks.get(chunk)?;
+        chunk.unevaluated().get(offset).then(|| chunk.entry(offset)).flatten()
+    }
+
     /// The name of a slot, also while its node is away: when it comes back, it has its slot again.
     pub fn name_of(&self, slot: NodeSlot) -> Option<Arc<str>> {
         match self.node(slot) {

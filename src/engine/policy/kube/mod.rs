@@ -50,7 +50,7 @@ const EXTENSION_POINTS: [&str; 13] = [
 const SERVED_PLUGINS: [&str; 2] = ["NodeResourcesFitPlus", "ScarceResourceAvoidance"];
 
 /// Plugins that Kubernetes 1.35 and Koordinator have besides.
-const KUBE_PLUGINS: [&str; 28] = [
+pub(super) const KUBE_PLUGINS: [&str; 28] = [
     "Coscheduling",
     "DefaultBinder",
     "DefaultPreBind",

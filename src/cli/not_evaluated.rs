@@ -1,0 +1,150 @@
+//! Constraints that results do not take into account, gathered over all results of a command.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{CommandError, output};
+use crate::engine::decide::NotEvaluated;
+use crate::server::pb;
+
+/// Constraint as `-o json` prints it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct UnevaluatedRow {
+    pub(super) subject: String,
+    pub(super) name: String,
+    /// Tasks or nodes with the field; 0 for a plugin.
+    pub(super) count: u32,
+    pub(super) effect: String,
+}
+
+/// Constraints of several results, each once.
+#[derive(Debug, Clone, Default)]
+pub(super) struct UnevaluatedSet(BTreeMap<(usize, String, String), UnevaluatedRow>);
+
+/// Subjects in the order of lists; others follow.
+const SUBJECTS: [&str; 3] = ["policy", "task", "nodes"];
+
+impl UnevaluatedSet {
+    /// Adds the constraints of a result that stands for `tasks` equal tasks. Tasks add up; of nodes, which several
+    /// results may share, the largest number counts.
+    pub(super) fn add(&mut self, constraints: &[pb::NotEvaluated], tasks: u32) {
+        for constraint in constraints {
+            let pb::NotEvaluated {
+                subject,
+                name,
+                count,
+                effect,
+            } = constraint.clone();
+            let rank = SUBJECTS.iter().position(|known| *known == subject);
+            let key = (rank.unwrap_or(SUBJECTS.len()), subject.clone(), name.clone());
+            let row = self.0.entry(key).or_insert_with(|| UnevaluatedRow {
+                subject: subject.clone(),
+                name,
+                count: 0,
+                effect,
+            });
+            row.count = if subject == "task" {
+                row.count.saturating_add(count.saturating_mul(tasks))
+            } else {
+                row.count.max(count)
+            };
+        }
+    }
+
+    /// Adds the constraints of a hypothetical shape: its number of tasks means nothing, so that one is counted.
+    pub(super) fn add_shape(&mut self, constraints: &[pb::NotEvaluated]) {
+        let known = |set: &Self, one: &pb::NotEvaluated| {
+            set.0
+                .values()
+                .any(|row| (&row.subject, &row.name) == (&one.subject, &one.name))
+        };
+        for one in constraints {
+            let count = if one.subject == "task" {
+                u32::from(!known(self, one))
+            } else {
+                one.count
+            };
+            self.add(&[pb::NotEvaluated { count, ..one.clone() }], 1);
+        }
+    }
+
+    /// Adds constraints that the engine found without a server.
+    pub(super) fn add_found(&mut self, found: &[NotEvaluated]) {
+        let message = |one: &NotEvaluated| pb::NotEvaluated {
+            subject: one.subject.to_string(),
+            name: one.name.to_string(),
+            count: one.count,
+            effect: one.effect.to_owned(),
+        };
+        self.add(&found.iter().map(message).collect::<Vec<_>>(), 1);
+    }
+
+    /// Adds the plugins that a reply's metadata lists.
+    pub(super) fn add_metadata(&mut self, metadata: Option<&pb::ResponseMetadata>) {
+        if let Some(metadata) = metadata {
+            self.add(&metadata.not_evaluated, 1);
+        }
+    }
+
+    /// The constraints: plugins first, then fields of tasks and of nodes, each by name.
+    pub(super) fn rows(&self) -> Vec<UnevaluatedRow> {
+        self.0.values().cloned().collect()
+    }
+}
+
+/// Prints a paragraph that names the constraints; nothing if there are none.
+pub(super) fn print(rows: &[UnevaluatedRow]) -> Result<(), CommandError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    output::line("\nNot evaluated:")?;
+    for row in rows {
+        output::line(&format!("  {}: {}", title(row), row.effect))?;
+    }
+    Ok(())
+}
+
+/// The constraints in one sentence; `None`: there are none.
+pub(super) fn sentence(rows: &[UnevaluatedRow]) -> Option<String> {
+    let titles: Vec<String> = rows.iter().map(title).collect();
+    (!titles.is_empty()).then(|| format!("Not evaluated: {}.", titles.join(", ")))
+}
+
+fn title(row: &UnevaluatedRow) -> String {
+    let UnevaluatedRow {
+        subject, name, count, ..
+    } = row;
+    match subject.as_str() {
+        "task" => format!("{name} ({})", output::count(*count as usize, "task")),
+        "nodes" => format!("{name} ({})", output::count(*count as usize, "node")),
+        other => format!("{name} ({other})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn constraint(subject: &str, name: &str, count: u32) -> pb::NotEvaluated {
+        pb::NotEvaluated {
+            subject: subject.to_owned(),
+            name: name.to_owned(),
+            count,
+            effect: "It matters.".to_owned(),
+        }
+    }
+
+    #[test]
+    fn equal_constraints_are_listed_once() {
+        let mut all = UnevaluatedSet::default();
+        all.add(&[constraint("nodes", "taints", 3), constraint("task", "volumes", 1)], 2);
+        all.add(&[constraint("nodes", "taints", 2), constraint("task", "volumes", 1)], 1);
+        all.add(&[constraint("policy", "predicates", 0)], 1);
+        assert_eq!(
+            sentence(&all.rows()).unwrap(),
+            "Not evaluated: predicates (policy), volumes (3 tasks), taints (3 nodes)."
+        );
+        assert_eq!(sentence(&[]), None);
+    }
+}
