@@ -331,7 +331,7 @@ fn jobs_ahead_are_distinguished_from_none_ahead() {
     assert_eq!(code(&first), "PLACEABLE");
     assert_eq!(
         sentence(&first),
-        "nothing known here keeps job a/older: 2 of 2 waiting tasks find a place now, best on n-1"
+        "Pumice finds no reason that keeps job a/older: nodes take 2 of 2 waiting tasks now, best on n-1"
     );
     assert_eq!(first["taskClasses"][0]["bestNodes"][0]["parts"][0]["name"], "binpack");
     // Nothing of the trial is left behind.
@@ -458,7 +458,7 @@ fn a_pod_in_a_file_is_explained_as_if_it_waited() {
     let report = json(&server, &["explain", "-f", path]);
     assert_eq!(
         sentence(&report),
-        "nothing known here keeps task shop/web: it finds a place now, best on n-1"
+        "Pumice finds no reason that keeps task shop/web: a node takes it now, best on n-1"
     );
     std::fs::write(&file, pod(40)).unwrap();
     let report = json(&server, &["explain", "-f", path]);
