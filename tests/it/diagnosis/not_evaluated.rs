@@ -278,6 +278,27 @@ fn too_many_fields_are_refused() {
 
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: new\n  namespace: a\n  annotations: {scheduling.k8s.io/group-name: new}\nspec:\n  schedulerName: volcano\n  nodeSelector: {zone: a}\n  containers:\n  - name: main\n    resources: {requests: {cpu: \"1\"}}\n";
 
+const GROUP: &str = "---\napiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: new, namespace: a}\nspec: {minMember: 1, queue: q}\nstatus: {phase: Inqueue}\n";
+
+/// Commands that ask about the pod of a file; the second file has its PodGroup, too.
+fn commands<'a>(pod: &'a str, job: &'a str) -> [Vec<&'a str>; 5] {
+    [
+        vec!["filter", "--file", pod],
+        vec!["score", "--file", pod],
+        vec!["place", "--file", job, "--nodes", "n-1"],
+        vec!["capacity", "--file", pod],
+        vec!["explain", "--file", job],
+    ]
+}
+
+fn pod_and_job(folder: &ToolTestFolder) -> [String; 2] {
+    [("pod.yaml", POD.to_owned()), ("job.yaml", format!("{POD}{GROUP}"))].map(|(name, text)| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    })
+}
+
 const PARAGRAPH_TITLES: [&str; 3] = [
     "  predicates (policy): ",
     "  nodeSelector (1 task): ",
@@ -294,17 +315,9 @@ fn paragraph(said: &str) -> &str {
 fn each_command_prints_the_paragraph() {
     let server = mixed();
     let folder = ToolTestFolder::new("not-evaluated");
-    let file = folder.path().join("pod.yaml");
-    std::fs::write(&file, POD).unwrap();
-    let file = file.to_str().unwrap();
-    for arguments in [
-        &["filter", "--file", file][..],
-        &["score", "--file", file],
-        &["place", "--file", file, "--nodes", "n-1"],
-        &["capacity", "--file", file],
-        &["explain", "--file", file],
-    ] {
-        let said = ends(Some(&server), arguments, 0);
+    let [pod, job] = pod_and_job(&folder);
+    for arguments in commands(&pod, &job) {
+        let said = ends(Some(&server), &arguments, 0);
         let paragraph = paragraph(&said);
         for title in PARAGRAPH_TITLES {
             assert!(paragraph.contains(title), "{arguments:?}: {title}: {said}");
@@ -332,17 +345,9 @@ fn entries<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
 fn each_command_prints_the_constraints_as_json() {
     let server = mixed();
     let folder = ToolTestFolder::new("not-evaluated-json");
-    let file = folder.path().join("pod.yaml");
-    std::fs::write(&file, POD).unwrap();
-    let file = file.to_str().unwrap();
-    for arguments in [
-        &["filter", "--file", file][..],
-        &["score", "--file", file],
-        &["place", "--file", file, "--nodes", "n-1"],
-        &["capacity", "--file", file],
-        &["explain", "--file", file],
-    ] {
-        let report = json(&server, arguments);
+    let [pod, job] = pod_and_job(&folder);
+    for arguments in commands(&pod, &job) {
+        let report = json(&server, &arguments);
         let mut found = Vec::new();
         entries(&report, &mut found);
         for (subject, name, count) in [
