@@ -11,7 +11,7 @@ GRPCURL_VERSION := v1.9.3
 GRPCURL := .cache/go/bin/grpcurl
 REPORT ?= target/bench/report.json
 
-.PHONY: help demo test torture vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e clients-generate ci rust clean
+.PHONY: help demo test torture vectors vectors-refresh lint words fmt proto proto-baseline bench bench-docs bench-compare bench-dig counts counts-record pure doc docs release dist clients-python clients-go clients-kubescheduler e2e clients-generate module-path ci rust clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ clients-generate: ## Generate the clients' messages again, after a change of the
 	@.cache/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement clients/python/requirements-dev.txt
 	@.cache/python/bin/python clients/python/tools/generate.py
 	@clients/go/generate.sh
+
+module-path: ## Rename the Go modules everywhere (NEW=host.example/group/pumice/clients/go)
+	@clients/go/module-path.sh "$(NEW)"
 
 ci: ## All of it, as a build machine does
 	@.ci/run

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"

@@ -3,7 +3,7 @@ package pumice
 import (
 	"context"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // ReloadPolicy puts a document in force. The *Error of a rejected document has a Report. Only a dry run is repeated:

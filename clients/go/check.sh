@@ -17,6 +17,7 @@ race=()
 if [ "$(go env CGO_ENABLED)" = 1 ] && command -v "$(go env CC)" >/dev/null; then race=(-race); fi
 go test "${race[@]}" -count=1 ./...
 go test -run '^$' -bench . -benchtime 100x .
+./module-path-check.sh
 
 # The adapter for Volcano needs Volcano's source, which no registry has.
 if [ -n "${VOLCANO:-}" ]; then

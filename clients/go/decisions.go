@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/grpc/codes"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/grpc/connectivity"
 )

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"pumice/clients/go/derive"
-	pb "pumice/clients/go/pumicev1"
+	"github.com/pumice-scheduler/pumice/clients/go/derive"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"

@@ -14,8 +14,8 @@ version: v2
 managed:
   enabled: true
   override:
-    - {file_option: go_package, path: pumice/v1, value: pumice/clients/go/pumicev1}
+    - {file_option: go_package, path: pumice/v1, value: github.com/pumice-scheduler/pumice/clients/go/pumicev1}
 plugins:
-  - {local: protoc-gen-go, out: ., opt: [module=pumice/clients/go]}
-  - {local: protoc-gen-go-grpc, out: ., opt: [module=pumice/clients/go]}
+  - {local: protoc-gen-go, out: ., opt: [module=github.com/pumice-scheduler/pumice/clients/go]}
+  - {local: protoc-gen-go-grpc, out: ., opt: [module=github.com/pumice-scheduler/pumice/clients/go]}
 '

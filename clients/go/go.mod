@@ -1,4 +1,4 @@
-module pumice/clients/go
+module github.com/pumice-scheduler/pumice/clients/go
 
 go 1.26.0
 

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"pumice/clients/go/derive"
-	pb "pumice/clients/go/pumicev1"
+	"github.com/pumice-scheduler/pumice/clients/go/derive"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"

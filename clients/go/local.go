@@ -5,7 +5,7 @@ import (
 	"maps"
 	"sync"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // OrderRule is the rule by which order keys compare.

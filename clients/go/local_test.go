@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 func ranked(name string, created int64, values ...float64) RankedRecord {

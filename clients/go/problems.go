@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // ProblemError reports the items of a response that have a problem instead of a result. The response comes with it, and

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"pumice/clients/go/internal/vectors"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/vectors"
 )
 
 // TestTwoCommandsToAFirstDecision runs the commands of the README as written.

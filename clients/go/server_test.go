@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"pumice/clients/go/internal/testserver"
-	pb "pumice/clients/go/pumicev1"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // serve starts the real server as a process of its own, on free ports, and says where it serves.

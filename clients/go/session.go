@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/proto"
 )

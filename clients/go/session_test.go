@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 func big() *pb.FilterRequest {

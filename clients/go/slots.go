@@ -8,7 +8,7 @@ import (
 	"math/bits"
 	"slices"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // ErrNodesByName is the error of a function that needs slots for a set that has names: ask with NODE_ENCODING_SLOTS.

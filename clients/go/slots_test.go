@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 func TestSlotsReadAsTheNamesDo(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"pumice/clients/go/internal/vectors"
-	pb "pumice/clients/go/pumicev1"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/vectors"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"

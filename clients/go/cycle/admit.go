@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // admissions are the admissions of jobs and tasks in one cycle.

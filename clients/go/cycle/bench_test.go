@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // large is a state of 10,000 nodes and 100,000 running tasks in 10,000 jobs, with fingerprints of its own.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 const cards = "capacity-card"

@@ -3,7 +3,7 @@ package cycle
 import (
 	"testing"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // Which card a job uses decides about all its tasks that may use several, and about no other job's.

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // Task identifies a pod: ID is its key in look-ups, Name the name of its record.

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/internal/testserver"
-	"pumice/clients/go/internal/vectors"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/vectors"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/proto"
 )

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/proto"
 )

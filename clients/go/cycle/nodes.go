@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // NodeRejection is the reason why a task may not run on a node.

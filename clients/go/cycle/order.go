@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // ranks are the order keys of jobs and queues.

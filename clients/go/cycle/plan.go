@@ -3,8 +3,8 @@ package cycle
 import (
 	"context"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // plan has the nodes that Place chose for the tasks of a job, by task.

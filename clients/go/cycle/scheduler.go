@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // Scheduler is one scheduler process. It keeps its state in the service up to date.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	pumice "pumice/clients/go"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
 )
 
 // Fallback is the behaviour of a cycle without the service.

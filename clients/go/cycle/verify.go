@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // Amounts are the usage of a node: cpu in milli-cores, memory in bytes, pods as a count, all others in thousandths.

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // VictimKind is the scheduler's way to take entry.

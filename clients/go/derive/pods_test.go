@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"pumice/clients/go/internal/vectors"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/vectors"
 
 	corev1 "k8s.io/api/core/v1"
 )

@@ -5,7 +5,7 @@ import (
 	"math/big"
 	"testing"
 
-	"pumice/clients/go/internal/vectors"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/vectors"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )

@@ -7,12 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"time"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -175,7 +176,8 @@ func (fallback FallbackArgs) table() (map[pumice.Call]pumice.Fallback, error) {
 // options are those of the connection.
 func (args *Args) options(metrics pumice.Metrics) (pumice.Options, error) {
 	// Each profile chooses its own fallbacks, so the client itself returns its errors.
-	options := pumice.Options{Timeout: largestPart, Metrics: metrics}
+	// The mirror logs refused records itself.
+	options := pumice.Options{Timeout: largestPart, Metrics: metrics, Logger: slog.New(slog.DiscardHandler)}
 	if args.TLS == nil {
 		return options, nil
 	}

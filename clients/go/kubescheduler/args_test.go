@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	pumice "pumice/clients/go"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )

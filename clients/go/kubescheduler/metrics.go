@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	pumice "pumice/clients/go"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"sync"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/derive"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/derive"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"

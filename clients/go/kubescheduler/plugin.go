@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/derive"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/derive"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -463,6 +464,8 @@ func (registry *registry) addNamed(handle fwk.Handle, name string) {
 	defer registry.mutex.Unlock()
 	found := registry.of(handle)
 	found.elsewhere = append(found.elsewhere, name)
+	// The framework makes plugins in no fixed order.
+	slices.Sort(found.elsewhere)
 }
 
 func (registry *registry) plugin(handle fwk.Handle) *Plugin {

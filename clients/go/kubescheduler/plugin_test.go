@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/internal/testserver"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 // koordinators are the served plugins whose scores are kube-scheduler's already: whole numbers of 0..100.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	pb "pumice/clients/go/pumicev1"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 func item(parts ...*pb.ScorePart) *pb.ScoreItem {

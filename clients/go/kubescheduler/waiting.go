@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"

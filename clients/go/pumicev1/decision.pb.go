@@ -4094,8 +4094,8 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\vOpenSession\x12\x1d.pumice.v1.OpenSessionRequest\x1a\x1e.pumice.v1.OpenSessionResponse\x12O\n" +
 	"\fCloseSession\x12\x1e.pumice.v1.CloseSessionRequest\x1a\x1f.pumice.v1.CloseSessionResponse\x12O\n" +
 	"\fListSessions\x12\x1e.pumice.v1.ListSessionsRequest\x1a\x1f.pumice.v1.ListSessionsResponse\x12R\n" +
-	"\rCommitSession\x12\x1f.pumice.v1.CommitSessionRequest\x1a .pumice.v1.CommitSessionResponseB\x7f\n" +
-	"\rcom.pumice.v1B\rDecisionProtoP\x01Z\x1apumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
+	"\rCommitSession\x12\x1f.pumice.v1.CommitSessionRequest\x1a .pumice.v1.CommitSessionResponseB\x9b\x01\n" +
+	"\rcom.pumice.v1B\rDecisionProtoP\x01Z6github.com/pumice-scheduler/pumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"
 
 var (

@@ -968,8 +968,8 @@ const file_pumice_v1_policy_proto_rawDesc = "" +
 	"\fReloadPolicy\x12\x1e.pumice.v1.ReloadPolicyRequest\x1a\x1f.pumice.v1.ReloadPolicyResponse\x12U\n" +
 	"\x0eRollbackPolicy\x12 .pumice.v1.RollbackPolicyRequest\x1a!.pumice.v1.RollbackPolicyResponse\x12F\n" +
 	"\tGetPolicy\x12\x1b.pumice.v1.GetPolicyRequest\x1a\x1c.pumice.v1.GetPolicyResponse\x12O\n" +
-	"\fListPolicies\x12\x1e.pumice.v1.ListPoliciesRequest\x1a\x1f.pumice.v1.ListPoliciesResponseB}\n" +
-	"\rcom.pumice.v1B\vPolicyProtoP\x01Z\x1apumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
+	"\fListPolicies\x12\x1e.pumice.v1.ListPoliciesRequest\x1a\x1f.pumice.v1.ListPoliciesResponseB\x99\x01\n" +
+	"\rcom.pumice.v1B\vPolicyProtoP\x01Z6github.com/pumice-scheduler/pumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"
 
 var (

@@ -2786,9 +2786,9 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\tListTasks\x12\x1b.pumice.v1.ListTasksRequest\x1a\x1c.pumice.v1.ListTasksResponse\x12[\n" +
 	"\x10ListReservations\x12\".pumice.v1.ListReservationsRequest\x1a#.pumice.v1.ListReservationsResponse\x12a\n" +
 	"\x12ReleaseReservation\x12$.pumice.v1.ReleaseReservationRequest\x1a%.pumice.v1.ReleaseReservationResponse\x12a\n" +
-	"\x12ReleaseAssumptions\x12$.pumice.v1.ReleaseAssumptionsRequest\x1a%.pumice.v1.ReleaseAssumptionsResponseB|\n" +
+	"\x12ReleaseAssumptions\x12$.pumice.v1.ReleaseAssumptionsRequest\x1a%.pumice.v1.ReleaseAssumptionsResponseB\x98\x01\n" +
 	"\rcom.pumice.v1B\n" +
-	"StateProtoP\x01Z\x1apumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
+	"StateProtoP\x01Z6github.com/pumice-scheduler/pumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"
 
 var (

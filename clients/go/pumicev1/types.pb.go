@@ -2790,9 +2790,9 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"Resolution\x12\x1a\n" +
 	"\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RESOLUTION_UNSCHEDULABLE\x10\x01\x12\x1b\n" +
-	"\x17RESOLUTION_UNRESOLVABLE\x10\x02B|\n" +
+	"\x17RESOLUTION_UNRESOLVABLE\x10\x02B\x98\x01\n" +
 	"\rcom.pumice.v1B\n" +
-	"TypesProtoP\x01Z\x1apumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
+	"TypesProtoP\x01Z6github.com/pumice-scheduler/pumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"
 
 var (

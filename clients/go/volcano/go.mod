@@ -1,13 +1,13 @@
-module pumice/clients/go/volcano
+module github.com/pumice-scheduler/pumice/clients/go/volcano
 
 go 1.26.0
 
 require (
 	k8s.io/api v0.36.1
 	k8s.io/klog/v2 v2.140.0
-	pumice/clients/go v0.0.0
+	github.com/pumice-scheduler/pumice/clients/go v0.1.0
 	volcano.sh/apis v0.0.0
 	volcano.sh/volcano v0.0.0
 )
 
-replace pumice/clients/go => ../
+replace github.com/pumice-scheduler/pumice/clients/go => ../

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"pumice/clients/go/cycle"
+	"github.com/pumice-scheduler/pumice/clients/go/cycle"
 
 	"k8s.io/klog/v2"
 	"volcano.sh/volcano/pkg/scheduler/api"

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/cycle"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/cycle"
 
 	"k8s.io/klog/v2"
 	"volcano.sh/volcano/pkg/scheduler/framework"

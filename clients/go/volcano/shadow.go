@@ -7,7 +7,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"pumice/clients/go/cycle"
+	"github.com/pumice-scheduler/pumice/clients/go/cycle"
 
 	"volcano.sh/volcano/pkg/scheduler/api"
 	"volcano.sh/volcano/pkg/scheduler/framework"

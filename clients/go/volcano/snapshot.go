@@ -6,10 +6,10 @@ import (
 	"strings"
 	"unsafe"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/cycle"
-	"pumice/clients/go/derive"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/cycle"
+	"github.com/pumice-scheduler/pumice/clients/go/derive"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"

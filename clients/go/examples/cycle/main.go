@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"os"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/cycle"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/cycle"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 const configuration = `

@@ -1,5 +1,5 @@
-// First asks for a first decision: about three nodes that come with the question, of the server named in PUMICE_SERVER
-// or the one on this machine.
+// First makes a first decision, about three nodes that it sends with the request. PUMICE_SERVER names the server; the default
+// is the one on this machine.
 package main
 
 import (
@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"os"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 const policy = `
@@ -62,16 +62,13 @@ func ask(server string) error {
 	if err != nil {
 		return err
 	}
-	if reply.Cause != nil {
-		return reply.Cause
-	}
 	item := reply.Response.GetResult().GetItems()[0]
 	fmt.Println("a task of 2 cores and a GPU, best node first:")
 	for at, node := range item.GetNodes().GetNames() {
 		fmt.Printf("%s %.3f\n", node, item.GetTotals()[at])
 	}
 	for _, rejection := range item.GetFilter().GetRejections() {
-		fmt.Printf("refused: %s: %s\n", rejection.GetSamples()[0].GetNode(), rejection.GetReason().GetMessage())
+		fmt.Printf("rejected: %s: %s\n", rejection.GetSamples()[0].GetNode(), rejection.GetReason().GetMessage())
 	}
 	return nil
 }

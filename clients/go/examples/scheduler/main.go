@@ -1,5 +1,5 @@
-// Scheduler runs one cycle on the server named in PUMICE_SERVER or the one on this machine: it places what is pending,
-// job by job, whole or not at all. Binding is left to the reader.
+// Scheduler runs one cycle: it places pending jobs, each as a whole or not at all. It does not bind. PUMICE_SERVER names the
+// server; the default is the one on this machine.
 package main
 
 import (
@@ -9,8 +9,8 @@ import (
 	"os"
 	"slices"
 
-	pumice "pumice/clients/go"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 )
 
 func main() {
@@ -43,7 +43,7 @@ func cycle(ctx context.Context, server string) error {
 	return nil
 }
 
-// pending are the tasks that wait, by job.
+// pending returns the pending tasks by job.
 func pending(ctx context.Context, client *pumice.Client) ([][]string, error) {
 	var jobs [][]string
 	at := map[string]int{}
@@ -81,14 +81,14 @@ func place(ctx context.Context, session *pumice.Session, tasks []string) error {
 	if err != nil {
 		return err
 	}
-	answer := reply.Response.GetResult()
-	if !answer.GetPlaced() {
-		for _, blocker := range answer.GetBlockers() {
+	result := reply.Response.GetResult()
+	if !result.GetPlaced() {
+		for _, blocker := range result.GetBlockers() {
 			fmt.Printf("%s waits: %s\n", tasks[0], blocker.GetReason().GetMessage())
 		}
 		return nil
 	}
-	for at, group := range answer.GetGroups() {
+	for at, group := range result.GetGroups() {
 		for _, node := range group.GetAllocated().GetNames() {
 			fmt.Printf("%s -> %s\n", tasks[at], node)
 		}

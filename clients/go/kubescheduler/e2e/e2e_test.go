@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/derive"
-	"pumice/clients/go/internal/testserver"
-	"pumice/clients/go/internal/vectors"
-	"pumice/clients/go/kubescheduler"
-	pb "pumice/clients/go/pumicev1"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/derive"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/vectors"
+	"github.com/pumice-scheduler/pumice/clients/go/kubescheduler"
+	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"

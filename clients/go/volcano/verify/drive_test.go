@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/cycle"
-	"pumice/clients/go/internal/testserver"
-	plugins "pumice/clients/go/volcano"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/cycle"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	plugins "github.com/pumice-scheduler/pumice/clients/go/volcano"
 
 	"volcano.sh/volcano/cmd/scheduler/app/options"
 	"volcano.sh/volcano/pkg/scheduler/actions/allocate"

@@ -9,7 +9,7 @@ mkdir -p "$out"
 cp "$volcano/go.mod" "$out/go.mod"
 cat "$volcano/go.sum" "$here/../go.sum" | sort -u >"$out/go.sum"
 cd "$here"
-go mod edit -module pumice/clients/go/volcano \
+go mod edit -module github.com/pumice-scheduler/pumice/clients/go/volcano \
   -require volcano.sh/volcano@v0.0.0 -replace "volcano.sh/volcano=$volcano" \
   -replace "volcano.sh/apis=$volcano/staging/src/volcano.sh/apis" \
-  -require pumice/clients/go@v0.0.0 -replace "pumice/clients/go=$(dirname "$here")" "$out/go.mod"
+  -require github.com/pumice-scheduler/pumice/clients/go@v0.1.0 -replace "github.com/pumice-scheduler/pumice/clients/go=$(dirname "$here")" "$out/go.mod"

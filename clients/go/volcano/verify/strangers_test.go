@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"pumice/clients/go/cycle"
-	"pumice/clients/go/internal/testserver"
-	plugins "pumice/clients/go/volcano"
+	"github.com/pumice-scheduler/pumice/clients/go/cycle"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	plugins "github.com/pumice-scheduler/pumice/clients/go/volcano"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	pumice "pumice/clients/go"
-	"pumice/clients/go/cycle"
-	"pumice/clients/go/internal/testserver"
-	plugins "pumice/clients/go/volcano"
+	pumice "github.com/pumice-scheduler/pumice/clients/go"
+	"github.com/pumice-scheduler/pumice/clients/go/cycle"
+	"github.com/pumice-scheduler/pumice/clients/go/internal/testserver"
+	plugins "github.com/pumice-scheduler/pumice/clients/go/volcano"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"

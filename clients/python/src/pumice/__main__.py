@@ -47,7 +47,7 @@ def main() -> int:
     print(table.render(rows))
     filtered = v1.FilterResult(items=[item.filter for item in result.items])
     for row in table.rejection_rows(filtered):
-        print(f"refused: {row.sample}: {row.message}")
+        print(f"rejected: {row.sample}: {row.message}")
     return 0
 
 

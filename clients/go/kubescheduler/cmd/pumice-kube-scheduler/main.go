@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"pumice/clients/go/kubescheduler"
+	"github.com/pumice-scheduler/pumice/clients/go/kubescheduler"
 
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"

@@ -2,7 +2,7 @@
 package main
 
 import (
-	"pumice/clients/go/volcano"
+	"github.com/pumice-scheduler/pumice/clients/go/volcano"
 
 	"volcano.sh/volcano/pkg/scheduler/framework"
 )
