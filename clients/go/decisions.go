@@ -127,18 +127,35 @@ func count(nodes *pb.NodeSet) uint32 {
 	return uint32(number)
 }
 
-// Score returns the scores of nodes for tasks.
+// Score returns the scores of nodes for tasks. With a limit the Filter result has no sets of nodes, unless FilterDetail asks
+// for them: a caller that wants three nodes does not get the names of all others.
 func (client *Client) Score(ctx context.Context, request *pb.ScoreRequest) (Reply[*pb.ScoreResponse], error) {
 	reply, err := client.score(ctx, request)
 	return withProblems(CallScore, reply, err)
 }
 
 func (client *Client) score(ctx context.Context, request *pb.ScoreRequest) (Reply[*pb.ScoreResponse], error) {
-	response, err := call(ctx, client, "Score", repeatable, client.decisions.Score, request)
+	response, err := call(ctx, client, "Score", repeatable, client.decisions.Score, limited(request))
 	if err == nil {
 		return fromService(client, CallScore, response)
 	}
 	return fallback(client, CallScore, err, nil, nil, &pb.ScoreResponse{})
+}
+
+// limited is a request with a limit whose Filter result has samples instead of sets of nodes. The caller's request is not
+// changed.
+func limited(request *pb.ScoreRequest) *pb.ScoreRequest {
+	if request.GetLimit() == 0 || !request.GetWithFilter() || request.GetFilterDetail() != pb.FilterDetail_FILTER_DETAIL_UNSPECIFIED {
+		return request
+	}
+	own := &pb.ScoreRequest{
+		Against: request.Against, Tasks: request.Tasks, Candidates: request.Candidates, Plugins: request.Plugins,
+		ResourceFit: request.ResourceFit, NodeEncoding: request.NodeEncoding, Samples: request.Samples,
+		WithFilter: request.WithFilter, Limit: request.Limit, WithParts: request.WithParts,
+		FilterDetail: pb.FilterDetail_FILTER_DETAIL_SAMPLES,
+	}
+	own.ProtoReflect().SetUnknown(request.ProtoReflect().GetUnknown())
+	return own
 }
 
 // Place places the tasks of one job. With the fallback FailClosed nothing is placed.

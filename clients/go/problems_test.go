@@ -15,6 +15,8 @@ import (
 	pb "github.com/pumice-scheduler/pumice/clients/go/pumicev1"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 func TestACallWhileTheServiceIsAwayIsAnErrorUnlessAFallbackIsChosen(t *testing.T) {
@@ -257,5 +259,44 @@ func TestTheErrorOfARejectedPolicyShowsItsFirstDiagnostics(t *testing.T) {
 	text := failure.Error()
 	if !strings.Contains(text, "line 3, column 2: tiers: no list") || strings.Contains(text, "line 4") || !strings.Contains(text, "2 more") {
 		t.Fatal(text)
+	}
+}
+
+func TestALimitedScoreDoesNotNameAllFittingNodes(t *testing.T) {
+	client := loaded(t, Options{})
+	request := &pb.ScoreRequest{Tasks: []*pb.Task{task}, WithFilter: true, Limit: new(uint32(1))}
+	reply, err := client.Score(within(t), request)
+	item := reply.Response.GetResult().GetItems()[0]
+	if err != nil || len(item.GetNodes().GetNames()) != 1 || item.GetFilter().GetFitCount() != 3 || len(item.GetFilter().GetFit().GetNames()) > 1 {
+		t.Fatal(item, err)
+	}
+	if request.FilterDetail != pb.FilterDetail_FILTER_DETAIL_UNSPECIFIED {
+		t.Fatal("the caller's request was changed")
+	}
+	request.FilterDetail = pb.FilterDetail_FILTER_DETAIL_NODES
+	reply, err = client.Score(within(t), request)
+	if fit := reply.Response.GetResult().GetItems()[0].GetFilter().GetFit(); err != nil || len(fit.GetNames()) != 3 {
+		t.Fatal(fit, err)
+	}
+	// A field of the protocol that the copy forgets would be lost.
+	full := &pb.ScoreRequest{}
+	fields := full.ProtoReflect().Descriptor().Fields()
+	for at := range fields.Len() {
+		field := fields.Get(at)
+		if field.IsList() || field.Message() != nil {
+			full.ProtoReflect().Set(field, full.ProtoReflect().NewField(field))
+			continue
+		}
+		full.ProtoReflect().Set(field, map[protoreflect.Kind]protoreflect.Value{
+			protoreflect.BoolKind: protoreflect.ValueOfBool(true), protoreflect.Uint32Kind: protoreflect.ValueOfUint32(7),
+			protoreflect.EnumKind: protoreflect.ValueOfEnum(1),
+		}[field.Kind()])
+	}
+	full.Tasks, full.Plugins = []*pb.Task{task}, []string{"drf"}
+	full.FilterDetail = pb.FilterDetail_FILTER_DETAIL_UNSPECIFIED
+	copied := limited(full)
+	copied.FilterDetail = pb.FilterDetail_FILTER_DETAIL_UNSPECIFIED
+	if copied == full || !proto.Equal(copied, full) {
+		t.Fatal(copied)
 	}
 }

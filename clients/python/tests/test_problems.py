@@ -154,6 +154,14 @@ def test_a_target_without_a_port_has_the_default_port() -> None:
         resolve("https://", None, ())
 
 
+def test_a_limited_score_does_not_name_all_fitting_nodes(loaded: pumice.Client) -> None:
+    item = loaded.score(tasks=[pumice.task(cpu=1)], with_filter=True, limit=1).result.items[0]
+    assert (len(item.nodes.names), item.filter.fit_count) == (1, 3)
+    assert len(item.filter.fit.names) <= 1
+    chosen = loaded.score(tasks=[pumice.task(cpu=1)], with_filter=True, limit=1, filter_detail=v1.FILTER_DETAIL_NODES)
+    assert len(chosen.result.items[0].filter.fit.names) == 3
+
+
 def test_times_may_have_a_unit() -> None:
     assert pumice.duration("30s").seconds == 30
     assert pumice.duration("1500ms").nanos == 500_000_000

@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import grpc
 
-from pumice import errors
+from pumice import errors, v1
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,6 +115,7 @@ def call(options: Options, rpc: Rpc[P, R], request: Any) -> Flow[R]:
 
 def attempt(options: Options, rpc: Rpc[P, R], request: Any) -> Flow[R]:
     """Makes one call, with retries."""
+    _limit_filter(request)
     deadline = time.monotonic() + seconds("timeout", options.timeout)
     bound = None if options.attempt_timeout is None else seconds("attempt_timeout", options.attempt_timeout)
     repeatable = rpc.repeatable(request)
@@ -131,6 +132,13 @@ def attempt(options: Options, rpc: Rpc[P, R], request: Any) -> Flow[R]:
                 raise error from raw
         yield Sleep(delay)
         number += 1
+
+
+def _limit_filter(request: Any) -> None:
+    """Asks for samples instead of all nodes in the Filter result of a score with a limit, unless the caller chooses."""
+    limited = isinstance(request, v1.ScoreRequest) and request.with_filter and request.HasField("limit")
+    if limited and request.filter_detail == v1.FILTER_DETAIL_UNSPECIFIED:
+        request.filter_detail = v1.FILTER_DETAIL_SAMPLES
 
 
 def _delay(options: Options, error: errors.PumiceError, attempt: int, *, repeatable: bool) -> float | None:
