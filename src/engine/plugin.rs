@@ -112,6 +112,13 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
+    /// Why the reference cannot tell which of two queues comes first, if that is for want of something of the first one;
+    /// only under `compatibility: upstream`.
+    fn breaks_order(&self, derived: &PluginStates, queue: &str, other: &str) -> Option<Problem> {
+        let _ = (derived, queue, other);
+        None
+    }
+
     /// Says whether a job may be enqueued, and with `keep` keeps back what a permitted one needs; `None`: it abstains.
     ///
     /// # Errors

@@ -75,7 +75,15 @@ pub fn order(
     let hooks = |tiers: &'_ [PolicyHook]| if is_each { each.clone() } else { tiers.to_vec() };
     let arrange = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>, ask: OrderKeysHook| {
         let ranks = order_entries(subjects.unwrap_or_default(), &hooks, derived, ask);
-        rank_entries(ranks, is_each, policy.compatibility())
+        arrange_ranks(ranks, is_each, policy.compatibility())
+    };
+    let arrange_queues = |subjects: Option<Vec<OrderSubject>>, hooks: Vec<PolicyHook>| {
+        let ask: OrderKeysHook = |plugin, derived, names| plugin.queue_keys(derived, names);
+        let mut ranks = order_entries(subjects.unwrap_or_default(), &hooks, derived, ask);
+        if !is_each && policy.compatibility() == Compatibility::Upstream {
+            refuse_breaking(&mut ranks, &hooks, derived);
+        }
+        arrange_ranks(ranks, is_each, policy.compatibility())
     };
     let queues = query.queues.as_ref().map(|names| {
         let known = |name: &str| cluster_state.queues().get(name).map(|queue| queue.record.creation_time);
@@ -102,9 +110,7 @@ pub fn order(
         .filter(|_| query.with_tree)
         .map(DrfState::tree_nodes);
     Ok(OrderResult {
-        queues: arrange(queues, hooks(policy.queue_orders()), |plugin, derived, names| {
-            plugin.queue_keys(derived, names)
-        }),
+        queues: arrange_queues(queues, hooks(policy.queue_orders())),
         jobs: arrange(jobs, hooks(policy.job_orders()), |plugin, derived, names| {
             plugin.job_keys(derived, names)
         }),
@@ -192,7 +198,39 @@ fn order_entries(
     subjects.into_iter().map(keyed).collect()
 }
 
-fn rank_entries(ranks: Vec<OrderEntry>, by_name: bool, compatibility: Compatibility) -> Vec<OrderRank> {
+/// Takes records out of the order that the reference cannot compare with another one, where no earlier plugin decides.
+fn refuse_breaking(ranks: &mut [OrderEntry], hooks: &[PolicyHook], derived: &PluginStates) {
+    let breaks = |own: &OrderEntry| {
+        hooks.iter().find_map(|hook| {
+            let earlier = |keyed: &OrderEntry| {
+                let keys = keyed.rank.keys.as_ref().ok()?;
+                let before = keys.iter().take_while(|(name, _)| *name != hook.name);
+                Some(before.map(|(_, key)| key.clone()).collect::<Vec<Vec<f64>>>())
+            };
+            let reached = |other: &&OrderEntry| {
+                let (Some(own), Some(other)) = (earlier(own), earlier(other)) else {
+                    return false;
+                };
+                own.iter()
+                    .zip(&other)
+                    .all(|(own, other)| compare_keys(own, other).is_eq())
+            };
+            let mut others = ranks.iter().filter(|other| other.rank.name != own.rank.name);
+            others.find_map(|other| {
+                let problem = hook.plugin.breaks_order(derived, &own.rank.name, &other.rank.name)?;
+                reached(&other).then_some(problem)
+            })
+        })
+    };
+    let broken: Vec<Option<Problem>> = ranks.iter().map(breaks).collect();
+    for (keyed, problem) in ranks.iter_mut().zip(broken) {
+        if let Some(problem) = problem {
+            keyed.rank.keys = Err(problem);
+        }
+    }
+}
+
+fn arrange_ranks(ranks: Vec<OrderEntry>, by_name: bool, compatibility: Compatibility) -> Vec<OrderRank> {
     if by_name {
         return ranks.into_iter().map(|keyed| keyed.rank).collect();
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Compatibility;
 use super::diagnostics::{DiagnosticReport, DocumentLocation, Severity, UnservedPlugin, code, truncate_text};
 use super::spec::{ACTIONS, PluginSpec, PolicySpec, Switch, UPSTREAM_PLUGINS};
 use super::suggestion;
@@ -9,6 +10,10 @@ use super::yaml::Mark;
 
 /// Most plugins in a document: each is printed with all its switches.
 const MAX_PLUGINS: usize = 500;
+/// Keeps quotas of cards, cpu and memory.
+const CARDS: &str = "capacity-card";
+/// Keep quotas of cpu, memory and other resources.
+const QUOTAS: [&str; 2] = ["capacity", "proportion"];
 /// Most characters of a name that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;
 
@@ -57,7 +62,12 @@ pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut Dia
 }
 
 /// Checks the plugins, tier by tier.
-pub(super) fn check_tiers(spec: &PolicySpec, served: &[&str], report: &mut DiagnosticReport) {
+pub(super) fn check_tiers(
+    spec: &PolicySpec,
+    served: &[&str],
+    compatibility: Compatibility,
+    report: &mut DiagnosticReport,
+) {
     let count = spec.plugins().count();
     if count > MAX_PLUGINS {
         let at = DocumentLocation {
@@ -71,6 +81,9 @@ pub(super) fn check_tiers(spec: &PolicySpec, served: &[&str], report: &mut Diagn
         );
         return;
     }
+    if compatibility == Compatibility::Corrected && served.contains(&CARDS) {
+        two_quotas(spec, report);
+    }
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for plugins in &spec.tiers {
         check_conflicts(plugins, report);
@@ -83,6 +96,21 @@ pub(super) fn check_tiers(spec: &PolicySpec, served: &[&str], report: &mut Diagn
                 warn_duplicate_plugin(plugin, report);
             }
         }
+    }
+}
+
+/// Quotas of queues that two plugins account for, each in its own way: Volcano's document forbids it.
+fn two_quotas(spec: &PolicySpec, report: &mut DiagnosticReport) {
+    let plugins = || spec.tiers.iter().flatten();
+    if !plugins().any(|plugin| plugin.name == CARDS) {
+        return;
+    }
+    for other in plugins().filter(|plugin| QUOTAS.contains(&plugin.name.as_str())) {
+        let message = format!(
+            "`{CARDS}` and `{}` both keep quotas of queues, and what one admits the other may refuse; expected one of them",
+            other.name
+        );
+        report.warning(code::TWO_QUOTAS, &other.at, message);
     }
 }
 

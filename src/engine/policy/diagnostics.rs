@@ -53,6 +53,8 @@ pub mod code {
     pub const UNKNOWN_PLUGIN: &str = "UNKNOWN_PLUGIN";
     /// A profile of a `KubeSchedulerConfiguration` that cannot be, or hardly means what it says.
     pub const PROFILE: &str = "PROFILE";
+    /// Two plugins that each keep quotas of queues.
+    pub const TWO_QUOTAS: &str = "TWO_QUOTAS";
     /// A tier without plugins.
     pub const EMPTY_TIER: &str = "EMPTY_TIER";
     /// Start of the codes of findings in a plugin's own arguments.

@@ -296,7 +296,10 @@ fn s8_without_min_resources_the_tasks_are_asked() {
     );
     let task = |name: &str| json!({"name": name, "status": "Pending", "requests": {"cpu": "60"}});
     let snapshot = CardFixture::new(r#"{"A": 1}"#).put(job(json!([task("a"), task("b")])));
-    assert_eq!(codes(&snapshot.open().check_job("j")), [INSUFFICIENT_CPU]);
+    assert_eq!(
+        codes(&snapshot.open().check_job("j")),
+        [INSUFFICIENT_CPU, INSUFFICIENT_CARD]
+    );
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! `capacity-card` by its public functions: the recordings of the reference, and what is better under `corrected`.
 
+mod account;
 pub(crate) mod case;
+mod choice;
 mod corrected;
 mod extensions;
 mod futile_preemption;
+mod model;
 mod nodes;
 mod one_card;
 mod permit_quota;

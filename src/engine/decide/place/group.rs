@@ -47,6 +47,8 @@ impl<'q> GroupPlacer<'q> {
             warnings: group.warnings.clone(),
             ..PlacedGroup::default()
         };
+        // Which card is chosen may hang on what the groups before have left.
+        self.apply_passes();
         let slots = self.candidate_slots();
         let mut status = TaskStatus::Allocated;
         let joins = |status| Rc::new(ArrivingTask::new(&group.task, status, self.policy.compatibility()));

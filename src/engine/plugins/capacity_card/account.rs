@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
 use super::limits::QueueLimits;
+use super::pieces::Pieces;
 
 /// A queue's account. A clone shares the limits.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +19,8 @@ pub struct QueueAccount {
     pub inqueue: QuotaAmounts,
     /// Held above the minimum of its jobs.
     pub elastic: QuotaAmounts,
+    /// What is admitted of choices, in pieces.
+    pub(super) pieces: Pieces,
     /// Number of its jobs; under `upstream` a queue without any has no account.
     pub job_count: u32,
 }

@@ -130,8 +130,9 @@ impl CapacityState {
         if !cards.total {
             return;
         }
-        let (found, guaranteed) = (Arc::clone(&self.cards), Arc::clone(&self.total_guaranteed));
+        let found = Arc::clone(&self.cards);
         for (name, _) in changes.new.queues().iter() {
+            let guaranteed = self.guaranteed_beside(name).clone();
             if let Some(account) = self.accounts.get_mut(name) {
                 let limits = &mut Arc::make_mut(account).limits;
                 Arc::make_mut(limits).update_cluster(found.total(), &guaranteed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::job_entry::{current_need, holds_resources};
+use super::standing::{Moved, Standing};
 use super::state::CapacityState;
 use super::task_need::TaskNeed;
 use crate::engine::model::{ClusterState, TableCursor, TaskRecord, TaskShape};
@@ -30,51 +30,44 @@ impl CapacityState {
         let Some(entry) = self.jobs.get(&job).cloned() else {
             return;
         };
-        let mut next = entry.clone();
-        let (mut more, mut any) = (QuotaAmounts::default(), false);
+        let (mut all, mut any) = (Moved::default(), false);
         let (mut known, mut nears) = (None, [TableCursor::default(); 2]);
         for moved in moves {
             let task = moved.after;
-            let before = self.task_holding_at_cursor(&task.name, &mut nears);
-            let after = self.holding_on_node(cluster_state, moved, &mut known);
-            if before.as_ref() == Some(&after) {
+            let before = self.standing_near(&task.name, &mut nears);
+            let after = Standing {
+                holds: Some(self.holding_on_node(cluster_state, moved, &mut known)),
+                waits: false,
+            };
+            if before == after {
                 continue;
             }
             any = true;
-            if let Some(before) = &before {
-                more.subtract(before);
-                next.update_card_use(&task.annotations, before, false);
+            match &known {
+                // Without cards it waited for what it holds now.
+                Some(known) if before.holds.is_none() && Arc::ptr_eq(&known.shape, &task.shape) => {
+                    all.held.add(&known.holding);
+                    if before.waits {
+                        all.pending.subtract(&known.holding);
+                    }
+                }
+                _ => all.add(self.need_context(cluster_state), task, &before, &after),
             }
-            more.add(&after);
-            next.update_card_use(&task.annotations, &after, true);
             let [near, _] = &mut nears;
-            self.task_holdings.insert_with_cursor(&task.name, Some(after), near);
+            self.task_holdings.insert_with_cursor(&task.name, after, near);
         }
-        if !any {
-            return;
+        if any {
+            self.move_job(&job, &entry, &all);
         }
-        let book = |allocated: &mut QuotaAmounts| {
-            allocated.add(&more);
-            allocated.drop_zero_cards();
-        };
-        book(&mut next.allocated);
-        let (taken, added) = (entry.contribution(), next.contribution());
-        self.update_accounts(&entry.queue, |_, account| {
-            account.remove_contribution(&taken);
-            book(&mut account.allocated);
-            account.add_contribution(&added);
-        });
-        self.jobs.insert(job, next);
     }
 
-    /// As [`Self::held`], of a task whose name stands beside the last one.
-    fn task_holding_at_cursor(&self, task: &str, [held, opened]: &mut [TableCursor; 2]) -> Option<Arc<QuotaAmounts>> {
-        if let Some(held) = self.task_holdings.get_with_cursor(task, held) {
-            return held.clone();
+    /// How a task stands, whose name is beside the last one.
+    fn standing_near(&self, task: &str, [held, opened]: &mut [TableCursor; 2]) -> Standing {
+        if let Some(context) = self.task_holdings.get_with_cursor(task, held) {
+            return context.clone();
         }
-        let record = &self.opening_state.tasks().get_with_cursor(task, opened)?.record;
-        let holds = || Arc::new(current_need(self.need_context(&self.opening_state), record).amounts());
-        holds_resources(record.status).then(holds)
+        let stored = self.opening_state.tasks().get_with_cursor(task, opened);
+        stored.map_or_else(Standing::default, |stored| self.standing_of(&stored.record))
     }
 
     /// What a task holds on its node; tasks of the template that came last hold the same, if nodes do not matter to it.

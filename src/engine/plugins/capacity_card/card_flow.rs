@@ -26,6 +26,15 @@ impl<'a> CardFlow<'a> {
         flow
     }
 
+    /// Amounts that may go to any of several rooms, by number.
+    pub(super) fn between(rooms: Vec<i128>, demands: Vec<(Vec<usize>, i128)>) -> Self {
+        let card_capacities = rooms.into_iter().map(|room| ("", room.max(0))).collect();
+        Self {
+            card_capacities,
+            demands,
+        }
+    }
+
     fn card_index(&mut self, card: &'a str, room: impl Fn(&str) -> i128) -> usize {
         if let Some(known) = self.card_capacities.iter().position(|(name, _)| *name == card) {
             return known;

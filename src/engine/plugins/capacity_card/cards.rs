@@ -139,6 +139,11 @@ impl ClusterCards {
         kind.resources.first_key_value().map(|(name, (id, _))| (*id, name))
     }
 
+    /// True if no node has any.
+    pub(super) fn is_empty(&self) -> bool {
+        self.resources_by_card.is_empty()
+    }
+
     /// All cards with their resources, by name.
     pub fn cards_with_resources(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
         self.resources_by_card

@@ -13,11 +13,15 @@ use super::amounts::QuotaAmounts;
 use super::annotations::CARD_SEPARATOR;
 use super::job_entry::{JobAmounts, JobContribution, JobEntry, current_need, holds_resources};
 use super::limits::QueueLimits;
+use super::one_card::Chooser;
+use super::pieces::Pieces;
 use super::rejection;
+use super::request::CardRequestError;
+use super::standing::{Moved, Standing};
 use super::state::CapacityState;
 use super::task_need::{NeedContext, TaskNeed};
 use super::votes::QuotaVerdict;
-use crate::engine::model::{ClusterState, JobRecord, Problem, TaskRecord};
+use crate::engine::model::{ClusterState, JobRecord, Problem, TaskRecord, TaskStatus};
 
 impl QueueLimits {
     /// The name under which an amount of a choice is booked: cards that the queue may hold, sorted; all of them, if it
@@ -88,25 +92,27 @@ impl QueueAccount {
         request.drop_zero_cards();
     }
 
-    /// Keeps so much more back.
-    pub(super) fn reserve(&mut self, amounts: &QuotaAmounts) {
+    /// Keeps so much more back; of choices these pieces.
+    pub(super) fn reserve(&mut self, amounts: &QuotaAmounts, pieces: &Pieces) {
         self.limits.charge(&mut self.inqueue, amounts);
+        self.pieces.join(pieces);
     }
 
     /// Keeps so much less back.
-    pub(super) fn release_reserve(&mut self, amounts: &QuotaAmounts) {
+    pub(super) fn release_reserve(&mut self, amounts: &QuotaAmounts, pieces: &Pieces) {
         self.limits.uncharge(&mut self.inqueue, amounts);
+        self.pieces.leave(pieces);
     }
 
     /// Takes a job's contribution in.
     pub(super) fn add_contribution(&mut self, contribution: &JobContribution) {
-        self.reserve(&contribution.inqueue);
+        self.reserve(&contribution.inqueue, &contribution.pieces);
         self.elastic.add(&contribution.elastic);
     }
 
     /// Takes a job's contribution out.
     pub(super) fn remove_contribution(&mut self, contribution: &JobContribution) {
-        self.release_reserve(&contribution.inqueue);
+        self.release_reserve(&contribution.inqueue, &contribution.pieces);
         self.elastic.subtract(&contribution.elastic);
         self.inqueue.drop_zero_cards();
         self.elastic.drop_zero_cards();
@@ -119,6 +125,7 @@ impl CapacityState {
             cards: &self.cards,
             resources: cluster_state.resources(),
             unlimited_cpu_memory: self.config.unlimited_cpu_memory,
+            mixed: self.config.mixed_cards,
         }
     }
 
@@ -177,38 +184,31 @@ impl CapacityState {
     ) -> Result<QuotaVerdict, Problem> {
         let path = self.queue_path_with(&job.queue, account)?;
         let entry = self.job_entry(cluster_state, job, kept);
-        let (own, held_here) = self.own_reserves(cluster_state, job, kept, &entry);
+        let own = self.own_reserves(cluster_state, job, kept, &entry);
         let mut rejections = path.closed_rejections();
         if let Some(problem) = &entry.annotation_error {
             rejections.push(rejection::request_failed(&job.queue, problem));
         }
         // What it holds in another queue, or held as another incarnation, is no part of what it asks for here.
-        let reserve = if held_here {
+        let (reserve, pieces) = if own.held_here {
             entry.remaining_reserve()
         } else {
-            Arc::clone(&entry.min)
+            entry.least_in_pieces()
         };
         if path.is_configured() {
-            let mut ledger = path.job_quota_accounts(&own);
+            let ledger = path.job_quota_accounts(&own);
             rejections.extend(ledger.cpu_memory_rejections(&reserve));
-            let mut left = reserve.cards().count();
-            for choices in [false, true] {
-                for (card, wanted) in reserve
-                    .cards()
-                    .filter(|(card, _)| card.contains(CARD_SEPARATOR) == choices)
-                {
-                    let short = ledger.card_rejections(card, wanted, self.config.mixed_cards);
-                    left -= 1;
-                    if short.is_empty() && left > 0 {
-                        ledger.charge(card, wanted);
-                    }
-                    rejections.extend(short);
-                }
-            }
+            rejections.extend(ledger.cards(&reserve, &pieces));
+        }
+        if entry.annotation_error.is_none() {
+            let short = |card: &str| rejections.iter().any(|own| *own.reason.resource == *card);
+            let unknown = self.nowhere(&reserve, short);
+            rejections.extend(unknown.map(|problem| rejection::request_failed(&job.queue, &problem)));
         }
         Ok(QuotaVerdict {
             rejections,
             reserve,
+            pieces,
             min_amounts: Arc::clone(&entry.min),
             entry: match entry {
                 Cow::Borrowed(_) => None,
@@ -216,6 +216,21 @@ impl CapacityState {
             },
             ..QuotaVerdict::default()
         })
+    }
+
+    /// A card of these amounts that no node has, though nodes have others: nobody can ever give it. Choices need one that
+    /// some node has. Not those that are `short` already.
+    fn nowhere(&self, amounts: &QuotaAmounts, short: impl Fn(&str) -> bool) -> Option<CardRequestError> {
+        if self.cards.is_empty() {
+            return None;
+        }
+        let known = |name: &str| {
+            name.split(CARD_SEPARATOR)
+                .any(|card| self.cards.resource(card).is_some())
+        };
+        let mut wanted = amounts.cards().filter(|(_, amount)| *amount > 0);
+        let (name, _) = wanted.find(|(name, _)| !known(name) && !short(name))?;
+        Some(CardRequestError::UnknownCard { card: name.to_string() })
     }
 
     /// The vote on a job; what a permitted one needs is kept back at once. The job and its queue are looked up once.
@@ -242,9 +257,11 @@ impl CapacityState {
         }
         Arc::make_mut(&mut self.tentative_jobs).push(Arc::clone(&job.name));
         if self.config.hierarchy {
-            self.update_accounts(&job.queue, |_, account| account.reserve(&verdict.reserve));
+            self.update_accounts(&job.queue, |_, account| {
+                account.reserve(&verdict.reserve, &verdict.pieces);
+            });
         } else if let Some(account) = self.accounts.at_mut(queue) {
-            Arc::make_mut(account).reserve(&verdict.reserve);
+            Arc::make_mut(account).reserve(&verdict.reserve, &verdict.pieces);
         }
         Ok(verdict)
     }
@@ -288,12 +305,12 @@ impl CapacityState {
         if next.reserved.is_some() {
             return self.replace_entry(job, next);
         }
-        let left = entry.remaining_reserve();
+        let (left, pieces) = entry.remaining_reserve();
         self.update_accounts(&next.queue, |_, account| {
             if admitted {
-                account.reserve(&left);
+                account.reserve(&left, &pieces);
             } else {
-                account.release_reserve(&left);
+                account.release_reserve(&left, &pieces);
                 account.inqueue.drop_zero_cards();
             }
         });
@@ -333,7 +350,7 @@ impl CapacityState {
         let path = self.queue_path(&own)?;
         let mut need = TaskNeed::of(self.need_context(cluster_state), task);
         let ledger = path.is_configured().then(|| path.task_quota_accounts());
-        self.restrict_to_one_card(&task.job, &task.annotations, &task.card, &mut need, ledger.as_ref());
+        self.restrict_to_one_card(cluster_state, Chooser::of(task), &mut need, &path, ledger.as_ref());
         let mut rejections = path.closed_rejections();
         if let Some(problem) = &need.request_error {
             rejections.push(rejection::request_failed(queue, problem));
@@ -346,7 +363,13 @@ impl CapacityState {
             for demand in &need.demands {
                 match ledger.fitting_cards(demand) {
                     Ok(cards) => {
-                        let room = cards.iter().map(|(_, room)| *room).fold(0, u64::saturating_add);
+                        let rooms = cards.iter().map(|(_, room)| *room);
+                        // All of a job go to one card, whichever the first of them is given.
+                        let room = if self.config.mixed_cards {
+                            rooms.fold(0, u64::saturating_add)
+                        } else {
+                            rooms.min().unwrap_or(0)
+                        };
                         verdict.headroom = Some(verdict.headroom.map_or(room, |least| least.min(room)));
                         verdict
                             .cards_by_demand
@@ -369,55 +392,81 @@ impl CapacityState {
 
     /// What a task holds, as it is counted now; `None`: it does not count.
     pub(super) fn task_holding(&self, task: &str) -> Option<Arc<QuotaAmounts>> {
-        if let Some(held) = self.task_holdings.get(task) {
-            return held.clone();
-        }
-        let record = &self.opening_state.tasks().get(task)?.record;
-        let held = || Arc::new(current_need(self.need_context(&self.opening_state), record).amounts());
-        holds_resources(record.status).then(held)
+        self.context(task).holds
     }
 
-    /// A task now holds what it needs on a node (`Some`), or nothing any more. The queue whose account moved.
+    /// How a task stands, as it is counted now.
+    fn context(&self, task: &str) -> Standing {
+        if let Some(context) = self.task_holdings.get(task) {
+            return context.clone();
+        }
+        let stored = self.opening_state.tasks().get(task);
+        stored.map_or_else(Standing::default, |stored| self.standing_of(&stored.record))
+    }
+
+    /// How a task stands by its record, before anything was told of it.
+    pub(super) fn standing_of(&self, record: &TaskRecord) -> Standing {
+        let need = || Arc::new(current_need(self.need_context(&self.opening_state), record).amounts());
+        Standing {
+            holds: holds_resources(record.status).then(need),
+            waits: record.status == TaskStatus::Pending,
+        }
+    }
+
+    /// A task now holds what it needs on a node (`Some`), or nothing any more; with `waits` it asks for it again. The queue
+    /// whose account moved.
     pub(super) fn set_task_holding(
         &mut self,
         cluster_state: &ClusterState,
         task: &TaskRecord,
         on: Option<(&str, &str)>,
+        waits: bool,
     ) -> Option<Arc<str>> {
-        let before = self.task_holding(&task.name);
-        let after = on.map(|(node, card)| {
-            Arc::new(TaskNeed::on_node(self.need_context(cluster_state), task, node, card).amounts())
-        });
+        let before = self.context(&task.name);
+        let after = Standing {
+            holds: on.map(|(node, card)| {
+                Arc::new(TaskNeed::on_node(self.need_context(cluster_state), task, node, card).amounts())
+            }),
+            waits,
+        };
         if before == after {
             return None;
         }
-        let entry = self.jobs.get(&task.job)?;
-        let queue = Arc::clone(&entry.queue);
-        let entry = entry.clone();
+        let entry = self.jobs.get(&task.job)?.clone();
+        let mut moved = Moved::default();
+        moved.add(self.need_context(cluster_state), task, &before, &after);
+        self.move_job(&task.job, &entry, &moved);
+        self.task_holdings.insert(Arc::clone(&task.name), after);
+        Some(Arc::clone(&entry.queue))
+    }
+
+    /// A job holds and waits for something else than before; its queue's account follows.
+    pub(super) fn move_job(&mut self, job: &Arc<str>, entry: &JobEntry, moved: &Moved) {
         let mut next = entry.clone();
-        let moved = |counts: &mut QuotaAmounts| {
-            if let Some(before) = &before {
-                counts.subtract(before);
-            }
-            if let Some(after) = &after {
-                counts.add(after);
-            }
-            counts.drop_zero_cards();
-        };
-        moved(&mut next.allocated);
-        for (held, holds) in [(&before, false), (&after, true)] {
-            if let Some(held) = held {
-                next.update_card_use(&task.annotations, held, holds);
-            }
+        next.allocated.add(&moved.held);
+        next.allocated.drop_zero_cards();
+        if !moved.pending.is_zero() {
+            let pending = Arc::make_mut(&mut next.pending);
+            pending.add(&moved.pending);
+            pending.drop_zero_cards();
+        }
+        for (choices, held, holds) in &moved.choices {
+            next.update_card_use(choices, held, *holds);
         }
         let (taken, added) = (entry.contribution(), next.contribution());
-        self.update_accounts(&queue, |_, account| {
+        let mut asked = moved.held.clone();
+        asked.add(&moved.pending);
+        self.update_accounts(&entry.queue, |_, account| {
             account.remove_contribution(&taken);
-            moved(&mut account.allocated);
+            account.allocated.add(&moved.held);
+            account.allocated.drop_zero_cards();
             account.add_contribution(&added);
+            if !asked.is_zero() {
+                let request = Arc::make_mut(&mut account.request);
+                request.add(&asked);
+                request.drop_zero_cards();
+            }
         });
-        self.jobs.insert(Arc::clone(&task.job), next);
-        self.task_holdings.insert(Arc::clone(&task.name), after);
-        Some(queue)
+        self.jobs.insert(Arc::clone(job), next);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::amounts::QuotaAmounts;
 use super::node_kinds::{CardSet, NodeKinds};
+use super::one_card::Chooser;
 use super::quota_accounts::QuotaAccounts;
 use super::rejection::{self, QuotaDimension, QuotaRejection};
 use super::state::CapacityState;
@@ -49,13 +50,9 @@ impl CapacityState {
         let (charge, mut need) = self.card_need(cluster_state, class)?;
         let path = self.queue_path(&charge.queue).ok()?;
         let ledger = path.is_configured().then(|| path.task_quota_accounts());
-        self.restrict_to_one_card(
-            &charge.job,
-            &class.annotations,
-            &charge.card,
-            &mut need,
-            ledger.as_ref(),
-        );
+        if let Some(task) = Chooser::of_class(class) {
+            self.restrict_to_one_card(cluster_state, task, &mut need, &path, ledger.as_ref());
+        }
         let mut rejections: Vec<QuotaRejection> = Vec::new();
         let kinds = self.cards.node_kinds();
         let by_kind = kinds.map_kinds(|kind| {

@@ -1,19 +1,19 @@
 //! A job under `compatibility: corrected`: the least that it needs, what it holds, and what its queue keeps back for it.
 //!
-//! The least is what the first `min_member` unfinished tasks need, those of higher priority first; while there are
-//! fewer tasks than that, what the annotation and `minResources` say. What is kept back is that least, less what the
-//! job holds already; what it holds beyond is elastic.
+//! What is kept back is the least ([`super::least`]), less what the job holds already; what it holds beyond is elastic.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
-use super::annotations::{self, CARD_SEPARATOR, CardsError, REQUEST};
-use super::cards::{ClusterCards, cards_milli};
+use super::annotations::{CARD_SEPARATOR, CardsError};
+use super::least::{Least, least};
+use super::matching::{named_as, set_off, share};
 use super::one_card::CardUse;
-use super::task_need::{NeedContext, TaskNeed};
-use crate::engine::model::{JobPhase, JobRecord, ResourceAmounts, ResourceId, StoredRecord, TaskRecord, TaskStatus};
-use crate::engine::policy::Compatibility;
+use super::pieces::{Pieces, Sizes};
+use super::request::CardRequestError;
+use super::task_need::{CardDemand, NeedContext, TaskNeed};
+use crate::engine::model::{JobPhase, JobRecord, StoredRecord, TaskRecord, TaskStatus};
 
 /// A job in figures, and what becomes of it. It reads, and is changed, as if its figures were its own; permits change
 /// nothing of these, so that they stay shared.
@@ -27,6 +27,17 @@ pub struct JobEntry {
     pub(super) tentative: bool,
 }
 
+/// Why it is not known what a job needs, or that nobody can give it that.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobFault {
+    /// Its annotation cannot be read.
+    #[error(transparent)]
+    Annotation(#[from] CardsError),
+    /// One of its tasks asks for what cannot be found out.
+    #[error(transparent)]
+    Task(#[from] CardRequestError),
+}
+
 /// What a job needs, holds, and was promised.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobAmounts {
@@ -34,8 +45,12 @@ pub struct JobAmounts {
     pub queue: Arc<str>,
     /// The least that it needs, cards by choice.
     pub min: Arc<QuotaAmounts>,
-    /// Why the annotation could not be read.
-    pub annotation_error: Option<Arc<CardsError>>,
+    /// What those of its tasks that succeeded needed.
+    pub(super) finished: Arc<QuotaAmounts>,
+    /// With `mixedCards`: sizes of its tasks that wait for choices.
+    pub(super) sizes: Option<Arc<Sizes>>,
+    /// Why nothing can be promised to it.
+    pub annotation_error: Option<Arc<JobFault>>,
     /// What its tasks hold.
     pub allocated: QuotaAmounts,
     /// Cards that its tasks use, of those that they may use.
@@ -73,40 +88,39 @@ pub struct JobContribution {
     pub inqueue: QuotaAmounts,
     /// Held beyond the least.
     pub elastic: QuotaAmounts,
+    /// What is kept back of choices, in pieces.
+    pub(super) pieces: Pieces,
 }
 
 impl JobEntry {
     /// A job and its tasks.
     pub fn of<'a>(context: NeedContext<'_>, job: &JobRecord, tasks: impl Iterator<Item = &'a TaskRecord>) -> Self {
-        let tasks: Vec<(&TaskRecord, TaskNeed)> = tasks.map(|task| (task, current_need(context, task))).collect();
-        let mut allocated = QuotaAmounts::default();
-        for (_, need) in tasks.iter().filter(|(task, _)| holds_resources(task.status)) {
-            allocated.add(&need.amounts());
-        }
-        let mut pending = QuotaAmounts::default();
-        for (_, need) in tasks.iter().filter(|(task, _)| task.status == TaskStatus::Pending) {
-            pending.add(&need.amounts());
-        }
-        let declared = annotations::read_cards(&job.annotations, REQUEST, Compatibility::Corrected);
-        let (declared, problem) = match declared {
-            Ok(declared) => (declared.unwrap_or_default(), None),
-            Err(problem) => (QuotaAmounts::default(), Some(Arc::new(problem))),
-        };
+        let tasks: Vec<&TaskRecord> = tasks.collect();
+        let Least {
+            min,
+            finished,
+            sizes,
+            problem,
+        } = least(context, job, tasks.iter().copied());
         let mut measurements = JobAmounts {
             queue: Arc::clone(&job.queue),
-            min: Arc::new(min_amounts(context, job, declared, &tasks)),
-            annotation_error: problem,
-            allocated,
-            in_use: Vec::new(),
-            pending: Arc::new(pending),
-            reserved: None,
-            has_detached_reservation: false,
-            stored: None,
-            is_of_stored: false,
+            min: Arc::new(min),
+            finished: Arc::new(finished),
+            sizes: sizes.map(Arc::new),
+            annotation_error: problem.map(Arc::new),
+            ..JobAmounts::default()
         };
-        for (task, need) in tasks.iter().filter(|(task, _)| holds_resources(task.status)) {
-            measurements.update_card_use(&task.annotations, &need.amounts(), true);
+        let mut pending = QuotaAmounts::default();
+        for task in tasks {
+            if holds_resources(task.status) {
+                let held = current_need(context, task).amounts();
+                measurements.update_card_use(&choices_of(context, task), &held, true);
+                measurements.allocated.add(&held);
+            } else if task.status == TaskStatus::Pending {
+                pending.add(&current_need(context, task).amounts());
+            }
         }
+        measurements.pending = Arc::new(pending);
         Self {
             amounts: Arc::new(measurements),
             admitted: matches!(job.phase, JobPhase::Inqueue | JobPhase::Running | JobPhase::Unknown),
@@ -116,15 +130,52 @@ impl JobEntry {
 
     /// What it would still keep back, and what it holds beyond its least.
     pub fn split_min(&self) -> JobContribution {
-        split_promised(&self.min, &self.allocated)
+        self.set_against(&self.min)
+    }
+
+    /// What of an amount that is promised to it is not held yet, and what is held beyond it.
+    fn set_against(&self, promised: &QuotaAmounts) -> JobContribution {
+        let mut split = split_promised(promised, &self.allocated);
+        if !self.in_use.is_empty() && self.sizes.is_none() {
+            split.inqueue = self.with_cards_in_use(&split.inqueue);
+        }
+        split.pieces = self.pieces_of(&split.inqueue);
+        split
+    }
+
+    fn pieces_of(&self, amounts: &QuotaAmounts) -> Pieces {
+        Pieces::of(&self.queue, amounts, self.sizes.as_deref())
     }
 
     /// What it would still keep back.
-    pub(super) fn remaining_reserve(&self) -> Arc<QuotaAmounts> {
+    pub(super) fn remaining_reserve(&self) -> (Arc<QuotaAmounts>, Pieces) {
         if self.allocated.is_empty() && self.min.cards().all(|(_, amount)| amount != 0) {
-            return Arc::clone(&self.min);
+            return (Arc::clone(&self.min), self.pieces_of(&self.min));
         }
-        Arc::new(self.split_min().inqueue)
+        let split = self.split_min();
+        (Arc::new(split.inqueue), split.pieces)
+    }
+
+    /// The least that it needs, as if it held nothing.
+    pub(super) fn least_in_pieces(&self) -> (Arc<QuotaAmounts>, Pieces) {
+        (Arc::clone(&self.min), self.pieces_of(&self.min))
+    }
+
+    /// What of its reservation is kept back, and what it holds beyond that; `None`: it has none.
+    ///
+    /// A promise is less what tasks that succeeded needed: it was fulfilled as far. What was promised when some had ended
+    /// already stays: it does not fall below what the job still needs.
+    pub(super) fn promised(&self) -> Option<JobContribution> {
+        let reserved = self.reserved.as_deref()?;
+        if self.finished.is_zero() {
+            return Some(self.set_against(&named_as(reserved, &self.min)));
+        }
+        let mut still = named_as(reserved, &self.min);
+        let mut needed = still.clone();
+        needed.lower_to(&self.min);
+        set_off(&mut still, &self.finished);
+        still.raise_to(&needed);
+        Some(self.set_against(&still))
     }
 
     /// What it adds to its queue's account now.
@@ -134,13 +185,13 @@ impl JobEntry {
         }
         let mut own = self.split_min();
         if !self.admitted {
-            own.inqueue = QuotaAmounts::default();
+            (own.inqueue, own.pieces) = (QuotaAmounts::default(), Pieces::default());
         }
-        if let Some(reserved) = &self.reserved {
+        if let Some(promised) = self.promised() {
             // One promise, told by two: by its phase and by the ledger. What is promised is not elastic.
-            let promised = split_promised(reserved, &self.allocated);
             own.inqueue.raise_to(&promised.inqueue);
             own.elastic.lower_to(&promised.elastic);
+            own.pieces = self.pieces_of(&own.inqueue);
         }
         own
     }
@@ -153,7 +204,7 @@ pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) 
         inqueue.drop_zero_cards();
         return JobContribution {
             inqueue,
-            elastic: QuotaAmounts::default(),
+            ..JobContribution::default()
         };
     }
     let (mut left, mut beyond) = (promised.clone(), allocated.clone());
@@ -178,6 +229,18 @@ pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) 
                 beyond.add_card(&card, -used);
                 wanted -= used;
             }
+            // A task whose node is not there (any more) may hold any of its cards.
+            let unsettled = |(held, _): &(&Arc<str>, i128)| share(held, name);
+            let held: Vec<Arc<str>> = beyond
+                .choices()
+                .filter(unsettled)
+                .map(|(held, _)| Arc::clone(held))
+                .collect();
+            for held in held {
+                let used = beyond.card_or_zero(&held).min(wanted).max(0);
+                beyond.add_card(&held, -used);
+                wanted -= used;
+            }
             left.set_card(name, wanted);
         }
     }
@@ -186,6 +249,7 @@ pub(super) fn split_promised(promised: &QuotaAmounts, allocated: &QuotaAmounts) 
     JobContribution {
         inqueue: left,
         elastic: beyond,
+        ..JobContribution::default()
     }
 }
 
@@ -202,70 +266,8 @@ pub(super) fn current_need(context: NeedContext<'_>, task: &TaskRecord) -> TaskN
     TaskNeed::on_node(context, task, &task.node, "")
 }
 
-fn min_amounts(
-    context: NeedContext<'_>,
-    job: &JobRecord,
-    declared: QuotaAmounts,
-    tasks: &[(&TaskRecord, TaskNeed)],
-) -> QuotaAmounts {
-    let finished = |task: &TaskRecord| matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed);
-    let ended = tasks
-        .iter()
-        .filter(|(task, _)| task.status == TaskStatus::Succeeded)
-        .count();
-    let members = usize::try_from(job.min_member).unwrap_or(0);
-    let complete = !tasks.is_empty() && tasks.len() >= members;
-    let mut free: Vec<&TaskRecord> = Vec::new();
-    let mut gated = QuotaAmounts::default();
-    for (task, need) in tasks.iter().filter(|(task, _)| !finished(task)) {
-        if task.gated && !holds_resources(task.status) {
-            gated.add(&need.amounts());
-        } else {
-            free.push(task);
-        }
-    }
-    free.sort_by(|a, b| (-i64::from(a.priority), &a.name).cmp(&(-i64::from(b.priority), &b.name)));
-    let needed = members.saturating_sub(ended);
-    let enough = free.len() >= needed;
-    // Without a minimum every task belongs to it.
-    let first = if members == 0 { free.len() } else { needed };
-    let mut of_tasks = QuotaAmounts::default();
-    for task in free.iter().take(first) {
-        // Wherever it runs: a choice stays a choice, so that what the job holds can be set against it.
-        of_tasks.add(&TaskNeed::of(context, task).amounts());
-    }
-    let mut min = if complete { of_tasks.clone() } else { declared };
-    if !complete && !enough {
-        min = min.saturating_sub(&gated);
-    }
-    let Some(given) = &job.min_resources else {
-        (min.cpu, min.memory) = (of_tasks.cpu, of_tasks.memory);
-        return min;
-    };
-    if !complete {
-        add_unnamed_min(context.cards, given, &mut min);
-    }
-    (min.cpu, min.memory) = (0, 0);
-    if !(context.unlimited_cpu_memory && (min.has_cards() || context.cards.has_card_resource(given))) {
-        let off = |amount: i128, gated: i128| if enough { amount } else { (amount - gated).max(0) };
-        min.cpu = off(given.get(ResourceId::CPU).unwrap_or(0).into(), gated.cpu);
-        min.memory = off(given.get(ResourceId::MEMORY).unwrap_or(0).into(), gated.memory);
-    }
-    min
-}
-
-/// Cards' resources of `minResources` that the annotation does not cover.
-fn add_unnamed_min(cards: &ClusterCards, given: &ResourceAmounts, min: &mut QuotaAmounts) {
-    for (id, amount) in given.iter() {
-        let kinds = cards.cards_of_resource(id);
-        let covered = min.cards().any(|(name, _)| {
-            let mut of_choice = name.split(CARD_SEPARATOR);
-            of_choice.any(|card| cards.resource(card).is_some_and(|(own, _)| own == id))
-        });
-        if kinds.is_empty() || covered || amount <= 0 {
-            continue;
-        }
-        let names: Vec<&str> = kinds.iter().map(|name| &**name).collect();
-        min.add_card(&Arc::from(names.join("|")), cards_milli(id, amount));
-    }
+/// The choices that a task has of cards, wherever it runs.
+pub(super) fn choices_of(context: NeedContext<'_>, task: &TaskRecord) -> Vec<CardDemand> {
+    let demands = TaskNeed::of(context, task).demands.into_iter();
+    demands.filter(CardDemand::is_choice).collect()
 }

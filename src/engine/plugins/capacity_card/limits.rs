@@ -70,6 +70,12 @@ pub struct QueueLimits {
     pub guarantee: QuotaAmounts,
     /// What the cluster leaves after other queues' guarantees, and its own.
     pub real_capability: QuotaAmounts,
+    /// Cpu that it may hold, by its ceiling and beside what others are guaranteed; `None`: any.
+    pub cpu_most: Option<i128>,
+    /// Memory, likewise.
+    pub memory_most: Option<i128>,
+    /// Guarantees of others bound it.
+    bound: bool,
     /// Why the quota of cards could not be read.
     pub quota_error: Option<CardsError>,
 }
@@ -99,6 +105,7 @@ impl QueueLimits {
             configured: upstream || given || quota.cards.has_cards() || quota.error.is_some(),
             declared_deserved: quota.with_cpu_memory(queue.deserved.as_ref()),
             guarantee,
+            bound: !upstream,
             quota_error: quota.error.clone(),
             ..Self::default()
         };
@@ -111,6 +118,17 @@ impl QueueLimits {
         self.real_capability = total.saturating_sub(guaranteed);
         self.real_capability.add(&self.guarantee);
         self.deserved = clamp_amounts(&self.declared_deserved, &self.real_capability, &self.guarantee);
+        let most = |of: fn(&QuotaAmounts) -> i128, limited: bool| {
+            let others = self.bound && of(guaranteed) > of(&self.guarantee);
+            let said = limited.then(|| of(&self.capability));
+            let left = others.then(|| of(&self.real_capability));
+            said.into_iter().chain(left).min()
+        };
+        let (cpu, memory) = (
+            most(|counts| counts.cpu, self.cpu_limited),
+            most(|counts| counts.memory, self.memory_limited),
+        );
+        (self.cpu_most, self.memory_most) = (cpu, memory);
     }
 
     /// True if the queue takes jobs and tasks.

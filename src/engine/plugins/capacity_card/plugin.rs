@@ -12,8 +12,8 @@ use super::reservations;
 use super::state::{CapacityState, TaskEvent};
 use super::votes::QuotaVerdict;
 use crate::engine::model::{
-    CHUNK_SIZE, ClusterState, JobRecord, NodeChunk, Problem, ProblemKind, ResourceAmounts, ResourceTable, StateDiff,
-    TaskClass, TaskRecord, TextMap, find_text,
+    CHUNK_SIZE, ClusterState, JobRecord, NodeChunk, Problem, ProblemKind, ResourceAmounts, ResourceId, ResourceTable,
+    StateDiff, TaskClass, TaskRecord, TaskStatus, TextMap, find_text,
 };
 use crate::engine::plugin::{
     AdmitOpinion, ChunkScores, NodeFilter, NodeScorer, OrderKey, Plugin, PluginDef, PluginHooks, PrepareContext,
@@ -122,6 +122,15 @@ impl Plugin for CapacityCard {
         )
     }
 
+    fn breaks_order(&self, derived: &PluginStates, queue: &str, other: &str) -> Option<Problem> {
+        let state: &CapacityState = derived.get(super::PLUGIN)?;
+        state
+            .account(queue)
+            .is_none()
+            .then(|| state.compare_queues(queue, other).err())
+            .flatten()
+    }
+
     fn admit_job(
         &self,
         derived: &mut PluginStates,
@@ -183,9 +192,24 @@ impl Plugin for CapacityCard {
     }
 
     fn reads_job(&self, task: &TaskRecord) -> bool {
-        self.compatibility == Compatibility::Corrected
-            && !self.config.mixed_cards
-            && find_text(&task.annotations, NAME).is_some_and(|name| name.contains(CARD_SEPARATOR))
+        if self.compatibility != Compatibility::Corrected {
+            return false;
+        }
+        // Cards that no name covers may be any of several, too.
+        let resources = task
+            .requests
+            .iter()
+            .chain(task.limits.iter().flat_map(|limits| limits.iter()));
+        let plain = [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS];
+        let mut extended = resources.map(|(id, _)| id).filter(|id| !plain.contains(id));
+        match find_text(&task.annotations, NAME).filter(|name| !name.is_empty()) {
+            Some(name) if name.contains(CARD_SEPARATOR) => true,
+            Some(_) => {
+                let first = extended.next();
+                extended.any(|id| Some(id) != first)
+            }
+            None => extended.next().is_some(),
+        }
     }
 
     fn card_on_node(
@@ -248,6 +272,14 @@ impl PluginState for CapacityState {
                     card: moved.card,
                 };
                 CapacityState::apply_task_event(self, cluster_state, moved.after, step)?;
+            }
+            PlacementEvent::Deallocate(moved) if self.compatibility == Compatibility::Corrected => {
+                self.set_task_holding(
+                    cluster_state,
+                    moved.before,
+                    None,
+                    moved.after.status == TaskStatus::Pending,
+                );
             }
             PlacementEvent::Deallocate(moved) => {
                 CapacityState::apply_task_event(self, cluster_state, moved.before, TaskEvent::Deallocate)?;

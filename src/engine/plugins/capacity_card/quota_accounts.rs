@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 
 use super::account::QueueAccount;
 use super::amounts::QuotaAmounts;
-use super::annotations::CARD_SEPARATOR;
-use super::card_flow::CardFlow;
 use super::limits::QueueLimits;
+use super::pieces::Pieces;
 use super::rejection::{self, QuotaComparison, QuotaDimension, QuotaRejection, insufficient};
+use super::reservations::Own;
 use super::state::CapacityState;
 use super::task_need::CardDemand;
 use crate::engine::model::Problem;
@@ -28,8 +28,9 @@ pub(super) struct QueueLevel<'a> {
 }
 
 /// A queue and, with `cardHierarchy`, those above it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct QueuePath<'a> {
+    state: &'a CapacityState,
     pub(super) levels: SmallVec<[QueueLevel<'a>; 1]>,
     /// Why the path does not reach the root.
     broken_reason: Option<String>,
@@ -83,6 +84,7 @@ impl CapacityState {
         if !self.config.hierarchy {
             let levels = SmallVec::from_iter([QueueLevel { queue, account }]);
             return Ok(QueuePath {
+                state: self,
                 levels,
                 broken_reason: None,
             });
@@ -94,6 +96,7 @@ impl CapacityState {
         };
         let levels: Result<_, Problem> = line.into_iter().map(level).collect();
         Ok(QueuePath {
+            state: self,
             levels: levels?,
             broken_reason: broken,
         })
@@ -126,15 +129,19 @@ impl QueuePath<'_> {
     }
 
     /// The books of each level. `own`: of a job that asks, what is kept back for it already; `None`: a task asks.
-    fn quota_accounts(&self, own: Option<&[QuotaAmounts]>) -> QuotaAccounts<'_> {
+    fn quota_accounts(&self, own: Option<&Own>) -> QuotaAccounts<'_> {
         // Cards count where a quota is said; if that is nowhere, the queue itself may hold none.
         let said = self.levels.iter().any(|level| level.account.limits.cards_configured);
         let levels = self.levels.iter().enumerate();
         let levels = levels.map(|(number, level)| {
             let limits = &*level.account.limits;
             let mut less = QuotaAmounts::default();
-            for own in own.unwrap_or_default() {
+            for own in own.iter().flat_map(|own| &own.counts) {
                 limits.charge(&mut less, own);
+            }
+            let mut pieces = Cow::Borrowed(&level.account.pieces);
+            if let Some(own) = own.filter(|own| !own.pieces.is_empty()) {
+                pieces.to_mut().leave(&own.pieces);
             }
             QuotaAccount {
                 queue: level.queue,
@@ -143,14 +150,17 @@ impl QueuePath<'_> {
                 account: &level.account,
                 for_job: own.is_some(),
                 excluded: less,
-                charged: QuotaAmounts::default(),
+                pieces,
             }
         });
-        QuotaAccounts(levels.collect())
+        QuotaAccounts {
+            state: self.state,
+            levels: levels.collect(),
+        }
     }
 
     /// What is held, kept back, and not elastic; without what is kept back for the job itself.
-    pub(super) fn job_quota_accounts(&self, own: &[QuotaAmounts]) -> QuotaAccounts<'_> {
+    pub(super) fn job_quota_accounts(&self, own: &Own) -> QuotaAccounts<'_> {
         self.quota_accounts(Some(own))
     }
 
@@ -161,38 +171,29 @@ impl QueuePath<'_> {
 }
 
 /// The books of one queue.
-struct QuotaAccount<'a> {
-    queue: &'a str,
+pub(super) struct QuotaAccount<'a> {
+    pub(super) queue: &'a Arc<str>,
     limits: &'a QueueLimits,
     /// Its quota of cards counts.
     limits_cards: bool,
-    account: &'a QueueAccount,
+    pub(super) account: &'a QueueAccount,
     /// What is kept back counts, and what is elastic does not.
     for_job: bool,
     /// Does not count.
     excluded: QuotaAmounts,
-    /// Booked since.
-    charged: QuotaAmounts,
+    /// What is kept back of choices, without what does not count.
+    pub(super) pieces: Cow<'a, Pieces>,
 }
 
 /// The books of a queue and of those above it.
-pub(super) struct QuotaAccounts<'a>(SmallVec<[QuotaAccount<'a>; 1]>);
+pub(super) struct QuotaAccounts<'a> {
+    pub(super) state: &'a CapacityState,
+    levels: SmallVec<[QuotaAccount<'a>; 1]>,
+}
 
 impl QuotaAccount<'_> {
-    fn card_capability(&self, card: &str) -> i128 {
+    pub(super) fn card_capability(&self, card: &str) -> i128 {
         self.limits.capability.card_or_zero(card)
-    }
-
-    /// What counts as used.
-    fn charges(&self) -> impl Iterator<Item = &QuotaAmounts> {
-        let of_jobs = self.for_job.then_some([&self.account.inqueue, &self.charged]);
-        std::iter::once(&self.account.allocated).chain(of_jobs.into_iter().flatten())
-    }
-
-    /// What is taken off it.
-    fn credits(&self) -> impl Iterator<Item = &QuotaAmounts> {
-        let of_jobs = self.for_job.then_some([&self.account.elastic, &self.excluded]);
-        of_jobs.into_iter().flatten()
     }
 
     /// So much of something is used.
@@ -202,11 +203,11 @@ impl QuotaAccount<'_> {
         if !self.for_job {
             return held;
         }
-        held + of(&account.inqueue) - of(&account.elastic) - of(&self.excluded) + of(&self.charged)
+        held + of(&account.inqueue) - of(&account.elastic) - of(&self.excluded)
     }
 
-    /// Used of a card by name; of choices nothing.
-    fn card_used(&self, card: &str) -> i128 {
+    /// Used of a card by name; of choices what tasks hold whose nodes are not there.
+    pub(super) fn card_used(&self, card: &str) -> i128 {
         self.used_by(|counts| counts.card_or_zero(card))
     }
 
@@ -215,64 +216,9 @@ impl QuotaAccount<'_> {
         QuotaAmounts::new(self.used_by(|counts| counts.cpu), self.used_by(|counts| counts.memory))
     }
 
-    /// What is booked to choices.
-    fn choice_amounts(&self) -> QuotaAmounts {
-        let mut choices = QuotaAmounts::default();
-        for counts in self.charges() {
-            counts
-                .choices()
-                .for_each(|(name, amount)| choices.add_card(name, amount));
-        }
-        for counts in self.credits() {
-            counts
-                .choices()
-                .for_each(|(name, amount)| choices.add_card(name, -amount));
-        }
-        choices
-    }
-
-    fn card_headroom(&self, card: &str) -> i128 {
+    /// What is left of a card.
+    pub(super) fn card_headroom(&self, card: &str) -> i128 {
         self.card_capability(card) - self.card_used(card)
-    }
-
-    /// Used of a card, and the least of the choices' bookings that must go there.
-    fn card_held(&self, card: &str) -> i128 {
-        let choices = self.choice_amounts();
-        self.card_used(card) + CardFlow::new(choices.cards(), |card| self.card_headroom(card)).min_flow_on(card)
-    }
-
-    /// True if so much more fits on a card.
-    fn card_fits(&self, card: &str, wanted: i128) -> bool {
-        let room = self.card_headroom(card) - wanted;
-        if room < 0 {
-            return false;
-        }
-        // Mostly there is room for all choices that might go there, and nothing has to be weighed.
-        let might_go = |counts: &QuotaAmounts| -> i128 {
-            let choices = counts.choices().filter(|(_, amount)| *amount > 0);
-            let of_card = choices.filter(|(name, _)| name.split(CARD_SEPARATOR).any(|own| own == card));
-            of_card.map(|(_, amount)| amount).sum()
-        };
-        let might: i128 = self.charges().map(might_go).sum();
-        might <= room || self.card_held(card) + wanted <= self.card_capability(card)
-    }
-
-    fn compare_card(&self, card: &str, requested: i128) -> QuotaComparison {
-        QuotaComparison {
-            requested,
-            total: self.card_held(card) + requested,
-            capability: self.card_capability(card),
-        }
-    }
-
-    /// True if so much finds room on the cards of a choice together, beside what is booked.
-    fn fits_split(&self, choice: &Arc<str>, wanted: i128) -> bool {
-        let room = |card: &str| self.card_headroom(card);
-        let mut choices = self.choice_amounts();
-        let before = CardFlow::new(choices.cards(), room).max_flow();
-        choices.add_card(choice, wanted);
-        let after = CardFlow::new(choices.cards(), room).max_flow();
-        after - before == wanted
     }
 
     fn quota_error_note(&self) -> String {
@@ -284,28 +230,37 @@ impl QuotaAccount<'_> {
 
     /// Cpu and memory, where there is a limit.
     fn check_cpu_memory(&self, wanted: &QuotaAmounts, rejections: &mut Vec<QuotaRejection>) {
-        let mut judge = |limited: bool, dimension: QuotaDimension<'_>, of: fn(&QuotaAmounts) -> i128| {
-            let requested = of(wanted);
-            if !limited || requested <= 0 {
-                return;
-            }
-            let compared = QuotaComparison {
-                requested,
-                total: self.used_by(of) + requested,
-                capability: of(&self.limits.capability),
+        let mut judge =
+            |most: Option<i128>, limited: bool, dimension: QuotaDimension<'_>, of: fn(&QuotaAmounts) -> i128| {
+                let requested = of(wanted);
+                let Some(most) = most.filter(|_| requested > 0) else {
+                    return;
+                };
+                let compared = QuotaComparison {
+                    requested,
+                    total: self.used_by(of) + requested,
+                    capability: most,
+                };
+                if compared.total > compared.capability {
+                    let said = limited.then(|| of(&self.limits.capability));
+                    let note = plain_note(most, said);
+                    rejections.push(insufficient(self.queue, dimension, compared, note));
+                }
             };
-            if compared.total > compared.capability {
-                rejections.push(insufficient(self.queue, dimension, compared, ""));
-            }
-        };
-        judge(self.limits.cpu_limited, QuotaDimension::Cpu, |counts| counts.cpu);
-        judge(self.limits.memory_limited, QuotaDimension::Memory, |counts| {
-            counts.memory
+        let limits = self.limits;
+        judge(limits.cpu_most, limits.cpu_limited, QuotaDimension::Cpu, |counts| {
+            counts.cpu
         });
+        judge(
+            limits.memory_most,
+            limits.memory_limited,
+            QuotaDimension::Memory,
+            |counts| counts.memory,
+        );
     }
 
     /// The figures are those of the alternative that is the least short.
-    fn reject_card(&self, choice: &str, compared: &[(&str, QuotaComparison)]) -> QuotaRejection {
+    pub(super) fn reject_card(&self, choice: &str, compared: &[(&str, QuotaComparison)]) -> QuotaRejection {
         let short = |compared: &QuotaComparison| compared.total - compared.capability;
         let least = compared.iter().min_by_key(|(_, compared)| short(compared));
         let least = least.map_or(
@@ -329,55 +284,34 @@ impl QuotaAccount<'_> {
 
     /// How many tasks of this cpu and memory there is room for; `None`: without limit.
     fn task_headroom(&self, wanted: &QuotaAmounts) -> Option<u64> {
-        let (capability, used) = (&self.limits.capability, self.used_cpu_memory());
-        let one = |limited: bool, wanted: i128, room: i128| (limited && wanted > 0).then(|| fit_count(room, wanted));
-        let cpu = one(self.limits.cpu_limited, wanted.cpu, capability.cpu - used.cpu);
-        let memory = one(
-            self.limits.memory_limited,
-            wanted.memory,
-            capability.memory - used.memory,
-        );
+        let used = self.used_cpu_memory();
+        let one = |most: Option<i128>, wanted: i128, used: i128| {
+            most.filter(|_| wanted > 0).map(|most| fit_count(most - used, wanted))
+        };
+        let cpu = one(self.limits.cpu_most, wanted.cpu, used.cpu);
+        let memory = one(self.limits.memory_most, wanted.memory, used.memory);
         cpu.into_iter().chain(memory).min()
     }
 }
 
 impl QuotaAccounts<'_> {
-    fn card_accounts(&self) -> impl Iterator<Item = &QuotaAccount<'_>> {
-        self.0.iter().filter(|books| books.limits_cards)
+    /// The books of every queue, from below.
+    pub(super) fn of_all(&self) -> impl DoubleEndedIterator<Item = &QuotaAccount<'_>> {
+        self.levels.iter()
+    }
+
+    /// Those whose quotas of cards count.
+    pub(super) fn card_accounts(&self) -> impl Iterator<Item = &QuotaAccount<'_>> {
+        self.levels.iter().filter(|books| books.limits_cards)
     }
 
     /// Cpu and memory that are short.
     pub(super) fn cpu_memory_rejections(&self, wanted: &QuotaAmounts) -> Vec<QuotaRejection> {
         let mut rejections = Vec::new();
-        self.0
+        self.levels
             .iter()
             .for_each(|books| books.check_cpu_memory(wanted, &mut rejections));
         rejections
-    }
-
-    /// What a job is given of one card, or of one of several, counts for what it asks for besides.
-    pub(super) fn charge(&mut self, choice: &Arc<str>, amount: i128) {
-        for books in &mut self.0 {
-            books.charged.add_card(&books.limits.charged_name(choice), amount);
-        }
-    }
-
-    /// One card, or one of several, for a job. `mixed`: it may use several of them.
-    pub(super) fn card_rejections(&self, choice: &Arc<str>, wanted: i128, mixed: bool) -> Vec<QuotaRejection> {
-        let fits = |card: &str| self.card_accounts().all(|books| books.card_fits(card, wanted));
-        let split = || mixed && self.card_accounts().all(|books| books.fits_split(choice, wanted));
-        if wanted <= 0 || choice.split(CARD_SEPARATOR).any(fits) || (choice.contains(CARD_SEPARATOR) && split()) {
-            return Vec::new();
-        }
-        let refuse = |books: &QuotaAccount<'_>| {
-            let each = choice
-                .split(CARD_SEPARATOR)
-                .map(|card| (card, books.compare_card(card, wanted)));
-            let each: Vec<(&str, QuotaComparison)> = each.collect();
-            let short = each.iter().any(|(_, compared)| compared.total > compared.capability);
-            short.then(|| books.reject_card(choice, &each))
-        };
-        self.card_accounts().filter_map(refuse).collect()
     }
 
     /// What is asked for of one card, against the tightest quota.
@@ -429,16 +363,16 @@ impl QuotaAccounts<'_> {
     /// By how much quotas are short of single cards, cpu and memory; only queues where something is.
     pub(super) fn shortages(&self, wanted: &QuotaAmounts) -> Vec<(&str, QuotaAmounts)> {
         let mut shortages = Vec::new();
-        for books in &self.0 {
+        for books in &self.levels {
             let (used, limits) = (books.used_cpu_memory(), books.limits);
             let over =
                 |used: i128, wanted: i128, limit: i128| if wanted > 0 { (used + wanted - limit).max(0) } else { 0 };
             let mut short = QuotaAmounts::default();
-            if limits.cpu_limited {
-                short.cpu = over(used.cpu, wanted.cpu, limits.capability.cpu);
+            if let Some(most) = limits.cpu_most {
+                short.cpu = over(used.cpu, wanted.cpu, most);
             }
-            if limits.memory_limited {
-                short.memory = over(used.memory, wanted.memory, limits.capability.memory);
+            if let Some(most) = limits.memory_most {
+                short.memory = over(used.memory, wanted.memory, most);
             }
             for (card, amount) in wanted.cards().filter(|_| books.limits_cards) {
                 let missing = over(books.card_used(card), amount, books.card_capability(card));
@@ -447,7 +381,7 @@ impl QuotaAccounts<'_> {
                 }
             }
             if !short.is_zero() {
-                shortages.push((books.queue, short));
+                shortages.push((&**books.queue, short));
             }
         }
         shortages
@@ -455,11 +389,19 @@ impl QuotaAccounts<'_> {
 
     /// How many tasks of this cpu and memory there is room for; `None`: without limit.
     pub(super) fn task_headroom(&self, wanted: &QuotaAmounts) -> Option<u64> {
-        self.0.iter().filter_map(|books| books.task_headroom(wanted)).min()
+        self.levels.iter().filter_map(|books| books.task_headroom(wanted)).min()
     }
 }
 
 /// How often an amount above 0 fits.
 pub(super) fn fit_count(room: i128, wanted: i128) -> u64 {
     u64::try_from(room.max(0) / wanted.max(1)).unwrap_or(u64::MAX)
+}
+
+/// What else bounds cpu and memory than the queue's own ceiling.
+fn plain_note(most: i128, said: Option<i128>) -> &'static str {
+    if said.is_some_and(|said| said <= most) {
+        return "";
+    }
+    "; the rest of the cluster is guaranteed to other queues"
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, LazyLock};
 use smallvec::SmallVec;
 
 use super::amounts::QuotaAmounts;
-use super::job_entry::{JobAmounts, JobEntry, split_promised};
+use super::job_entry::{JobAmounts, JobEntry};
+use super::pieces::Pieces;
 use super::state::CapacityState;
 use crate::engine::model::reservation::same_incarnation;
 use crate::engine::model::{ClusterState, JobPhase, JobRecord, NamedAmounts, Reservation};
@@ -39,6 +40,17 @@ fn reservation_amounts(row: &Reservation) -> QuotaAmounts {
 /// True if the row is about the job that is there, in its queue.
 fn is_for_job(row: &Reservation, job: &JobRecord) -> bool {
     row.queue == job.queue && row.matches_uid(&job.uid)
+}
+
+/// What counts for a job already that asks.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// Amounts that do not count against it.
+    pub(super) counts: SmallVec<[QuotaAmounts; 2]>,
+    /// What of these is kept back of choices.
+    pub(super) pieces: Pieces,
+    /// The job's own figures say what it holds in the queue.
+    pub(super) held_here: bool,
 }
 
 impl JobAmounts {
@@ -122,6 +134,7 @@ impl CapacityState {
         let measurements = JobAmounts {
             queue: Arc::clone(&row.queue),
             min: Arc::new(reservation_amounts(row)),
+            sizes: self.config.mixed_cards.then(Arc::default),
             ..JobAmounts::default()
         };
         let entry = JobEntry {
@@ -146,22 +159,19 @@ impl CapacityState {
 
     /// What is still kept back of the reservation of a job.
     pub fn remaining_reservation(&self, row: &Reservation) -> QuotaAmounts {
-        let own = self.jobs.get(&row.job).and_then(|own| {
-            let reserved = own.reserved.as_ref()?;
-            Some(split_promised(reserved, &own.allocated).inqueue)
-        });
-        own.unwrap_or_else(|| reservation_amounts(row))
+        let own = self.jobs.get(&row.job).and_then(JobEntry::promised);
+        own.map_or_else(|| reservation_amounts(row), |promised| promised.inqueue)
     }
 
     /// What is kept back for a job in its queue already, for a vote on it, less what it holds there beyond its former least
-    /// and no longer would beyond this one; and whether the job's own figures say what it holds there.
+    /// and no longer would beyond this one.
     pub(super) fn own_reserves(
         &self,
         cluster_state: &ClusterState,
         job: &JobRecord,
         own: Option<&JobEntry>,
         asks: &JobEntry,
-    ) -> (SmallVec<[QuotaAmounts; 2]>, bool) {
+    ) -> Own {
         let is_same = |own: &JobEntry| {
             let stored = own.stored.as_ref().or_else(|| cluster_state.jobs().get(&job.name));
             stored.is_none_or(|stored| same_incarnation(&stored.record.uid, &job.uid))
@@ -171,14 +181,21 @@ impl CapacityState {
             .then(|| self.detached_reservations.get(&job.name));
         let row = row.flatten().filter(|row| row.queue == job.queue);
         let own = own.filter(|own| own.queue == job.queue && is_same(own));
+        let mut less = Own {
+            held_here: own.is_some(),
+            ..Own::default()
+        };
         let kept = own.into_iter().chain(row);
-        let kept = kept.filter(|entry| entry.admitted || entry.reserved.is_some());
-        let mut less: SmallVec<[QuotaAmounts; 2]> = kept.map(|entry| entry.contribution().inqueue).collect();
+        for entry in kept.filter(|entry| entry.admitted || entry.reserved.is_some()) {
+            let kept = entry.contribution();
+            less.counts.push(kept.inqueue);
+            less.pieces.join(&kept.pieces);
+        }
         if let Some(own) = own.filter(|own| !own.allocated.is_empty()) {
             let mut no_longer = QuotaAmounts::default();
             no_longer.subtract(&own.contribution().elastic.saturating_sub(&asks.split_min().elastic));
-            less.push(no_longer);
+            less.counts.push(no_longer);
         }
-        (less, own.is_some())
+        less
     }
 }

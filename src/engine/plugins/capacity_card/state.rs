@@ -11,6 +11,7 @@ use super::config::CapacityConfig;
 use super::job_entry::{JobContribution, JobEntry};
 use super::limits::{CardQuota, QueueLimits};
 use super::request::{CardRequestError, TaskPod, task_request};
+use super::standing::Standing;
 use super::upstream_job::UpstreamJobAmounts;
 use crate::engine::model::{
     ClusterState, JobRecord, Problem, ProblemKind, QueueRecord, SortedTable, StoredRecord, TaskRecord, TaskStatus,
@@ -27,6 +28,8 @@ pub struct CapacityState {
     pub(super) cards: Arc<ClusterCards>,
     /// What all queues together are guaranteed.
     pub(super) total_guaranteed: Arc<QuotaAmounts>,
+    /// With `cardHierarchy`: by queue, what it and all that it shares with others are guaranteed, each once.
+    pub(super) guaranteed_by: Arc<BTreeMap<Arc<str>, QuotaAmounts>>,
     /// Tasks by job.
     pub(super) tasks_by_job: SortedTable<Arc<Vec<Arc<str>>>>,
     /// By queue.
@@ -35,8 +38,8 @@ pub struct CapacityState {
     pod_nodes: SortedTable<Arc<str>>,
     /// Under `corrected`: by job.
     pub(super) jobs: SortedTable<JobEntry>,
-    /// Under `corrected`: what tasks that moved in this cycle hold; `None`: nothing.
-    pub(super) task_holdings: SortedTable<Option<Arc<QuotaAmounts>>>,
+    /// Under `corrected`: how tasks that moved in this cycle stand.
+    pub(super) task_holdings: SortedTable<Standing>,
     /// Reservations of jobs that are not there, or whose records say another queue or incarnation; and, under
     /// `upstream`, of jobs that the reference does not count yet.
     pub(super) detached_reservations: SortedTable<JobEntry>,
@@ -89,6 +92,7 @@ impl CapacityState {
             opening_state: cluster_state.clone(),
             cards: Arc::new(ClusterCards::of(cluster_state, compatibility)),
             total_guaranteed: Arc::default(),
+            guaranteed_by: Arc::default(),
             tasks_by_job: group_tasks_by_job(cluster_state),
             accounts: SortedTable::default(),
             pod_nodes: SortedTable::default(),
@@ -113,6 +117,9 @@ impl CapacityState {
             guaranteed.add(&CardQuota::of(queue, self.compatibility).with_cpu_memory(queue.guarantee.as_ref()));
         }
         self.total_guaranteed = Arc::new(guaranteed);
+        if self.compatibility == Compatibility::Corrected && self.config.hierarchy {
+            self.guaranteed_by = Arc::new(self.guarantees_along_paths(cluster_state));
+        }
     }
 
     pub(super) fn build_corrected(&mut self, cluster_state: &ClusterState) {
@@ -192,13 +199,13 @@ impl CapacityState {
     /// The limits of a queue.
     pub fn limits(&self, queue: &QueueRecord) -> QueueLimits {
         let quota = CardQuota::of(queue, self.compatibility);
-        QueueLimits::of(
-            queue,
-            &quota,
-            self.cards.total(),
-            &self.total_guaranteed,
-            self.compatibility,
-        )
+        let guaranteed = self.guaranteed_beside(&queue.name);
+        QueueLimits::of(queue, &quota, self.cards.total(), guaranteed, self.compatibility)
+    }
+
+    /// What a queue and those that share the cluster with it are guaranteed.
+    pub(super) fn guaranteed_beside(&self, queue: &str) -> &QuotaAmounts {
+        self.guaranteed_by.get(queue).unwrap_or(&self.total_guaranteed)
     }
 
     pub(super) fn empty_account(&self, queue: &QueueRecord) -> QueueAccount {
@@ -282,7 +289,7 @@ impl CapacityState {
             }
             Compatibility::Corrected => {
                 let entry = self.job_entry(cluster_state, job, self.jobs.get(&job.name));
-                let JobContribution { inqueue, elastic } = entry.contribution();
+                let JobContribution { inqueue, elastic, .. } = entry.contribution();
                 let mut card_request = QuotaAmounts::clone(&entry.min);
                 (card_request.cpu, card_request.memory) = (0, 0);
                 JobQuotaSummary {
@@ -372,9 +379,12 @@ impl CapacityState {
         match (self.compatibility, step) {
             (Compatibility::Upstream, _) => self.apply_task_event_upstream(cluster_state, task, step),
             (Compatibility::Corrected, TaskEvent::Allocate { node, card } | TaskEvent::Pipeline { node, card }) => {
-                Ok(self.set_task_holding(cluster_state, task, Some((node, card))))
+                Ok(self.set_task_holding(cluster_state, task, Some((node, card)), false))
             }
-            (Compatibility::Corrected, TaskEvent::Deallocate) => Ok(self.set_task_holding(cluster_state, task, None)),
+            (Compatibility::Corrected, TaskEvent::Deallocate) => {
+                let waits = task.status == TaskStatus::Pending;
+                Ok(self.set_task_holding(cluster_state, task, None, waits))
+            }
         }
     }
 

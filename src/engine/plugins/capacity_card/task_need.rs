@@ -39,6 +39,11 @@ impl CardDemand {
         any
     }
 
+    /// True if any of several cards would do.
+    pub(super) fn is_choice(&self) -> bool {
+        self.alternatives.len() > 1
+    }
+
     /// The names, joined.
     pub fn name(&self) -> Arc<str> {
         if let [(only, _)] = self.alternatives.as_slice() {
@@ -105,6 +110,8 @@ pub struct NeedContext<'a> {
     pub resources: &'a ResourceTable,
     /// Cpu and memory of tasks with cards do not count.
     pub unlimited_cpu_memory: bool,
+    /// Tasks of one job may use different cards of a choice.
+    pub mixed: bool,
 }
 
 impl TaskNeed {
@@ -137,7 +144,13 @@ impl TaskNeed {
                 Ok(alternatives) => need
                     .demands
                     .push(resolve_on_node(alternatives, task, node, card, &mut covered)),
-                Err(problem) => need.request_error = Some(problem),
+                Err(problem) => {
+                    if matches!(problem, CardRequestError::UnknownCard { .. }) {
+                        need.demands
+                            .extend(by_own_name(context, task, named, node, &mut covered));
+                    }
+                    need.request_error = Some(problem);
+                }
             }
         }
         need.add_unnamed(context.cards, task, node, &covered);
@@ -250,12 +263,40 @@ fn resolve_on_node(
 
 /// A card that no node has (any more): counted by the only extended resource that the task asks for, if it is the only.
 fn only_extended_resource(resources: &ResourceTable, task: TaskRequest<'_>, named: &str) -> Option<CardDemand> {
-    let extended = |id: &ResourceId| resources.name(*id).contains('/');
-    let mut ids = task.requested_resources().filter(extended);
-    let first = ids.next()?;
-    if ids.any(|other| other != first) {
-        return None;
-    }
+    let only = only_extended(resources, task)?;
     let card = Arc::from(named.split(CARD_SEPARATOR).next()?);
-    Some(CardDemand::single(&card, requested_milli(task, first)?))
+    Some(CardDemand::single(&card, requested_milli(task, only)?))
+}
+
+/// The only extended resource that a task names.
+fn only_extended(resources: &ResourceTable, task: TaskRequest<'_>) -> Option<ResourceId> {
+    let mut ids = task
+        .requested_resources()
+        .filter(|id| resources.name(*id).contains('/'));
+    let first = ids.next()?;
+    ids.all(|other| other == first).then_some(first)
+}
+
+/// A card that no node has, under its own name: what the task asks for it is never counted as cards of another name. On
+/// a node that has cards of that resource, what the node has counts.
+fn by_own_name(
+    context: NeedContext<'_>,
+    task: TaskRequest<'_>,
+    named: &str,
+    node: Option<&NodeCards>,
+    covered: &mut SmallVec<[ResourceId; 2]>,
+) -> Option<CardDemand> {
+    let of_cards = |id: &ResourceId| !context.cards.cards_of_resource(*id).is_empty();
+    let on_node = |id: ResourceId| node.is_some_and(|node| node.cards.values().any(|card| card.resource == id));
+    let mut ids: SmallVec<[ResourceId; 2]> = match only_extended(context.resources, task) {
+        Some(only) => SmallVec::from_iter([only]),
+        None => task.requested_resources().filter(of_cards).collect(),
+    };
+    ids.retain(|id| !on_node(*id));
+    covered.extend(ids.iter().copied());
+    let most = ids.iter().filter_map(|id| requested_milli(task, *id)).max()?;
+    Some(CardDemand::single(
+        &Arc::from(named.split(CARD_SEPARATOR).next()?),
+        most,
+    ))
 }

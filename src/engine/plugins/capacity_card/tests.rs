@@ -127,6 +127,7 @@ impl FakeCluster {
                     annotations: texts(&[(QUOTA, QUOTAS[quota % 5])]),
                     parent: ["", "q0", "q1", "q2", "gone", "root"][parent].into(),
                     capability,
+                    guarantee: (quota % 3 == 0).then(|| ResourceAmounts::from_iter([(ResourceId::CPU, 1000)])),
                     ..QueueRecord::default()
                 };
                 self.cluster_state.put_queue(record, &source);
@@ -406,9 +407,10 @@ proptest! {
         events in prop::collection::vec(record_event(), 1..60),
         hierarchy in any::<bool>(),
         unlimited in any::<bool>(),
+        mixed in any::<bool>(),
         upstream in any::<bool>(),
     ) {
-        let config = CapacityConfig { unlimited_cpu_memory: unlimited, hierarchy, ..CapacityConfig::default() };
+        let config = CapacityConfig { unlimited_cpu_memory: unlimited, hierarchy, mixed_cards: mixed, ..CapacityConfig::default() };
         let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
         let mut snapshot = FakeCluster::new();
         for event in events {
@@ -425,9 +427,10 @@ proptest! {
     fn advanced_state_equals_a_rebuilt_one(
         events in prop::collection::vec(record_event(), 1..60),
         hierarchy in any::<bool>(),
+        mixed in any::<bool>(),
         upstream in any::<bool>(),
     ) {
-        let config = CapacityConfig { hierarchy, ..CapacityConfig::default() };
+        let config = CapacityConfig { hierarchy, mixed_cards: mixed, ..CapacityConfig::default() };
         let compatibility = if upstream { Compatibility::Upstream } else { Compatibility::Corrected };
         let mut snapshot = FakeCluster::new();
         let mut old = snapshot.cluster_state.clone();

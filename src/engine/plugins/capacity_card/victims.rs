@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::amounts::QuotaAmounts;
 use super::job_entry::current_need;
+use super::one_card::Chooser;
 use super::quota_accounts::QueuePath;
 use super::state::CapacityState;
 use super::task_need::TaskNeed;
@@ -119,9 +120,14 @@ impl CapacityState {
 
     /// As filters and admission do: on nodes without that card, whoever goes, they refuse it still.
     fn restrict_preemptor_to_one_card(&self, query: &VictimQuery<'_>, path: &QueuePath<'_>, need: &mut TaskNeed) {
-        let task = query.preemptor;
         let ledger = path.is_configured().then(|| path.task_quota_accounts());
-        self.restrict_to_one_card(&task.job, &task.annotations, &task.card, need, ledger.as_ref());
+        self.restrict_to_one_card(
+            &self.opening_state,
+            Chooser::of(query.preemptor),
+            need,
+            path,
+            ledger.as_ref(),
+        );
     }
 
     /// A candidate that stands there twice counts once, the first time.

@@ -6,6 +6,7 @@ use super::account::QueueAccount;
 use super::amounts::QuotaAmounts;
 use super::check::check_card;
 use super::job_entry::JobEntry;
+use super::pieces::Pieces;
 use super::rejection::{self, QuotaComparison, QuotaDimension, QuotaRejection, QuotaRequester, insufficient_upstream};
 use super::state::CapacityState;
 use crate::engine::model::{ClusterState, JobRecord, Problem, ProblemKind, TaskRecord};
@@ -20,6 +21,8 @@ pub struct QuotaVerdict {
     pub reserve: Arc<QuotaAmounts>,
     /// Of a job: the least that it needs, whether it holds some of that already or not.
     pub min_amounts: Arc<QuotaAmounts>,
+    /// What of that is kept back of choices, in pieces.
+    pub(super) pieces: Pieces,
     /// Of a job, under `corrected`: its figures, if they are not those that are kept of it.
     pub(super) entry: Option<JobEntry>,
     /// Of a permitted task: the cards that would do, best first, and how many tasks of its kind on each.

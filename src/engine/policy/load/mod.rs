@@ -109,7 +109,7 @@ fn read(
     {
         spec.actions = check::parse_actions(&actions, actions_mark, hint, report);
     }
-    check::check_tiers(&spec, options.served, report);
+    check::check_tiers(&spec, options.served, compatibility, report);
     Ok(spec)
 }
 

@@ -1,0 +1,347 @@
+//! Random clusters as real ones are, against a plain model of what admission promises: finished tasks, gated tasks, cards that
+//! no node has, choices.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
+use super::account::{MIXED, ONE};
+use super::case::cluster_state;
+use pumice::engine::cycle::SchedulingCycle;
+use pumice::engine::decide::{self, PlaceGroup, PlaceQuery};
+use pumice::engine::model::ClusterState;
+use pumice::engine::plugins::capacity_card::{CapacityConfig, CapacityState};
+use pumice::engine::policy::{Compatibility, CompileOptions, Policy, compile};
+
+/// What tasks may name; `G` is on no node.
+const NAMES: [&str; 7] = ["A", "B", "A|B", "B|C", "A|B|C", "G", "G|B"];
+const PHASES: [&str; 3] = ["Pending", "Inqueue", "Running"];
+const STATUSES: [&str; 5] = ["Pending", "Pending", "Running", "Succeeded", "Gated"];
+
+/// A job: its phase, what its tasks name, of how many cards each, how many must run, and how they stand.
+#[derive(Clone, Debug)]
+struct Job {
+    phase: usize,
+    name: usize,
+    size: i64,
+    members: usize,
+    tasks: Vec<usize>,
+    request: Option<i64>,
+    given: bool,
+}
+
+impl Job {
+    fn cards(&self) -> Vec<&'static str> {
+        NAMES[self.name].split('|').filter(|card| *card != "G").collect()
+    }
+
+    fn count(&self, status: &str) -> usize {
+        self.tasks.iter().filter(|own| STATUSES[**own] == status).count()
+    }
+
+    /// Where its running tasks are: the first card that it may use.
+    fn runs_on(&self) -> &'static str {
+        self.cards().first().copied().unwrap_or("A")
+    }
+
+    /// Tasks that must still come to hold what they need.
+    fn missing(&self) -> usize {
+        let unfinished = self.members.saturating_sub(self.count("Succeeded"));
+        let free = self.count("Pending") + self.count("Running");
+        let wanted = if self.members == 0 { free } else { unfinished.min(free) };
+        wanted.saturating_sub(self.count("Running"))
+    }
+
+    /// Cards that it still needs beyond what runs: of its tasks, or as its annotation says.
+    fn wanted(&self) -> i64 {
+        let complete = !self.tasks.is_empty() && self.tasks.len() >= self.members;
+        let unfinished = self.members.saturating_sub(self.count("Succeeded"));
+        let enough = self.count("Pending") + self.count("Running") >= unfinished;
+        let done = self.count("Succeeded") + if enough { 0 } else { self.count("Gated") };
+        let told = self.request.map_or(0, |cards| cards - done as i64 * self.size);
+        let told = told - self.count("Running") as i64 * self.size;
+        let of_tasks = if complete { self.missing() as i64 * self.size } else { 0 };
+        of_tasks.max(told).max(0)
+    }
+
+    fn json(&self, number: usize) -> Json {
+        let task = |(at, status): (usize, &usize)| {
+            let status = STATUSES[*status];
+            let node = if status == "Running" {
+                format!("n{}", self.runs_on())
+            } else {
+                String::new()
+            };
+            json!({"name": format!("t{at}"), "annotations": {"volcano.sh/card.name": NAMES[self.name]},
+                "status": if status == "Gated" { "Pending" } else { status }, "node": node,
+                "scheduling_gated": status == "Gated", "requests": {"cpu": "1", "nvidia.com/gpu": self.size.to_string()}})
+        };
+        let tasks: Vec<Json> = self.tasks.iter().enumerate().map(task).collect();
+        let annotations = match self.request {
+            Some(cards) => json!({"volcano.sh/card.request": json!({NAMES[self.name]: cards}).to_string()}),
+            None => json!({}),
+        };
+        let mut job = json!({"uid": format!("ns/j{number}"), "queue": "q", "phase": PHASES[self.phase],
+            "min_member": self.members, "annotations": annotations, "tasks": tasks});
+        if self.given {
+            job["min_resources"] = json!({"cpu": self.members.to_string()});
+        }
+        job
+    }
+}
+
+fn job() -> impl Strategy<Value = Job> {
+    (
+        0_usize..3,
+        0_usize..7,
+        1_i64..4,
+        0_usize..4,
+        prop::collection::vec(0_usize..5, 1..4),
+        prop::option::weighted(0.2, 1_i64..5),
+        any::<bool>(),
+    )
+        .prop_map(|(phase, name, size, members, mut tasks, request, given)| {
+            // What names a card that no node has never ran.
+            if NAMES[name] == "G" {
+                tasks
+                    .iter_mut()
+                    .filter(|status| **status == 2)
+                    .for_each(|status| *status = 0);
+            }
+            Job {
+                phase,
+                name,
+                size,
+                members,
+                tasks,
+                request,
+                given,
+            }
+        })
+}
+
+/// A cluster with plenty of room on nodes: what is short is quota.
+fn cluster(quota: [i64; 3], jobs: &[Job]) -> ClusterState {
+    let node = |card: &&str| {
+        json!({"name": format!("n{card}"), "labels": {"nvidia.com/gpu.product": card},
+            "allocatable": {"cpu": "640", "memory": "256Gi", "pods": "1100", "nvidia.com/gpu": "64"}})
+    };
+    let nodes: Vec<Json> = ["A", "B", "C"].iter().map(node).collect();
+    let [a, b, c] = quota;
+    let quotas = json!({"A": a, "B": b, "C": c, "G": 9}).to_string();
+    let jobs: Vec<Json> = jobs.iter().enumerate().map(|(number, job)| job.json(number)).collect();
+    cluster_state(
+        &json!({"nodes": nodes, "queues": [{"name": "q", "annotations": {"volcano.sh/card.quota": quotas}}], "jobs": jobs}),
+    )
+}
+
+/// Pieces that must each go to one of some cards.
+type Wanted = Vec<(Vec<&'static str>, i64)>;
+
+/// What a job keeps back, piece by piece.
+fn pieces(job: &Job, mixed: bool) -> Wanted {
+    let wanted = job.wanted();
+    let mut cards = job.cards();
+    if cards.is_empty() {
+        cards = vec!["G"];
+    }
+    if !mixed || cards.len() == 1 {
+        // Once it runs the choice is made.
+        if job.count("Running") > 0 && job.cards().len() > 1 {
+            cards = vec![job.runs_on()];
+        }
+        return if wanted > 0 { vec![(cards, wanted)] } else { Vec::new() };
+    }
+    let mut left = wanted;
+    let mut pieces = Vec::new();
+    for _ in 0..job.missing() {
+        if left >= job.size {
+            pieces.push((cards.clone(), job.size));
+            left -= job.size;
+        }
+    }
+    pieces.extend((0..left).map(|_| (cards.clone(), 1)));
+    pieces
+}
+
+/// True if all of these find room, by trying everything.
+fn finds_room(room: &mut BTreeMap<&'static str, i64>, wanted: &[(Vec<&'static str>, i64)]) -> bool {
+    let Some(((cards, size), rest)) = wanted.split_first() else {
+        return true;
+    };
+    cards.iter().any(|card| {
+        if room[card] < *size {
+            return false;
+        }
+        *room.get_mut(card).unwrap() -= size;
+        let all = finds_room(room, rest);
+        *room.get_mut(card).unwrap() += size;
+        all
+    })
+}
+
+/// Cards that the queue may still give, all that runs less what is elastic counted.
+fn room(quota: [i64; 3], jobs: &[Job]) -> BTreeMap<&'static str, i64> {
+    let mut room = BTreeMap::from([("A", quota[0]), ("B", quota[1]), ("C", quota[2]), ("G", 9)]);
+    for job in jobs {
+        let held = job.count("Running") as i64 * job.size;
+        let least = least(job);
+        *room.get_mut(job.runs_on()).unwrap() -= held.min(least);
+    }
+    room
+}
+
+/// The least that a job needs, what it holds of it included.
+fn least(job: &Job) -> i64 {
+    let complete = job.tasks.len() >= job.members;
+    let unfinished = job.members.saturating_sub(job.count("Succeeded"));
+    let free = job.count("Pending") + job.count("Running");
+    let first = if job.members == 0 { free } else { unfinished.min(free) };
+    let enough = free >= unfinished;
+    let done = job.count("Succeeded") + if enough { 0 } else { job.count("Gated") };
+    let told = job.request.map_or(0, |cards| (cards - done as i64 * job.size).max(0));
+    let of_tasks = if complete { first as i64 * job.size } else { 0 };
+    of_tasks.max(told)
+}
+
+fn config(mixed: bool) -> CapacityConfig {
+    if mixed { MIXED } else { ONE }
+}
+
+fn policy(mixed: bool) -> Arc<Policy> {
+    let document = format!(
+        "actions: allocate\ntiers:\n- plugins:\n  - name: capacity-card\n    arguments: {{mixedCards: {mixed}}}\n"
+    );
+    compile(&document, &CompileOptions::default()).unwrap().policy
+}
+
+/// Places all tasks of a job that wait, in the cycle; false: not enough found a place.
+fn place(cycle: &mut SchedulingCycle, policy: &Policy, job: &str) -> bool {
+    let cluster_state = cycle.cluster_state().clone();
+    let waits = |name: &&Arc<str>| {
+        let task = &cluster_state.tasks().get(name).unwrap().record;
+        *task.job == *job
+            && &*task.node == ""
+            && !task.gated
+            && task.status == pumice::engine::model::TaskStatus::Pending
+    };
+    let names: Vec<Arc<str>> = cluster_state
+        .tasks()
+        .iter()
+        .map(|(name, _)| name)
+        .filter(waits)
+        .cloned()
+        .collect();
+    let Some(first) = names.first() else { return true };
+    let group = PlaceGroup {
+        task: Arc::new(cluster_state.tasks().get(first).unwrap().record.clone()),
+        count: names.len(),
+        names,
+        warnings: Vec::new(),
+    };
+    let query = PlaceQuery {
+        job: None,
+        groups: vec![Ok(group)],
+        resources: Arc::clone(cluster_state.resources()),
+        min_available: None,
+        candidates: None,
+        exclusions: Vec::new(),
+        idle_only: true,
+        samples: 1,
+        max_pairs: u64::MAX,
+    };
+    let (placing, _) = decide::place_in_cycle(cycle, policy, &query, &|| false)
+        .unwrap()
+        .unwrap();
+    placing.placed
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// A job is permitted if and only if a plain search finds room for it beside all that is kept back.
+    #[test]
+    fn a_vote_says_what_a_plain_search_says(
+        quota in prop::array::uniform3(0_i64..8),
+        jobs in prop::collection::vec(job(), 1..5),
+        mixed in any::<bool>(),
+    ) {
+        let cluster_state = cluster(quota, &jobs);
+        let state = CapacityState::of(&cluster_state, config(mixed), Compatibility::Corrected);
+        let admitted = |own: &Job| own.phase > 0;
+        for (number, asks) in jobs.iter().enumerate() {
+            let others: Wanted = jobs.iter().enumerate()
+                .filter(|(other, own)| *other != number && admitted(own))
+                .flat_map(|(_, own)| pieces(own, mixed)).collect();
+            let mut room = room(quota, &jobs);
+            // Where others are promised more than there is already, other tests say what counts.
+            if !finds_room(&mut room, &others) || room.values().any(|left| *left < 0) {
+                continue;
+            }
+            let all: Wanted = others.into_iter().chain(pieces(asks, mixed)).collect();
+            let unknown = asks.cards().is_empty() && (asks.missing() > 0 || asks.wanted() > 0);
+            let expected = !unknown && finds_room(&mut room, &all);
+            let record = &cluster_state.jobs().get(&format!("ns/j{number}")).unwrap().record;
+            let verdict = state.vote_job(&cluster_state, record).unwrap();
+            prop_assert_eq!(verdict.is_permitted(), expected, "j{}: {:?}", number, verdict.rejections);
+        }
+    }
+
+    /// What waits for a choice is kept back once: an account is what its jobs keep back, and no card of another name.
+    #[test]
+    fn nothing_is_kept_back_twice(
+        quota in prop::array::uniform3(0_i64..8),
+        jobs in prop::collection::vec(job(), 1..5),
+        mixed in any::<bool>(),
+    ) {
+        let cluster_state = cluster(quota, &jobs);
+        let state = CapacityState::of(&cluster_state, config(mixed), Compatibility::Corrected);
+        let account = state.account("q").unwrap();
+        let kept: i128 = account.inqueue.cards().map(|(_, milli)| milli / 1000).sum();
+        let expected: i64 = jobs.iter().filter(|job| job.phase > 0).map(Job::wanted).sum();
+        prop_assert_eq!(kept, i128::from(expected));
+        let cpu: i128 = jobs.iter().filter(|job| job.phase > 0 && job.given).map(|job| {
+            let enough = job.count("Pending") + job.count("Running") >= job.members.saturating_sub(job.count("Succeeded"));
+            let done = job.count("Succeeded") + job.count("Running") + if enough { 0 } else { job.count("Gated") };
+            job.members.saturating_sub(done) as i128
+        }).sum();
+        let given = jobs.iter().filter(|job| job.phase > 0).all(|job| job.given);
+        prop_assert!(!given || account.inqueue.cpu == cpu * 1000, "{} of {}", account.inqueue.cpu, cpu);
+    }
+
+    /// All jobs that are admitted find their places, in whatever order they come.
+    #[test]
+    fn what_is_admitted_is_placed_where_there_is_room(
+        quota in prop::array::uniform3(0_i64..8),
+        jobs in prop::collection::vec(job(), 1..5),
+        mixed in any::<bool>(),
+        backwards in any::<bool>(),
+    ) {
+        // New jobs, none of whose tasks has run, all of which are needed.
+        let jobs: Vec<Job> = jobs.into_iter().map(|own| {
+            let tasks = vec![0; own.tasks.len()];
+            Job { phase: 0, members: tasks.len(), tasks, request: None, ..own }
+        }).collect();
+        let cluster_state = cluster(quota, &jobs);
+        let policy = policy(mixed);
+        let mut cycle = SchedulingCycle::new(cluster_state.clone(), policy.compatibility(), policy.compute_plugin_states(&cluster_state));
+        let mut admitted: Vec<String> = Vec::new();
+        for number in 0..jobs.len() {
+            let name = format!("ns/j{number}");
+            let record = cluster_state.jobs().get(&name).unwrap().record.clone();
+            let state: &CapacityState = cycle.plugin_states().get("capacity-card").unwrap();
+            if state.vote_job(&cluster_state, &record).unwrap().is_permitted() {
+                cycle.apply(&[pumice::engine::cycle::SessionChange::JobEnqueued(name.as_str().into())]).unwrap();
+                admitted.push(name);
+            }
+        }
+        if backwards {
+            admitted.reverse();
+        }
+        for name in &admitted {
+            prop_assert!(place(&mut cycle, &policy, name), "{} of {:?}", name, admitted);
+        }
+    }
+}
