@@ -22,6 +22,7 @@ fn place(cluster_state: &ClusterState, arguments: &str, count: usize) -> PlaceRe
         count,
         names,
         warnings: Vec::new(),
+        unevaluated: Vec::new(),
     };
     let query = PlaceQuery {
         job: None,

@@ -20,6 +20,10 @@ const NAMES: [&str; 7] = ["A", "B", "A|B", "B|C", "A|B|C", "G", "G|B"];
 const PHASES: [&str; 3] = ["Pending", "Inqueue", "Running"];
 const STATUSES: [&str; 5] = ["Pending", "Pending", "Running", "Succeeded", "Gated"];
 
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap()
+}
+
 /// A job: its phase, what its tasks name, of how many cards each, how many must run, and how they stand.
 #[derive(Clone, Debug)]
 struct Job {
@@ -60,9 +64,9 @@ impl Job {
         let unfinished = self.members.saturating_sub(self.count("Succeeded"));
         let enough = self.count("Pending") + self.count("Running") >= unfinished;
         let done = self.count("Succeeded") + if enough { 0 } else { self.count("Gated") };
-        let told = self.request.map_or(0, |cards| cards - done as i64 * self.size);
-        let told = told - self.count("Running") as i64 * self.size;
-        let of_tasks = if complete { self.missing() as i64 * self.size } else { 0 };
+        let told = self.request.map_or(0, |cards| cards - whole(done) * self.size);
+        let told = told - whole(self.count("Running")) * self.size;
+        let of_tasks = if complete { whole(self.missing()) * self.size } else { 0 };
         of_tasks.max(told).max(0)
     }
 
@@ -186,7 +190,7 @@ fn finds_room(room: &mut BTreeMap<&'static str, i64>, wanted: &[(Vec<&'static st
 fn room(quota: [i64; 3], jobs: &[Job]) -> BTreeMap<&'static str, i64> {
     let mut room = BTreeMap::from([("A", quota[0]), ("B", quota[1]), ("C", quota[2]), ("G", 9)]);
     for job in jobs {
-        let held = job.count("Running") as i64 * job.size;
+        let held = whole(job.count("Running")) * job.size;
         let least = least(job);
         *room.get_mut(job.runs_on()).unwrap() -= held.min(least);
     }
@@ -201,8 +205,8 @@ fn least(job: &Job) -> i64 {
     let first = if job.members == 0 { free } else { unfinished.min(free) };
     let enough = free >= unfinished;
     let done = job.count("Succeeded") + if enough { 0 } else { job.count("Gated") };
-    let told = job.request.map_or(0, |cards| (cards - done as i64 * job.size).max(0));
-    let of_tasks = if complete { first as i64 * job.size } else { 0 };
+    let told = job.request.map_or(0, |cards| (cards - whole(done) * job.size).max(0));
+    let of_tasks = if complete { whole(first) * job.size } else { 0 };
     of_tasks.max(told)
 }
 
@@ -240,6 +244,7 @@ fn place(cycle: &mut SchedulingCycle, policy: &Policy, job: &str) -> bool {
         count: names.len(),
         names,
         warnings: Vec::new(),
+        unevaluated: Vec::new(),
     };
     let query = PlaceQuery {
         job: None,
