@@ -307,12 +307,12 @@ impl SharedState {
         }
         let busy = self.sessions.find(session)?;
         let own = Arc::clone(&busy.0);
-        let _changing = own.lock()?;
-        // Somebody else's commit may have ended it since it was looked up.
+        let changing = self.sessions.lock_open(&own);
+        // Another commit may have ended it since it was looked up.
         if let Some(outcome) = self.sessions.commit_outcome(session) {
             return Ok(outcome);
         }
-        self.sessions.find(session)?;
+        let _changing = changing?;
         let Some(policy) = own.shared.clone() else {
             return Err(StateError::SessionInline {
                 session: session.into(),

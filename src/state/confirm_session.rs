@@ -47,9 +47,7 @@ impl SessionRegistry {
             let problem = Problem::new(ProblemKind::Invalid, "CONFIRM_INLINE", "mode", message);
             return Err(StateError::QueryRejected { problem });
         }
-        let _changing = session.lock()?;
-        // It may have ended while somebody else held it.
-        drop(self.find(name)?);
+        let _changing = self.lock_open(&session)?;
         let inner = session.inner.load_full();
         let applied = inner.applied;
         let last = after.saturating_add(changes.len() as u64).saturating_add(1);

@@ -51,6 +51,8 @@ mod ledger_tree_tests;
 #[cfg(test)]
 mod policy_tests;
 #[cfg(test)]
+mod session_race_tests;
+#[cfg(test)]
 mod session_tests;
 #[cfg(test)]
 mod shuttle_card_tests;

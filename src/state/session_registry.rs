@@ -53,8 +53,8 @@ pub(super) struct SessionEntry {
 }
 
 impl SessionEntry {
-    /// One mutating question at a time.
-    pub(super) fn lock(&self) -> Result<MutexGuard<'_, ()>, StateError> {
+    /// Takes the lock that admits one change at a time. Calls take it through [`SessionRegistry::lock_open`].
+    fn lock(&self) -> Result<MutexGuard<'_, ()>, StateError> {
         match self.change_lock.try_lock() {
             Ok(guard) => Ok(guard),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
@@ -251,13 +251,7 @@ impl SessionRegistry {
             .get(name)
             .map(|session| SessionGuard::new(Arc::clone(&session), Arc::clone(&self.clock)));
         let Some(busy) = found else {
-            return Err(match self.ended.get(name) {
-                Some(ended) => StateError::SessionExpired {
-                    session: name.into(),
-                    why: ended.reason,
-                },
-                None => StateError::SessionUnknown { session: name.into() },
-            });
+            return Err(self.ended_error(name));
         };
         // The question that asks does not keep a session alive whose time was over before it came.
         if let Some(why) = self.end_if_expired(&busy.0, 1) {
@@ -267,6 +261,28 @@ impl SessionRegistry {
             });
         }
         Ok(busy)
+    }
+
+    /// Locks a session for a call that changes or ends it. The session may have ended between its lookup and the lock:
+    /// then the call gets the same error as one that comes later, and changes nothing.
+    pub(super) fn lock_open<'s>(&self, session: &'s SessionEntry) -> Result<MutexGuard<'s, ()>, StateError> {
+        let changing = session.lock()?;
+        if self.open.contains_key(&session.name) {
+            Ok(changing)
+        } else {
+            Err(self.ended_error(&session.name))
+        }
+    }
+
+    /// Error of a call on a session that is not open.
+    fn ended_error(&self, name: &str) -> StateError {
+        match self.ended.get(name) {
+            Some(ended) => StateError::SessionExpired {
+                session: name.into(),
+                why: ended.reason,
+            },
+            None => StateError::SessionUnknown { session: name.into() },
+        }
     }
 
     /// Why a session is over, if it is; `own` questions under way do not count.
@@ -383,10 +399,13 @@ impl SessionRegistry {
             return closed;
         }
         let busy = self.find(name)?;
-        let _changing = busy.0.lock()?;
-        // Somebody else may have ended it since it was looked up.
-        let closed = self.closed_result(name);
-        closed.unwrap_or_else(|| Ok(self.end(&busy.0, true, "it was closed", None)))
+        let changing = self.lock_open(&busy.0);
+        // Another call may have closed or committed it since it was looked up: its outcome is the answer here, too.
+        if let Some(closed) = self.closed_result(name) {
+            return closed;
+        }
+        let _changing = changing?;
+        Ok(self.end(&busy.0, true, "it was closed", None))
     }
 
     /// What closing a session answers that has ended.

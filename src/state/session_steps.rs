@@ -102,7 +102,7 @@ impl SessionRegistry {
         let inner = if changes.is_empty() {
             session_at(&busy.0, after)?
         } else {
-            let _changing = busy.0.lock()?;
+            let _changing = self.lock_open(&busy.0)?;
             self.apply_changes(&busy.0, after, changes, (&mut outcome, &mut repeated))?
         };
         Ok(SteppedSession::new(&inner, busy, outcome, repeated))

@@ -9,7 +9,7 @@ use crate::engine::cycle::{SessionChange, TaskPlacement};
 use crate::engine::model::{ClusterState, TaskRecord, TaskStatus};
 use crate::engine::policy::{Compatibility, CompileOptions, compile};
 
-const DOCUMENT: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
+pub(super) const DOCUMENT: &str = "actions: allocate\ntiers:\n- plugins:\n  - name: binpack\n";
 
 async fn open(compatibility: Compatibility) -> (Arc<SharedState>, Arc<FakeClock>, Arc<str>) {
     let (state, clock) = start();
@@ -44,7 +44,7 @@ async fn open(compatibility: Compatibility) -> (Arc<SharedState>, Arc<FakeClock>
     (state, clock, opened.session)
 }
 
-fn open_request(lease: Option<Duration>) -> OpenSession {
+pub(super) fn open_request(lease: Option<Duration>) -> OpenSession {
     OpenSession {
         base: SessionBase::Latest {
             policy: "default".into(),
@@ -55,7 +55,7 @@ fn open_request(lease: Option<Duration>) -> OpenSession {
     }
 }
 
-fn allocate(task: &str, node: &str) -> SessionChange {
+pub(super) fn allocate(task: &str, node: &str) -> SessionChange {
     SessionChange::Allocate(TaskPlacement {
         task: task.into(),
         node: node.into(),
@@ -237,7 +237,7 @@ async fn no_session_outlives_its_maximum_age() {
 async fn nothing_ends_a_session_under_a_change() {
     let (state, clock, session) = open(Compatibility::Corrected).await;
     let busy = state.sessions.find(&session).unwrap();
-    let changing = busy.0.lock().unwrap();
+    let changing = state.sessions.lock_open(&busy.0).unwrap();
     assert_eq!(reason(state.close_session(&session)), "SESSION_BUSY");
     clock.advance(601_000);
     state.sessions.sweep();
