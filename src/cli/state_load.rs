@@ -16,6 +16,10 @@ use crate::server::pb;
 const PART_BYTES: usize = 2 << 20;
 /// Refused records that are shown one by one.
 const REJECTED_SHOWN: usize = 50;
+/// Reason of the server's refusal of a record that the files did not show readable.
+const UNREADABLE_RECORD: &str = "UNREADABLE_RECORD";
+/// Reason of the server's warning that nothing counts in the place of a refused record.
+const NOT_COUNTED: &str = "NOT_COUNTED";
 
 /// Arguments of `pumice state load`.
 #[derive(Debug, Args)]
@@ -69,18 +73,15 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
     for (note, count) in import.notes() {
         output::note(&format!("note: {note} ({count} ×)"));
     }
-    let unread: Vec<String> = import
-        .rejected()
-        .iter()
-        .map(|one| format!("{}: {}", one.object, one.error))
-        .collect();
+    let unread = UnreadObjects::of(&import);
+    let unreadable = import.unreadable();
     let cluster = import.into_cluster();
     if cluster == pb::Cluster::default() && !args.allow_empty {
-        return Err(nothing_loaded(&unread, &args.source));
+        return Err(nothing_loaded(&unread.lines, &args.source));
     }
     let counts = record_counts(&cluster);
     let mut connection = ClientConnection::open(&args.client.server).await?;
-    let loaded = send_full_sync(&mut connection, &args.source, cluster).await?;
+    let loaded = send_full_sync_with(&mut connection, &args.source, cluster, unreadable).await?;
     if args.client.output == OutputFormat::Json {
         output::json("BatchOutcome", &loaded.outcome)?;
     } else {
@@ -93,10 +94,29 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
     for warning in &loaded.outcome.warnings {
         output::note(&format!("warning: {}", output::problem(warning)));
     }
-    if unread.is_empty() && loaded.rejected.is_empty() {
+    if unread.lines.is_empty() && loaded.rejected.is_empty() {
         Ok(())
     } else {
-        Err(load_rejected(&unread, &loaded.rejected, &args.source))
+        Err(load_rejected(&unread, &loaded, &args.source))
+    }
+}
+
+/// Objects of the files that could not be read.
+struct UnreadObjects {
+    /// What each is, and why it could not be read.
+    lines: Vec<String>,
+    /// Number of those without a readable name.
+    unnamed: usize,
+}
+
+impl UnreadObjects {
+    fn of(import: &ClusterImport) -> Self {
+        let rejected = import.rejected();
+        let lines = rejected.iter().map(|one| format!("{}: {}", one.object, one.error));
+        Self {
+            lines: lines.collect(),
+            unnamed: rejected.iter().filter(|one| one.record.is_none()).count(),
+        }
     }
 }
 
@@ -121,13 +141,19 @@ fn nothing_loaded(unread: &[String], source: &str) -> CommandError {
 }
 
 /// Records that could not be read, and those that the server refused.
-fn load_rejected(unread: &[String], refused: &[String], source: &str) -> CommandError {
-    let all: Vec<&String> = unread.iter().chain(refused).collect();
+fn load_rejected(unread: &UnreadObjects, loaded: &LoadOutcome, source: &str) -> CommandError {
+    let all: Vec<&String> = unread.lines.iter().chain(&loaded.rejected).collect();
     let mut lines = rejected_lines(&all);
-    if !unread.is_empty() {
+    let uncounted = loaded.outcome.warnings.iter().filter(|warning| warning.reason == NOT_COUNTED);
+    let (named, uncounted) = (all.len().saturating_sub(unread.unnamed), uncounted.count());
+    if named > uncounted {
+        let good = output::count(named.saturating_sub(uncounted), "record");
+        lines.push(format!("{good} refused, of which the last good one goes on counting, marked invalid"));
+    }
+    if unread.unnamed > 0 {
         lines.push(format!(
-            "{} could not be read and not be sent: what the server knew of that from source {source}, it no longer knows",
-            output::count(unread.len(), "record")
+            "{} had no readable name and could not be sent: what the server knew of that from source {source}, it no longer knows",
+            output::count(unread.unnamed, "object")
         ));
     }
     lines.push(format!(
@@ -148,14 +174,24 @@ fn record_counts(cluster: &pb::Cluster) -> String {
     counts.map(|(number, thing)| output::count(number, thing)).join(", ")
 }
 
-/// Sends a cluster as one snapshot of a source, part by part, and waits until it is visible.
+/// Sends a cluster as one full sync of a source, part by part, and waits until it is visible.
 pub(super) async fn send_full_sync(
     connection: &mut ClientConnection,
     source: &str,
     cluster: pb::Cluster,
 ) -> Result<LoadOutcome, CommandError> {
+    send_full_sync_with(connection, source, cluster, Vec::new()).await
+}
+
+/// Sends a full sync, and with it the records that could not be read: the server keeps their last good ones.
+async fn send_full_sync_with(
+    connection: &mut ClientConnection,
+    source: &str,
+    cluster: pb::Cluster,
+    unreadable: Vec<pb::UnreadableRecord>,
+) -> Result<LoadOutcome, CommandError> {
     let source_epoch = next_epoch(connection, source).await?;
-    let parts = split_into_parts(cluster);
+    let parts = split_into_parts(cluster, unreadable);
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     let mut requests = Some(tokio_stream::wrappers::ReceiverStream::new(receiver));
     let mut replies = None;
@@ -173,9 +209,11 @@ pub(super) async fn send_full_sync(
             source_epoch,
             sequence: number.into(),
             kind: kind.into(),
-            put: Some(part.clone()),
-            remove: None,
+            put: Some(part.put.clone()),
+            unreadable: part.unreadable.clone(),
+            source_kind: pb::SourceKind::File.into(),
             part: number,
+            ..pb::Batch::default()
         };
         let closed = || CommandError::message("error: the server ended the stream before the last part");
         sender
@@ -201,9 +239,11 @@ pub(super) async fn send_full_sync(
         progress.inc(1);
     }
     progress.finish_and_clear();
+    // Records that the files did not show readable are reported with their objects.
     let refused = outcome
         .refused
         .iter()
+        .filter(|problem| problem.reason != UNREADABLE_RECORD)
         .map(|problem| problem_title(&parts, problem))
         .collect();
     Ok(LoadOutcome {
@@ -228,7 +268,7 @@ async fn next_epoch(connection: &mut ClientConnection, source: &str) -> Result<u
 }
 
 /// A problem with the name of the record that it is about.
-fn problem_title(parts: &[pb::Cluster], problem: &pb::Problem) -> String {
+fn problem_title(parts: &[SyncPart], problem: &pb::Problem) -> String {
     match record_of_field(parts, &problem.field) {
         Some(name) => format!("{name}: {}", output::problem(problem)),
         None => output::problem(problem),
@@ -236,11 +276,11 @@ fn problem_title(parts: &[pb::Cluster], problem: &pb::Problem) -> String {
 }
 
 /// The record that a field such as `batch[2].put.nodes[3].allocatable` stands in. `batch` alone is the last part.
-fn record_of_field(parts: &[pb::Cluster], field: &str) -> Option<String> {
+fn record_of_field(parts: &[SyncPart], field: &str) -> Option<String> {
     let (batch, rest) = field.split_once(".put.")?;
     let part = match first_index(batch) {
-        Some(number) => parts.get(number.checked_sub(1)?)?,
-        None => parts.last()?,
+        Some(number) => &parts.get(number.checked_sub(1)?)?.put,
+        None => &parts.last()?.put,
     };
     let at = first_index(rest)?;
     let (list, _) = rest.split_once('[')?;
@@ -259,35 +299,46 @@ fn first_index(field: &str) -> Option<usize> {
     rest.split_once(']')?.0.parse().ok()
 }
 
-/// Cuts a cluster into parts of bounded size: nodes and queues first, then the jobs in them, then the tasks.
-fn split_into_parts(cluster: pb::Cluster) -> Vec<pb::Cluster> {
+/// Cuts a cluster into parts of bounded size: nodes and queues first, then the jobs in them, then the tasks, and unreadable
+/// records last.
+fn split_into_parts(cluster: pb::Cluster, unreadable: Vec<pb::UnreadableRecord>) -> Vec<SyncPart> {
     let mut parts = SyncParts::default();
     for node in cluster.nodes {
-        parts.part_for(node.encoded_len()).nodes.push(node);
+        parts.part_for(node.encoded_len()).put.nodes.push(node);
     }
     for queue in cluster.queues {
-        parts.part_for(queue.encoded_len()).queues.push(queue);
+        parts.part_for(queue.encoded_len()).put.queues.push(queue);
     }
     for job in cluster.jobs {
-        parts.part_for(job.encoded_len()).jobs.push(job);
+        parts.part_for(job.encoded_len()).put.jobs.push(job);
     }
     for task in cluster.tasks {
-        parts.part_for(task.encoded_len()).tasks.push(task);
+        parts.part_for(task.encoded_len()).put.tasks.push(task);
+    }
+    for record in unreadable {
+        parts.part_for(record.encoded_len()).unreadable.push(record);
     }
     parts.full.push(parts.open);
     parts.full
 }
 
+/// One part of a full sync.
+#[derive(Default)]
+struct SyncPart {
+    put: pb::Cluster,
+    unreadable: Vec<pb::UnreadableRecord>,
+}
+
 #[derive(Default)]
 struct SyncParts {
-    full: Vec<pb::Cluster>,
-    open: pb::Cluster,
+    full: Vec<SyncPart>,
+    open: SyncPart,
     bytes: usize,
 }
 
 impl SyncParts {
-    /// The part that takes the next record of so many bytes.
-    fn part_for(&mut self, bytes: usize) -> &mut pb::Cluster {
+    /// Part that takes the next record, of this size.
+    fn part_for(&mut self, bytes: usize) -> &mut SyncPart {
         // Tag and length of the record are counted generously.
         let bytes = bytes.saturating_add(16);
         if self.bytes > 0 && self.bytes.saturating_add(bytes) > PART_BYTES {
@@ -311,28 +362,38 @@ mod tests {
             labels: labels.clone(),
             ..pb::Node::default()
         });
-        let parts = split_into_parts(pb::Cluster {
+        let cluster = pb::Cluster {
             nodes: nodes.collect(),
             ..pb::Cluster::default()
-        });
-        assert_eq!(parts.len(), 3);
-        assert!(parts.iter().all(|part| part.encoded_len() <= PART_BYTES));
-        assert_eq!(parts.iter().map(|part| part.nodes.len()).sum::<usize>(), 5000);
+        };
+        let unreadable = vec![pb::UnreadableRecord::default(); 200_000];
+        let parts = split_into_parts(cluster, unreadable);
+        assert_eq!(parts.len(), 5);
+        let bytes = |part: &SyncPart| {
+            let records = part.unreadable.iter();
+            part.put.encoded_len() + records.map(|record| record.encoded_len() + 2).sum::<usize>()
+        };
+        assert!(parts.iter().all(|part| bytes(part) <= PART_BYTES));
+        assert_eq!(parts.iter().map(|part| part.put.nodes.len()).sum::<usize>(), 5000);
+        assert_eq!(parts.iter().map(|part| part.unreadable.len()).sum::<usize>(), 200_000);
     }
 
     #[test]
     fn an_empty_cluster_is_one_part() {
-        assert_eq!(split_into_parts(pb::Cluster::default()).len(), 1);
+        assert_eq!(split_into_parts(pb::Cluster::default(), Vec::new()).len(), 1);
     }
 
     #[test]
     fn a_field_names_its_record() {
-        let part = |name: &str| pb::Cluster {
-            tasks: vec![pb::Task {
-                name: name.to_owned(),
-                ..pb::Task::default()
-            }],
-            ..pb::Cluster::default()
+        let part = |name: &str| SyncPart {
+            put: pb::Cluster {
+                tasks: vec![pb::Task {
+                    name: name.to_owned(),
+                    ..pb::Task::default()
+                }],
+                ..pb::Cluster::default()
+            },
+            ..SyncPart::default()
         };
         let parts = [part("default/a"), part("default/b")];
         let name = |field: &str| record_of_field(&parts, field);

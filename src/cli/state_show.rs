@@ -90,19 +90,29 @@ async fn server(connection: &mut ClientConnection, format: OutputFormat) -> Resu
         .iter()
         .map(|plugin| format!("{} ({})", plugin.name, plugin.extension_points.join(", ")));
     output::line(&format!("plugins: {}", plugins.collect::<Vec<_>>().join("; ")))?;
-    let mut table = TextTable::new(["SOURCE", "SYNCED", "EPOCH", "SEQUENCE", "LAST HEARD"]);
+    let mut table = TextTable::new(["SOURCE", "SYNCED", "KIND", "EPOCH", "SEQUENCE", "LAST HEARD"]);
     for source in &info.sources {
         let position = source.position.clone().unwrap_or_default();
         let silence = source.silence.map(|silence| format!("{} s ago", silence.seconds));
         table.row([
             position.source,
-            if source.synced { "yes" } else { "no" }.to_owned(),
+            synced_word(source).to_owned(),
+            if source.kind() == pb::SourceKind::File { "file" } else { "live" }.to_owned(),
             position.source_epoch.to_string(),
             position.sequence.to_string(),
             silence.unwrap_or_else(|| "never".to_owned()),
         ]);
     }
     output::table(&table)
+}
+
+/// Word for whether a source is synced.
+fn synced_word(source: &pb::SourceStatus) -> &'static str {
+    match (source.synced, source.stale) {
+        (true, _) => "yes",
+        (false, true) => "stale",
+        (false, false) => "no",
+    }
 }
 
 async fn nodes(

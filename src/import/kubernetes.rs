@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::RecordIdentity;
 use super::fields::{FieldError, amounts, boolean, get, integer, list, required_text, text, texts, time};
 use crate::derive;
 use crate::server::pb;
@@ -23,6 +24,18 @@ pub(super) fn namespaced(object: &Value) -> ImportObjectResult<String> {
         "{}/{name}",
         if namespace.is_empty() { "default" } else { &namespace }
     ))
+}
+
+/// Record of a node or queue that cannot be read; `None`: not even its name can.
+pub(super) fn cluster_identity(kind: pb::RecordKind, object: &Value) -> Option<RecordIdentity> {
+    let name = required_text(object, "metadata.name").ok()?;
+    Some(RecordIdentity::new(kind, name))
+}
+
+/// Record of a pod group or Job that cannot be read; `None`: not even its name can.
+pub(super) fn job_identity(object: &Value) -> Option<RecordIdentity> {
+    let name = namespaced(object).ok()?;
+    Some(RecordIdentity::new(pb::RecordKind::Job, name))
 }
 
 /// A v1 Node. Read are: labels, `status.allocatable`, the Ready condition, `spec.unschedulable`, and the two

@@ -77,6 +77,29 @@ pub struct RejectedObject {
     pub object: String,
     /// The field, and what is wrong with it.
     pub error: FieldError,
+    /// Record that the object would be, if its name can be read.
+    pub record: Option<RecordIdentity>,
+}
+
+/// Record that an unreadable object would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordIdentity {
+    /// Kind of the record.
+    pub kind: pb::RecordKind,
+    /// Name of the record.
+    pub name: String,
+    /// Of a task that occupies a node: the node; empty: none.
+    pub node: String,
+}
+
+impl RecordIdentity {
+    fn new(kind: pb::RecordKind, name: impl Into<String>) -> Self {
+        RecordIdentity {
+            kind,
+            name: name.into(),
+            node: String::new(),
+        }
+    }
 }
 
 /// What was read, by name.
@@ -87,6 +110,7 @@ pub struct ClusterImport {
     jobs: BTreeMap<String, pb::Job>,
     tasks: BTreeMap<String, pb::Task>,
     rejected: Vec<RejectedObject>,
+    unreadable: BTreeMap<(pb::RecordKind, String), pb::UnreadableRecord>,
     notes: BTreeMap<String, u64>,
     run_seconds: BTreeMap<String, u64>,
     amount_rules: AmountRules,
@@ -134,6 +158,13 @@ impl ClusterImport {
     #[must_use]
     pub fn rejected(&self) -> &[RejectedObject] {
         &self.rejected
+    }
+
+    /// Objects that were not taken and whose names can be read, as the protocol reports them; without those of which a later
+    /// object of the files could be read.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<pb::UnreadableRecord> {
+        self.unreadable.values().cloned().collect()
     }
 
     /// What was seen and not used, as sentences, with how often.
@@ -185,10 +216,11 @@ impl ClusterImport {
                 }),
             };
             if let Err(error) = outcome {
-                self.rejected.push(RejectedObject {
-                    object: format!("line {number}"),
-                    error,
-                });
+                let record = match table {
+                    openb::OpenbTable::Nodes => openb::node_identity(line),
+                    openb::OpenbTable::Tasks => openb::task_identity(line),
+                };
+                self.reject(format!("line {number}"), error, record);
             }
         })?;
         self.note(match table {
@@ -257,14 +289,29 @@ impl ClusterImport {
             }
         };
         if let Err(error) = outcome {
-            let name = fields::text(object, "metadata.name").unwrap_or_default();
-            let namespace = fields::text(object, "metadata.namespace").unwrap_or_default();
-            let slash = if namespace.is_empty() { "" } else { "/" };
-            self.rejected.push(RejectedObject {
-                object: format!("{kind} {namespace}{slash}{name}"),
-                error,
-            });
+            let record = match (group, kind) {
+                ("", "Node") => kubernetes::cluster_identity(pb::RecordKind::Node, object),
+                (VOLCANO_GROUP, "Queue") => kubernetes::cluster_identity(pb::RecordKind::Queue, object),
+                ("", "Pod") => pod::identity(object),
+                _ => kubernetes::job_identity(object),
+            };
+            self.reject(object_title(kind, object), error, record);
         }
+    }
+
+    /// Notes an object that cannot be read, and the record that it would be.
+    fn reject(&mut self, object: String, error: FieldError, record: Option<RecordIdentity>) {
+        if let Some(RecordIdentity { kind, name, node }) = record.clone() {
+            let unreadable = pb::UnreadableRecord {
+                kind: kind.into(),
+                name: name.clone(),
+                field: error.field.clone(),
+                message: error.reason.clone(),
+                node,
+            };
+            self.unreadable.insert((kind, name), unreadable);
+        }
+        self.rejected.push(RejectedObject { object, error, record });
     }
 
     fn node(&mut self, object: &Value) -> Result<(), FieldError> {
@@ -279,10 +326,13 @@ impl ClusterImport {
     /// A Job stands for the pod group and the pods that its controller makes of it.
     fn volcano_job(&mut self, object: &Value) -> Result<(), FieldError> {
         let (group, pods) = vcjob::split(object)?;
-        self.job(&group)?;
         for pod in &pods {
-            self.pod(pod)?;
+            // The other pods of the Job can be read all the same.
+            if let Err(error) = self.pod(pod) {
+                self.reject(object_title("Pod", pod), error, pod::identity(pod));
+            }
         }
+        self.job(&group)?;
         self.note("Jobs of Volcano: read as the pod groups and pods that its controller makes of them");
         Ok(())
     }
@@ -313,21 +363,25 @@ impl ClusterImport {
     }
 
     fn put_node(&mut self, node: pb::Node) {
+        self.unreadable.remove(&(pb::RecordKind::Node, node.name.clone()));
         let twice = insert_record(&mut self.nodes, node.name.clone(), node);
         self.note_duplicate(twice);
     }
 
     fn put_queue(&mut self, queue: pb::Queue) {
+        self.unreadable.remove(&(pb::RecordKind::Queue, queue.name.clone()));
         let twice = insert_record(&mut self.queues, queue.name.clone(), queue);
         self.note_duplicate(twice);
     }
 
     fn put_job(&mut self, job: pb::Job) {
+        self.unreadable.remove(&(pb::RecordKind::Job, job.name.clone()));
         let twice = insert_record(&mut self.jobs, job.name.clone(), job);
         self.note_duplicate(twice);
     }
 
     fn put_task(&mut self, task: pb::Task) {
+        self.unreadable.remove(&(pb::RecordKind::Task, task.name.clone()));
         let twice = insert_record(&mut self.tasks, task.name.clone(), task);
         self.note_duplicate(twice);
     }
@@ -337,6 +391,14 @@ impl ClusterImport {
             self.note("objects that stand twice in the files: the later one counts");
         }
     }
+}
+
+/// Kind and name of an object, for messages.
+fn object_title(kind: &str, object: &Value) -> String {
+    let name = fields::text(object, "metadata.name").unwrap_or_default();
+    let namespace = fields::text(object, "metadata.namespace").unwrap_or_default();
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    format!("{kind} {namespace}{slash}{name}")
 }
 
 /// Does a text begin as JSON does? A flow map of YAML without quotes does not.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use prost_types::Timestamp;
 
+use super::RecordIdentity;
 use super::fields::FieldError;
 use crate::server::pb;
 
@@ -139,6 +140,18 @@ pub(super) fn task(line: &OpenbLine<'_>) -> Result<pb::Task, FieldError> {
         creation_time: Some(Timestamp { seconds, nanos: 0 }),
         ..pb::Task::default()
     })
+}
+
+/// Record of a line of nodes that cannot be read; `None`: not even its name can.
+pub(super) fn node_identity(line: &OpenbLine<'_>) -> Option<RecordIdentity> {
+    let name = name(line, "sn").ok()?;
+    Some(RecordIdentity::new(pb::RecordKind::Node, name))
+}
+
+/// Record of a line of tasks that cannot be read; `None`: not even its name can.
+pub(super) fn task_identity(line: &OpenbLine<'_>) -> Option<RecordIdentity> {
+    let name = name(line, "name").ok()?;
+    Some(RecordIdentity::new(pb::RecordKind::Task, format!("openb/{name}")))
 }
 
 /// How long the task of a line ran: from when it was scheduled, or else created, until it was deleted.

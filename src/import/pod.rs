@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::RecordIdentity;
 use super::fields::{FieldError, get, list, text, texts, time};
 use super::kubernetes::{field_names, namespaced};
 use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
@@ -76,6 +77,19 @@ pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, Fi
         counted_requests: amounts(effective.counted_requests),
         creation_time: time(object, "metadata.creationTimestamp")?,
         unevaluated_fields: field_names(&derive::unevaluated_pod_fields(object)),
+    })
+}
+
+/// Record of a pod that cannot be read; `None`: not even its name can.
+pub(super) fn identity(object: &Value) -> Option<RecordIdentity> {
+    let name = namespaced(object).ok()?;
+    // A phase that cannot be read may be any; without one the pod is a manifest, which occupies no node.
+    let phase = text(object, "status.phase").unwrap_or_else(|_| "Unknown".to_owned());
+    let occupies = !matches!(phase.as_str(), "" | "Succeeded" | "Failed");
+    let node = text(object, "spec.nodeName").ok().filter(|_| occupies);
+    Some(RecordIdentity {
+        node: node.unwrap_or_default(),
+        ..RecordIdentity::new(pb::RecordKind::Task, name)
     })
 }
 

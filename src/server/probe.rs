@@ -14,7 +14,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::app::PolicyFile;
-use crate::state::SharedState;
+use crate::state::{SharedState, SourceKind, SourceStatus};
 use crate::telemetry::Metrics;
 
 use super::WorkerPool;
@@ -144,19 +144,37 @@ impl HealthProbe {
     fn source_checks(&self) -> Vec<HealthCheck> {
         let known = self.state.sources();
         let status = |name: &Arc<str>| known.iter().find(|source| source.position.source == *name);
-        let check = |name: &Arc<str>| {
-            let (synced, detail) = match status(name) {
-                Some(source) if source.synced => (true, format!("synced, batch {}", source.position.sequence)),
-                Some(source) if source.silence.is_some() => (false, "not synced".to_owned()),
-                Some(_) | None => (false, "not heard of yet".to_owned()),
-            };
-            HealthCheck {
-                name: format!("source/{name}"),
-                passed: synced,
-                detail,
-            }
+        let expected = self.expected_sources.iter().map(|name| HealthCheck {
+            name: format!("source/{name}"),
+            passed: status(name).is_some_and(|source| source.synced),
+            detail: self.source_detail(status(name)),
+        });
+        // A source that nobody expects does not keep the server from being ready.
+        let stale = known
+            .iter()
+            .filter(|source| source.stale && !self.expected_sources.contains(&source.position.source))
+            .map(|source| HealthCheck {
+                name: format!("source/{}", source.position.source),
+                passed: true,
+                detail: self.source_detail(Some(source)),
+            });
+        expected.chain(stale).collect()
+    }
+
+    fn source_detail(&self, source: Option<&SourceStatus>) -> String {
+        let Some((source, silence)) = source.and_then(|source| Some((source, source.silence?.as_secs()))) else {
+            return "not heard of yet".to_owned();
         };
-        self.expected_sources.iter().map(check).collect()
+        let batch = source.position.sequence;
+        match source.kind {
+            SourceKind::File if source.synced => format!("synced, a file loaded {silence} s ago"),
+            SourceKind::Live if source.synced => format!("synced, batch {batch}"),
+            SourceKind::Live if source.stale => format!(
+                "stale: silent for {silence} s, longer than limit `source_stale_ms` ({}) allows a live source",
+                self.state.limits().source_stale.as_millis()
+            ),
+            SourceKind::File | SourceKind::Live => "not synced".to_owned(),
+        }
     }
 
     /// The HTTP paths.

@@ -8,7 +8,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::engine::model::ClusterState;
 use crate::engine::plugins;
-use crate::state::SourceStatus;
+use crate::state::{SourceKind, SourceStatus};
 
 use super::ServerContext;
 use super::convert::batch::batch_outcome;
@@ -298,10 +298,18 @@ fn source_status(status: &SourceStatus) -> pb::SourceStatus {
         position,
         silence,
         synced,
+        kind,
+        stale,
     } = status;
+    let kind = match kind {
+        SourceKind::Live => pb::SourceKind::Live,
+        SourceKind::File => pb::SourceKind::File,
+    };
     pb::SourceStatus {
         position: Some(convert::position(position)),
         silence: silence.map(duration),
         synced: *synced,
+        kind: kind.into(),
+        stale: *stale,
     }
 }

@@ -130,6 +130,8 @@ impl Writer {
             .arbiter
             .assumptions
             .advance_clock(now, heard.clone(), &mut self.next.state);
+        // An assumption that ended may have been all that counted an unreadable task.
+        self.changed |= self.unreadable.recheck(&mut self.next.state);
         self.ledger.advance_clock(now, heard)
     }
 

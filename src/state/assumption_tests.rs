@@ -30,7 +30,7 @@ async fn an_assumption_stays_while_its_task_is_still_shown_pending() {
     stage.sequence += 1;
     let mut delta = batch(stage.sequence, BatchKind::Delta, Vec::new());
     let problem = Problem::new(ProblemKind::Invalid, "INVALID", "put.tasks[0]", "malformed");
-    delta.rejected = vec![(RecordKind::Task, "a/s".into(), vec![problem])];
+    delta.rejected = vec![RejectedRecord::new(RecordKind::Task, "a/s".into(), vec![problem])];
     stage.state.apply_batch(delta).await.unwrap();
     assert_eq!((stage.is_assumed("a/s"), stage.used_cpu("n1")), (true, 400));
     let released = stage.state.release_assumptions("", vec!["a/s".into()]).await.unwrap();

@@ -103,12 +103,46 @@ pub struct Batch {
     pub part: u32,
     /// Records to put, each with its place among what was sent.
     pub put: Vec<(BatchRecord, RecordLocation)>,
-    /// Records that could not be read: kind, name (empty: it had none) and all faults.
-    pub rejected: Vec<(RecordKind, Arc<str>, Vec<Problem>)>,
+    /// Records that could not be read, by their source or here.
+    pub rejected: Vec<RejectedRecord>,
     /// Records to take away. Unknown names are no fault.
     pub remove: Vec<(RecordKind, Arc<str>)>,
     /// What was overlooked in records that could be read.
     pub warnings: Vec<Problem>,
+    /// Whether the source follows a cluster.
+    pub source_kind: SourceKind,
+}
+
+/// Record that could not be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RejectedRecord {
+    /// Kind and name of the record; an empty name: it had none.
+    pub key: (RecordKind, Arc<str>),
+    /// All problems of the record.
+    pub problems: Vec<Problem>,
+    /// Of a task that occupies a node: the node; empty: none.
+    pub node: Arc<str>,
+}
+
+impl RejectedRecord {
+    /// Record that occupies no node.
+    pub fn new(kind: RecordKind, name: Arc<str>, problems: Vec<Problem>) -> Self {
+        Self {
+            key: (kind, name),
+            problems,
+            node: Arc::default(),
+        }
+    }
+}
+
+/// Kind of a source: whether it follows a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceKind {
+    /// Follows a cluster; a long silence makes it stale.
+    #[default]
+    Live,
+    /// Was loaded once; never becomes stale.
+    File,
 }
 
 /// Why a source has to send a snapshot.
@@ -174,8 +208,8 @@ impl Batch {
             place.parent = request;
         }
         let within = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.within(&prefix)).collect();
-        for (_, _, problems) in &mut self.rejected {
-            *problems = within(std::mem::take(problems));
+        for rejected in &mut self.rejected {
+            rejected.problems = within(std::mem::take(&mut rejected.problems));
         }
         self.warnings = within(self.warnings);
         self

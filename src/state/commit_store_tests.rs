@@ -112,7 +112,7 @@ async fn a_task_that_cannot_be_read_is_waited_for() {
     let mut whole = batch(7, BatchKind::FullSyncLast, cluster());
     whole.put.retain(|(put, _)| put.key().0 != RecordKind::Task);
     whole.rejected = ["a/g1", "a/g2"]
-        .map(|task| (RecordKind::Task, task.into(), vec![problem.clone()]))
+        .map(|task| RejectedRecord::new(RecordKind::Task, task.into(), vec![problem.clone()]))
         .to_vec();
     stage.state.apply_batch(whole).await.unwrap();
     stage.sequence = 7;

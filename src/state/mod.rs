@@ -26,6 +26,7 @@ mod session_registry;
 mod session_status;
 mod session_steps;
 mod sources;
+mod unreadable;
 mod writer;
 
 #[cfg(test)]
@@ -64,12 +65,16 @@ mod shuttle_fixture;
 mod shuttle_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unreadable_tests;
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc::error::TrySendError;
 
-pub use batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, ResyncReason, ResyncRequest};
+pub use batch::{
+    Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord, ResyncReason, ResyncRequest, SourceKind,
+};
 pub use clock::{Clock, SystemClock};
 pub use commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
 pub use confirm_session::SessionConfirm;

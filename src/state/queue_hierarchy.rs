@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::batch::{Batch, BatchKind, BatchRecord};
+use super::batch::{Batch, BatchKind, BatchRecord, RejectedRecord};
 use crate::engine::PolicyInForce;
 use crate::engine::model::{ClusterState, Problem, QueueRecord, RecordKind};
 use crate::engine::plugins::drf;
@@ -38,7 +38,8 @@ pub(super) fn judge_queues(
         if let Some(problem) = drf::queue_hierarchy_problem(queue) {
             let problem = at_record(problem, &queue.name, &place.field_path(RecordKind::Queue));
             if is_checked {
-                rejections.push((RecordKind::Queue, Arc::clone(&queue.name), vec![problem]));
+                let name = Arc::clone(&queue.name);
+                rejections.push(RejectedRecord::new(RecordKind::Queue, name, vec![problem]));
                 return false;
             }
             warnings.push(problem);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::batch::{Batch, BatchKind, BatchOutcome, ResyncReason, ResyncRequest};
+use super::batch::{Batch, BatchKind, BatchOutcome, ResyncReason, ResyncRequest, SourceKind};
 use super::clock::Clock;
 use super::error::StateError;
 use super::limits::StateLimits;
@@ -21,8 +21,12 @@ pub struct SourceStatus {
     pub position: SourcePosition,
     /// Time since it was last heard; `None`: never.
     pub silence: Option<Duration>,
-    /// A snapshot has been taken in, and nothing is missing since.
+    /// A full sync has been applied, nothing is missing since, and the source is not stale.
     pub synced: bool,
+    /// Kind of the source.
+    pub kind: SourceKind,
+    /// The source is live, and has been silent for too long.
+    pub stale: bool,
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +40,20 @@ struct SourceProgress {
     heard: Option<Duration>,
     outcomes: VecDeque<BatchOutcome>,
     staged: Option<Batch>,
+    kind: SourceKind,
+}
+
+impl SourceProgress {
+    /// True if the source is live and has been silent for longer than `limit`.
+    fn is_stale(&self, now: Duration, limit: Duration) -> bool {
+        let silent = self.heard.is_some_and(|heard| now.saturating_sub(heard) > limit);
+        silent && self.kind == SourceKind::Live
+    }
+
+    /// True if the records of the source are complete and up to date.
+    fn is_synced(&self, now: Duration, limit: Duration) -> bool {
+        self.complete && !self.gap && !self.is_stale(now, limit)
+    }
 }
 
 /// What to do with a batch.
@@ -73,18 +91,19 @@ impl SourceRegistry {
         let status = sources.iter().map(|(name, source)| SourceStatus {
             position: source_position(name, source),
             silence: source.heard.map(|heard| now.saturating_sub(heard)),
-            synced: source.complete && !source.gap,
+            synced: source.is_synced(now, self.limits.source_stale),
+            kind: source.kind,
+            stale: source.is_stale(now, self.limits.source_stale),
         });
         status.collect()
     }
 
     /// Sources that are synced and not stale.
     pub(super) fn heard(&self, now: Duration) -> BTreeSet<Arc<str>> {
-        let stale = |heard: Duration| now.saturating_sub(heard) > self.limits.source_stale;
         let sources = self.lock();
         let heard = sources
             .iter()
-            .filter(|(_, source)| source.complete && !source.gap && source.heard.is_some_and(|heard| !stale(heard)));
+            .filter(|(_, source)| source.is_synced(now, self.limits.source_stale));
         heard.map(|(name, _)| Arc::clone(name)).collect()
     }
 
@@ -121,8 +140,15 @@ impl SourceRegistry {
             }
         }
         let source = sources.entry(Arc::clone(&name)).or_default();
-        source.heard = Some(now);
-        if let Some((reason, message)) = resync_reason(source, &batch) {
+        let resync = resync_reason(source, &batch);
+        // A fenced batch, or one of an epoch that has not begun, says nothing about the records that are stored.
+        let outside = |(reason, _): &(ResyncReason, String)| {
+            matches!(reason, ResyncReason::Fenced | ResyncReason::EpochChanged)
+        };
+        if !resync.as_ref().is_some_and(outside) {
+            (source.heard, source.kind) = (Some(now), batch.source_kind);
+        }
+        if let Some((reason, message)) = resync {
             if reason == ResyncReason::Gap {
                 (source.gap, source.staged) = (true, None);
             }
@@ -142,6 +168,7 @@ impl SourceRegistry {
             *source = SourceProgress {
                 epoch: batch.source_epoch,
                 heard: Some(now),
+                kind: batch.source_kind,
                 ..SourceProgress::default()
             };
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::apply_durable::DurableCommand;
-use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation};
+use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord};
 use super::clock::Clock;
 use super::commit_session::CommitArbiter;
 use super::error::{PolicyError, StateError};
@@ -17,6 +17,7 @@ use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
 use super::queue_hierarchy;
 use super::resource_names::ResourceNames;
 use super::sources::{IntakeResult, SourceRegistry};
+use super::unreadable::{UnreadableTasks, uncounted_warning};
 use crate::engine::model::{ClusterState, JobRecord, Problem, ProblemKind, RecordKind};
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::{Revision, Snapshot, SourcePosition};
@@ -60,6 +61,7 @@ pub(super) struct Writer {
     node_table: Arc<NodeTable>,
     pub(super) arbiter: CommitArbiter,
     interner: RecordInterner,
+    pub(super) unreadable: UnreadableTasks,
     pub(super) next: Snapshot,
     /// By policy: what is known to be derived from the next snapshot.
     pub(super) plugin_states: BTreeMap<Arc<str>, PluginStates>,
@@ -110,6 +112,7 @@ impl Writer {
             node_table,
             arbiter,
             interner: RecordInterner::copying(),
+            unreadable: UnreadableTasks::default(),
             next,
             plugin_states: BTreeMap::new(),
             changed: false,
@@ -231,13 +234,18 @@ impl Writer {
             rejected: refused,
             remove,
             mut warnings,
+            source_kind: _,
         } = batch;
         self.next.state.set_resources(self.names.current_table());
         let mut problems = Vec::new();
         if kind == BatchKind::FullSyncLast {
             self.remove_absent(&source, &put, &refused);
+            self.unreadable.forget_source(&source);
         }
         for (kind, name) in remove {
+            if kind == RecordKind::Task {
+                self.unreadable.forget_own(&source, &name);
+            }
             if self.owns(&source, kind, &name) {
                 self.remove_record(kind, &name);
             } else if kind == RecordKind::Task {
@@ -257,12 +265,11 @@ impl Writer {
                 }
             }
         }
-        for (kind, name, of_record) in refused {
-            if self.owns(&source, kind, &name) {
-                self.next.state.set_invalid(kind, &name, Some(of_record.clone().into()));
-            }
-            problems.extend(of_record);
+        for rejected in refused {
+            warnings.extend(self.reject_record(&source, &rejected));
+            problems.extend(rejected.problems);
         }
+        self.unreadable.mark_nodes(&mut self.next.state);
         warnings.extend(queue_hierarchy::hierarchy_problems(&watch, &self.next.state));
         let position = SourcePosition {
             source: Arc::clone(&source),
@@ -279,6 +286,27 @@ impl Writer {
         }
     }
 
+    /// Marks the last good record of a rejected one, if there is one. A warning, if something is not counted.
+    fn reject_record(&mut self, source: &Arc<str>, rejected: &RejectedRecord) -> Option<Problem> {
+        let (kind, name) = &rejected.key;
+        match self.next.state.source_of(*kind, name) {
+            Some(owner) if owner != source => return None,
+            Some(_) => {
+                let problems = rejected.problems.clone().into();
+                self.next.state.set_invalid(*kind, name, Some(problems));
+            }
+            None => {}
+        }
+        match kind {
+            RecordKind::Node => self.unreadable.recheck_node(name),
+            RecordKind::Task if self.record_count() < self.sources.max_records() => {
+                self.unreadable.insert(source, rejected);
+            }
+            RecordKind::Task | RecordKind::Queue | RecordKind::Job => {}
+        }
+        uncounted_warning(&self.next.state, rejected)
+    }
+
     fn owns(&self, source: &Arc<str>, kind: RecordKind, name: &str) -> bool {
         self.next
             .state
@@ -293,6 +321,7 @@ impl Writer {
             + cluster_state.queues().len()
             + cluster_state.jobs().len()
             + cluster_state.tasks().len()
+            + self.unreadable.len()
     }
 
     fn put_record(&mut self, record: BatchRecord, source: &Arc<str>, is_new: bool) {
@@ -300,6 +329,7 @@ impl Writer {
             BatchRecord::Node(record) => {
                 let record = self.interner.intern_node(record, &self.next.state);
                 self.node_table.assign_slot(&record.name);
+                self.unreadable.recheck_node(&record.name);
                 self.next.state.put_node(record, source);
             }
             BatchRecord::Queue(record) => self.next.state.put_queue(record, source),
@@ -314,6 +344,7 @@ impl Writer {
             }
             BatchRecord::Task(mut record) => {
                 self.interner.intern_task(&mut record, is_new);
+                self.unreadable.forget(&record.name);
                 self.arbiter.assumptions.put_task(record, source, &mut self.next.state);
             }
         }
@@ -354,7 +385,7 @@ impl Writer {
         &mut self,
         source: &Arc<str>,
         put: &[(BatchRecord, RecordLocation)],
-        refused: &[(RecordKind, Arc<str>, Vec<Problem>)],
+        refused: &[RejectedRecord],
     ) {
         let cluster_state = &self.next.state;
         let nodes = cluster_state
@@ -382,7 +413,7 @@ impl Writer {
         let names = put.iter().map(|(record, _)| record.key());
         let mut kept: std::collections::HashSet<(RecordKind, &str)> =
             names.map(|(kind, name)| (kind, &**name)).collect();
-        kept.extend(refused.iter().map(|(kind, name, _)| (*kind, &**name)));
+        kept.extend(refused.iter().map(|rejected| (rejected.key.0, &*rejected.key.1)));
         let absent: Vec<(RecordKind, Arc<str>)> = own
             .filter(|(kind, name, _)| !kept.contains(&(*kind, &***name)))
             .map(|(kind, name, _)| (kind, Arc::clone(name)))

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -116,6 +117,8 @@ pub struct Metrics {
     connections: IntegerGauge,
     state_gauges: StateGauges,
     process_gauges: ProcessGauges,
+    /// Held while gauges are read and written down, so that pages do not see each other's half.
+    page_lock: Mutex<()>,
 }
 
 /// What is read from the state when the page is asked for.
@@ -190,6 +193,7 @@ impl Metrics {
             connections: IntegerGauge::default(),
             state_gauges: levels,
             process_gauges: process,
+            page_lock: Mutex::default(),
             registry: Registry::default(),
         };
         metrics.register(own);
@@ -265,6 +269,7 @@ impl Metrics {
     /// # Errors
     /// An instrument cannot be written.
     pub fn encode(&self, state: &SharedState, work: &WorkerPool) -> Result<String, fmt::Error> {
+        let _page = self.page_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.state_gauges.read(state, work);
         self.process_gauges.read(self.started.elapsed());
         let mut text = String::new();
@@ -288,7 +293,7 @@ impl StateGauges {
         own.register("policy_rejected", help, self.policy_rejected.clone());
         own.register(
             "source_synced",
-            "1 if the source is synced, else 0",
+            "1 if the source is synced and not stale, else 0",
             self.source_synced.clone(),
         );
         let help = "Time since the source was last heard";
@@ -343,6 +348,9 @@ impl StateGauges {
                 .set(count(gate.waiting()));
         }
         self.read_policies(state);
+        // Sources that were forgotten have no series any more.
+        self.source_synced.clear();
+        self.source_silence.clear();
         for source in state.sources() {
             let label = SourceLabel {
                 source: source.position.source.to_string(),
@@ -360,8 +368,10 @@ impl StateGauges {
             .into_iter()
             .map(|rejection| rejection.name)
             .collect();
-        // Versions that are not in force any more must not stand beside the one that is.
+        // Versions that are not in force any more, and policies that were deleted, have no series.
         self.policy_info.clear();
+        self.policy_version.clear();
+        self.policy_rejected.clear();
         for (name, policy) in state.snapshot().policies.iter() {
             let label = PolicyLabel {
                 policy: name.to_string(),

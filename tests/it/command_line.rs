@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
+use pumice::server::pb;
 use serde_json::Value;
 
 use crate::support::EmbeddedServer;
@@ -133,7 +134,7 @@ fn empty_files_clear_a_source_only_with_the_flag() {
 }
 
 #[test]
-fn unreadable_records_are_reported_as_dropped() {
+fn a_reload_with_unreadable_records_keeps_the_last_good_ones() {
     let server = EmbeddedServer::start();
     let node = |cpu: &str| {
         format!(
@@ -143,11 +144,99 @@ fn unreadable_records_are_reported_as_dropped() {
     assert_eq!(load(&server, &node("1"), &[]).status.code(), Some(0));
     let output = load(&server, &node("[]"), &[]);
     assert_eq!(output.status.code(), Some(1));
-    let message = "1 record could not be read and not be sent: what the server knew of that from source file, it no \
-                   longer knows\nerror: 1 record refused; the others were taken";
+    let message = "1 record refused, of which the last good one goes on counting, marked invalid\n\
+                   error: 1 record refused; the others were taken";
     assert!(err(&output).contains(message), "{}", err(&output));
-    let listed = run_ok(&server, &["state", "show", "nodes"]);
-    assert!(listed.contains("n-2") && !listed.contains("n-1"), "{listed}");
+    let listed = server.wire.list_nodes(pb::ListNodesRequest::default()).unwrap().nodes;
+    let invalid: Vec<(&str, Vec<&str>)> = listed
+        .iter()
+        .map(|one| {
+            let reasons = one.invalid.iter().map(|problem| problem.reason.as_str());
+            (one.node.as_ref().unwrap().name.as_str(), reasons.collect())
+        })
+        .collect();
+    assert_eq!(invalid, [("n-1", vec!["UNREADABLE_RECORD"]), ("n-2", vec![])]);
+
+    let unnamed = load(&server, &(node("1") + "---\n{apiVersion: v1, kind: Node, metadata: {}}\n"), &[]);
+    let message = "1 object had no readable name and could not be sent: what the server knew of that from source file, \
+                   it no longer knows\nerror: 1 record refused; the others were taken";
+    assert!(err(&unnamed).contains(message), "{}", err(&unnamed));
+}
+
+/// Objects of every kind with an amount, or a number, that is left to the caller.
+fn objects_with(amount: &str, number: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Node, metadata: {{name: n-1}}, status: {{allocatable: {{cpu: 16, memory: 64Gi, pods: 110}}}}}}
+---
+{{apiVersion: v1, kind: Node, metadata: {{name: n-2}}, status: {{allocatable: {{cpu: {amount}}}}}}}
+---
+{{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {{name: q}}, spec: {{capability: {{cpu: {amount}}}}}}}
+---
+{{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {{name: g, namespace: a}}, spec: {{queue: q, minMember: {number}}}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: p, namespace: a, annotations: {{scheduling.k8s.io/group-name: g}}}}
+spec:
+  nodeName: n-1
+  schedulerName: volcano
+  containers: [{{name: c, resources: {{requests: {{cpu: 12, memory: {amount}}}}}}}]
+status: {{phase: Running}}
+"
+    )
+}
+
+/// Requests of a server about what it counts: CPU used on node n-1, and the marked records by kind.
+fn stored(server: &EmbeddedServer) -> (f64, Vec<&'static str>) {
+    let wire = &server.wire;
+    let nodes = wire.list_nodes(pb::ListNodesRequest::default()).unwrap().nodes;
+    let queues = wire.list_queues(pb::ListQueuesRequest::default()).unwrap().queues;
+    let jobs = wire.list_jobs(pb::ListJobsRequest::default()).unwrap().jobs;
+    let tasks = wire.list_tasks(pb::ListTasksRequest::default()).unwrap().tasks;
+    let cpu = nodes[0].used.iter().find(|amount| amount.resource == "cpu");
+    let cpu = cpu.map_or(0.0, |amount| amount.value);
+    let kinds = [
+        ("node", nodes.iter().any(|one| !one.invalid.is_empty())),
+        ("queue", queues.iter().any(|one| !one.invalid.is_empty())),
+        ("job", jobs.iter().any(|one| !one.invalid.is_empty())),
+        ("task", tasks.iter().any(|one| !one.invalid.is_empty())),
+    ];
+    (cpu, kinds.iter().filter(|(_, marked)| *marked).map(|(kind, _)| *kind).collect())
+}
+
+#[test]
+fn a_running_pod_that_cannot_be_read_goes_on_counting() {
+    let server = EmbeddedServer::start();
+    let good = objects_with("64Gi", "1");
+    assert_eq!(load(&server, &good, &[]).status.code(), Some(0));
+    let (used, marked) = stored(&server);
+    assert_eq!((used, marked), (12_000.0, vec![]));
+    for amount in ["64gi", "[]"] {
+        let output = load(&server, &objects_with(amount, "many"), &[]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(err(&output).contains("error: 4 records refused; the others were taken"), "{}", err(&output));
+        assert_eq!(stored(&server), (used, vec!["node", "queue", "job", "task"]), "{amount}");
+    }
+    assert_eq!(load(&server, &good, &[]).status.code(), Some(0));
+    assert_eq!(stored(&server), (used, vec![]));
+}
+
+#[test]
+fn a_node_with_a_pod_that_was_never_read_takes_nothing_new() {
+    let server = EmbeddedServer::start();
+    let output = load(&server, &objects_with("64gi", "1"), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = "no good record counts task `a/p` on node `n-1`: the node takes no new tasks until the record can be \
+                   read or is removed";
+    assert!(err(&output).contains(message), "{}", err(&output));
+    let passed = |of: &str| {
+        let shown = out(&pumice(Some(&server), &["filter", "--cpu", "1"]));
+        assert!(shown.contains(of), "{shown}");
+    };
+    passed("0 of 1 node");
+    assert_eq!(load(&server, &objects_with("1Gi", "1"), &[]).status.code(), Some(0));
+    passed("of 2 nodes passed");
+    passed("n-1");
 }
 
 #[test]

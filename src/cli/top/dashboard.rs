@@ -45,6 +45,7 @@ pub(super) struct PolicyLine {
 pub(super) struct SourceLine {
     pub(super) name: String,
     pub(super) synced: bool,
+    pub(super) stale: bool,
     pub(super) last_heard_seconds: Option<i64>,
 }
 
@@ -269,6 +270,7 @@ fn source_line(status: &pb::SourceStatus) -> SourceLine {
             .map(|position| position.source.clone())
             .unwrap_or_default(),
         synced: status.synced,
+        stale: status.stale,
         last_heard_seconds: status.silence.map(|silence| silence.seconds),
     }
 }

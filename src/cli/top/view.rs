@@ -148,7 +148,11 @@ fn sources_text(board: &DashboardContent) -> String {
         return "none".to_owned();
     }
     let lines = board.sources.iter().map(|source| {
-        let synced = if source.synced { "synced" } else { "NOT SYNCED" };
+        let synced = match (source.synced, source.stale) {
+            (true, _) => "synced",
+            (false, true) => "STALE",
+            (false, false) => "NOT SYNCED",
+        };
         let silence = source
             .last_heard_seconds
             .map(|seconds| format!(", heard {seconds} s ago"))

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::engine::model::{Problem, RecordKind, ResourceId, ResourceTable, TooManyResourcesError};
+use crate::engine::model::{Problem, ProblemKind, RecordKind, ResourceId, ResourceTable, TooManyResourcesError};
+use crate::server::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::{CallError, grpc_code};
 use crate::state::{
-    Batch, BatchKind, BatchOutcome, BatchRecord, RecordInterner, RecordLocation, ResourceNames, ResyncRequest,
+    Batch, BatchKind, BatchOutcome, BatchRecord, RecordInterner, RecordLocation, RejectedRecord, ResourceNames,
+    ResyncRequest, SourceKind,
 };
 
 use super::amounts::ResourceInterner;
 use super::reader::{ReadOptions, WireReader};
+
+/// Bytes of a field and of a message that are kept of an unreadable record.
+const MAX_TEXT_BYTES: usize = 1_024;
 
 /// The names that all records share.
 #[derive(Debug)]
@@ -58,6 +63,8 @@ pub fn read_batch(
         put,
         remove,
         part,
+        unreadable,
+        source_kind,
     } = batch;
     let limit = declared.limits.name_bytes;
     if source.is_empty() || source.len() > limit {
@@ -73,9 +80,18 @@ pub fn read_batch(
             return Err(CallError::invalid("INVALID_ENUM", message));
         }
     };
+    let source_kind = match pb::SourceKind::try_from(source_kind) {
+        Ok(pb::SourceKind::Unspecified | pb::SourceKind::Live) => SourceKind::Live,
+        Ok(pb::SourceKind::File) => SourceKind::File,
+        Err(_) => {
+            let message = format!("batch.source_kind: {source_kind} is no value of this field");
+            return Err(CallError::invalid("INVALID_ENUM", message));
+        }
+    };
     let remove = read_removals(remove.unwrap_or_default());
     let put = put.unwrap_or_default();
-    let records = put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len() + remove.len();
+    let records = put.nodes.len() + put.queues.len() + put.jobs.len() + put.tasks.len();
+    let records = records + remove.len() + unreadable.len();
     let limit = declared.limits.batch_records;
     if records > limit {
         let message = format!("batch: {records} records; send a snapshot in parts, or several batches of changes");
@@ -88,8 +104,12 @@ pub fn read_batch(
         kind,
         part,
         remove,
+        source_kind,
         ..Batch::default()
     };
+    for (i, record) in unreadable.into_iter().enumerate() {
+        batch.rejected.push(read_unreadable(record, i, &declared.limits)?);
+    }
     read_cluster(put, &mut WireReader::new(names, declared), &mut batch);
     Ok(batch)
 }
@@ -132,13 +152,80 @@ fn push_record(put: BatchRecord, reader: &mut WireReader<'_>, batch: &mut Batch,
         return;
     }
     let (kind, name) = put.key();
+    let node = occupied_node(&put, &found.problems);
     let found = found.within(&place.field_path(kind));
     batch.warnings.extend(found.warnings);
     if found.problems.is_empty() {
         batch.put.push((put, place));
     } else {
-        batch.rejected.push((kind, Arc::clone(name), found.problems));
+        batch.rejected.push(RejectedRecord {
+            key: (kind, Arc::clone(name)),
+            problems: found.problems,
+            node,
+        });
     }
+}
+
+/// Node that a task with problems occupies; a status that cannot be read may be any. Empty: none.
+fn occupied_node(put: &BatchRecord, problems: &[Problem]) -> Arc<str> {
+    match put {
+        BatchRecord::Task(task)
+            if task.status.is_on_node() || problems.iter().any(|problem| problem.field == "status") =>
+        {
+            Arc::clone(&task.node)
+        }
+        BatchRecord::Node(_) | BatchRecord::Queue(_) | BatchRecord::Job(_) | BatchRecord::Task(_) => Arc::default(),
+    }
+}
+
+/// Reads a record that its source could not read. `index`: its place in the batch.
+fn read_unreadable(record: pb::UnreadableRecord, index: usize, limits: &EdgeLimits) -> Result<RejectedRecord, CallError> {
+    let pb::UnreadableRecord {
+        kind,
+        name,
+        field,
+        message,
+        node,
+    } = record;
+    let place = format!("unreadable[{index}]");
+    let kind = match pb::RecordKind::try_from(kind) {
+        Ok(pb::RecordKind::Node) => RecordKind::Node,
+        Ok(pb::RecordKind::Queue) => RecordKind::Queue,
+        Ok(pb::RecordKind::Job) => RecordKind::Job,
+        Ok(pb::RecordKind::Task) => RecordKind::Task,
+        Ok(pb::RecordKind::Unspecified) | Err(_) => {
+            let message = format!("batch.{place}.kind: {kind} is no kind of a record");
+            return Err(CallError::invalid("INVALID_ENUM", message));
+        }
+    };
+    for (field, text) in [("name", &name), ("node", &node)] {
+        let limit = limits.name_bytes;
+        if text.len() > limit || (field == "name" && text.is_empty()) {
+            let message = format!("batch.{place}.{field}: a name has 1 to {limit} bytes (limit `name_bytes`)");
+            return Err(CallError::invalid("NAME_INVALID", message));
+        }
+    }
+    let field = match truncated(&field) {
+        "" => place,
+        field => format!("{place}.{field}"),
+    };
+    let message = match truncated(&message) {
+        "" => "its source could not read this record",
+        message => message,
+    };
+    let problem = Problem::new(ProblemKind::Invalid, "UNREADABLE_RECORD", field, message);
+    let node = if kind == RecordKind::Task { node } else { String::new() };
+    Ok(RejectedRecord {
+        key: (kind, name.into()),
+        problems: vec![problem],
+        node: node.into(),
+    })
+}
+
+/// First bytes of a text of a source, which states and replies repeat.
+fn truncated(text: &str) -> &str {
+    let most = (0..=MAX_TEXT_BYTES).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..most.unwrap_or_default().min(text.len())).unwrap_or(text)
 }
 
 fn read_removals(removals: pb::Removals) -> Vec<(RecordKind, Arc<str>)> {

@@ -36,7 +36,7 @@ pub fn cluster_state(cluster: pb::Cluster, declared: &ReadOptions) -> Result<(Cl
     let refused: Vec<Problem> = batch
         .rejected
         .into_iter()
-        .flat_map(|(_, _, found)| found)
+        .flat_map(|rejected| rejected.problems)
         .map(outside)
         .collect();
     if !refused.is_empty() {

@@ -114,8 +114,8 @@ fn full_sync(cluster: pb::Cluster) -> pb::Batch {
         sequence: 1,
         kind: BatchKind::FullSyncLast.into(),
         put: Some(cluster),
-        remove: None,
         part: 1,
+        ..pb::Batch::default()
     }
 }
 
