@@ -245,6 +245,7 @@ impl BoundServer {
             workers: Arc::clone(edge.workers()),
             policy_file: policy_file.as_ref().map(|(file, _)| file.clone()),
             expected_sources: config.expected_sources.clone(),
+            expected_policies: config.expected_policies.clone(),
             draining: draining.clone(),
         };
         let kept = Arc::clone(&state);

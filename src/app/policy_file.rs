@@ -178,7 +178,8 @@ pub(super) async fn reload_policy(
                 tracing::warn!(problem = problem.message, "policy");
             }
             let (version, hash) = (reloaded.version.in_force.version, &reloaded.version.in_force.hash);
-            tracing::info!(policy = DEFAULT_POLICY, version, %hash, origin = from, unchanged = reloaded.unchanged, "policy in force");
+            let (unchanged, durability) = (reloaded.unchanged, state.durability());
+            tracing::info!(policy = DEFAULT_POLICY, version, %hash, origin = from, unchanged, %durability, "policy in force");
             Ok(())
         }
         Err(error) => {

@@ -34,6 +34,7 @@ mod serve;
 mod sessions;
 mod simulate;
 mod state;
+mod state_forget;
 mod state_load;
 mod state_show;
 mod state_watch;

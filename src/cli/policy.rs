@@ -26,6 +26,8 @@ pub(super) enum PolicyCommand {
     History(PolicyHistoryArgs),
     /// Put an earlier version in force again
     Rollback(RollbackPolicyArgs),
+    /// Delete a policy with all its versions; `default` returns to the built-in policy
+    Delete(DeletePolicyArgs),
 }
 
 /// Arguments of `pumice policy push`.
@@ -98,6 +100,19 @@ pub(super) struct RollbackPolicyArgs {
     client: ClientArgs,
 }
 
+/// Arguments of `pumice policy delete`.
+#[derive(Debug, Args)]
+pub(super) struct DeletePolicyArgs {
+    /// Name of the policy
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Only if this version is in force now
+    #[arg(long, value_name = "VERSION")]
+    expected_version: Option<u64>,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
 /// Runs it.
 pub(super) async fn run(command: PolicyCommand) -> Result<(), CommandError> {
     match command {
@@ -108,6 +123,7 @@ pub(super) async fn run(command: PolicyCommand) -> Result<(), CommandError> {
         PolicyCommand::Get(args) => get(args).await,
         PolicyCommand::History(args) => history(args).await,
         PolicyCommand::Rollback(args) => rollback(args).await,
+        PolicyCommand::Delete(args) => delete(args).await,
     }
 }
 
@@ -130,7 +146,9 @@ async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
     if args.client.output == OutputFormat::Json {
         return output::json("ReloadPolicyResponse", &reply);
     }
+    let durability = reply.durability();
     print_report(&reply.report.unwrap_or_default());
+    print_durability(durability)?;
     print_accepted(
         &reply.policy.unwrap_or_default(),
         reply.unchanged,
@@ -151,7 +169,9 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
     if args.client.output == OutputFormat::Json {
         return output::json("RollbackPolicyResponse", &reply);
     }
+    let durability = reply.durability();
     print_report(&reply.report.unwrap_or_default());
+    print_durability(durability)?;
     print_accepted(
         &reply.policy.unwrap_or_default(),
         reply.unchanged,
@@ -184,6 +204,43 @@ fn print_accepted(policy: &pb::Policy, unchanged: bool, dry_run: bool, differenc
         (false, true) => format!("policy {name}: would be accepted ({hash}); nothing was changed"),
         (false, false) => format!("policy {name}: version {} ({hash}) is in force", policy.version),
     })
+}
+
+async fn delete(args: DeletePolicyArgs) -> Result<(), CommandError> {
+    let request = pb::DeletePolicyRequest {
+        name: args.name,
+        expected_version: args.expected_version,
+    };
+    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let reply = connection.policies.delete_policy(request).await?.into_inner();
+    if args.client.output == OutputFormat::Json {
+        return output::json("DeletePolicyResponse", &reply);
+    }
+    let durability = reply.durability();
+    let deleted = reply.deleted.unwrap_or_default();
+    let now = match &reply.replacement {
+        Some(now) => format!("the built-in policy is in force as version {}", now.version),
+        None => "no policy of that name is in force".to_owned(),
+    };
+    print_durability(durability)?;
+    output::line(&format!(
+        "policy {}: deleted with all versions up to {}; {now}",
+        deleted.name, deleted.version
+    ))
+}
+
+/// Says where a change of a policy is stored.
+fn print_durability(durability: pb::Durability) -> Result<(), CommandError> {
+    match durability {
+        pb::Durability::Unspecified => Ok(()),
+        pb::Durability::Memory => {
+            output::line("durability: MEMORY (a restart of the server loses this change; `data_dir` makes it durable)")
+        }
+        pb::Durability::Disk | pb::Durability::Etcd => {
+            let name = durability.as_str_name().trim_start_matches("DURABILITY_");
+            output::line(&format!("durability: {name}"))
+        }
+    }
 }
 
 async fn get(args: GetPolicyArgs) -> Result<(), CommandError> {

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{CommandError, policy, state_load, state_show, state_watch};
+use super::{CommandError, policy, state_forget, state_load, state_show, state_watch};
 
 /// What to do with state.
 #[derive(Debug, Subcommand)]
@@ -15,6 +15,8 @@ pub(super) enum StateCommand {
     Watch(state_watch::WatchStateArgs),
     /// Compare files with what the server knows; exit code 1: they differ
     Diff(state_watch::DiffStateArgs),
+    /// Forget a source: its records, what its jobs had reserved, and its slot
+    Forget(state_forget::ForgetSourceArgs),
 }
 
 /// Runs it.
@@ -23,6 +25,7 @@ pub(super) async fn run(command: StateCommand) -> Result<(), CommandError> {
         StateCommand::Load(args) => state_load::run(args).await,
         StateCommand::Show(args) => state_show::run(args).await,
         StateCommand::Watch(args) => state_watch::watch(args).await,
+        StateCommand::Forget(args) => state_forget::run(args).await,
         StateCommand::Diff(args) => policy::require_same(state_watch::diff(args).await?),
     }
 }

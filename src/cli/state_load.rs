@@ -103,7 +103,7 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
 
 /// Objects of the files that could not be read.
 struct UnreadObjects {
-    /// What each is, and why it could not be read.
+    /// Lines for people: the object and the reason.
     lines: Vec<String>,
     /// Number of those without a readable name.
     unnamed: usize,
@@ -144,11 +144,17 @@ fn nothing_loaded(unread: &[String], source: &str) -> CommandError {
 fn load_rejected(unread: &UnreadObjects, loaded: &LoadOutcome, source: &str) -> CommandError {
     let all: Vec<&String> = unread.lines.iter().chain(&loaded.rejected).collect();
     let mut lines = rejected_lines(&all);
-    let uncounted = loaded.outcome.warnings.iter().filter(|warning| warning.reason == NOT_COUNTED);
+    let uncounted = loaded
+        .outcome
+        .warnings
+        .iter()
+        .filter(|warning| warning.reason == NOT_COUNTED);
     let (named, uncounted) = (all.len().saturating_sub(unread.unnamed), uncounted.count());
     if named > uncounted {
         let good = output::count(named.saturating_sub(uncounted), "record");
-        lines.push(format!("{good} refused, of which the last good one goes on counting, marked invalid"));
+        lines.push(format!(
+            "{good} refused, of which the last good one goes on counting, marked invalid"
+        ));
     }
     if unread.unnamed > 0 {
         lines.push(format!(

@@ -97,7 +97,12 @@ async fn server(connection: &mut ClientConnection, format: OutputFormat) -> Resu
         table.row([
             position.source,
             synced_word(source).to_owned(),
-            if source.kind() == pb::SourceKind::File { "file" } else { "live" }.to_owned(),
+            if source.kind() == pb::SourceKind::File {
+                "file"
+            } else {
+                "live"
+            }
+            .to_owned(),
             position.source_epoch.to_string(),
             position.sequence.to_string(),
             silence.unwrap_or_else(|| "never".to_owned()),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::engine::policy::Compatibility;
 use crate::server::limits::ServerLimits;
+use crate::server::probe::ExpectedPolicy;
 use crate::telemetry::LogFormat;
 
 pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
@@ -39,6 +40,8 @@ pub struct ServerConfig {
     pub compatibility: Compatibility,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
+    /// Policies that must be in force before the server is ready.
+    pub expected_policies: Vec<ExpectedPolicy>,
     /// Time between `NOT_SERVING` and refusing new connections.
     pub drain_delay: Duration,
     /// Time that calls under way get to finish.
@@ -75,6 +78,7 @@ impl Default for ServerConfig {
             policy_poll: Duration::from_millis(500),
             compatibility: Compatibility::default(),
             expected_sources: Vec::new(),
+            expected_policies: Vec::new(),
             drain_delay: Duration::ZERO,
             drain_deadline: Duration::from_secs(10),
             keepalive: Duration::from_mins(1),
@@ -112,6 +116,11 @@ impl ServerConfig {
         if sources > most {
             let message = format!("{sources} sources; limit `sources` is {most}");
             problems.push(("expect_source", message));
+        }
+        let (policies, most) = (self.expected_policies.len(), self.limits.state.policy_names);
+        if policies > most {
+            let message = format!("{policies} policies; limit `policy_names` is {most}");
+            problems.push(("expect_policy", message));
         }
         if self.limits.state.session_lease > self.limits.state.session_lease_max {
             let message = "longer than `session_lease_max_ms`".to_owned();

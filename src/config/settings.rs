@@ -12,6 +12,7 @@ use clap::ValueEnum as _;
 use super::ServerConfig;
 use crate::engine::policy::Compatibility;
 use crate::server::limits::{LIMITS, LimitDef};
+use crate::server::probe::ExpectedPolicy;
 use crate::telemetry::LogFormat;
 
 /// One setting, by whatever way it comes.
@@ -191,6 +192,15 @@ static PROCESS_SETTINGS: &[Setting] = &[
         ),
     },
     Setting {
+        name: "expect_policy",
+        value_name: "NAME[=HASH]",
+        help: "Policy that must be in force before the server is ready, as `name` or `name=HASH` with the SHA-256 of its document; may be given several times",
+        kind: SettingKind::List(
+            |config, values| assign(&mut config.expected_policies, policies(&values)),
+            |config| config.expected_policies.iter().map(ToString::to_string).collect(),
+        ),
+    },
+    Setting {
         name: "drain_delay_ms",
         value_name: "MS",
         help: "Time between telling callers to go elsewhere and refusing new connections",
@@ -318,6 +328,10 @@ fn sources(values: Vec<String>) -> Result<Vec<Arc<str>>, String> {
         return Err("a source needs a name".to_owned());
     }
     Ok(values.into_iter().map(Arc::from).collect())
+}
+
+fn policies(values: &[String]) -> Result<Vec<ExpectedPolicy>, String> {
+    values.iter().map(|value| value.parse()).collect()
 }
 
 fn filter(value: &str) -> Result<String, String> {

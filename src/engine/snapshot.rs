@@ -126,6 +126,8 @@ impl PluginStateCache {
     /// Lets what is known of the snapshot before help to work things out.
     pub fn reuse_from(&mut self, older: &Snapshot) {
         self.older.clone_from(&older.plugin_state_cache.older);
+        // A policy that was deleted needs nothing any more.
+        self.older.retain(|name, _| older.policies.contains_key(name));
         for (name, cell) in &*older.plugin_state_cache.lock() {
             if let (Some(derived), Some(policy)) = (cell.get(), older.policies.get(name)) {
                 let known = OlderPluginStates {

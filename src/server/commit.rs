@@ -48,7 +48,12 @@ impl ServerContext {
         let pb::ReleaseAssumptionsRequest { session, tasks } = request;
         let tasks = tasks.into_iter().map(Arc::from).collect();
         let (revision, released) = self.state.release_assumptions(&session, tasks).await?;
+        let durability = match released.as_slice() {
+            [] => pb::Durability::Unspecified,
+            _ => convert::durability(self.state.durability()),
+        };
         Ok(pb::ReleaseAssumptionsResponse {
+            durability: durability.into(),
             revision: Some(convert::revision(revision)),
             released: commit::name_strings(&released),
         })

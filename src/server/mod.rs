@@ -21,8 +21,8 @@ mod tests;
 mod throttle;
 mod worker_pool;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -97,7 +97,7 @@ impl ServerContext {
         let state = StateServiceServer::new(state::StateRpc(Arc::clone(self)))
             .max_decoding_message_size(request_bytes)
             .max_encoding_message_size(response_bytes);
-        let policy = PolicyServiceServer::new(policy::PolicyRpc(Arc::clone(self)))
+        let policy = PolicyServiceServer::new(policy::PolicyRpc(Arc::clone(self), Once::new()))
             .max_decoding_message_size(request_bytes)
             .max_encoding_message_size(response_bytes);
         Routes::new(decision).add_service(state).add_service(policy)

@@ -1,24 +1,29 @@
 //! `PolicyService`: documents in, versions out.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use tonic::{Request, Response, Status};
 
 use crate::engine::model::Problem;
-use crate::state::{PolicyError, PolicyOrigin, PolicyReload, PolicyRollback, PolicyVersion, ReloadedPolicy};
+use crate::state::{
+    DeletedPolicy, PolicyDeletion, PolicyError, PolicyOrigin, PolicyReload, PolicyRollback, PolicyVersion,
+    ReloadedPolicy,
+};
+use crate::store::Durability;
 use crate::telemetry::ReloadOutcome;
 
-use super::ServerContext;
-use super::convert::evaluation_ref::policy_name_or_default;
+use super::convert;
+use super::convert::evaluation_ref::{DEFAULT_POLICY, policy_name_or_default};
 use super::convert::listing::page_size;
 use super::convert::policy::{policy, policy_report, policy_summary, read_compatibility};
 use super::pb;
 use super::pb::policy_service_server::PolicyService;
 use super::status::CallError;
+use super::{BUILT_IN_POLICY, ServerContext};
 
 /// The service.
 #[derive(Debug)]
-pub(super) struct PolicyRpc(pub(super) Arc<ServerContext>);
+pub(super) struct PolicyRpc(pub(super) Arc<ServerContext>, pub(super) Once);
 
 #[tonic::async_trait]
 impl PolicyService for PolicyRpc {
@@ -51,12 +56,14 @@ impl PolicyService for PolicyRpc {
             unchanged,
             report,
             difference,
+            durability,
         } = self.record_outcome(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::ReloadPolicyResponse {
             policy,
             unchanged,
             report,
             difference,
+            durability: durability.into(),
         }))
     }
 
@@ -83,12 +90,47 @@ impl PolicyService for PolicyRpc {
             unchanged,
             report,
             difference,
+            durability,
         } = self.record_outcome(reloaded, origin, dry_run)?;
         Ok(Response::new(pb::RollbackPolicyResponse {
             policy,
             unchanged,
             report,
             difference,
+            durability: durability.into(),
+        }))
+    }
+
+    async fn delete_policy(
+        &self,
+        rpc: Request<pb::DeletePolicyRequest>,
+    ) -> Result<Response<pb::DeletePolicyResponse>, Status> {
+        let caller = rpc
+            .remote_addr()
+            .map_or_else(String::new, |address| address.ip().to_string());
+        let pb::DeletePolicyRequest { name, expected_version } = rpc.into_inner();
+        if name.is_empty() {
+            let message = "name: name the policy to delete; `default` is not the default here";
+            return Err(CallError::invalid("NAME_MISSING", message).into());
+        }
+        let deletion = PolicyDeletion {
+            replacement: (name == DEFAULT_POLICY).then(|| BUILT_IN_POLICY.into()),
+            name: name.into(),
+            expected_version,
+        };
+        let state = &self.0.state;
+        let deleted = state.delete_policy(deletion).await.map_err(CallError::from)?;
+        let DeletedPolicy { deleted, replacement } = deleted;
+        let (durability, in_force) = (state.durability(), &deleted.in_force);
+        let now = replacement.as_ref().map_or(0, |now| now.in_force.version);
+        tracing::warn!(
+            policy = %in_force.name, version = in_force.version, built_in_version = now, caller, %durability,
+            "policy deleted, with all its versions"
+        );
+        Ok(Response::new(pb::DeletePolicyResponse {
+            deleted: Some(policy_summary(&deleted, false)),
+            replacement: replacement.map(|now| policy_summary(&now, true)),
+            durability: convert::durability(durability).into(),
         }))
     }
 
@@ -162,9 +204,21 @@ struct AcceptedPolicy {
     unchanged: bool,
     report: Option<pb::PolicyReport>,
     difference: String,
+    durability: pb::Durability,
 }
 
 impl PolicyRpc {
+    /// Warns once that a policy of a caller does not survive a restart.
+    fn warn_of_memory(&self) {
+        if self.0.state.durability() == Durability::Memory {
+            self.1.call_once(|| {
+                tracing::warn!(
+                    "policies that callers bring are in memory only: a restart loses them; set `data_dir` to make them durable"
+                );
+            });
+        }
+    }
+
     /// Counts and logs what became of a document.
     fn record_outcome(
         &self,
@@ -188,9 +242,16 @@ impl PolicyRpc {
         if !dry_run {
             let in_force = &version.in_force;
             let (policy, number, origin) = (&in_force.name, in_force.version, &version.origin);
-            tracing::info!(%policy, version = number, %origin, unchanged, "policy in force");
+            let durability = self.0.state.durability();
+            tracing::info!(%policy, version = number, %origin, unchanged, %durability, "policy in force");
+            self.warn_of_memory();
         }
         Ok(AcceptedPolicy {
+            durability: if dry_run {
+                pb::Durability::Unspecified
+            } else {
+                convert::durability(self.0.state.durability())
+            },
             policy: Some(policy(&version, unchanged || !dry_run)),
             unchanged,
             report: Some(with_queue_problems(policy_report(&version.report), &queues)),

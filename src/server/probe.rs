@@ -1,6 +1,8 @@
 //! How the process is watched: `/livez`, `/readyz` and `/metrics` over HTTP, and `grpc.health.v1`.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::app::PolicyFile;
-use crate::state::{SharedState, SourceKind, SourceStatus};
+use crate::state::{SharedState, SourceKind, SourceStatus, is_policy_name};
 use crate::telemetry::Metrics;
 
 use super::WorkerPool;
@@ -45,8 +47,50 @@ pub struct HealthProbe {
     pub policy_file: Option<PolicyFile>,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
+    /// Policies that must be in force before the server is ready.
+    pub expected_policies: Vec<ExpectedPolicy>,
     /// Turns true when the server is to stop.
     pub draining: watch::Receiver<bool>,
+}
+
+/// Policy that must be in force before the server is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpectedPolicy {
+    /// Name of the policy.
+    pub name: Arc<str>,
+    /// SHA-256 of the document that must be in force, hexadecimal; `None`: any.
+    pub hash: Option<Arc<str>>,
+}
+
+impl FromStr for ExpectedPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, hash) = match text.split_once('=') {
+            Some((name, hash)) => (name, Some(hash.to_ascii_lowercase())),
+            None => (text, None),
+        };
+        if !is_policy_name(name) {
+            return Err(format!("`{name}` is not the name of a policy"));
+        }
+        let is_hash = |hash: &String| hash.len() == 64 && hash.chars().all(|c| c.is_ascii_hexdigit());
+        if !hash.as_ref().is_none_or(is_hash) {
+            return Err(format!(
+                "`{text}` has no SHA-256 behind `=`, which has 64 hexadecimal digits, as `sha256sum FILE` prints them"
+            ));
+        }
+        Ok(Self {
+            name: name.into(),
+            hash: hash.map(Arc::from),
+        })
+    }
+}
+
+impl fmt::Display for ExpectedPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.hash.as_ref().map_or(Ok(()), |hash| write!(f, "={hash}"))
+    }
 }
 
 /// One thing that was looked at.
@@ -111,15 +155,33 @@ impl HealthProbe {
 
     fn policy_checks(&self) -> Vec<HealthCheck> {
         let snapshot = self.state.snapshot();
+        let expected = |name: &Arc<str>| {
+            let mut expected = self
+                .expected_policies
+                .iter()
+                .filter(move |expected| expected.name == *name);
+            expected.find_map(|expected| expected.hash.clone())
+        };
         let mut checks: Vec<HealthCheck> = snapshot
             .policies
             .iter()
-            .map(|(name, policy)| HealthCheck {
-                name: format!("policy/{name}"),
-                passed: true,
-                detail: format!("version {} ({})", policy.version, policy.hash),
+            .map(|(name, policy)| {
+                let other = expected(name).filter(|hash| *hash != policy.hash);
+                let detail = format!("version {} ({})", policy.version, policy.hash);
+                HealthCheck {
+                    name: format!("policy/{name}"),
+                    passed: other.is_none(),
+                    detail: other.map_or(detail.clone(), |hash| format!("{detail}; expected is {hash}")),
+                }
             })
             .collect();
+        let absent = self.expected_policies.iter().map(|expected| &expected.name);
+        let absent: BTreeSet<&Arc<str>> = absent.filter(|name| !snapshot.policies.contains_key(*name)).collect();
+        checks.extend(absent.into_iter().map(|name| HealthCheck {
+            name: format!("policy/{name}"),
+            passed: false,
+            detail: "expected, and not in force".to_owned(),
+        }));
         if checks.is_empty() {
             checks.push(HealthCheck {
                 name: "policy".to_owned(),
@@ -251,7 +313,7 @@ fn check_page(checks: &[HealthCheck], verbose: bool, good: &str, bad: &str) -> R
 
 async fn metrics(Shared(probe): Shared<HealthProbe>) -> Response {
     let page = tokio::task::spawn_blocking(move || probe.metrics.encode(&probe.state, &probe.workers)).await;
-    match page.unwrap_or(Err(std::fmt::Error)) {
+    match page.unwrap_or(Err(fmt::Error)) {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "metrics cannot be written");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::ServerContext;
 use super::convert::accounts;
 use super::convert::admit::named_amounts;
+use super::convert::durability;
 use super::convert::listing::PageRequest;
 use super::convert::policy::timestamp;
 use super::pb;
@@ -64,13 +65,20 @@ impl ServerContext {
         };
         let before = self.state.snapshot();
         let released = self.state.release(release).await?;
+        let durability = durability(self.state.durability()).into();
         let Some(released) = released else {
-            return Ok(pb::ReleaseReservationResponse::default());
+            return Ok(pb::ReleaseReservationResponse {
+                reservation: None,
+                durability,
+            });
         };
         let edge = Arc::clone(self);
         let told = move || Ok(edge.reservation(&before, &released.row, released.lease_left));
         let reservation = Some(self.run_blocking(told).await?);
-        Ok(pb::ReleaseReservationResponse { reservation })
+        Ok(pb::ReleaseReservationResponse {
+            reservation,
+            durability,
+        })
     }
 
     fn reservation(&self, snapshot: &Snapshot, row: &Reservation, left: Option<Duration>) -> pb::Reservation {

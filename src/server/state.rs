@@ -8,7 +8,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::engine::model::ClusterState;
 use crate::engine::plugins;
-use crate::state::{SourceKind, SourceStatus};
+use crate::state::{ForgetSource, ForgottenSource, SourceKind, SourceStatus};
 
 use super::ServerContext;
 use super::convert::batch::batch_outcome;
@@ -173,6 +173,36 @@ impl StateService for StateRpc {
         rpc: Request<pb::ReleaseAssumptionsRequest>,
     ) -> Result<Response<pb::ReleaseAssumptionsResponse>, Status> {
         Ok(Response::new(self.0.release_assumptions(rpc.into_inner()).await?))
+    }
+
+    async fn forget_source(
+        &self,
+        rpc: Request<pb::ForgetSourceRequest>,
+    ) -> Result<Response<pb::ForgetSourceResponse>, Status> {
+        let caller = rpc
+            .remote_addr()
+            .map_or_else(String::new, |address| address.ip().to_string());
+        let pb::ForgetSourceRequest { source, force } = rpc.into_inner();
+        if source.is_empty() {
+            return Err(CallError::invalid("NAME_MISSING", "source: name the source to forget").into());
+        }
+        let source: Arc<str> = source.into();
+        let forget = ForgetSource {
+            source: Arc::clone(&source),
+            force,
+        };
+        let forgotten = self.0.state.forget_source(forget).await.map_err(CallError::from)?;
+        let ForgottenSource {
+            revision,
+            records,
+            reservations,
+        } = forgotten;
+        tracing::warn!(source = &*source, force, records, reservations, caller, "source forgotten, with all its records");
+        Ok(Response::new(pb::ForgetSourceResponse {
+            revision: Some(convert::revision(revision)),
+            records: u64::try_from(records).unwrap_or(u64::MAX),
+            reservations: u64::try_from(reservations).unwrap_or(u64::MAX),
+        }))
     }
 }
 

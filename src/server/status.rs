@@ -227,10 +227,12 @@ impl From<StateError> for CallError {
             | StateError::SessionExpired { .. }
             | StateError::SequenceGap { .. }
             | StateError::SequenceMismatch { .. }
+            | StateError::SourceActive { .. }
             | StateError::ResyncNeeded { .. } => Code::FailedPrecondition,
-            StateError::SessionUnknown { .. } | StateError::PolicyUnknown { .. } | StateError::ProfileUnknown(_) => {
-                Code::NotFound
-            }
+            StateError::SessionUnknown { .. }
+            | StateError::SourceUnknown { .. }
+            | StateError::PolicyUnknown { .. }
+            | StateError::ProfileUnknown(_) => Code::NotFound,
             StateError::SessionInline { .. } | StateError::JobsRepeated | StateError::NothingNamed => {
                 Code::InvalidArgument
             }
@@ -265,6 +267,9 @@ impl From<StateError> for CallError {
                 failure.with_detail(PUMICE, "BatchOutcome", &outcome)
             }
             StateError::PolicyUnknown { name } => failure.with_entry("policy", &*name),
+            StateError::SourceUnknown { name } | StateError::SourceActive { name, .. } => {
+                failure.with_entry("source", &*name)
+            }
             StateError::ProfileUnknown(unknown) => failure.with_entry("profile", &unknown.profile),
             StateError::Limit { limit, value, .. } => {
                 let failure = failure

@@ -1,6 +1,7 @@
 //! Why a request on state failed as a whole.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::batch::BatchOutcome;
 use super::policies::RejectedDocument;
@@ -86,6 +87,25 @@ pub enum StateError {
         /// What became of the batch.
         outcome: Box<BatchOutcome>,
     },
+    /// No source of that name is known.
+    #[error("there is no source `{name}`")]
+    SourceUnknown {
+        /// The source.
+        name: Arc<str>,
+    },
+    /// The source was heard a moment ago.
+    #[error(
+        "source `{name}` was heard {} s ago, within `source_stale_ms` ({}): stop it first, or force its removal",
+        silence.as_secs(), least.as_millis()
+    )]
+    SourceActive {
+        /// The source.
+        name: Arc<str>,
+        /// Time since it was heard.
+        silence: Duration,
+        /// Silence that makes its removal safe.
+        least: Duration,
+    },
     /// There is no policy of that name.
     #[error("there is no policy `{name}`")]
     PolicyUnknown {
@@ -141,6 +161,8 @@ impl StateError {
             Self::NothingNamed => "SELECTION_MISSING",
             Self::ResyncNeeded { .. } => "RESYNC_NEEDED",
             Self::PolicyUnknown { .. } => "POLICY_UNKNOWN",
+            Self::SourceUnknown { .. } => "SOURCE_UNKNOWN",
+            Self::SourceActive { .. } => "SOURCE_ACTIVE",
             Self::ProfileUnknown(_) => "PROFILE_UNKNOWN",
             Self::ChangeRejected { problem, .. } | Self::BatchInvalid { problem } | Self::QueryRejected { problem } => {
                 problem.reason
@@ -167,6 +189,8 @@ impl StateError {
             | Self::NothingNamed
             | Self::ResyncNeeded { .. }
             | Self::PolicyUnknown { .. }
+            | Self::SourceUnknown { .. }
+            | Self::SourceActive { .. }
             | Self::ProfileUnknown(_)
             | Self::BatchInvalid { .. }
             | Self::QueryRejected { .. }

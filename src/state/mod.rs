@@ -15,6 +15,7 @@ mod node_table;
 mod origin;
 mod policies;
 mod policy_reload;
+mod policy_removal;
 mod policy_store;
 mod ports;
 mod published;
@@ -25,6 +26,7 @@ mod session_query;
 mod session_registry;
 mod session_status;
 mod session_steps;
+mod source_removal;
 mod sources;
 mod unreadable;
 mod writer;
@@ -73,7 +75,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc::error::TrySendError;
 
 pub use batch::{
-    Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord, ResyncReason, ResyncRequest, SourceKind,
+    Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord, ResyncReason, ResyncRequest,
+    SourceKind,
 };
 pub use clock::{Clock, SystemClock};
 pub use commit_judge::{COMMIT_PLUGIN, CommitOutcome, CommitRejection, JobCommitOutcome};
@@ -86,11 +89,13 @@ pub use ledger::{
 pub use limits::StateLimits;
 pub use origin::PolicyOrigin;
 pub use policies::{PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
-pub use policy_reload::document_hash;
+pub use policy_reload::{document_hash, is_policy_name};
+pub use policy_removal::{DeletedPolicy, PolicyDeletion};
 pub use policy_store::StoredPolicyError;
 pub use resource_names::ResourceNames;
 pub use session_status::SessionStatus;
 pub use session_steps::{OpenSession, OpenedSession, SessionBase, SteppedSession};
+pub use source_removal::{ForgetSource, ForgottenSource};
 pub use sources::SourceStatus;
 
 use crate::store::{Durability, MemoryStore, Store, StoreError, StoredState};

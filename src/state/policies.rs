@@ -147,7 +147,7 @@ impl PolicyInstall {
         self.hash == other.hash && self.policy.compatibility() == other.policy.compatibility()
     }
 
-    fn into_version(self, version: u64) -> Arc<PolicyVersion> {
+    pub(super) fn into_version(self, version: u64) -> Arc<PolicyVersion> {
         let Self {
             name,
             hash,
@@ -168,7 +168,7 @@ impl PolicyInstall {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct PolicyHistory {
-    last: u64,
+    pub(super) last: u64,
     pub(super) versions: VecDeque<Arc<PolicyVersion>>,
     pub(super) rejected_document: Option<RejectedDocument>,
     /// Tells the policy file that was last accepted from another.
@@ -332,7 +332,7 @@ impl PolicyRegistry {
         self.lock_pending_repair().clear();
     }
 
-    fn lock_pending_repair(&self) -> MutexGuard<'_, PendingRepair> {
+    pub(super) fn lock_pending_repair(&self) -> MutexGuard<'_, PendingRepair> {
         self.pending_repair.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -10,6 +10,7 @@ use super::SharedState;
 use super::error::{PolicyError, StateError};
 use super::origin::PolicyOrigin;
 use super::policies::{PolicyInstall, PolicyReload, PolicyRollback, PolicyVersion, RejectedDocument, ReloadedPolicy};
+use super::policy_removal::{DeletedPolicy, PolicyDeletion, PolicyRemoval};
 use super::policy_store;
 use super::writer::WriterCommand;
 use crate::engine::PolicyInForce;
@@ -149,6 +150,60 @@ impl SharedState {
             .collect()
     }
 
+    /// Deletes a policy with all its versions, and puts the replacement, if there is one, in force in its place.
+    ///
+    /// # Errors
+    /// There is no such policy, another version is in force than expected, or the store failed: nothing was deleted.
+    pub async fn delete_policy(&self, deletion: PolicyDeletion) -> Result<DeletedPolicy, PolicyError> {
+        let PolicyDeletion {
+            name,
+            expected_version,
+            replacement,
+        } = deletion;
+        check_policy_name(&name)?;
+        let replacement = match replacement {
+            None => None,
+            Some(document) => {
+                let compatibility = Compatibility::default();
+                let options = CompileOptions {
+                    limits: self.limits.document_limits(),
+                    compatibility,
+                    strict: false,
+                };
+                let text = Arc::clone(&document);
+                let compiled = tokio::task::spawn_blocking(move || policy::compile(&text, &options)).await;
+                let compiled = compiled.map_err(|_| StateError::ShuttingDown)?;
+                let origin = PolicyOrigin::BuiltIn;
+                let rejected = |report| RejectedDocument {
+                    name: Arc::clone(&name),
+                    origin: origin.clone(),
+                    report,
+                    serving: 0,
+                };
+                let compiled = compiled.map_err(|report| PolicyError::Rejected(Box::new(rejected(report))))?;
+                Some(policy_install(
+                    Arc::clone(&name),
+                    Arc::clone(&document),
+                    document_hash(&document),
+                    policy_store::document_fingerprint(&document, compatibility),
+                    compiled,
+                    expected_version,
+                    false,
+                    origin,
+                    self.clock.wall(),
+                ))
+            }
+        };
+        let remove = PolicyRemoval {
+            name,
+            expected_version,
+            replacement,
+        };
+        let (reply, result) = oneshot::channel();
+        self.send(WriterCommand::Remove(Box::new(remove), reply.into())).await?;
+        result.await.map_err(|_| StateError::ShuttingDown)?
+    }
+
     async fn install(&self, install: PolicyInstall) -> Result<ReloadedPolicy, PolicyError> {
         let (reply, result) = oneshot::channel();
         self.send(WriterCommand::Install(Box::new(install), reply.into()))
@@ -214,11 +269,16 @@ pub fn document_hash(document: &str) -> Arc<str> {
 }
 
 fn check_policy_name(name: &Arc<str>) -> Result<(), PolicyError> {
-    let bytes = name.as_bytes();
-    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
-    if bytes.len() <= 63 && bytes.iter().all(inner) && outer(bytes.first()) && outer(bytes.last()) {
+    if is_policy_name(name) {
         return Ok(());
     }
     Err(PolicyError::InvalidName { name: Arc::clone(name) })
+}
+
+/// True if a policy can have this name.
+pub fn is_policy_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
+    bytes.len() <= 63 && bytes.iter().all(inner) && outer(bytes.first()) && outer(bytes.last())
 }

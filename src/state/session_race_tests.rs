@@ -84,7 +84,9 @@ fn open() -> (Arc<SharedState>, Arc<HookClock>, Arc<str>) {
 type SessionEnd = fn(&SharedState, &HookClock, &str);
 
 const ENDS: [(&str, SessionEnd); 3] = [
-    ("closed", |state, _, session| assert!(state.close_session(session).is_ok())),
+    ("closed", |state, _, session| {
+        assert!(state.close_session(session).is_ok())
+    }),
     ("committed", |state, _, session| {
         drop(state.commit_session(session, 0, &[], &[]).unwrap());
     }),
@@ -136,7 +138,11 @@ fn a_call_that_loses_the_race_with_the_end_of_its_session_fails() {
             let (state, result) = end_amid(end, call);
             let reason = result.map_err(|error| error.reason());
             assert_eq!(reason, Err("SESSION_EXPIRED"), "{what}, session {how}");
-            assert_eq!(state.sessions.bytes(), 0, "{what}, session {how}: nothing of it is counted any more");
+            assert_eq!(
+                state.sessions.bytes(),
+                0,
+                "{what}, session {how}: nothing of it is counted any more"
+            );
         }
     }
 }

@@ -70,16 +70,19 @@ pub(super) enum IntakeResult {
 pub(super) struct SourceRegistry {
     limits: StateLimits,
     clock: Arc<dyn Clock>,
+    expected: BTreeSet<Arc<str>>,
     by_name: Mutex<BTreeMap<Arc<str>, SourceProgress>>,
 }
 
 impl SourceRegistry {
     pub(super) fn new(expected: Vec<Arc<str>>, limits: StateLimits, clock: Arc<dyn Clock>) -> Self {
+        let expected: BTreeSet<Arc<str>> = expected.into_iter().collect();
         let sources = expected
-            .into_iter()
-            .map(|name| (name, SourceProgress::default()))
+            .iter()
+            .map(|name| (Arc::clone(name), SourceProgress::default()))
             .collect();
         Self {
+            expected,
             limits,
             clock,
             by_name: Mutex::new(sources),
@@ -142,9 +145,8 @@ impl SourceRegistry {
         let source = sources.entry(Arc::clone(&name)).or_default();
         let resync = resync_reason(source, &batch);
         // A fenced batch, or one of an epoch that has not begun, says nothing about the records that are stored.
-        let outside = |(reason, _): &(ResyncReason, String)| {
-            matches!(reason, ResyncReason::Fenced | ResyncReason::EpochChanged)
-        };
+        let outside =
+            |(reason, _): &(ResyncReason, String)| matches!(reason, ResyncReason::Fenced | ResyncReason::EpochChanged);
         if !resync.as_ref().is_some_and(outside) {
             (source.heard, source.kind) = (Some(now), batch.source_kind);
         }
@@ -242,6 +244,31 @@ impl SourceRegistry {
             return Err(limit_error("full_sync_records", most, message));
         }
         Ok(batch)
+    }
+
+    /// Forgets a source. One that the service expects keeps its slot, as if it had not been heard yet.
+    ///
+    /// # Errors
+    /// There is no such source, or it was heard within `source_stale` and is not to be forgotten by `force`.
+    pub(super) fn forget(&self, name: &Arc<str>, force: bool) -> Result<(), StateError> {
+        let (now, mut sources) = (self.clock.monotonic(), self.lock());
+        let Some(source) = sources.get(name) else {
+            return Err(StateError::SourceUnknown { name: Arc::clone(name) });
+        };
+        let silence = source.heard.map(|heard| now.saturating_sub(heard));
+        if let Some(silence) = silence.filter(|silence| !force && *silence <= self.limits.source_stale) {
+            return Err(StateError::SourceActive {
+                name: Arc::clone(name),
+                silence,
+                least: self.limits.source_stale,
+            });
+        }
+        if self.expected.contains(name) {
+            sources.insert(Arc::clone(name), SourceProgress::default());
+        } else {
+            sources.remove(name);
+        }
+        Ok(())
     }
 
     /// Every bound.

@@ -237,7 +237,11 @@ async fn a_rejected_record_marks_the_last_good_one() {
         "put.nodes[0].allocatable",
         "`x`",
     );
-    let refused = vec![RejectedRecord::new(RecordKind::Node, "n1".into(), vec![problem.clone()])];
+    let refused = vec![RejectedRecord::new(
+        RecordKind::Node,
+        "n1".into(),
+        vec![problem.clone()],
+    )];
     let outcome = state
         .apply_batch(Batch {
             rejected: refused,

@@ -44,7 +44,13 @@ async fn the_last_good_record_of_an_unreadable_task_goes_on_counting() {
 #[tokio::test]
 async fn a_node_with_an_uncounted_task_takes_nothing_new() {
     let (state, _) = start();
-    let whole = |sequence| batch(sequence, BatchKind::FullSyncLast, vec![node("n1", 4_000), node("n2", 4_000)]);
+    let whole = |sequence| {
+        batch(
+            sequence,
+            BatchKind::FullSyncLast,
+            vec![node("n1", 4_000), node("n2", 4_000)],
+        )
+    };
     let bad = Batch {
         rejected: vec![unreadable("a/x", "n1"), unreadable("a/waits", "")],
         ..whole(1)
@@ -53,7 +59,11 @@ async fn a_node_with_an_uncounted_task_takes_nothing_new() {
     assert_eq!((stand(&state, "n1"), stand(&state, "n2")), ((0, false), (0, true)));
     let delta = |sequence, put| batch(sequence, BatchKind::Delta, put);
     send(&state, delta(2, vec![node("n1", 8_000)])).await;
-    assert_eq!(stand(&state, "n1"), (0, false), "a new record of the node changes nothing");
+    assert_eq!(
+        stand(&state, "n1"),
+        (0, false),
+        "a new record of the node changes nothing"
+    );
     send(&state, delta(3, vec![task("a/x", "n1", 300)])).await;
     assert_eq!(stand(&state, "n1"), (300, true), "the task can be read");
 
@@ -83,7 +93,12 @@ async fn a_node_with_an_uncounted_task_takes_nothing_new() {
 #[tokio::test]
 async fn marks_of_a_node_and_of_its_own_record_stand_side_by_side() {
     let (state, _) = start();
-    let own = Problem::new(ProblemKind::Invalid, "INVALID_QUANTITY", "put.nodes[0].allocatable", "`x`");
+    let own = Problem::new(
+        ProblemKind::Invalid,
+        "INVALID_QUANTITY",
+        "put.nodes[0].allocatable",
+        "`x`",
+    );
     let whole = batch(1, BatchKind::FullSyncLast, vec![node("n1", 4_000)]);
     send(&state, whole).await;
     let bad = Batch {
@@ -97,7 +112,11 @@ async fn marks_of_a_node_and_of_its_own_record_stand_side_by_side() {
     let reasons = || {
         let snapshot = state.snapshot();
         let invalid = snapshot.state.node_by_name("n1").unwrap().invalid.clone();
-        invalid.unwrap_or_default().iter().map(|one| one.reason).collect::<Vec<_>>()
+        invalid
+            .unwrap_or_default()
+            .iter()
+            .map(|one| one.reason)
+            .collect::<Vec<_>>()
     };
     assert_eq!(reasons(), ["INVALID_QUANTITY", "UNREADABLE_TASK"]);
     send(&state, batch(3, BatchKind::Delta, vec![node("n1", 4_000)])).await;

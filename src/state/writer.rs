@@ -12,10 +12,12 @@ use super::interner::RecordInterner;
 use super::ledger::AdmissionLedger;
 use super::node_table::NodeTable;
 use super::policies::{PolicyInstall, PolicyRegistry, ReloadedPolicy};
+use super::policy_removal::{DeletedPolicy, PolicyRemoval};
 use super::policy_store::ActivePolicies;
 use super::ports::{CommandInbox, CommandReply, SnapshotPublisher};
 use super::queue_hierarchy;
 use super::resource_names::ResourceNames;
+use super::source_removal::{ForgetSource, ForgottenSource};
 use super::sources::{IntakeResult, SourceRegistry};
 use super::unreadable::{UnreadableTasks, uncounted_warning};
 use crate::engine::model::{ClusterState, JobRecord, Problem, ProblemKind, RecordKind};
@@ -39,6 +41,10 @@ pub(super) enum WriterCommand {
     Apply(Box<Batch>, CommandReply<Result<BatchOutcome, StateError>>),
     /// Put a compiled policy in force.
     Install(Box<PolicyInstall>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
+    /// Delete a policy.
+    Remove(Box<PolicyRemoval>, CommandReply<Result<DeletedPolicy, PolicyError>>),
+    /// Forget a source.
+    Forget(Box<ForgetSource>, CommandReply<Result<ForgottenSource, StateError>>),
     /// Something of the admission ledger, or of assumptions: after the others of its group, at the state that they make.
     Durable(DurableCommand),
 }
@@ -47,6 +53,8 @@ pub(super) enum WriterCommand {
 enum PendingReply {
     Applied(Box<BatchOutcome>, CommandReply<Result<BatchOutcome, StateError>>),
     Installed(Box<ReloadedPolicy>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
+    Removed(Box<DeletedPolicy>, CommandReply<Result<DeletedPolicy, PolicyError>>),
+    Forgotten(ForgottenSource, CommandReply<Result<ForgottenSource, StateError>>),
 }
 
 /// The writer's own state: the snapshot that it will publish next.
@@ -217,6 +225,27 @@ impl Writer {
                     other => reply.send(other),
                 }
             }
+            WriterCommand::Remove(removal, reply) => {
+                let removed = self
+                    .policies
+                    .remove(*removal, &mut self.next.policies, self.ledger.store());
+                self.store_fails |= matches!(removed, Err(PolicyError::State(StateError::Store(_))));
+                match removed {
+                    Ok(removed) => {
+                        self.changed = true;
+                        pending.push(PendingReply::Removed(Box::new(removed), reply));
+                    }
+                    Err(error) => reply.send(Err(error)),
+                }
+            }
+            WriterCommand::Forget(forget, reply) => match self.forget_source(&forget) {
+                Ok(forgotten) => {
+                    // What was durable of it leaves the store with this group.
+                    ledger.push(DurableCommand::ExpireLeases(None));
+                    pending.push(PendingReply::Forgotten(forgotten, reply));
+                }
+                Err(error) => reply.send(Err(error)),
+            },
             WriterCommand::Durable(command) => ledger.push(command),
         }
     }
@@ -357,7 +386,7 @@ impl Writer {
         self.ledger.job_changed(&mut self.next.state, before, after);
     }
 
-    fn remove_record(&mut self, kind: RecordKind, name: &str) {
+    pub(super) fn remove_record(&mut self, kind: RecordKind, name: &str) {
         let job = match kind {
             RecordKind::Job => self.next.state.jobs().get(name).cloned(),
             RecordKind::Node | RecordKind::Queue | RecordKind::Task => None,
@@ -381,12 +410,7 @@ impl Writer {
         clippy::disallowed_types,
         reason = "asked for names, never walked: no order can show"
     )]
-    fn remove_absent(
-        &mut self,
-        source: &Arc<str>,
-        put: &[(BatchRecord, RecordLocation)],
-        refused: &[RejectedRecord],
-    ) {
+    fn remove_absent(&mut self, source: &Arc<str>, put: &[(BatchRecord, RecordLocation)], refused: &[RejectedRecord]) {
         let cluster_state = &self.next.state;
         let nodes = cluster_state
             .nodes()
@@ -457,6 +481,8 @@ fn send_reply(pending: PendingReply) {
     match pending {
         PendingReply::Applied(outcome, reply) => reply.send(Ok(*outcome)),
         PendingReply::Installed(reloaded, reply) => reply.send(Ok(*reloaded)),
+        PendingReply::Removed(removed, reply) => reply.send(Ok(*removed)),
+        PendingReply::Forgotten(forgotten, reply) => reply.send(Ok(forgotten)),
     }
 }
 

@@ -28,6 +28,15 @@ pub enum Durability {
     Disk,
 }
 
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "MEMORY",
+            Self::Disk => "DISK",
+        })
+    }
+}
+
 /// What is remembered of a reservation that ended, so that a late request cannot revive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationTombstone {

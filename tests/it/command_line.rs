@@ -157,7 +157,11 @@ fn a_reload_with_unreadable_records_keeps_the_last_good_ones() {
         .collect();
     assert_eq!(invalid, [("n-1", vec!["UNREADABLE_RECORD"]), ("n-2", vec![])]);
 
-    let unnamed = load(&server, &(node("1") + "---\n{apiVersion: v1, kind: Node, metadata: {}}\n"), &[]);
+    let unnamed = load(
+        &server,
+        &(node("1") + "---\n{apiVersion: v1, kind: Node, metadata: {}}\n"),
+        &[],
+    );
     let message = "1 object had no readable name and could not be sent: what the server knew of that from source file, \
                    it no longer knows\nerror: 1 record refused; the others were taken";
     assert!(err(&unnamed).contains(message), "{}", err(&unnamed));
@@ -201,7 +205,14 @@ fn stored(server: &EmbeddedServer) -> (f64, Vec<&'static str>) {
         ("job", jobs.iter().any(|one| !one.invalid.is_empty())),
         ("task", tasks.iter().any(|one| !one.invalid.is_empty())),
     ];
-    (cpu, kinds.iter().filter(|(_, marked)| *marked).map(|(kind, _)| *kind).collect())
+    (
+        cpu,
+        kinds
+            .iter()
+            .filter(|(_, marked)| *marked)
+            .map(|(kind, _)| *kind)
+            .collect(),
+    )
 }
 
 #[test]
@@ -214,8 +225,16 @@ fn a_running_pod_that_cannot_be_read_goes_on_counting() {
     for amount in ["64gi", "[]"] {
         let output = load(&server, &objects_with(amount, "many"), &[]);
         assert_eq!(output.status.code(), Some(1));
-        assert!(err(&output).contains("error: 4 records refused; the others were taken"), "{}", err(&output));
-        assert_eq!(stored(&server), (used, vec!["node", "queue", "job", "task"]), "{amount}");
+        assert!(
+            err(&output).contains("error: 4 records refused; the others were taken"),
+            "{}",
+            err(&output)
+        );
+        assert_eq!(
+            stored(&server),
+            (used, vec!["node", "queue", "job", "task"]),
+            "{amount}"
+        );
     }
     assert_eq!(load(&server, &good, &[]).status.code(), Some(0));
     assert_eq!(stored(&server), (used, vec![]));

@@ -179,7 +179,11 @@ fn occupied_node(put: &BatchRecord, problems: &[Problem]) -> Arc<str> {
 }
 
 /// Reads a record that its source could not read. `index`: its place in the batch.
-fn read_unreadable(record: pb::UnreadableRecord, index: usize, limits: &EdgeLimits) -> Result<RejectedRecord, CallError> {
+fn read_unreadable(
+    record: pb::UnreadableRecord,
+    index: usize,
+    limits: &EdgeLimits,
+) -> Result<RejectedRecord, CallError> {
     let pb::UnreadableRecord {
         kind,
         name,

@@ -129,6 +129,19 @@ impl AdmissionLedger {
         ended
     }
 
+    /// Ends the reservations of a source that is forgotten: nobody else can tell of their jobs.
+    pub(super) fn forget_source(&mut self, cluster_state: &mut ClusterState, source: &str) {
+        let own = cluster_state
+            .reservations()
+            .iter()
+            .filter(|(_, row)| *row.source == *source);
+        let own: Vec<Arc<Reservation>> = own.map(|(_, row)| Arc::clone(row)).collect();
+        for row in own {
+            cluster_state.remove_reservation(&row.job);
+            self.end_with_job(&row);
+        }
+    }
+
     /// A row that ended with its job. The store is told with the next write.
     fn end_with_job(&mut self, row: &Reservation) {
         self.lock_leases().stop(&row.job);

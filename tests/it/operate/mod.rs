@@ -1,5 +1,7 @@
 //! What an operator expects: settings, reloads, figures, and a server that stays responsive.
 
+mod expectations;
+mod forgetting;
 mod load;
 #[cfg(target_os = "linux")]
 mod memory;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pumice::app;
 use pumice::config::ServerConfig;
+use pumice::state::SharedState;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -19,6 +20,8 @@ pub(crate) struct EmbeddedServer {
     pub(crate) grpc: SocketAddr,
     /// Where probes and metrics are served.
     pub(crate) http: SocketAddr,
+    /// The state behind the services.
+    pub(crate) state: Arc<SharedState>,
     runtime: Arc<Runtime>,
     stop: Option<oneshot::Sender<()>>,
     ended: Option<tokio::task::JoinHandle<Result<(), app::ServeError>>>,
@@ -39,6 +42,7 @@ impl EmbeddedServer {
         let runtime = Arc::new(runtime.unwrap());
         let bound = runtime.block_on(app::bind(config)).unwrap();
         let (grpc, http) = (bound.grpc_address(), bound.http_address());
+        let state = Arc::clone(bound.state());
         let (stop, stopped) = oneshot::channel::<()>();
         let ended = runtime.spawn(bound.run(async {
             // A dropped sender stops the server as well.
@@ -49,6 +53,7 @@ impl EmbeddedServer {
             wire,
             grpc,
             http,
+            state,
             runtime,
             stop: Some(stop),
             ended: Some(ended),

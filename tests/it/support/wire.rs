@@ -67,10 +67,12 @@ impl BlockingClients {
             list_tasks(ListTasksRequest) -> ListTasksResponse,
             list_reservations(ListReservationsRequest) -> ListReservationsResponse,
             release_reservation(ReleaseReservationRequest) -> ReleaseReservationResponse,
-            release_assumptions(ReleaseAssumptionsRequest) -> ReleaseAssumptionsResponse;
+            release_assumptions(ReleaseAssumptionsRequest) -> ReleaseAssumptionsResponse,
+            forget_source(ForgetSourceRequest) -> ForgetSourceResponse;
         PolicyServiceClient:
             reload_policy(ReloadPolicyRequest) -> ReloadPolicyResponse,
             rollback_policy(RollbackPolicyRequest) -> RollbackPolicyResponse,
+            delete_policy(DeletePolicyRequest) -> DeletePolicyResponse,
             get_policy(GetPolicyRequest) -> GetPolicyResponse,
             list_policies(ListPoliciesRequest) -> ListPoliciesResponse;
     }

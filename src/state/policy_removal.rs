@@ -1,0 +1,102 @@
+//! Deletion of a policy: its versions leave the history, the store and the snapshot together.
+
+use std::sync::Arc;
+
+use super::error::PolicyError;
+use super::policies::{PolicyHistory, PolicyInstall, PolicyRegistry, PolicyVersion};
+use super::policy_store::{ActivePolicies, version_writes};
+use crate::store::{Store, StoreWrite};
+
+/// Asks for a policy to be deleted.
+#[derive(Clone, Debug)]
+pub struct PolicyDeletion {
+    /// Name of the policy.
+    pub name: Arc<str>,
+    /// Version that must be in force now.
+    pub expected_version: Option<u64>,
+    /// Document to put in force in its place; `None`: the name goes with its versions.
+    pub replacement: Option<Arc<str>>,
+}
+
+/// Policy that was deleted.
+#[derive(Clone, Debug)]
+pub struct DeletedPolicy {
+    /// Version that was in force.
+    pub deleted: Arc<PolicyVersion>,
+    /// Version that is in force in its place.
+    pub replacement: Option<Arc<PolicyVersion>>,
+}
+
+/// A deletion on its way to the writer, its replacement compiled.
+#[derive(Debug)]
+pub(super) struct PolicyRemoval {
+    pub(super) name: Arc<str>,
+    pub(super) expected_version: Option<u64>,
+    pub(super) replacement: Option<PolicyInstall>,
+}
+
+impl PolicyRegistry {
+    /// Compares the expected version with the one in force, and deletes.
+    ///
+    /// # Errors
+    /// There is no such policy, another version is in force, or the store failed: nothing was deleted.
+    pub(super) fn remove(
+        &self,
+        removal: PolicyRemoval,
+        in_force: &mut Arc<ActivePolicies>,
+        store: &mut dyn Store,
+    ) -> Result<DeletedPolicy, PolicyError> {
+        let PolicyRemoval {
+            name,
+            expected_version,
+            replacement,
+        } = removal;
+        let mut histories = self.lock();
+        let unknown = || PolicyError::UnknownPolicy {
+            name: Arc::clone(&name),
+        };
+        let history = histories.get(&name).ok_or_else(unknown)?;
+        let deleted = history.versions.back().cloned().ok_or_else(unknown)?;
+        let active = deleted.in_force.version;
+        if let Some(expected) = expected_version.filter(|expected| *expected != active) {
+            return Err(PolicyError::VersionMismatch { name, active, expected });
+        }
+        let last = history.last;
+        let dropped: Vec<Arc<PolicyVersion>> = history.versions.iter().cloned().collect();
+        let replacement = replacement.map(|install| install.into_version(last + 1));
+        let mut writes: Vec<StoreWrite> = dropped
+            .iter()
+            .map(|old| StoreWrite::RemovePolicy {
+                name: Arc::clone(&name),
+                version: old.in_force.version,
+            })
+            .collect();
+        // A policy file that was accepted before counts as new at the next start.
+        writes.push(StoreWrite::PolicyFile {
+            name: Arc::clone(&name),
+            content: None,
+        });
+        if let Some(now) = &replacement {
+            writes.extend(version_writes(now, false, &[], &now.origin, &Arc::default()));
+        }
+        self.lock_pending_repair()
+            .write_with_repairs(&histories, store, writes)?;
+        let policies = Arc::make_mut(in_force);
+        match &replacement {
+            Some(now) => {
+                let mut history = PolicyHistory {
+                    last,
+                    ..PolicyHistory::default()
+                };
+                self.restore_version(&mut history, now);
+                histories.insert(Arc::clone(&name), history);
+                policies.insert(name, Arc::clone(&now.in_force));
+            }
+            None => {
+                histories.remove(&name);
+                policies.remove(&name);
+            }
+        }
+        Ok(DeletedPolicy { deleted, replacement })
+    }
+}

@@ -1,0 +1,88 @@
+//! Forgetting a source: its records, what its jobs had reserved, and its slot.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::SharedState;
+use super::error::StateError;
+use super::writer::{Writer, WriterCommand};
+use crate::engine::Revision;
+use crate::engine::model::RecordKind;
+
+/// Asks for a source to be forgotten.
+#[derive(Clone, Debug)]
+pub struct ForgetSource {
+    /// Name of the source.
+    pub source: Arc<str>,
+    /// Forget the source even if it was heard a moment ago.
+    pub force: bool,
+}
+
+/// What went with a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForgottenSource {
+    /// First revision without its records.
+    pub revision: Revision,
+    /// Number of records.
+    pub records: usize,
+    /// Number of reservations.
+    pub reservations: usize,
+}
+
+impl Writer {
+    /// Forgets a source, as if it had removed each of its records and would never come again.
+    ///
+    /// # Errors
+    /// There is no such source, or it was heard a moment ago.
+    pub(super) fn forget_source(&mut self, forget: &ForgetSource) -> Result<ForgottenSource, StateError> {
+        let ForgetSource { source, force } = forget;
+        self.sources.forget(source, *force)?;
+        let reservations = self.next.state.reservations().len();
+        let own = self.records_of(source);
+        let records = own.len();
+        for (kind, name) in own {
+            self.remove_record(kind, &name);
+        }
+        self.arbiter.assumptions.retain_reported(source, |_| false);
+        self.ledger.forget_source(&mut self.next.state, source);
+        self.unreadable.forget_source(source);
+        self.unreadable.mark_nodes(&mut self.next.state);
+        Arc::make_mut(&mut self.next.positions).remove(source);
+        self.changed = true;
+        Ok(ForgottenSource {
+            revision: self.next.revision,
+            records,
+            reservations: reservations.saturating_sub(self.next.state.reservations().len()),
+        })
+    }
+
+    fn records_of(&self, source: &Arc<str>) -> Vec<(RecordKind, Arc<str>)> {
+        let state = &self.next.state;
+        let nodes = state
+            .nodes()
+            .filter(|(_, entry)| entry.source == *source)
+            .map(|(_, entry)| (RecordKind::Node, Arc::clone(&entry.record.name)));
+        let queues = state.queues().iter().filter(|(_, stored)| *stored.source == *source);
+        let jobs = state.jobs().iter().filter(|(_, stored)| *stored.source == *source);
+        let tasks = state.tasks().iter().filter(|(_, stored)| *stored.source == *source);
+        nodes
+            .chain(queues.map(|(name, _)| (RecordKind::Queue, Arc::clone(name))))
+            .chain(jobs.map(|(name, _)| (RecordKind::Job, Arc::clone(name))))
+            .chain(tasks.map(|(name, _)| (RecordKind::Task, Arc::clone(name))))
+            .collect()
+    }
+}
+
+impl SharedState {
+    /// Forgets a source; the answer comes when its records are gone from the newest snapshot, and what was durable of them
+    /// from the store.
+    ///
+    /// # Errors
+    /// There is no such source, or it was heard a moment ago.
+    pub async fn forget_source(&self, forget: ForgetSource) -> Result<ForgottenSource, StateError> {
+        let (reply, result) = oneshot::channel();
+        self.send(WriterCommand::Forget(Box::new(forget), reply.into())).await?;
+        result.await.map_err(|_| StateError::ShuttingDown)?
+    }
+}
