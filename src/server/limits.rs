@@ -404,14 +404,15 @@ pub static LIMITS: &[LimitDef] = &[
 /// Limits that cannot be set.
 pub static FIXED_LIMITS: &[(&str, u64)] = &[("decoded_bytes", DECODED_BYTES)];
 
+/// Names of all limits.
+pub fn limit_names() -> impl Iterator<Item = &'static str> {
+    let fixed = FIXED_LIMITS.iter().map(|(name, _)| *name);
+    LIMITS.iter().map(|row| row.name).chain(fixed)
+}
+
 /// The limit of a name, as the list has it: a word that metrics may use as a label.
 pub fn limit_name(name: &str) -> Option<&'static str> {
-    let fixed = FIXED_LIMITS.iter().map(|(name, _)| *name);
-    LIMITS
-        .iter()
-        .map(|row| row.name)
-        .chain(fixed)
-        .find(|known| *known == name)
+    limit_names().find(|known| *known == name)
 }
 
 fn identity(value: u64) -> u64 {

@@ -118,6 +118,7 @@ impl MeasuredCall {
         }
         let milliseconds = elapsed.as_secs_f64() * 1e3;
         if matches!(code, "INTERNAL" | "UNKNOWN" | "DATA_LOSS") {
+            self.metrics.record_server_error(rpc);
             tracing::error!(rpc, code, reason, milliseconds, "call failed");
         } else {
             tracing::debug!(rpc, code, reason, milliseconds, "call");
@@ -135,8 +136,11 @@ impl Drop for MeasuredCall {
     }
 }
 
+/// Label of all other RPCs.
+pub(super) const OTHER_RPC: &str = "other";
+
 /// All RPCs that are counted by name; a caller must not be able to invent labels.
-const RPCS: &[&str] = &[
+pub(super) const RPCS: &[&str] = &[
     "Filter",
     "Score",
     "Place",
@@ -149,6 +153,8 @@ const RPCS: &[&str] = &[
     "CommitSession",
     "Apply",
     "Sync",
+    "ForgetSource",
+    "DeletePolicy",
     "GetNodeTable",
     "GetServerInfo",
     "ListNodes",
@@ -157,6 +163,7 @@ const RPCS: &[&str] = &[
     "ListTasks",
     "ListReservations",
     "ReleaseReservation",
+    "ReleaseAssumptions",
     "ReloadPolicy",
     "RollbackPolicy",
     "GetPolicy",
@@ -166,7 +173,7 @@ const RPCS: &[&str] = &[
 fn rpc_of(path: &str) -> &'static str {
     let own = path.strip_prefix("/pumice.v1.").and_then(|path| path.split_once('/'));
     let known = own.and_then(|(_, rpc)| RPCS.iter().find(|known| **known == rpc));
-    known.copied().unwrap_or("other")
+    known.copied().unwrap_or(OTHER_RPC)
 }
 
 fn code_name(code: Code) -> &'static str {

@@ -14,9 +14,11 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
+use super::call_metrics::{OTHER_RPC, RPCS};
 use super::process::ProcessStats;
 use super::queue_gauges;
 use crate::server::WorkerPool;
+use crate::server::limits::limit_names;
 use crate::state::{PolicyError, PolicyOrigin, ReloadedPolicy, SharedState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -114,6 +116,7 @@ pub struct Metrics {
     plugin_seconds: Family<PluginLabels, Histogram>,
     reloads: Family<ReloadLabels, Counter>,
     limit_rejections: Family<LimitLabel, Counter>,
+    server_errors: Family<RpcLabel, Counter>,
     connections: IntegerGauge,
     state_gauges: StateGauges,
     process_gauges: ProcessGauges,
@@ -190,6 +193,7 @@ impl Metrics {
             plugin_seconds: Family::new_with_constructor(decision_histogram),
             reloads: Family::default(),
             limit_rejections: Family::default(),
+            server_errors: Family::default(),
             connections: IntegerGauge::default(),
             state_gauges: levels,
             process_gauges: process,
@@ -219,6 +223,9 @@ impl Metrics {
             "Calls and connections refused, by limit",
             self.limit_rejections.clone(),
         );
+        let help = "Calls that ended with an error of the server, by RPC";
+        own.register("server_errors", help, self.server_errors.clone());
+        self.create_alert_series();
         own.register("connections", "Open gRPC connections", self.connections.clone());
         for origin in PolicyOrigin::KINDS {
             for outcome in [
@@ -229,6 +236,21 @@ impl Metrics {
                 drop(self.reloads.get_or_create(&ReloadLabels { origin, outcome }));
             }
         }
+    }
+
+    /// Creates at zero what alerts take rates of: the first event of a series that appears with it would not be seen.
+    fn create_alert_series(&self) {
+        for rpc in RPCS.iter().copied().chain([OTHER_RPC]) {
+            drop(self.server_errors.get_or_create(&RpcLabel { rpc }));
+        }
+        for limit in limit_names() {
+            drop(self.limit_rejections.get_or_create(&LimitLabel { limit }));
+        }
+    }
+
+    /// Counts a call that ended with an error of the server.
+    pub(super) fn record_server_error(&self, rpc: &'static str) {
+        self.server_errors.get_or_create(&RpcLabel { rpc }).inc();
     }
 
     /// Counts a document that was brought.
@@ -312,12 +334,12 @@ impl StateGauges {
         );
         own.register(
             "workers_busy",
-            "Large work under way, by kind",
+            "Workers that are busy with large work, by kind",
             self.pool_running.clone(),
         );
         own.register(
             "worker_queue",
-            "Large work that waits, by kind",
+            "Large work that waits for a worker, by kind",
             self.pool_waiting.clone(),
         );
         own.register(

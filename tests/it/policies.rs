@@ -93,7 +93,7 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
         metrics
             .lines()
             .any(|line| line.starts_with("pumice_policy_reloads_total")
-                && line.contains("refused")
+                && line.contains("rejected")
                 && line.ends_with(" 1")),
         "{metrics}"
     );

@@ -1,8 +1,10 @@
 //! What an operator expects: settings, reloads, figures, and a server that stays responsive.
 
+mod alerts;
 mod expectations;
 mod forgetting;
 mod load;
+mod prometheus;
 #[cfg(target_os = "linux")]
 mod memory;
 mod program;
