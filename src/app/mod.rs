@@ -239,15 +239,8 @@ impl BoundServer {
             draining.clone(),
             random_epoch(),
         );
-        let probe = HealthProbe {
-            state: Arc::clone(&state),
-            metrics: Arc::clone(&metrics),
-            workers: Arc::clone(edge.workers()),
-            policy_file: policy_file.as_ref().map(|(file, _)| file.clone()),
-            expected_sources: config.expected_sources.clone(),
-            expected_policies: config.expected_policies.clone(),
-            draining: draining.clone(),
-        };
+        let file = policy_file.as_ref().map(|(file, _)| file.clone());
+        let probe = health_probe(&config, &edge, (&state, &metrics), file, draining.clone());
         let kept = Arc::clone(&state);
         let giving = tokio::spawn(memory_release::release_freed_memory(Arc::clone(&state)));
         tokio::spawn(policy_file::watch_policy_file(
@@ -280,6 +273,24 @@ impl BoundServer {
         kept.stop().await;
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+fn health_probe(
+    config: &ServerConfig,
+    edge: &ServerContext,
+    (state, metrics): (&Arc<SharedState>, &Arc<Metrics>),
+    policy_file: Option<PolicyFile>,
+    draining: watch::Receiver<bool>,
+) -> HealthProbe {
+    HealthProbe {
+        state: Arc::clone(state),
+        metrics: Arc::clone(metrics),
+        workers: Arc::clone(edge.workers()),
+        policy_file,
+        expected_sources: config.expected_sources.clone(),
+        expected_policies: config.expected_policies.clone(),
+        draining,
     }
 }
 

@@ -197,7 +197,14 @@ impl StateService for StateRpc {
             records,
             reservations,
         } = forgotten;
-        tracing::warn!(source = &*source, force, records, reservations, caller, "source forgotten, with all its records");
+        tracing::warn!(
+            source = &*source,
+            force,
+            records,
+            reservations,
+            caller,
+            "source forgotten, with all its records"
+        );
         Ok(Response::new(pb::ForgetSourceResponse {
             revision: Some(convert::revision(revision)),
             records: u64::try_from(records).unwrap_or(u64::MAX),

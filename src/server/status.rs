@@ -219,30 +219,33 @@ impl From<Problem> for CallError {
     }
 }
 
+/// gRPC code of an error of the state.
+fn state_error_code(error: &StateError) -> Code {
+    match error {
+        StateError::EpochChanged { .. }
+        | StateError::NotReached { .. }
+        | StateError::SessionExpired { .. }
+        | StateError::SequenceGap { .. }
+        | StateError::SequenceMismatch { .. }
+        | StateError::SourceActive { .. }
+        | StateError::ResyncNeeded { .. } => Code::FailedPrecondition,
+        StateError::SessionUnknown { .. }
+        | StateError::SourceUnknown { .. }
+        | StateError::PolicyUnknown { .. }
+        | StateError::ProfileUnknown(_) => Code::NotFound,
+        StateError::SessionInline { .. } | StateError::JobsRepeated | StateError::NothingNamed => Code::InvalidArgument,
+        StateError::Aborted { .. } => Code::Aborted,
+        StateError::ChangeRejected { problem, .. }
+        | StateError::BatchInvalid { problem }
+        | StateError::QueryRejected { problem } => grpc_code(problem.kind),
+        StateError::Limit { .. } => Code::ResourceExhausted,
+        StateError::Store(_) | StateError::ShuttingDown => Code::Unavailable,
+    }
+}
+
 impl From<StateError> for CallError {
     fn from(error: StateError) -> Self {
-        let code = match &error {
-            StateError::EpochChanged { .. }
-            | StateError::NotReached { .. }
-            | StateError::SessionExpired { .. }
-            | StateError::SequenceGap { .. }
-            | StateError::SequenceMismatch { .. }
-            | StateError::SourceActive { .. }
-            | StateError::ResyncNeeded { .. } => Code::FailedPrecondition,
-            StateError::SessionUnknown { .. }
-            | StateError::SourceUnknown { .. }
-            | StateError::PolicyUnknown { .. }
-            | StateError::ProfileUnknown(_) => Code::NotFound,
-            StateError::SessionInline { .. } | StateError::JobsRepeated | StateError::NothingNamed => {
-                Code::InvalidArgument
-            }
-            StateError::Aborted { .. } => Code::Aborted,
-            StateError::ChangeRejected { problem, .. }
-            | StateError::BatchInvalid { problem }
-            | StateError::QueryRejected { problem } => grpc_code(problem.kind),
-            StateError::Limit { .. } => Code::ResourceExhausted,
-            StateError::Store(_) | StateError::ShuttingDown => Code::Unavailable,
-        };
+        let code = state_error_code(&error);
         let failure = Self::new(code, error.reason(), error.to_string());
         let failure = match error.applied_through() {
             Some(applied) => failure.with_applied_through(applied),

@@ -159,6 +159,11 @@ pub enum ResyncReason {
 }
 
 impl ResyncReason {
+    /// True of a fenced batch, or one of an epoch that has not begun: it says nothing about the records that are stored.
+    pub(super) fn is_of_another_epoch(self) -> bool {
+        matches!(self, Self::Fenced | Self::EpochChanged)
+    }
+
     /// Stable word for programs.
     pub fn code(self) -> &'static str {
         match self {

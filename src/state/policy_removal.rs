@@ -82,20 +82,17 @@ impl PolicyRegistry {
         self.lock_pending_repair()
             .write_with_repairs(&histories, store, writes)?;
         let policies = Arc::make_mut(in_force);
-        match &replacement {
-            Some(now) => {
-                let mut history = PolicyHistory {
-                    last,
-                    ..PolicyHistory::default()
-                };
-                self.restore_version(&mut history, now);
-                histories.insert(Arc::clone(&name), history);
-                policies.insert(name, Arc::clone(&now.in_force));
-            }
-            None => {
-                histories.remove(&name);
-                policies.remove(&name);
-            }
+        if let Some(now) = &replacement {
+            let mut history = PolicyHistory {
+                last,
+                ..PolicyHistory::default()
+            };
+            self.restore_version(&mut history, now);
+            histories.insert(Arc::clone(&name), history);
+            policies.insert(name, Arc::clone(&now.in_force));
+        } else {
+            histories.remove(&name);
+            policies.remove(&name);
         }
         Ok(DeletedPolicy { deleted, replacement })
     }

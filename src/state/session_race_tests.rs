@@ -85,7 +85,7 @@ type SessionEnd = fn(&SharedState, &HookClock, &str);
 
 const ENDS: [(&str, SessionEnd); 3] = [
     ("closed", |state, _, session| {
-        assert!(state.close_session(session).is_ok())
+        assert!(state.close_session(session).is_ok());
     }),
     ("committed", |state, _, session| {
         drop(state.commit_session(session, 0, &[], &[]).unwrap());
@@ -150,7 +150,7 @@ fn a_call_that_loses_the_race_with_the_end_of_its_session_fails() {
 #[test]
 fn an_end_that_loses_the_race_with_another_gets_the_recorded_outcome() {
     for (how, end) in ENDS {
-        let (_, closed) = end_amid(end, |state, session| state.close_session(session));
+        let (_, closed) = end_amid(end, SharedState::close_session);
         let (_, committed) = end_amid(end, |state, session| state.commit_session(session, 0, &[], &[]));
         let closed = closed.map_err(|error| error.reason());
         let committed = committed.map(drop).map_err(|error| error.reason());

@@ -1,10 +1,11 @@
-//! Forgetting a source: its records, what its jobs had reserved, and its slot.
+//! Removal of the records of a source: of those that its full sync leaves out, or of all when it is forgotten.
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::SharedState;
+use super::batch::{BatchRecord, RecordLocation, RejectedRecord};
 use super::error::StateError;
 use super::writer::{Writer, WriterCommand};
 use crate::engine::Revision;
@@ -19,7 +20,7 @@ pub struct ForgetSource {
     pub force: bool,
 }
 
-/// What went with a source.
+/// Numbers of what went with a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForgottenSource {
     /// First revision without its records.
@@ -55,6 +56,55 @@ impl Writer {
             records,
             reservations: reservations.saturating_sub(self.next.state.reservations().len()),
         })
+    }
+
+    /// Removes the records of a source that its full sync leaves out. One that it holds in an unreadable form stays.
+    #[expect(
+        clippy::disallowed_types,
+        reason = "asked for names, never walked: no order can show"
+    )]
+    pub(super) fn remove_absent(
+        &mut self,
+        source: &Arc<str>,
+        put: &[(BatchRecord, RecordLocation)],
+        refused: &[RejectedRecord],
+    ) {
+        let cluster_state = &self.next.state;
+        let nodes = cluster_state
+            .nodes()
+            .map(|(_, entry)| (RecordKind::Node, &entry.record.name, &entry.source));
+        let queues = cluster_state
+            .queues()
+            .iter()
+            .map(|(name, stored)| (RecordKind::Queue, name, &*stored.source));
+        let jobs = cluster_state
+            .jobs()
+            .iter()
+            .map(|(name, stored)| (RecordKind::Job, name, &*stored.source));
+        let tasks = cluster_state
+            .tasks()
+            .iter()
+            .map(|(name, stored)| (RecordKind::Task, name, &*stored.source));
+        let mut own = (nodes.chain(queues).chain(jobs).chain(tasks))
+            .filter(|(.., owner)| *owner == source)
+            .peekable();
+        // Most snapshots are a source's first, and nobody waits for its tasks.
+        if own.peek().is_none() && !self.arbiter.assumptions.awaits_source(source) {
+            return;
+        }
+        let names = put.iter().map(|(record, _)| record.key());
+        let mut kept: std::collections::HashSet<(RecordKind, &str)> =
+            names.map(|(kind, name)| (kind, &**name)).collect();
+        kept.extend(refused.iter().map(|rejected| (rejected.key.0, &*rejected.key.1)));
+        let absent: Vec<(RecordKind, Arc<str>)> = own
+            .filter(|(kind, name, _)| !kept.contains(&(*kind, &***name)))
+            .map(|(kind, name, _)| (kind, Arc::clone(name)))
+            .collect();
+        let told = |task: &str| kept.contains(&(RecordKind::Task, task));
+        self.arbiter.assumptions.retain_reported(source, told);
+        for (kind, name) in absent {
+            self.remove_record(kind, &name);
+        }
     }
 
     fn records_of(&self, source: &Arc<str>) -> Vec<(RecordKind, Arc<str>)> {

@@ -144,10 +144,7 @@ impl SourceRegistry {
         }
         let source = sources.entry(Arc::clone(&name)).or_default();
         let resync = resync_reason(source, &batch);
-        // A fenced batch, or one of an epoch that has not begun, says nothing about the records that are stored.
-        let outside =
-            |(reason, _): &(ResyncReason, String)| matches!(reason, ResyncReason::Fenced | ResyncReason::EpochChanged);
-        if !resync.as_ref().is_some_and(outside) {
+        if !resync.as_ref().is_some_and(|(reason, _)| reason.is_of_another_epoch()) {
             (source.heard, source.kind) = (Some(now), batch.source_kind);
         }
         if let Some((reason, message)) = resync {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::apply_durable::DurableCommand;
-use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RecordLocation, RejectedRecord};
+use super::batch::{Batch, BatchKind, BatchOutcome, BatchRecord, RejectedRecord};
 use super::clock::Clock;
 use super::commit_session::CommitArbiter;
 use super::error::{PolicyError, StateError};
@@ -294,11 +294,7 @@ impl Writer {
                 }
             }
         }
-        for rejected in refused {
-            warnings.extend(self.reject_record(&source, &rejected));
-            problems.extend(rejected.problems);
-        }
-        self.unreadable.mark_nodes(&mut self.next.state);
+        problems.extend(self.reject_records(&source, refused, &mut warnings));
         warnings.extend(queue_hierarchy::hierarchy_problems(&watch, &self.next.state));
         let position = SourcePosition {
             source: Arc::clone(&source),
@@ -313,6 +309,22 @@ impl Writer {
             warnings: truncate_problems(warnings),
             resync: None,
         }
+    }
+
+    /// Rejects records; their problems.
+    fn reject_records(
+        &mut self,
+        source: &Arc<str>,
+        rejected: Vec<RejectedRecord>,
+        warnings: &mut Vec<Problem>,
+    ) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for record in rejected {
+            warnings.extend(self.reject_record(source, &record));
+            problems.extend(record.problems);
+        }
+        self.unreadable.mark_nodes(&mut self.next.state);
+        problems
     }
 
     /// Marks the last good record of a rejected one, if there is one. A warning, if something is not counted.
@@ -402,50 +414,6 @@ impl Writer {
         };
         if let Some(job) = job {
             self.job_changed(name, Some(&job.record));
-        }
-    }
-
-    /// Removes the source's records that its snapshot neither holds nor holds in a form that could not be read.
-    #[expect(
-        clippy::disallowed_types,
-        reason = "asked for names, never walked: no order can show"
-    )]
-    fn remove_absent(&mut self, source: &Arc<str>, put: &[(BatchRecord, RecordLocation)], refused: &[RejectedRecord]) {
-        let cluster_state = &self.next.state;
-        let nodes = cluster_state
-            .nodes()
-            .map(|(_, entry)| (RecordKind::Node, &entry.record.name, &entry.source));
-        let queues = cluster_state
-            .queues()
-            .iter()
-            .map(|(name, stored)| (RecordKind::Queue, name, &*stored.source));
-        let jobs = cluster_state
-            .jobs()
-            .iter()
-            .map(|(name, stored)| (RecordKind::Job, name, &*stored.source));
-        let tasks = cluster_state
-            .tasks()
-            .iter()
-            .map(|(name, stored)| (RecordKind::Task, name, &*stored.source));
-        let mut own = (nodes.chain(queues).chain(jobs).chain(tasks))
-            .filter(|(.., owner)| *owner == source)
-            .peekable();
-        // Most snapshots are a source's first, and nobody waits for its tasks.
-        if own.peek().is_none() && !self.arbiter.assumptions.awaits_source(source) {
-            return;
-        }
-        let names = put.iter().map(|(record, _)| record.key());
-        let mut kept: std::collections::HashSet<(RecordKind, &str)> =
-            names.map(|(kind, name)| (kind, &**name)).collect();
-        kept.extend(refused.iter().map(|rejected| (rejected.key.0, &*rejected.key.1)));
-        let absent: Vec<(RecordKind, Arc<str>)> = own
-            .filter(|(kind, name, _)| !kept.contains(&(*kind, &***name)))
-            .map(|(kind, name, _)| (kind, Arc::clone(name)))
-            .collect();
-        let told = |task: &str| kept.contains(&(RecordKind::Task, task));
-        self.arbiter.assumptions.retain_reported(source, told);
-        for (kind, name) in absent {
-            self.remove_record(kind, &name);
         }
     }
 

@@ -25,7 +25,10 @@ use pumice::server::pb::decision_service_client::DecisionServiceClient;
 /// Expressions of the page by name of the alert.
 fn alerts() -> BTreeMap<String, String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
-    let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let blocks = page
+        .split("```yaml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap());
     let rules: Vec<&str> = blocks.filter(|block| block.starts_with("groups:")).collect();
     assert_eq!(rules.len(), 1, "the rules are one block of the page");
     let mut alerts = BTreeMap::new();
@@ -98,7 +101,7 @@ fn every_alert_of_the_page_has_a_test() {
     let source = include_str!("alerts.rs");
     for alert in TESTED {
         let uses = source.matches(&format!("\"{alert}\"")).count();
-        assert!(uses > 1, "{alert} stands in the list only");
+        assert!(uses > 1, "{alert} is in the list only");
     }
 }
 
@@ -140,7 +143,10 @@ fn a_limit_that_refuses_fires_with_its_name() {
     let watched = Watched::new(&[server.http]);
     watched.fires_after("PumiceRefusing", || drop(open().unwrap_err()));
     let firing = watched.firing("PumiceRefusing");
-    assert_eq!(firing.iter().map(|(labels, _)| &*labels["limit"]).collect::<Vec<_>>(), ["sessions"]);
+    assert_eq!(
+        firing.iter().map(|(labels, _)| &*labels["limit"]).collect::<Vec<_>>(),
+        ["sessions"]
+    );
 }
 
 #[test]
@@ -264,7 +270,13 @@ fn slow_calls_fire() {
     let server = EmbeddedServer::start();
     let never = pb::Revision {
         number: 1_000,
-        epoch: server.wire.get_server_info(pb::GetServerInfoRequest {}).unwrap().revision.unwrap().epoch,
+        epoch: server
+            .wire
+            .get_server_info(pb::GetServerInfoRequest {})
+            .unwrap()
+            .revision
+            .unwrap()
+            .epoch,
     };
     let filter = |against| pb::FilterRequest {
         against,
@@ -282,7 +294,9 @@ fn slow_calls_fire() {
 fn replicas_with_different_policies_fire() {
     let (one, other) = (EmbeddedServer::start(), EmbeddedServer::start());
     let watched = Watched::new(&[one.http, other.http]);
-    watched.fires_after("PumiceReplicasDiffer", || drop(one.wire.reload_policy(reload(&document("new"))).unwrap()));
+    watched.fires_after("PumiceReplicasDiffer", || {
+        drop(one.wire.reload_policy(reload(&document("new"))).unwrap())
+    });
     other.wire.reload_policy(reload(&document("new"))).unwrap();
     assert_eq!(watched.firing("PumiceReplicasDiffer"), []);
 }
@@ -308,7 +322,9 @@ fn serve_with_open_files(count: usize) -> (KilledChild, SocketAddr) {
         .stderr(Stdio::piped())
         .spawn();
     let mut child = KilledChild(child.unwrap());
-    let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(child.0.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     let serving = lines.find_map(|line| {
         let line: Value = serde_json::from_str(&line).expect(&line);
         (line["message"] == "serving").then(|| line["http"].as_str().unwrap().parse().unwrap())

@@ -1,4 +1,4 @@
-//! What a server is expected to have before it is ready, where it stores changes, and how it shows stale sources.
+//! Policies and sources that a server needs to be ready, the durability of changes, and stale sources.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,11 @@ fn with_data(directory: &Path) -> ServerConfig {
 fn every_write_reports_its_durability() {
     let directory = TestDirectory::new();
     let cases = [
-        (ServerConfig::on_free_ports(), pb::Durability::Memory, "durability: MEMORY (a restart of the server loses"),
+        (
+            ServerConfig::on_free_ports(),
+            pb::Durability::Memory,
+            "durability: MEMORY (a restart of the server loses",
+        ),
         (with_data(&directory.0), pb::Durability::Disk, "durability: DISK\n"),
     ];
     for (config, expected, shown) in cases {
@@ -58,9 +62,16 @@ fn every_write_reports_its_durability() {
             ..pb::ReleaseAssumptionsRequest::default()
         };
         let nothing = wire.release_assumptions(nothing).unwrap();
-        assert_eq!(nothing.durability(), pb::Durability::Unspecified, "nothing was released");
+        assert_eq!(
+            nothing.durability(),
+            pb::Durability::Unspecified,
+            "nothing was released"
+        );
         let file = directory.file("policy.yaml", &document("two"));
-        for arguments in [["policy", "push", file.to_str().unwrap()].as_slice(), &["policy", "rollback"]] {
+        for arguments in [
+            ["policy", "push", file.to_str().unwrap()].as_slice(),
+            &["policy", "rollback"],
+        ] {
             let printed = out(&pumice(Some(&server), arguments));
             assert!(printed.contains(shown), "{arguments:?}: {printed}");
         }
@@ -79,10 +90,19 @@ fn a_policy_in_memory_is_warned_of_once() {
             wire.reload_policy(reload(text, false)).unwrap();
         }
         let in_force = |line: &&Value| line["message"] == "policy in force";
-        until("each reload is logged", || program.log().iter().filter(in_force).count() == 3);
+        until("each reload is logged", || {
+            program.log().iter().filter(in_force).count() == 3
+        });
         let log = program.log();
-        assert!(log.iter().filter(in_force).all(|line| line["durability"] == word), "{log:?}");
-        let is_warning = |line: &&Value| line["message"].as_str().is_some_and(|text| text.contains("in memory only"));
+        assert!(
+            log.iter().filter(in_force).all(|line| line["durability"] == word),
+            "{log:?}"
+        );
+        let is_warning = |line: &&Value| {
+            line["message"]
+                .as_str()
+                .is_some_and(|text| text.contains("in memory only"))
+        };
         assert_eq!(log.iter().filter(is_warning).count(), warnings, "{log:?}");
     }
 }
@@ -119,7 +139,10 @@ fn a_server_that_lost_its_policy_or_its_sources_is_not_ready() {
         let other = format!("policy/default: version 1 ({built_in}); expected is {hash}");
         assert_eq!(
             readiness(&server),
-            (503, vec![other.clone(), missing_policy.to_owned(), missing_source.to_owned()])
+            (
+                503,
+                vec![other.clone(), missing_policy.to_owned(), missing_source.to_owned()]
+            )
         );
         server.wire.reload_policy(named("default")).unwrap();
         server.wire.reload_policy(named("gpu")).unwrap();
@@ -140,7 +163,10 @@ fn a_server_that_lost_its_policy_or_its_sources_is_not_ready() {
 #[test]
 fn an_expected_policy_that_is_none_is_refused_at_the_start() {
     let refused = |value: &str| {
-        let output = command().args(["serve", "--print-config", "--expect-policy", value]).output().unwrap();
+        let output = command()
+            .args(["serve", "--print-config", "--expect-policy", value])
+            .output()
+            .unwrap();
         assert!(!output.status.success(), "{value}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
@@ -152,7 +178,10 @@ fn an_expected_policy_that_is_none_is_refused_at_the_start() {
         .output()
         .unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains(&format!("expect_policy: [\"a\", \"b={hash}\"]")), "{shown}");
+    assert!(
+        shown.contains(&format!("expect_policy: [\"a\", \"b={hash}\"]")),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -174,7 +203,9 @@ fn a_silent_live_source_makes_the_server_unready_and_a_file_does_not() {
     assert_eq!(readiness(&server), (200, vec![]));
     until("the live source is stale", || readiness(&server).0 == 503);
     let (_, failed) = readiness(&server);
-    let [failed] = failed.as_slice() else { panic!("{failed:?}") };
+    let [failed] = failed.as_slice() else {
+        panic!("{failed:?}")
+    };
     assert!(failed.starts_with("source/kube: stale: silent for "), "{failed}");
     let (_, verbose) = server.page("/readyz?verbose");
     assert!(verbose.contains("[+] source/other: stale: silent for "), "{verbose}");
@@ -185,7 +216,14 @@ fn a_silent_live_source_makes_the_server_unready_and_a_file_does_not() {
     let statuses: Vec<_> = info
         .sources
         .iter()
-        .map(|one| (one.position.as_ref().unwrap().source.as_str(), one.kind(), one.synced, one.stale))
+        .map(|one| {
+            (
+                one.position.as_ref().unwrap().source.as_str(),
+                one.kind(),
+                one.synced,
+                one.stale,
+            )
+        })
         .collect();
     assert_eq!(
         statuses,

@@ -45,7 +45,10 @@ fn a_deleted_policy_is_gone_also_after_a_restart() {
     }
     let wire = &server.wire;
     let other = wire.delete_policy(delete("gpu", Some(1))).unwrap_err();
-    assert_eq!((other.code(), reason(&other).as_str()), (Code::Aborted, "VERSION_MISMATCH"));
+    assert_eq!(
+        (other.code(), reason(&other).as_str()),
+        (Code::Aborted, "VERSION_MISMATCH")
+    );
     assert_eq!(policies(&server), ["default", "gpu"]);
     let deleted = wire.delete_policy(delete("gpu", Some(2))).unwrap();
     assert_eq!(deleted.durability(), pb::Durability::Disk);
@@ -54,14 +57,24 @@ fn a_deleted_policy_is_gone_also_after_a_restart() {
     assert!(!server.page("/metrics").1.contains("policy=\"gpu\""));
     for request in [delete("gpu", None), delete("never", None)] {
         let unknown = wire.delete_policy(request).unwrap_err();
-        assert_eq!((unknown.code(), reason(&unknown).as_str()), (Code::NotFound, "POLICY_UNKNOWN"));
+        assert_eq!(
+            (unknown.code(), reason(&unknown).as_str()),
+            (Code::NotFound, "POLICY_UNKNOWN")
+        );
     }
     let nameless = wire.delete_policy(delete("", None)).unwrap_err();
-    assert_eq!((nameless.code(), reason(&nameless).as_str()), (Code::InvalidArgument, "NAME_MISSING"));
+    assert_eq!(
+        (nameless.code(), reason(&nameless).as_str()),
+        (Code::InvalidArgument, "NAME_MISSING")
+    );
     drop(server);
     let server = EmbeddedServer::with(config);
     assert_eq!(policies(&server), ["default"]);
-    assert_eq!(push(&server, "gpu", "three"), 1, "a new policy of that name begins with version 1");
+    assert_eq!(
+        push(&server, "gpu", "three"),
+        1,
+        "a new policy of that name begins with version 1"
+    );
 }
 
 #[test]
@@ -73,7 +86,12 @@ fn deleting_default_returns_to_the_built_in_policy() {
     };
     let server = EmbeddedServer::with(config.clone());
     let active = |server: &EmbeddedServer| {
-        let policy = server.wire.get_policy(pb::GetPolicyRequest::default()).unwrap().policy.unwrap();
+        let policy = server
+            .wire
+            .get_policy(pb::GetPolicyRequest::default())
+            .unwrap()
+            .policy
+            .unwrap();
         (policy.version, policy.hash, policy.origin)
     };
     let (_, built_in, _) = active(&server);
@@ -133,11 +151,18 @@ fn a_forgotten_source_takes_its_records_and_its_slot_with_it() {
     let full = wire.apply_batch(full_sync("new", 1, cluster(1))).unwrap_err();
     assert_eq!(full.code(), Code::ResourceExhausted);
     let active = wire.forget_source(forget("old", false)).unwrap_err();
-    assert_eq!((active.code(), reason(&active).as_str()), (Code::FailedPrecondition, "SOURCE_ACTIVE"));
+    assert_eq!(
+        (active.code(), reason(&active).as_str()),
+        (Code::FailedPrecondition, "SOURCE_ACTIVE")
+    );
     assert_eq!(records(&server), (3, 0));
     let output = pumice(Some(&server), &["state", "forget", "old", "--force"]);
     assert!(output.status.success(), "{}", err(&output));
-    assert!(out(&output).starts_with("source old: forgotten with 3 records and 0 reservations"), "{}", out(&output));
+    assert!(
+        out(&output).starts_with("source old: forgotten with 3 records and 0 reservations"),
+        "{}",
+        out(&output)
+    );
     assert_eq!(records(&server), (0, 0));
     let info = wire.get_server_info(pb::GetServerInfoRequest {}).unwrap();
     assert!(info.sources.is_empty(), "{info:?}");
@@ -148,7 +173,10 @@ fn a_forgotten_source_takes_its_records_and_its_slot_with_it() {
     assert_eq!(records(&server), (1, 0));
     for source in ["old", "never"] {
         let unknown = wire.forget_source(forget(source, true)).unwrap_err();
-        assert_eq!((unknown.code(), reason(&unknown).as_str()), (Code::NotFound, "SOURCE_UNKNOWN"));
+        assert_eq!(
+            (unknown.code(), reason(&unknown).as_str()),
+            (Code::NotFound, "SOURCE_UNKNOWN")
+        );
     }
 }
 
@@ -174,7 +202,11 @@ fn reservations_go_with_their_source_also_when_it_never_came_back() {
         put_policy(&server.wire);
         server.wire.apply_batch(full_sync("kube", 1, put.clone())).unwrap();
         // Another incarnation, or a grave of the first one would refuse it.
-        let uid = if restarted.next() == Some(true) { "second" } else { "first" };
+        let uid = if restarted.next() == Some(true) {
+            "second"
+        } else {
+            "first"
+        };
         let mut job = wants("a/job", "q", 4);
         uid.clone_into(&mut job.uid);
         let own = pb::Cluster {
@@ -190,12 +222,26 @@ fn reservations_go_with_their_source_also_when_it_never_came_back() {
         } else {
             drop(server);
             let server = EmbeddedServer::with(config.clone());
-            server.wire.apply_batch(full_sync("kube", 1, pb::Cluster { jobs: vec![], ..put.clone() })).unwrap();
+            server
+                .wire
+                .apply_batch(full_sync(
+                    "kube",
+                    1,
+                    pb::Cluster {
+                        jobs: vec![],
+                        ..put.clone()
+                    },
+                ))
+                .unwrap();
             server
         };
         assert_eq!(reserved(&server), 1, "came back: {came_back}");
         let forgotten = server.wire.forget_source(forget("kube", true)).unwrap();
-        assert_eq!((forgotten.reservations, reserved(&server)), (1, 0), "came back: {came_back}");
+        assert_eq!(
+            (forgotten.reservations, reserved(&server)),
+            (1, 0),
+            "came back: {came_back}"
+        );
         drop(server);
         let server = EmbeddedServer::with(config.clone());
         assert_eq!(reserved(&server), 0, "gone from the disk: came back {came_back}");

@@ -4,10 +4,10 @@ mod alerts;
 mod expectations;
 mod forgetting;
 mod load;
-mod prometheus;
 #[cfg(target_os = "linux")]
 mod memory;
 mod program;
+mod prometheus;
 mod reload;
 mod settings;
 mod sockets;

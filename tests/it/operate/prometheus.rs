@@ -47,7 +47,10 @@ pub(super) fn evaluate(expression: &str, before: &Scrape, after: &Scrape, second
         seconds,
     };
     let vector = reader.vector();
-    let operator = ["==", ">", "<"].into_iter().find(|operator| reader.take(operator)).expect(expression);
+    let operator = ["==", ">", "<"]
+        .into_iter()
+        .find(|operator| reader.take(operator))
+        .expect(expression);
     let bound = reader.number();
     assert_eq!(reader.rest.trim(), "", "{expression}");
     let holds = |value: f64| match operator {
@@ -90,7 +93,8 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> f64 {
         let text = self.while_matching(|c| c.is_ascii_digit() || c == '.');
-        text.parse().unwrap_or_else(|_| panic!("`{text}` is no number, at `{}`", self.rest))
+        text.parse()
+            .unwrap_or_else(|_| panic!("`{text}` is no number, at `{}`", self.rest))
     }
 
     fn vector(&mut self) -> InstantVector {
@@ -137,7 +141,10 @@ impl<'a> Reader<'a> {
             "max" => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
             _ => values.iter().map(|_| 1.0).sum(),
         };
-        groups.into_iter().map(|(labels, values)| (labels, reduce(values))).collect()
+        groups
+            .into_iter()
+            .map(|(labels, values)| (labels, reduce(values)))
+            .collect()
     }
 
     /// Series of a name and a matcher; as rates, those that both scrapes have.
@@ -176,7 +183,11 @@ fn quantiles(quantile: f64, buckets: &InstantVector) -> InstantVector {
     for (labels, count) in buckets {
         let mut labels = labels.clone();
         let bound = labels.remove("le").unwrap();
-        let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().unwrap() };
+        let bound = if bound == "+Inf" {
+            f64::INFINITY
+        } else {
+            bound.parse().unwrap()
+        };
         histograms.entry(labels).or_default().push((bound, *count));
     }
     let quantile_of = |mut buckets: Vec<(f64, f64)>| {
@@ -221,5 +232,8 @@ fn expressions_are_evaluated_as_prometheus_does() {
     let slow = firing("histogram_quantile(0.5, sum by (instance, le) (rate(time_bucket[5m]))) > 0.1");
     assert!((slow[0].1 - 0.15).abs() < 1e-9, "{slow:?}");
     assert_eq!(firing("count by (rpc) (count by (rpc, code) (calls_total)) > 1"), []);
-    assert_eq!(firing("count by (__name__) (count by (__name__, rpc) (calls_total)) > 1")[0].1, 2.0);
+    assert_eq!(
+        firing("count by (__name__) (count by (__name__, rpc) (calls_total)) > 1")[0].1,
+        2.0
+    );
 }
