@@ -42,8 +42,8 @@ var asks = map[Call]func(context.Context, *Client) (said, error){
 	CallPlace: func(ctx context.Context, client *Client) (said, error) {
 		groups := []*pb.TaskGroup{{Task: task}}
 		reply, err := client.Place(ctx, &pb.PlaceRequest{Groups: groups})
-		answer := reply.Response.GetResult()
-		return said{reply.Origin, reply.Cause, answer != nil && !answer.Placed, answer.GetPlaced()}, err
+		result := reply.Response.GetResult()
+		return said{reply.Origin, reply.Cause, result != nil && !result.Placed, result.GetPlaced()}, err
 	},
 	CallAdmit: func(ctx context.Context, client *Client) (said, error) {
 		subject := &pb.AdmitSubject{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: "default/gang"}}}
@@ -72,18 +72,18 @@ func quick(fallback map[Call]Fallback) Options {
 	}
 }
 
-// TestEveryCallHasItsFallbackWhileTheServiceIsUnavailable goes through the table of the README, cell by cell, under every fault.
+// TestEveryCallHasItsFallbackWhileTheServiceIsUnavailable goes through the table of the README, cell by cell, under every outage.
 func TestEveryCallHasItsFallbackWhileTheServiceIsUnavailable(t *testing.T) {
 	feeder := loaded(t, Options{})
 	service := feeder.connection.Target()
 	cells := 0
 	for call, choices := range Fallbacks() {
 		for _, chosen := range choices {
-			for _, fault := range []fault{refuse, hang, reset, slow} {
+			for _, outage := range []outage{refuse, hang, reset, slow} {
 				cells++
-				t.Run(fmt.Sprintf("%s/%s/%s", call, chosen, fault), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/%s", call, chosen, outage), func(t *testing.T) {
 					t.Parallel()
-					checkFallback(t, service, call, chosen, fault)
+					checkFallback(t, service, call, chosen, outage)
 				})
 			}
 		}
@@ -91,11 +91,11 @@ func TestEveryCallHasItsFallbackWhileTheServiceIsUnavailable(t *testing.T) {
 	t.Logf("%d cells", cells)
 }
 
-func checkFallback(t *testing.T, service string, call Call, chosen Fallback, fault fault) {
+func checkFallback(t *testing.T, service string, call Call, chosen Fallback, outage outage) {
 	between := newProxy(t, service)
 	client := dial(t, between.address(), quick(map[Call]Fallback{call: chosen}))
 	ready(t, client)
-	between.set(fault)
+	between.set(outage)
 	reply, err := asks[call](within(t), client)
 	var failure *Error
 	if chosen == ReturnError {
@@ -116,7 +116,7 @@ func checkFallback(t *testing.T, service string, call Call, chosen Fallback, fau
 	}
 }
 
-// ready waits until the connection stands, so that a fault meets an answer and not the greeting.
+// ready waits until the connection stands, so that a outage meets an result and not the greeting.
 func ready(t *testing.T, client *Client) {
 	t.Helper()
 	client.connection.Connect()
@@ -137,17 +137,17 @@ func TestAnErrorThatTheServiceDecidedIsNoAbsence(t *testing.T) {
 	}
 }
 
-func TestTheServiceAnswersAgainOnceItIsBack(t *testing.T) {
+func TestTheServiceIsUsedAgainOnceItIsBack(t *testing.T) {
 	feeder := loaded(t, Options{})
 	between := newProxy(t, feeder.connection.Target())
 	options := quick(map[Call]Fallback{CallFilter: FailClosed})
 	options.Timeout, options.BreakAfter, options.BreakFor = 2*time.Second, 2, time.Millisecond
 	options.AttemptTimeout = 200 * time.Millisecond
 	client := dial(t, between.address(), options)
-	for _, fault := range []fault{refuse, hang, reset} {
-		between.set(fault)
+	for _, outage := range []outage{refuse, hang, reset} {
+		between.set(outage)
 		if reply, err := asks[CallFilter](within(t), client); err != nil || reply.origin != OriginFailClosed {
-			t.Fatalf("%s: %+v %v", fault, reply, err)
+			t.Fatalf("%s: %+v %v", outage, reply, err)
 		}
 		between.set(refuse)
 		between.set(pass)
@@ -157,7 +157,7 @@ func TestTheServiceAnswersAgainOnceItIsBack(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("after %s: %+v %v", fault, reply, err)
+				t.Fatalf("after %s: %+v %v", outage, reply, err)
 			}
 		}
 	}

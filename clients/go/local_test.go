@@ -68,7 +68,7 @@ func TestTheOrderOfTheServiceIsFoundLocally(t *testing.T) {
 	}
 }
 
-func TestStaleAnswersAreKnown(t *testing.T) {
+func TestStaleResultsAreKnown(t *testing.T) {
 	var validity Validity
 	before := validity.Now()
 	validity.Apply(nil)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// fault is what a proxy does to the answers of a service.
-type fault int32
+// outage is what a proxy does to the answers of a service.
+type outage int32
 
 const (
-	pass fault = iota
+	pass outage = iota
 	// refuse: no connection lives.
 	refuse
 	// hang: nothing comes back.
@@ -24,15 +24,15 @@ const (
 	slow
 )
 
-func (fault fault) String() string {
-	return [...]string{"pass", "refuse", "hang", "reset", "slow"}[fault]
+func (outage outage) String() string {
+	return [...]string{"pass", "refuse", "hang", "reset", "slow"}[outage]
 }
 
 // proxy stands between a client and a service.
 type proxy struct {
 	listener net.Listener
 	service  string
-	fault    atomic.Int32
+	outage   atomic.Int32
 
 	mutex sync.Mutex
 	open  map[net.Conn]bool
@@ -57,16 +57,16 @@ func (between *proxy) address() string {
 	return between.listener.Addr().String()
 }
 
-// set changes the fault; what is refused loses the connections that it has.
-func (between *proxy) set(fault fault) {
-	between.fault.Store(int32(fault))
-	if fault == refuse {
+// set changes the outage; what is refused loses the connections that it has.
+func (between *proxy) set(outage outage) {
+	between.outage.Store(int32(outage))
+	if outage == refuse {
 		between.cut()
 	}
 }
 
-func (between *proxy) now() fault {
-	return fault(between.fault.Load())
+func (between *proxy) now() outage {
+	return outage(between.outage.Load())
 }
 
 func (between *proxy) cut() {
@@ -104,7 +104,7 @@ func (between *proxy) accept() {
 	}
 }
 
-// back carries answers, as the fault says.
+// back carries answers, as the outage says.
 func (between *proxy) back(caller, service net.Conn) {
 	defer func() { _, _ = caller.Close(), service.Close() }()
 	buffer := make([]byte, 32<<10)

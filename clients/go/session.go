@@ -251,12 +251,12 @@ func inSession[Q proto.Message, R decisionResponse](
 		return reply, errorOf(reply, err)
 	}
 	// After a loss the same request is sent again, even if the caller has changed its own by then.
-	kept := &logEntry{ref: ref, send: resend(session.client, proto.Clone(request), table)}
-	session.unanswered = kept
+	entry := &logEntry{ref: ref, send: resend(session.client, proto.Clone(request), table)}
+	session.unanswered = entry
 	first := &logEntry{send: send, ref: ref}
 	err := session.send(ctx, first)
-	kept.result = first.result
-	session.conclude(kept, err)
+	entry.result = first.result
+	session.conclude(entry, err)
 	return reply, errorOf(reply, err)
 }
 
@@ -292,9 +292,9 @@ func (session *Session) retryUnanswered(ctx context.Context) error {
 	if session.unanswered == nil {
 		return nil
 	}
-	kept := session.unanswered
-	err := session.send(ctx, kept)
-	session.conclude(kept, err)
+	entry := session.unanswered
+	err := session.send(ctx, entry)
+	session.conclude(entry, err)
 	var failure *Error
 	if errors.As(err, &failure) && failure.Decided() && !failure.SessionEnded() {
 		return nil
@@ -303,11 +303,11 @@ func (session *Session) retryUnanswered(ctx context.Context) error {
 }
 
 // conclude records that a call which changes the session has its response, or will never have one.
-func (session *Session) conclude(kept *logEntry, err error) {
+func (session *Session) conclude(entry *logEntry, err error) {
 	var failure *Error
 	switch {
 	case err == nil:
-		session.log = append(session.log, *kept)
+		session.log = append(session.log, *entry)
 		session.unanswered = nil
 	case errors.As(err, &failure) && failure.Decided():
 		session.unanswered = nil

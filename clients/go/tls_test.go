@@ -65,7 +65,7 @@ func (authority *authority) sign(use x509.ExtKeyUsage) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{text}, PrivateKey: key}
 }
 
-// ends is a proxy in front of a server that ends TLS, as one stands in front of a server that does not serve it.
+// ends is a proxy that ends TLS in front of a server without TLS.
 func ends(t *testing.T, behind string, settings *tls.Config) string {
 	t.Helper()
 	settings.NextProtos = []string{"h2"}

@@ -98,11 +98,11 @@ func methods(files *protoregistry.Files) map[string]protoreflect.MethodDescripto
 	return list
 }
 
-// older asks as a client of the version before does; the question is JSON in that version's fields.
-func older(t *testing.T, client *Client, method protoreflect.MethodDescriptor, name, question string) *dynamicpb.Message {
+// older calls as a client of the version before does; the body is JSON in that version's fields.
+func older(t *testing.T, client *Client, method protoreflect.MethodDescriptor, name, body string) *dynamicpb.Message {
 	t.Helper()
 	request, response := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
-	if err := protojson.Unmarshal([]byte(question), request); err != nil {
+	if err := protojson.Unmarshal([]byte(body), request); err != nil {
 		t.Fatal(name, err)
 	}
 	if err := client.connection.Invoke(within(t), name, request, response); err != nil {
@@ -111,7 +111,7 @@ func older(t *testing.T, client *Client, method protoreflect.MethodDescriptor, n
 	return response
 }
 
-func TestAClientOfTheVersionBeforeGetsTheSameAnswers(t *testing.T) {
+func TestAClientOfTheVersionBeforeGetsTheSameResults(t *testing.T) {
 	client, known := loaded(t, Options{}), methods(earlier(t))
 	if len(known) < 20 {
 		t.Fatal(len(known))
@@ -127,9 +127,9 @@ func TestAClientOfTheVersionBeforeGetsTheSameAnswers(t *testing.T) {
 		}
 	}
 	const decisions = "/pumice.v1.DecisionService/"
-	ask := func(name, question string) *dynamicpb.Message {
+	ask := func(name, body string) *dynamicpb.Message {
 		t.Helper()
-		return older(t, client, known[decisions+name], decisions+name, question)
+		return older(t, client, known[decisions+name], decisions+name, body)
 	}
 	const task = `"tasks": [{"requests": {"items": {"cpu": "2"}}}]`
 	for name, present := range map[string]func() proto.Message{
@@ -142,9 +142,9 @@ func TestAClientOfTheVersionBeforeGetsTheSameAnswers(t *testing.T) {
 			return must(t, reply.Response, err).GetResult()
 		},
 	} {
-		answer := ask(name, "{"+task+"}")
-		field := answer.Descriptor().Fields().ByName("result")
-		said := answer.Get(field).Message().Interface()
+		response := ask(name, "{"+task+"}")
+		field := response.Descriptor().Fields().ByName("result")
+		said := response.Get(field).Message().Interface()
 		// The present answer, read by the version before, says the same in its fields.
 		same := said.ProtoReflect().New().Interface()
 		if err := proto.Unmarshal(encoded(t, present()), same); err != nil || !proto.Equal(same, said) {
@@ -227,7 +227,7 @@ func (versioned *versioned) serve(t *testing.T, known map[string]protoreflect.Me
 	return listener.Addr().String()
 }
 
-// A server of the version before lacks calls: that is an error at once, and nothing stands in for an answer, for the
+// A server of the version before lacks calls: that is an error at once, and there is no fallback, for the
 // service is not away.
 func TestACallThatAServerLacksIsAnError(t *testing.T) {
 	known := methods(earlier(t))

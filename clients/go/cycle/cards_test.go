@@ -17,7 +17,7 @@ tiers:
   - {name: capacity-card, arguments: {cardUnlimitedCpuMemory: true}}
 `}
 
-// cardJob waits for admission with so many tasks, each on a card of its own.
+// cardJob is a job that waits for admission, with a number of tasks that use one card each.
 func (cluster *cluster) cardJob(name string, tasks int) {
 	records := &pb.Cluster{Jobs: []*pb.Job{{
 		Name: "default/" + name, Queue: "q", MinMember: int32(tasks), Phase: pb.JobPhase_JOB_PHASE_PENDING,
@@ -60,13 +60,13 @@ func openCards(t *testing.T, scheduler *Scheduler) *Cycle {
 // elsewhere asks about a job outside the cycle's session.
 func elsewhere(t *testing.T, scheduler *Scheduler, job string, mode pb.AdmitMode) *pb.AdmitItem {
 	t.Helper()
-	answer, err := scheduler.settings.Client.Admit(context.Background(), &pb.AdmitRequest{
+	result, err := scheduler.settings.Client.Admit(context.Background(), &pb.AdmitRequest{
 		Mode: mode, Items: []*pb.AdmitSubject{{Subject: &pb.AdmitSubject_Job{Job: &pb.Job{Name: job}}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer.Response.GetResult().GetItems()[0]
+	return result.Response.GetResult().GetItems()[0]
 }
 
 func TestAQueueAtItsQuotaTakesNobodyElse(t *testing.T) {

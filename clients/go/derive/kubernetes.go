@@ -205,7 +205,7 @@ func each(pod *corev1.Pod, which statuses, amounts ofContainer) ([]map[string]ex
 	return containers, inits
 }
 
-// containerRequests are requests over all containers; missing stands in for what a container does not name.
+// containerRequests are requests over all containers; missing has the amounts of resources that a container does not name.
 func containerRequests(pod *corev1.Pod, which statuses, missing map[string]exact) map[string]exact {
 	containers, inits := each(pod, which, containerRequest)
 	fill := func(amounts map[string]exact) {

@@ -38,11 +38,11 @@ type Args struct {
 	// Source is the name under which this scheduler writes nodes and pods. Profiles of one scheduler share it; another
 	// scheduler takes another. Default "kube-scheduler".
 	Source string `json:"source,omitempty"`
-	// Budget is the time of one scheduling cycle for all its calls together; what is over it counts as away. Default 1s.
+	// Budget is the time of one scheduling cycle for all its calls together; beyond it the service counts as unavailable. Default 1s.
 	Budget metav1.Duration `json:"budget,omitempty"`
 	// Fallback chooses, per call, the result while the service is unavailable.
 	Fallback FallbackArgs `json:"fallback,omitempty"`
-	// Admit asks for pods that name a pod group whether their queue admits them. Default true.
+	// Admit sends an Admit request for pods that name a pod group. Default true.
 	Admit *bool `json:"admit,omitempty"`
 	// ResourceFit says whether Pumice judges a node's room, too: None, Idle or FutureIdle. Default None: kube-scheduler's
 	// own NodeResourcesFit does.
@@ -55,7 +55,7 @@ type Args struct {
 type TLSArgs struct {
 	// CAFile has the authorities that may have signed the service's certificate. Default: those of the system.
 	CAFile string `json:"caFile,omitempty"`
-	// CertFile and KeyFile are this client's own; they are read anew for every connection.
+	// CertFile and KeyFile are this client's own; they are read again for every connection.
 	CertFile string `json:"certFile,omitempty"`
 	KeyFile  string `json:"keyFile,omitempty"`
 	// ServerName is the name in the service's certificate. Default: that of the address.

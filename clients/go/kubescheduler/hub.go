@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// gather is how long changes that nobody asks for wait for others.
+	// gather is the time for which changes wait for others, unless a request needs them.
 	gather = 50 * time.Millisecond
-	// pause is how long the background waits after the service was away.
+	// pause is the wait of the background after a failure.
 	pause = time.Second
-	// largestPart is the time of one call at most, such as a part of a snapshot; in a cycle its budget is over before.
+	// largestPart bounds one call, such as a part of a full sync; the budget of a cycle is shorter.
 	largestPart = 10 * time.Second
 )
 
-// hub is what the profiles of one scheduler share that ask the same service: connection, state, and the pods that wait.
+// hub has what the profiles of one scheduler share: the connection to a service, the state, and the waiting pods.
 type hub struct {
 	client  *pumice.Client
 	mirror  *mirror
@@ -38,7 +38,7 @@ type hub struct {
 	leading  sync.Once
 	ctx      context.Context
 	requests chan chan error
-	// position is how far the state has been sent. The feed itself would make a question wait while it sends.
+	// position is the last batch. Reading it from the feed would wait while the feed sends.
 	position atomic.Pointer[pb.SourcePosition]
 }
 
@@ -96,7 +96,7 @@ func hubOf(ctx context.Context, handle fwk.Handle, args *Args) (*hub, error) {
 	return made, nil
 }
 
-// lead begins to write. A scheduler that stands by schedules nothing, so it does not come here, and fences nobody.
+// lead begins to write. A scheduler on standby schedules nothing, so it never calls lead and fences no other.
 func (hub *hub) lead() {
 	hub.leading.Do(func() {
 		go hub.send()
@@ -164,13 +164,13 @@ func (hub *hub) flush(ctx context.Context) error {
 	}
 }
 
-// late is an error of the kind that the service being away makes.
+// late is the error of an unavailable service.
 func late(message string) error {
 	return &pumice.Error{Code: codes.DeadlineExceeded, Message: message}
 }
 
-// asking sends what has changed and asks; where the service knows nothing of what was sent before, for it has started
-// anew, everything is sent and the question asked once more.
+// asking sends the changes and then a request. If the service was restarted and lacks the state, asking sends a full sync and
+// the request once more.
 func asking[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.EvaluationRef) (pumice.Reply[R], error)) (R, error) {
 	response, position, err := askingOnce(ctx, hub, args, ask)
 	if forgotten(err) {
@@ -195,7 +195,7 @@ func askingOnce[R any](ctx context.Context, hub *hub, args *Args, ask func(*pb.E
 	return reply.Response, position, err
 }
 
-// forgotten: the service does not stand where this scheduler has brought it.
+// forgotten reports whether the service lacks state that this scheduler has sent.
 func forgotten(err error) bool {
 	var failure *pumice.Error
 	return errors.As(err, &failure) && (failure.Code == codes.FailedPrecondition || failure.Reason == pumice.ReasonEpochChanged)
@@ -208,8 +208,8 @@ func (hub *hub) resync(position *pb.SourcePosition) {
 	}
 }
 
-// standsIn says who answers a question that failed like this; false: nobody, it is an error.
-func standsIn(chosen pumice.Fallback, err error) (pumice.Origin, bool) {
+// originOf is the origin of the reply to a failed call; false: there is no fallback.
+func originOf(chosen pumice.Fallback, err error) (pumice.Origin, bool) {
 	var failure *pumice.Error
 	if !errors.As(err, &failure) || !(failure.Unavailable() || failure.Reason == pumice.ReasonCircuitOpen || forgotten(err)) {
 		return 0, false

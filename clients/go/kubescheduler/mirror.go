@@ -146,8 +146,8 @@ func (mirror *mirror) podGone(pod *corev1.Pod) {
 	}
 }
 
-// reserve counts a pod on a node from now on; settled says that the bind has succeeded.
-func (mirror *mirror) reserve(pod *corev1.Pod, node string, settled bool) {
+// reserve counts a pod on a node from now on; bound says that the bind has succeeded.
+func (mirror *mirror) reserve(pod *corev1.Pod, node string, bound bool) {
 	mirror.mutex.Lock()
 	defer mirror.mutex.Unlock()
 	newest, found := mirror.pods[pod.UID]
@@ -158,7 +158,7 @@ func (mirror *mirror) reserve(pod *corev1.Pod, node string, settled bool) {
 	case newest.Spec.NodeName != "":
 		return
 	}
-	mirror.assumed[pod.UID] = assumption{node, settled}
+	mirror.assumed[pod.UID] = assumption{node, bound}
 	mirror.put(newest)
 }
 

@@ -41,7 +41,7 @@ func (plugin *named) Name() string {
 	return plugin.name
 }
 
-// PreScore asks, unless the cycle has an answer already.
+// PreScore sends a Score request, unless the cycle has a result already.
 func (plugin *named) PreScore(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	asks := profiles.plugin(plugin.handle)
 	if asks == nil {

@@ -20,7 +20,7 @@ import (
 // Name is the plugin's in a KubeSchedulerConfiguration.
 const Name = "Pumice"
 
-// Plugin asks Pumice in one scheduling profile.
+// Plugin calls Pumice in one scheduling profile.
 type Plugin struct {
 	handle fwk.Handle
 	args   Args
@@ -106,7 +106,7 @@ func (plugin *Plugin) begin(state fwk.CycleState, pod *corev1.Pod) (*cycle, erro
 	return begun, nil
 }
 
-// PreFilter asks one question about all nodes, and whether the pod's queue admits it.
+// PreFilter sends one Filter request about all nodes, and an Admit request.
 func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	state.Delete(cycleKey)
 	cycle, err := plugin.begin(state, pod)
@@ -124,7 +124,7 @@ func (plugin *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 	return nil, status
 }
 
-// filter asks about nodes. Skip: everything fits, for nobody answered and that was chosen.
+// filter sends the Filter request. Skip: the fallback permits every node.
 func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle, nodes []fwk.NodeInfo) *fwk.Status {
 	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.FilterResponse], error) {
 		return pumice.AllowProblems(plugin.hub.client.Filter(ctx, &pb.FilterRequest{
@@ -136,11 +136,11 @@ func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle,
 		cycle.table, err = plugin.hub.client.NodeTable(ctx, response.GetMetadata().GetNodeTable())
 	}
 	if err != nil {
-		return plugin.standIn(pumice.CallFilter, pod, err)
+		return plugin.fallbackStatus(pumice.CallFilter, pod, err)
 	}
 	replies.WithLabelValues(string(pumice.CallFilter), pumice.OriginService.String()).Inc()
 	if len(response.GetResult().GetItems()) != 1 {
-		return fwk.AsStatus(errors.New("the answer is not about one task"))
+		return fwk.AsStatus(errors.New("the response does not have exactly one item"))
 	}
 	cycle.item = response.GetResult().GetItems()[0]
 	if problem := cycle.item.GetProblem(); problem != nil {
@@ -153,7 +153,7 @@ func (plugin *Plugin) filter(ctx context.Context, pod *corev1.Pod, cycle *cycle,
 	return nil
 }
 
-// admit asks whether the queue of a pod's group admits it.
+// admit sends the Admit request of a pod with a pod group.
 func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, task *pb.Task) *fwk.Status {
 	if !*plugin.args.Admit || task.GetJob() == "" {
 		return nil
@@ -165,7 +165,7 @@ func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, task *pb.Task)
 		}))
 	})
 	if err != nil {
-		status := plugin.standIn(pumice.CallAdmit, pod, err)
+		status := plugin.fallbackStatus(pumice.CallAdmit, pod, err)
 		if status.IsSkip() {
 			return nil
 		}
@@ -173,7 +173,7 @@ func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, task *pb.Task)
 	}
 	replies.WithLabelValues(string(pumice.CallAdmit), pumice.OriginService.String()).Inc()
 	if len(response.GetResult().GetItems()) != 1 {
-		return fwk.AsStatus(errors.New("the answer is not about one task"))
+		return fwk.AsStatus(errors.New("the response does not have exactly one item"))
 	}
 	item := response.GetResult().GetItems()[0]
 	if item.GetPermitted() && item.GetProblem() == nil {
@@ -191,20 +191,20 @@ func (plugin *Plugin) admit(ctx context.Context, pod *corev1.Pod, task *pb.Task)
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasons...)
 }
 
-// standIn is the status of a question that nobody answered. Skip: no opinion, or everything is permitted.
-func (plugin *Plugin) standIn(call pumice.Call, pod *corev1.Pod, err error) *fwk.Status {
-	by, chosen := standsIn(plugin.fallback[call], err)
+// fallbackStatus is the status of a failed call. Skip: the fallback permits everything or abstains.
+func (plugin *Plugin) fallbackStatus(call pumice.Call, pod *corev1.Pod, err error) *fwk.Status {
+	origin, chosen := originOf(plugin.fallback[call], err)
 	if !chosen {
 		replies.WithLabelValues(string(call), "error").Inc()
 		return fwk.AsStatus(err)
 	}
-	replies.WithLabelValues(string(call), by.String()).Inc()
-	if by == pumice.OriginFailClosed {
+	replies.WithLabelValues(string(call), origin.String()).Inc()
+	if origin == pumice.OriginFailClosed {
 		plugin.hub.waiting.enter(pod, plugin.handle, plugin.args.Policy, nil)
 		// The same text for every cause: events are grouped by it.
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, UnavailableReason)
 	}
-	plugin.hub.log.V(2).Info("Nobody answered", "call", call, "by", by.String(), "cause", err.Error())
+	plugin.hub.log.V(2).Info("Fallback used", "call", call, "origin", origin.String(), "cause", err.Error())
 	return fwk.NewStatus(fwk.Skip)
 }
 
@@ -251,7 +251,7 @@ func kubernetesOwn(reason *pb.Reason) bool {
 	return reason.GetPlugin() == "node-state" && (reason.GetCode() == "NodeNotReady" || reason.GetCode() == "NodeUnschedulable")
 }
 
-// PreScore asks one question about the nodes that are left.
+// PreScore sends one Score request about the nodes that are left.
 func (plugin *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	scoring, status := plugin.score(ctx, state, pod, nodes)
 	if !status.IsSuccess() {
@@ -282,7 +282,7 @@ func (scoring *scoring) Clone() fwk.StateData {
 	return scoring
 }
 
-// score asks once in a cycle. Skip: nobody answered, the scheduler's other plugins decide.
+// score sends one request per cycle. Skip: the scheduler's other plugins decide.
 func (plugin *Plugin) score(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*scoring, *fwk.Status) {
 	if known, err := state.Read(scoresKey); err == nil {
 		made := known.(*scoring)
@@ -299,7 +299,7 @@ func (plugin *Plugin) score(ctx context.Context, state fwk.CycleState, pod *core
 	defer cancel()
 	made, err := plugin.ask(ctx, cycle, nodes)
 	if err != nil {
-		if status := plugin.standIn(pumice.CallScore, pod, err); !status.IsSkip() {
+		if status := plugin.fallbackStatus(pumice.CallScore, pod, err); !status.IsSkip() {
 			return nil, status
 		}
 		state.Write(scoresKey, &scoring{})
@@ -313,7 +313,7 @@ func (plugin *Plugin) score(ctx context.Context, state fwk.CycleState, pod *core
 	return made, nil
 }
 
-// ask asks about the nodes by slot, where their slots are known, else by name.
+// ask sends the nodes by slot if all slots are known, otherwise by name.
 func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInfo) (*scoring, error) {
 	slots := bySlot(cycle.table, nodes)
 	response, err := asking(ctx, plugin.hub, &plugin.args, func(against *pb.EvaluationRef) (pumice.Reply[*pb.ScoreResponse], error) {
@@ -338,7 +338,7 @@ func (plugin *Plugin) ask(ctx context.Context, cycle *cycle, nodes []fwk.NodeInf
 		return nil, err
 	}
 	if len(response.GetResult().GetItems()) != 1 {
-		return nil, errors.New("the answer is not about one task")
+		return nil, errors.New("the response does not have exactly one item")
 	}
 	made := &scoring{item: response.GetResult().GetItems()[0], table: table, at: make([]int32, table.Len()), columns: map[string][]int64{}}
 	scored, err := pumice.Slots(made.item.GetNodes())
@@ -373,7 +373,7 @@ func bySlot(table *pumice.NodeTable, nodes []fwk.NodeInfo) *pb.NodeSet {
 	return &pb.NodeSet{Bitmap: bitmap}
 }
 
-// byName leaves out what the service was never told of.
+// byName leaves out nodes that were never sent to the service.
 func (plugin *Plugin) byName(nodes []fwk.NodeInfo) *pb.NodeSet {
 	set := &pb.NodeSet{}
 	for _, info := range nodes {
@@ -433,7 +433,7 @@ func (plugin *Plugin) PostBind(_ context.Context, _ fwk.CycleState, pod *corev1.
 	plugin.hub.mirror.reserve(pod, node, true)
 }
 
-// profiles are the plugins of each framework, and what stands there under a name of its own.
+// profiles has the plugins of each framework, and the served plugins under names of their own.
 var profiles = registry{known: map[fwk.Handle]*profile{}}
 
 type registry struct {

@@ -191,7 +191,7 @@ func TestTheServiceIsAwayAsConfigured(t *testing.T) {
 	}
 }
 
-func TestAServiceThatStartedAnewGetsEverythingAndThePodsComeBack(t *testing.T) {
+func TestAServiceThatWasRestartedGetsEverythingAndThePodsComeBack(t *testing.T) {
 	server := testserver.Start(t)
 	pod := testPod("new", "", "1", 0)
 	bench := start(t, arguments(server.Address, `, "scores": "Scaled"`), []*corev1.Node{testNode("n1", "10", 0)}, []*corev1.Pod{pod})
@@ -273,7 +273,7 @@ func TestWaitingPodsRestLongerEachTime(t *testing.T) {
 	room, now := newWaitingRoom(), time.Unix(0, 0)
 	room.now = func() time.Time { return now }
 	pod := testPod("p", "", "1", 0)
-	stamp := func(epoch, revision, version uint64) *pb.ResponseMetadata {
+	metadata := func(epoch, revision, version uint64) *pb.ResponseMetadata {
 		return &pb.ResponseMetadata{Revision: &pb.Revision{Epoch: epoch, Number: revision}, PolicyVersion: version}
 	}
 	due := func(epoch, revision, version uint64) string {
@@ -285,7 +285,7 @@ func TestWaitingPodsRestLongerEachTime(t *testing.T) {
 		return ""
 	}
 	enter := func(at *pb.ResponseMetadata) { room.enter(pod, nil, "default", at) }
-	enter(stamp(1, 5, 1))
+	enter(metadata(1, 5, 1))
 	now = now.Add(time.Hour)
 	for _, step := range []struct {
 		revision, version uint64
@@ -295,7 +295,7 @@ func TestWaitingPodsRestLongerEachTime(t *testing.T) {
 			t.Fatal(step, got)
 		}
 	}
-	enter(stamp(1, 7, 1))
+	enter(metadata(1, 7, 1))
 	now = now.Add(look)
 	if got := due(1, 8, 1); got != "" {
 		t.Fatal("too early:", got)
@@ -303,7 +303,7 @@ func TestWaitingPodsRestLongerEachTime(t *testing.T) {
 	if got := due(1, 8, 2); got != "policy" {
 		t.Fatal(got)
 	}
-	enter(stamp(1, 8, 2))
+	enter(metadata(1, 8, 2))
 	if got := due(2, 1, 2); got != "back" {
 		t.Fatal(got)
 	}
@@ -312,7 +312,7 @@ func TestWaitingPodsRestLongerEachTime(t *testing.T) {
 		t.Fatal(got)
 	}
 	for range 20 {
-		enter(stamp(1, 8, 2))
+		enter(metadata(1, 8, 2))
 	}
 	now = now.Add(longestRest)
 	if got := due(1, 9, 2); got != "state" {

@@ -35,7 +35,7 @@ type waitingPod struct {
 	pod    *corev1.Pod
 	handle fwk.Handle
 	policy string
-	// away: nobody answered. Else the answer stood on this policy and state.
+	// away is true after a failed call; otherwise the result belongs to this policy and state.
 	away     bool
 	version  uint64
 	revision *pb.Revision
@@ -50,13 +50,13 @@ func newWaitingRoom() *waitingRoom {
 	return &waitingRoom{pods: map[types.UID]*waitingPod{}, now: time.Now}
 }
 
-// enter notes a pod that was refused; without a stamp nobody has answered.
-func (room *waitingRoom) enter(pod *corev1.Pod, handle fwk.Handle, policy string, stamp *pb.ResponseMetadata) {
+// enter adds a rejected pod; without metadata the call failed.
+func (room *waitingRoom) enter(pod *corev1.Pod, handle fwk.Handle, policy string, metadata *pb.ResponseMetadata) {
 	room.mutex.Lock()
 	defer room.mutex.Unlock()
 	entry := &waitingPod{
-		pod: pod, handle: handle, policy: policy, away: stamp == nil,
-		version: stamp.GetPolicyVersion(), revision: stamp.GetRevision(), rest: look,
+		pod: pod, handle: handle, policy: policy, away: metadata == nil,
+		version: metadata.GetPolicyVersion(), revision: metadata.GetRevision(), rest: look,
 	}
 	if before, found := room.pods[pod.UID]; found && !entry.away {
 		entry.rest = min(2*before.rest, longestRest)
@@ -74,7 +74,7 @@ func (room *waitingRoom) leave(pod types.UID) {
 	waiting.Set(float64(len(room.pods)))
 }
 
-// policies are those that pods wait under; none: nobody waits.
+// policies returns the policies of waiting pods.
 func (room *waitingRoom) policies() map[string]bool {
 	room.mutex.Lock()
 	defer room.mutex.Unlock()
@@ -134,7 +134,7 @@ func (hub *hub) retryOnce() {
 	}
 	ctx, cancel := context.WithTimeout(hub.ctx, look)
 	defer cancel()
-	// First the state: a service that has started anew answers nothing before it has it.
+	// First the state: a restarted service has no results without it.
 	if err := hub.flush(ctx); err != nil {
 		return
 	}

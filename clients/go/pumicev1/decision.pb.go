@@ -529,7 +529,10 @@ type FilterItem struct {
 	Rejections []*Rejection `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
 	// Parts of the task that the server ignored, such as a resource that no plugin
 	// counts.
-	Warnings      []*Problem `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []*Problem `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Fields of the task and of the nodes in `fit` that the result does not take
+	// into account. A node in `fit` may still be unfit because of them.
+	NotEvaluated  []*NotEvaluated `protobuf:"bytes,6,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -595,6 +598,13 @@ func (x *FilterItem) GetRejections() []*Rejection {
 func (x *FilterItem) GetWarnings() []*Problem {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *FilterItem) GetNotEvaluated() []*NotEvaluated {
+	if x != nil {
+		return x.NotEvaluated
 	}
 	return nil
 }
@@ -986,7 +996,10 @@ type ScoreItem struct {
 	Filter *FilterItem `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Parts of the task that the server ignored, such as a resource that no plugin
 	// counts.
-	Warnings      []*Problem `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []*Problem `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Fields of the task and of the scored nodes that the result does not take into
+	// account. `filter` repeats none of them.
+	NotEvaluated  []*NotEvaluated `protobuf:"bytes,7,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1059,6 +1072,13 @@ func (x *ScoreItem) GetFilter() *FilterItem {
 func (x *ScoreItem) GetWarnings() []*Problem {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *ScoreItem) GetNotEvaluated() []*NotEvaluated {
+	if x != nil {
+		return x.NotEvaluated
 	}
 	return nil
 }
@@ -1260,7 +1280,7 @@ func (x *PlaceRequest) GetSamples() uint32 {
 }
 
 // Tasks that are equal in requests, limits, annotations and everything else but
-// names, uids and times.
+// names, uids, times and unevaluated fields.
 type TaskGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task that all tasks of the group are equal to. With `names`: absent, or
@@ -1480,7 +1500,10 @@ type PlacedGroup struct {
 	Blockers []*Rejection `protobuf:"bytes,5,rep,name=blockers,proto3" json:"blockers,omitempty"`
 	// Parts of the task that the server ignored, such as a resource that no plugin
 	// counts.
-	Warnings      []*Problem `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []*Problem `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Fields of the tasks and of the chosen nodes that the placement does not take
+	// into account.
+	NotEvaluated  []*NotEvaluated `protobuf:"bytes,7,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1553,6 +1576,13 @@ func (x *PlacedGroup) GetBlockers() []*Rejection {
 func (x *PlacedGroup) GetWarnings() []*Problem {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *PlacedGroup) GetNotEvaluated() []*NotEvaluated {
+	if x != nil {
+		return x.NotEvaluated
 	}
 	return nil
 }
@@ -1873,7 +1903,9 @@ type AdmitItem struct {
 	// With CONFIRM: name of the job.
 	Job string `protobuf:"bytes,8,opt,name=job,proto3" json:"job,omitempty"`
 	// Of a rejection: a Kubernetes event for the owner of the job.
-	Event         *KubernetesEvent `protobuf:"bytes,9,opt,name=event,proto3" json:"event,omitempty"`
+	Event *KubernetesEvent `protobuf:"bytes,9,opt,name=event,proto3" json:"event,omitempty"`
+	// Of a task: fields that the result does not take into account.
+	NotEvaluated  []*NotEvaluated `protobuf:"bytes,10,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1967,6 +1999,13 @@ func (x *AdmitItem) GetJob() string {
 func (x *AdmitItem) GetEvent() *KubernetesEvent {
 	if x != nil {
 		return x.Event
+	}
+	return nil
+}
+
+func (x *AdmitItem) GetNotEvaluated() []*NotEvaluated {
+	if x != nil {
+		return x.NotEvaluated
 	}
 	return nil
 }
@@ -2898,7 +2937,10 @@ type VictimItem struct {
 	FitsAfter *uint32 `protobuf:"varint,4,opt,name=fits_after,json=fitsAfter,proto3,oneof" json:"fits_after,omitempty"`
 	// Parts of the group that the server ignored, such as a hypothetical change that
 	// does not fit.
-	Warnings      []*Problem `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []*Problem `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Fields of the preemptor and of the node that the result does not take into
+	// account.
+	NotEvaluated  []*NotEvaluated `protobuf:"bytes,6,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2964,6 +3006,13 @@ func (x *VictimItem) GetFitsAfter() uint32 {
 func (x *VictimItem) GetWarnings() []*Problem {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *VictimItem) GetNotEvaluated() []*NotEvaluated {
+	if x != nil {
+		return x.NotEvaluated
 	}
 	return nil
 }
@@ -3806,7 +3855,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.pumice.v1.ResponseMetadataR\bmetadata\x12/\n" +
 	"\x06result\x18\x02 \x01(\v2\x17.pumice.v1.FilterResultR\x06result\";\n" +
 	"\fFilterResult\x12+\n" +
-	"\x05items\x18\x01 \x03(\v2\x15.pumice.v1.FilterItemR\x05items\"\xe3\x01\n" +
+	"\x05items\x18\x01 \x03(\v2\x15.pumice.v1.FilterItemR\x05items\"\xa1\x02\n" +
 	"\n" +
 	"FilterItem\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12$\n" +
@@ -3815,7 +3864,8 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"rejections\x18\x04 \x03(\v2\x14.pumice.v1.RejectionR\n" +
 	"rejections\x12.\n" +
-	"\bwarnings\x18\x05 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\"\xa9\x01\n" +
+	"\bwarnings\x18\x05 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
+	"\rnot_evaluated\x18\x06 \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\"\xa9\x01\n" +
 	"\tRejection\x12)\n" +
 	"\x06reason\x18\x01 \x01(\v2\x11.pumice.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12(\n" +
@@ -3848,14 +3898,15 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.pumice.v1.ResponseMetadataR\bmetadata\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.pumice.v1.ScoreResultR\x06result\"9\n" +
 	"\vScoreResult\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.ScoreItemR\x05items\"\x86\x02\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.ScoreItemR\x05items\"\xc4\x02\n" +
 	"\tScoreItem\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12(\n" +
 	"\x05nodes\x18\x02 \x01(\v2\x12.pumice.v1.NodeSetR\x05nodes\x12\x16\n" +
 	"\x06totals\x18\x03 \x03(\x01R\x06totals\x12*\n" +
 	"\x05parts\x18\x04 \x03(\v2\x14.pumice.v1.ScorePartR\x05parts\x12-\n" +
 	"\x06filter\x18\x05 \x01(\v2\x15.pumice.v1.FilterItemR\x06filter\x12.\n" +
-	"\bwarnings\x18\x06 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\"O\n" +
+	"\bwarnings\x18\x06 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
+	"\rnot_evaluated\x18\a \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\"O\n" +
 	"\tScorePart\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\tR\x04part\x12\x16\n" +
@@ -3892,14 +3943,15 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x06groups\x18\x02 \x03(\v2\x16.pumice.v1.PlacedGroupR\x06groups\x120\n" +
 	"\bblockers\x18\x03 \x03(\v2\x14.pumice.v1.RejectionR\bblockers\x12!\n" +
 	"\fplaced_count\x18\x04 \x01(\rR\vplacedCount\x12\x1b\n" +
-	"\tmin_count\x18\x05 \x01(\rR\bminCount\"\x97\x02\n" +
+	"\tmin_count\x18\x05 \x01(\rR\bminCount\"\xd5\x02\n" +
 	"\vPlacedGroup\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x120\n" +
 	"\tallocated\x18\x02 \x01(\v2\x12.pumice.v1.NodeSetR\tallocated\x120\n" +
 	"\tpipelined\x18\x03 \x01(\v2\x12.pumice.v1.NodeSetR\tpipelined\x12\x14\n" +
 	"\x05cards\x18\x04 \x03(\tR\x05cards\x120\n" +
 	"\bblockers\x18\x05 \x03(\v2\x14.pumice.v1.RejectionR\bblockers\x12.\n" +
-	"\bwarnings\x18\x06 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\"\xe6\x01\n" +
+	"\bwarnings\x18\x06 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
+	"\rnot_evaluated\x18\a \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\"\xe6\x01\n" +
 	"\fAdmitRequest\x122\n" +
 	"\aagainst\x18\x01 \x01(\v2\x18.pumice.v1.EvaluationRefR\aagainst\x12(\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x14.pumice.v1.AdmitModeR\x04mode\x12-\n" +
@@ -3918,7 +3970,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"durability\x18\x03 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
 	"durability\"9\n" +
 	"\vAdmitResult\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.AdmitItemR\x05items\"\xfe\x02\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.pumice.v1.AdmitItemR\x05items\"\xbc\x03\n" +
 	"\tAdmitItem\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12\x1c\n" +
 	"\tpermitted\x18\x02 \x01(\bR\tpermitted\x12+\n" +
@@ -3928,7 +3980,9 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\bheadroom\x18\x06 \x01(\x04H\x00R\bheadroom\x88\x01\x01\x12-\n" +
 	"\breserved\x18\a \x03(\v2\x11.pumice.v1.AmountR\breserved\x12\x10\n" +
 	"\x03job\x18\b \x01(\tR\x03job\x120\n" +
-	"\x05event\x18\t \x01(\v2\x1a.pumice.v1.KubernetesEventR\x05eventB\v\n" +
+	"\x05event\x18\t \x01(\v2\x1a.pumice.v1.KubernetesEventR\x05event\x12<\n" +
+	"\rnot_evaluated\x18\n" +
+	" \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluatedB\v\n" +
 	"\t_headroom\"W\n" +
 	"\x0fKubernetesEvent\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
@@ -3988,7 +4042,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.pumice.v1.ResponseMetadataR\bmetadata\x126\n" +
 	"\x06result\x18\x02 \x01(\v2\x1e.pumice.v1.SelectVictimsResultR\x06result\"B\n" +
 	"\x13SelectVictimsResult\x12+\n" +
-	"\x05items\x18\x01 \x03(\v2\x15.pumice.v1.VictimItemR\x05items\"\xe4\x01\n" +
+	"\x05items\x18\x01 \x03(\v2\x15.pumice.v1.VictimItemR\x05items\"\xa2\x02\n" +
 	"\n" +
 	"VictimItem\x12,\n" +
 	"\aproblem\x18\x01 \x01(\v2\x12.pumice.v1.ProblemR\aproblem\x12\x18\n" +
@@ -3996,7 +4050,8 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x05votes\x18\x03 \x03(\v2\x15.pumice.v1.VictimVoteR\x05votes\x12\"\n" +
 	"\n" +
 	"fits_after\x18\x04 \x01(\rH\x00R\tfitsAfter\x88\x01\x01\x12.\n" +
-	"\bwarnings\x18\x05 \x03(\v2\x12.pumice.v1.ProblemR\bwarningsB\r\n" +
+	"\bwarnings\x18\x05 \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
+	"\rnot_evaluated\x18\x06 \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluatedB\r\n" +
 	"\v_fits_after\"\\\n" +
 	"\n" +
 	"VictimVote\x12\x16\n" +
@@ -4173,18 +4228,19 @@ var file_pumice_v1_decision_proto_goTypes = []any{
 	(FilterDetail)(0),             // 57: pumice.v1.FilterDetail
 	(*ResponseMetadata)(nil),      // 58: pumice.v1.ResponseMetadata
 	(*Problem)(nil),               // 59: pumice.v1.Problem
-	(*Reason)(nil),                // 60: pumice.v1.Reason
-	(*Measurement)(nil),           // 61: pumice.v1.Measurement
-	(*Job)(nil),                   // 62: pumice.v1.Job
-	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
-	(*Amount)(nil),                // 64: pumice.v1.Amount
-	(*SessionChange)(nil),         // 65: pumice.v1.SessionChange
-	(*Batch)(nil),                 // 66: pumice.v1.Batch
-	(*BatchOutcome)(nil),          // 67: pumice.v1.BatchOutcome
-	(*Page)(nil),                  // 68: pumice.v1.Page
-	(*Revision)(nil),              // 69: pumice.v1.Revision
-	(*SessionRef)(nil),            // 70: pumice.v1.SessionRef
-	(*TaskPlacement)(nil),         // 71: pumice.v1.TaskPlacement
+	(*NotEvaluated)(nil),          // 60: pumice.v1.NotEvaluated
+	(*Reason)(nil),                // 61: pumice.v1.Reason
+	(*Measurement)(nil),           // 62: pumice.v1.Measurement
+	(*Job)(nil),                   // 63: pumice.v1.Job
+	(*durationpb.Duration)(nil),   // 64: google.protobuf.Duration
+	(*Amount)(nil),                // 65: pumice.v1.Amount
+	(*SessionChange)(nil),         // 66: pumice.v1.SessionChange
+	(*Batch)(nil),                 // 67: pumice.v1.Batch
+	(*BatchOutcome)(nil),          // 68: pumice.v1.BatchOutcome
+	(*Page)(nil),                  // 69: pumice.v1.Page
+	(*Revision)(nil),              // 70: pumice.v1.Revision
+	(*SessionRef)(nil),            // 71: pumice.v1.SessionRef
+	(*TaskPlacement)(nil),         // 72: pumice.v1.TaskPlacement
 }
 var file_pumice_v1_decision_proto_depIdxs = []int32{
 	53,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
@@ -4200,125 +4256,130 @@ var file_pumice_v1_decision_proto_depIdxs = []int32{
 	55,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
 	9,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
 	59,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
-	60,  // 13: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
-	55,  // 14: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
-	10,  // 15: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
-	61,  // 16: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
-	53,  // 17: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
-	54,  // 18: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
-	55,  // 19: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
-	0,   // 20: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	56,  // 21: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	57,  // 22: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
-	58,  // 23: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	13,  // 24: pumice.v1.ScoreResponse.result:type_name -> pumice.v1.ScoreResult
-	14,  // 25: pumice.v1.ScoreResult.items:type_name -> pumice.v1.ScoreItem
-	59,  // 26: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
-	55,  // 27: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
-	15,  // 28: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
-	8,   // 29: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
-	59,  // 30: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
-	53,  // 31: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
-	62,  // 32: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
-	17,  // 33: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
-	1,   // 34: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
-	55,  // 35: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
-	55,  // 36: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
-	56,  // 37: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	54,  // 38: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
-	58,  // 39: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	19,  // 40: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
-	20,  // 41: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
-	9,   // 42: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
-	59,  // 43: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
-	55,  // 44: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
-	55,  // 45: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
-	9,   // 46: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
-	59,  // 47: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
-	53,  // 48: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
-	2,   // 49: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
-	22,  // 50: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
-	63,  // 51: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
-	62,  // 52: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
-	54,  // 53: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
-	58,  // 54: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	24,  // 55: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
-	3,   // 56: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
-	25,  // 57: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
-	59,  // 58: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
-	60,  // 59: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
-	27,  // 60: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
-	28,  // 61: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
-	64,  // 62: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
-	26,  // 63: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
-	53,  // 64: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
-	30,  // 65: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
-	30,  // 66: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
-	58,  // 67: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	32,  // 68: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
-	33,  // 69: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
-	33,  // 70: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
-	35,  // 71: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
-	59,  // 72: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
-	34,  // 73: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
-	64,  // 74: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
-	53,  // 75: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
-	4,   // 76: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
-	37,  // 77: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
-	54,  // 78: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
-	54,  // 79: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
-	65,  // 80: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
-	58,  // 81: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	39,  // 82: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
-	40,  // 83: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
-	59,  // 84: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
-	41,  // 85: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
-	59,  // 86: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
-	53,  // 87: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
-	66,  // 88: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
-	63,  // 89: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
-	58,  // 90: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	67,  // 91: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	63,  // 92: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
-	63,  // 93: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
-	68,  // 94: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
-	48,  // 95: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
-	63,  // 96: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
-	63,  // 97: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
-	63,  // 98: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
-	69,  // 99: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
-	70,  // 100: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
-	58,  // 101: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	51,  // 102: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
-	3,   // 103: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
-	52,  // 104: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
-	71,  // 105: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
-	60,  // 106: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
-	5,   // 107: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
-	11,  // 108: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
-	16,  // 109: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
-	21,  // 110: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
-	29,  // 111: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
-	36,  // 112: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
-	42,  // 113: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
-	44,  // 114: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
-	46,  // 115: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
-	49,  // 116: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
-	6,   // 117: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
-	12,  // 118: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
-	18,  // 119: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
-	23,  // 120: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
-	31,  // 121: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
-	38,  // 122: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
-	43,  // 123: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
-	45,  // 124: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
-	47,  // 125: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
-	50,  // 126: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
-	117, // [117:127] is the sub-list for method output_type
-	107, // [107:117] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	60,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	61,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
+	55,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
+	10,  // 16: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
+	62,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
+	53,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
+	54,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
+	55,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
+	0,   // 21: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
+	56,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	57,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
+	58,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	13,  // 25: pumice.v1.ScoreResponse.result:type_name -> pumice.v1.ScoreResult
+	14,  // 26: pumice.v1.ScoreResult.items:type_name -> pumice.v1.ScoreItem
+	59,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
+	55,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
+	15,  // 29: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
+	8,   // 30: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
+	59,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
+	60,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	53,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
+	63,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
+	17,  // 35: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
+	1,   // 36: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
+	55,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
+	55,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
+	56,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	54,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
+	58,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	19,  // 42: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
+	20,  // 43: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
+	9,   // 44: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
+	59,  // 45: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
+	55,  // 46: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
+	55,  // 47: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
+	9,   // 48: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
+	59,  // 49: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
+	60,  // 50: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	53,  // 51: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
+	2,   // 52: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
+	22,  // 53: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
+	64,  // 54: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
+	63,  // 55: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
+	54,  // 56: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
+	58,  // 57: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	24,  // 58: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
+	3,   // 59: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
+	25,  // 60: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
+	59,  // 61: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
+	61,  // 62: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
+	27,  // 63: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
+	28,  // 64: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
+	65,  // 65: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
+	26,  // 66: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
+	60,  // 67: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	53,  // 68: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
+	30,  // 69: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
+	30,  // 70: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
+	58,  // 71: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	32,  // 72: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
+	33,  // 73: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
+	33,  // 74: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
+	35,  // 75: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
+	59,  // 76: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
+	34,  // 77: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
+	65,  // 78: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
+	53,  // 79: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
+	4,   // 80: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
+	37,  // 81: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
+	54,  // 82: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
+	54,  // 83: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
+	66,  // 84: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
+	58,  // 85: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	39,  // 86: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
+	40,  // 87: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
+	59,  // 88: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
+	41,  // 89: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
+	59,  // 90: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
+	60,  // 91: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	53,  // 92: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
+	67,  // 93: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
+	64,  // 94: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
+	58,  // 95: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	68,  // 96: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	64,  // 97: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
+	64,  // 98: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
+	69,  // 99: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
+	48,  // 100: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
+	64,  // 101: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
+	64,  // 102: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
+	64,  // 103: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
+	70,  // 104: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
+	71,  // 105: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
+	58,  // 106: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	51,  // 107: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
+	3,   // 108: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
+	52,  // 109: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
+	72,  // 110: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
+	61,  // 111: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
+	5,   // 112: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
+	11,  // 113: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
+	16,  // 114: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
+	21,  // 115: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
+	29,  // 116: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
+	36,  // 117: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
+	42,  // 118: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
+	44,  // 119: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
+	46,  // 120: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
+	49,  // 121: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
+	6,   // 122: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
+	12,  // 123: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
+	18,  // 124: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
+	23,  // 125: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
+	31,  // 126: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
+	38,  // 127: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
+	43,  // 128: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
+	45,  // 129: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
+	47,  // 130: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
+	50,  // 131: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
+	122, // [122:132] is the sub-list for method output_type
+	112, // [112:122] is the sub-list for method input_type
+	112, // [112:112] is the sub-list for extension type_name
+	112, // [112:112] is the sub-list for extension extendee
+	0,   // [0:112] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_decision_proto_init() }

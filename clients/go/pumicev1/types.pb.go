@@ -539,8 +539,12 @@ type Node struct {
 	// Non-zero requests (cpu and memory only) of the pods in `unattributed_used`.
 	// Absent: the cpu and memory of `unattributed_used`.
 	UnattributedNonzeroUsed *ResourceList `protobuf:"bytes,9,opt,name=unattributed_nonzero_used,json=unattributedNonzeroUsed,proto3" json:"unattributed_nonzero_used,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
+	// Names of fields that the sender read in the node object and that no field of
+	// this record carries, such as "taints". Results that name the node say that
+	// these fields were not evaluated. Empty: none.
+	UnevaluatedFields []string `protobuf:"bytes,10,rep,name=unevaluated_fields,json=unevaluatedFields,proto3" json:"unevaluated_fields,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
@@ -632,6 +636,13 @@ func (x *Node) GetUnattributedUsed() *ResourceList {
 func (x *Node) GetUnattributedNonzeroUsed() *ResourceList {
 	if x != nil {
 		return x.UnattributedNonzeroUsed
+	}
+	return nil
+}
+
+func (x *Node) GetUnevaluatedFields() []string {
+	if x != nil {
+		return x.UnevaluatedFields
 	}
 	return nil
 }
@@ -941,9 +952,13 @@ type Task struct {
 	CountedRequests *ResourceList `protobuf:"bytes,13,opt,name=counted_requests,json=countedRequests,proto3" json:"counted_requests,omitempty"`
 	// Creation time; breaks ties between tasks, in whole seconds. Absent: older
 	// than any other.
-	CreationTime  *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=creation_time,json=creationTime,proto3" json:"creation_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CreationTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=creation_time,json=creationTime,proto3" json:"creation_time,omitempty"`
+	// Names of fields that the sender read in the pod and that no field of this
+	// record carries, such as "nodeSelector". Results for the task say that these
+	// fields were not evaluated. Empty: none.
+	UnevaluatedFields []string `protobuf:"bytes,15,rep,name=unevaluated_fields,json=unevaluatedFields,proto3" json:"unevaluated_fields,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -1070,6 +1085,13 @@ func (x *Task) GetCountedRequests() *ResourceList {
 func (x *Task) GetCreationTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.CreationTime
+	}
+	return nil
+}
+
+func (x *Task) GetUnevaluatedFields() []string {
+	if x != nil {
+		return x.UnevaluatedFields
 	}
 	return nil
 }
@@ -2050,7 +2072,10 @@ type ResponseMetadata struct {
 	Effects *SessionEffects `protobuf:"bytes,7,opt,name=effects,proto3" json:"effects,omitempty"`
 	// Parts of an inline cluster that the server ignored, such as a resource that
 	// no plugin counts.
-	Warnings      []*Problem `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []*Problem `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Plugins of the policy that would take part in this decision and that this
+	// server does not implement, sorted by name. Empty if the request names plugins.
+	NotEvaluated  []*NotEvaluated `protobuf:"bytes,9,rep,name=not_evaluated,json=notEvaluated,proto3" json:"not_evaluated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2141,6 +2166,87 @@ func (x *ResponseMetadata) GetWarnings() []*Problem {
 	return nil
 }
 
+func (x *ResponseMetadata) GetNotEvaluated() []*NotEvaluated {
+	if x != nil {
+		return x.NotEvaluated
+	}
+	return nil
+}
+
+// A constraint that a result does not take into account.
+type NotEvaluated struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Carrier of the constraint: "policy" (a plugin), "task" (a field of a task) or
+	// "nodes" (a field of nodes in the result).
+	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
+	// Name of the plugin or field, such as "predicates", "nodeSelector" or "taints".
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Number of tasks or nodes with the field. 0: the subject is the policy.
+	Count uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// Sentence for people: what the plugin or field would have decided.
+	Effect        string `protobuf:"bytes,4,opt,name=effect,proto3" json:"effect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotEvaluated) Reset() {
+	*x = NotEvaluated{}
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotEvaluated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotEvaluated) ProtoMessage() {}
+
+func (x *NotEvaluated) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotEvaluated.ProtoReflect.Descriptor instead.
+func (*NotEvaluated) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *NotEvaluated) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *NotEvaluated) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NotEvaluated) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *NotEvaluated) GetEffect() string {
+	if x != nil {
+		return x.Effect
+	}
+	return ""
+}
+
 // Effects of the changes that came with a request.
 type SessionEffects struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2158,7 +2264,7 @@ type SessionEffects struct {
 
 func (x *SessionEffects) Reset() {
 	*x = SessionEffects{}
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2276,7 @@ func (x *SessionEffects) String() string {
 func (*SessionEffects) ProtoMessage() {}
 
 func (x *SessionEffects) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[17]
+	mi := &file_pumice_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2289,7 @@ func (x *SessionEffects) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEffects.ProtoReflect.Descriptor instead.
 func (*SessionEffects) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SessionEffects) GetAppliedThrough() uint64 {
@@ -2223,7 +2329,7 @@ type Invalidation struct {
 
 func (x *Invalidation) Reset() {
 	*x = Invalidation{}
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2341,7 @@ func (x *Invalidation) String() string {
 func (*Invalidation) ProtoMessage() {}
 
 func (x *Invalidation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[18]
+	mi := &file_pumice_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2354,7 @@ func (x *Invalidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invalidation.ProtoReflect.Descriptor instead.
 func (*Invalidation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Invalidation) GetScope() InvalidationScope {
@@ -2286,7 +2392,7 @@ type Amount struct {
 
 func (x *Amount) Reset() {
 	*x = Amount{}
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2404,7 @@ func (x *Amount) String() string {
 func (*Amount) ProtoMessage() {}
 
 func (x *Amount) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[19]
+	mi := &file_pumice_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2417,7 @@ func (x *Amount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amount.ProtoReflect.Descriptor instead.
 func (*Amount) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Amount) GetResource() string {
@@ -2349,7 +2455,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2467,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[20]
+	mi := &file_pumice_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2480,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reason) GetPlugin() string {
@@ -2434,7 +2540,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2552,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[21]
+	mi := &file_pumice_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2565,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Measurement) GetName() string {
@@ -2500,7 +2606,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +2618,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_types_proto_msgTypes[22]
+	mi := &file_pumice_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +2631,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Problem) GetCode() int32 {
@@ -2566,7 +2672,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"ItemsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb1\x04\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x123\n" +
@@ -2576,7 +2682,9 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x05ready\x18\x06 \x01(\bH\x00R\x05ready\x88\x01\x01\x12$\n" +
 	"\runschedulable\x18\a \x01(\bR\runschedulable\x12D\n" +
 	"\x11unattributed_used\x18\b \x01(\v2\x17.pumice.v1.ResourceListR\x10unattributedUsed\x12S\n" +
-	"\x19unattributed_nonzero_used\x18\t \x01(\v2\x17.pumice.v1.ResourceListR\x17unattributedNonzeroUsed\x1a9\n" +
+	"\x19unattributed_nonzero_used\x18\t \x01(\v2\x17.pumice.v1.ResourceListR\x17unattributedNonzeroUsed\x12-\n" +
+	"\x12unevaluated_fields\x18\n" +
+	" \x03(\tR\x11unevaluatedFields\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
@@ -2615,7 +2723,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\vannotations\x18\t \x03(\v2\x1f.pumice.v1.Job.AnnotationsEntryR\vannotations\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x05\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x10\n" +
@@ -2631,7 +2739,8 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\x06limits\x18\v \x01(\v2\x17.pumice.v1.ResourceListR\x06limits\x12B\n" +
 	"\x10nonzero_requests\x18\f \x01(\v2\x17.pumice.v1.ResourceListR\x0fnonzeroRequests\x12B\n" +
 	"\x10counted_requests\x18\r \x01(\v2\x17.pumice.v1.ResourceListR\x0fcountedRequests\x12?\n" +
-	"\rcreation_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x1a>\n" +
+	"\rcreation_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\fcreationTime\x12-\n" +
+	"\x12unevaluated_fields\x18\x0f \x03(\tR\x11unevaluatedFields\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\x01\n" +
@@ -2702,7 +2811,7 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\rTaskPlacement\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
-	"\x04card\x18\x03 \x01(\tR\x04card\"\xe5\x02\n" +
+	"\x04card\x18\x03 \x01(\tR\x04card\"\xa3\x03\n" +
 	"\x10ResponseMetadata\x12\x1f\n" +
 	"\vdecision_id\x18\x01 \x01(\tR\n" +
 	"decisionId\x12/\n" +
@@ -2714,7 +2823,13 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"node_table\x18\x06 \x01(\v2\x1b.pumice.v1.NodeTableVersionR\tnodeTable\x123\n" +
 	"\aeffects\x18\a \x01(\v2\x19.pumice.v1.SessionEffectsR\aeffects\x12.\n" +
-	"\bwarnings\x18\b \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\"\xa6\x01\n" +
+	"\bwarnings\x18\b \x03(\v2\x12.pumice.v1.ProblemR\bwarnings\x12<\n" +
+	"\rnot_evaluated\x18\t \x03(\v2\x17.pumice.v1.NotEvaluatedR\fnotEvaluated\"j\n" +
+	"\fNotEvaluated\x12\x18\n" +
+	"\asubject\x18\x01 \x01(\tR\asubject\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x12\x16\n" +
+	"\x06effect\x18\x04 \x01(\tR\x06effect\"\xa6\x01\n" +
 	"\x0eSessionEffects\x12'\n" +
 	"\x0fapplied_through\x18\x01 \x01(\x04R\x0eappliedThrough\x12;\n" +
 	"\finvalidation\x18\x02 \x01(\v2\x17.pumice.v1.InvalidationR\finvalidation\x12.\n" +
@@ -2808,7 +2923,7 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),               // 0: pumice.v1.QueueState
 	(JobPhase)(0),                 // 1: pumice.v1.JobPhase
@@ -2834,44 +2949,45 @@ var file_pumice_v1_types_proto_goTypes = []any{
 	(*SessionChange)(nil),         // 21: pumice.v1.SessionChange
 	(*TaskPlacement)(nil),         // 22: pumice.v1.TaskPlacement
 	(*ResponseMetadata)(nil),      // 23: pumice.v1.ResponseMetadata
-	(*SessionEffects)(nil),        // 24: pumice.v1.SessionEffects
-	(*Invalidation)(nil),          // 25: pumice.v1.Invalidation
-	(*Amount)(nil),                // 26: pumice.v1.Amount
-	(*Reason)(nil),                // 27: pumice.v1.Reason
-	(*Measurement)(nil),           // 28: pumice.v1.Measurement
-	(*Problem)(nil),               // 29: pumice.v1.Problem
-	nil,                           // 30: pumice.v1.ResourceList.ItemsEntry
-	nil,                           // 31: pumice.v1.Node.LabelsEntry
-	nil,                           // 32: pumice.v1.Queue.AnnotationsEntry
-	nil,                           // 33: pumice.v1.Job.AnnotationsEntry
-	nil,                           // 34: pumice.v1.Task.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*NotEvaluated)(nil),          // 24: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),        // 25: pumice.v1.SessionEffects
+	(*Invalidation)(nil),          // 26: pumice.v1.Invalidation
+	(*Amount)(nil),                // 27: pumice.v1.Amount
+	(*Reason)(nil),                // 28: pumice.v1.Reason
+	(*Measurement)(nil),           // 29: pumice.v1.Measurement
+	(*Problem)(nil),               // 30: pumice.v1.Problem
+	nil,                           // 31: pumice.v1.ResourceList.ItemsEntry
+	nil,                           // 32: pumice.v1.Node.LabelsEntry
+	nil,                           // 33: pumice.v1.Queue.AnnotationsEntry
+	nil,                           // 34: pumice.v1.Job.AnnotationsEntry
+	nil,                           // 35: pumice.v1.Task.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	30, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	31, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	31, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	32, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
 	7,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
 	7,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
 	7,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
 	7,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	35, // 6: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	32, // 7: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	36, // 6: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	33, // 7: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
 	0,  // 8: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
 	7,  // 9: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
 	7,  // 10: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
 	7,  // 11: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	35, // 12: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	36, // 12: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
 	1,  // 13: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
 	7,  // 14: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	33, // 15: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	34, // 15: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
 	2,  // 16: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	34, // 17: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	35, // 17: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
 	7,  // 18: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
 	7,  // 19: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
 	7,  // 20: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
 	7,  // 21: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	35, // 22: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	36, // 22: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
 	8,  // 23: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
 	9,  // 24: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
 	10, // 25: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
@@ -2882,26 +2998,27 @@ var file_pumice_v1_types_proto_depIdxs = []int32{
 	15, // 30: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
 	13, // 31: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
 	14, // 32: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	36, // 33: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	37, // 33: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
 	12, // 34: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
 	21, // 35: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
 	22, // 36: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
 	22, // 37: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
 	13, // 38: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
 	15, // 39: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	24, // 40: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	29, // 41: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	25, // 42: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	29, // 43: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
-	4,  // 44: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	16, // 45: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
-	6,  // 46: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	28, // 47: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	25, // 40: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	30, // 41: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	24, // 42: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	26, // 43: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	30, // 44: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	4,  // 45: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
+	16, // 46: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	6,  // 47: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
+	29, // 48: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	49, // [49:49] is the sub-list for method output_type
+	49, // [49:49] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_types_proto_init() }
@@ -2934,7 +3051,7 @@ func file_pumice_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

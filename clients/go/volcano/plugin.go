@@ -13,7 +13,7 @@ import (
 	"volcano.sh/volcano/pkg/scheduler/framework"
 )
 
-// plugin stands in the place of one in-tree plugin, and asks Pumice.
+// plugin replaces one in-tree plugin with calls to Pumice.
 type plugin struct {
 	name    string
 	process *process
@@ -163,7 +163,7 @@ func (running *running) task(info *api.TaskInfo) cycle.Task {
 	return task
 }
 
-// listen tells the cycle what happens. What an event was hasPlan from the status that the task has by then.
+// listen records events of the session in the cycle. The status of the task tells the kind of an event.
 func (running *running) listen() {
 	running.session.AddEventHandler(&framework.EventHandler{
 		AllocateFunc: func(event *framework.Event) {

@@ -164,8 +164,8 @@ func start(settings Settings) *process {
 		settings.Cycle.Observer = logs{}
 	}
 	if settings.Comparison == nil {
-		settings.Comparison = &cycle.Comparison{Report: func(hook, query string, used, answer any) {
-			klog.V(3).InfoS("Pumice would answer otherwise", "hook", hook, "query", query, "used", used, "pumice", answer)
+		settings.Comparison = &cycle.Comparison{Report: func(hook, query string, used, result any) {
+			klog.V(3).InfoS("Pumice would result otherwise", "hook", hook, "query", query, "used", used, "pumice", result)
 		}}
 	}
 	if settings.InTree == nil {

@@ -30,15 +30,15 @@ type snapshot struct {
 	// touched nodes are named by tasks of jobs that have changed.
 	touched map[string]bool
 	// found by node.
-	found []finding
+	found []ownership
 }
 
-// finding is what a look at the tasks of a node has shown; zero: nobody looked.
-type finding byte
+// ownership tells whose tasks are on a node; zero: unknown.
+type ownership byte
 
 const (
 	// onlyOwned: all of them belong to jobs of the session.
-	onlyOwned finding = iota + 1
+	onlyOwned ownership = iota + 1
 	// others are there as well.
 	others
 )
@@ -60,7 +60,7 @@ func snapshotOf(session *framework.Session, memory *memory) *snapshot {
 	made := &snapshot{
 		session: session, memory: memory,
 		keys:  make([]cycle.GroupKey, 0, len(session.Nodes)+len(session.Queues)+len(session.Jobs)),
-		nodes: make([]*api.NodeInfo, 0, len(session.Nodes)), found: make([]finding, len(session.Nodes)),
+		nodes: make([]*api.NodeInfo, 0, len(session.Nodes)), found: make([]ownership, len(session.Nodes)),
 		queues: make([]*api.QueueInfo, 0, len(session.Queues)), jobs: make([]*api.JobInfo, 0, len(session.Jobs)),
 	}
 	for name, node := range session.Nodes {
@@ -74,13 +74,13 @@ func snapshotOf(session *framework.Session, memory *memory) *snapshot {
 		made.keys, made.jobs = append(made.keys, cycle.GroupKey{Kind: cycle.JobGroup, Name: string(name)}), append(made.jobs, job)
 		sum += address(string(name))
 	}
-	memory.follow(session, sum)
+	memory.update(session, sum)
 	return made
 }
 
-// follow takes a session's jobs in. When one of the last session's has gone, its tasks may be nobody's: then all nodes
+// update records a session's jobs. When one of the last session's has gone, its tasks may be nobody's: then all nodes
 // are looked at again.
-func (memory *memory) follow(session *framework.Session, sum uint64) {
+func (memory *memory) update(session *framework.Session, sum uint64) {
 	if sum == memory.sum && len(session.Jobs) == len(memory.jobs) {
 		return
 	}
@@ -183,16 +183,16 @@ func (sum *print) task(task *api.TaskInfo) {
 	*sum += own
 }
 
-// together is how many tasks are looked at in one go: the processor fetches what does not depend on each other at once.
-const together = 32
+// batch is the number of tasks that are read together: the processor fetches independent ones at once.
+const batch = 32
 
-// tasks of a job. The map is gone through apart from the tasks, see together.
+// tasks of a job. The map is gone through apart from the tasks, see batch.
 func (sum *print) tasks(tasks map[api.TaskID]*api.TaskInfo) {
-	var some [together]*api.TaskInfo
+	var some [batch]*api.TaskInfo
 	count := 0
 	for _, task := range tasks {
 		some[count] = task
-		if count++; count == together {
+		if count++; count == batch {
 			sum.all(some[:])
 			count = 0
 		}

@@ -67,13 +67,13 @@ func TestPodsAreScheduledByPumice(t *testing.T) {
 		return testserver.Start(t, "--grpc-address", "127.0.0.1:"+port, "--data-dir", folder)
 	}
 	server := serve()
-	world := &world{cluster: cluster, server: dial(t, server.Address)}
+	scheduled := &scheduledCluster{cluster: cluster, server: dial(t, server.Address)}
 	for name, document := range map[string]string{"default": pack, "cards": cards, "koord": koord} {
-		world.reload(name, document)
+		scheduled.reload(name, document)
 	}
 	for number := range 3 {
-		world.addNode(fmt.Sprintf("gpu-%d", number), "32", "128Gi", 4)
-		world.addNode(fmt.Sprintf("cpu-%d", number), "16", "64Gi", 0)
+		scheduled.addNode(fmt.Sprintf("gpu-%d", number), "32", "128Gi", 4)
+		scheduled.addNode(fmt.Sprintf("cpu-%d", number), "16", "64Gi", 0)
 	}
 	common := fmt.Sprintf(`"address": %q, "budget": "5s"`, server.Address)
 	config := cluster.write("scheduler.yaml", fmt.Appendf(nil, "podInitialBackoffSeconds: 1\npodMaxBackoffSeconds: 2\n%s- %s\n- %s\n- %s\n",
@@ -84,27 +84,27 @@ func TestPodsAreScheduledByPumice(t *testing.T) {
 		profile("koord", `{"name": "Pumice"}, {"name": "NodeResourcesFitPlus"}, {"name": "ScarceResourceAvoidance"}`, common+`, "policy": "koord"`),
 	))
 	page := "https://127.0.0.1:" + freePort(t)
-	scheduler := world.schedule(config, page)
+	scheduler := scheduled.schedule(config, page)
 	cluster.until("kube-scheduler is ready", func() error { return get(trusting(), page+"/readyz", "") })
 
-	world.landsWherePumiceSays(t)
-	world.waitsForItsQueue(t)
-	world.hasKoordinatorsScores(t, scheduler.log)
+	scheduled.landsWherePumiceSays(t)
+	scheduled.waitsForItsQueue(t)
+	scheduled.hasKoordinatorsScores(t, scheduler.log)
 	if err := get(trusting(), page+"/metrics", `scheduler_pumice_replies_total{call="Score",origin="service"}`); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
-	world.followsTheChoiceWhileAway(t)
+	scheduled.followsTheChoiceWhileAway(t)
 	serve()
-	cluster.until("the pod that waited is bound", func() error { return world.bound("away-closed") })
-	world.landsOn(t, "after", "pumice")
+	cluster.until("the pod that waited is bound", func() error { return scheduled.bound("away-closed") })
+	scheduled.landsOn(t, "after", "pumice")
 	if err := get(trusting(), page+"/metrics", `scheduler_pumice_replies_total{call="Filter",origin="fail_open"}`); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// world is the cluster and the service beside it.
-type world struct {
+// scheduled is the cluster and the service beside it.
+type scheduledCluster struct {
 	*cluster
 	server *pumice.Client
 }
@@ -120,43 +120,43 @@ func dial(t *testing.T, address string) *pumice.Client {
 }
 
 // schedule starts the scheduler by the command of the README, with this cluster's configuration and port.
-func (world *world) schedule(config, page string) *program {
-	world.t.Helper()
+func (scheduled *scheduledCluster) schedule(config, page string) *program {
+	scheduled.t.Helper()
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
-		world.t.Fatal(err)
+		scheduled.t.Fatal(err)
 	}
 	block := regexp.MustCompile("(?s)```console\n(.*?)```").FindSubmatch(readme)
 	if block == nil || strings.Count(string(block[1]), "\n") != 2 {
-		world.t.Fatal("the README does not begin with two commands")
+		scheduled.t.Fatal("the README does not begin with two commands")
 	}
 	commands := strings.ReplaceAll(strings.TrimSpace(string(block[1])), "$ ", "")
 	if !strings.HasSuffix(commands, "--config examples/config.yaml") {
-		world.t.Fatal(commands)
+		scheduled.t.Fatal(commands)
 	}
 	commands = strings.TrimSuffix(commands, "examples/config.yaml") + config + " --secure-port " + page[strings.LastIndex(page, ":")+1:] +
-		" --bind-address 127.0.0.1 --cert-dir " + world.path("scheduler") + " --authentication-skip-lookup=true --authorization-always-allow-paths '/*' -v 10"
+		" --bind-address 127.0.0.1 --cert-dir " + scheduled.path("scheduler") + " --authentication-skip-lookup=true --authorization-always-allow-paths '/*' -v 10"
 	shell := exec.Command("bash", "-e", "-c", commands)
 	shell.Dir = vectors.Root()
-	return world.run("kube-scheduler", shell)
+	return scheduled.run("kube-scheduler", shell)
 }
 
-func (world *world) reload(name, document string) {
-	world.t.Helper()
-	if _, err := world.server.ReloadPolicy(context.Background(), &pb.ReloadPolicyRequest{Name: name, Document: document}); err != nil {
-		world.t.Fatal(name, err)
+func (scheduled *scheduledCluster) reload(name, document string) {
+	scheduled.t.Helper()
+	if _, err := scheduled.server.ReloadPolicy(context.Background(), &pb.ReloadPolicyRequest{Name: name, Document: document}); err != nil {
+		scheduled.t.Fatal(name, err)
 	}
 }
 
-func (world *world) addNode(name, cpu, memory string, gpus int64) {
-	world.t.Helper()
+func (scheduled *scheduledCluster) addNode(name, cpu, memory string, gpus int64) {
+	scheduled.t.Helper()
 	amounts := corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory), "pods": resource.MustParse("110")}
 	labels := map[string]string{"kubernetes.io/hostname": name}
 	if gpus > 0 {
 		amounts["nvidia.com/gpu"] = *resource.NewQuantity(gpus, resource.DecimalSI)
 		labels["nvidia.com/gpu.product"], labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.memory"] = "A100", fmt.Sprint(gpus), "81920"
 	}
-	_, err := world.client.CoreV1().Nodes().Create(context.Background(), &corev1.Node{
+	_, err := scheduled.client.CoreV1().Nodes().Create(context.Background(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Status: corev1.NodeStatus{
 			Capacity: amounts, Allocatable: amounts,
@@ -164,7 +164,7 @@ func (world *world) addNode(name, cpu, memory string, gpus int64) {
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		world.t.Fatal(err)
+		scheduled.t.Fatal(err)
 	}
 }
 
@@ -181,15 +181,15 @@ func pod(name, scheduler, cpu string, gpus int64, annotations map[string]string)
 	}
 }
 
-func (world *world) create(made *corev1.Pod) {
-	world.t.Helper()
-	if _, err := world.client.CoreV1().Pods("default").Create(context.Background(), made, metav1.CreateOptions{}); err != nil {
-		world.t.Fatal(err)
+func (scheduled *scheduledCluster) create(made *corev1.Pod) {
+	scheduled.t.Helper()
+	if _, err := scheduled.client.CoreV1().Pods("default").Create(context.Background(), made, metav1.CreateOptions{}); err != nil {
+		scheduled.t.Fatal(err)
 	}
 }
 
-func (world *world) nodeOf(name string) (string, error) {
-	found, err := world.client.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+func (scheduled *scheduledCluster) nodeOf(name string) (string, error) {
+	found, err := scheduled.client.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -199,14 +199,14 @@ func (world *world) nodeOf(name string) (string, error) {
 	return found.Spec.NodeName, nil
 }
 
-func (world *world) bound(name string) error {
-	_, err := world.nodeOf(name)
+func (scheduled *scheduledCluster) bound(name string) error {
+	_, err := scheduled.nodeOf(name)
 	return err
 }
 
 // said wants an event about a pod with these words.
-func (world *world) said(name, words string) error {
-	list, err := world.client.CoreV1().Events("default").List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+func (scheduled *scheduledCluster) said(name, words string) error {
+	list, err := scheduled.client.CoreV1().Events("default").List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	if err != nil {
 		return err
 	}
@@ -221,14 +221,14 @@ func (world *world) said(name, words string) error {
 }
 
 // scores asks Pumice about a pod as the plugin would, once it knows how the pods stand.
-func (world *world) scores(t *testing.T, policy string, made *corev1.Pod) *pb.ScoreItem {
+func (scheduled *scheduledCluster) scores(t *testing.T, policy string, made *corev1.Pod) *pb.ScoreItem {
 	t.Helper()
-	world.until("Pumice knows where the pods are", func() error { return world.agrees() })
+	scheduled.until("Pumice knows where the pods are", func() error { return scheduled.agrees() })
 	task, err := pumice.TaskRecord(made, derive.AsKubernetes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := world.server.Score(context.Background(), &pb.ScoreRequest{
+	reply, err := scheduled.server.Score(context.Background(), &pb.ScoreRequest{
 		Against: &pb.EvaluationRef{Target: &pb.EvaluationRef_Latest{Latest: &pb.LatestRef{Policy: policy}}},
 		Tasks:   []*pb.Task{task}, WithFilter: true, WithParts: true, ResourceFit: pb.ResourceFit_RESOURCE_FIT_IDLE,
 	})
@@ -239,12 +239,12 @@ func (world *world) scores(t *testing.T, policy string, made *corev1.Pod) *pb.Sc
 }
 
 // agrees says whether Pumice has every pod where the API server has it.
-func (world *world) agrees() error {
-	pods, err := world.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+func (scheduled *scheduledCluster) agrees() error {
+	pods, err := scheduled.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	tasks, err := world.server.ListTasks(context.Background(), &pb.ListTasksRequest{Page: &pb.Page{Size: 1000}})
+	tasks, err := scheduled.server.ListTasks(context.Background(), &pb.ListTasksRequest{Page: &pb.Page{Size: 1000}})
 	if err != nil {
 		return err
 	}
@@ -261,19 +261,19 @@ func (world *world) agrees() error {
 }
 
 // landsOn schedules a pod and wants it on one of Pumice's best nodes.
-func (world *world) landsOn(t *testing.T, name, scheduler string) string {
+func (scheduled *scheduledCluster) landsOn(t *testing.T, name, scheduler string) string {
 	t.Helper()
 	made := pod(name, scheduler, "2", 0, nil)
-	item := world.scores(t, "default", made)
+	item := scheduled.scores(t, "default", made)
 	best := []string{}
 	for at, node := range item.GetNodes().GetNames() {
 		if item.GetTotals()[at] == slices.Max(item.GetTotals()) {
 			best = append(best, node)
 		}
 	}
-	world.create(made)
-	world.until("pod "+name+" is bound", func() error { return world.bound(name) })
-	node, err := world.nodeOf(name)
+	scheduled.create(made)
+	scheduled.until("pod "+name+" is bound", func() error { return scheduled.bound(name) })
+	node, err := scheduled.nodeOf(name)
 	if err != nil || !slices.Contains(best, node) {
 		t.Fatalf("%s went to %s, the best are %v: %v", name, node, best, err)
 	}
@@ -281,11 +281,11 @@ func (world *world) landsOn(t *testing.T, name, scheduler string) string {
 }
 
 // landsWherePumiceSays: packed, and after a reload, without a restart, spread.
-func (world *world) landsWherePumiceSays(t *testing.T) {
+func (scheduled *scheduledCluster) landsWherePumiceSays(t *testing.T) {
 	started := time.Now()
-	world.until("Pumice has been told of the nodes", func() error {
-		world.wakeUp()
-		list, err := world.server.ListNodes(context.Background(), &pb.ListNodesRequest{})
+	scheduled.until("Pumice has been told of the nodes", func() error {
+		scheduled.wakeUp()
+		list, err := scheduled.server.ListNodes(context.Background(), &pb.ListNodesRequest{})
 		if err == nil && len(list.GetNodes()) != 6 {
 			err = errors.New("not all are there")
 		}
@@ -294,12 +294,12 @@ func (world *world) landsWherePumiceSays(t *testing.T) {
 	t.Logf("told of the nodes after %s", time.Since(started))
 	packed := map[string]bool{}
 	for number := range 5 {
-		packed[world.landsOn(t, fmt.Sprintf("pack-%d", number), "pumice")] = true
+		packed[scheduled.landsOn(t, fmt.Sprintf("pack-%d", number), "pumice")] = true
 	}
-	world.reload("default", spread)
+	scheduled.reload("default", spread)
 	apart := map[string]bool{}
 	for number := range 5 {
-		apart[world.landsOn(t, fmt.Sprintf("spread-%d", number), "pumice")] = true
+		apart[scheduled.landsOn(t, fmt.Sprintf("spread-%d", number), "pumice")] = true
 	}
 	if len(packed) > 2 || len(apart) < 3 {
 		t.Fatalf("packed on %v, spread over %v", packed, apart)
@@ -307,16 +307,16 @@ func (world *world) landsWherePumiceSays(t *testing.T) {
 }
 
 // wakeUp makes the first pod: the scheduler tells Pumice of the nodes when it first schedules.
-func (world *world) wakeUp() {
+func (scheduled *scheduledCluster) wakeUp() {
 	made := pod("first", "pumice", "100m", 0, nil)
-	if _, err := world.client.CoreV1().Pods("default").Get(context.Background(), made.Name, metav1.GetOptions{}); err != nil {
-		world.create(made)
+	if _, err := scheduled.client.CoreV1().Pods("default").Get(context.Background(), made.Name, metav1.GetOptions{}); err != nil {
+		scheduled.create(made)
 	}
 }
 
 // waitsForItsQueue: over its quota a pod stays pending and its event says why; with more quota it goes.
-func (world *world) waitsForItsQueue(t *testing.T) {
-	queues := world.server.Feed("queues", 0)
+func (scheduled *scheduledCluster) waitsForItsQueue(t *testing.T) {
+	queues := scheduled.server.Feed("queues", 0)
 	quota := func(number int) {
 		queues.Put(&pb.Cluster{
 			Queues: []*pb.Queue{{Name: "team", Annotations: map[string]string{"volcano.sh/card.quota": fmt.Sprintf(`{"A100": %d}`, number)}}},
@@ -328,23 +328,23 @@ func (world *world) waitsForItsQueue(t *testing.T) {
 	}
 	quota(4)
 	annotations := map[string]string{"scheduling.k8s.io/group-name": "train", "volcano.sh/card.name": "A100"}
-	world.create(pod("train-0", "cards", "1", 4, annotations))
-	world.until("the pod within the quota is bound", func() error { return world.bound("train-0") })
-	world.create(pod("train-1", "cards", "1", 2, annotations))
-	world.until("the pod over the quota says why it waits", func() error { return world.said("train-1", "capacity-card: ") })
-	if world.bound("train-1") == nil {
+	scheduled.create(pod("train-0", "cards", "1", 4, annotations))
+	scheduled.until("the pod within the quota is bound", func() error { return scheduled.bound("train-0") })
+	scheduled.create(pod("train-1", "cards", "1", 2, annotations))
+	scheduled.until("the pod over the quota says why it waits", func() error { return scheduled.said("train-1", "capacity-card: ") })
+	if scheduled.bound("train-1") == nil {
 		t.Fatal("a pod over its quota has a node")
 	}
 	quota(8)
-	world.until("the pod is bound with more quota", func() error { return world.bound("train-1") })
+	scheduled.until("the pod is bound with more quota", func() error { return scheduled.bound("train-1") })
 }
 
 // hasKoordinatorsScores: kube-scheduler logs what every plugin gave, and that is what Pumice answers, number by number.
-func (world *world) hasKoordinatorsScores(t *testing.T, log string) {
+func (scheduled *scheduledCluster) hasKoordinatorsScores(t *testing.T, log string) {
 	made := pod("koord", "koord", "3", 0, nil)
-	item := world.scores(t, "koord", made)
-	world.create(made)
-	world.until("the pod of koord is bound", func() error { return world.bound("koord") })
+	item := scheduled.scores(t, "koord", made)
+	scheduled.create(made)
+	scheduled.until("the pod of koord is bound", func() error { return scheduled.bound("koord") })
 	text, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
@@ -369,12 +369,12 @@ func (world *world) hasKoordinatorsScores(t *testing.T, log string) {
 }
 
 // followsTheChoiceWhileAway: the profile that fails closed lets its pods wait and says so, the open one binds.
-func (world *world) followsTheChoiceWhileAway(t *testing.T) {
-	world.create(pod("away-closed", "pumice", "1", 0, nil))
-	world.create(pod("away-open", "open", "1", 0, nil))
-	world.until("the pod says that the service is away", func() error { return world.said("away-closed", kubescheduler.UnavailableReason) })
-	world.until("the pod is bound without the service", func() error { return world.bound("away-open") })
-	if world.bound("away-closed") == nil {
+func (scheduled *scheduledCluster) followsTheChoiceWhileAway(t *testing.T) {
+	scheduled.create(pod("away-closed", "pumice", "1", 0, nil))
+	scheduled.create(pod("away-open", "open", "1", 0, nil))
+	scheduled.until("the pod says that the service is away", func() error { return scheduled.said("away-closed", kubescheduler.UnavailableReason) })
+	scheduled.until("the pod is bound without the service", func() error { return scheduled.bound("away-open") })
+	if scheduled.bound("away-closed") == nil {
 		t.Fatal("it fails closed, and yet a pod has a node")
 	}
 }

@@ -29,7 +29,7 @@ import (
 	"volcano.sh/volcano/pkg/scheduler/util"
 )
 
-// oneGang is one job of so many tasks on so many empty nodes.
+// oneGang is one job of a number of tasks on a number of empty nodes.
 func oneGang(tasks, nodes int) *scenario {
 	made := &scenario{queues: []*schedulingv1.Queue{util.BuildQueue("q", 1, nil)}}
 	for number := range nodes {

@@ -96,7 +96,7 @@ def each_init_requests(pod: Pod, statuses: Statuses) -> list[Init[Quantity]]:
 
 
 def container_requests(pod: Pod, statuses: Statuses, missing: Quantities) -> Quantities:
-    """Requests over all containers; `missing` stands in for what a container does not name."""
+    """Requests over all containers; `missing` has the amounts of resources that a container does not name."""
     containers = [missing | amounts for amounts in each_container_requests(pod, statuses)]
     inits = [Init(init.sidecar, missing | init.amounts) for init in each_init_requests(pod, statuses)]
     return total(containers, inits)

@@ -287,6 +287,7 @@ class FilterItem(_message.Message):
     FIT_COUNT_FIELD_NUMBER: _builtins.int
     REJECTIONS_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     fit_count: _builtins.int
     """Number of nodes that passed."""
     @_builtins.property
@@ -310,6 +311,12 @@ class FilterItem(_message.Message):
         counts.
         """
 
+    @_builtins.property
+    def not_evaluated(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.NotEvaluated]:
+        """Fields of the task and of the nodes in `fit` that the result does not take
+        into account. A node in `fit` may still be unfit because of them.
+        """
+
     def __init__(
         self,
         *,
@@ -318,10 +325,11 @@ class FilterItem(_message.Message):
         fit_count: _builtins.int = ...,
         rejections: _abc.Iterable[Global___Rejection] | None = ...,
         warnings: _abc.Iterable[_types_pb2.Problem] | None = ...,
+        not_evaluated: _abc.Iterable[_types_pb2.NotEvaluated] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fit", b"fit", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fit", b"fit", "fit_count", b"fit_count", "problem", b"problem", "rejections", b"rejections", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fit", b"fit", "fit_count", b"fit_count", "not_evaluated", b"not_evaluated", "problem", b"problem", "rejections", b"rejections", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -547,6 +555,7 @@ class ScoreItem(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def problem(self) -> _types_pb2.Problem:
         """Why this task has no scores. Absent: it has."""
@@ -577,6 +586,12 @@ class ScoreItem(_message.Message):
         counts.
         """
 
+    @_builtins.property
+    def not_evaluated(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.NotEvaluated]:
+        """Fields of the task and of the scored nodes that the result does not take into
+        account. `filter` repeats none of them.
+        """
+
     def __init__(
         self,
         *,
@@ -586,10 +601,11 @@ class ScoreItem(_message.Message):
         parts: _abc.Iterable[Global___ScorePart] | None = ...,
         filter: Global___FilterItem | None = ...,
         warnings: _abc.Iterable[_types_pb2.Problem] | None = ...,
+        not_evaluated: _abc.Iterable[_types_pb2.NotEvaluated] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "nodes", b"nodes", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "nodes", b"nodes", "parts", b"parts", "problem", b"problem", "totals", b"totals", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "nodes", b"nodes", "not_evaluated", b"not_evaluated", "parts", b"parts", "problem", b"problem", "totals", b"totals", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -714,7 +730,7 @@ Global___PlaceRequest: _TypeAlias = PlaceRequest  # noqa: Y015
 @_typing.final
 class TaskGroup(_message.Message):
     """Tasks that are equal in requests, limits, annotations and everything else but
-    names, uids and times.
+    names, uids, times and unevaluated fields.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -839,6 +855,7 @@ class PlacedGroup(_message.Message):
     CARDS_FIELD_NUMBER: _builtins.int
     BLOCKERS_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def problem(self) -> _types_pb2.Problem:
         """Why this group cannot be evaluated; then no group is placed. Absent: it can."""
@@ -867,6 +884,12 @@ class PlacedGroup(_message.Message):
         counts.
         """
 
+    @_builtins.property
+    def not_evaluated(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.NotEvaluated]:
+        """Fields of the tasks and of the chosen nodes that the placement does not take
+        into account.
+        """
+
     def __init__(
         self,
         *,
@@ -876,10 +899,11 @@ class PlacedGroup(_message.Message):
         cards: _abc.Iterable[_builtins.str] | None = ...,
         blockers: _abc.Iterable[Global___Rejection] | None = ...,
         warnings: _abc.Iterable[_types_pb2.Problem] | None = ...,
+        not_evaluated: _abc.Iterable[_types_pb2.NotEvaluated] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "pipelined", b"pipelined", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "blockers", b"blockers", "cards", b"cards", "pipelined", b"pipelined", "problem", b"problem", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "blockers", b"blockers", "cards", b"cards", "not_evaluated", b"not_evaluated", "pipelined", b"pipelined", "problem", b"problem", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1050,6 +1074,7 @@ class AdmitItem(_message.Message):
     RESERVED_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_NUMBER: _builtins.int
+    NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     permitted: _builtins.bool
     """True: the policy permits the job or task."""
     headroom: _builtins.int
@@ -1084,6 +1109,10 @@ class AdmitItem(_message.Message):
     def event(self) -> Global___KubernetesEvent:
         """Of a rejection: a Kubernetes event for the owner of the job."""
 
+    @_builtins.property
+    def not_evaluated(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.NotEvaluated]:
+        """Of a task: fields that the result does not take into account."""
+
     def __init__(
         self,
         *,
@@ -1096,10 +1125,11 @@ class AdmitItem(_message.Message):
         reserved: _abc.Iterable[_types_pb2.Amount] | None = ...,
         job: _builtins.str = ...,
         event: Global___KubernetesEvent | None = ...,
+        not_evaluated: _abc.Iterable[_types_pb2.NotEvaluated] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom", b"_headroom", "event", b"event", "headroom", b"headroom", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom", b"_headroom", "cards", b"cards", "event", b"event", "headroom", b"headroom", "job", b"job", "permitted", b"permitted", "problem", b"problem", "reasons", b"reasons", "reserved", b"reserved", "votes", b"votes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom", b"_headroom", "cards", b"cards", "event", b"event", "headroom", b"headroom", "job", b"job", "not_evaluated", b"not_evaluated", "permitted", b"permitted", "problem", b"problem", "reasons", b"reasons", "reserved", b"reserved", "votes", b"votes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__headroom: _TypeAlias = _typing.Literal["headroom"]  # noqa: Y015
     _WhichOneofArgType__headroom: _TypeAlias = _typing.Literal["_headroom", b"_headroom"]  # noqa: Y015
@@ -1610,6 +1640,7 @@ class VictimItem(_message.Message):
     VOTES_FIELD_NUMBER: _builtins.int
     FITS_AFTER_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     fits_after: _builtins.int
     """Number of `victims`, from the first, after whose eviction the preemptor fits.
     Absent: it does not fit, or no node was given.
@@ -1635,6 +1666,12 @@ class VictimItem(_message.Message):
         does not fit.
         """
 
+    @_builtins.property
+    def not_evaluated(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.NotEvaluated]:
+        """Fields of the preemptor and of the node that the result does not take into
+        account.
+        """
+
     def __init__(
         self,
         *,
@@ -1643,10 +1680,11 @@ class VictimItem(_message.Message):
         votes: _abc.Iterable[Global___VictimVote] | None = ...,
         fits_after: _builtins.int | None = ...,
         warnings: _abc.Iterable[_types_pb2.Problem] | None = ...,
+        not_evaluated: _abc.Iterable[_types_pb2.NotEvaluated] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fits_after", b"_fits_after", "fits_after", b"fits_after", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fits_after", b"_fits_after", "fits_after", b"fits_after", "problem", b"problem", "victims", b"victims", "votes", b"votes", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fits_after", b"_fits_after", "fits_after", b"fits_after", "not_evaluated", b"not_evaluated", "problem", b"problem", "victims", b"victims", "votes", b"votes", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fits_after: _TypeAlias = _typing.Literal["fits_after"]  # noqa: Y015
     _WhichOneofArgType__fits_after: _TypeAlias = _typing.Literal["_fits_after", b"_fits_after"]  # noqa: Y015

@@ -349,6 +349,7 @@ class Node(_message.Message):
     UNSCHEDULABLE_FIELD_NUMBER: _builtins.int
     UNATTRIBUTED_USED_FIELD_NUMBER: _builtins.int
     UNATTRIBUTED_NONZERO_USED_FIELD_NUMBER: _builtins.int
+    UNEVALUATED_FIELDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the node."""
     uid: _builtins.str
@@ -381,6 +382,13 @@ class Node(_message.Message):
         Absent: the cpu and memory of `unattributed_used`.
         """
 
+    @_builtins.property
+    def unevaluated_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of fields that the sender read in the node object and that no field of
+        this record carries, such as "taints". Results that name the node say that
+        these fields were not evaluated. Empty: none.
+        """
+
     def __init__(
         self,
         *,
@@ -393,10 +401,11 @@ class Node(_message.Message):
         unschedulable: _builtins.bool = ...,
         unattributed_used: Global___ResourceList | None = ...,
         unattributed_nonzero_used: Global___ResourceList | None = ...,
+        unevaluated_fields: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "oversubscription", b"oversubscription", "ready", b"ready", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "labels", b"labels", "name", b"name", "oversubscription", b"oversubscription", "ready", b"ready", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unschedulable", b"unschedulable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ready", b"_ready", "allocatable", b"allocatable", "labels", b"labels", "name", b"name", "oversubscription", b"oversubscription", "ready", b"ready", "uid", b"uid", "unattributed_nonzero_used", b"unattributed_nonzero_used", "unattributed_used", b"unattributed_used", "unevaluated_fields", b"unevaluated_fields", "unschedulable", b"unschedulable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ready: _TypeAlias = _typing.Literal["ready"]  # noqa: Y015
     _WhichOneofArgType__ready: _TypeAlias = _typing.Literal["_ready", b"_ready"]  # noqa: Y015
@@ -635,6 +644,7 @@ class Task(_message.Message):
     NONZERO_REQUESTS_FIELD_NUMBER: _builtins.int
     COUNTED_REQUESTS_FIELD_NUMBER: _builtins.int
     CREATION_TIME_FIELD_NUMBER: _builtins.int
+    UNEVALUATED_FIELDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Key of the task: "namespace/name". Optional in requests."""
     uid: _builtins.str
@@ -687,6 +697,13 @@ class Task(_message.Message):
         than any other.
         """
 
+    @_builtins.property
+    def unevaluated_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of fields that the sender read in the pod and that no field of this
+        record carries, such as "nodeSelector". Results for the task say that these
+        fields were not evaluated. Empty: none.
+        """
+
     def __init__(
         self,
         *,
@@ -704,10 +721,11 @@ class Task(_message.Message):
         nonzero_requests: Global___ResourceList | None = ...,
         counted_requests: Global___ResourceList | None = ...,
         creation_time: _timestamp_pb2.Timestamp | None = ...,
+        unevaluated_fields: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counted_requests", b"counted_requests", "creation_time", b"creation_time", "limits", b"limits", "nonzero_requests", b"nonzero_requests", "requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "priority", b"priority", "requests", b"requests", "status", b"status", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "counted_requests", b"counted_requests", "creation_time", b"creation_time", "gated", b"gated", "job", b"job", "limits", b"limits", "name", b"name", "node", b"node", "nominated_node", b"nominated_node", "nonzero_requests", b"nonzero_requests", "priority", b"priority", "requests", b"requests", "status", b"status", "uid", b"uid", "unevaluated_fields", b"unevaluated_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1168,6 +1186,7 @@ class ResponseMetadata(_message.Message):
     NODE_TABLE_FIELD_NUMBER: _builtins.int
     EFFECTS_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    NOT_EVALUATED_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     """Unique id of this response."""
     policy: _builtins.str
@@ -1198,6 +1217,12 @@ class ResponseMetadata(_message.Message):
         no plugin counts.
         """
 
+    @_builtins.property
+    def not_evaluated(self) -> _containers.RepeatedCompositeFieldContainer[Global___NotEvaluated]:
+        """Plugins of the policy that would take part in this decision and that this
+        server does not implement, sorted by name. Empty if the request names plugins.
+        """
+
     def __init__(
         self,
         *,
@@ -1209,14 +1234,51 @@ class ResponseMetadata(_message.Message):
         node_table: Global___NodeTableVersion | None = ...,
         effects: Global___SessionEffects | None = ...,
         warnings: _abc.Iterable[Global___Problem] | None = ...,
+        not_evaluated: _abc.Iterable[Global___NotEvaluated] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["effects", b"effects", "node_table", b"node_table", "revision", b"revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_id", b"decision_id", "effects", b"effects", "node_table", b"node_table", "policy", b"policy", "policy_hash", b"policy_hash", "policy_version", b"policy_version", "revision", b"revision", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_id", b"decision_id", "effects", b"effects", "node_table", b"node_table", "not_evaluated", b"not_evaluated", "policy", b"policy", "policy_hash", b"policy_hash", "policy_version", b"policy_version", "revision", b"revision", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResponseMetadata: _TypeAlias = ResponseMetadata  # noqa: Y015
+
+@_typing.final
+class NotEvaluated(_message.Message):
+    """A constraint that a result does not take into account."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """Carrier of the constraint: "policy" (a plugin), "task" (a field of a task) or
+    "nodes" (a field of nodes in the result).
+    """
+    name: _builtins.str
+    """Name of the plugin or field, such as "predicates", "nodeSelector" or "taints"."""
+    count: _builtins.int
+    """Number of tasks or nodes with the field. 0: the subject is the policy."""
+    effect: _builtins.str
+    """Sentence for people: what the plugin or field would have decided."""
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        name: _builtins.str = ...,
+        count: _builtins.int = ...,
+        effect: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "effect", b"effect", "name", b"name", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NotEvaluated: _TypeAlias = NotEvaluated  # noqa: Y015
 
 @_typing.final
 class SessionEffects(_message.Message):
