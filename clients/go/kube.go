@@ -29,6 +29,7 @@ func NodeRecord(node *corev1.Node) (*pb.Node, error) {
 	record := &pb.Node{
 		Name: node.Name, Uid: string(node.UID), Labels: node.Labels,
 		Allocatable: ResourceTexts(node.Status.Allocatable), Unschedulable: node.Spec.Unschedulable,
+		UnevaluatedFields: derive.UnevaluatedNodeFields(node),
 	}
 	more := map[string]string{}
 	for _, amount := range []struct{ name, key, suffix string }{{"cpu", oversubscribedCPU, "m"}, {"memory", oversubscribedMemory, ""}} {
@@ -82,10 +83,11 @@ func TaskRecord(pod *corev1.Pod, derivation derive.Derivation) (*pb.Task, error)
 	record := &pb.Task{
 		Name: namespace + "/" + pod.Name, Uid: string(pod.UID), Priority: effective.Priority, Status: taskStatus(pod),
 		Node: pod.Spec.NodeName, Gated: len(pod.Spec.SchedulingGates) > 0, NominatedNode: pod.Status.NominatedNodeName,
-		Annotations:     pod.Annotations,
-		Requests:        &pb.ResourceList{Items: effective.Requests},
-		NonzeroRequests: &pb.ResourceList{Items: effective.NonzeroRequests},
-		CountedRequests: &pb.ResourceList{Items: effective.CountedRequests},
+		Annotations:       pod.Annotations,
+		Requests:          &pb.ResourceList{Items: effective.Requests},
+		NonzeroRequests:   &pb.ResourceList{Items: effective.NonzeroRequests},
+		CountedRequests:   &pb.ResourceList{Items: effective.CountedRequests},
+		UnevaluatedFields: derive.UnevaluatedPodFields(pod),
 	}
 	if len(effective.Limits) > 0 {
 		record.Limits = &pb.ResourceList{Items: effective.Limits}

@@ -329,6 +329,7 @@ func record(task *api.TaskInfo, job string) *pb.Task {
 		Name: task.Namespace + "/" + task.Name, Uid: string(task.UID), Job: job, Priority: task.Priority,
 		Status: statuses[task.Status], Node: task.NodeName, Gated: task.SchGated, NominatedNode: task.Pod.Status.NominatedNodeName,
 		Annotations: annotations(task.Pod.Annotations), Requests: requests(task.Resreq),
+		UnevaluatedFields: derive.UnevaluatedPodFields(task.Pod),
 	}
 	if !task.Pod.CreationTimestamp.IsZero() {
 		made.CreationTime = timestamppb.New(task.Pod.CreationTimestamp.Time)

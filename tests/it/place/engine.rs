@@ -271,7 +271,7 @@ fn check(case: &PlaceCase) {
     }
 
     // The same for tasks that nobody has stored, and nothing changes.
-    let query = self::place_query(case, &cluster_state, false);
+    let query = place_query(case, &cluster_state, false);
     let preview = decide::place(&cluster_state, &policy, begun.plugin_states(), &query).unwrap();
     assert_eq!(
         group_placements(&cluster_state, &preview),

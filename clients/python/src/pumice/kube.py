@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pumice import v1
 from pumice.derive import Pod, PodError, RawNumber, effective
 from pumice.derive.pod import At
+from pumice.derive.unevaluated import unevaluated_node_fields, unevaluated_pod_fields
 from pumice.resource import AmountError
 
 __all__ = ["Loaded", "ObjectError", "cluster", "node", "objects", "pod", "pod_group", "queue"]
@@ -40,6 +41,7 @@ def node(manifest: object) -> v1.Node:
         oversubscription=_oversubscription(metadata.at("annotations")),
         ready=_ready(root.at("status").at("conditions")),
         unschedulable=root.at("spec").at("unschedulable").boolean() or False,
+        unevaluated_fields=unevaluated_node_fields(manifest),
     )
 
 
@@ -67,6 +69,7 @@ def pod(manifest: object, derivation: str = "auto") -> v1.Task:
         nonzero_requests=v1.ResourceList(items=task.nonzero_requests),
         counted_requests=v1.ResourceList(items=task.counted_requests),
         creation_time=_time(root),
+        unevaluated_fields=unevaluated_pod_fields(manifest),
     )
 
 
