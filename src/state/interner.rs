@@ -100,7 +100,9 @@ impl TextInterner {
 
     fn intern_names(&mut self, names: &[Arc<str>]) -> Vec<Arc<str>> {
         let mut names = names.to_vec();
-        names.iter_mut().for_each(|name| self.intern(name));
+        for name in &mut names {
+            self.intern(name);
+        }
         names
     }
 
