@@ -1,14 +1,13 @@
-//! `pumice filter`: where may a task run?
+//! `pumice filter`: nodes that a task may run on.
 
 use clap::Args;
 
-use super::connect::ClientConnection;
 use super::node_query::{self, QueryArgs};
 use super::not_evaluated::{self, UnevaluatedSet};
-use super::{ClientArgs, CommandError, OutputFormat, output};
+use super::{ClientArgs, CommandError, OutputFormat, output, remedies, unknown_name};
 use crate::server::pb;
 
-/// Nodes that are named before the rest is only counted.
+/// Number of passing nodes that are named; the others are counted.
 const NODES_SHOWN: usize = 20;
 
 /// Arguments of `pumice filter`.
@@ -18,15 +17,15 @@ pub(super) struct FilterArgs {
     client: ClientArgs,
     #[command(flatten)]
     query: QueryArgs,
-    /// Refused nodes shown with their figures, per reason
+    /// Number of rejected nodes shown with their measurements, per reason
     #[arg(long, default_value_t = 3)]
     samples: u32,
-    /// Name all nodes that passed, however many
+    /// Name all nodes that passed
     #[arg(long)]
     all: bool,
 }
 
-/// Runs it.
+/// Runs the command. A task without a node that passes: exit code 1.
 pub(super) async fn run(args: FilterArgs) -> Result<(), CommandError> {
     let tasks = args.query.tasks()?;
     let request = pb::FilterRequest {
@@ -38,33 +37,44 @@ pub(super) async fn run(args: FilterArgs) -> Result<(), CommandError> {
         samples: Some(args.samples),
         ..pb::FilterRequest::default()
     };
-    let mut connection = ClientConnection::open(&args.client.server).await?;
-    let reply = connection.decisions.filter(request).await?.into_inner();
+    let mut target = args.query.connect(&args.client).await?;
+    let reply = match target.connection.decisions.filter(request).await {
+        Ok(reply) => reply.into_inner(),
+        Err(status) => return Err(unknown_name::with_suggestion(&mut target.connection, status.into()).await),
+    };
     if args.client.output == OutputFormat::Json {
         output::json("FilterResponse", &reply)?;
     }
     let mut outcome = Ok(());
+    let mut without_node = Vec::new();
     let mut unevaluated = UnevaluatedSet::default();
     unevaluated.add_metadata(reply.metadata.as_ref());
-    for (task, item) in tasks.iter().zip(reply.result.unwrap_or_default().items) {
-        let title = node_query::task_title(task);
-        unevaluated.add(&item.not_evaluated, 1);
-        match node_query::check_item(&title, item.problem.as_ref(), &item.warnings) {
-            Ok(()) if args.client.output == OutputFormat::Table => show(&title, &item, args.all)?,
-            Ok(()) => {}
-            Err(failure) => outcome = Err(failure),
+    let items = reply.result.unwrap_or_default().items;
+    for (tasks, item) in node_query::group_equal(tasks.iter().zip(items)) {
+        let title = node_query::tasks_title(&tasks);
+        unevaluated.add(&item.not_evaluated, u32::try_from(tasks.len()).unwrap_or(u32::MAX));
+        if let Err(failure) = node_query::check_item(&title, item.problem.as_ref(), &item.warnings) {
+            outcome = Err(unknown_name::with_suggestion(&mut target.connection, failure).await);
+            continue;
+        }
+        if args.client.output == OutputFormat::Table {
+            show(&title, &item, args.all)?;
+        }
+        if item.fit_count == 0 {
+            without_node.push((title, tasks));
         }
     }
     if args.client.output == OutputFormat::Table {
         not_evaluated::print(&unevaluated.rows())?;
     }
-    outcome
+    outcome?;
+    node_query::require_nodes(&mut target.connection, &without_node).await
 }
 
 fn show(title: &str, item: &pb::FilterItem, all: bool) -> Result<(), CommandError> {
     let names = item.fit.as_ref().map(|set| set.names.as_slice()).unwrap_or_default();
     let refused: u32 = item.rejections.iter().map(|rejection| rejection.count).sum();
-    output::line(&format!(
+    output::paragraph(&format!(
         "{title}: {} of {} nodes passed",
         item.fit_count,
         item.fit_count.saturating_add(refused)
@@ -78,10 +88,13 @@ fn show(title: &str, item: &pb::FilterItem, all: bool) -> Result<(), CommandErro
         } else {
             String::new()
         };
-        output::line(&format!("passed: {passed}{rest}"))?;
+        output::paragraph(&format!("passed: {passed}{rest}"))?;
     }
-    match node_query::rejection_table(item) {
-        Some(table) => output::table(&table),
-        None => Ok(()),
+    if let Some(table) = node_query::rejection_table(item) {
+        output::table(&table)?;
     }
+    if item.fit_count == 0 {
+        remedies::print(&item.rejections)?;
+    }
+    Ok(())
 }

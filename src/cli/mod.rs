@@ -1,6 +1,7 @@
 //! The command line: thin clients of the service, tables for people, exit codes for scripts.
 //!
-//! Exit codes: 0 done; 1 refused, failed or not true; 2 the command line itself is wrong; 3 no server answers.
+//! Exit codes: 0 done, and the answer is yes; 1 the answer is no, or the request was refused or failed; 2 the command line
+//! itself is wrong; 3 no server answers.
 
 mod bench;
 mod capacity;
@@ -9,6 +10,7 @@ mod connect;
 mod demo;
 mod document_diff;
 mod error;
+mod examples;
 mod explain;
 mod filter;
 mod in_process;
@@ -26,7 +28,9 @@ mod policy_impact;
 mod policy_test;
 mod profile;
 mod records;
+mod remedies;
 mod reservations;
+mod resource_key;
 mod schema;
 mod score;
 mod scrape;
@@ -38,8 +42,11 @@ mod state_forget;
 mod state_load;
 mod state_show;
 mod state_watch;
+mod table;
 mod task;
 mod top;
+mod unknown_name;
+mod what_if;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -48,10 +55,10 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 
 use error::CommandError;
 
-/// What the exit codes mean, at the end of every help text and man page.
+/// Meaning of the exit codes, at the end of every help text and man page.
 const EXIT_CODES: &str = "Exit codes:
   0  done; the answer is yes
-  1  refused, failed, or not true: the answer says why
+  1  the answer is no (nothing fits, not placed, differs), or the request was refused or failed
   2  the command line or the file of profiles is wrong
   3  no server answers there, or it is shutting down";
 
@@ -154,10 +161,14 @@ fn nonempty_env(name: &str) -> Option<OsString> {
 
 /// The whole command line.
 fn command_line() -> clap::Command {
-    fn with_exit_codes(command: clap::Command) -> clap::Command {
-        command.after_help(EXIT_CODES).mut_subcommands(with_exit_codes)
+    fn with_help(command: clap::Command, path: &str) -> clap::Command {
+        let help = format!("{}{EXIT_CODES}", examples::help_text(path));
+        command.after_help(help).mut_subcommands(|below| {
+            let path = format!("{path} {}", below.get_name());
+            with_help(below, path.trim())
+        })
     }
-    with_exit_codes(Cli::command())
+    with_help(Cli::command(), "")
 }
 
 /// Reads the process's command line; what is wrong with it ends the process with code 2. A profile's values are

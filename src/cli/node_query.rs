@@ -1,41 +1,42 @@
-//! What questions to Filter and Score have in common, and how their refusals are shown.
+//! Arguments that `pumice filter` and `pumice score` share, and tables of rejections.
+
+use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
 
+use super::connect::ClientConnection;
 use super::output::{self, TextTable};
 use super::policy_args::PolicyArgs;
 use super::task::TaskArgs;
-use super::{CommandError, state_load};
+use super::what_if::{QueryTarget, WhatIfArgs};
+use super::{ClientArgs, CommandError, state_load, unknown_name};
 use crate::import::AmountRules;
 use crate::server::pb;
 
-/// Characters of a line of figures.
-const SAMPLE_WIDTH: usize = 60;
-
-/// Whether a node must have room for a task, apart from plugins.
+/// Resource check of nodes, apart from plugins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum ResourceFitArg {
-    /// Not asked
+    /// No check
     None,
-    /// In what is idle now
+    /// Against resources that are idle now
     Idle,
-    /// In what is idle once releasing tasks are gone
+    /// Against resources that are idle once releasing tasks are gone
     #[default]
     FutureIdle,
 }
 
-/// A question about tasks and nodes.
+/// Query about tasks and nodes.
 #[derive(Debug, Args)]
 pub(super) struct QueryArgs {
     #[command(flatten)]
     task: TaskArgs,
-    /// How the amounts of pods in a file are counted
+    /// Rules by which the amounts of pods in files are derived
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
     derivation: AmountRules,
     /// Ask these plugins only, each for itself
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(super) plugins: Vec<String>,
-    /// Whether a node must have room for the task
+    /// Free capacity that a node must have for the task
     #[arg(long, value_enum, default_value_t)]
     resource_fit: ResourceFitArg,
     /// Ask about these nodes only
@@ -43,11 +44,18 @@ pub(super) struct QueryArgs {
     nodes: Vec<String>,
     #[command(flatten)]
     policy: PolicyArgs,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
 }
 
 impl QueryArgs {
     pub(super) fn tasks(&self) -> Result<Vec<pb::Task>, CommandError> {
         self.task.tasks(self.derivation)
+    }
+
+    /// Connects to whom the query is put: the server, or a copy of its state with hypothetical records.
+    pub(super) async fn connect(&self, client: &ClientArgs) -> Result<QueryTarget, CommandError> {
+        self.what_if.connect(client, &self.policy, self.derivation).await
     }
 
     pub(super) fn evaluation_ref(&self) -> pb::EvaluationRef {
@@ -70,7 +78,61 @@ impl QueryArgs {
     }
 }
 
-/// What a task is called in an answer.
+/// Equal items together, in the order of their first, each with its tasks.
+pub(super) fn group_equal<'t, I: PartialEq>(
+    items: impl IntoIterator<Item = (&'t pb::Task, I)>,
+) -> Vec<(Vec<&'t pb::Task>, I)> {
+    let mut groups: Vec<(Vec<&pb::Task>, I)> = Vec::new();
+    for (task, item) in items {
+        let alike = |known: &&pb::Task| known.requests == task.requests && known.annotations == task.annotations;
+        let group = groups
+            .iter_mut()
+            .find(|(tasks, known)| *known == item && tasks.first().is_some_and(|first| alike(first)));
+        match group {
+            Some((tasks, _)) => tasks.push(task),
+            None => groups.push((vec![task], item)),
+        }
+    }
+    groups
+}
+
+/// Title of tasks with equal results.
+pub(super) fn tasks_title(tasks: &[&pb::Task]) -> String {
+    let first = tasks.first().map(|task| task_title(task)).unwrap_or_default();
+    match tasks.len() {
+        0 | 1 => first,
+        number => format!("{first} and {} more like it", number.saturating_sub(1)),
+    }
+}
+
+/// Fails with exit code 1 if some tasks have no node, and names resources that no node of the cluster has.
+pub(super) async fn require_nodes(
+    connection: &mut ClientConnection,
+    without_node: &[(String, Vec<&pb::Task>)],
+) -> Result<(), CommandError> {
+    let Some((title, _)) = without_node.first() else {
+        return Ok(());
+    };
+    let mut message = format!("refused: no node passed for {title}");
+    if without_node.len() > 1 {
+        let more = output::count(without_node.len().saturating_sub(1), "other kind");
+        message = format!("{message}, nor for {more} of tasks");
+    }
+    let tasks = without_node.iter().flat_map(|(_, tasks)| tasks);
+    let requested = tasks.flat_map(|task| &task.requests).flat_map(|list| list.items.keys());
+    let extended: BTreeSet<&String> = requested.filter(|name| name.contains('/')).collect();
+    if !extended.is_empty() {
+        let known = unknown_name::node_resources(connection).await?;
+        for name in extended.into_iter().filter(|name| !known.contains(name)) {
+            let meant = unknown_name::nearest(name, &known);
+            let meant = meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
+            message = format!("{message}\nhint: no node has `{name}`{meant}");
+        }
+    }
+    Err(CommandError::message(message))
+}
+
+/// Title of a task in a result.
 pub(super) fn task_title(task: &pb::Task) -> String {
     if !task.name.is_empty() {
         return format!("task {}", task.name);
@@ -80,12 +142,12 @@ pub(super) fn task_title(task: &pb::Task) -> String {
     format!("a task of {{{}}}", amounts.join(", "))
 }
 
-/// The refused nodes of a verdict, one line per reason, with the figures of some.
+/// Rejected nodes, one row per reason, with the measurements of some.
 pub(super) fn rejection_table(verdict: &pb::FilterItem) -> Option<TextTable> {
     blocker_table(&verdict.rejections)
 }
 
-/// A reason that holds something back, in one line.
+/// Reason of a rejection, in one line.
 pub(super) fn blocker_line(blocker: &pb::Rejection) -> String {
     let reason = blocker.reason.clone().unwrap_or_default();
     match blocker.count {
@@ -99,49 +161,50 @@ pub(super) fn blocker_line(blocker: &pb::Rejection) -> String {
     }
 }
 
-/// Refusals, one line per reason, with the figures of some nodes.
+/// Rejections, one row per reason, with the measurements of some nodes.
 pub(super) fn blocker_table(rejections: &[pb::Rejection]) -> Option<TextTable> {
     if rejections.is_empty() {
         return None;
     }
-    let mut table = TextTable::new(["NODES", "REFUSED BY", "REASON", "EVICTION", "FOR EXAMPLE"]);
+    let mut table = TextTable::new(["NODES", "REJECTED BY", "REASON", "PREEMPTION", "FOR EXAMPLE"]);
     for rejection in rejections {
         let reason = rejection.reason.clone().unwrap_or_default();
-        let eviction = match reason.resolution() {
-            pb::Resolution::Unspecified => "",
-            pb::Resolution::Unschedulable => "may help",
-            pb::Resolution::Unresolvable => "cannot help",
-        };
-        let samples: Vec<String> = rejection.samples.iter().map(sample_lines).collect();
+        let sampled = rejection.samples.first().map(|sample| sample.measurements.as_slice());
+        let preemption = preemption_text(&reason, sampled.unwrap_or(&reason.measurements));
+        let samples: Vec<String> = rejection.samples.iter().map(sample_line).collect();
         table.row([
             rejection.count.to_string(),
             format!("{}\n{}", reason.plugin, reason.code),
             reason.message,
-            eviction.to_owned(),
+            preemption.to_owned(),
             samples.join("\n"),
         ]);
     }
     Some(table)
 }
 
-/// A node and its figures, in lines that a terminal holds.
-fn sample_lines(node: &pb::RejectedNode) -> String {
-    let mut lines = Vec::new();
-    let mut line = node.node.clone();
-    for measurement in &node.measurements {
-        let measurement = output::measurement(measurement);
-        if line.len().saturating_add(measurement.len()) > SAMPLE_WIDTH {
-            lines.push(std::mem::replace(&mut line, format!("  {measurement}")));
-        } else {
-            let joint = if line == node.node { ": " } else { ", " };
-            line = format!("{line}{joint}{measurement}");
-        }
+/// A rejected node with its measurements, in one line.
+fn sample_line(node: &pb::RejectedNode) -> String {
+    let measurements: Vec<String> = node.measurements.iter().map(output::measurement).collect();
+    if measurements.is_empty() {
+        return node.node.clone();
     }
-    lines.push(line);
-    lines.join("\n")
+    format!("{}: {}", node.node, measurements.join(", "))
 }
 
-/// Says the warnings of an item on standard error; fails if it is a problem instead of a verdict.
+/// Whether preemption may help against a reason: never against one whose whole quota is less than what is requested,
+/// whatever the plugin says.
+pub(super) fn preemption_text(reason: &pb::Reason, measurements: &[pb::Measurement]) -> &'static str {
+    let value = |name: &str| measurements.iter().find(|one| one.name == name).map(|one| one.value);
+    let beyond_quota = matches!((value("requested"), value("capability")), (Some(asked), Some(quota)) if asked > quota);
+    match reason.resolution() {
+        pb::Resolution::Unspecified => "",
+        pb::Resolution::Unschedulable if !beyond_quota => "may help",
+        pb::Resolution::Unschedulable | pb::Resolution::Unresolvable => "cannot help",
+    }
+}
+
+/// Prints the warnings of an item on standard error. Fails if the item is a problem instead of a result.
 pub(super) fn check_item(
     title: &str,
     problem: Option<&pb::Problem>,

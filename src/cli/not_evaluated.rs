@@ -98,9 +98,9 @@ pub(super) fn print(rows: &[UnevaluatedRow]) -> Result<(), CommandError> {
     if rows.is_empty() {
         return Ok(());
     }
-    output::line("\nNot evaluated:")?;
+    output::paragraph("\nNot evaluated:")?;
     for row in rows {
-        output::line(&format!("  {}: {}", title(row), row.effect))?;
+        output::paragraph(&format!("  {}: {}", title(row), row.effect))?;
     }
     Ok(())
 }

@@ -3,12 +3,13 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::OnceLock;
 
-use comfy_table::{ContentArrangement, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 
-use super::{ColorMode, CommandError};
+pub(super) use super::table::TextTable;
+use super::{ColorMode, CommandError, table};
+use crate::engine::model::quantity::readable_bytes;
 use crate::server::pb;
 
 /// Whether standard output and standard error are coloured; unset: not.
@@ -69,6 +70,14 @@ pub(super) fn line(text: &str) -> Result<(), CommandError> {
     write(&format!("{text}\n"))
 }
 
+/// Writes a text to standard output, in lines that the terminal holds.
+pub(super) fn paragraph(text: &str) -> Result<(), CommandError> {
+    match table::output_width() {
+        Some(width) => line(&table::wrap(text, width, 2)),
+        None => line(text),
+    }
+}
+
 /// Writes a text to standard output. A reader that went away (`| head`) is no failure.
 pub(super) fn write(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
@@ -95,29 +104,9 @@ pub(super) fn progress(steps: u64, what: &'static str) -> ProgressBar {
     ProgressBar::new(steps).with_style(style).with_message(what)
 }
 
-/// Rows under a head.
-pub(super) struct TextTable(comfy_table::Table);
-
-impl TextTable {
-    pub(super) fn new<H: IntoIterator<Item = S>, S: Into<String>>(head: H) -> Self {
-        let mut table = comfy_table::Table::new();
-        let head: Vec<String> = head.into_iter().map(Into::into).collect();
-        table
-            .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(head);
-        TextTable(table)
-    }
-
-    pub(super) fn row<R: IntoIterator<Item = S>, S: Into<String>>(&mut self, row: R) {
-        let row: Vec<String> = row.into_iter().map(Into::into).collect();
-        self.0.add_row(row);
-    }
-}
-
 /// Writes a table to standard output.
-pub(super) fn table(table: &TextTable) -> Result<(), CommandError> {
-    let mut lines: Vec<String> = table.0.lines().map(|line| line.trim_end().to_owned()).collect();
+pub(super) fn table(rows: &TextTable) -> Result<(), CommandError> {
+    let mut lines = rows.lines(table::output_width());
     if let Some(head) = lines.first_mut() {
         *head = styled("1", head, stdout_is_colored());
     }
@@ -152,17 +141,9 @@ pub(super) fn number(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// Bytes in the largest binary unit that leaves at most three digits after the point.
+/// Bytes as a quantity that people read: `64Gi`, or `8G` where only that is exact.
 pub(super) fn bytes(value: f64) -> String {
-    const UNITS: [&str; 6] = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
-    let mut value = value;
-    for unit in UNITS {
-        if value.abs() < 1024.0 || unit == "Pi" {
-            return format!("{}{unit}", number((value * 100.0).round() / 100.0));
-        }
-        value /= 1024.0;
-    }
-    number(value)
+    readable_bytes(value)
 }
 
 /// An amount of an answer, in whole units.
@@ -178,7 +159,10 @@ pub(super) fn amount(amount: &pb::Amount) -> String {
 pub(super) fn measurement(measurement: &pb::Measurement) -> String {
     match measurement.unit.as_str() {
         "" => format!("{} {}", measurement.name, number(measurement.value)),
-        "bytes" => format!("{} {}B", measurement.name, bytes(measurement.value)),
+        "bytes" => format!("{} {}", measurement.name, bytes(measurement.value)),
+        "cards" | "cores" if measurement.value == 1.0 => {
+            format!("{} 1 {}", measurement.name, measurement.unit.trim_end_matches('s'))
+        }
         unit => format!("{} {} {unit}", measurement.name, number(measurement.value)),
     }
 }
@@ -253,7 +237,10 @@ mod tests {
         assert_eq!(bytes(0.0), "0");
         assert_eq!(bytes(512.0), "512");
         assert_eq!(bytes(68_719_476_736.0), "64Gi");
-        assert_eq!(bytes(8e9), "7.45Gi");
+        assert_eq!(bytes(8e9), "8G", "as it is written where that is exact");
+        assert_eq!(bytes(500e6), "500M");
+        assert_eq!(bytes(1024.0 * 1000.0), "1000Ki");
+        assert_eq!(bytes(8e9 + 1.0), "7.45Gi", "neither is exact");
         assert_eq!(bytes(1_688_849_860_263_936.0), "1.5Pi");
     }
 

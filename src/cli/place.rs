@@ -1,34 +1,50 @@
-//! `pumice place`: where would a whole job go?
+//! `pumice place`: places a whole job as a preview, and says what blocks it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::capacity::CARD_NAME_ANNOTATION;
+use super::capacity::shape::GangShape;
 use super::connect::ClientConnection;
 use super::not_evaluated::{self, UnevaluatedSet};
 use super::output::{self, TextTable};
 use super::policy_args::PolicyArgs;
-use super::{ClientArgs, CommandError, OutputFormat, node_query, state_load, task};
+use super::what_if::WhatIfArgs;
+use super::{ClientArgs, CommandError, OutputFormat, node_query, remedies, state_load, task, unknown_name};
 use crate::import::{AmountRules, ClusterImport};
 use crate::server::pb;
+
+/// Name of the job of a shape.
+const SHAPE_JOB: &str = "pumice/shape";
 
 /// Arguments of `pumice place`.
 #[derive(Debug, Args)]
 pub(super) struct PlaceArgs {
-    /// A file with the pods of one job, and the job itself if it is not stored, YAML or JSON
-    #[arg(short, long, value_name = "FILE")]
-    file: PathBuf,
-    /// How the amounts of pods are counted
+    /// File with the pods of one job, and with the job itself if the server does not have it, YAML or JSON
+    #[arg(short, long, value_name = "FILE", required_unless_present = "shape")]
+    file: Option<PathBuf>,
+    /// Shape instead of a file: a number of equal pods and the request of each, such as "8 x 1 gpu + 4 cpu"; `gpu` is short
+    /// for nvidia.com/gpu
+    #[arg(long, value_name = "SHAPE", conflicts_with = "file")]
+    shape: Option<String>,
+    /// Queue of the shape's job; without it no queue is asked
+    #[arg(long, value_name = "NAME", requires = "shape")]
+    queue: Option<String>,
+    /// Cards that the shape's pods accept, such as A100 or A100|H100
+    #[arg(long, value_name = "NAME", requires = "shape")]
+    card: Option<String>,
+    /// Rules by which the amounts of pods in files are derived
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
     derivation: AmountRules,
-    /// So many of each pod
+    /// Number of tasks to place for each pod
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     count: u32,
-    /// Fewer than this: none. Without it the job's own minimum, or all
+    /// Least number of tasks to place; fewer places none. Default: the job's minimum, else all
     #[arg(long, value_name = "COUNT")]
     min_available: Option<u32>,
-    /// Promise nothing on room that is being released
+    /// Use idle resources only, none that are being released
     #[arg(long)]
     idle_only: bool,
     /// Use these nodes only
@@ -40,12 +56,18 @@ pub(super) struct PlaceArgs {
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
     client: ClientArgs,
 }
 
-/// Runs it.
+/// Runs the command. A job that is not placed: exit code 1.
 pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
-    let (job, groups) = read(&args)?;
+    let (job, groups) = match (&args.shape, &args.file) {
+        (Some(shape), _) => of_shape(&args, &GangShape::parse(shape)?),
+        (None, Some(file)) => read(&args, file)?,
+        (None, None) => return Err(CommandError::Usage("error: give --file or --shape".to_owned())),
+    };
     let set = |names: &[String]| pb::NodeSet {
         names: names.to_vec(),
         ..pb::NodeSet::default()
@@ -60,7 +82,20 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
         idle_only: args.idle_only,
         ..pb::PlaceRequest::default()
     };
-    let mut connection = ClientConnection::open(&args.client.server).await?;
+    let mut target = args.what_if.connect(&args.client, &args.policy, args.derivation).await?;
+    let outcome = query(&args, request, &groups, &mut target.connection).await;
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(failure) => Err(unknown_name::with_suggestion(&mut target.connection, failure).await),
+    }
+}
+
+async fn query(
+    args: &PlaceArgs,
+    request: pb::PlaceRequest,
+    groups: &[pb::TaskGroup],
+    connection: &mut ClientConnection,
+) -> Result<(), CommandError> {
     let reply = connection.decisions.place(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
         output::json("PlaceResponse", &reply)?;
@@ -74,7 +109,7 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
         unevaluated.add(&placed.not_evaluated, 1);
     }
     if args.client.output == OutputFormat::Table {
-        show(&groups, &result)?;
+        show(groups, &result)?;
         not_evaluated::print(&unevaluated.rows())?;
     }
     if result.placed {
@@ -87,9 +122,31 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
     )))
 }
 
-/// The job of a file, if it stands there, and its pods, equal ones together.
-fn read(args: &PlaceArgs) -> Result<(Option<pb::Job>, Vec<pb::TaskGroup>), CommandError> {
-    let (file, name) = (&args.file, args.file.display());
+/// Hypothetical job of a shape, in the queue of the arguments, and its pods.
+fn of_shape(args: &PlaceArgs, shape: &GangShape) -> (Option<pb::Job>, Vec<pb::TaskGroup>) {
+    let mut pod = shape.pod.clone();
+    if let Some(card) = &args.card {
+        pod.annotations.insert(CARD_NAME_ANNOTATION.to_owned(), card.clone());
+    }
+    let count = shape.pods.saturating_mul(args.count);
+    let job = args.queue.as_ref().map(|queue| pb::Job {
+        name: SHAPE_JOB.to_owned(),
+        queue: queue.clone(),
+        min_member: i32::try_from(shape.pods).unwrap_or(i32::MAX),
+        phase: pb::JobPhase::Inqueue.into(),
+        ..pb::Job::default()
+    });
+    let group = pb::TaskGroup {
+        task: Some(pod),
+        count: Some(count),
+        ..pb::TaskGroup::default()
+    };
+    (job, vec![group])
+}
+
+/// Job of a file, if the file has it, and its pods, equal ones together.
+fn read(args: &PlaceArgs, file: &Path) -> Result<(Option<pb::Job>, Vec<pb::TaskGroup>), CommandError> {
+    let name = file.display();
     let mut import = ClusterImport::new(args.derivation);
     import.read(&name.to_string(), &state_load::read_text(file)?)?;
     if let Some(refused) = import.rejected().first() {
@@ -145,8 +202,8 @@ fn show(groups: &[pb::TaskGroup], result: &pb::PlaceResult) -> Result<(), Comman
     if result.placed_count > 0 {
         output::table(&table)?;
     }
-    match node_query::blocker_table(&result.blockers) {
-        Some(table) => output::table(&table),
-        None => Ok(()),
+    if let Some(table) = node_query::blocker_table(&result.blockers) {
+        output::table(&table)?;
     }
+    remedies::print(&result.blockers)
 }

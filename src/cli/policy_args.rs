@@ -16,6 +16,11 @@ pub(super) struct PolicyArgs {
 }
 
 impl PolicyArgs {
+    /// Name of the policy.
+    pub(super) fn name(&self) -> &str {
+        &self.policy
+    }
+
     /// Shared state under that policy.
     pub(super) fn latest_ref(&self) -> pb::LatestRef {
         pb::LatestRef {

@@ -1,40 +1,40 @@
-//! The tasks that a question on the command line is about.
+//! Tasks that a command line asks about.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{CommandError, state_load};
+use super::{CommandError, resource_key, state_load};
 use crate::import::{AmountRules, ClusterImport};
 use crate::server::pb;
 
-/// A task, given by its amounts, by the name of a stored one, or as a pod.
+/// Task of a question: its amounts, the name of a stored task, or a file with pods.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub(super) struct TaskArgs {
-    /// CPU that it asks for, such as 2 or 500m
+    /// CPU that the task requests, such as 2 or 500m
     #[arg(long, value_name = "QUANTITY")]
     cpu: Option<String>,
-    /// Memory that it asks for, such as 4Gi
+    /// Memory that the task requests, such as 4Gi
     #[arg(long, value_name = "QUANTITY")]
     memory: Option<String>,
-    /// Another resource that it asks for, such as nvidia.com/gpu=1; may be repeated
-    #[arg(long, value_name = "NAME=QUANTITY", value_parser = pair)]
+    /// Another resource that it requests, such as nvidia.com/gpu=1; `gpu` is short for nvidia.com/gpu. May be repeated
+    #[arg(long, value_name = "NAME=QUANTITY", value_parser = request_pair)]
     request: Vec<(String, String)>,
-    /// An annotation; may be repeated
+    /// Annotation of the task, such as volcano.sh/card.name=A100; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     annotation: Vec<(String, String)>,
-    /// A stored task, by namespace/name
+    /// Stored task, by namespace/name
     #[arg(long, value_name = "NAME", conflicts_with_all = ["cpu", "memory", "request", "annotation", "file"])]
     task: Option<String>,
-    /// A file with pods, YAML or JSON
+    /// File with pods, YAML or JSON
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["cpu", "memory", "request", "annotation"])]
     file: Option<PathBuf>,
 }
 
 impl TaskArgs {
-    /// The tasks of the question.
+    /// Tasks of the question.
     pub(super) fn tasks(&self, counting: AmountRules) -> Result<Vec<pb::Task>, CommandError> {
         if let Some(name) = &self.task {
             return Ok(vec![pb::Task {
@@ -56,7 +56,7 @@ impl TaskArgs {
     }
 }
 
-/// The pods of a file, as tasks.
+/// Pods of a file, as tasks.
 pub(super) fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, CommandError> {
     let mut import = ClusterImport::new(counting);
     import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
@@ -78,7 +78,8 @@ pub(super) fn pods(file: &Path, counting: AmountRules) -> Result<Vec<pb::Task>, 
     Ok(tasks)
 }
 
-/// Tasks as groups to place, in their order: neighbours that differ in name and age only go together, so many of each.
+/// Tasks as groups to place, in their order. Neighbours that differ in name and age only form one group; `count` is the
+/// number of tasks to place for each pod.
 pub(super) fn task_groups(tasks: Vec<pb::Task>, count: u32) -> Vec<pb::TaskGroup> {
     let mut groups: Vec<pb::TaskGroup> = Vec::new();
     for task in tasks {
@@ -106,6 +107,12 @@ pub(super) fn task_groups(tasks: Vec<pb::Task>, count: u32) -> Vec<pb::TaskGroup
         }
     }
     groups
+}
+
+/// Reads `NAME=QUANTITY` of a resource.
+fn request_pair(text: &str) -> Result<(String, String), String> {
+    let (name, amount) = pair(text)?;
+    Ok((resource_key::full_name(&name)?, amount))
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

@@ -1,24 +1,25 @@
-//! Cards of the cluster: how many are free, and how many of these nobody can use.
+//! Cards of the cluster: how many are free, and how many of the free ones nobody can use.
 
 use std::collections::BTreeMap;
 
 use super::shape::GangShape;
 use crate::server::pb;
 
-/// The cards of one kind.
+/// Number of cards of one kind.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct CardCapacity {
-    /// All of them.
+    /// Cards on all nodes.
     pub(super) total: u64,
-    /// Not held by any task.
+    /// Cards that no task holds.
     pub(super) free: u64,
-    /// Free, but their node has no cpu, memory or pods left for such pods, or takes none.
+    /// Free cards whose node has no cpu, memory or pods left for such a pod, or takes no new pods.
     pub(super) stranded: u64,
-    /// Free and with room, but fewer on their node than one such pod asks for.
+    /// Free cards whose node has cpu and memory left, but fewer free cards than one such pod requests.
     pub(super) fragmented: u64,
 }
 
-/// Free and stranded cards of the kinds that the shape asks for, by name.
+/// Free and stranded cards of the kinds that the shape requests, by name.
 pub(super) fn by_card(
     nodes: &[pb::NodeStatus],
     shape: &GangShape,
@@ -32,7 +33,7 @@ pub(super) fn by_card(
             let used = whole_units(&card.resource, amount_value(&node.used, &card.resource)).ceil();
             let free = (card.count as f64 - used).max(0.0);
             let each = shape.request_per_pod(&card.resource).ceil().max(1.0);
-            // As many as the pods could hold that have room beside them.
+            // Cards that the pods could hold which the node's other resources allow.
             let reach = (pods_beside_cards(node, shape) * each).min(free);
             kind.total += card.count;
             kind.free += to_count(free);
@@ -43,7 +44,7 @@ pub(super) fn by_card(
     cards
 }
 
-/// How many such pods the node has room for, cards apart.
+/// Number of such pods that the node's resources other than cards allow.
 fn pods_beside_cards(node: &pb::NodeStatus, shape: &GangShape) -> f64 {
     let record = node.node.clone().unwrap_or_default();
     if record.ready == Some(false) || record.unschedulable || !node.invalid.is_empty() {
@@ -53,7 +54,7 @@ fn pods_beside_cards(node: &pb::NodeStatus, shape: &GangShape) -> f64 {
     let asked = shape.pod.requests.iter().flat_map(|list| list.items.keys());
     let asked = asked.map(String::as_str).filter(|name| *name != "pods" && !cards(name));
     let mut room = idle(node, &record, "pods");
-    // A node without either runs nothing, whatever a pod asks for.
+    // A node without idle cpu or memory runs no pod, whatever the pod requests.
     for name in ["cpu", "memory"] {
         if idle(node, &record, name) <= 0.0 {
             return 0.0;
@@ -68,7 +69,7 @@ fn pods_beside_cards(node: &pb::NodeStatus, shape: &GangShape) -> f64 {
     room.max(0.0)
 }
 
-/// What is not used, in whole units.
+/// Idle amount of a resource, in whole units.
 fn idle(node: &pb::NodeStatus, record: &pb::Node, name: &str) -> f64 {
     let allocatable = |list: &Option<pb::ResourceList>| {
         let text = list.as_ref().and_then(|list| list.items.get(name));
@@ -79,7 +80,7 @@ fn idle(node: &pb::NodeStatus, record: &pb::Node, name: &str) -> f64 {
         - whole_units(name, amount_value(&node.used, name))
 }
 
-/// An amount of an answer in whole units.
+/// Amount of a listing in whole units.
 fn whole_units(name: &str, value: f64) -> f64 {
     if matches!(name, "memory" | "pods") {
         value

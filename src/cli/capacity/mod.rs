@@ -1,9 +1,9 @@
-//! `pumice capacity`: how many more of a shape could be admitted and placed, by queue and card; and which cards are
+//! `pumice capacity`: how many more of a shape could be admitted and placed, by queue and card, and which cards are
 //! stranded.
 
 mod cards;
 mod report;
-mod shape;
+pub(super) mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,21 +13,23 @@ use clap::Args;
 use super::connect::ClientConnection;
 use super::not_evaluated::UnevaluatedSet;
 use super::policy_args::PolicyArgs;
-use super::{ClientArgs, CommandError, OutputFormat, node_query, pages, state_load, task};
+use super::what_if::WhatIfArgs;
+use super::{ClientArgs, CommandError, OutputFormat, node_query, pages, state_load, task, unknown_name};
 use crate::import::AmountRules;
 use crate::server::pb;
 use report::{CapacityReport, CapacityRow};
 use shape::GangShape;
 
-/// Names the job that is imagined.
+/// Name of the hypothetical job.
 const PROBE_JOB: &str = "pumice/capacity";
-/// The annotation that says which cards would do.
-const CARD_NAME_ANNOTATION: &str = "volcano.sh/card.name";
+/// Annotation that names the acceptable cards.
+pub(super) const CARD_NAME_ANNOTATION: &str = "volcano.sh/card.name";
 
 /// Arguments of `pumice capacity`.
 #[derive(Debug, Args)]
 pub(super) struct CapacityArgs {
-    /// What is to fit: pods times what each asks for, such as "8 x 1 gpu" or "2 x 4 cpu + 16Gi memory + 1 nvidia.com/gpu"
+    /// Shape to fit: a number of equal pods and the request of each, such as "8 x 1 gpu" or "2 x 4 cpu + 16Gi memory"; `gpu`
+    /// is short for nvidia.com/gpu
     #[arg(
         long,
         value_name = "SHAPE",
@@ -35,28 +37,30 @@ pub(super) struct CapacityArgs {
         required_unless_present = "file"
     )]
     shape: Option<String>,
-    /// The same as a file with the pods of one such job, all equal, YAML or JSON
+    /// Shape as a file with the pods of one job, all equal, YAML or JSON
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How the amounts of pods in a file are counted
+    /// Rules by which the amounts of pods in files are derived
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
     derivation: AmountRules,
-    /// These queues only
+    /// Only these queues
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     queue: Vec<String>,
-    /// These cards only
+    /// Only these cards
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     card: Vec<String>,
-    /// Stop counting at so many pods
+    /// Number of pods at which the count stops
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     limit: u32,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
     client: ClientArgs,
 }
 
-/// Reads all pages of a listing.
+/// Records of all pages of a listing.
 macro_rules! list {
     ($connection:expr, $evaluation_ref:expr, $call:ident, $request:ident, $records:ident) => {
         pages::all(async |token| {
@@ -72,22 +76,42 @@ macro_rules! list {
     };
 }
 
-/// Runs it.
+/// Runs the command. Nothing that fits anywhere: exit code 1.
 pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
     let shape = match (&args.shape, &args.file) {
         (_, Some(file)) => GangShape::from_pods(task::pods(file, args.derivation)?)?,
         (Some(text), None) => GangShape::parse(text)?,
-        (None, None) => return Err(CommandError::Usage("error: say --shape or --file".to_owned())),
+        (None, None) => return Err(CommandError::Usage("error: give --shape or --file".to_owned())),
     };
+    let mut target = args.what_if.connect(&args.client, &args.policy, args.derivation).await?;
+    let report = match query(&args, &shape, &mut target.connection).await {
+        Ok(report) => report,
+        Err(failure) => return Err(unknown_name::with_suggestion(&mut target.connection, failure).await),
+    };
+    match args.client.output {
+        OutputFormat::Table => report.show(),
+        OutputFormat::Json => report.json(),
+    }?;
+    if report.fits_any() {
+        return Ok(());
+    }
+    let shape = &report.shape;
+    Err(CommandError::message(format!("refused: not one more of {shape} fits now")))
+}
+
+async fn query(
+    args: &CapacityArgs,
+    shape: &GangShape,
+    connection: &mut ClientConnection,
+) -> Result<CapacityReport, CommandError> {
     let evaluation_ref = args.policy.evaluation_ref();
-    let mut connection = ClientConnection::open(&args.client.server).await?;
     let nodes: Vec<pb::NodeStatus> = list!(connection, evaluation_ref, list_nodes, ListNodesRequest, nodes);
     let queues: Vec<pb::QueueStatus> = list!(connection, evaluation_ref, list_queues, ListQueuesRequest, queues);
     let mut report = CapacityReport {
         shape: shape.description(),
         pods: shape.pods,
         rows: Vec::new(),
-        cards: cards::by_card(&nodes, &shape, &args.card),
+        cards: cards::by_card(&nodes, shape, &args.card),
         not_evaluated: Vec::new(),
     };
     let names: Vec<String> = queues.into_iter().filter_map(|queue| Some(queue.queue?.name)).collect();
@@ -104,28 +128,25 @@ pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
         asked.map(Some).collect()
     };
     let mut unevaluated = UnevaluatedSet::default();
-    let cards = cards_to_query(&shape, &nodes, &args.card)?;
+    let cards = cards_to_query(shape, &nodes, &args.card)?;
     for queue in asked {
         for card in &cards {
-            let request = place_request(&args, &shape, &evaluation_ref, queue, card.as_deref());
+            let request = place_request(args, shape, &evaluation_ref, queue, card.as_deref());
             let reply = connection.decisions.place(request).await?.into_inner();
             unevaluated.add_metadata(reply.metadata.as_ref());
             let result = reply.result.unwrap_or_default();
             for group in &result.groups {
                 unevaluated.add_shape(&group.not_evaluated);
             }
-            let row = capacity_row(&shape, queue, card.as_deref(), &result, args.limit)?;
+            let row = capacity_row(shape, queue, card.as_deref(), &result, args.limit)?;
             report.rows.push(row);
         }
     }
     report.not_evaluated = unevaluated.rows();
-    match args.client.output {
-        OutputFormat::Table => report.show(),
-        OutputFormat::Json => report.json(),
-    }
+    Ok(report)
 }
 
-/// The cards to ask about one by one; none: the shape says by itself which would do, or asks for none.
+/// Cards to ask about one by one. `None`: the pods name their cards, or request none.
 fn cards_to_query(
     shape: &GangShape,
     nodes: &[pb::NodeStatus],
@@ -135,7 +156,13 @@ fn cards_to_query(
     let fitting = found.filter(|card| shape.requests_resource(&card.resource));
     let fitting: BTreeSet<&String> = fitting.map(|card| &card.card).collect();
     if let Some(none) = wanted.iter().find(|card| !fitting.contains(card)) {
-        let message = format!("error: no node has a card `{none}` that this shape asks for");
+        let names: Vec<String> = fitting.iter().map(|card| (*card).clone()).collect();
+        let hint = match (unknown_name::nearest(none, &names), names.is_empty()) {
+            (Some(meant), _) => format!("did you mean `{meant}`?"),
+            (None, true) => "the shape requests no resource of a card".to_owned(),
+            (None, false) => format!("there are: {}", names.join(", ")),
+        };
+        let message = format!("error: no node has a card `{none}` that this shape requests\nhint: {hint}");
         return Err(CommandError::message(message));
     }
     let cards = fitting

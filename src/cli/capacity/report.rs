@@ -1,4 +1,4 @@
-//! What was found, for people and programs.
+//! Report of `pumice capacity`, for people and programs.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,21 @@ use serde::Serialize;
 use super::cards::CardCapacity;
 use crate::cli::not_evaluated::{self, UnevaluatedRow};
 use crate::cli::output::{self, TextTable};
-use crate::cli::{CommandError, node_query};
+use crate::cli::{CommandError, node_query, remedies};
 use crate::server::pb;
 
 /// Nodes that are named in a table.
 const NODES_NAMED: usize = 3;
 
-/// The whole report; its JSON is one stable object.
+/// Report by queue and card; its JSON is one stable object.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct CapacityReport {
-    /// The shape in words.
+    /// Shape, as `--shape` reads it.
     pub(super) shape: String,
-    /// Pods of one.
+    /// Pods of one shape.
     pub(super) pods: u32,
-    /// By queue and card.
+    /// Rows by queue and card.
     pub(super) rows: Vec<CapacityRow>,
     /// Free and stranded cards, by name.
     pub(super) cards: BTreeMap<String, CardCapacity>,
@@ -29,22 +30,23 @@ pub(super) struct CapacityReport {
     pub(super) not_evaluated: Vec<UnevaluatedRow>,
 }
 
-/// One queue and card.
+/// Capacity in one queue, with one card.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct CapacityRow {
-    /// Empty: there are no queues.
+    /// Queue. Empty: the server has no queues.
     pub(super) queue: String,
-    /// Empty: the shape asks for none.
+    /// Card. Empty: the shape requests none.
     pub(super) card: String,
     /// Whole shapes that could be admitted and placed now.
     pub(super) shapes: u32,
-    /// Pods that could.
+    /// Pods that could be admitted and placed now.
     pub(super) pods: u32,
-    /// Counting stopped there.
+    /// True: the count stopped at `--limit`; more may fit.
     pub(super) limit_reached: bool,
     /// Pods by node.
     pub(super) nodes: BTreeMap<String, u32>,
-    /// What keeps the next pod from being placed.
+    /// Reasons that keep the next pod from being placed.
     #[serde(serialize_with = "reasons")]
     pub(super) blockers: Vec<pb::Rejection>,
 }
@@ -55,26 +57,32 @@ fn reasons<S: serde::Serializer>(blockers: &[pb::Rejection], serializer: S) -> R
         serde_json::json!({
             "plugin": reason.plugin, "code": reason.code, "message": reason.message, "resource": reason.resource,
             "nodes": blocker.count,
+            "remedy": remedies::of_code(&reason.code),
         })
     });
     serializer.collect_seq(words)
 }
 
 impl CapacityReport {
-    /// Prints it for programs.
+    /// True if at least one whole shape fits somewhere.
+    pub(super) fn fits_any(&self) -> bool {
+        self.rows.iter().any(|row| row.shapes > 0)
+    }
+
+    /// Prints the report for programs.
     pub(super) fn json(&self) -> Result<(), CommandError> {
         let text = serde_json::to_string_pretty(self);
         output::line(&text.map_err(|error| CommandError::message(format!("error: the report as JSON: {error}")))?)
     }
 
-    /// Prints it for people.
+    /// Prints the report for people.
     pub(super) fn show(&self) -> Result<(), CommandError> {
         self.print_tables()?;
         not_evaluated::print(&self.not_evaluated)
     }
 
     fn print_tables(&self) -> Result<(), CommandError> {
-        output::line(&format!("how many more of {} fit now", self.shape))?;
+        output::paragraph(&format!("how many more of {} fit now", self.shape))?;
         let mut table = TextTable::new(["QUEUE", "CARD", "FIT", "PODS", "ON", "THEN HELD BACK BY"]);
         for row in &self.rows {
             let more = if row.limit_reached { " or more" } else { "" };
@@ -88,6 +96,7 @@ impl CapacityReport {
             ]);
         }
         output::table(&table)?;
+        remedies::print(self.rows.iter().flat_map(|row| &row.blockers))?;
         if self.cards.is_empty() {
             return Ok(());
         }
@@ -108,8 +117,8 @@ impl CapacityReport {
             table.row(row);
         }
         output::table(&table)?;
-        output::line("stranded: free, but their node has no cpu, memory or pods left for such a pod, or takes none")?;
-        output::line("split: free, but fewer on their node than one such pod asks for")
+        output::paragraph("stranded: free, but their node has no cpu, memory or pods left for such a pod, or takes none")?;
+        output::paragraph("split: free, but fewer on their node than one such pod requests")
     }
 }
 

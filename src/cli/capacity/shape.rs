@@ -1,23 +1,19 @@
-//! What is to fit: so many equal pods, and what each asks for.
+//! Shapes: a number of equal pods, and the request of each.
 
 use std::collections::BTreeMap;
 
 use super::CARD_NAME_ANNOTATION;
-use crate::cli::CommandError;
+use crate::cli::{CommandError, resource_key};
 use crate::engine::model::quantity::Quantity;
-use crate::engine::model::resource_name::ResourceKind;
 use crate::server::pb;
-
-/// What `gpu` stands for.
-const GPU: &str = "nvidia.com/gpu";
 
 /// A gang of equal pods.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct GangShape {
-    /// How many; at least 1.
-    pub(super) pods: u32,
-    /// What each asks for.
-    pub(super) pod: pb::Task,
+pub(in crate::cli) struct GangShape {
+    /// Number of pods; at least 1.
+    pub(in crate::cli) pods: u32,
+    /// Request and annotations of each pod.
+    pub(in crate::cli) pod: pb::Task,
 }
 
 fn invalid_shape(text: &str, why: &str) -> CommandError {
@@ -27,8 +23,8 @@ fn invalid_shape(text: &str, why: &str) -> CommandError {
 }
 
 impl GangShape {
-    /// Reads `8 x 1 gpu + 4 cpu`; without `N x` it is one pod.
-    pub(super) fn parse(text: &str) -> Result<Self, CommandError> {
+    /// Reads `8 x 1 gpu + 4 cpu`. A text without `N x` is one pod.
+    pub(in crate::cli) fn parse(text: &str) -> Result<Self, CommandError> {
         let (pods, each) = match text.split_once(" x ") {
             Some((pods, each)) => (pods.trim().parse().ok().filter(|pods| *pods > 0), each),
             None => (Some(1), text),
@@ -38,20 +34,14 @@ impl GangShape {
         for part in each.split('+') {
             let mut words = part.split_whitespace();
             let (Some(amount), Some(name), None) = (words.next(), words.next(), words.next()) else {
-                return Err(invalid_shape(text, "each part is an amount and a resource"));
+                return Err(invalid_shape(text, "each part is an amount and a resource, such as `4 cpu`"));
             };
             if Quantity::parse(amount).is_err() {
                 return Err(invalid_shape(text, &format!("`{amount}` is no quantity")));
             }
-            let name = if name == "gpu" { GPU } else { name };
-            if matches!(
-                ResourceKind::of(name),
-                ResourceKind::Uncounted | ResourceKind::CountQuota
-            ) {
-                return Err(invalid_shape(text, &format!("`{name}` is no resource of a node")));
-            }
-            if items.insert(name.to_owned(), amount.to_owned()).is_some() {
-                return Err(invalid_shape(text, &format!("`{name}` stands there twice")));
+            let name = resource_key::full_name(name).map_err(|error| invalid_shape(text, &error))?;
+            if items.insert(name.clone(), amount.to_owned()).is_some() {
+                return Err(invalid_shape(text, &format!("`{name}` occurs twice")));
             }
         }
         let pod = pb::Task {
@@ -61,8 +51,8 @@ impl GangShape {
         Ok(Self { pods, pod })
     }
 
-    /// The pods of a file.
-    pub(super) fn from_pods(tasks: Vec<pb::Task>) -> Result<Self, CommandError> {
+    /// Shape of the equal pods of a file.
+    pub(in crate::cli) fn from_pods(tasks: Vec<pb::Task>) -> Result<Self, CommandError> {
         let mut pods = tasks.into_iter().map(|task| pb::Task {
             annotations: task.annotations,
             requests: task.requests,
@@ -89,31 +79,31 @@ impl GangShape {
     }
 
     /// True if a pod asks for this resource.
-    pub(super) fn requests_resource(&self, resource: &str) -> bool {
+    pub(in crate::cli) fn requests_resource(&self, resource: &str) -> bool {
         let lists = self.pod.requests.iter().chain(&self.pod.limits);
         lists.flat_map(|list| &list.items).any(|(name, _)| name == resource)
     }
 
-    /// What a pod asks for of a resource, in whole units; 0: nothing.
-    pub(super) fn request_per_pod(&self, resource: &str) -> f64 {
+    /// Request of a pod for one resource, in whole units; 0: none.
+    pub(in crate::cli) fn request_per_pod(&self, resource: &str) -> f64 {
         let list = self.pod.requests.as_ref();
         let text = list.and_then(|list| list.items.get(resource));
         let amount = text.and_then(|text| Quantity::parse(text).ok());
         amount.map_or(0.0, |amount| amount.approx_f64())
     }
 
-    /// True if the pods say which cards would do.
-    pub(super) fn has_card_names(&self) -> bool {
+    /// True if the pods name the cards that they accept.
+    pub(in crate::cli) fn has_card_names(&self) -> bool {
         self.card().is_some()
     }
 
-    /// Which cards would do, if the pods say it.
-    pub(super) fn card(&self) -> Option<String> {
+    /// Cards that the pods accept, as they name them. `None`: they name none.
+    pub(in crate::cli) fn card(&self) -> Option<String> {
         self.pod.annotations.get(CARD_NAME_ANNOTATION).cloned()
     }
 
-    /// The shape in words.
-    pub(super) fn description(&self) -> String {
+    /// Text such as `8 x 1 nvidia.com/gpu`, which reads back to the shape.
+    pub(in crate::cli) fn description(&self) -> String {
         let items = self.pod.requests.iter().flat_map(|list| &list.items);
         let parts: Vec<String> = items.map(|(name, amount)| format!("{amount} {name}")).collect();
         format!("{} x {}", self.pods, parts.join(" + "))
@@ -123,6 +113,7 @@ impl GangShape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::resource_key::GPU;
 
     #[test]
     fn shapes_are_parsed() {

@@ -1,4 +1,4 @@
-//! How much room each node has, to find the nodes that are nearest to taking a task.
+//! Free capacity of each node, to find the nodes that are nearest to fitting a task.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,13 +10,13 @@ use crate::engine::model::resource_name::amount;
 use crate::engine::plugin::Measurement;
 use crate::server::pb;
 
-/// Nodes that are named as the nearest.
+/// Number of nearest nodes that are named.
 const NEAREST: usize = 3;
 
 /// Amounts by resource, in the engine's units.
 pub(super) type AmountsByResource = BTreeMap<String, f64>;
 
-/// A node's room.
+/// Idle capacity of a node.
 #[derive(Debug)]
 struct NodeIdleCapacity {
     node: String,
@@ -26,12 +26,12 @@ struct NodeIdleCapacity {
     schedulable: bool,
 }
 
-/// The room of all nodes.
+/// Idle capacity of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct ClusterIdleCapacity(Vec<NodeIdleCapacity>);
 
 impl ClusterIdleCapacity {
-    /// Room now, or once what is being released is gone.
+    /// Idle capacity now, or (`future`) once releasing tasks are gone.
     pub(super) fn of(nodes: &[pb::NodeStatus], future: bool) -> Self {
         ClusterIdleCapacity(
             nodes
@@ -41,21 +41,21 @@ impl ClusterIdleCapacity {
         )
     }
 
-    /// The node among these with most of a resource idle, and how much that is.
+    /// Node among these with most of a resource idle, with that amount.
     pub(super) fn most_idle(&self, among: &[String], resource: &str) -> Option<(&str, f64)> {
-        let rooms = self.0.iter().filter(|room| among.binary_search(&room.node).is_ok());
-        let idle = rooms.map(|room| (room.node.as_str(), amount_of(&room.idle, resource)));
+        let nodes = self.0.iter().filter(|capacity| among.binary_search(&capacity.node).is_ok());
+        let idle = nodes.map(|capacity| (capacity.node.as_str(), amount_of(&capacity.idle, resource)));
         // The first by name of several that have as much.
         idle.reduce(|best, next| if next.1 > best.1 { next } else { best })
     }
 
-    /// The open nodes that lack something, nearest first: the fewest resources, then the least part of the request.
+    /// Schedulable nodes that lack something, nearest first: the fewest resources, then the least part of the request.
     pub(super) fn nearest(&self, requests: &AmountsByResource) -> Vec<NearestNode> {
         let lacking = self
             .0
             .iter()
-            .filter(|room| room.schedulable)
-            .map(|room| shortages_of(room, requests));
+            .filter(|capacity| capacity.schedulable)
+            .map(|capacity| shortages_of(capacity, requests));
         let mut near: Vec<(usize, f64, NearestNode)> = lacking.filter(|(lacks, ..)| *lacks > 0).collect();
         near.sort_by(|a, b| {
             let parts = a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal);
@@ -64,14 +64,24 @@ impl ClusterIdleCapacity {
         near.into_iter().take(NEAREST).map(|(.., near)| near).collect()
     }
 
-    /// How many tasks of such a request these nodes hold, by their room alone.
+    /// Requests that exceed every node of the cluster, even an empty one, with the largest node's amount.
+    pub(super) fn beyond_every_node(&self, requests: &AmountsByResource) -> Vec<ResourceShortage> {
+        let beyond = requests.iter().filter_map(|(name, needed)| {
+            let amounts = self.0.iter().map(|node| amount_of(&node.allocatable, name));
+            let largest = amounts.fold(0.0, f64::max);
+            (needed - largest >= MIN_AMOUNT).then(|| shortage(name, *needed, largest, largest))
+        });
+        beyond.collect()
+    }
+
+    /// Number of tasks of such a request that these nodes hold, by their idle capacity alone.
     pub(super) fn fitting_copies(&self, among: &[String], requests: &AmountsByResource) -> u64 {
-        let rooms = self.0.iter().filter(|room| among.binary_search(&room.node).is_ok());
-        let copies = rooms.map(|room| {
+        let nodes = self.0.iter().filter(|capacity| among.binary_search(&capacity.node).is_ok());
+        let copies = nodes.map(|capacity| {
             let per = requests.iter().filter(|(_, needed)| **needed > 0.0);
-            let per = per.map(|(name, needed)| ((amount_of(&room.idle, name) + MIN_AMOUNT) / needed).floor());
+            let per = per.map(|(name, needed)| ((amount_of(&capacity.idle, name) + MIN_AMOUNT) / needed).floor());
             let copies = per.fold(f64::INFINITY, f64::min).max(0.0);
-            // A task that asks for nothing fits without end.
+            // A task that requests nothing fits any number of times.
             to_count(copies.min(f64::from(u32::MAX)))
         });
         copies.fold(0, u64::saturating_add)
@@ -87,7 +97,7 @@ fn to_count(number: f64) -> u64 {
     number as u64
 }
 
-/// What a task requests, with the place that every pod takes.
+/// Requests of a task, with the one pod that it counts as.
 pub(super) fn requests(task: &pb::Task) -> AmountsByResource {
     let mut requests = parse_amounts(task.requests.as_ref());
     *requests.entry("pods".to_owned()).or_default() += 1.0;
@@ -119,26 +129,31 @@ fn node_idle_capacity(status: &pb::NodeStatus, future: bool) -> Option<NodeIdleC
     })
 }
 
-fn shortages_of(room: &NodeIdleCapacity, requests: &AmountsByResource) -> (usize, f64, NearestNode) {
+fn shortages_of(capacity: &NodeIdleCapacity, requests: &AmountsByResource) -> (usize, f64, NearestNode) {
     let mut worst: f64 = 0.0;
     let mut short = Vec::new();
     for (name, needed) in requests {
-        let idle = amount_of(&room.idle, name);
+        let idle = amount_of(&capacity.idle, name);
         if needed - idle < MIN_AMOUNT {
             continue;
         }
         worst = worst.max((needed - idle) / needed);
-        let measurement = |amount| Measurement::of_resource("", name, amount);
-        short.push(ResourceShortage {
-            resource: name.clone(),
-            unit: measurement(0.0).unit,
-            requested: measurement(*needed).value,
-            idle: measurement(idle).value,
-            allocatable: measurement(amount_of(&room.allocatable, name)).value,
-        });
+        short.push(shortage(name, *needed, idle, amount_of(&capacity.allocatable, name)));
     }
-    let node = room.node.clone();
+    let node = capacity.node.clone();
     (short.len(), worst, NearestNode { node, shortages: short })
+}
+
+/// Shortage of a resource, from amounts in the engine's units.
+fn shortage(name: &str, requested: f64, idle: f64, allocatable: f64) -> ResourceShortage {
+    let measurement = |amount| Measurement::of_resource("", name, amount);
+    ResourceShortage {
+        resource: name.to_owned(),
+        unit: measurement(0.0).unit,
+        requested: measurement(requested).value,
+        idle: measurement(idle).value,
+        allocatable: measurement(allocatable).value,
+    }
 }
 
 fn amount_of(amounts: &AmountsByResource, name: &str) -> f64 {

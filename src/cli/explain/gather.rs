@@ -1,4 +1,4 @@
-//! Asks everything that an explanation needs, and puts it together.
+//! Queries of an explanation, and the report of their results.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::cli::CommandError;
 use crate::engine::plugin::Measurement;
 use crate::server::pb;
 
-/// Kinds of tasks of one job that are judged.
+/// Number of task classes of one job that are judged.
 const CLASSES_JUDGED: usize = 8;
-/// Names that are listed.
+/// Number of names that are listed.
 const NAMED: usize = 10;
 
-/// Explains. `top`: best nodes that are shown.
+/// Report on a job or task. `top`: number of best nodes that are shown.
 pub(super) async fn explain(
     asker: &mut PinnedClient,
     wanted: ExplainTarget,
@@ -73,7 +73,7 @@ async fn add_decisions(
     let kinds = task_classes::group_equal_tasks(&focus.waiting, focus.tasks_stored);
     if kinds.len() > CLASSES_JUDGED {
         report.notes.push(format!(
-            "only the first {CLASSES_JUDGED} of {} kinds of its tasks are judged",
+            "only the first {CLASSES_JUDGED} of {} classes of its tasks are judged",
             kinds.len()
         ));
     }
@@ -108,15 +108,16 @@ fn report_metadata(asker: &PinnedClient, known: &KnownRecords) -> ExplainMetadat
         policy_version: metadata.policy_version,
         policy_hash: metadata.policy_hash,
         nodes: known.nodes.len() as u64,
+        with: asker.with.clone(),
     }
 }
 
-/// An amount in the unit of people.
+/// Amount in units for people.
 fn to_measurement(amount: &pb::Amount) -> Measurement {
     Measurement::of_resource("", &amount.resource, amount.value)
 }
 
-/// The unit of an account's row: what is neither cpu nor memory is counted in cards.
+/// Unit of a resource in an account: every resource but cpu, memory and pods is counted in cards.
 fn account_unit(resource: &str) -> &'static str {
     match resource {
         "cpu" => "cores",
@@ -176,7 +177,7 @@ fn account_rows(account: &pb::Account) -> Vec<QueueAccountRow> {
     rows.into_values().collect()
 }
 
-/// The jobs of a queue that hold most of what is short.
+/// Jobs of a queue that hold most of the resource that is short.
 fn top_holders(
     known: &KnownRecords,
     queue: &str,
@@ -186,7 +187,7 @@ fn top_holders(
     let of_job = admission.into_iter().flat_map(|admission| &admission.reasons);
     let of_tasks = classes.iter().filter_map(|class| class.admission.as_ref());
     let of_tasks = of_tasks.flat_map(|admission| &admission.reasons);
-    // What is admitted and not yet allocated keeps others from being enqueued, not from being allocated.
+    // A reservation that is not allocated yet keeps other jobs from being enqueued, not other tasks from being allocated.
     let mut refused = of_job
         .map(|reason| (reason, true))
         .chain(of_tasks.map(|reason| (reason, false)));
@@ -197,8 +198,10 @@ fn top_holders(
         let job = status.job.as_ref().filter(|job| job.queue == queue)?;
         let account = status.accounts.iter().find(|account| account.plugin == short.plugin)?;
         let amount = |amounts: &[pb::Amount]| {
-            let amount = amounts.iter().find(|amount| amount.resource == short.resource);
-            amount.map_or(0.0, |amount| to_measurement(amount).value)
+            // A choice such as `A|B` is held as either card, or kept back as the choice.
+            let of_choice = |name: &str| name == short.resource || short.resource.split('|').any(|card| card == name);
+            let held = amounts.iter().filter(|amount| of_choice(&amount.resource));
+            held.map(|amount| to_measurement(amount).value).sum::<f64>()
         };
         let reserved = if with_reserved { amount(&account.inqueue) } else { 0.0 };
         let held = amount(&account.allocated) + reserved;
@@ -216,7 +219,7 @@ fn top_holders(
     holders
 }
 
-/// The keys of two jobs of a queue, plugin by plugin.
+/// Order keys of two jobs of a queue, plugin by plugin.
 fn order_keys(own: Option<&&pb::Rank>, first: Option<&&pb::Rank>) -> Vec<OrderKeyRow> {
     let keys = |rank: Option<&&pb::Rank>| rank.map(|rank| rank.keys.clone()).unwrap_or_default();
     let key = |(own, first): (pb::OrderKey, pb::OrderKey)| OrderKeyRow {
@@ -227,7 +230,7 @@ fn order_keys(own: Option<&&pb::Rank>, first: Option<&&pb::Rank>) -> Vec<OrderKe
     keys(own).into_iter().zip(keys(first)).map(key).collect()
 }
 
-/// Its place, and the jobs before it, first served first.
+/// Position of the job, and the jobs before it, first served first.
 async fn order_report(
     asker: &mut PinnedClient,
     known: &KnownRecords,
@@ -289,7 +292,7 @@ async fn order_report(
     Ok((order, ahead))
 }
 
-/// Whether enough tasks find a place together: tried in the session, or counted where that cannot be.
+/// Number of tasks that find a place together: simulated in the session, or counted where no session is free.
 async fn gang_report(
     asker: &mut PinnedClient,
     known: &KnownRecords,
@@ -350,8 +353,8 @@ async fn gang_report(
     })
 }
 
-/// For how many waiting tasks there is room, counted kind by kind: an upper bound. `later`: when what is being released
-/// is gone.
+/// Upper bound on the waiting tasks that have free capacity, counted class by class. `later`: once releasing tasks are
+/// gone.
 fn placeable_upper_bound(known: &KnownRecords, kinds: &[EqualTasks], classes: &[TaskClassReport], later: bool) -> u64 {
     let rooms = ClusterIdleCapacity::of(&known.nodes, later);
     let of_kind = |(kind, class): (&EqualTasks, &TaskClassReport)| {
@@ -362,7 +365,7 @@ fn placeable_upper_bound(known: &KnownRecords, kinds: &[EqualTasks], classes: &[
             &class.fit_now_names
         };
         let headroom = class.admission.as_ref().and_then(|admission| admission.headroom);
-        // What is released may be given back to the queue too.
+        // Releasing tasks give their quota back to the queue.
         let headroom = headroom.filter(|_| !later);
         rooms
             .fitting_copies(names, &requests)

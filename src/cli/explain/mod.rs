@@ -1,9 +1,12 @@
-//! `pumice explain`: why does my job wait?
+//! `pumice explain`: the reason that a job or task waits, with measurements and remedies.
 
 mod free_capacity;
 mod gather;
+#[cfg(test)]
+mod impossible_tests;
 mod phrases;
-mod pinned_client;
+mod quota;
+pub(super) mod pinned_client;
 mod report;
 mod show;
 mod target;
@@ -15,15 +18,16 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::connect::ClientConnection;
 use super::policy_args::PolicyArgs;
-use super::{ClientArgs, CommandError, OutputFormat, output, state_load};
+use super::what_if::{QueryTarget, WhatIfArgs};
+use super::{ClientArgs, CommandError, OutputFormat, output, state_load, unknown_name};
 use crate::import::{AmountRules, ClusterImport};
 use crate::server::pb;
 use pinned_client::PinnedClient;
+use report::ExplainReport;
 use target::ExplainTarget;
 
-/// What is explained.
+/// Kind of record that is explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ExplainKind {
     /// A stored job
@@ -36,39 +40,41 @@ enum ExplainKind {
 #[derive(Debug, Args)]
 #[command(override_usage = "pumice explain [OPTIONS] job|task NAME\n       pumice explain [OPTIONS] --file FILE")]
 pub(super) struct ExplainArgs {
-    /// What is explained
+    /// Kind of record
     #[arg(value_enum, required_unless_present = "file", requires = "name")]
     kind: Option<ExplainKind>,
-    /// Its name, namespace/name; the namespace may be left out where there is only one of that name
+    /// Name of the job or task, namespace/name; the namespace may be left out where only one has the name
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Explain the pods of a file, as if they waited, instead
+    /// Explain the pods of a file instead, as if they waited
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kind", "name"])]
     file: Option<PathBuf>,
-    /// How the amounts of pods in a file are counted
+    /// Rules by which the amounts of pods in files are derived
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
     derivation: AmountRules,
-    /// Best nodes that are shown
+    /// Number of best nodes to show
     #[arg(long, value_name = "COUNT", default_value_t = 3)]
     top: u32,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
     client: ClientArgs,
 }
 
-/// Runs it.
+/// Runs the command. An explanation ends with exit code 0, whether the job waits or not.
 pub(super) async fn run(args: ExplainArgs) -> Result<(), CommandError> {
-    let wanted = match (&args.file, args.kind, args.name) {
+    let wanted = match (&args.file, args.kind, &args.name) {
         (Some(file), ..) => from_file(file, args.derivation)?,
-        (None, Some(ExplainKind::Task), Some(name)) => ExplainTarget::Task(name),
-        (None, _, name) => ExplainTarget::Job(name.unwrap_or_default()),
+        (None, Some(ExplainKind::Task), Some(name)) => ExplainTarget::Task(name.clone()),
+        (None, _, name) => ExplainTarget::Job(name.clone().unwrap_or_default()),
     };
-    let connection = ClientConnection::open(&args.client.server).await?;
-    let mut asker = PinnedClient::open(connection, args.policy.latest_ref()).await?;
-    let report = gather::explain(&mut asker, wanted, args.top).await;
-    asker.close().await;
-    let report = report?;
+    let mut target = args.what_if.connect(&args.client, &args.policy, args.derivation).await?;
+    let report = match query(&args, wanted, &target).await {
+        Ok(report) => report,
+        Err(failure) => return Err(unknown_name::with_suggestion(&mut target.connection, failure).await),
+    };
     match args.client.output {
         OutputFormat::Table => show::show(&report),
         OutputFormat::Json => {
@@ -76,6 +82,14 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), CommandError> {
             output::line(&text.map_err(|error| CommandError::message(format!("error: as JSON: {error}")))?)
         }
     }
+}
+
+async fn query(args: &ExplainArgs, wanted: ExplainTarget, target: &QueryTarget) -> Result<ExplainReport, CommandError> {
+    let mut client = PinnedClient::open(target.connection.clone(), args.policy.latest_ref()).await?;
+    client.with.clone_from(&target.with);
+    let report = gather::explain(&mut client, wanted, args.top).await;
+    client.close().await;
+    report
 }
 
 fn from_file(file: &std::path::Path, counting: AmountRules) -> Result<ExplainTarget, CommandError> {
@@ -107,7 +121,7 @@ fn from_file(file: &std::path::Path, counting: AmountRules) -> Result<ExplainTar
     })
 }
 
-/// Two jobs whose tasks stand side by side, if there are several.
+/// First two jobs of the tasks, if there are several.
 fn two_jobs(tasks: &[pb::Task]) -> Option<(String, String)> {
     let first = tasks.first()?;
     let other = tasks.iter().find(|task| task.job != first.job)?;

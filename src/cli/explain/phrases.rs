@@ -1,10 +1,10 @@
-//! Figures in sentences.
+//! Clauses with numbers, amounts and names.
 
 use super::report::{GangAfterEarlierJobs, RejectionReason, RejectionRow, ResourceHolder, TaskClassReport};
 use crate::cli::output;
 use crate::server::pb;
 
-/// A count with commas between thousands.
+/// Number with commas between thousands.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -17,7 +17,7 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
-/// A count of things.
+/// Number of things, such as `1 node` and `2 nodes`.
 pub(super) fn count_of(number: u64, thing: &str) -> String {
     if number == 1 {
         format!("1 {thing}")
@@ -26,17 +26,17 @@ pub(super) fn count_of(number: u64, thing: &str) -> String {
     }
 }
 
-/// An amount with its unit, such as `12 cores` and `4GiB`.
+/// Amount with its unit, such as `12 cores` and `4Gi`.
 pub(super) fn amount(value: f64, unit: &str) -> String {
     match unit {
         "" => output::number(value),
-        "bytes" => format!("{}B", output::bytes(value)),
+        "bytes" => output::bytes(value),
         "cores" | "cards" if value == 1.0 => format!("1 {}", unit.trim_end_matches('s')),
         unit => format!("{} {unit}", output::number(value)),
     }
 }
 
-/// Figures of a quota: asked for, left, missing to admit it, ceiling.
+/// Amounts of a quota: requested, left, missing to admit the request, and the whole quota.
 pub(super) struct QuotaUsage {
     pub(super) requested: f64,
     pub(super) left: f64,
@@ -45,7 +45,7 @@ pub(super) struct QuotaUsage {
     pub(super) unit: String,
 }
 
-/// The figures of a refusal by quota, if it has them.
+/// Amounts of a rejection by quota, if the reason has them.
 pub(super) fn quota_usage(reason: &RejectionReason) -> Option<QuotaUsage> {
     let measurement = |name: &str| reason.measurements.iter().find(|measurement| measurement.name == name);
     let (asked, total, ceiling) = (
@@ -62,7 +62,7 @@ pub(super) fn quota_usage(reason: &RejectionReason) -> Option<QuotaUsage> {
     })
 }
 
-/// Why a quota counts as empty, where its queue's record does not say one that can be read.
+/// Problem of a quota that counts as empty because the annotation of its queue cannot be read.
 pub(super) fn unreadable_quota(reason: &RejectionReason) -> Option<&str> {
     let (_, problem) = reason.message.split_once("; the quota counts as empty: ")?;
     Some(problem)
@@ -73,7 +73,7 @@ pub(super) fn quota_left(quota: &QuotaUsage, resource: &str) -> String {
     let (left, ceiling) = (quota.left, quota.ceiling);
     match quota.unit.as_str() {
         "bytes" => format!(
-            "{} of {} {resource} left",
+            "{} of {} of {resource} left",
             amount(left, "bytes"),
             amount(ceiling, "bytes")
         ),
@@ -118,7 +118,7 @@ pub(super) fn competing_jobs(after: &GangAfterEarlierJobs) -> Option<String> {
     }
 }
 
-/// The refusal of a job or a task in a few words.
+/// Rejection of a job or task, in a clause.
 pub(super) fn admit_rejection(admission: &pb::AdmitItem) -> String {
     match (&admission.problem, admission.reasons.first()) {
         (Some(problem), _) => output::problem(problem),
@@ -127,7 +127,7 @@ pub(super) fn admit_rejection(admission: &pb::AdmitItem) -> String {
     }
 }
 
-/// Why no node takes one more, in a few words.
+/// Reason that no node takes one more task, in a clause.
 pub(super) fn no_node_reason(item: &pb::ScoreItem) -> String {
     if let Some(problem) = &item.problem {
         return output::problem(problem);
@@ -146,7 +146,7 @@ pub(super) fn no_node_reason(item: &pb::ScoreItem) -> String {
     }
 }
 
-/// Why some nodes refuse a task: `1,000 lack cpu (need 32 cores, the best has 12 cores idle: n-17)`.
+/// Rejection of a task by several nodes: `1,000 lack cpu (need 32 cores, the best has 12 cores idle: n-17)`.
 pub(super) fn node_rejection(rejection: &RejectionRow) -> String {
     let reason = &rejection.reason;
     let nodes = count(rejection.count);
@@ -169,7 +169,7 @@ pub(super) fn node_rejection(rejection: &RejectionRow) -> String {
         let resource = &reason.resource;
         return format!("{nodes} {verb} {resource} (need {needed}, {best} has {idle} idle{node}{never})");
     }
-    let verb = if rejection.count == 1 { "refuses" } else { "refuse" };
+    let verb = if rejection.count == 1 { "rejects it" } else { "reject it" };
     let measurements = reason.measurements.iter();
     let measurements = measurements.map(|one| format!("{} {}", one.name, amount(one.value, &one.unit)));
     let measurements: Vec<String> = measurements.collect();
@@ -180,7 +180,7 @@ pub(super) fn node_rejection(rejection: &RejectionRow) -> String {
     format!("{nodes} {verb}: {}{shown}", reason.message)
 }
 
-/// What a task asks for: `cpu 32, memory 4Gi`.
+/// Requests of a task: `cpu 32, memory 4Gi`.
 pub(super) fn requests_text(class: &TaskClassReport) -> String {
     if class.requests.is_empty() {
         return "nothing".to_owned();
@@ -219,6 +219,6 @@ mod tests {
             ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
         );
         assert_eq!(amount(1.0, "cores"), "1 core");
-        assert_eq!(amount(4.0 * 1024.0 * 1024.0 * 1024.0, "bytes"), "4GiB");
+        assert_eq!(amount(4.0 * 1024.0 * 1024.0 * 1024.0, "bytes"), "4Gi");
     }
 }

@@ -1,4 +1,4 @@
-//! Asks the server: listings and questions on one pinned state, so that all figures of an explanation belong together.
+//! Client pinned to one state of the server, so that all amounts of an explanation belong together.
 
 use std::collections::BTreeMap;
 
@@ -9,37 +9,39 @@ use crate::cli::not_evaluated::UnevaluatedSet;
 use crate::cli::{CommandError, pages};
 use crate::server::pb;
 
-/// Refused nodes that are shown with their figures, per reason.
+/// Number of rejected nodes fetched with their measurements, per reason.
 const SAMPLES: u32 = 1_000;
 
-/// A server and the state that it is asked on.
+/// Connection to a server, pinned to one state by a session.
 #[derive(Debug)]
-pub(super) struct PinnedClient {
+pub(in crate::cli) struct PinnedClient {
     connection: ClientConnection,
     latest: pb::LatestRef,
     session: Option<String>,
-    /// Changes made in the session.
+    /// Number of changes applied in the session.
     applied_changes: u64,
-    /// Changes that ride on the next question.
+    /// Changes to send with the next query.
     pending_changes: Vec<pb::SessionChange>,
-    /// What is read: of the session, or without one of the first answer.
+    /// Metadata of the session, or without one of the first response.
     pub(super) metadata: Option<pb::ResponseMetadata>,
     /// Constraints that the results do not take into account.
     pub(super) unevaluated: UnevaluatedSet,
+    /// Files whose records are laid over the server's.
+    pub(super) with: Vec<String>,
     filter_plugins: Vec<String>,
     admit_plugins: Vec<String>,
 }
 
-/// All records that the server knows.
+/// Records that the server knows, by name.
 #[derive(Debug, Default)]
-pub(super) struct KnownRecords {
-    pub(super) nodes: Vec<pb::NodeStatus>,
-    pub(super) queues: BTreeMap<String, pb::QueueStatus>,
-    pub(super) jobs: BTreeMap<String, pb::JobStatus>,
-    pub(super) tasks: BTreeMap<String, pb::StoredTask>,
+pub(in crate::cli) struct KnownRecords {
+    pub(in crate::cli) nodes: Vec<pb::NodeStatus>,
+    pub(in crate::cli) queues: BTreeMap<String, pb::QueueStatus>,
+    pub(in crate::cli) jobs: BTreeMap<String, pb::JobStatus>,
+    pub(in crate::cli) tasks: BTreeMap<String, pb::StoredTask>,
 }
 
-/// Reads all pages of a listing.
+/// Records of all pages of a listing.
 macro_rules! list {
     ($asker:expr, $call:ident, $request:ident, $records:ident) => {
         pages::all(async |token| {
@@ -58,7 +60,7 @@ macro_rules! list {
 
 impl PinnedClient {
     /// Pins the newest state under a policy. A server that has no session left is asked without one.
-    pub(super) async fn open(mut connection: ClientConnection, snapshot: pb::LatestRef) -> Result<Self, CommandError> {
+    pub(in crate::cli) async fn open(mut connection: ClientConnection, snapshot: pb::LatestRef) -> Result<Self, CommandError> {
         let info = connection
             .state
             .get_server_info(pb::GetServerInfoRequest {})
@@ -94,25 +96,26 @@ impl PinnedClient {
             pending_changes: Vec::new(),
             metadata,
             unevaluated: UnevaluatedSet::default(),
+            with: Vec::new(),
             filter_plugins: filters,
             admit_plugins: admitters,
         })
     }
 
     /// Ends the session. One that cannot be ended now ends by its lease.
-    pub(super) async fn close(&mut self) {
+    pub(in crate::cli) async fn close(&mut self) {
         if let Some(session) = self.session.take() {
             let request = pb::CloseSessionRequest { session };
             drop(self.connection.decisions.close_session(request).await);
         }
     }
 
-    /// Something can be tried out.
+    /// True if placements can be simulated.
     pub(super) fn has_session(&self) -> bool {
         self.session.is_some()
     }
 
-    /// Lets changes ride on the next question.
+    /// Sends changes with the next query.
     pub(super) fn queue_changes(&mut self, changes: impl IntoIterator<Item = pb::session_change::Change>) {
         let changes = changes
             .into_iter()
@@ -140,8 +143,8 @@ impl PinnedClient {
         }
     }
 
-    /// All records.
-    pub(super) async fn fetch_records(&mut self) -> Result<KnownRecords, CommandError> {
+    /// Records of the pinned state.
+    pub(in crate::cli) async fn fetch_records(&mut self) -> Result<KnownRecords, CommandError> {
         let nodes = list!(self, list_nodes, ListNodesRequest, nodes);
         let queues = list!(self, list_queues, ListQueuesRequest, queues);
         let jobs = list!(self, list_jobs, ListJobsRequest, jobs);
@@ -157,7 +160,7 @@ impl PinnedClient {
         })
     }
 
-    /// Filter's verdict on one task in the policy's tiers.
+    /// Result of Filter for one task, by the policy's tiers.
     pub(super) async fn filter(
         &mut self,
         task: &pb::Task,
@@ -177,7 +180,7 @@ impl PinnedClient {
         first_item(reply.result.unwrap_or_default().items, "Filter")
     }
 
-    /// Of each filtering plugin of the policy, asked alone: how many nodes it refuses.
+    /// Number of nodes that each filtering plugin of the policy rejects alone.
     pub(super) async fn rejections_by_plugin(&mut self, task: &pb::Task) -> Result<Vec<(String, u64)>, CommandError> {
         let mut alone = Vec::new();
         for plugin in self.filter_plugins.clone() {
@@ -202,7 +205,7 @@ impl PinnedClient {
         Ok(alone)
     }
 
-    /// The best nodes for one task, with the parts of their scores and why the others are refused.
+    /// Best nodes for one task, with the parts of their scores and the rejections of the others.
     pub(super) async fn score(
         &mut self,
         task: &pb::Task,
@@ -225,7 +228,7 @@ impl PinnedClient {
         first_item(reply.result.unwrap_or_default().items, "Score")
     }
 
-    /// Admit's verdicts, each seeing the permits before it; nothing is kept.
+    /// Verdicts of Admit, each after the permits before it. The server keeps nothing of them.
     pub(super) async fn admit(
         &mut self,
         items: Vec<pb::admit_subject::Subject>,
@@ -247,7 +250,7 @@ impl PinnedClient {
         Ok(reply.result.unwrap_or_default().items)
     }
 
-    /// Of each admitting plugin of the policy, asked alone, its vote.
+    /// Vote of each admitting plugin of the policy alone.
     pub(super) async fn plugin_votes(
         &mut self,
         subject: &pb::admit_subject::Subject,
@@ -277,7 +280,7 @@ impl PinnedClient {
     }
 }
 
-/// A plugin that is served here and does not stand in the policy is not asked.
+/// True if the server serves a plugin that the policy does not have.
 fn not_in_policy(status: &tonic::Status) -> bool {
     matches!(status.code(), Code::NotFound | Code::Unimplemented)
 }

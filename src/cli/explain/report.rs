@@ -1,5 +1,7 @@
 //! What was found out about a job or a task: the object that `-o json` prints. Fields are added to it, never renamed.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::cli::not_evaluated::UnevaluatedRow;
@@ -76,10 +78,12 @@ pub(super) enum VerdictCode {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExplainVerdict {
     pub(super) code: VerdictCode,
-    /// Something of it waits.
+    /// True: some task of the subject waits.
     pub(super) waiting: bool,
+    /// True: the subject cannot start, however many other tasks end: its request exceeds a whole quota, or every node.
+    pub(super) impossible: bool,
     pub(super) summary: String,
-    /// What would change it, most useful first.
+    /// Changes that would let the subject start, most useful first.
     pub(super) hints: Vec<String>,
 }
 
@@ -127,8 +131,10 @@ pub(super) struct ExplainMetadata {
     pub(super) policy: String,
     pub(super) policy_version: u64,
     pub(super) policy_hash: String,
-    /// Nodes known.
+    /// Number of nodes known.
     pub(super) nodes: u64,
+    /// Files whose records are laid over the server's (`--with`).
+    pub(super) with: Vec<String>,
 }
 
 /// A queue.
@@ -191,6 +197,7 @@ pub(super) struct AdmissionReport {
 
 /// A plugin's vote: 1, 0 or −1.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct AdmitVote {
     pub(super) plugin: String,
     pub(super) vote: i32,
@@ -204,13 +211,14 @@ pub(super) struct RejectionReason {
     pub(super) code: String,
     pub(super) message: String,
     pub(super) resource: String,
-    /// Evictions may help.
-    pub(super) eviction_may_help: bool,
+    /// True: preemption may help.
+    pub(super) preemption_may_help: bool,
     pub(super) measurements: Vec<ReasonMeasurement>,
 }
 
 /// A figure of a reason.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ReasonMeasurement {
     pub(super) name: String,
     pub(super) value: f64,
@@ -238,6 +246,7 @@ pub(super) struct OrderReport {
 
 /// An order key.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct OrderKeyRow {
     pub(super) plugin: String,
     pub(super) own: Vec<f64>,
@@ -252,8 +261,8 @@ pub(super) struct TaskClassReport {
     pub(super) tasks: Vec<String>,
     pub(super) count: u64,
     pub(super) gated: u64,
-    /// Resource to quantity, as written in the record.
-    pub(super) requests: Vec<(String, String)>,
+    /// Quantities by resource, as written in the record.
+    pub(super) requests: BTreeMap<String, String>,
     /// What could not be judged.
     pub(super) problem: Option<String>,
     pub(super) nodes: u64,
@@ -273,7 +282,9 @@ pub(super) struct TaskClassReport {
     pub(super) rejections_by_plugin: Vec<PluginRejections>,
     /// Nodes nearest to fitting, nearest first, at most three.
     pub(super) nearest_nodes: Vec<NearestNode>,
-    /// Nodes that take one, best first.
+    /// Resources of which no node has as much as the task requests, even when empty; `allocatable` is the largest node's.
+    pub(super) beyond_every_node: Vec<ResourceShortage>,
+    /// Nodes that take the task, best first.
     pub(super) best_nodes: Vec<ScoredNode>,
     /// Whether one may be allocated in its queue.
     pub(super) admission: Option<AdmissionReport>,
@@ -292,6 +303,7 @@ pub(super) struct RejectionRow {
 
 /// Nodes that one plugin refuses.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct PluginRejections {
     pub(super) plugin: String,
     pub(super) rejected: u64,
@@ -299,6 +311,7 @@ pub(super) struct PluginRejections {
 
 /// A node that does not take the task, and what it lacks.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct NearestNode {
     pub(super) node: String,
     pub(super) shortages: Vec<ResourceShortage>,
@@ -306,6 +319,7 @@ pub(super) struct NearestNode {
 
 /// A resource of which a node has too little.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ResourceShortage {
     pub(super) resource: String,
     pub(super) unit: &'static str,
@@ -317,6 +331,7 @@ pub(super) struct ResourceShortage {
 
 /// A node that takes the task, with its score.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ScoredNode {
     pub(super) node: String,
     pub(super) score: f64,
@@ -325,6 +340,7 @@ pub(super) struct ScoredNode {
 
 /// One plugin's part of a score.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ScoreComponent {
     /// `plugin` or `plugin/part`.
     pub(super) name: String,
@@ -372,6 +388,7 @@ pub(super) struct GangAfterEarlierJobs {
 
 /// A job that takes what another needs.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct CompetingJob {
     pub(super) job: String,
     pub(super) queue: String,
@@ -379,6 +396,7 @@ pub(super) struct CompetingJob {
 
 /// A record whose newest version was refused.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct InvalidRecord {
     /// Such as `node n-1`.
     pub(super) record: String,

@@ -1,43 +1,44 @@
-//! An explanation for people: the sentence first, then what it rests on.
+//! Explanation for people: the sentence first, then the results that it rests on.
 
 use super::phrases::{self, count, count_of, ordinal};
-use super::report::{AdmissionReport, ExplainReport, GangReport, OrderReport, QueueReport, TaskClassReport};
-use crate::cli::CommandError;
-use crate::cli::not_evaluated;
+use super::report::{
+    AdmissionReport, ExplainReport, GangReport, OrderReport, QueueAccountRow, QueueReport, TaskClassReport,
+};
 use crate::cli::output::{self, TextTable};
+use crate::cli::{CommandError, not_evaluated, remedies};
 
-/// Prints it.
+/// Prints a report.
 pub(super) fn show(report: &ExplainReport) -> Result<(), CommandError> {
-    output::line(&report.verdict.summary)?;
+    output::paragraph(&report.verdict.summary)?;
     for hint in &report.verdict.hints {
-        output::line(&format!("  → {hint}"))?;
+        output::paragraph(&format!("  → {hint}"))?;
     }
     print_subject(report)?;
     if let Some(queue) = &report.queue {
         print_account(queue)?;
     }
     if let Some(admission) = &report.admission {
-        output::line("\nMAY THE JOB BE ENQUEUED?")?;
+        output::paragraph("\nMAY THE JOB BE ENQUEUED?")?;
         print_admission(admission)?;
     }
     if let Some(order) = &report.order {
         print_order(order)?;
     }
     for one in &report.task_classes {
-        print_class(one)?;
+        print_class(one, report.verdict.impossible)?;
     }
     if let Some(gang) = &report.gang {
         print_gang(gang)?;
     }
     if !report.invalid_records.is_empty() {
-        output::line("\nREFUSED RECORDS (the last good ones count)")?;
+        output::paragraph("\nREFUSED RECORDS (the last good ones count)")?;
         for invalid in &report.invalid_records {
-            output::line(&format!("  {}: {}", invalid.record, invalid.problems.join("; ")))?;
+            output::paragraph(&format!("  {}: {}", invalid.record, invalid.problems.join("; ")))?;
         }
     }
     not_evaluated::print(&report.not_evaluated)?;
     for note in &report.notes {
-        output::line(&format!("note: {note}"))?;
+        output::paragraph(&format!("note: {note}"))?;
     }
     Ok(())
 }
@@ -73,9 +74,13 @@ fn print_subject(report: &ExplainReport) -> Result<(), CommandError> {
         parts.insert(0, format!("of job {}", subject.job));
     }
     let evaluation_ref = &report.metadata;
-    output::line(&format!("\n{}: {}", subject.name, parts.join("; ")))?;
-    output::line(&format!(
-        "read at revision {} with {}, policy {} version {}",
+    let with = match evaluation_ref.with.as_slice() {
+        [] => String::new(),
+        files => format!(", of a copy with {}", files.join(", ")),
+    };
+    output::paragraph(&format!("\n{}: {}", subject.name, parts.join("; ")))?;
+    output::paragraph(&format!(
+        "read at revision {} with {}, policy {} version {}{with}",
         evaluation_ref.revision,
         count_of(evaluation_ref.nodes, "node"),
         evaluation_ref.policy,
@@ -84,9 +89,9 @@ fn print_subject(report: &ExplainReport) -> Result<(), CommandError> {
 }
 
 fn print_account(queue: &QueueReport) -> Result<(), CommandError> {
-    output::line(&format!("\nQUEUE {}: {}", queue.name, queue.state))?;
+    output::paragraph(&format!("\nQUEUE {}: {}", queue.name, queue.state))?;
     if queue.account.is_empty() {
-        return output::line("  no plugin of the policy keeps an account of it: no quota");
+        return output::paragraph("  no plugin of the policy keeps an account of it: no quota");
     }
     let mut table = TextTable::new(["RESOURCE", "ALLOCATED", "INQUEUE", "ELASTIC", "DESERVED", "CAPABILITY"]);
     for row in &queue.account {
@@ -97,15 +102,24 @@ fn print_account(queue: &QueueReport) -> Result<(), CommandError> {
             shown(row.inqueue),
             shown(row.elastic),
             row.deserved.map(shown).unwrap_or_default(),
-            row.capability.map_or_else(|| "no limit".to_owned(), shown),
+            capability_text(row),
         ]);
     }
     output::table(&table)
 }
 
+/// Capability of a resource. A choice of cards, such as `A|B`, has none of its own.
+fn capability_text(row: &QueueAccountRow) -> String {
+    match row.capability {
+        Some(capability) => phrases::amount(capability, row.unit),
+        None if row.resource.contains('|') => "that of its cards".to_owned(),
+        None => "no limit".to_owned(),
+    }
+}
+
 fn print_admission(admission: &AdmissionReport) -> Result<(), CommandError> {
     if let Some(problem) = &admission.problem {
-        return output::line(&format!("  cannot be judged: {problem}"));
+        return output::paragraph(&format!("  cannot be judged: {problem}"));
     }
     let verdict = if admission.permitted { "yes" } else { "no" };
     let votes = admission.votes.iter().map(|vote| {
@@ -122,27 +136,28 @@ fn print_admission(admission: &AdmissionReport) -> Result<(), CommandError> {
     } else {
         votes.join(", ")
     };
-    output::line(&format!("  {verdict} ({votes})"))?;
+    output::paragraph(&format!("  {verdict} ({votes})"))?;
     for reason in &admission.reasons {
-        output::line(&format!("  {} {}: {}", reason.plugin, reason.code, reason.message))?;
+        output::paragraph(&format!("  {} {}: {}", reason.plugin, reason.code, reason.message))?;
+        output::paragraph(&format!("    → {}", remedies::of_code(&reason.code)))?;
     }
     if let Some(headroom) = admission.headroom {
-        output::line(&format!("  its queue still admits {} of its like", count(headroom)))?;
+        output::paragraph(&format!("  its queue still admits {} of its like", count(headroom)))?;
     }
     if !admission.cards.is_empty() {
-        output::line(&format!("  cards that would do: {}", admission.cards.join(", ")))?;
+        output::paragraph(&format!("  cards that would do: {}", admission.cards.join(", ")))?;
     }
     Ok(())
 }
 
 fn print_order(order: &OrderReport) -> Result<(), CommandError> {
-    output::line("\nTURN")?;
+    output::paragraph("\nTURN")?;
     let ahead = match order.queues_ahead.as_slice() {
         [] => "none before it has waiting jobs".to_owned(),
         ahead => format!("before it with waiting jobs: {}", ahead.join(", ")),
     };
     if order.queue_position > 0 {
-        output::line(&format!(
+        output::paragraph(&format!(
             "  queue: {} of {}; {ahead}",
             ordinal(order.queue_position),
             count(order.queues)
@@ -161,7 +176,7 @@ fn print_order(order: &OrderReport) -> Result<(), CommandError> {
                 format!("after {}{more}", ahead.join(", "))
             }
         };
-        output::line(&format!(
+        output::paragraph(&format!(
             "  job: {} of {} that wait in its queue; {ahead}",
             ordinal(order.job_position),
             count(order.jobs)
@@ -175,7 +190,7 @@ fn print_order(order: &OrderReport) -> Result<(), CommandError> {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        output::line(&format!(
+        output::paragraph(&format!(
             "  by {}: {} (the first has {})",
             key.plugin,
             values(&key.own),
@@ -185,7 +200,7 @@ fn print_order(order: &OrderReport) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn print_class(class: &TaskClassReport) -> Result<(), CommandError> {
+fn print_class(class: &TaskClassReport, impossible: bool) -> Result<(), CommandError> {
     let first = class.tasks.first().cloned().unwrap_or_default();
     let more = class.count.saturating_sub(1);
     let more = if more > 0 {
@@ -198,15 +213,15 @@ fn print_class(class: &TaskClassReport) -> Result<(), CommandError> {
     } else {
         String::new()
     };
-    output::line(&format!(
+    output::paragraph(&format!(
         "\nTASK {first}{more}{gated}: asks for {}",
         phrases::requests_text(class)
     ))?;
     if let Some(problem) = &class.problem {
-        return output::line(&format!("  cannot be judged: {problem}"));
+        return output::paragraph(&format!("  cannot be judged: {problem}"));
     }
     if let Some(admission) = &class.admission {
-        output::line("  may it be allocated in its queue?")?;
+        output::paragraph("  may it be allocated in its queue?")?;
         print_admission(admission)?;
     }
     let later = if class.fit_later > class.fit_now {
@@ -214,18 +229,18 @@ fn print_class(class: &TaskClassReport) -> Result<(), CommandError> {
     } else {
         String::new()
     };
-    output::line(&format!(
+    output::paragraph(&format!(
         "  {} of {} fit now{later}",
         count(class.fit_now),
         count_of(class.nodes, "node")
     ))?;
-    print_rejections(class)?;
+    print_rejections(class, impossible)?;
     if !class.rejections_by_plugin.is_empty() && class.fit_now < class.nodes {
         let alone = class
             .rejections_by_plugin
             .iter()
-            .map(|one| format!("{} refuses {}", one.plugin, count(one.rejected)));
-        output::line(&format!(
+            .map(|one| format!("{} rejects {}", one.plugin, count(one.rejected)));
+        output::paragraph(&format!(
             "  each plugin alone: {}",
             alone.collect::<Vec<_>>().join(", ")
         ))?;
@@ -244,7 +259,7 @@ fn print_nearest(class: &TaskClassReport) -> Result<(), CommandError> {
                 phrases::amount(short.idle, short.unit)
             )
         });
-        output::line(&format!(
+        output::paragraph(&format!(
             "  near: {} lacks {}",
             near.node,
             short.collect::<Vec<_>>().join(" and ")
@@ -253,11 +268,11 @@ fn print_nearest(class: &TaskClassReport) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn print_rejections(class: &TaskClassReport) -> Result<(), CommandError> {
+fn print_rejections(class: &TaskClassReport, impossible: bool) -> Result<(), CommandError> {
     if class.rejections.is_empty() {
         return Ok(());
     }
-    let mut table = TextTable::new(["  NODES", "REFUSED BY", "REASON", "EVICTION", "NEAREST"]);
+    let mut table = TextTable::new(["  NODES", "REJECTED BY", "REASON", "PREEMPTION", "NEAREST"]);
     for rejection in &class.rejections {
         let reason = &rejection.reason;
         let measurements = reason
@@ -274,7 +289,8 @@ fn print_rejections(class: &TaskClassReport) -> Result<(), CommandError> {
             format!("  {}", count(rejection.count)),
             format!("{} {}", reason.plugin, reason.code),
             reason.message.clone(),
-            if reason.eviction_may_help {
+            // Beside a request that never fits no preemption helps, whatever a node could free.
+            if reason.preemption_may_help && !impossible {
                 "may help"
             } else {
                 "cannot help"
@@ -307,7 +323,7 @@ fn print_best(class: &TaskClassReport) -> Result<(), CommandError> {
 }
 
 fn print_gang(gang: &GangReport) -> Result<(), CommandError> {
-    output::line("\nTOGETHER")?;
+    output::paragraph("\nTOGETHER")?;
     let held = if gang.placed_count > 0 {
         format!(", {} have a place", count(gang.placed_count))
     } else {
@@ -318,13 +334,13 @@ fn print_gang(gang: &GangReport) -> Result<(), CommandError> {
         count(gang.placeable),
         count_of(gang.attempted, "waiting task")
     );
-    output::line(&format!(
+    output::paragraph(&format!(
         "  starts with {}{held}; {tried} ({})",
         count(gang.min_count),
         gang.method
     ))?;
     if let Some(blocked) = &gang.blocked_by {
-        output::line(&format!("  the next finds none: {blocked}"))?;
+        output::paragraph(&format!("  the next finds none: {blocked}"))?;
     }
     if let Some(after) = &gang.after_earlier_jobs {
         let passed = if after.jobs_skipped > 0 {
@@ -333,12 +349,12 @@ fn print_gang(gang: &GangReport) -> Result<(), CommandError> {
             String::new()
         };
         let own = format!("{} of its own find a place", count(after.placeable));
-        output::line(&format!(
+        output::paragraph(&format!(
             "  after those before it ({} placed{passed}): {own}",
             count(after.jobs_placed)
         ))?;
         if let Some(blocked) = &after.blocked_by {
-            output::line(&format!("  then the next finds none: {blocked}"))?;
+            output::paragraph(&format!("  then the next finds none: {blocked}"))?;
         }
     }
     Ok(())

@@ -1,43 +1,42 @@
-//! Finds what is asked about among the records, and counts how its tasks stand.
+//! Target of an explanation among the records, with the number of its tasks in each state.
 
 use std::collections::BTreeMap;
 
 use super::pinned_client::KnownRecords;
 use super::report::{ExplainSubject, InvalidRecord};
 use super::trial::WaitingJob;
-use crate::cli::{CommandError, output};
-use crate::engine::policy::suggestion;
+use crate::cli::{CommandError, output, unknown_name};
 use crate::server::pb;
 
-/// Names that are listed where more would only be noise.
+/// Number of names that are listed.
 const NAMED: usize = 10;
 
-/// What is to be explained.
+/// Target of an explanation, as the command line names it.
 #[derive(Debug)]
 pub(super) enum ExplainTarget {
     /// A stored job.
     Job(String),
     /// A stored task.
     Task(String),
-    /// Tasks out of a file, and the jobs that stood beside them.
+    /// Tasks of a file, and the jobs of that file.
     File { tasks: Vec<pb::Task>, jobs: Vec<pb::Job> },
 }
 
-/// What was found.
+/// Target of an explanation, resolved among the records.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedTarget {
     pub(super) subject: ExplainSubject,
     pub(super) job: Option<pb::Job>,
-    /// The server has the job.
+    /// True: the server has the job.
     pub(super) job_stored: bool,
-    /// The server has the tasks.
+    /// True: the server has the tasks.
     pub(super) tasks_stored: bool,
-    /// Tasks that wait, the one asked about first, gated ones too.
+    /// Waiting tasks, the one asked about first; gated ones included.
     pub(super) waiting: Vec<pb::Task>,
     pub(super) invalid: Vec<InvalidRecord>,
 }
 
-/// How a task stands.
+/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TaskState {
     Waiting,
@@ -47,7 +46,7 @@ pub(super) enum TaskState {
     Ended,
 }
 
-/// How a task stands.
+/// State of a task by its status.
 pub(super) fn task_state(task: &pb::Task) -> TaskState {
     match task.status() {
         pb::TaskStatus::Unspecified | pb::TaskStatus::Pending => TaskState::Waiting,
@@ -60,10 +59,10 @@ pub(super) fn task_state(task: &pb::Task) -> TaskState {
     }
 }
 
-/// Finds it.
+/// Resolves a target.
 ///
 /// # Errors
-/// There is none of that name; the message says which one was probably meant.
+/// No record has the name; the message says which one was probably meant.
 pub(super) fn resolve_target(known: &KnownRecords, wanted: ExplainTarget) -> Result<ResolvedTarget, CommandError> {
     match wanted {
         ExplainTarget::Job(name) => {
@@ -81,7 +80,7 @@ pub(super) fn resolve_target(known: &KnownRecords, wanted: ExplainTarget) -> Res
     }
 }
 
-/// The full name of a record: as given, or the only one with that name in any namespace.
+/// Full name of a record: as given, or the only one with that name in any namespace.
 fn full_name<T, U>(
     kind: &str,
     name: &str,
@@ -105,30 +104,16 @@ fn full_name<T, U>(
         lines.push(format!(
             "hint: there is a {other} of that name: pumice explain {other} {name}"
         ));
-    } else if let Some(meant) = nearest_name(name, records) {
+    } else if let Some(meant) = unknown_name::nearest(name, &records.keys().cloned().collect::<Vec<String>>()) {
         lines.push(format!("hint: did you mean `{meant}`?"));
     } else if records.is_empty() {
         lines.push(format!(
-            "hint: the server knows no {kind}s; `pumice state show` tells its sources"
+            "hint: the server knows no {kind}s; `pumice state show` lists its sources"
         ));
     } else {
         lines.push(format!("hint: `pumice state show {kind}s` lists them all"));
     }
     Err(CommandError::message(lines.join("\n")))
-}
-
-/// The name that was probably meant, whether the namespace was written or not.
-fn nearest_name<'r, T>(name: &str, records: &'r BTreeMap<String, T>) -> Option<&'r str> {
-    let names: Vec<&str> = records.keys().map(String::as_str).collect();
-    if let Some(meant) = suggestion::nearest_name(name, &names) {
-        return Some(meant);
-    }
-    let short = |name: &'r str| name.rsplit('/').next().unwrap_or(name);
-    let shorts: Vec<&str> = names.iter().map(|name| short(name)).collect();
-    let asked = name.rsplit('/').next().unwrap_or(name);
-    let meant =
-        suggestion::nearest_name(asked, &shorts).or_else(|| shorts.iter().copied().find(|own| *own == asked))?;
-    names.into_iter().find(|name| short(name) == meant)
 }
 
 fn of_job(known: &KnownRecords, name: &str) -> ResolvedTarget {
@@ -177,7 +162,7 @@ fn of_task(known: &KnownRecords, name: String) -> ResolvedTarget {
     focus.subject.job.clone_from(&task.job);
     focus.waiting.sort_by_key(|waiting| waiting.name != name);
     if task_state(&task) != TaskState::Waiting {
-        // What waits beside it is another question.
+        // Other waiting tasks of the job are not asked about.
         focus.waiting.clear();
         let mut own = ExplainSubject {
             kind: "task",
@@ -211,7 +196,7 @@ fn of_file(known: &KnownRecords, tasks: &[pb::Task], jobs: Vec<pb::Job>) -> Reso
     focus.job = job;
     focus.subject.job = of;
     for task in tasks {
-        // A file may be the dump of a pod that runs: it is asked about as if it waited.
+        // The file may be the dump of a running pod: the query treats the pod as waiting.
         let waiting = pb::Task {
             status: pb::TaskStatus::Pending.into(),
             node: String::new(),
@@ -241,7 +226,7 @@ fn set_job_fields(subject: &mut ExplainSubject, job: &pb::Job) {
     subject.min_member = u64::try_from(job.min_member).unwrap_or(0);
 }
 
-/// The phase of a job in lower case; one that is not said is pending.
+/// Phase of a job in lower case; an absent one is pending.
 fn phase(job: &pb::Job) -> String {
     match job.phase() {
         pb::JobPhase::Unspecified | pb::JobPhase::Pending => "pending",
@@ -287,7 +272,7 @@ fn add_invalid(invalid: &mut Vec<InvalidRecord>, kind: &str, name: &str, problem
     }
 }
 
-/// Nodes whose newest record was refused.
+/// Nodes whose newest record was refused, with the problems.
 pub(super) fn invalid_nodes(nodes: &[pb::NodeStatus]) -> Vec<InvalidRecord> {
     let mut invalid = Vec::new();
     for status in nodes {
@@ -297,7 +282,7 @@ pub(super) fn invalid_nodes(nodes: &[pb::NodeStatus]) -> Vec<InvalidRecord> {
     invalid
 }
 
-/// All jobs that wait, with the tasks that a scheduler would try now.
+/// Waiting jobs, with the tasks that a scheduler would try now.
 pub(super) fn waiting_jobs(known: &KnownRecords) -> BTreeMap<String, WaitingJob> {
     let mut waiting: BTreeMap<String, WaitingJob> = BTreeMap::new();
     let mut held: BTreeMap<&str, usize> = BTreeMap::new();

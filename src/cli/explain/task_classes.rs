@@ -1,4 +1,4 @@
-//! Waiting tasks, equal ones together, and what every plugin says to each kind.
+//! Waiting tasks, equal ones together, and the verdict of every plugin on each class.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use super::report::{
     AdmissionReport, AdmitVote, PluginRejections, ReasonMeasurement, RejectionReason, RejectionRow, ScoreComponent,
     ScoredNode, TaskClassReport,
 };
-use crate::cli::{CommandError, output};
+use crate::cli::{CommandError, node_query, output};
 use crate::server::pb;
 
-/// Tasks that are named.
+/// Number of tasks that are named.
 const NAMED: usize = 10;
 
-/// Equal tasks.
+/// Tasks that are equal but for their names.
 #[derive(Debug)]
 pub(in crate::cli) struct EqualTasks {
     pub(in crate::cli) tasks: Vec<pb::Task>,
-    /// The server knows them by their names.
+    /// True: the server knows the tasks by their names.
     pub(super) stored: bool,
 }
 
-/// Puts tasks together that differ in name and age only, in the order of their first.
+/// Groups tasks that differ in name and age only, in the order of their first.
 pub(in crate::cli) fn group_equal_tasks(tasks: &[pb::Task], stored: bool) -> Vec<EqualTasks> {
     let mut kinds: Vec<EqualTasks> = Vec::new();
     let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
@@ -49,7 +49,7 @@ pub(in crate::cli) fn group_equal_tasks(tasks: &[pb::Task], stored: bool) -> Vec
     kinds
 }
 
-/// The task that stands for a stored one in a question, or the task itself.
+/// Task of a query: the name alone of a stored task, else the whole task.
 pub(super) fn query_task(task: &pb::Task, stored: bool) -> pb::Task {
     if !stored {
         return task.clone();
@@ -60,7 +60,7 @@ pub(super) fn query_task(task: &pb::Task, stored: bool) -> pb::Task {
     }
 }
 
-/// What is to be known of one kind. `in_queue`: its job is stored, so that its queue can be asked.
+/// Report on one class of tasks. `in_queue`: the job is stored, so that its queue can be asked.
 pub(super) async fn class_report(
     asker: &mut PinnedClient,
     kind: &EqualTasks,
@@ -107,6 +107,7 @@ pub(super) async fn class_report(
         .collect();
     if class.fit_later == 0 {
         class.nearest_nodes = rooms.nearest(&free_capacity::requests(first));
+        class.beyond_every_node = rooms.beyond_every_node(&free_capacity::requests(first));
     } else {
         let fit = if class.fit_now > 0 {
             pb::ResourceFit::Idle
@@ -122,7 +123,7 @@ pub(super) async fn class_report(
     Ok(class)
 }
 
-/// Admit's verdict on one subject, with every plugin's vote.
+/// Verdict of Admit on one subject, with the vote of every plugin.
 pub(super) async fn admission_report(
     asker: &mut PinnedClient,
     subject: pb::admit_subject::Subject,
@@ -165,12 +166,12 @@ pub(super) fn rejection_reason(reason: &pb::Reason, measurements: &[pb::Measurem
         code: reason.code.clone(),
         message: reason.message.clone(),
         resource: reason.resource.clone(),
-        eviction_may_help: reason.resolution() == pb::Resolution::Unschedulable,
+        preemption_may_help: node_query::preemption_text(reason, measurements) == "may help",
         measurements: measurements.iter().map(measurement).collect(),
     }
 }
 
-/// Why nodes are refused, most nodes first, each with the node that comes nearest.
+/// Rejections of nodes, most nodes first, each with the node that is nearest to fitting.
 fn rejection_rows(verdict: &pb::FilterItem, rooms: &ClusterIdleCapacity) -> Vec<RejectionRow> {
     let mut rejections: Vec<RejectionRow> = verdict.rejections.iter().map(|one| rejection_row(one, rooms)).collect();
     rejections.sort_by_key(|rejection| std::cmp::Reverse(rejection.count));
@@ -220,7 +221,6 @@ fn best_nodes(item: &pb::ScoreItem) -> Vec<ScoredNode> {
     names.enumerate().map(scored).collect()
 }
 
-fn requests(task: &pb::Task) -> Vec<(String, String)> {
-    let items = task.requests.iter().flat_map(|list| &list.items);
-    items.map(|(name, text)| (name.clone(), text.clone())).collect()
+fn requests(task: &pb::Task) -> BTreeMap<String, String> {
+    task.requests.as_ref().map(|list| list.items.clone()).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Tries a job's placement in a session of its own, task by task, as a scheduler would: first alone, then after the jobs
-//! that are before it.
+//! Simulation of a job's placement in a session, task by task, as a scheduler would place it: first alone, then after the
+//! jobs before it.
 
 use super::phrases;
 use super::pinned_client::PinnedClient;
@@ -10,34 +10,34 @@ use crate::server::pb;
 use pb::admit_subject::Subject;
 use pb::session_change::Change;
 
-/// Tasks that are tried in all: each costs two calls.
+/// Limit of tasks that are simulated: each costs two calls.
 const MAX_TASKS: usize = 400;
-/// Jobs ahead that are placed first.
+/// Limit of earlier jobs that are placed first.
 const MAX_JOBS_AHEAD: usize = 50;
 
-/// Jobs that are named.
+/// Number of jobs that are named.
 const JOBS_NAMED: usize = 10;
 
-/// A job with its waiting tasks, in the order of their names.
+/// Waiting job with its waiting tasks, in the order of their names.
 #[derive(Debug, Clone)]
 pub(super) struct WaitingJob {
     pub(super) job: String,
     pub(super) queue: String,
-    /// It is not enqueued yet.
+    /// True: the job is not enqueued yet.
     pub(super) not_enqueued: bool,
     pub(super) tasks: Vec<pb::Task>,
-    /// Tasks that still have to start together, at least one.
+    /// Number of tasks that still must start together, at least one.
     pub(super) min_count: usize,
 }
 
-/// How far a job came.
+/// Outcome of placing a job.
 #[derive(Debug, Default)]
 struct PlacementAttempt {
     placed: Vec<String>,
     blocked_by: Option<String>,
 }
 
-/// Tries the job alone, and then after those ahead. `held`: of its needed tasks, those that have a node.
+/// Simulates the job alone, and then after earlier jobs. `held`: number of its needed tasks that have a node.
 pub(super) async fn try_gang(
     asker: &mut PinnedClient,
     own: &WaitingJob,
@@ -63,7 +63,7 @@ pub(super) async fn try_gang(
     Ok(gang)
 }
 
-/// Why those ahead are not placed first, if they are too many.
+/// Note that too many earlier jobs or tasks exist to place them first.
 pub(super) fn too_many_ahead(own: &WaitingJob, ahead: &[WaitingJob]) -> Option<String> {
     let jobs = ahead.len();
     let tasks: usize = ahead.iter().chain([own]).map(|job| job.tasks.len()).sum();
@@ -105,7 +105,7 @@ async fn try_after_ahead(
         }
     }
     if !own_permitted {
-        // What it lacks is quota, which those take that are enqueued before it.
+        // The job lacks quota, which jobs take that are enqueued before it.
         let enqueued = ahead.iter().zip(&permitted);
         takers.extend(
             enqueued
@@ -126,7 +126,7 @@ async fn try_after_ahead(
     Ok(after)
 }
 
-/// Which jobs are enqueued when all ask in this order, the own one last. Who is enqueued already is not asked.
+/// Jobs that are enqueued when all ask in this order, the own job last. Jobs that are enqueued already do not ask.
 async fn enqueue_verdicts(
     asker: &mut PinnedClient,
     own: &WaitingJob,
@@ -150,7 +150,7 @@ async fn enqueue_verdicts(
     Ok(all.iter().map(permitted).collect())
 }
 
-/// Places tasks one after the other on the best node with idle room, until one finds none.
+/// Places tasks one after the other, each on the best node with idle capacity, until one finds none.
 async fn try_job(
     asker: &mut PinnedClient,
     job: &WaitingJob,

@@ -1,14 +1,21 @@
-//! From what was found out to one sentence: the first cause that applies, structural ones before those of capacity.
+//! Verdicts: the first cause that applies, structural causes before those of capacity, as one sentence with remedies.
+
+use std::collections::BTreeSet;
 
 use super::phrases::{self, count, count_of};
-use super::report::{
-    AdmissionReport, ExplainReport, ExplainSubject, ExplainVerdict, GangReport, RejectionReason, TaskClassReport,
-    VerdictCode,
-};
+use super::quota;
+use super::report::{ExplainReport, ExplainSubject, ExplainVerdict, GangReport, TaskClassReport, VerdictCode};
 use super::target::ResolvedTarget;
-use crate::cli::not_evaluated;
+use crate::cli::{not_evaluated, remedies};
 
-/// The verdict on a complete report.
+/// Remedy of a request that cannot be judged.
+const CORRECT_FIELD: &str = "correct the field that the sentence names, in the pod or the PodGroup";
+/// Remedy where the capacity that is needed is being released already.
+const WAIT: &str = "nothing is to be done: it starts when the tasks that are ending are gone";
+/// Rejection codes whose remedies are named.
+const REMEDIES_NAMED: usize = 3;
+
+/// Verdict on a complete report.
 pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> ExplainVerdict {
     let found = not_waiting(report)
         .or_else(|| invalid_record(focus))
@@ -18,7 +25,12 @@ pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> E
         .or_else(|| task_problem(report))
         .or_else(|| capacity_shortage(report))
         .unwrap_or_else(|| queue_turn(report));
-    let (code, sentence, hints) = found;
+    let VerdictParts {
+        code,
+        sentence,
+        hints,
+        impossible,
+    } = found;
     let what = format!("{} {}", report.subject.kind, report.subject.name);
     let waits = !matches!(code, VerdictCode::Completed | VerdictCode::Running);
     let settled = matches!(
@@ -43,27 +55,39 @@ pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> E
     ExplainVerdict {
         code,
         waiting: waits,
+        impossible,
         summary: sentence,
         hints,
     }
 }
 
-/// A kind of answer, its sentence, and what would change it.
-type VerdictParts = (VerdictCode, String, Vec<String>);
+/// Parts of a verdict: its code, its sentence, and the changes that would let the subject start.
+pub(super) struct VerdictParts {
+    pub(super) code: VerdictCode,
+    pub(super) sentence: String,
+    pub(super) hints: Vec<String>,
+    /// True: no end of other tasks lets the subject start.
+    pub(super) impossible: bool,
+}
 
-fn verdict_parts(
+pub(super) fn verdict_parts(
     code: VerdictCode,
     sentence: impl Into<String>,
     hints: impl IntoIterator<Item = String>,
 ) -> VerdictParts {
-    (code, sentence.into(), hints.into_iter().collect())
+    VerdictParts {
+        code,
+        sentence: sentence.into(),
+        hints: hints.into_iter().collect(),
+        impossible: false,
+    }
 }
 
 fn subject_title(report: &ExplainReport) -> String {
     format!("{} {}", report.subject.kind, report.subject.name)
 }
 
-/// It does not wait.
+/// Verdict on a subject that does not wait.
 fn not_waiting(report: &ExplainReport) -> Option<VerdictParts> {
     let subject = &report.subject;
     let what = subject_title(report);
@@ -78,7 +102,7 @@ fn not_waiting(report: &ExplainReport) -> Option<VerdictParts> {
     if subject.pipelined > 0 {
         let nodes = subject.nodes.join(", ");
         let sentence = format!("it is promised room on {nodes}, which other tasks are leaving");
-        return Some(verdict_parts(VerdictCode::Releasing, sentence, []));
+        return Some(verdict_parts(VerdictCode::Releasing, sentence, [WAIT.to_owned()]));
     }
     if subject.placed == 0 {
         return None;
@@ -103,7 +127,7 @@ fn not_waiting(report: &ExplainReport) -> Option<VerdictParts> {
     ))
 }
 
-/// How something that holds no place any more, or soon none, came to its end.
+/// Clause about the end of a subject that has no running task left.
 fn end_text(subject: &ExplainSubject) -> String {
     let some = subject.tasks > 0;
     if subject.terminating > 0 {
@@ -117,9 +141,9 @@ fn end_text(subject: &ExplainSubject) -> String {
     }
 }
 
-/// Records that were refused.
+/// Verdict on a job or task whose newest record was refused.
 fn invalid_record(focus: &ResolvedTarget) -> Option<VerdictParts> {
-    // Nodes stand in the list for information: one refused node is not why a job waits.
+    // Refused nodes are in the list for information: one of them is not why a job waits.
     let own = focus.invalid.iter().find(|one| !one.record.starts_with("queue "))?;
     let problem = own.problems.first().cloned().unwrap_or_default();
     let sentence = format!("the newest record of {} was refused: {problem}", own.record);
@@ -130,7 +154,7 @@ fn invalid_record(focus: &ResolvedTarget) -> Option<VerdictParts> {
     Some(verdict_parts(VerdictCode::RecordInvalid, sentence, [hint]))
 }
 
-/// The job of a task.
+/// Verdict on a task whose job is unknown.
 fn missing_job(report: &ExplainReport, focus: &ResolvedTarget) -> Option<VerdictParts> {
     let name = &report.subject.job;
     if name.is_empty() || focus.job.is_some() {
@@ -144,11 +168,11 @@ fn missing_job(report: &ExplainReport, focus: &ResolvedTarget) -> Option<Verdict
     ))
 }
 
-/// The queue itself.
+/// Verdict on a queue that is unknown, invalid or not open.
 fn queue_problem(report: &ExplainReport, focus: &ResolvedTarget) -> Option<VerdictParts> {
     let job = focus.job.as_ref()?;
     let name = &report.subject.queue;
-    let Some(queue) = &report.queue else {
+    if report.queue.is_none() {
         let sentence = if name.is_empty() {
             "it names no queue".to_owned()
         } else {
@@ -159,7 +183,7 @@ fn queue_problem(report: &ExplainReport, focus: &ResolvedTarget) -> Option<Verdi
             sentence,
             [format!("make the queue, or give job {} another", job.name)],
         ));
-    };
+    }
     let own = format!("queue {name}");
     if let Some(invalid) = focus.invalid.iter().find(|one| one.record == own) {
         let problem = invalid.problems.first().cloned().unwrap_or_default();
@@ -171,15 +195,7 @@ fn queue_problem(report: &ExplainReport, focus: &ResolvedTarget) -> Option<Verdi
             [format!("send queue {name} again with that field mended")],
         ));
     }
-    if matches!(queue.state.as_str(), "closed" | "closing") {
-        let sentence = format!("queue {name} is {}", queue.state);
-        return Some(verdict_parts(
-            VerdictCode::QueueClosed,
-            sentence,
-            [format!("open queue {name}")],
-        ));
-    }
-    None
+    quota::closed_queue(report, &job.name)
 }
 
 fn job_quota(report: &ExplainReport) -> Option<VerdictParts> {
@@ -188,75 +204,16 @@ fn job_quota(report: &ExplainReport) -> Option<VerdictParts> {
         return Some(verdict_parts(
             VerdictCode::RequestInvalid,
             format!("it cannot be judged: {problem}"),
-            [],
+            [CORRECT_FIELD.to_owned()],
         ));
     }
     if admission.permitted {
         return None;
     }
-    Some(quota_rejection(report, admission, "it"))
+    Some(quota::rejection(report, admission, "it"))
 }
 
-/// A refusal by the queue, in figures where it has them.
-fn quota_rejection(report: &ExplainReport, admission: &AdmissionReport, who: &str) -> VerdictParts {
-    let queue = &report.subject.queue;
-    let Some(reason) = least_resolvable(&admission.reasons) else {
-        let sentence = format!("queue {queue} does not admit {who}");
-        return (VerdictCode::Quota, sentence, Vec::new());
-    };
-    let Some(quota) = phrases::quota_usage(reason) else {
-        let hints = Vec::new();
-        return (
-            VerdictCode::Quota,
-            format!("queue {queue} does not admit {who}: {}", reason.message),
-            hints,
-        );
-    };
-    let asked = match quota.unit.as_str() {
-        "bytes" => phrases::amount(quota.requested, "bytes"),
-        _ => crate::cli::output::number(quota.requested),
-    };
-    let left = phrases::quota_left(&quota, &reason.resource);
-    let sentence = format!("queue {queue} has {left}, and {who} asks for {asked}");
-    let ceiling = phrases::amount(quota.ceiling, &quota.unit);
-    let mut hints = Vec::new();
-    if let Some(problem) = phrases::unreadable_quota(reason) {
-        hints.push(format!("the quota of queue {queue} counts as empty: {problem}"));
-    } else if quota.requested > quota.ceiling {
-        hints.push(format!(
-            "it never fits: the whole quota of queue {queue} is {ceiling} of {}",
-            reason.resource
-        ));
-    } else {
-        let missing = phrases::amount(quota.missing, &quota.unit);
-        hints.push(format!(
-            "it fits when {missing} of {} are given back in queue {queue}",
-            reason.resource
-        ));
-    }
-    if quota.left > 0.0 {
-        let left = phrases::amount(quota.left, &quota.unit);
-        hints.push(format!(
-            "asking for at most {left} of {} would be admitted by this quota",
-            reason.resource
-        ));
-    }
-    let holders = report.queue.iter().flat_map(|queue| &queue.holders);
-    let holders = holders.map(phrases::holder_text);
-    let holders: Vec<String> = holders.collect();
-    if !holders.is_empty() {
-        hints.push(format!("most is held by {}", holders.join(", ")));
-    }
-    (VerdictCode::Quota, sentence, hints)
-}
-
-/// Of several reasons the one that no eviction removes, else the first.
-fn least_resolvable(reasons: &[RejectionReason]) -> Option<&RejectionReason> {
-    let never = reasons.iter().find(|reason| !reason.eviction_may_help);
-    never.or(reasons.first())
-}
-
-/// Its tasks themselves.
+/// Verdict on tasks that are missing, gated or cannot be judged.
 fn task_problem(report: &ExplainReport) -> Option<VerdictParts> {
     let subject = &report.subject;
     let needed = subject.min_member.max(1);
@@ -311,12 +268,12 @@ fn task_problem(report: &ExplainReport) -> Option<VerdictParts> {
         verdict_parts(
             VerdictCode::RequestInvalid,
             format!("it cannot be judged: {problem}"),
-            [],
+            [CORRECT_FIELD.to_owned()],
         )
     })
 }
 
-/// Room in the queue and on the nodes.
+/// Verdict on free capacity, of the queue and of the nodes.
 fn capacity_shortage(report: &ExplainReport) -> Option<VerdictParts> {
     let gang = report.gang.as_ref()?;
     if unplaced_count(gang) == 0 {
@@ -330,7 +287,7 @@ fn capacity_shortage(report: &ExplainReport) -> Option<VerdictParts> {
         } else {
             "each of its tasks"
         };
-        return Some(quota_rejection(report, admission, who));
+        return Some(quota::rejection(report, admission, who));
     }
     if let Some(class) = free().find(|class| class.fit_later == 0) {
         return Some(no_node_fits(report, class));
@@ -355,7 +312,7 @@ fn capacity_shortage(report: &ExplainReport) -> Option<VerdictParts> {
         }
         let nodes = count_of(class.fit_later, "node");
         let sentence = format!("no node has room now; {nodes} will, once what is being released there is gone");
-        return Some(verdict_parts(VerdictCode::Releasing, sentence, []));
+        return Some(verdict_parts(VerdictCode::Releasing, sentence, [WAIT.to_owned()]));
     }
     let blocked = match &gang.blocked_by {
         Some(blocked) => format!("; the next finds none ({blocked})"),
@@ -387,12 +344,12 @@ fn fewer_members_hint(number: u64) -> String {
     format!("{} fewer in min_member would let it start", count(number))
 }
 
-/// Tasks that have to find a place yet.
+/// Number of tasks that still must be placed for the gang to start.
 fn still_needed(gang: &GangReport) -> u64 {
     gang.min_count.saturating_sub(gang.placed_count).max(1)
 }
 
-/// Of these, those that find none.
+/// Number of these tasks that find no place.
 fn unplaced_count(gang: &GangReport) -> u64 {
     still_needed(gang).saturating_sub(gang.placeable)
 }
@@ -402,56 +359,54 @@ fn no_node_fits(report: &ExplainReport, class: &TaskClassReport) -> VerdictParts
     let one = report.subject.kind == "task";
     let who = if one { "it" } else { "its tasks" };
     if class.nodes == 0 {
-        return (
-            VerdictCode::NoNode,
-            "no node is known".to_owned(),
-            vec!["`pumice state show` tells the sources".to_owned()],
-        );
+        let hint = "load nodes; `pumice state show` lists the sources".to_owned();
+        return verdict_parts(VerdictCode::NoNode, "no node is known", [hint]);
     }
-    let most = class
-        .rejections
-        .first()
-        .map(phrases::node_rejection)
-        .unwrap_or_default();
-    let sentence = format!("0 of {} take {who} ({asked}): {most}", count_of(class.nodes, "node"));
-    let sentence = match class.rejections.get(1..).unwrap_or_default() {
-        [] => sentence,
-        others => format!(
-            "{sentence}; {}",
-            others
-                .iter()
-                .take(2)
-                .map(phrases::node_rejection)
-                .collect::<Vec<_>>()
-                .join("; ")
-        ),
-    };
-    let mut hints = Vec::new();
+    let shown: Vec<String> = class.rejections.iter().take(3).map(phrases::node_rejection).collect();
+    let nodes = count_of(class.nodes, "node");
+    let sentence = format!("0 of {nodes} take {who} ({asked}): {}", shown.join("; "));
+    let mut parts = verdict_parts(VerdictCode::NoNode, sentence, never_fits(class));
+    parts.impossible = !class.beyond_every_node.is_empty();
     for near in &class.nearest_nodes {
-        if let ([short], 0) = (near.shortages.as_slice(), hints.len())
+        if let ([short], false) = (near.shortages.as_slice(), parts.impossible)
             && short.idle > 0.0
         {
             let idle = phrases::amount(short.idle, short.unit);
-            hints.push(format!(
-                "asking for at most {idle} of {} it would have room on {}",
-                short.resource, near.node
-            ));
+            let (resource, node) = (&short.resource, &near.node);
+            parts
+                .hints
+                .push(format!("asking for at most {idle} of {resource} it would have room on {node}"));
+            break;
         }
     }
-    let helps: u64 = class
-        .rejections
-        .iter()
-        .filter(|one| one.reason.eviction_may_help)
-        .map(|one| one.count)
-        .sum();
-    hints.push(match helps {
-        0 => "no eviction helps: even empty nodes would not take it".to_owned(),
-        some => format!("evictions may help on {}", count_of(some, "node")),
-    });
-    (VerdictCode::NoNode, sentence, hints)
+    let may_help = class.rejections.iter().filter(|one| one.reason.preemption_may_help);
+    let helps: u64 = may_help.map(|one| one.count).sum();
+    if helps > 0 && !parts.impossible {
+        parts
+            .hints
+            .push(format!("preemption may help on {}", count_of(helps, "node")));
+    }
+    let mut codes = BTreeSet::new();
+    let others = class.rejections.iter().filter(|one| codes.insert(&one.reason.code));
+    for rejection in others.take(REMEDIES_NAMED) {
+        let (nodes, code) = (count_of(rejection.count, "node"), &rejection.reason.code);
+        parts.hints.push(format!("{nodes} ({code}): {}", remedies::of_code(code)));
+    }
+    parts
 }
 
-/// Its turn: others before it, or nobody.
+/// Hints about requests that are larger than every node.
+fn never_fits(class: &TaskClassReport) -> Vec<String> {
+    let hint = |beyond: &super::report::ResourceShortage| {
+        let asked = phrases::amount(beyond.requested, beyond.unit);
+        let largest = phrases::amount(beyond.allocatable, beyond.unit);
+        let resource = &beyond.resource;
+        format!("it never fits: it asks for {asked} of {resource}, and the largest node has {largest}")
+    };
+    class.beyond_every_node.iter().map(hint).collect()
+}
+
+/// Verdict on the order: jobs that are served earlier and take the capacity, or none.
 fn queue_turn(report: &ExplainReport) -> VerdictParts {
     let order = report.order.clone().unwrap_or_default();
     let ahead = order.jobs_ahead_count;
@@ -494,7 +449,7 @@ fn queue_turn(report: &ExplainReport) -> VerdictParts {
                 (None, Some(other)) => format!("queue {}, with job {}, is before its queue", other.queue, other.job),
                 (None, None) => "TURN tells who is before it".to_owned(),
             };
-            return (VerdictCode::EarlierJobs, sentence, vec![hint]);
+            return verdict_parts(VerdictCode::EarlierJobs, sentence, [hint]);
         }
     }
     placeable_now(report, &gang, &before)
@@ -529,6 +484,6 @@ fn placeable_now(report: &ExplainReport, gang: &GangReport, before: &str) -> Ver
     let unevaluated = not_evaluated::sentence(&report.not_evaluated);
     let unevaluated = unevaluated.map(|limits| format!(". {limits}")).unwrap_or_default();
     let sentence = format!("Pumice finds no reason that keeps {what}: {sentence}{unevaluated}");
-    let hint = "its scheduler has yet to come round to it; if it does not, look at the scheduler's own log".to_owned();
-    (VerdictCode::Placeable, sentence, vec![hint])
+    let hint = "its scheduler has not placed it yet; if it does not in its next cycles, look at the scheduler's log".to_owned();
+    verdict_parts(VerdictCode::Placeable, sentence, [hint])
 }

@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use super::plugin_selection::named_plugins;
 use super::reduce_order::permits;
-use crate::engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind, TaskRecord};
+use crate::engine::model::{ClusterState, JobRecord, NamedAmounts, Problem, ProblemKind, QueueState, TaskRecord};
 use crate::engine::plugin::{AdmitOpinion, Measurement, Plugin, Reason, Resolution};
 use crate::engine::plugin_state::PluginStates;
-use crate::engine::policy::{Policy, PolicyHook};
+use crate::engine::policy::{Compatibility, Policy, PolicyHook};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,8 +48,10 @@ pub struct AdmitVerdict {
 
 /// Stands in reasons that no plugin gives.
 const QUEUE_STATE: &str = "queue-state";
-/// The queue's newest record was refused.
+/// Code of a queue whose newest record was refused.
 const QUEUE_INVALID: &str = "QueueInvalid";
+/// Code of a queue that is closed, closing or in Volcano's state Unknown.
+const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
 
 /// Judges jobs and tasks. What permitted jobs need is kept back in `derived`; who only checks throws it away.
 ///
@@ -123,7 +125,7 @@ type AdmitPlugin<'p> = (&'p Arc<str>, Option<&'p Arc<dyn Plugin>>);
 #[derive(Debug)]
 enum AdmitPlugins<'p> {
     Tiers(&'p Policy),
-    Named(Vec<AdmitPlugin<'p>>),
+    Named(&'p Policy, Vec<AdmitPlugin<'p>>),
 }
 
 impl<'p> AdmitPlugins<'p> {
@@ -132,15 +134,20 @@ impl<'p> AdmitPlugins<'p> {
             return Ok(Self::Tiers(policy));
         }
         let each = named_plugins(policy, plugins)?.into_iter();
-        Ok(Self::Named(
-            each.map(|plugin| (&plugin.name, plugin.admit.as_ref())).collect(),
-        ))
+        let each = each.map(|plugin| (&plugin.name, plugin.admit.as_ref()));
+        Ok(Self::Named(policy, each.collect()))
+    }
+
+    fn compatibility(&self) -> Compatibility {
+        match self {
+            Self::Tiers(policy) | Self::Named(policy, _) => policy.compatibility(),
+        }
     }
 
     /// Every plugin once.
     fn distinct_plugins(&self) -> Vec<&'p Arc<dyn Plugin>> {
         match self {
-            Self::Named(each) => each.iter().filter_map(|(_, plugin)| *plugin).collect(),
+            Self::Named(_, each) => each.iter().filter_map(|(_, plugin)| *plugin).collect(),
             Self::Tiers(policy) => {
                 let hooks = policy.enqueuers().iter().chain(policy.allocators()).flatten();
                 let mut all: Vec<&PolicyHook> = Vec::new();
@@ -162,7 +169,7 @@ impl<'p> AdmitPlugins<'p> {
         keep: bool,
     ) -> Result<AdmitVerdict, Problem> {
         let mut admission = AdmitVerdict::default();
-        reject_invalid_queue(cluster_state, &job.queue, &mut admission)?;
+        reject_unavailable_queue(cluster_state, &job.queue, self.compatibility(), &mut admission)?;
         let closed = !admission.reasons.is_empty();
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
             let opinion = plugin.admit_job(derived, cluster_state, job, keep && !closed)?;
@@ -183,7 +190,7 @@ impl<'p> AdmitPlugins<'p> {
                 }
                 permitted
             }
-            Self::Named(each) => vote_named(each, &mut admission, &mut ask)?,
+            Self::Named(_, each) => vote_named(each, &mut admission, &mut ask)?,
         };
         Ok(finish_verdict(admission, permitted && !closed))
     }
@@ -200,7 +207,7 @@ impl<'p> AdmitPlugins<'p> {
         };
         let queue = &job.record.queue;
         let mut admission = AdmitVerdict::default();
-        reject_invalid_queue(cluster_state, queue, &mut admission)?;
+        reject_unavailable_queue(cluster_state, queue, self.compatibility(), &mut admission)?;
         let closed = !admission.reasons.is_empty();
         let mut ask = |plugin: &Arc<dyn Plugin>, admission: &mut AdmitVerdict| {
             let opinion = plugin.admit_task(derived, cluster_state, queue, task)?;
@@ -214,7 +221,7 @@ impl<'p> AdmitPlugins<'p> {
                 }
                 permitted
             }
-            Self::Named(each) => vote_named(each, &mut admission, &mut ask)?,
+            Self::Named(_, each) => vote_named(each, &mut admission, &mut ask)?,
         };
         Ok(finish_verdict(admission, permitted && !closed))
     }
@@ -257,6 +264,12 @@ fn finish_verdict(mut admission: AdmitVerdict, permitted: bool) -> AdmitVerdict 
     admission
         .reasons
         .sort_by(|(a, _), (b, _)| (&a.plugin, a.code, &a.resource).cmp(&(&b.plugin, b.code, &b.resource)));
+    // A plugin that judges the state of the queue says it of the queues above, too: its reasons are enough.
+    let of_plugin = |(reason, _): &(Reason, _)| reason.code == QUEUE_NOT_OPEN && *reason.plugin != *QUEUE_STATE;
+    if admission.reasons.iter().any(of_plugin) {
+        let of_state = |reason: &Reason| reason.code == QUEUE_NOT_OPEN && *reason.plugin == *QUEUE_STATE;
+        admission.reasons.retain(|(reason, _)| !of_state(reason));
+    }
     if !permitted {
         admission.cards.clear();
         admission.headroom = admission.headroom.map(|_| 0);
@@ -264,28 +277,38 @@ fn finish_verdict(mut admission: AdmitVerdict, permitted: bool) -> AdmitVerdict 
     admission
 }
 
-/// Nothing new is admitted to a queue whose newest record was refused.
-fn reject_invalid_queue(
+/// Rejects what is asked of a queue whose newest record was refused, and under `corrected` of a queue that is not open:
+/// such a queue takes nothing new, and what it runs goes on.
+fn reject_unavailable_queue(
     cluster_state: &ClusterState,
     queue: &str,
+    compatibility: Compatibility,
     admission: &mut AdmitVerdict,
 ) -> Result<(), Problem> {
     let Some(stored) = cluster_state.queues().get(queue) else {
         let message = format!("there is no queue `{queue}`");
         return Err(Problem::new(ProblemKind::NotFound, "UNKNOWN_QUEUE", "queue", message));
     };
-    if let Some(problem) = stored.invalid().and_then(|problems| problems.first()) {
+    let mut reject = |code, message| {
         let reason = Reason {
             plugin: Arc::from(QUEUE_STATE),
-            code: QUEUE_INVALID,
-            message: format!(
-                "the newest record of queue <{queue}> was refused: {}: {}",
-                problem.field, problem.message
-            ),
+            code,
+            message,
             resolution: Resolution::Unresolvable,
             resource: Arc::default(),
         };
         admission.reasons.push((reason, Vec::new()));
+    };
+    if let Some(problem) = stored.invalid().and_then(|problems| problems.first()) {
+        let (field, message) = (&problem.field, &problem.message);
+        reject(
+            QUEUE_INVALID,
+            format!("the newest record of queue <{queue}> was refused: {field}: {message}"),
+        );
+    }
+    let open = matches!(stored.record.state, QueueState::Open | QueueState::Unspecified);
+    if !open && compatibility == Compatibility::Corrected {
+        reject(QUEUE_NOT_OPEN, format!("Queue <{queue}> is not open"));
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! What plugins keep for jobs, queues and nodes, as listings show it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::model::{ClusterState, JobRecord, Reservation, ResourceId, ResourceTable};
 use crate::engine::plugin_state::PluginStates;
-use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN, QuotaAmounts};
+use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN, QueueAccount, QuotaAmounts};
 use crate::engine::plugins::drf::{self, DrfState};
 use crate::server::pb;
 
@@ -54,6 +55,10 @@ fn text(text: Option<Arc<str>>) -> String {
 fn card_queue_account(state: &CapacityState, queue: &str) -> Option<pb::Account> {
     let account = state.account(queue)?;
     let (limits, share) = (&account.limits, account.dominant_share());
+    let mut capability = amounts(&limits.capability, limits.cpu_limited, limits.memory_limited);
+    if state.limits_own_cards(queue) {
+        capability.extend(unnamed_cards(account));
+    }
     Some(pb::Account {
         plugin: PLUGIN.to_owned(),
         allocated: all_amounts(&account.allocated),
@@ -62,12 +67,25 @@ fn card_queue_account(state: &CapacityState, queue: &str) -> Option<pb::Account>
         elastic: all_amounts(&account.elastic),
         deserved: all_amounts(&limits.deserved),
         guarantee: all_amounts(&limits.guarantee),
-        capability: amounts(&limits.capability, limits.cpu_limited, limits.memory_limited),
+        capability,
         real_capability: all_amounts(&limits.real_capability),
         min_resources: Vec::new(),
         share: share.value,
         dominant_resource: share.dominant.to_string(),
     })
+}
+
+/// Capability of the cards that a queue's account names and its quota does not: 0. A choice of cards has none of its own.
+fn unnamed_cards(account: &QueueAccount) -> Vec<pb::Amount> {
+    let sums = [&account.allocated, &*account.request, &account.inqueue];
+    let named = sums.into_iter().flat_map(QuotaAmounts::cards).map(|(name, _)| name);
+    let unnamed = named.filter(|name| !name.contains('|') && account.limits.capability.card(name).is_none());
+    let unnamed: BTreeSet<&Arc<str>> = unnamed.collect();
+    let zero = |name: &Arc<str>| pb::Amount {
+        resource: name.to_string(),
+        value: 0.0,
+    };
+    unnamed.into_iter().map(zero).collect()
 }
 
 fn card_job_account(state: &CapacityState, cluster_state: &ClusterState, job: &JobRecord) -> pb::Account {

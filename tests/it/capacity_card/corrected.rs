@@ -517,9 +517,9 @@ fn s24_and_s25_messages_are_in_cards_and_cores_and_name_all_that_is_short() {
     assert_eq!(
         messages,
         [
-            "Queue <q> has insufficient CPU quota: requested <1 cores>, total would be <1 cores>, but capability is <0.5 cores>",
-            "Queue <q> has insufficient <A> quota: requested <2 cards>, total would be <2 cards>, but capability is <1 cards>",
-            "Queue <q> has insufficient <B%d> quota: requested <3 cards>, total would be <3 cards>, but capability is <1 cards>",
+            "Queue <q> has insufficient CPU quota: requested <1 core>, total would be <1 core>, but capability is <0.5 cores>",
+            "Queue <q> has insufficient <A> quota: requested <2 cards>, total would be <2 cards>, but capability is <1 card>",
+            "Queue <q> has insufficient <B%d> quota: requested <3 cards>, total would be <3 cards>, but capability is <1 card>",
         ]
     );
     let measurements: Vec<(&str, f64)> = refused.rejections[1]

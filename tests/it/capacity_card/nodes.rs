@@ -96,7 +96,7 @@ fn tasks_run_only_where_their_queue_has_cards_left() {
             ("CardNotOnNode", "the node has no card <A|B>"),
             (
                 "InsufficientScalarQuota",
-                "Queue <q> has insufficient <A> quota: requested <1 cards>, total would be <2 cards>, but capability is <1 cards>"
+                "Queue <q> has insufficient <A> quota: requested <1 card>, total would be <2 cards>, but capability is <1 card>"
             ),
         ]
     );

@@ -204,7 +204,7 @@ fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
             let reason = &one["reason"];
             let (code, may) = (
                 reason["code"].as_str().unwrap(),
-                reason["evictionMayHelp"].as_bool().unwrap(),
+                reason["preemptionMayHelp"].as_bool().unwrap(),
             );
             (one["count"].as_u64().unwrap(), code, may)
         })
@@ -222,7 +222,7 @@ fn nodes_that_lack_cpu_are_counted_and_the_nearest_is_named() {
         hints.contains("asking for at most 28 cores of cpu it would have room on n-big"),
         "{hints}"
     );
-    assert!(hints.contains("evictions may help on 1 node"), "{hints}");
+    assert!(hints.contains("preemption may help on 1 node"), "{hints}");
 }
 
 #[test]

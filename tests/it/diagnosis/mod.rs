@@ -5,6 +5,7 @@ mod explain_limits;
 mod not_evaluated;
 mod policy_diff;
 mod policy_test;
+mod queries;
 mod watching;
 
 use serde_json::Value;

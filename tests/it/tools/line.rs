@@ -14,7 +14,7 @@ fn code(output: &Output) -> i32 {
 #[test]
 fn exit_codes_are_what_the_help_says() {
     let help = out(&pumice(&["--help"]).output().unwrap());
-    for line in ["0  done", "1  refused", "2  the command line", "3  no server"] {
+    for line in ["0  done", "1  the answer is no", "2  the command line", "3  no server"] {
         assert!(help.contains(line), "{help}");
     }
     let server = EmbeddedServer::start();

@@ -46,7 +46,7 @@ impl ToolTestFolder {
         &self.0
     }
 
-    fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         self.0.to_str().unwrap()
     }
 }

@@ -329,6 +329,27 @@ pub fn format_bytes(bytes: i128) -> String {
     Quantity::from_parts(bytes, 0, QuantityFormat::BinarySi).to_string()
 }
 
+/// Bytes for people, in the largest unit that leaves at most three digits after the point: binary (`64Gi`), or decimal
+/// (`8G`) where only that shows the amount exactly, rounded to two digits where neither does.
+pub fn readable_bytes(bytes: f64) -> String {
+    let scaled = |base: f64, units: [&'static str; 6]| {
+        let mut value = bytes;
+        let mut unit = units.iter();
+        let mut suffix = unit.next().copied().unwrap_or_default();
+        while value.abs() >= base {
+            let Some(next) = unit.next() else { break };
+            value /= base;
+            suffix = next;
+        }
+        let rounded = (value * 100.0).round() / 100.0;
+        (rounded == value, format!("{rounded}{suffix}"))
+    };
+    let (exact, binary) = scaled(1024.0, ["", "Ki", "Mi", "Gi", "Ti", "Pi"]);
+    let (exact_decimal, decimal) = scaled(1000.0, ["", "k", "M", "G", "T", "P"]);
+    let text = if !exact && exact_decimal { decimal } else { binary };
+    if text == "-0" { "0".to_owned() } else { text }
+}
+
 /// The coefficient of `quantity` when its exponent is lowered to `exponent`.
 fn aligned(quantity: &Quantity, exponent: i32) -> Result<Coefficient, SumError> {
     let zeros = i64::from(quantity.exponent) - i64::from(exponent);

@@ -58,6 +58,12 @@ impl QuotaAccount<'_> {
     }
 }
 
+/// Number of pieces of a choice, each of which may use another card.
+fn piece_count(pieces: &Pieces, choice: &str) -> i128 {
+    let own = pieces.iter().filter(|piece| *piece.choice == *choice);
+    own.map(|piece| piece.count).sum()
+}
+
 impl QuotaAccounts<'_> {
     /// Reasons against giving a job these cards; `pieces` are those of the choices among them.
     pub(super) fn cards(&self, wanted: &QuotaAmounts, pieces: &Pieces) -> Vec<QuotaRejection> {
@@ -77,7 +83,7 @@ impl QuotaAccounts<'_> {
             rejections.extend(self.card_accounts().filter(short).map(refuse));
         }
         if !rejections.is_empty() {
-            rejections.extend(self.short_choices(wanted, &QuotaAmounts::default()));
+            rejections.extend(self.short_choices(wanted, &QuotaAmounts::default(), pieces));
             return rejections;
         }
         if self.surely_fits(wanted, pieces) || self.fits(wanted, pieces) {
@@ -91,7 +97,7 @@ impl QuotaAccounts<'_> {
             };
             rejections.extend(self.card_accounts().filter_map(refuse));
         }
-        rejections.extend(self.short_choices(wanted, wanted));
+        rejections.extend(self.short_choices(wanted, wanted, pieces));
         if rejections.is_empty() {
             rejections.extend(self.together(wanted));
         }
@@ -106,8 +112,8 @@ impl QuotaAccounts<'_> {
         wanted.cards().all(has_room)
     }
 
-    /// Choices that find no room, beside these single cards.
-    fn short_choices(&self, wanted: &QuotaAmounts, beside: &QuotaAmounts) -> Vec<QuotaRejection> {
+    /// Rejections of choices that find no room, beside these single cards.
+    fn short_choices(&self, wanted: &QuotaAmounts, beside: &QuotaAmounts, pieces: &Pieces) -> Vec<QuotaRejection> {
         let mut rejections = Vec::new();
         for (choice, amount) in wanted.choices().filter(|(_, amount)| *amount > 0) {
             let of_books = |books: &QuotaAccount<'_>| {
@@ -131,7 +137,15 @@ impl QuotaAccounts<'_> {
             let refuse = |books: &QuotaAccount<'_>| {
                 let each = of_books(books);
                 let short = each.iter().any(|(_, compared)| compared.total > compared.capability);
-                short.then(|| books.reject_card(choice, &each))
+                let holds = |(_, compared): &(&str, QuotaComparison)| amount <= compared.capability;
+                let split = piece_count(pieces, choice) > 1 && !each.iter().any(holds);
+                short.then(|| {
+                    if split {
+                        books.reject_split(choice, &each)
+                    } else {
+                        books.reject_card(choice, &each)
+                    }
+                })
             };
             rejections.extend(self.card_accounts().filter_map(refuse));
         }

@@ -56,6 +56,15 @@ const CARDS: [&str; 4] = [
 ];
 const SHARE: &str = "volcano_queue_share";
 
+impl CapacityState {
+    /// True if the card quota of a queue itself counts, so that it may hold no card that the quota does not name; false
+    /// if only queues above it have one.
+    pub fn limits_own_cards(&self, queue: &str) -> bool {
+        let queue = Arc::from(queue);
+        self.queue_path(&queue).is_ok_and(|path| path.limits_own_cards())
+    }
+}
+
 /// All gauges, by queue.
 pub fn queue_gauges(state: &CapacityState, cluster_state: &ClusterState) -> Vec<QueueGauge> {
     let mut gauges = Vec::new();

@@ -123,6 +123,12 @@ impl QueuePath<'_> {
         rejections
     }
 
+    /// True if the card quota of the queue itself counts: it is 0 for every card that it does not name.
+    pub(super) fn limits_own_cards(&self) -> bool {
+        let configured = |level: &QueueLevel<'_>| level.account.limits.cards_configured;
+        self.levels.first().is_some_and(configured) || !self.levels.iter().any(configured)
+    }
+
     /// True if anything says what the queue may hold.
     pub(super) fn is_configured(&self) -> bool {
         self.levels.iter().any(|level| level.account.limits.configured)
@@ -259,10 +265,14 @@ impl QuotaAccount<'_> {
         );
     }
 
-    /// The figures are those of the alternative that is the least short.
+    /// Measurements are those of the best alternative: one whose whole quota holds the request goes before one whose
+    /// quota never does, then the least short one.
     pub(super) fn reject_card(&self, choice: &str, compared: &[(&str, QuotaComparison)]) -> QuotaRejection {
+        let never = |compared: &QuotaComparison| compared.requested > compared.capability;
         let short = |compared: &QuotaComparison| compared.total - compared.capability;
-        let least = compared.iter().min_by_key(|(_, compared)| short(compared));
+        let least = compared
+            .iter()
+            .min_by_key(|(_, compared)| (never(compared), short(compared)));
         let least = least.map_or(
             QuotaComparison {
                 requested: 0,
@@ -280,6 +290,20 @@ impl QuotaAccount<'_> {
             note = format!("; with this task or job {}{note}", each.collect::<Vec<_>>().join(", "));
         }
         insufficient(self.queue, QuotaDimension::Card(choice), least, &note)
+    }
+
+    /// Rejection of a request that no single card of a choice can hold and several together may: the measurements are
+    /// those of all of them.
+    pub(super) fn reject_split(&self, choice: &str, each: &[(&str, QuotaComparison)]) -> QuotaRejection {
+        let requested = each.first().map_or(0, |(_, compared)| compared.requested);
+        let sum = |of: fn(&QuotaComparison) -> i128| each.iter().map(|(_, compared)| of(compared)).sum::<i128>();
+        let used = sum(|compared| compared.total - compared.requested);
+        let together = QuotaComparison {
+            requested,
+            total: used + requested,
+            capability: sum(|compared| compared.capability),
+        };
+        insufficient(self.queue, QuotaDimension::Card(choice), together, &self.quota_error_note())
     }
 
     /// How many tasks of this cpu and memory there is room for; `None`: without limit.

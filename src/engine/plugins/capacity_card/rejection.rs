@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::amounts::QuotaAmounts;
 use super::go_format::{go_float, go_format};
+use crate::engine::model::quantity::readable_bytes;
 use crate::engine::plugin::{Measurement, Reason, Resolution};
 
 /// It cannot be found out what is asked for.
@@ -141,12 +142,14 @@ impl QuotaDimension<'_> {
 
     /// An amount for people.
     fn format_amount(self, amount: i128) -> String {
-        const MEBI: f64 = 1024.0 * 1024.0;
-        match self {
-            Self::Memory => format!("{} Mi", amount as f64 / MEBI),
-            Self::Cpu => format!("{} cores", self.measurement_value(amount)),
-            Self::Card(_) => format!("{} cards", self.measurement_value(amount)),
-        }
+        let unit = match self {
+            Self::Memory => return readable_bytes(amount as f64),
+            Self::Cpu => "core",
+            Self::Card(_) => "card",
+        };
+        let value = self.measurement_value(amount);
+        let plural = if value == 1.0 { "" } else { "s" };
+        format!("{value} {unit}{plural}")
     }
 }
 
@@ -204,7 +207,7 @@ pub fn insufficient_upstream(
     with_measurements(rejection, dimension, compared)
 }
 
-/// Too little, in cores, Mi and cards; `note` says what else there is to know, and may be empty.
+/// Rejection for too little quota, in cores, bytes and cards. `note` is appended to the message; it may be empty.
 pub fn insufficient(
     queue: &str,
     dimension: QuotaDimension<'_>,

@@ -1,0 +1,114 @@
+//! Rejections by a queue in sentences: what its quota has left, what would change it, and whether it can ever fit.
+
+use super::phrases;
+use super::report::{AdmissionReport, ExplainReport, RejectionReason, VerdictCode};
+use super::verdict::{VerdictParts, verdict_parts};
+use crate::cli::remedies;
+
+/// Code of a queue that takes nothing new.
+const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
+
+/// Rejection by the queue, with measurements where the reason has them. `who` asks: `it`, or each of the tasks.
+pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who: &str) -> VerdictParts {
+    let own = &report.subject.queue;
+    let Some(reason) = least_resolvable(&admission.reasons) else {
+        let hint = "ask again without other plugins, or look at the votes below".to_owned();
+        return verdict_parts(VerdictCode::Quota, format!("queue {own} does not admit {who}"), [hint]);
+    };
+    let queue = reason_queue(reason).unwrap_or(own);
+    let Some(quota) = phrases::quota_usage(reason) else {
+        let sentence = format!("queue {own} does not admit {who}: {}", reason.message);
+        return verdict_parts(VerdictCode::Quota, sentence, [remedies::of_code(&reason.code).to_owned()]);
+    };
+    let asked = match quota.unit.as_str() {
+        "bytes" => phrases::amount(quota.requested, "bytes"),
+        _ => crate::cli::output::number(quota.requested),
+    };
+    let left = phrases::quota_left(&quota, &reason.resource);
+    let mut parts = verdict_parts(
+        VerdictCode::Quota,
+        format!("queue {queue} has {left}, and {who} asks for {asked}"),
+        [],
+    );
+    parts.hints.extend(quota_hint(reason, &quota, queue));
+    parts.impossible = phrases::unreadable_quota(reason).is_none() && quota.requested > quota.ceiling;
+    if quota.left > 0.0 {
+        let left = phrases::amount(quota.left, &quota.unit);
+        let resource = &reason.resource;
+        parts
+            .hints
+            .push(format!("asking for at most {left} of {resource} would be admitted by this quota"));
+    }
+    let holders = report.queue.iter().flat_map(|queue| &queue.holders);
+    let holders: Vec<String> = holders.map(phrases::holder_text).collect();
+    if !holders.is_empty() && !parts.impossible {
+        parts.hints.push(format!("most is held by {}", holders.join(", ")));
+    }
+    parts.hints.push(remedies::of_code(&reason.code).to_owned());
+    parts
+}
+
+/// Change of the quota or of what others hold that lets the request pass.
+fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str) -> Option<String> {
+    let resource = &reason.resource;
+    if let Some(problem) = phrases::unreadable_quota(reason) {
+        return Some(format!("the quota of queue {queue} counts as empty: {problem}"));
+    }
+    if quota.requested > quota.ceiling && quota.ceiling <= 0.0 && quota.unit == "cards" {
+        return Some(format!(
+            "it never fits: the quota of queue {queue} names no {}",
+            resource.replace('|', " and no ")
+        ));
+    }
+    if quota.requested > quota.ceiling {
+        let ceiling = phrases::amount(quota.ceiling, &quota.unit);
+        let best = if resource.contains('|') { ", for the best of these cards" } else { "" };
+        return Some(format!(
+            "it never fits: the whole quota of queue {queue} is {ceiling} of {resource}{best}"
+        ));
+    }
+    if quota.missing <= 0.0 {
+        return Some(format!("it fits when jobs of queue {queue} that accept the same cards end"));
+    }
+    let missing = phrases::amount(quota.missing, &quota.unit);
+    let of = if resource.contains('|') {
+        format!("one of {}", resource.replace('|', ", "))
+    } else {
+        resource.clone()
+    };
+    let are = if missing.starts_with("1 ") { "is" } else { "are" };
+    Some(format!("it fits when {missing} of {of} {are} given back in queue {queue}"))
+}
+
+/// Queue that a reason of capacity-card names: the job's own, or one above it.
+fn reason_queue(reason: &RejectionReason) -> Option<&str> {
+    let (_, rest) = reason.message.split_once("Queue <")?;
+    Some(rest.split_once('>')?.0)
+}
+
+/// Of several reasons the one that no preemption resolves, else the first.
+fn least_resolvable(reasons: &[RejectionReason]) -> Option<&RejectionReason> {
+    let never = reasons.iter().find(|reason| !reason.preemption_may_help);
+    never.or(reasons.first())
+}
+
+/// Verdict on a queue that takes nothing new, as Admit answered for the job or one of its tasks. Where Admit was not asked,
+/// the record of the queue decides.
+pub(super) fn closed_queue(report: &ExplainReport, job: &str) -> Option<VerdictParts> {
+    let queue = report.queue.as_ref()?;
+    let of_tasks = report.task_classes.iter().filter_map(|class| class.admission.as_ref());
+    let asked: Vec<&AdmissionReport> = report.admission.iter().chain(of_tasks).collect();
+    let mut reasons = asked.iter().flat_map(|admission| &admission.reasons);
+    let name = match reasons.find(|reason| reason.code == QUEUE_NOT_OPEN) {
+        Some(reason) => reason_queue(reason).unwrap_or(&queue.name),
+        None if asked.is_empty() && matches!(queue.state.as_str(), "closed" | "closing" | "unknown") => &queue.name,
+        None => return None,
+    };
+    let sentence = if name == queue.name {
+        format!("queue {name} is {}, and takes nothing new", queue.state)
+    } else {
+        format!("queue {name}, above queue {}, is not open and takes nothing new", queue.name)
+    };
+    let hint = format!("open queue {name}, or give job {job} another queue");
+    Some(verdict_parts(VerdictCode::QueueClosed, sentence, [hint]))
+}

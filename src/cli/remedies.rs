@@ -1,0 +1,80 @@
+//! Remedies of rejections: for each reason code the change that lets the task or job pass.
+
+use std::collections::BTreeSet;
+
+use super::{CommandError, output};
+use crate::server::pb;
+
+/// Remedies by reason code.
+const REMEDIES: &[(&str, &str)] = &[
+    ("NodeNotReady", "repair the node; a node that is not ready takes no task"),
+    ("NodeUnschedulable", "uncordon the node (`kubectl uncordon NODE`)"),
+    ("NodeInvalid", "send the node again with the field corrected that `pumice state show nodes` names"),
+    ("NodeNotFound", "name a node that `pumice state show nodes` lists"),
+    ("NoCandidates", "allow more nodes with --nodes, or exclude fewer"),
+    ("InsufficientResource", "wait until tasks end, request less, or add nodes"),
+    ("ProportionalReserve", "use another node, or change `proportional` in the policy; preemption does not help"),
+    ("TooFewTasks", "give at least as many tasks as must start together, or lower the minimum"),
+    ("QueueNotOpen", "open the queue, or use another one"),
+    ("QueueInvalid", "send the queue again with the named field corrected"),
+    ("InsufficientCPUQuota", "wait until jobs of the queue end, request less cpu, or raise `spec.capability.cpu` of the queue"),
+    (
+        "InsufficientMemoryQuota",
+        "wait until jobs of the queue end, request less memory, or raise `spec.capability.memory` of the queue",
+    ),
+    (
+        "InsufficientScalarQuota",
+        "wait until jobs of the queue end, request fewer cards, accept more kinds of cards (`volcano.sh/card.name: A|B`), \
+         or raise the annotation `volcano.sh/card.quota` of the queue",
+    ),
+    ("CardNotOnNode", "use a node with one of the task's cards, or accept more kinds of cards (`volcano.sh/card.name: A|B`)"),
+    ("QueuePathInvalid", "correct `spec.parent` of the queue, so that its parents lead to the root"),
+    ("EmptyQueueCapability", "give the queue `spec.capability` or the annotation `volcano.sh/card.quota`"),
+    (
+        "GetTaskRequestResourceFailed",
+        "correct the card annotations (`volcano.sh/card.name`, `volcano.sh/card.request`) so that they name cards of the \
+         cluster that the pods request",
+    ),
+    ("ReservationReleased", "ask again with a higher `attempt`"),
+];
+
+/// Remedy where a plugin gives a reason that has none of its own.
+const OTHER: &str = "change the request, or the setting of the plugin that the reason names";
+
+/// Remedy of a reason code, as a clause for people.
+pub(super) fn of_code(code: &str) -> &'static str {
+    let found = REMEDIES.iter().find(|(own, _)| *own == code);
+    found.map_or(OTHER, |(_, remedy)| remedy)
+}
+
+/// Prints the remedies of rejections, each once, in the order of the rejections.
+pub(super) fn print<'r>(rejections: impl IntoIterator<Item = &'r pb::Rejection>) -> Result<(), CommandError> {
+    let mut printed = BTreeSet::new();
+    let reasons = rejections.into_iter().filter_map(|rejection| rejection.reason.as_ref());
+    for reason in reasons.filter(|reason| !reason.code.is_empty()) {
+        if printed.insert(&reason.code) {
+            output::paragraph(&format!("  → {}: {}", reason.code, of_code(&reason.code)))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_code_of_the_pages_has_a_remedy() {
+        let page = include_str!("../../docs/troubleshooting.md");
+        let (_, section) = page.split_once("| Code | By | Means |").unwrap();
+        let rows = section.lines().skip(2).take_while(|line| line.starts_with('|'));
+        let codes: Vec<&str> = rows
+            .flat_map(|row| row.split('|').nth(1).unwrap().split(','))
+            .map(|code| code.trim().trim_matches('`'))
+            .collect();
+        assert!(codes.len() > 15, "{codes:?}");
+        for code in codes {
+            assert_ne!(of_code(code), OTHER, "{code}");
+        }
+    }
+}

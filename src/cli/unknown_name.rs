@@ -1,0 +1,166 @@
+//! "Did you mean" for names that the server does not know: queues, jobs, tasks, nodes, policies and plugins.
+
+use std::collections::BTreeSet;
+
+use super::connect::ClientConnection;
+use super::{CommandError, pages};
+use crate::engine::policy::suggestion;
+use crate::server::pb;
+
+/// Kinds of names, each with the word in error messages and the words that stand before a name of that kind.
+const KINDS: [(NameKind, &str); 6] = [
+    (NameKind::Queue, "there is no queue `"),
+    (NameKind::Job, "there is no job `"),
+    (NameKind::Task, "there is no task `"),
+    (NameKind::Node, "there is no node `"),
+    (NameKind::Policy, "there is no policy `"),
+    (NameKind::Plugin, "plugin `"),
+];
+
+/// Kind of a name that was not found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameKind {
+    Queue,
+    Job,
+    Task,
+    Node,
+    Policy,
+    Plugin,
+}
+
+/// The unknown name in an error message, with its kind.
+fn unknown_name(message: &str) -> Option<(NameKind, &str)> {
+    KINDS.iter().find_map(|(kind, before)| {
+        let (_, rest) = message.split_once(before)?;
+        let (name, _) = rest.split_once('`')?;
+        Some((*kind, name))
+    })
+}
+
+/// Adds the name that was probably meant to an error about a name that the server does not know. Any other error stays.
+pub(super) async fn with_suggestion(
+    connection: &mut ClientConnection,
+    failure: CommandError,
+) -> CommandError {
+    let message = failure.to_string();
+    if message.contains("hint: ") {
+        return failure;
+    }
+    let Some((kind, name)) = unknown_name(&message) else {
+        return failure;
+    };
+    // A listing that fails leaves the error as it is.
+    let Ok(known) = known_names(connection, kind).await else {
+        return failure;
+    };
+    match hint(kind, name, &known) {
+        Some(hint) => CommandError::message(format!("{message}\nhint: {hint}")),
+        None => failure,
+    }
+}
+
+fn hint(kind: NameKind, name: &str, known: &[String]) -> Option<String> {
+    if known.iter().any(|own| own == name) {
+        return None;
+    }
+    if let Some(meant) = nearest(name, known) {
+        return Some(format!("did you mean `{meant}`?"));
+    }
+    let lists = match kind {
+        NameKind::Queue => "pumice state show queues",
+        NameKind::Job => "pumice state show jobs",
+        NameKind::Task => "pumice state show tasks",
+        NameKind::Node => "pumice state show nodes",
+        NameKind::Policy => "pumice policy history --name ''",
+        NameKind::Plugin => return Some(format!("plugins that are served: {}", known.join(", "))),
+    };
+    Some(format!("`{lists}` lists them all"))
+}
+
+/// The name that was probably meant, with or without its namespace.
+pub(super) fn nearest<'k>(name: &str, known: &'k [String]) -> Option<&'k str> {
+    let names: Vec<&str> = known.iter().map(String::as_str).collect();
+    if let Some(meant) = suggestion::nearest_name(name, &names) {
+        return Some(meant);
+    }
+    let short = |name: &'k str| name.rsplit('/').next().unwrap_or(name);
+    let shorts: Vec<&str> = names.iter().map(|name| short(name)).collect();
+    let asked = name.rsplit('/').next().unwrap_or(name);
+    let same = shorts.iter().copied().find(|own| *own == asked);
+    let meant = same.or_else(|| suggestion::nearest_name(asked, &shorts))?;
+    names.into_iter().find(|name| short(name) == meant)
+}
+
+/// Reads the names of all records of a listing.
+macro_rules! record_names {
+    ($connection:expr, $call:ident, $request:ident, $records:ident, $record:ident) => {
+        pages::all(async |token| {
+            let request = pb::$request {
+                page: Some(pages::large(token)),
+                ..pb::$request::default()
+            };
+            let page = $connection.state.$call(request).await?.into_inner();
+            let names = page.$records.into_iter().filter_map(|status| Some(status.$record?.name));
+            Ok((names.collect(), page.next_page_token))
+        })
+        .await
+    };
+}
+
+async fn known_names(connection: &mut ClientConnection, kind: NameKind) -> Result<Vec<String>, CommandError> {
+    match kind {
+        NameKind::Queue => record_names!(connection, list_queues, ListQueuesRequest, queues, queue),
+        NameKind::Job => record_names!(connection, list_jobs, ListJobsRequest, jobs, job),
+        NameKind::Task => record_names!(connection, list_tasks, ListTasksRequest, tasks, task),
+        NameKind::Node => record_names!(connection, list_nodes, ListNodesRequest, nodes, node),
+        NameKind::Policy => Ok(server_info(connection).await?.policies),
+        NameKind::Plugin => {
+            let plugins = server_info(connection).await?.plugins.into_iter();
+            Ok(plugins.map(|plugin| plugin.name).collect())
+        }
+    }
+}
+
+/// Resources that some node has, sorted.
+pub(super) async fn node_resources(connection: &mut ClientConnection) -> Result<Vec<String>, CommandError> {
+    let nodes = pages::all(async |token| {
+        let request = pb::ListNodesRequest {
+            page: Some(pages::large(token)),
+            ..pb::ListNodesRequest::default()
+        };
+        let page = connection.state.list_nodes(request).await?.into_inner();
+        Ok((page.nodes, page.next_page_token))
+    });
+    let nodes = nodes.await?;
+    let lists = nodes.iter().filter_map(|status| status.node.as_ref()?.allocatable.as_ref());
+    let names: BTreeSet<&String> = lists.flat_map(|list| list.items.keys()).collect();
+    Ok(names.into_iter().cloned().collect())
+}
+
+async fn server_info(connection: &mut ClientConnection) -> Result<pb::GetServerInfoResponse, CommandError> {
+    let info = connection.state.get_server_info(pb::GetServerInfoRequest {}).await?;
+    Ok(info.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_messages() {
+        let message = "error: there is no queue `reserch` (UNKNOWN_QUEUE)";
+        assert_eq!(unknown_name(message), Some((NameKind::Queue, "reserch")));
+        let message = "error: nodes: there is no node `n-1`, `n-2` (NODE_NOT_FOUND)";
+        assert_eq!(unknown_name(message), Some((NameKind::Node, "n-1")));
+        assert_eq!(unknown_name("error: nothing fits"), None);
+    }
+
+    #[test]
+    fn a_name_may_lack_its_namespace() {
+        let known = ["train/bert".to_owned(), "prod/web".to_owned()];
+        assert_eq!(nearest("train/bret", &known), Some("train/bert"));
+        assert_eq!(nearest("bert", &known), Some("train/bert"));
+        assert_eq!(nearest("other/web", &known), Some("prod/web"));
+        assert_eq!(nearest("zzz", &known), None);
+    }
+}

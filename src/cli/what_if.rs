@@ -1,0 +1,202 @@
+//! `--with FILE`: a question about the server's state with the records of files laid over it, for this question only.
+//!
+//! The server's records and the policy in force are copied into services in this process, the files' records replace
+//! those of the same name or are added, and the question is asked there. The server is only read.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::connect::ClientConnection;
+use super::explain::pinned_client::PinnedClient;
+use super::in_process::InProcessServer;
+use super::policy_args::PolicyArgs;
+use super::{ClientArgs, CommandError, output, state_load};
+use crate::import::{AmountRules, ClusterImport};
+use crate::server::pb;
+
+/// Owner of all records in the copy.
+const SOURCE: &str = "what-if";
+
+/// Files of hypothetical records.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct WhatIfArgs {
+    /// What if these records were there, too? Nodes, queues, jobs and pods of a file replace those of the same name, for
+    /// this question only; the server is not changed. May be repeated
+    #[arg(long = "with", value_name = "FILE")]
+    with: Vec<PathBuf>,
+}
+
+/// Services that a question is put to: a server, or a copy of its state with hypothetical records.
+#[derive(Debug)]
+pub(super) struct QueryTarget {
+    pub(super) connection: ClientConnection,
+    /// Files whose records are laid over the server's.
+    pub(super) with: Vec<String>,
+    /// The copy lives as long as the question.
+    _copy: Option<InProcessServer>,
+}
+
+impl WhatIfArgs {
+    /// Connects to the server, or to a copy of its state that has the files' records.
+    pub(super) async fn connect(
+        &self,
+        client: &ClientArgs,
+        policy: &PolicyArgs,
+        rules: AmountRules,
+    ) -> Result<QueryTarget, CommandError> {
+        let mut connection = ClientConnection::open(&client.server).await?;
+        if self.with.is_empty() {
+            return Ok(QueryTarget {
+                connection,
+                with: Vec::new(),
+                _copy: None,
+            });
+        }
+        let overlay = self.read_files(rules)?;
+        let document = active_document(&mut connection, policy).await?;
+        let mut cluster = copy_records(connection, policy).await?;
+        output::note(&format!(
+            "note: what if: {} laid over the server's records, for this question only",
+            record_counts(&overlay)
+        ));
+        lay_over(&mut cluster, overlay);
+        let copy = start_copy(policy, document, cluster).await?;
+        Ok(QueryTarget {
+            connection: copy.connection.clone(),
+            with: self.with.iter().map(|file| file.display().to_string()).collect(),
+            _copy: Some(copy),
+        })
+    }
+
+    fn read_files(&self, rules: AmountRules) -> Result<pb::Cluster, CommandError> {
+        let mut import = ClusterImport::new(rules);
+        for file in &self.with {
+            import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
+        }
+        for (note, count) in import.notes() {
+            output::note(&format!("note: {note} ({count} ×)"));
+        }
+        if let Some(refused) = import.rejected().first() {
+            let (object, error) = (&refused.object, &refused.error);
+            return Err(CommandError::message(format!("error: --with: {object}: {error}")));
+        }
+        let cluster = import.into_cluster();
+        if cluster == pb::Cluster::default() {
+            return Err(CommandError::message("error: --with: no record in the files"));
+        }
+        Ok(cluster)
+    }
+}
+
+/// Document of the policy in force with every default written out, so that it says its compatibility.
+async fn active_document(connection: &mut ClientConnection, policy: &PolicyArgs) -> Result<String, CommandError> {
+    let request = pb::GetPolicyRequest {
+        name: policy.name().to_owned(),
+        ..pb::GetPolicyRequest::default()
+    };
+    let reply = connection.policies.get_policy(request).await?.into_inner();
+    Ok(reply.policy.unwrap_or_default().effective_document)
+}
+
+/// Copies the records of one state of the server. A node or queue whose newest record was refused takes nothing new; its
+/// last good record is copied as cordoned or closed.
+async fn copy_records(connection: ClientConnection, policy: &PolicyArgs) -> Result<pb::Cluster, CommandError> {
+    let mut state = connection.state.clone();
+    let reserved = state.list_reservations(pb::ListReservationsRequest::default()).await;
+    if let Ok(reply) = reserved
+        && !reply.into_inner().reservations.is_empty()
+    {
+        output::note("note: what if: reservations of admitted jobs are not copied; what they keep back counts as free");
+    }
+    let mut client = PinnedClient::open(connection, policy.latest_ref()).await?;
+    let known = client.fetch_records().await;
+    client.close().await;
+    let known = known?;
+    let node = |status: pb::NodeStatus| {
+        let mut node = status.node?;
+        node.unschedulable |= !status.invalid.is_empty();
+        Some(node)
+    };
+    let queue = |status: pb::QueueStatus| {
+        let mut queue = status.queue?;
+        if !status.invalid.is_empty() {
+            queue.set_state(pb::QueueState::Closed);
+        }
+        Some(queue)
+    };
+    Ok(pb::Cluster {
+        nodes: known.nodes.into_iter().filter_map(node).collect(),
+        queues: known.queues.into_values().filter_map(queue).collect(),
+        jobs: known.jobs.into_values().filter_map(|status| status.job).collect(),
+        tasks: known.tasks.into_values().filter_map(|stored| stored.task).collect(),
+    })
+}
+
+/// Replaces records by those of the same name, and adds the others.
+fn lay_over(cluster: &mut pb::Cluster, overlay: pb::Cluster) {
+    fn replace<T>(records: &mut Vec<T>, others: Vec<T>, name: fn(&T) -> &str) {
+        let replaced: std::collections::BTreeSet<&str> = others.iter().map(name).collect();
+        records.retain(|record| !replaced.contains(name(record)));
+        records.extend(others);
+    }
+    replace(&mut cluster.nodes, overlay.nodes, |node| &node.name);
+    replace(&mut cluster.queues, overlay.queues, |queue| &queue.name);
+    replace(&mut cluster.jobs, overlay.jobs, |job| &job.name);
+    replace(&mut cluster.tasks, overlay.tasks, |task| &task.name);
+}
+
+async fn start_copy(
+    policy: &PolicyArgs,
+    document: String,
+    cluster: pb::Cluster,
+) -> Result<InProcessServer, CommandError> {
+    let mut copy = InProcessServer::start().await?;
+    let request = pb::ReloadPolicyRequest {
+        name: policy.name().to_owned(),
+        document,
+        ..pb::ReloadPolicyRequest::default()
+    };
+    copy.connection.policies.reload_policy(request).await?;
+    let loaded = state_load::send_full_sync(&mut copy.connection, SOURCE, cluster).await?;
+    match loaded.rejected.first() {
+        Some(rejected) => Err(CommandError::message(format!("error: --with: {rejected}"))),
+        None => Ok(copy),
+    }
+}
+
+fn record_counts(cluster: &pb::Cluster) -> String {
+    let counts = [
+        (cluster.nodes.len(), "node"),
+        (cluster.queues.len(), "queue"),
+        (cluster.jobs.len(), "job"),
+        (cluster.tasks.len(), "task"),
+    ];
+    let counts = counts.into_iter().filter(|(number, _)| *number > 0);
+    let counts: Vec<String> = counts.map(|(number, thing)| output::count(number, thing)).collect();
+    counts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_the_same_name_are_replaced_and_others_added() {
+        let node = |name: &str, unschedulable| pb::Node {
+            name: name.to_owned(),
+            unschedulable,
+            ..pb::Node::default()
+        };
+        let nodes = |nodes| pb::Cluster {
+            nodes,
+            ..pb::Cluster::default()
+        };
+        let mut cluster = nodes(vec![node("a", false), node("b", false)]);
+        lay_over(&mut cluster, nodes(vec![node("b", true), node("c", false)]));
+        assert_eq!(
+            cluster.nodes,
+            [node("a", false), node("b", true), node("c", false)]
+        );
+    }
+}
