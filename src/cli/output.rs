@@ -1,4 +1,4 @@
-//! What a person reads: lines, tables, numbers with units; and protobuf JSON for programs.
+//! Output: lines, tables and numbers with units for people, protobuf JSON for programs.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::OnceLock;
@@ -12,13 +12,13 @@ use super::{ColorMode, CommandError, table};
 use crate::engine::model::quantity::readable_bytes;
 use crate::server::pb;
 
-/// Whether standard output and standard error are coloured; unset: not.
+/// Colour of standard output and of standard error. Unset: no colour.
 static COLORED_STREAMS: OnceLock<[bool; 2]> = OnceLock::new();
 
-/// Decides, once, where there is colour.
+/// Sets the colour of both streams, once.
 pub(super) fn set_color(when: ColorMode, refused: bool) {
     let terminals = [io::stdout().is_terminal(), io::stderr().is_terminal()];
-    // A second word would change nothing: the first one was the person's.
+    // Only the first call counts: it has the flag of the command line.
     let _ = COLORED_STREAMS.set(terminals.map(|terminal| uses_color(when, refused, terminal)));
 }
 
@@ -35,7 +35,7 @@ pub(super) fn stdout_is_colored() -> bool {
     COLORED_STREAMS.get().is_some_and(|[out, _]| *out)
 }
 
-/// A text in a style, such as `1;31`, if there is colour.
+/// Text in a style, such as `1;31`, if the stream has colour.
 fn styled(style: &str, text: &str, coloured: bool) -> String {
     if coloured {
         format!("\u{1b}[{style}m{text}\u{1b}[0m")
@@ -44,12 +44,12 @@ fn styled(style: &str, text: &str, coloured: bool) -> String {
     }
 }
 
-/// Says on standard error why a command failed.
+/// Writes the error of a command to standard error.
 pub(super) fn error(failure: &CommandError) {
     note(&failure.to_string());
 }
 
-/// Lines as a terminal shows them: the word that they begin with stands out.
+/// Lines with their first word, such as `error`, in colour.
 fn highlighted(text: &str, coloured: bool) -> String {
     let line = |line: &str| {
         let word = line.split_once(": ").map(|(word, _)| word);
@@ -70,7 +70,7 @@ pub(super) fn line(text: &str) -> Result<(), CommandError> {
     write(&format!("{text}\n"))
 }
 
-/// Writes a text to standard output, in lines that the terminal holds.
+/// Writes a text to standard output, wrapped to the width of the terminal.
 pub(super) fn paragraph(text: &str) -> Result<(), CommandError> {
     match table::output_width() {
         Some(width) => line(&table::wrap(text, width, 2)),
@@ -78,7 +78,7 @@ pub(super) fn paragraph(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a text to standard output. A reader that went away (`| head`) is no failure.
+/// Writes a text to standard output. A reader that has closed the pipe (`| head`) is no error.
 pub(super) fn write(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -87,13 +87,13 @@ pub(super) fn write(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a line to standard error, where nothing depends on it being read.
+/// Writes a line to standard error. A failed write is ignored.
 pub(super) fn note(text: &str) {
     let coloured = COLORED_STREAMS.get().is_some_and(|[_, err]| *err);
     let _ = writeln!(io::stderr(), "{}", highlighted(text, coloured));
 }
 
-/// A bar on standard error for work of so many steps; on a terminal only.
+/// Progress bar on standard error for work of `steps` steps; on a terminal only.
 pub(super) fn progress(steps: u64, what: &'static str) -> ProgressBar {
     if steps < 2 || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -130,7 +130,7 @@ pub(super) fn json<M: Message>(name: &str, message: &M) -> Result<(), CommandErr
     line(&String::from_utf8_lossy(&serializer.into_inner()))
 }
 
-/// A number as short as it can be told.
+/// Number with at most three digits after the point, without trailing zeros.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = if text.contains('.') {
@@ -141,12 +141,12 @@ pub(super) fn number(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// Bytes as a quantity that people read: `64Gi`, or `8G` where only that is exact.
+/// Bytes as a quantity: `64Gi`, or `8G` where only the decimal unit is exact.
 pub(super) fn bytes(value: f64) -> String {
     readable_bytes(value)
 }
 
-/// An amount of an answer, in whole units.
+/// Amount of a response, in whole units.
 pub(super) fn amount(amount: &pb::Amount) -> String {
     match amount.resource.as_str() {
         "memory" => bytes(amount.value),
@@ -155,7 +155,7 @@ pub(super) fn amount(amount: &pb::Amount) -> String {
     }
 }
 
-/// A figure of a reason, with its unit.
+/// Measurement of a reason, with its unit.
 pub(super) fn measurement(measurement: &pb::Measurement) -> String {
     match measurement.unit.as_str() {
         "" => format!("{} {}", measurement.name, number(measurement.value)),
@@ -167,7 +167,7 @@ pub(super) fn measurement(measurement: &pb::Measurement) -> String {
     }
 }
 
-/// Seconds in the unit that leaves a number people can read.
+/// Duration in seconds, milliseconds or microseconds.
 pub(super) fn duration(seconds: f64) -> String {
     if seconds >= 10.0 {
         format!("{seconds:.1} s")
@@ -182,7 +182,7 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-/// A number of things, such as `1 warning` and `2 warnings`.
+/// Number of things, such as `1 warning` and `2 warnings`.
 pub(super) fn count(number: usize, thing: &str) -> String {
     if number == 1 {
         format!("1 {thing}")
@@ -191,7 +191,7 @@ pub(super) fn count(number: usize, thing: &str) -> String {
     }
 }
 
-/// A problem, as a person reads it.
+/// Problem with its field, message and reason code.
 pub(super) fn problem(problem: &pb::Problem) -> String {
     let place = if problem.field.is_empty() {
         String::new()
@@ -201,7 +201,7 @@ pub(super) fn problem(problem: &pb::Problem) -> String {
     format!("{place}{} ({})", problem.message, problem.reason)
 }
 
-/// A finding of a policy, as the engine writes its own.
+/// Diagnostic of a policy, in the format of the engine.
 pub(super) fn diagnostic(diagnostic: &pb::Diagnostic) -> String {
     let severity = match diagnostic.severity() {
         pb::Severity::Error => "fault",

@@ -21,8 +21,8 @@ const SOURCE: &str = "what-if";
 /// Files of hypothetical records.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct WhatIfArgs {
-    /// What if these records were there, too? Nodes, queues, jobs and pods of a file replace those of the same name, for
-    /// this question only; the server is not changed. May be repeated
+    /// Hypothetical records: nodes, queues, jobs and pods of a file are added to the server's, or replace those of the same
+    /// name, for this question only. May be repeated
     #[arg(long = "with", value_name = "FILE")]
     with: Vec<PathBuf>,
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::report::{NearestNode, ResourceShortage};
 use crate::engine::model::MIN_AMOUNT;
 use crate::engine::model::quantity::Quantity;
-use crate::engine::model::resource_name::amount;
+use crate::engine::model::resource_name::{ResourceKind, amount};
 use crate::engine::plugin::Measurement;
 use crate::server::pb;
 
@@ -97,9 +97,10 @@ fn to_count(number: f64) -> u64 {
     number as u64
 }
 
-/// Requests of a task, with the one pod that it counts as.
+/// Requests of a task that schedulers count, with the one pod that it counts as.
 pub(super) fn requests(task: &pb::Task) -> AmountsByResource {
     let mut requests = parse_amounts(task.requests.as_ref());
+    requests.retain(|name, _| ResourceKind::of(name).counted_by_volcano());
     *requests.entry("pods".to_owned()).or_default() += 1.0;
     requests
 }

@@ -134,8 +134,8 @@ fn queue_report(status: &pb::QueueStatus) -> QueueReport {
         "UNSPECIFIED" => "open".to_owned(),
         state => state.to_lowercase(),
     };
-    let kept = status.accounts.iter().find(|account| !account.capability.is_empty());
-    let account = kept.or(status.accounts.first());
+    let limiting = status.accounts.iter().find(|account| !account.capability.is_empty());
+    let account = limiting.or(status.accounts.first());
     QueueReport {
         name: record.name,
         state,

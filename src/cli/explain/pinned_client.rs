@@ -59,7 +59,7 @@ macro_rules! list {
 }
 
 impl PinnedClient {
-    /// Pins the newest state under a policy. A server that has no session left is asked without one.
+    /// Pins the latest state under a policy. A server without a free session is asked without one.
     pub(in crate::cli) async fn open(mut connection: ClientConnection, snapshot: pb::LatestRef) -> Result<Self, CommandError> {
         let info = connection
             .state
@@ -102,7 +102,7 @@ impl PinnedClient {
         })
     }
 
-    /// Ends the session. One that cannot be ended now ends by its lease.
+    /// Closes the session. The lease ends a session that cannot be closed now.
     pub(in crate::cli) async fn close(&mut self) {
         if let Some(session) = self.session.take() {
             let request = pb::CloseSessionRequest { session };
@@ -266,7 +266,7 @@ impl PinnedClient {
         Ok(votes)
     }
 
-    /// Queues and these jobs, first served first.
+    /// Ranks of all queues and of these jobs, first served first.
     pub(super) async fn order(&mut self, jobs: Vec<String>) -> Result<pb::OrderResult, CommandError> {
         let request = pb::OrderRequest {
             against: Some(self.evaluation_ref()),

@@ -1,4 +1,4 @@
-//! What was found out about a job or a task: the object that `-o json` prints. Fields are added to it, never renamed.
+//! Report of `pumice explain`: the object that `-o json` prints. Fields are added to it, never renamed.
 
 use std::collections::BTreeMap;
 
@@ -6,74 +6,74 @@ use serde::Serialize;
 
 use crate::cli::not_evaluated::UnevaluatedRow;
 
-/// The whole explanation.
+/// Explanation of one job or task.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExplainReport {
-    /// The answer in one sentence, and its kind.
+    /// Verdict: its code, its sentence and the remedies.
     pub(super) verdict: ExplainVerdict,
-    /// What was asked about.
+    /// Job or task that the report is about.
     pub(super) subject: ExplainSubject,
-    /// The state and the policy that all of it was read from.
+    /// State and policy that the report was read from.
     pub(super) metadata: ExplainMetadata,
-    /// Its queue, if there is one of that name.
+    /// Queue of the job. Absent: no queue has that name.
     pub(super) queue: Option<QueueReport>,
-    /// Whether the job may be enqueued.
+    /// Verdict of Admit on the job. Absent: the job is enqueued already.
     pub(super) admission: Option<AdmissionReport>,
-    /// Its place among those that wait.
+    /// Position among the waiting jobs.
     pub(super) order: Option<OrderReport>,
-    /// Its waiting tasks, equal ones together.
+    /// Waiting tasks, equal ones together.
     pub(super) task_classes: Vec<TaskClassReport>,
-    /// Whether enough of its tasks find a place together.
+    /// Number of tasks that find a place together.
     pub(super) gang: Option<GangReport>,
-    /// Records that take part and whose newest version was refused.
+    /// Records of the job, its tasks, its queue and nodes whose newest version was refused.
     pub(super) invalid_records: Vec<InvalidRecord>,
     /// Constraints that this explanation does not take into account.
     pub(super) not_evaluated: Vec<UnevaluatedRow>,
-    /// What limits this explanation, in sentences.
+    /// Limits of this explanation, in sentences.
     pub(super) notes: Vec<String>,
 }
 
-/// The kinds of answers, in the order in which they are looked for: the first that applies is the verdict.
+/// Codes of verdicts, in the order in which the causes are checked: the first that applies is the verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(super) enum VerdictCode {
-    /// It ended.
+    /// All tasks ended.
     Completed,
-    /// Nothing of it waits.
+    /// No task waits.
     Running,
     /// The newest record of the job or the task was refused.
     RecordInvalid,
-    /// There is no job of the name that its task gives.
+    /// No job has the name that the task gives.
     JobUnknown,
-    /// There is no queue of its queue's name.
+    /// No queue has the name that the job gives.
     QueueUnknown,
-    /// The newest record of its queue was refused.
+    /// The newest record of the queue was refused.
     QueueInvalid,
-    /// Its queue takes no jobs.
+    /// The queue takes nothing new.
     QueueClosed,
-    /// No task of it is known, or fewer than it needs.
+    /// Fewer tasks are known than must start together.
     TooFewTasks,
-    /// Its tasks have scheduling gates.
+    /// Tasks have scheduling gates.
     Gated,
-    /// What it asks for cannot be judged.
+    /// The request cannot be judged.
     RequestInvalid,
-    /// Its queue's quota.
+    /// The quota of the queue rejects the job or its tasks.
     Quota,
-    /// No node takes one of its tasks.
+    /// No node takes one of the tasks.
     NoNode,
-    /// Nodes will take it when what is being released is gone.
+    /// Nodes will take the tasks once releasing tasks are gone.
     Releasing,
-    /// Some of its tasks find a node, but not as many as must start together.
+    /// Some tasks find a node, but fewer than must start together.
     Gang,
-    /// Others are before it, and take what it needs.
+    /// Earlier jobs take the capacity that the job needs.
     EarlierJobs,
-    /// Nothing that is known here keeps it.
+    /// Pumice finds no reason that keeps the job.
     #[default]
     Placeable,
 }
 
-/// The answer in one sentence.
+/// Verdict in one sentence.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExplainVerdict {
@@ -87,43 +87,43 @@ pub(super) struct ExplainVerdict {
     pub(super) hints: Vec<String>,
 }
 
-/// What was asked about.
+/// Job or task that the report is about.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExplainSubject {
     /// `job`, `task` or `tasks`.
     pub(super) kind: &'static str,
     pub(super) name: String,
-    /// Of a task: its job.
+    /// Job of a task.
     pub(super) job: String,
     pub(super) queue: String,
-    /// Of the job, in lower case; empty: there is no job.
+    /// Phase of the job, in lower case. Empty: there is no job.
     pub(super) phase: String,
-    /// Tasks that must start together.
+    /// Number of tasks that must start together.
     pub(super) min_member: u64,
-    /// Tasks of the job.
+    /// Number of tasks of the job.
     pub(super) tasks: u64,
-    /// Those that wait for a node.
+    /// Number of tasks that wait for a node.
     pub(super) pending: u64,
-    /// Of these, with a scheduling gate.
+    /// Number of waiting tasks with a scheduling gate.
     pub(super) gated: u64,
-    /// Those that have a node.
+    /// Number of tasks that have a node.
     pub(super) placed: u64,
-    /// Those that wait for room that is being released on a node.
+    /// Number of tasks that wait for capacity that a node is releasing.
     pub(super) pipelined: u64,
-    /// Those that ended, or are being deleted.
+    /// Number of tasks that ended or are being deleted.
     pub(super) finished: u64,
-    /// Of these, well.
+    /// Number of tasks that succeeded.
     pub(super) succeeded: u64,
-    /// Of these, badly.
+    /// Number of tasks that failed.
     pub(super) failed: u64,
-    /// Of these, being deleted.
+    /// Number of tasks that are being deleted.
     pub(super) terminating: u64,
-    /// Nodes of those that have one, at most ten.
+    /// Nodes of the placed tasks, at most ten.
     pub(super) nodes: Vec<String>,
 }
 
-/// What all figures were read from.
+/// State and policy that all amounts were read from.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExplainMetadata {
@@ -137,65 +137,65 @@ pub(super) struct ExplainMetadata {
     pub(super) with: Vec<String>,
 }
 
-/// A queue.
+/// Queue and its account.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct QueueReport {
     pub(super) name: String,
     pub(super) state: String,
-    /// One row per resource, of the plugin that keeps an account; empty: none does.
+    /// One row per resource, of the plugin that has an account. Empty: no plugin has one.
     pub(super) account: Vec<QueueAccountRow>,
-    /// Highest of allocated / deserved, or its share under drf.
+    /// Highest ratio allocated / deserved, or the share under drf.
     pub(super) share: Option<f64>,
-    /// Jobs of it that hold most of the first resource that is short, largest first, at most three.
+    /// Jobs of the queue that hold most of the first resource that is short, largest first, at most three.
     pub(super) holders: Vec<ResourceHolder>,
 }
 
-/// One resource of a queue's account, in `unit`.
+/// Row of a queue's account: one resource, in `unit`.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct QueueAccountRow {
     pub(super) resource: String,
     pub(super) unit: &'static str,
     pub(super) allocated: f64,
-    /// Admitted and not yet held.
+    /// Amount admitted and not yet allocated.
     pub(super) inqueue: f64,
-    /// Above the least that running jobs need.
+    /// Amount above the minimum of running jobs.
     pub(super) elastic: f64,
     pub(super) deserved: Option<f64>,
-    /// Absent: without limit.
+    /// Upper limit. Absent: no limit.
     pub(super) capability: Option<f64>,
 }
 
-/// A job that holds something.
+/// Job that holds a resource.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ResourceHolder {
     pub(super) job: String,
     pub(super) resource: String,
-    /// Allocated, and where a job asks to be enqueued also what is only admitted or reserved.
+    /// Allocated amount; where a job asks to be enqueued, the admitted and reserved amount is included.
     pub(super) amount: f64,
-    /// Of that, not allocated yet.
+    /// Part of the amount that is not allocated yet.
     pub(super) reserved: f64,
     pub(super) unit: &'static str,
 }
 
-/// A verdict of Admit.
+/// Verdict of Admit.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AdmissionReport {
     pub(super) permitted: bool,
-    /// What could not be judged.
+    /// Problem of a request that cannot be judged.
     pub(super) problem: Option<String>,
     pub(super) votes: Vec<AdmitVote>,
     pub(super) reasons: Vec<RejectionReason>,
-    /// Of a task: how many of its like are still admitted. Absent: no limit.
+    /// Number of equal tasks that the queue still admits. Absent: no limit, or the verdict is on a job.
     pub(super) headroom: Option<u64>,
-    /// Of a task: the cards that would do, best first.
+    /// Acceptable cards of a task that the quota permits, best first.
     pub(super) cards: Vec<String>,
 }
 
-/// A plugin's vote: 1, 0 or −1.
+/// Vote of a plugin: 1, 0 or −1.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AdmitVote {
@@ -203,7 +203,7 @@ pub(super) struct AdmitVote {
     pub(super) vote: i32,
 }
 
-/// Why something was refused.
+/// Reason of a rejection.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RejectionReason {
@@ -216,7 +216,7 @@ pub(super) struct RejectionReason {
     pub(super) measurements: Vec<ReasonMeasurement>,
 }
 
-/// A figure of a reason.
+/// Measurement of a reason.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReasonMeasurement {
@@ -225,26 +225,26 @@ pub(super) struct ReasonMeasurement {
     pub(super) unit: String,
 }
 
-/// The place among those that wait.
+/// Position among the waiting queues and jobs.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct OrderReport {
-    /// From 1; 0: it has none.
+    /// Position of the queue, from 1. 0: it has none.
     pub(super) queue_position: u64,
     pub(super) queues: u64,
-    /// Queues before its own in which jobs wait.
+    /// Earlier queues in which jobs wait.
     pub(super) queues_ahead: Vec<String>,
-    /// From 1, among the waiting jobs of its queue; 0: it has none.
+    /// Position among the waiting jobs of the queue, from 1. 0: it has none.
     pub(super) job_position: u64,
     pub(super) jobs: u64,
-    /// Waiting jobs of its queue before it, first served first, at most ten.
+    /// Earlier waiting jobs of the queue, first served first, at most ten.
     pub(super) jobs_ahead: Vec<String>,
     pub(super) jobs_ahead_count: u64,
-    /// By which plugins, with the job's own keys and those of the first in the queue.
+    /// Order keys by plugin, of the job and of the first job in the queue.
     pub(super) keys: Vec<OrderKeyRow>,
 }
 
-/// An order key.
+/// Order keys of one plugin.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct OrderKeyRow {
@@ -257,28 +257,28 @@ pub(super) struct OrderKeyRow {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskClassReport {
-    /// At most ten of them.
+    /// Names of the tasks, at most ten.
     pub(super) tasks: Vec<String>,
     pub(super) count: u64,
     pub(super) gated: u64,
     /// Quantities by resource, as written in the record.
     pub(super) requests: BTreeMap<String, String>,
-    /// What could not be judged.
+    /// Problem of a request that cannot be judged.
     pub(super) problem: Option<String>,
     pub(super) nodes: u64,
-    /// Nodes that take one now.
+    /// Number of nodes that take a task now.
     pub(super) fit_now: u64,
-    /// Nodes that take one now or when what is being released is gone.
+    /// Number of nodes that take a task now, or once releasing tasks are gone.
     pub(super) fit_later: u64,
-    /// The nodes that take one now, by name.
+    /// Nodes that take a task now, by name.
     #[serde(skip)]
     pub(super) fit_now_names: Vec<String>,
-    /// The nodes that take one now or later, by name.
+    /// Nodes that take a task now or later, by name.
     #[serde(skip)]
     pub(super) fit_later_names: Vec<String>,
-    /// Why the other nodes do not, most nodes first.
+    /// Rejections of the other nodes, most nodes first.
     pub(super) rejections: Vec<RejectionRow>,
-    /// Each plugin asked alone, whatever the others say: nodes that it refuses.
+    /// Number of nodes that each plugin rejects alone.
     pub(super) rejections_by_plugin: Vec<PluginRejections>,
     /// Nodes nearest to fitting, nearest first, at most three.
     pub(super) nearest_nodes: Vec<NearestNode>,
@@ -286,22 +286,22 @@ pub(super) struct TaskClassReport {
     pub(super) beyond_every_node: Vec<ResourceShortage>,
     /// Nodes that take the task, best first.
     pub(super) best_nodes: Vec<ScoredNode>,
-    /// Whether one may be allocated in its queue.
+    /// Verdict of Admit on one of the tasks.
     pub(super) admission: Option<AdmissionReport>,
 }
 
-/// Nodes refused for one reason.
+/// Nodes rejected for one reason.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RejectionRow {
     pub(super) count: u64,
-    /// The reason, with the figures of `node`.
+    /// Reason, with the measurements of `node`.
     pub(super) reason: RejectionReason,
-    /// The refused node that is nearest, or the first by name.
+    /// Rejected node that is nearest to fitting, or the first by name.
     pub(super) node: String,
 }
 
-/// Nodes that one plugin refuses.
+/// Number of nodes that one plugin rejects.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PluginRejections {
@@ -309,7 +309,7 @@ pub(super) struct PluginRejections {
     pub(super) rejected: u64,
 }
 
-/// A node that does not take the task, and what it lacks.
+/// Node that does not take the task, with its shortages.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NearestNode {
@@ -317,7 +317,7 @@ pub(super) struct NearestNode {
     pub(super) shortages: Vec<ResourceShortage>,
 }
 
-/// A resource of which a node has too little.
+/// Resource of which a node has too little.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ResourceShortage {
@@ -325,11 +325,11 @@ pub(super) struct ResourceShortage {
     pub(super) unit: &'static str,
     pub(super) requested: f64,
     pub(super) idle: f64,
-    /// Of the empty node.
+    /// Amount of the empty node.
     pub(super) allocatable: f64,
 }
 
-/// A node that takes the task, with its score.
+/// Node that takes the task, with its score.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ScoredNode {
@@ -338,7 +338,7 @@ pub(super) struct ScoredNode {
     pub(super) parts: Vec<ScoreComponent>,
 }
 
-/// One plugin's part of a score.
+/// Part of a score by one plugin.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ScoreComponent {
@@ -347,46 +347,46 @@ pub(super) struct ScoreComponent {
     pub(super) score: f64,
 }
 
-/// Whether enough tasks find a place together.
+/// Number of tasks that find a place together.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GangReport {
-    /// Tasks that must start together.
+    /// Number of tasks that must start together.
     pub(super) min_count: u64,
-    /// Of these, placed already or ended well.
+    /// Number of tasks that are placed or succeeded.
     pub(super) placed_count: u64,
-    /// Waiting tasks that find a place one after the other, as many as were tried.
+    /// Number of attempted tasks that find a place one after the other.
     pub(super) placeable: u64,
-    /// Waiting tasks that have room when what is being released is gone: an upper bound.
+    /// Upper bound on the waiting tasks that have capacity once releasing tasks are gone.
     pub(super) placeable_later: u64,
-    /// Waiting tasks that were tried.
+    /// Number of waiting tasks that were attempted.
     pub(super) attempted: u64,
     /// `placed in a session` or `counted`: an upper bound.
     pub(super) method: &'static str,
-    /// What kept the next task: a quota or the nodes.
+    /// Reason that keeps the next task: a quota or the nodes.
     pub(super) blocked_by: Option<String>,
-    /// The same after those before it were placed: absent: nobody is before it, or it was not tried.
+    /// Result after earlier jobs were placed. Absent: no job is earlier, or it was not tried.
     pub(super) after_earlier_jobs: Option<GangAfterEarlierJobs>,
 }
 
-/// How many find a place once those before it are served.
+/// Number of tasks that find a place after the earlier jobs.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GangAfterEarlierJobs {
-    /// Jobs that were placed before it.
+    /// Number of earlier jobs that were placed.
     pub(super) jobs_placed: u64,
-    /// Those before it that take what it needs, first served first, at most ten.
+    /// Earlier jobs that take the capacity that the job needs, first served first, at most ten.
     pub(super) competing_jobs: Vec<CompetingJob>,
     pub(super) competing_job_count: u64,
-    /// Jobs before it that find no place themselves.
+    /// Number of earlier jobs that find no place themselves.
     pub(super) jobs_skipped: u64,
     pub(super) placeable: u64,
-    /// The job would still be admitted.
+    /// True: the job would still be admitted.
     pub(super) permitted: bool,
     pub(super) blocked_by: Option<String>,
 }
 
-/// A job that takes what another needs.
+/// Job that takes capacity that another needs.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CompetingJob {
@@ -394,11 +394,11 @@ pub(super) struct CompetingJob {
     pub(super) queue: String,
 }
 
-/// A record whose newest version was refused.
+/// Record whose newest version was refused.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InvalidRecord {
-    /// Such as `node n-1`.
+    /// Kind and name, such as `node n-1`.
     pub(super) record: String,
     pub(super) problems: Vec<String>,
 }

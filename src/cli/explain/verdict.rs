@@ -33,11 +33,11 @@ pub(super) fn build_verdict(report: &ExplainReport, focus: &ResolvedTarget) -> E
     } = found;
     let what = format!("{} {}", report.subject.kind, report.subject.name);
     let waits = !matches!(code, VerdictCode::Completed | VerdictCode::Running);
-    let settled = matches!(
+    let complete_sentence = matches!(
         code,
         VerdictCode::Completed | VerdictCode::Running | VerdictCode::Placeable
     );
-    let sentence = if settled {
+    let sentence = if complete_sentence {
         sentence
     } else if report.subject.placed > 0 {
         let rest = if report.subject.pending == 1 {

@@ -1,4 +1,4 @@
-//! Figures of one look, or of the time between two.
+//! Measurements of one poll, or of the time between two.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use crate::cli::output;
 use crate::cli::scrape::{MetricSample, MetricsPage};
 use crate::server::pb;
 
-/// All that a frame shows, ready to be laid out.
+/// Contents of a frame.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DashboardContent {
     pub(super) version: String,
     pub(super) revision: u64,
     pub(super) uptime: Option<Duration>,
-    /// Of each policy: name, version, hash, and whether the last document was refused.
+    /// Policies in force, by name.
     pub(super) policies: Vec<PolicyLine>,
     pub(super) sources: Vec<SourceLine>,
-    /// Figures by name, such as `pumice_nodes`.
+    /// Gauges by name, such as `pumice_nodes`.
     gauges: BTreeMap<String, f64>,
-    /// Refusals by limit.
+    /// Number of rejected calls by limit.
     pub(super) rejections_by_limit: Vec<(String, f64)>,
     /// Share of one processor that the server used.
     pub(super) cpu: Option<f64>,
     pub(super) rpcs: Vec<RpcLine>,
     pub(super) queues: Vec<QueueLine>,
-    /// The time that rates stand for; none: since the start.
+    /// Time that rates cover. `None`: since the start.
     pub(super) period: Option<Duration>,
-    /// Why there are no metrics.
+    /// Error of reading the metrics.
     pub(super) metrics_error: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct SourceLine {
     pub(super) last_heard_seconds: Option<i64>,
 }
 
-/// What became of the calls of one RPC.
+/// Rates and latencies of one RPC.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RpcLine {
     pub(super) name: String,
@@ -61,7 +61,7 @@ pub(super) struct RpcLine {
     pub(super) p50: Option<f64>,
     /// In seconds.
     pub(super) p99: Option<f64>,
-    /// Calls that failed, in the whole time.
+    /// Number of calls that failed.
     pub(super) failed: f64,
 }
 
@@ -76,14 +76,14 @@ pub(super) struct QueueLine {
 }
 
 impl DashboardContent {
-    /// The figures of a look; with an earlier one, rates are those of the time between.
+    /// Contents from a poll. With an earlier poll, rates cover the time between.
     pub(super) fn new(now: &ServerReading, before: Option<&ServerReading>) -> Self {
         let nothing = MetricsPage::default();
         let page = now.metrics.as_ref().unwrap_or(&nothing);
         let earlier = before.and_then(|before| before.metrics.as_ref().ok());
         let uptime = page.sum("process_uptime_seconds");
         let seconds = match earlier.and_then(|earlier| earlier.sum("process_uptime_seconds")) {
-            // A server that was started anew counts from zero.
+            // A restarted server counts from zero.
             Some(then) if uptime.is_some_and(|now| now > then) => uptime.map(|now| now - then),
             _ => uptime,
         };
@@ -115,12 +115,12 @@ impl DashboardContent {
         }
     }
 
-    /// A figure; 0 where the server does not tell it.
+    /// Gauge by name; 0 if the page lacks it.
     pub(super) fn gauge(&self, name: &str) -> f64 {
         self.gauges.get(name).copied().unwrap_or_default()
     }
 
-    /// The queues in an order.
+    /// Queues in an order.
     pub(super) fn sorted(&self, sort: QueueSort, reversed: bool) -> Vec<&QueueLine> {
         let mut queues: Vec<&QueueLine> = self.queues.iter().collect();
         let share = |queue: &QueueLine| queue.share.unwrap_or(-1.0);
@@ -135,7 +135,7 @@ impl DashboardContent {
     }
 }
 
-/// What a page says of the time since an earlier one, or since the start.
+/// Growth of counters since an earlier page, or since the start.
 struct MetricsDelta<'p> {
     page: &'p MetricsPage,
     previous: Option<&'p MetricsPage>,
@@ -143,7 +143,7 @@ struct MetricsDelta<'p> {
 }
 
 impl MetricsDelta<'_> {
-    /// How much a count has grown.
+    /// Growth of a counter.
     fn increase(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let count = |page: &MetricsPage| {
             let fits = |sample: &&MetricSample| labels.iter().all(|(key, value)| label(sample, key) == *value);
@@ -188,7 +188,7 @@ impl MetricsDelta<'_> {
         }
     }
 
-    /// The latency that so large a part of the calls did not exceed, in seconds, as evenly spread in its bucket.
+    /// Quantile of the latency in seconds, interpolated within its bucket.
     fn quantile(&self, rpc: &str, quantile: f64) -> Option<f64> {
         let bucket = "pumice_call_duration_seconds_bucket";
         let mut buckets: Vec<(f64, f64)> = self
@@ -223,7 +223,7 @@ fn label(sample: &MetricSample, name: &str) -> String {
     sample.labels.get(name).cloned().unwrap_or_default()
 }
 
-/// Levels that a frame shows; those by kind under `name/kind`.
+/// Gauges that a frame shows; gauges by kind are named `name/kind`.
 fn read_gauges(page: &MetricsPage) -> BTreeMap<String, f64> {
     let mut levels = BTreeMap::new();
     for name in [
@@ -300,7 +300,7 @@ fn queue_line(status: &pb::QueueStatus) -> QueueLine {
     }
 }
 
-/// What is held of a resource, and of how much.
+/// Held amount of a resource, with the entitled amount.
 fn amount(account: &pb::Account, held: &pb::Amount) -> String {
     let of = |list: &[pb::Amount]| {
         list.iter()

@@ -1,4 +1,4 @@
-//! `pumice top`: what a server does, live in the terminal, or once as plain text.
+//! `pumice top`: the load, state and queues of a server, live in the terminal, or once as plain text.
 
 mod dashboard;
 mod screen;
@@ -17,7 +17,7 @@ use crate::server::pb;
 use dashboard::DashboardContent;
 use view::ViewOptions;
 
-/// Width of a frame that is written as text, in columns.
+/// Least width of a frame that is written as text, in columns.
 const TEXT_WIDTH: u16 = 100;
 
 /// Arguments of `pumice top`.
@@ -27,7 +27,7 @@ pub(super) struct TopArgs {
     client: ClientArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
-    /// Time between two looks, such as 2s
+    /// Time between two polls, such as 2s
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     interval: Duration,
     /// Order of the queues
@@ -36,7 +36,7 @@ pub(super) struct TopArgs {
     /// Name of the policy whose accounts of queues are shown
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
-    /// Write one frame as plain text, figures since the start of the server; so it is where no terminal is, too
+    /// Write one frame as plain text, with rates since the start of the server; the default without a terminal
     #[arg(long)]
     once: bool,
 }
@@ -51,7 +51,7 @@ enum QueueSort {
     Name,
 }
 
-/// One look at a server.
+/// One poll of a server.
 #[derive(Debug, Clone)]
 struct ServerReading {
     info: pb::GetServerInfoResponse,
@@ -59,7 +59,7 @@ struct ServerReading {
     metrics: Result<MetricsPage, String>,
 }
 
-/// Where to look.
+/// Poller of a server: its connection and its metrics page.
 #[derive(Debug, Clone)]
 struct ServerPoller {
     connection: ClientConnection,
@@ -103,7 +103,7 @@ impl ServerPoller {
     }
 }
 
-/// Runs it.
+/// Runs the command.
 pub(super) async fn run(args: TopArgs) -> Result<(), CommandError> {
     let mut lookout = ServerPoller {
         connection: ClientConnection::open(&args.client.server).await?,

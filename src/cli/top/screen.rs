@@ -1,4 +1,4 @@
-//! The live view: looks come by themselves, keys change what is shown.
+//! Live view: polls run in the background, keys change the view.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,9 @@ use super::view::{self, ViewOptions};
 use super::{QueueSort, ServerPoller, ServerReading};
 use crate::cli::CommandError;
 
-/// How often the reader of keys sees whether it is still wanted.
+/// Interval at which the reader of keys checks whether the view has ended.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Least time between two looks.
+/// Least time between two polls.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Shows the server until a key ends it.
@@ -35,7 +35,7 @@ pub(super) async fn run(
     shown
 }
 
-/// What a person does, read on a thread of its own: the terminal can only be waited for.
+/// Events of the terminal, read on a thread of its own because the read blocks.
 fn terminal_events(ended: Arc<AtomicBool>) -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -56,7 +56,7 @@ fn terminal_events(ended: Arc<AtomicBool>) -> mpsc::Receiver<Event> {
     receiver
 }
 
-/// Looks at the server, again and again; one that fails is no end.
+/// Polls of the server at an interval. A failed poll does not end them.
 fn server_readings(
     mut lookout: ServerPoller,
     interval: Duration,
@@ -109,10 +109,10 @@ async fn event_loop(
     }
 }
 
-/// What a key does; false: the end.
+/// Handles a key; false ends the view.
 #[expect(
     clippy::wildcard_enum_match_arm,
-    reason = "whatever keys there are besides do nothing"
+    reason = "all other keys do nothing"
 )]
 fn handle_key(key: KeyEvent, ui: &mut ViewOptions, queues: usize) -> bool {
     match key.code {

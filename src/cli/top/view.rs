@@ -1,4 +1,4 @@
-//! A frame: figures laid out in columns and lines, however small the terminal is.
+//! Frame of `pumice top`: measurements in columns and lines, for any size of the terminal.
 
 use std::time::Duration;
 
@@ -10,27 +10,40 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, Widget as _};
 use super::QueueSort;
 use super::dashboard::{DashboardContent, QueueLine, RpcLine};
 use crate::cli::output::{self, duration};
+use crate::cli::table;
 
-/// Most calls that are listed.
+/// Number of RPCs that are listed.
 const RPCS_SHOWN: usize = 6;
+/// Indent of a continued line of the head, below its words.
+const HEAD_INDENT: usize = 10;
+/// Width of the column of shares.
+const SHARE_WIDTH: usize = 8;
+/// Least widths of the columns of queue names, dominant resources and held amounts.
+const QUEUE_WIDTHS: [usize; 3] = [20, 16, 20];
 
-/// What the person who looks has chosen.
+/// Choices of the person who watches.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ViewOptions {
     pub(super) server: String,
     pub(super) sort: QueueSort,
     pub(super) reversed: bool,
-    /// Queues that are scrolled past.
+    /// Number of queues scrolled past.
     pub(super) scroll_offset: usize,
     pub(super) color: bool,
-    /// Keys are of use.
+    /// True: keys are read.
     pub(super) interactive: bool,
-    /// What went wrong with the last look.
+    /// Error of the last poll.
     pub(super) last_error: Option<String>,
 }
 
-/// A frame as plain text, as high as it needs to be.
+/// Frame as plain text, as high and as wide as its contents, and at least `width` wide: no name is cut.
 pub(super) fn text(board: &DashboardContent, ui: &ViewOptions, width: u16) -> String {
+    let columns = QueueColumns::of(board, usize::MAX);
+    let held = board.queues.iter().map(|queue| held_text(queue).chars().count());
+    let queues = columns.before_held() + held.max().unwrap_or(0);
+    let widest = head(board, ui).iter().map(|line| line.chars().count()).max();
+    let width = usize::from(width).max(queues).max(widest.unwrap_or(0));
+    let width = u16::try_from(width).unwrap_or(u16::MAX);
     let lines = head(board, ui).len() + board.rpcs.len().min(RPCS_SHOWN) + board.queues.len() + 5;
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, u16::try_from(lines).unwrap_or(u16::MAX)));
     render(board, ui, &mut buffer);
@@ -46,9 +59,10 @@ pub(super) fn text(board: &DashboardContent, ui: &ViewOptions, width: u16) -> St
     format!("{}\n", text.trim_end())
 }
 
-/// Draws a frame into all of a buffer.
+/// Draws a frame into a whole buffer.
 pub(super) fn render(board: &DashboardContent, ui: &ViewOptions, buffer: &mut Buffer) {
-    let head = head(board, ui);
+    let head = table::wrap(&head(board, ui).join("\n"), buffer.area.width.into(), HEAD_INDENT);
+    let head: Vec<&str> = head.lines().collect();
     let rpcs = board.rpcs.len().min(RPCS_SHOWN);
     let length = |lines: usize| Constraint::Length(u16::try_from(lines).unwrap_or(u16::MAX));
     let foot = usize::from(ui.interactive);
@@ -63,7 +77,7 @@ pub(super) fn render(board: &DashboardContent, ui: &ViewOptions, buffer: &mut Bu
     let [top, _, calls, _, queues, bottom] = Layout::vertical(areas).areas(buffer.area);
     Paragraph::new(head.join("\n")).render(top, buffer);
     rpc_table(board, ui).render(calls, buffer);
-    queue_table(board, ui, queues.height).render(queues, buffer);
+    queue_table(board, ui, queues).render(queues, buffer);
     if ui.interactive {
         let sort = match ui.sort {
             QueueSort::Share => "share",
@@ -178,8 +192,10 @@ fn rpc_table(board: &DashboardContent, ui: &ViewOptions) -> Table<'static> {
         Some(period) => format!("last {:.0} s", period.as_secs_f64()),
         None => "since start".to_owned(),
     };
+    let names = board.rpcs.iter().map(|rpc| rpc.name.chars().count());
+    let name_width = u16::try_from(names.max().unwrap_or(0).max(18)).unwrap_or(18);
     let widths = [
-        Constraint::Length(18),
+        Constraint::Length(name_width),
         Constraint::Length(10),
         Constraint::Length(10),
         Constraint::Length(10),
@@ -212,16 +228,51 @@ fn rpc_row(rpc: &RpcLine) -> [String; 6] {
     ]
 }
 
-/// A column of figures.
+/// Cell of a column of numbers.
 fn align_right(text: &str) -> String {
     format!("{text:>8}")
 }
 
-fn queue_table(board: &DashboardContent, ui: &ViewOptions, height: u16) -> Table<'static> {
+/// Widths of the columns of queues: as wide as their names, where the frame has the room.
+struct QueueColumns {
+    name: usize,
+    resource: usize,
+    held: usize,
+}
+
+impl QueueColumns {
+    fn of(board: &DashboardContent, width: usize) -> Self {
+        let [name, resource, held] = QUEUE_WIDTHS;
+        let longest = |least: usize, text: fn(&QueueLine) -> &str| {
+            let lengths = board.queues.iter().map(|queue| text(queue).chars().count());
+            lengths.max().unwrap_or(0).max(least)
+        };
+        let spare = width.saturating_sub(name + resource + held + SHARE_WIDTH + 3);
+        let own_resource = longest(resource, |queue| &queue.dominant_resource).min(resource.saturating_add(spare));
+        let spare = spare.saturating_sub(own_resource - resource);
+        let own_name = longest(name, |queue| &queue.name).min(name.saturating_add(spare));
+        let mut columns = QueueColumns {
+            name: own_name,
+            resource: own_resource,
+            held,
+        };
+        columns.held = width.saturating_sub(columns.before_held()).max(held);
+        columns
+    }
+
+    /// Columns of the frame before the held amounts.
+    fn before_held(&self) -> usize {
+        self.name + self.resource + SHARE_WIDTH + 3
+    }
+}
+
+fn queue_table(board: &DashboardContent, ui: &ViewOptions, area: Rect) -> Table<'static> {
+    let columns = QueueColumns::of(board, area.width.into());
+    let length = |width: usize| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX));
     let widths = [
-        Constraint::Length(20),
-        Constraint::Length(8),
-        Constraint::Length(16),
+        length(columns.name),
+        length(SHARE_WIDTH),
+        length(columns.resource),
         Constraint::Min(20),
     ];
     let head = [
@@ -231,29 +282,43 @@ fn queue_table(board: &DashboardContent, ui: &ViewOptions, height: u16) -> Table
         "HELD / ENTITLED".to_owned(),
     ];
     let sorted = board.sorted(ui.sort, ui.reversed);
-    let shown = usize::from(height.saturating_sub(1));
+    let shown = usize::from(area.height.saturating_sub(1));
     let offset = ui.scroll_offset.min(sorted.len().saturating_sub(shown));
-    let rows: Vec<Row<'static>> = sorted.into_iter().skip(offset).take(shown).map(queue_row).collect();
+    let rows = sorted.into_iter().skip(offset).take(shown);
+    let rows: Vec<Row<'static>> = rows.map(|queue| queue_row(queue, &columns)).collect();
     Table::new(rows, widths)
         .column_spacing(1)
         .header(Row::new(head).style(bold(ui)))
 }
 
-fn queue_row(queue: &QueueLine) -> Row<'static> {
+/// Held and entitled amounts of a queue, with the plugin that keeps the account.
+fn held_text(queue: &QueueLine) -> String {
+    if queue.plugin.is_empty() {
+        return queue.allocated.clone();
+    }
+    format!("{}  ({})", queue.allocated, queue.plugin)
+}
+
+/// Row of a queue, as high as its longest cell: names that are wider than their column continue below.
+fn queue_row(queue: &QueueLine, columns: &QueueColumns) -> Row<'static> {
     let share = queue
         .share
         .map_or_else(|| "-".to_owned(), |share| format!("{share:.3}"));
-    let plugin = if queue.plugin.is_empty() {
-        String::new()
-    } else {
-        format!("  ({})", queue.plugin)
-    };
-    Row::new([
-        Cell::new(queue.name.clone()),
-        Cell::new(align_right(&share)),
-        Cell::new(queue.dominant_resource.clone()),
-        Cell::new(format!("{}{plugin}", queue.allocated)),
-    ])
+    let cells = [
+        split_name(&queue.name, columns.name),
+        align_right(&share),
+        split_name(&queue.dominant_resource, columns.resource),
+        table::wrap(&held_text(queue), columns.held, 0),
+    ];
+    let height = cells.iter().map(|cell| cell.lines().count()).max().unwrap_or(1).max(1);
+    Row::new(cells.map(Cell::new)).height(u16::try_from(height).unwrap_or(1))
+}
+
+/// Name in lines of a width.
+fn split_name(name: &str, width: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    let lines = letters.chunks(width.max(1)).map(|line| line.iter().collect::<String>());
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn rate_text(rate: f64) -> String {
@@ -264,7 +329,7 @@ fn rate_text(rate: f64) -> String {
     }
 }
 
-/// A long time, such as `3h 20m`.
+/// Long duration, such as `3h 20m`.
 fn long_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60) {
@@ -392,6 +457,26 @@ mod tests {
         for (width, height) in [(1, 1), (10, 5), (80, 8), (300, 100)] {
             assert_eq!(drawn(&ui, width, height).len(), usize::from(height));
         }
+    }
+
+    #[test]
+    fn names_are_never_cut() {
+        let mut reading = reading();
+        let name = "a-team-with-a-name-that-is-far-longer-than-the-column-of-names".to_owned();
+        if let Some(queue) = reading.queues.first_mut() {
+            queue.accounts[0].dominant_resource = "NVIDIA-H100-80GB-HBM3".to_owned();
+            queue.queue.as_mut().unwrap().name.clone_from(&name);
+        }
+        let board = DashboardContent::new(&reading, None);
+        let text = text(&board, &ViewOptions::default(), 40);
+        assert!(text.contains(&name) && text.contains("NVIDIA-H100-80GB-HBM3"), "{text}");
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 60));
+        render(&board, &ViewOptions::default(), &mut buffer);
+        let column = |from: u16, to: u16| -> String {
+            let cells = (0..60).flat_map(|y| (from..to).map(move |x| (x, y)));
+            cells.map(|at| buffer[at].symbol().trim()).collect()
+        };
+        assert!(column(0, 29).contains(&name), "continued below: {}", column(0, 29));
     }
 
     #[test]
