@@ -282,7 +282,8 @@ fn queue_table(board: &DashboardContent, ui: &ViewOptions, area: Rect) -> Table<
         "HELD / ENTITLED".to_owned(),
     ];
     let sorted = board.sorted(ui.sort, ui.reversed);
-    let shown = usize::from(area.height.saturating_sub(1));
+    let heights = sorted.iter().map(|queue| row_height(&queue_cells(queue, &columns)));
+    let shown = usize::from(area.height.saturating_sub(1)) / heights.max().unwrap_or(1);
     let offset = ui.scroll_offset.min(sorted.len().saturating_sub(shown));
     let rows = sorted.into_iter().skip(offset).take(shown);
     let rows: Vec<Row<'static>> = rows.map(|queue| queue_row(queue, &columns)).collect();
@@ -299,18 +300,26 @@ fn held_text(queue: &QueueLine) -> String {
     format!("{}  ({})", queue.allocated, queue.plugin)
 }
 
-/// Row of a queue, as high as its longest cell: names that are wider than their column continue below.
-fn queue_row(queue: &QueueLine, columns: &QueueColumns) -> Row<'static> {
+/// Cells of a queue: texts that are wider than their column continue below.
+fn queue_cells(queue: &QueueLine, columns: &QueueColumns) -> [String; 4] {
     let share = queue
         .share
         .map_or_else(|| "-".to_owned(), |share| format!("{share:.3}"));
-    let cells = [
+    [
         split_name(&queue.name, columns.name),
         align_right(&share),
         split_name(&queue.dominant_resource, columns.resource),
         table::wrap(&held_text(queue), columns.held, 0),
-    ];
-    let height = cells.iter().map(|cell| cell.lines().count()).max().unwrap_or(1).max(1);
+    ]
+}
+
+fn row_height(cells: &[String; 4]) -> usize {
+    cells.iter().map(|cell| cell.lines().count()).max().unwrap_or(1).max(1)
+}
+
+fn queue_row(queue: &QueueLine, columns: &QueueColumns) -> Row<'static> {
+    let cells = queue_cells(queue, columns);
+    let height = row_height(&cells);
     Row::new(cells.map(Cell::new)).height(u16::try_from(height).unwrap_or(1))
 }
 
@@ -463,7 +472,7 @@ mod tests {
     fn names_are_never_cut() {
         let mut reading = reading();
         let name = "a-team-with-a-name-that-is-far-longer-than-the-column-of-names".to_owned();
-        if let Some(queue) = reading.queues.first_mut() {
+        if let Some(queue) = reading.queues.last_mut() {
             queue.accounts[0].dominant_resource = "NVIDIA-H100-80GB-HBM3".to_owned();
             queue.queue.as_mut().unwrap().name.clone_from(&name);
         }
