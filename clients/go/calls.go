@@ -27,6 +27,11 @@ func (client *Client) ListPolicies(ctx context.Context, request *pb.ListPolicies
 	return call(ctx, client, "ListPolicies", repeatable, client.policies.ListPolicies, request)
 }
 
+// DeletePolicy deletes a policy. It is never repeated: another caller may have made a new policy of that name in between.
+func (client *Client) DeletePolicy(ctx context.Context, request *pb.DeletePolicyRequest) (*pb.DeletePolicyResponse, error) {
+	return call(ctx, client, "DeletePolicy", once, client.policies.DeletePolicy, request)
+}
+
 // GetServerInfo returns the server's version, plugins, limits, sources and policies.
 func (client *Client) GetServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, error) {
 	return call(ctx, client, "GetServerInfo", repeatable, client.state.GetServerInfo, &pb.GetServerInfoRequest{})
@@ -55,6 +60,11 @@ func (client *Client) ListTasks(ctx context.Context, request *pb.ListTasksReques
 // ListReservations returns one page of the admission ledger.
 func (client *Client) ListReservations(ctx context.Context, request *pb.ListReservationsRequest) (*pb.ListReservationsResponse, error) {
 	return call(ctx, client, "ListReservations", repeatable, client.state.ListReservations, request)
+}
+
+// ForgetSource removes a source and its records. It is never repeated: the source may have come back in between.
+func (client *Client) ForgetSource(ctx context.Context, request *pb.ForgetSourceRequest) (*pb.ForgetSourceResponse, error) {
+	return call(ctx, client, "ForgetSource", once, client.state.ForgetSource, request)
 }
 
 // ReleaseReservation ends a reservation.

@@ -193,63 +193,6 @@ func (AdmitMode) EnumDescriptor() ([]byte, []int) {
 	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{2}
 }
 
-// Durability of a write.
-type Durability int32
-
-const (
-	// Nothing was written.
-	Durability_DURABILITY_UNSPECIFIED Durability = 0
-	// The write is lost when the server stops.
-	Durability_DURABILITY_MEMORY Durability = 1
-	// The write is on the server's disk.
-	Durability_DURABILITY_DISK Durability = 2
-	// The write is in etcd.
-	Durability_DURABILITY_ETCD Durability = 3
-)
-
-// Enum value maps for Durability.
-var (
-	Durability_name = map[int32]string{
-		0: "DURABILITY_UNSPECIFIED",
-		1: "DURABILITY_MEMORY",
-		2: "DURABILITY_DISK",
-		3: "DURABILITY_ETCD",
-	}
-	Durability_value = map[string]int32{
-		"DURABILITY_UNSPECIFIED": 0,
-		"DURABILITY_MEMORY":      1,
-		"DURABILITY_DISK":        2,
-		"DURABILITY_ETCD":        3,
-	}
-)
-
-func (x Durability) Enum() *Durability {
-	p := new(Durability)
-	*p = x
-	return p
-}
-
-func (x Durability) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Durability) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_decision_proto_enumTypes[3].Descriptor()
-}
-
-func (Durability) Type() protoreflect.EnumType {
-	return &file_pumice_v1_decision_proto_enumTypes[3]
-}
-
-func (x Durability) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Durability.Descriptor instead.
-func (Durability) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{3}
-}
-
 // Kind of eviction.
 type VictimKind int32
 
@@ -287,11 +230,11 @@ func (x VictimKind) String() string {
 }
 
 func (VictimKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_decision_proto_enumTypes[4].Descriptor()
+	return file_pumice_v1_decision_proto_enumTypes[3].Descriptor()
 }
 
 func (VictimKind) Type() protoreflect.EnumType {
-	return &file_pumice_v1_decision_proto_enumTypes[4]
+	return &file_pumice_v1_decision_proto_enumTypes[3]
 }
 
 func (x VictimKind) Number() protoreflect.EnumNumber {
@@ -300,7 +243,7 @@ func (x VictimKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use VictimKind.Descriptor instead.
 func (VictimKind) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_decision_proto_rawDescGZIP(), []int{3}
 }
 
 // Request of Filter.
@@ -4127,13 +4070,7 @@ const file_pumice_v1_decision_proto_rawDesc = "" +
 	"\x16ADMIT_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ADMIT_MODE_CHECK\x10\x01\x12\x18\n" +
 	"\x14ADMIT_MODE_TENTATIVE\x10\x02\x12\x16\n" +
-	"\x12ADMIT_MODE_CONFIRM\x10\x03*i\n" +
-	"\n" +
-	"Durability\x12\x1a\n" +
-	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x15\n" +
-	"\x11DURABILITY_MEMORY\x10\x01\x12\x13\n" +
-	"\x0fDURABILITY_DISK\x10\x02\x12\x13\n" +
-	"\x0fDURABILITY_ETCD\x10\x03*[\n" +
+	"\x12ADMIT_MODE_CONFIRM\x10\x03*[\n" +
 	"\n" +
 	"VictimKind\x12\x1b\n" +
 	"\x17VICTIM_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -4165,74 +4102,74 @@ func file_pumice_v1_decision_proto_rawDescGZIP() []byte {
 	return file_pumice_v1_decision_proto_rawDescData
 }
 
-var file_pumice_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_pumice_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_pumice_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_pumice_v1_decision_proto_goTypes = []any{
 	(ResourceFit)(0),              // 0: pumice.v1.ResourceFit
 	(PlaceEffect)(0),              // 1: pumice.v1.PlaceEffect
 	(AdmitMode)(0),                // 2: pumice.v1.AdmitMode
-	(Durability)(0),               // 3: pumice.v1.Durability
-	(VictimKind)(0),               // 4: pumice.v1.VictimKind
-	(*FilterRequest)(nil),         // 5: pumice.v1.FilterRequest
-	(*FilterResponse)(nil),        // 6: pumice.v1.FilterResponse
-	(*FilterResult)(nil),          // 7: pumice.v1.FilterResult
-	(*FilterItem)(nil),            // 8: pumice.v1.FilterItem
-	(*Rejection)(nil),             // 9: pumice.v1.Rejection
-	(*RejectedNode)(nil),          // 10: pumice.v1.RejectedNode
-	(*ScoreRequest)(nil),          // 11: pumice.v1.ScoreRequest
-	(*ScoreResponse)(nil),         // 12: pumice.v1.ScoreResponse
-	(*ScoreResult)(nil),           // 13: pumice.v1.ScoreResult
-	(*ScoreItem)(nil),             // 14: pumice.v1.ScoreItem
-	(*ScorePart)(nil),             // 15: pumice.v1.ScorePart
-	(*PlaceRequest)(nil),          // 16: pumice.v1.PlaceRequest
-	(*TaskGroup)(nil),             // 17: pumice.v1.TaskGroup
-	(*PlaceResponse)(nil),         // 18: pumice.v1.PlaceResponse
-	(*PlaceResult)(nil),           // 19: pumice.v1.PlaceResult
-	(*PlacedGroup)(nil),           // 20: pumice.v1.PlacedGroup
-	(*AdmitRequest)(nil),          // 21: pumice.v1.AdmitRequest
-	(*AdmitSubject)(nil),          // 22: pumice.v1.AdmitSubject
-	(*AdmitResponse)(nil),         // 23: pumice.v1.AdmitResponse
-	(*AdmitResult)(nil),           // 24: pumice.v1.AdmitResult
-	(*AdmitItem)(nil),             // 25: pumice.v1.AdmitItem
-	(*KubernetesEvent)(nil),       // 26: pumice.v1.KubernetesEvent
-	(*AdmitVote)(nil),             // 27: pumice.v1.AdmitVote
-	(*CardChoice)(nil),            // 28: pumice.v1.CardChoice
-	(*OrderRequest)(nil),          // 29: pumice.v1.OrderRequest
-	(*NameSet)(nil),               // 30: pumice.v1.NameSet
-	(*OrderResponse)(nil),         // 31: pumice.v1.OrderResponse
-	(*OrderResult)(nil),           // 32: pumice.v1.OrderResult
-	(*Rank)(nil),                  // 33: pumice.v1.Rank
-	(*OrderKey)(nil),              // 34: pumice.v1.OrderKey
-	(*TreeNode)(nil),              // 35: pumice.v1.TreeNode
-	(*SelectVictimsRequest)(nil),  // 36: pumice.v1.SelectVictimsRequest
-	(*VictimGroup)(nil),           // 37: pumice.v1.VictimGroup
-	(*SelectVictimsResponse)(nil), // 38: pumice.v1.SelectVictimsResponse
-	(*SelectVictimsResult)(nil),   // 39: pumice.v1.SelectVictimsResult
-	(*VictimItem)(nil),            // 40: pumice.v1.VictimItem
-	(*VictimVote)(nil),            // 41: pumice.v1.VictimVote
-	(*OpenSessionRequest)(nil),    // 42: pumice.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),   // 43: pumice.v1.OpenSessionResponse
-	(*CloseSessionRequest)(nil),   // 44: pumice.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),  // 45: pumice.v1.CloseSessionResponse
-	(*ListSessionsRequest)(nil),   // 46: pumice.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 47: pumice.v1.ListSessionsResponse
-	(*SessionStatus)(nil),         // 48: pumice.v1.SessionStatus
-	(*CommitSessionRequest)(nil),  // 49: pumice.v1.CommitSessionRequest
-	(*CommitSessionResponse)(nil), // 50: pumice.v1.CommitSessionResponse
-	(*JobCommit)(nil),             // 51: pumice.v1.JobCommit
-	(*PlacementRejection)(nil),    // 52: pumice.v1.PlacementRejection
-	(*EvaluationRef)(nil),         // 53: pumice.v1.EvaluationRef
-	(*Task)(nil),                  // 54: pumice.v1.Task
-	(*NodeSet)(nil),               // 55: pumice.v1.NodeSet
-	(NodeEncoding)(0),             // 56: pumice.v1.NodeEncoding
-	(FilterDetail)(0),             // 57: pumice.v1.FilterDetail
-	(*ResponseMetadata)(nil),      // 58: pumice.v1.ResponseMetadata
-	(*Problem)(nil),               // 59: pumice.v1.Problem
-	(*NotEvaluated)(nil),          // 60: pumice.v1.NotEvaluated
-	(*Reason)(nil),                // 61: pumice.v1.Reason
-	(*Measurement)(nil),           // 62: pumice.v1.Measurement
-	(*Job)(nil),                   // 63: pumice.v1.Job
-	(*durationpb.Duration)(nil),   // 64: google.protobuf.Duration
+	(VictimKind)(0),               // 3: pumice.v1.VictimKind
+	(*FilterRequest)(nil),         // 4: pumice.v1.FilterRequest
+	(*FilterResponse)(nil),        // 5: pumice.v1.FilterResponse
+	(*FilterResult)(nil),          // 6: pumice.v1.FilterResult
+	(*FilterItem)(nil),            // 7: pumice.v1.FilterItem
+	(*Rejection)(nil),             // 8: pumice.v1.Rejection
+	(*RejectedNode)(nil),          // 9: pumice.v1.RejectedNode
+	(*ScoreRequest)(nil),          // 10: pumice.v1.ScoreRequest
+	(*ScoreResponse)(nil),         // 11: pumice.v1.ScoreResponse
+	(*ScoreResult)(nil),           // 12: pumice.v1.ScoreResult
+	(*ScoreItem)(nil),             // 13: pumice.v1.ScoreItem
+	(*ScorePart)(nil),             // 14: pumice.v1.ScorePart
+	(*PlaceRequest)(nil),          // 15: pumice.v1.PlaceRequest
+	(*TaskGroup)(nil),             // 16: pumice.v1.TaskGroup
+	(*PlaceResponse)(nil),         // 17: pumice.v1.PlaceResponse
+	(*PlaceResult)(nil),           // 18: pumice.v1.PlaceResult
+	(*PlacedGroup)(nil),           // 19: pumice.v1.PlacedGroup
+	(*AdmitRequest)(nil),          // 20: pumice.v1.AdmitRequest
+	(*AdmitSubject)(nil),          // 21: pumice.v1.AdmitSubject
+	(*AdmitResponse)(nil),         // 22: pumice.v1.AdmitResponse
+	(*AdmitResult)(nil),           // 23: pumice.v1.AdmitResult
+	(*AdmitItem)(nil),             // 24: pumice.v1.AdmitItem
+	(*KubernetesEvent)(nil),       // 25: pumice.v1.KubernetesEvent
+	(*AdmitVote)(nil),             // 26: pumice.v1.AdmitVote
+	(*CardChoice)(nil),            // 27: pumice.v1.CardChoice
+	(*OrderRequest)(nil),          // 28: pumice.v1.OrderRequest
+	(*NameSet)(nil),               // 29: pumice.v1.NameSet
+	(*OrderResponse)(nil),         // 30: pumice.v1.OrderResponse
+	(*OrderResult)(nil),           // 31: pumice.v1.OrderResult
+	(*Rank)(nil),                  // 32: pumice.v1.Rank
+	(*OrderKey)(nil),              // 33: pumice.v1.OrderKey
+	(*TreeNode)(nil),              // 34: pumice.v1.TreeNode
+	(*SelectVictimsRequest)(nil),  // 35: pumice.v1.SelectVictimsRequest
+	(*VictimGroup)(nil),           // 36: pumice.v1.VictimGroup
+	(*SelectVictimsResponse)(nil), // 37: pumice.v1.SelectVictimsResponse
+	(*SelectVictimsResult)(nil),   // 38: pumice.v1.SelectVictimsResult
+	(*VictimItem)(nil),            // 39: pumice.v1.VictimItem
+	(*VictimVote)(nil),            // 40: pumice.v1.VictimVote
+	(*OpenSessionRequest)(nil),    // 41: pumice.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),   // 42: pumice.v1.OpenSessionResponse
+	(*CloseSessionRequest)(nil),   // 43: pumice.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 44: pumice.v1.CloseSessionResponse
+	(*ListSessionsRequest)(nil),   // 45: pumice.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 46: pumice.v1.ListSessionsResponse
+	(*SessionStatus)(nil),         // 47: pumice.v1.SessionStatus
+	(*CommitSessionRequest)(nil),  // 48: pumice.v1.CommitSessionRequest
+	(*CommitSessionResponse)(nil), // 49: pumice.v1.CommitSessionResponse
+	(*JobCommit)(nil),             // 50: pumice.v1.JobCommit
+	(*PlacementRejection)(nil),    // 51: pumice.v1.PlacementRejection
+	(*EvaluationRef)(nil),         // 52: pumice.v1.EvaluationRef
+	(*Task)(nil),                  // 53: pumice.v1.Task
+	(*NodeSet)(nil),               // 54: pumice.v1.NodeSet
+	(NodeEncoding)(0),             // 55: pumice.v1.NodeEncoding
+	(FilterDetail)(0),             // 56: pumice.v1.FilterDetail
+	(*ResponseMetadata)(nil),      // 57: pumice.v1.ResponseMetadata
+	(*Problem)(nil),               // 58: pumice.v1.Problem
+	(*NotEvaluated)(nil),          // 59: pumice.v1.NotEvaluated
+	(*Reason)(nil),                // 60: pumice.v1.Reason
+	(*Measurement)(nil),           // 61: pumice.v1.Measurement
+	(*Job)(nil),                   // 62: pumice.v1.Job
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(Durability)(0),               // 64: pumice.v1.Durability
 	(*Amount)(nil),                // 65: pumice.v1.Amount
 	(*SessionChange)(nil),         // 66: pumice.v1.SessionChange
 	(*Batch)(nil),                 // 67: pumice.v1.Batch
@@ -4243,138 +4180,138 @@ var file_pumice_v1_decision_proto_goTypes = []any{
 	(*TaskPlacement)(nil),         // 72: pumice.v1.TaskPlacement
 }
 var file_pumice_v1_decision_proto_depIdxs = []int32{
-	53,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
-	54,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
-	55,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
+	52,  // 0: pumice.v1.FilterRequest.against:type_name -> pumice.v1.EvaluationRef
+	53,  // 1: pumice.v1.FilterRequest.tasks:type_name -> pumice.v1.Task
+	54,  // 2: pumice.v1.FilterRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 3: pumice.v1.FilterRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	56,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	57,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
-	58,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	7,   // 7: pumice.v1.FilterResponse.result:type_name -> pumice.v1.FilterResult
-	8,   // 8: pumice.v1.FilterResult.items:type_name -> pumice.v1.FilterItem
-	59,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
-	55,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
-	9,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
-	59,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
-	60,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	61,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
-	55,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
-	10,  // 16: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
-	62,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
-	53,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
-	54,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
-	55,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
+	55,  // 4: pumice.v1.FilterRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	56,  // 5: pumice.v1.FilterRequest.detail:type_name -> pumice.v1.FilterDetail
+	57,  // 6: pumice.v1.FilterResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	6,   // 7: pumice.v1.FilterResponse.result:type_name -> pumice.v1.FilterResult
+	7,   // 8: pumice.v1.FilterResult.items:type_name -> pumice.v1.FilterItem
+	58,  // 9: pumice.v1.FilterItem.problem:type_name -> pumice.v1.Problem
+	54,  // 10: pumice.v1.FilterItem.fit:type_name -> pumice.v1.NodeSet
+	8,   // 11: pumice.v1.FilterItem.rejections:type_name -> pumice.v1.Rejection
+	58,  // 12: pumice.v1.FilterItem.warnings:type_name -> pumice.v1.Problem
+	59,  // 13: pumice.v1.FilterItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	60,  // 14: pumice.v1.Rejection.reason:type_name -> pumice.v1.Reason
+	54,  // 15: pumice.v1.Rejection.nodes:type_name -> pumice.v1.NodeSet
+	9,   // 16: pumice.v1.Rejection.samples:type_name -> pumice.v1.RejectedNode
+	61,  // 17: pumice.v1.RejectedNode.measurements:type_name -> pumice.v1.Measurement
+	52,  // 18: pumice.v1.ScoreRequest.against:type_name -> pumice.v1.EvaluationRef
+	53,  // 19: pumice.v1.ScoreRequest.tasks:type_name -> pumice.v1.Task
+	54,  // 20: pumice.v1.ScoreRequest.candidates:type_name -> pumice.v1.NodeSet
 	0,   // 21: pumice.v1.ScoreRequest.resource_fit:type_name -> pumice.v1.ResourceFit
-	56,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	57,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
-	58,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	13,  // 25: pumice.v1.ScoreResponse.result:type_name -> pumice.v1.ScoreResult
-	14,  // 26: pumice.v1.ScoreResult.items:type_name -> pumice.v1.ScoreItem
-	59,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
-	55,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
-	15,  // 29: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
-	8,   // 30: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
-	59,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
-	60,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	53,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
-	63,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
-	17,  // 35: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
+	55,  // 22: pumice.v1.ScoreRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	56,  // 23: pumice.v1.ScoreRequest.filter_detail:type_name -> pumice.v1.FilterDetail
+	57,  // 24: pumice.v1.ScoreResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	12,  // 25: pumice.v1.ScoreResponse.result:type_name -> pumice.v1.ScoreResult
+	13,  // 26: pumice.v1.ScoreResult.items:type_name -> pumice.v1.ScoreItem
+	58,  // 27: pumice.v1.ScoreItem.problem:type_name -> pumice.v1.Problem
+	54,  // 28: pumice.v1.ScoreItem.nodes:type_name -> pumice.v1.NodeSet
+	14,  // 29: pumice.v1.ScoreItem.parts:type_name -> pumice.v1.ScorePart
+	7,   // 30: pumice.v1.ScoreItem.filter:type_name -> pumice.v1.FilterItem
+	58,  // 31: pumice.v1.ScoreItem.warnings:type_name -> pumice.v1.Problem
+	59,  // 32: pumice.v1.ScoreItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	52,  // 33: pumice.v1.PlaceRequest.against:type_name -> pumice.v1.EvaluationRef
+	62,  // 34: pumice.v1.PlaceRequest.job:type_name -> pumice.v1.Job
+	16,  // 35: pumice.v1.PlaceRequest.groups:type_name -> pumice.v1.TaskGroup
 	1,   // 36: pumice.v1.PlaceRequest.effect:type_name -> pumice.v1.PlaceEffect
-	55,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
-	55,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
-	56,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
-	54,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
-	58,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	19,  // 42: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
-	20,  // 43: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
-	9,   // 44: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
-	59,  // 45: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
-	55,  // 46: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
-	55,  // 47: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
-	9,   // 48: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
-	59,  // 49: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
-	60,  // 50: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	53,  // 51: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
+	54,  // 37: pumice.v1.PlaceRequest.candidates:type_name -> pumice.v1.NodeSet
+	54,  // 38: pumice.v1.PlaceRequest.exclusions:type_name -> pumice.v1.NodeSet
+	55,  // 39: pumice.v1.PlaceRequest.node_encoding:type_name -> pumice.v1.NodeEncoding
+	53,  // 40: pumice.v1.TaskGroup.task:type_name -> pumice.v1.Task
+	57,  // 41: pumice.v1.PlaceResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	18,  // 42: pumice.v1.PlaceResponse.result:type_name -> pumice.v1.PlaceResult
+	19,  // 43: pumice.v1.PlaceResult.groups:type_name -> pumice.v1.PlacedGroup
+	8,   // 44: pumice.v1.PlaceResult.blockers:type_name -> pumice.v1.Rejection
+	58,  // 45: pumice.v1.PlacedGroup.problem:type_name -> pumice.v1.Problem
+	54,  // 46: pumice.v1.PlacedGroup.allocated:type_name -> pumice.v1.NodeSet
+	54,  // 47: pumice.v1.PlacedGroup.pipelined:type_name -> pumice.v1.NodeSet
+	8,   // 48: pumice.v1.PlacedGroup.blockers:type_name -> pumice.v1.Rejection
+	58,  // 49: pumice.v1.PlacedGroup.warnings:type_name -> pumice.v1.Problem
+	59,  // 50: pumice.v1.PlacedGroup.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	52,  // 51: pumice.v1.AdmitRequest.against:type_name -> pumice.v1.EvaluationRef
 	2,   // 52: pumice.v1.AdmitRequest.mode:type_name -> pumice.v1.AdmitMode
-	22,  // 53: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
-	64,  // 54: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
-	63,  // 55: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
-	54,  // 56: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
-	58,  // 57: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	24,  // 58: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
-	3,   // 59: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
-	25,  // 60: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
-	59,  // 61: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
-	61,  // 62: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
-	27,  // 63: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
-	28,  // 64: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
+	21,  // 53: pumice.v1.AdmitRequest.items:type_name -> pumice.v1.AdmitSubject
+	63,  // 54: pumice.v1.AdmitRequest.lease:type_name -> google.protobuf.Duration
+	62,  // 55: pumice.v1.AdmitSubject.job:type_name -> pumice.v1.Job
+	53,  // 56: pumice.v1.AdmitSubject.task:type_name -> pumice.v1.Task
+	57,  // 57: pumice.v1.AdmitResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	23,  // 58: pumice.v1.AdmitResponse.result:type_name -> pumice.v1.AdmitResult
+	64,  // 59: pumice.v1.AdmitResponse.durability:type_name -> pumice.v1.Durability
+	24,  // 60: pumice.v1.AdmitResult.items:type_name -> pumice.v1.AdmitItem
+	58,  // 61: pumice.v1.AdmitItem.problem:type_name -> pumice.v1.Problem
+	60,  // 62: pumice.v1.AdmitItem.reasons:type_name -> pumice.v1.Reason
+	26,  // 63: pumice.v1.AdmitItem.votes:type_name -> pumice.v1.AdmitVote
+	27,  // 64: pumice.v1.AdmitItem.cards:type_name -> pumice.v1.CardChoice
 	65,  // 65: pumice.v1.AdmitItem.reserved:type_name -> pumice.v1.Amount
-	26,  // 66: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
-	60,  // 67: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	53,  // 68: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
-	30,  // 69: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
-	30,  // 70: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
-	58,  // 71: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	32,  // 72: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
-	33,  // 73: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
-	33,  // 74: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
-	35,  // 75: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
-	59,  // 76: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
-	34,  // 77: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
+	25,  // 66: pumice.v1.AdmitItem.event:type_name -> pumice.v1.KubernetesEvent
+	59,  // 67: pumice.v1.AdmitItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	52,  // 68: pumice.v1.OrderRequest.against:type_name -> pumice.v1.EvaluationRef
+	29,  // 69: pumice.v1.OrderRequest.queues:type_name -> pumice.v1.NameSet
+	29,  // 70: pumice.v1.OrderRequest.jobs:type_name -> pumice.v1.NameSet
+	57,  // 71: pumice.v1.OrderResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	31,  // 72: pumice.v1.OrderResponse.result:type_name -> pumice.v1.OrderResult
+	32,  // 73: pumice.v1.OrderResult.queues:type_name -> pumice.v1.Rank
+	32,  // 74: pumice.v1.OrderResult.jobs:type_name -> pumice.v1.Rank
+	34,  // 75: pumice.v1.OrderResult.tree:type_name -> pumice.v1.TreeNode
+	58,  // 76: pumice.v1.Rank.problem:type_name -> pumice.v1.Problem
+	33,  // 77: pumice.v1.Rank.keys:type_name -> pumice.v1.OrderKey
 	65,  // 78: pumice.v1.TreeNode.allocated:type_name -> pumice.v1.Amount
-	53,  // 79: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
-	4,   // 80: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
-	37,  // 81: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
-	54,  // 82: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
-	54,  // 83: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
+	52,  // 79: pumice.v1.SelectVictimsRequest.against:type_name -> pumice.v1.EvaluationRef
+	3,   // 80: pumice.v1.SelectVictimsRequest.kind:type_name -> pumice.v1.VictimKind
+	36,  // 81: pumice.v1.SelectVictimsRequest.groups:type_name -> pumice.v1.VictimGroup
+	53,  // 82: pumice.v1.VictimGroup.preemptor:type_name -> pumice.v1.Task
+	53,  // 83: pumice.v1.VictimGroup.candidates:type_name -> pumice.v1.Task
 	66,  // 84: pumice.v1.VictimGroup.hypothetical_changes:type_name -> pumice.v1.SessionChange
-	58,  // 85: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	39,  // 86: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
-	40,  // 87: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
-	59,  // 88: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
-	41,  // 89: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
-	59,  // 90: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
-	60,  // 91: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	53,  // 92: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
+	57,  // 85: pumice.v1.SelectVictimsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	38,  // 86: pumice.v1.SelectVictimsResponse.result:type_name -> pumice.v1.SelectVictimsResult
+	39,  // 87: pumice.v1.SelectVictimsResult.items:type_name -> pumice.v1.VictimItem
+	58,  // 88: pumice.v1.VictimItem.problem:type_name -> pumice.v1.Problem
+	40,  // 89: pumice.v1.VictimItem.votes:type_name -> pumice.v1.VictimVote
+	58,  // 90: pumice.v1.VictimItem.warnings:type_name -> pumice.v1.Problem
+	59,  // 91: pumice.v1.VictimItem.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	52,  // 92: pumice.v1.OpenSessionRequest.against:type_name -> pumice.v1.EvaluationRef
 	67,  // 93: pumice.v1.OpenSessionRequest.batch:type_name -> pumice.v1.Batch
-	64,  // 94: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
-	58,  // 95: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	63,  // 94: pumice.v1.OpenSessionRequest.lease:type_name -> google.protobuf.Duration
+	57,  // 95: pumice.v1.OpenSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
 	68,  // 96: pumice.v1.OpenSessionResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	64,  // 97: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
-	64,  // 98: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
+	63,  // 97: pumice.v1.OpenSessionResponse.lease:type_name -> google.protobuf.Duration
+	63,  // 98: pumice.v1.OpenSessionResponse.max_age:type_name -> google.protobuf.Duration
 	69,  // 99: pumice.v1.ListSessionsRequest.page:type_name -> pumice.v1.Page
-	48,  // 100: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
-	64,  // 101: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
-	64,  // 102: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
-	64,  // 103: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
+	47,  // 100: pumice.v1.ListSessionsResponse.sessions:type_name -> pumice.v1.SessionStatus
+	63,  // 101: pumice.v1.SessionStatus.age:type_name -> google.protobuf.Duration
+	63,  // 102: pumice.v1.SessionStatus.idle:type_name -> google.protobuf.Duration
+	63,  // 103: pumice.v1.SessionStatus.lease_left:type_name -> google.protobuf.Duration
 	70,  // 104: pumice.v1.SessionStatus.revision:type_name -> pumice.v1.Revision
 	71,  // 105: pumice.v1.CommitSessionRequest.session:type_name -> pumice.v1.SessionRef
-	58,  // 106: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	51,  // 107: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
-	3,   // 108: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
-	52,  // 109: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
+	57,  // 106: pumice.v1.CommitSessionResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	50,  // 107: pumice.v1.CommitSessionResponse.jobs:type_name -> pumice.v1.JobCommit
+	64,  // 108: pumice.v1.CommitSessionResponse.durability:type_name -> pumice.v1.Durability
+	51,  // 109: pumice.v1.JobCommit.rejections:type_name -> pumice.v1.PlacementRejection
 	72,  // 110: pumice.v1.PlacementRejection.placement:type_name -> pumice.v1.TaskPlacement
-	61,  // 111: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
-	5,   // 112: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
-	11,  // 113: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
-	16,  // 114: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
-	21,  // 115: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
-	29,  // 116: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
-	36,  // 117: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
-	42,  // 118: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
-	44,  // 119: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
-	46,  // 120: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
-	49,  // 121: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
-	6,   // 122: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
-	12,  // 123: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
-	18,  // 124: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
-	23,  // 125: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
-	31,  // 126: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
-	38,  // 127: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
-	43,  // 128: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
-	45,  // 129: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
-	47,  // 130: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
-	50,  // 131: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
+	60,  // 111: pumice.v1.PlacementRejection.reason:type_name -> pumice.v1.Reason
+	4,   // 112: pumice.v1.DecisionService.Filter:input_type -> pumice.v1.FilterRequest
+	10,  // 113: pumice.v1.DecisionService.Score:input_type -> pumice.v1.ScoreRequest
+	15,  // 114: pumice.v1.DecisionService.Place:input_type -> pumice.v1.PlaceRequest
+	20,  // 115: pumice.v1.DecisionService.Admit:input_type -> pumice.v1.AdmitRequest
+	28,  // 116: pumice.v1.DecisionService.Order:input_type -> pumice.v1.OrderRequest
+	35,  // 117: pumice.v1.DecisionService.SelectVictims:input_type -> pumice.v1.SelectVictimsRequest
+	41,  // 118: pumice.v1.DecisionService.OpenSession:input_type -> pumice.v1.OpenSessionRequest
+	43,  // 119: pumice.v1.DecisionService.CloseSession:input_type -> pumice.v1.CloseSessionRequest
+	45,  // 120: pumice.v1.DecisionService.ListSessions:input_type -> pumice.v1.ListSessionsRequest
+	48,  // 121: pumice.v1.DecisionService.CommitSession:input_type -> pumice.v1.CommitSessionRequest
+	5,   // 122: pumice.v1.DecisionService.Filter:output_type -> pumice.v1.FilterResponse
+	11,  // 123: pumice.v1.DecisionService.Score:output_type -> pumice.v1.ScoreResponse
+	17,  // 124: pumice.v1.DecisionService.Place:output_type -> pumice.v1.PlaceResponse
+	22,  // 125: pumice.v1.DecisionService.Admit:output_type -> pumice.v1.AdmitResponse
+	30,  // 126: pumice.v1.DecisionService.Order:output_type -> pumice.v1.OrderResponse
+	37,  // 127: pumice.v1.DecisionService.SelectVictims:output_type -> pumice.v1.SelectVictimsResponse
+	42,  // 128: pumice.v1.DecisionService.OpenSession:output_type -> pumice.v1.OpenSessionResponse
+	44,  // 129: pumice.v1.DecisionService.CloseSession:output_type -> pumice.v1.CloseSessionResponse
+	46,  // 130: pumice.v1.DecisionService.ListSessions:output_type -> pumice.v1.ListSessionsResponse
+	49,  // 131: pumice.v1.DecisionService.CommitSession:output_type -> pumice.v1.CommitSessionResponse
 	122, // [122:132] is the sub-list for method output_type
 	112, // [112:122] is the sub-list for method input_type
 	112, // [112:112] is the sub-list for extension type_name
@@ -4404,7 +4341,7 @@ func file_pumice_v1_decision_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_decision_proto_rawDesc), len(file_pumice_v1_decision_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      4,
 			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,

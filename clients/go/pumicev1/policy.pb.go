@@ -452,7 +452,10 @@ type ReloadPolicyResponse struct {
 	// field of the queue.
 	Report *PolicyReport `protobuf:"bytes,3,opt,name=report,proto3" json:"report,omitempty"`
 	// Unified diff of the effective documents, before and after.
-	Difference    string `protobuf:"bytes,4,opt,name=difference,proto3" json:"difference,omitempty"`
+	Difference string `protobuf:"bytes,4,opt,name=difference,proto3" json:"difference,omitempty"`
+	// Durability of the version in force. MEMORY: a restart of the server loses it.
+	// Unspecified in a dry run.
+	Durability    Durability `protobuf:"varint,5,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -513,6 +516,13 @@ func (x *ReloadPolicyResponse) GetDifference() string {
 		return x.Difference
 	}
 	return ""
+}
+
+func (x *ReloadPolicyResponse) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
 }
 
 // Request of RollbackPolicy.
@@ -598,7 +608,10 @@ type RollbackPolicyResponse struct {
 	// Warnings.
 	Report *PolicyReport `protobuf:"bytes,3,opt,name=report,proto3" json:"report,omitempty"`
 	// Unified diff of the effective documents, before and after.
-	Difference    string `protobuf:"bytes,4,opt,name=difference,proto3" json:"difference,omitempty"`
+	Difference string `protobuf:"bytes,4,opt,name=difference,proto3" json:"difference,omitempty"`
+	// Durability of the version in force. MEMORY: a restart of the server loses it.
+	// Unspecified in a dry run.
+	Durability    Durability `protobuf:"varint,5,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -661,6 +674,134 @@ func (x *RollbackPolicyResponse) GetDifference() string {
 	return ""
 }
 
+func (x *RollbackPolicyResponse) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
+}
+
+// Request of DeletePolicy.
+type DeletePolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the policy. Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Version that must be in force. Absent: any.
+	ExpectedVersion *uint64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3,oneof" json:"expected_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *DeletePolicyRequest) Reset() {
+	*x = DeletePolicyRequest{}
+	mi := &file_pumice_v1_policy_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicyRequest) ProtoMessage() {}
+
+func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_policy_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
+func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DeletePolicyRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeletePolicyRequest) GetExpectedVersion() uint64 {
+	if x != nil && x.ExpectedVersion != nil {
+		return *x.ExpectedVersion
+	}
+	return 0
+}
+
+// Response of DeletePolicy.
+type DeletePolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version that was in force, without documents.
+	Deleted *Policy `protobuf:"bytes,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// Of "default": version in force now, with the built-in document and the next
+	// number. Absent: no policy of this name is in force any more; a new policy of
+	// this name begins with version 1.
+	Replacement *Policy `protobuf:"bytes,2,opt,name=replacement,proto3" json:"replacement,omitempty"`
+	// Durability of the deletion. MEMORY: the deleted policy was only in memory, too.
+	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePolicyResponse) Reset() {
+	*x = DeletePolicyResponse{}
+	mi := &file_pumice_v1_policy_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicyResponse) ProtoMessage() {}
+
+func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_policy_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
+func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DeletePolicyResponse) GetDeleted() *Policy {
+	if x != nil {
+		return x.Deleted
+	}
+	return nil
+}
+
+func (x *DeletePolicyResponse) GetReplacement() *Policy {
+	if x != nil {
+		return x.Replacement
+	}
+	return nil
+}
+
+func (x *DeletePolicyResponse) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
+}
+
 // Request of GetPolicy.
 type GetPolicyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -674,7 +815,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[7]
+	mi := &file_pumice_v1_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +827,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[7]
+	mi := &file_pumice_v1_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +840,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetPolicyRequest) GetName() string {
@@ -729,7 +870,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[8]
+	mi := &file_pumice_v1_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +882,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[8]
+	mi := &file_pumice_v1_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +895,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetPolicyResponse) GetPolicy() *Policy {
@@ -787,7 +928,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[9]
+	mi := &file_pumice_v1_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +940,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[9]
+	mi := &file_pumice_v1_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +953,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListPoliciesRequest) GetName() string {
@@ -849,7 +990,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_pumice_v1_policy_proto_msgTypes[10]
+	mi := &file_pumice_v1_policy_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +1002,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_policy_proto_msgTypes[10]
+	mi := &file_pumice_v1_policy_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +1015,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_policy_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -895,7 +1036,7 @@ var File_pumice_v1_policy_proto protoreflect.FileDescriptor
 
 const file_pumice_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x16pumice/v1/policy.proto\x12\tpumice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\x02\n" +
+	"\x16pumice/v1/policy.proto\x12\tpumice.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\xab\x02\n" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x12\n" +
@@ -925,27 +1066,43 @@ const file_pumice_v1_policy_proto_rawDesc = "" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12\x16\n" +
 	"\x06strict\x18\x05 \x01(\bR\x06strict\x12$\n" +
 	"\rcompatibility\x18\x06 \x01(\tR\rcompatibilityB\x13\n" +
-	"\x11_expected_version\"\xb0\x01\n" +
+	"\x11_expected_version\"\xe7\x01\n" +
 	"\x14ReloadPolicyResponse\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.pumice.v1.PolicyR\x06policy\x12\x1c\n" +
 	"\tunchanged\x18\x02 \x01(\bR\tunchanged\x12/\n" +
 	"\x06report\x18\x03 \x01(\v2\x17.pumice.v1.PolicyReportR\x06report\x12\x1e\n" +
 	"\n" +
 	"difference\x18\x04 \x01(\tR\n" +
-	"difference\"\xa3\x01\n" +
+	"difference\x125\n" +
+	"\n" +
+	"durability\x18\x05 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
+	"durability\"\xa3\x01\n" +
 	"\x15RollbackPolicyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12.\n" +
 	"\x10expected_version\x18\x03 \x01(\x04H\x00R\x0fexpectedVersion\x88\x01\x01\x12\x17\n" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRunB\x13\n" +
-	"\x11_expected_version\"\xb2\x01\n" +
+	"\x11_expected_version\"\xe9\x01\n" +
 	"\x16RollbackPolicyResponse\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.pumice.v1.PolicyR\x06policy\x12\x1c\n" +
 	"\tunchanged\x18\x02 \x01(\bR\tunchanged\x12/\n" +
 	"\x06report\x18\x03 \x01(\v2\x17.pumice.v1.PolicyReportR\x06report\x12\x1e\n" +
 	"\n" +
 	"difference\x18\x04 \x01(\tR\n" +
-	"difference\"@\n" +
+	"difference\x125\n" +
+	"\n" +
+	"durability\x18\x05 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
+	"durability\"n\n" +
+	"\x13DeletePolicyRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
+	"\x10expected_version\x18\x02 \x01(\x04H\x00R\x0fexpectedVersion\x88\x01\x01B\x13\n" +
+	"\x11_expected_version\"\xaf\x01\n" +
+	"\x14DeletePolicyResponse\x12+\n" +
+	"\adeleted\x18\x01 \x01(\v2\x11.pumice.v1.PolicyR\adeleted\x123\n" +
+	"\vreplacement\x18\x02 \x01(\v2\x11.pumice.v1.PolicyR\vreplacement\x125\n" +
+	"\n" +
+	"durability\x18\x03 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
+	"durability\"@\n" +
 	"\x10GetPolicyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"o\n" +
@@ -963,10 +1120,11 @@ const file_pumice_v1_policy_proto_rawDesc = "" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSEVERITY_ERROR\x10\x01\x12\x14\n" +
-	"\x10SEVERITY_WARNING\x10\x022\xd0\x02\n" +
+	"\x10SEVERITY_WARNING\x10\x022\xa1\x03\n" +
 	"\rPolicyService\x12O\n" +
 	"\fReloadPolicy\x12\x1e.pumice.v1.ReloadPolicyRequest\x1a\x1f.pumice.v1.ReloadPolicyResponse\x12U\n" +
-	"\x0eRollbackPolicy\x12 .pumice.v1.RollbackPolicyRequest\x1a!.pumice.v1.RollbackPolicyResponse\x12F\n" +
+	"\x0eRollbackPolicy\x12 .pumice.v1.RollbackPolicyRequest\x1a!.pumice.v1.RollbackPolicyResponse\x12O\n" +
+	"\fDeletePolicy\x12\x1e.pumice.v1.DeletePolicyRequest\x1a\x1f.pumice.v1.DeletePolicyResponse\x12F\n" +
 	"\tGetPolicy\x12\x1b.pumice.v1.GetPolicyRequest\x1a\x1c.pumice.v1.GetPolicyResponse\x12O\n" +
 	"\fListPolicies\x12\x1e.pumice.v1.ListPoliciesRequest\x1a\x1f.pumice.v1.ListPoliciesResponseB\x99\x01\n" +
 	"\rcom.pumice.v1B\vPolicyProtoP\x01Z6github.com/pumice-scheduler/pumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
@@ -985,7 +1143,7 @@ func file_pumice_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_pumice_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pumice_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_pumice_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_pumice_v1_policy_proto_goTypes = []any{
 	(Severity)(0),                  // 0: pumice.v1.Severity
 	(*Policy)(nil),                 // 1: pumice.v1.Policy
@@ -995,36 +1153,46 @@ var file_pumice_v1_policy_proto_goTypes = []any{
 	(*ReloadPolicyResponse)(nil),   // 5: pumice.v1.ReloadPolicyResponse
 	(*RollbackPolicyRequest)(nil),  // 6: pumice.v1.RollbackPolicyRequest
 	(*RollbackPolicyResponse)(nil), // 7: pumice.v1.RollbackPolicyResponse
-	(*GetPolicyRequest)(nil),       // 8: pumice.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),      // 9: pumice.v1.GetPolicyResponse
-	(*ListPoliciesRequest)(nil),    // 10: pumice.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),   // 11: pumice.v1.ListPoliciesResponse
-	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
+	(*DeletePolicyRequest)(nil),    // 8: pumice.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),   // 9: pumice.v1.DeletePolicyResponse
+	(*GetPolicyRequest)(nil),       // 10: pumice.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),      // 11: pumice.v1.GetPolicyResponse
+	(*ListPoliciesRequest)(nil),    // 12: pumice.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),   // 13: pumice.v1.ListPoliciesResponse
+	(*timestamppb.Timestamp)(nil),  // 14: google.protobuf.Timestamp
+	(Durability)(0),                // 15: pumice.v1.Durability
 }
 var file_pumice_v1_policy_proto_depIdxs = []int32{
-	12, // 0: pumice.v1.Policy.accept_time:type_name -> google.protobuf.Timestamp
+	14, // 0: pumice.v1.Policy.accept_time:type_name -> google.protobuf.Timestamp
 	3,  // 1: pumice.v1.PolicyReport.diagnostics:type_name -> pumice.v1.Diagnostic
 	0,  // 2: pumice.v1.Diagnostic.severity:type_name -> pumice.v1.Severity
 	1,  // 3: pumice.v1.ReloadPolicyResponse.policy:type_name -> pumice.v1.Policy
 	2,  // 4: pumice.v1.ReloadPolicyResponse.report:type_name -> pumice.v1.PolicyReport
-	1,  // 5: pumice.v1.RollbackPolicyResponse.policy:type_name -> pumice.v1.Policy
-	2,  // 6: pumice.v1.RollbackPolicyResponse.report:type_name -> pumice.v1.PolicyReport
-	1,  // 7: pumice.v1.GetPolicyResponse.policy:type_name -> pumice.v1.Policy
-	2,  // 8: pumice.v1.GetPolicyResponse.report:type_name -> pumice.v1.PolicyReport
-	1,  // 9: pumice.v1.ListPoliciesResponse.policies:type_name -> pumice.v1.Policy
-	4,  // 10: pumice.v1.PolicyService.ReloadPolicy:input_type -> pumice.v1.ReloadPolicyRequest
-	6,  // 11: pumice.v1.PolicyService.RollbackPolicy:input_type -> pumice.v1.RollbackPolicyRequest
-	8,  // 12: pumice.v1.PolicyService.GetPolicy:input_type -> pumice.v1.GetPolicyRequest
-	10, // 13: pumice.v1.PolicyService.ListPolicies:input_type -> pumice.v1.ListPoliciesRequest
-	5,  // 14: pumice.v1.PolicyService.ReloadPolicy:output_type -> pumice.v1.ReloadPolicyResponse
-	7,  // 15: pumice.v1.PolicyService.RollbackPolicy:output_type -> pumice.v1.RollbackPolicyResponse
-	9,  // 16: pumice.v1.PolicyService.GetPolicy:output_type -> pumice.v1.GetPolicyResponse
-	11, // 17: pumice.v1.PolicyService.ListPolicies:output_type -> pumice.v1.ListPoliciesResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	15, // 5: pumice.v1.ReloadPolicyResponse.durability:type_name -> pumice.v1.Durability
+	1,  // 6: pumice.v1.RollbackPolicyResponse.policy:type_name -> pumice.v1.Policy
+	2,  // 7: pumice.v1.RollbackPolicyResponse.report:type_name -> pumice.v1.PolicyReport
+	15, // 8: pumice.v1.RollbackPolicyResponse.durability:type_name -> pumice.v1.Durability
+	1,  // 9: pumice.v1.DeletePolicyResponse.deleted:type_name -> pumice.v1.Policy
+	1,  // 10: pumice.v1.DeletePolicyResponse.replacement:type_name -> pumice.v1.Policy
+	15, // 11: pumice.v1.DeletePolicyResponse.durability:type_name -> pumice.v1.Durability
+	1,  // 12: pumice.v1.GetPolicyResponse.policy:type_name -> pumice.v1.Policy
+	2,  // 13: pumice.v1.GetPolicyResponse.report:type_name -> pumice.v1.PolicyReport
+	1,  // 14: pumice.v1.ListPoliciesResponse.policies:type_name -> pumice.v1.Policy
+	4,  // 15: pumice.v1.PolicyService.ReloadPolicy:input_type -> pumice.v1.ReloadPolicyRequest
+	6,  // 16: pumice.v1.PolicyService.RollbackPolicy:input_type -> pumice.v1.RollbackPolicyRequest
+	8,  // 17: pumice.v1.PolicyService.DeletePolicy:input_type -> pumice.v1.DeletePolicyRequest
+	10, // 18: pumice.v1.PolicyService.GetPolicy:input_type -> pumice.v1.GetPolicyRequest
+	12, // 19: pumice.v1.PolicyService.ListPolicies:input_type -> pumice.v1.ListPoliciesRequest
+	5,  // 20: pumice.v1.PolicyService.ReloadPolicy:output_type -> pumice.v1.ReloadPolicyResponse
+	7,  // 21: pumice.v1.PolicyService.RollbackPolicy:output_type -> pumice.v1.RollbackPolicyResponse
+	9,  // 22: pumice.v1.PolicyService.DeletePolicy:output_type -> pumice.v1.DeletePolicyResponse
+	11, // 23: pumice.v1.PolicyService.GetPolicy:output_type -> pumice.v1.GetPolicyResponse
+	13, // 24: pumice.v1.PolicyService.ListPolicies:output_type -> pumice.v1.ListPoliciesResponse
+	20, // [20:25] is the sub-list for method output_type
+	15, // [15:20] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_policy_proto_init() }
@@ -1032,15 +1200,17 @@ func file_pumice_v1_policy_proto_init() {
 	if File_pumice_v1_policy_proto != nil {
 		return
 	}
+	file_pumice_v1_types_proto_init()
 	file_pumice_v1_policy_proto_msgTypes[3].OneofWrappers = []any{}
 	file_pumice_v1_policy_proto_msgTypes[5].OneofWrappers = []any{}
+	file_pumice_v1_policy_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_policy_proto_rawDesc), len(file_pumice_v1_policy_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	PolicyService_ReloadPolicy_FullMethodName   = "/pumice.v1.PolicyService/ReloadPolicy"
 	PolicyService_RollbackPolicy_FullMethodName = "/pumice.v1.PolicyService/RollbackPolicy"
+	PolicyService_DeletePolicy_FullMethodName   = "/pumice.v1.PolicyService/DeletePolicy"
 	PolicyService_GetPolicy_FullMethodName      = "/pumice.v1.PolicyService/GetPolicy"
 	PolicyService_ListPolicies_FullMethodName   = "/pumice.v1.PolicyService/ListPolicies"
 )
@@ -39,6 +40,9 @@ type PolicyServiceClient interface {
 	ReloadPolicy(ctx context.Context, in *ReloadPolicyRequest, opts ...grpc.CallOption) (*ReloadPolicyResponse, error)
 	// Puts an earlier version into force again, as a new version.
 	RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*RollbackPolicyResponse, error)
+	// Deletes a policy with all its versions. Deleting "default" puts the built-in
+	// policy into force in its place. Another version in force than expected: ABORTED.
+	DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error)
 	// Returns one version.
 	GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error)
 	// Lists versions, newest first.
@@ -67,6 +71,16 @@ func (c *policyServiceClient) RollbackPolicy(ctx context.Context, in *RollbackPo
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RollbackPolicyResponse)
 	err := c.cc.Invoke(ctx, PolicyService_RollbackPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *policyServiceClient) DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeletePolicyResponse)
+	err := c.cc.Invoke(ctx, PolicyService_DeletePolicy_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +119,9 @@ type PolicyServiceServer interface {
 	ReloadPolicy(context.Context, *ReloadPolicyRequest) (*ReloadPolicyResponse, error)
 	// Puts an earlier version into force again, as a new version.
 	RollbackPolicy(context.Context, *RollbackPolicyRequest) (*RollbackPolicyResponse, error)
+	// Deletes a policy with all its versions. Deleting "default" puts the built-in
+	// policy into force in its place. Another version in force than expected: ABORTED.
+	DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error)
 	// Returns one version.
 	GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error)
 	// Lists versions, newest first.
@@ -124,6 +141,9 @@ func (UnimplementedPolicyServiceServer) ReloadPolicy(context.Context, *ReloadPol
 }
 func (UnimplementedPolicyServiceServer) RollbackPolicy(context.Context, *RollbackPolicyRequest) (*RollbackPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RollbackPolicy not implemented")
+}
+func (UnimplementedPolicyServiceServer) DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeletePolicy not implemented")
 }
 func (UnimplementedPolicyServiceServer) GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetPolicy not implemented")
@@ -188,6 +208,24 @@ func _PolicyService_RollbackPolicy_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PolicyService_DeletePolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeletePolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).DeletePolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_DeletePolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).DeletePolicy(ctx, req.(*DeletePolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _PolicyService_GetPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetPolicyRequest)
 	if err := dec(in); err != nil {
@@ -238,6 +276,10 @@ var PolicyService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RollbackPolicy",
 			Handler:    _PolicyService_RollbackPolicy_Handler,
+		},
+		{
+			MethodName: "DeletePolicy",
+			Handler:    _PolicyService_DeletePolicy_Handler,
 		},
 		{
 			MethodName: "GetPolicy",

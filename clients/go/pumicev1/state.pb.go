@@ -25,6 +25,122 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Kind of a record.
+type RecordKind int32
+
+const (
+	// Not allowed.
+	RecordKind_RECORD_KIND_UNSPECIFIED RecordKind = 0
+	// A node.
+	RecordKind_RECORD_KIND_NODE RecordKind = 1
+	// A queue.
+	RecordKind_RECORD_KIND_QUEUE RecordKind = 2
+	// A job.
+	RecordKind_RECORD_KIND_JOB RecordKind = 3
+	// A task.
+	RecordKind_RECORD_KIND_TASK RecordKind = 4
+)
+
+// Enum value maps for RecordKind.
+var (
+	RecordKind_name = map[int32]string{
+		0: "RECORD_KIND_UNSPECIFIED",
+		1: "RECORD_KIND_NODE",
+		2: "RECORD_KIND_QUEUE",
+		3: "RECORD_KIND_JOB",
+		4: "RECORD_KIND_TASK",
+	}
+	RecordKind_value = map[string]int32{
+		"RECORD_KIND_UNSPECIFIED": 0,
+		"RECORD_KIND_NODE":        1,
+		"RECORD_KIND_QUEUE":       2,
+		"RECORD_KIND_JOB":         3,
+		"RECORD_KIND_TASK":        4,
+	}
+)
+
+func (x RecordKind) Enum() *RecordKind {
+	p := new(RecordKind)
+	*p = x
+	return p
+}
+
+func (x RecordKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RecordKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_pumice_v1_state_proto_enumTypes[0].Descriptor()
+}
+
+func (RecordKind) Type() protoreflect.EnumType {
+	return &file_pumice_v1_state_proto_enumTypes[0]
+}
+
+func (x RecordKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RecordKind.Descriptor instead.
+func (RecordKind) EnumDescriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{0}
+}
+
+// Kind of a source: whether it follows a cluster.
+type SourceKind int32
+
+const (
+	// Same as LIVE.
+	SourceKind_SOURCE_KIND_UNSPECIFIED SourceKind = 0
+	// The source follows a cluster. It sends a batch at least every third of
+	// `source_stale_ms`, an empty delta if nothing changed; a longer silence than
+	// `source_stale_ms` makes it stale.
+	SourceKind_SOURCE_KIND_LIVE SourceKind = 1
+	// The source is a file, loaded once. It never becomes stale.
+	SourceKind_SOURCE_KIND_FILE SourceKind = 2
+)
+
+// Enum value maps for SourceKind.
+var (
+	SourceKind_name = map[int32]string{
+		0: "SOURCE_KIND_UNSPECIFIED",
+		1: "SOURCE_KIND_LIVE",
+		2: "SOURCE_KIND_FILE",
+	}
+	SourceKind_value = map[string]int32{
+		"SOURCE_KIND_UNSPECIFIED": 0,
+		"SOURCE_KIND_LIVE":        1,
+		"SOURCE_KIND_FILE":        2,
+	}
+)
+
+func (x SourceKind) Enum() *SourceKind {
+	p := new(SourceKind)
+	*p = x
+	return p
+}
+
+func (x SourceKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SourceKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_pumice_v1_state_proto_enumTypes[1].Descriptor()
+}
+
+func (SourceKind) Type() protoreflect.EnumType {
+	return &file_pumice_v1_state_proto_enumTypes[1]
+}
+
+func (x SourceKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SourceKind.Descriptor instead.
+func (SourceKind) EnumDescriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{1}
+}
+
 // Kind of a batch.
 type BatchKind int32
 
@@ -67,11 +183,11 @@ func (x BatchKind) String() string {
 }
 
 func (BatchKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_pumice_v1_state_proto_enumTypes[0].Descriptor()
+	return file_pumice_v1_state_proto_enumTypes[2].Descriptor()
 }
 
 func (BatchKind) Type() protoreflect.EnumType {
-	return &file_pumice_v1_state_proto_enumTypes[0]
+	return &file_pumice_v1_state_proto_enumTypes[2]
 }
 
 func (x BatchKind) Number() protoreflect.EnumNumber {
@@ -80,7 +196,7 @@ func (x BatchKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BatchKind.Descriptor instead.
 func (BatchKind) EnumDescriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{0}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{2}
 }
 
 // Changes by one source. They become visible together.
@@ -106,7 +222,13 @@ type Batch struct {
 	// Number of this part of a full sync, from 1. Part 1 begins the full sync again;
 	// every other part must follow the one before it, otherwise the server asks for
 	// a resync (GAP). A lost part can therefore not go unnoticed.
-	Part          uint32 `protobuf:"varint,7,opt,name=part,proto3" json:"part,omitempty"`
+	Part uint32 `protobuf:"varint,7,opt,name=part,proto3" json:"part,omitempty"`
+	// Records that the source could not read, and that `put` therefore leaves out. The
+	// last good record of the same name stays in force and is marked invalid, as if
+	// the server had refused the record; a full sync does not remove it.
+	Unreadable []*UnreadableRecord `protobuf:"bytes,8,rep,name=unreadable,proto3" json:"unreadable,omitempty"`
+	// Kind of the source. The kind in the newest batch holds.
+	SourceKind    SourceKind `protobuf:"varint,9,opt,name=source_kind,json=sourceKind,proto3,enum=pumice.v1.SourceKind" json:"source_kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -190,6 +312,104 @@ func (x *Batch) GetPart() uint32 {
 	return 0
 }
 
+func (x *Batch) GetUnreadable() []*UnreadableRecord {
+	if x != nil {
+		return x.Unreadable
+	}
+	return nil
+}
+
+func (x *Batch) GetSourceKind() SourceKind {
+	if x != nil {
+		return x.SourceKind
+	}
+	return SourceKind_SOURCE_KIND_UNSPECIFIED
+}
+
+// A record that its source could not read or convert.
+type UnreadableRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kind of the record.
+	Kind RecordKind `protobuf:"varint,1,opt,name=kind,proto3,enum=pumice.v1.RecordKind" json:"kind,omitempty"`
+	// Name of the record, as `put` would spell it.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Field that could not be read, in the words of the source. Empty: unknown.
+	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
+	// Sentence for people: why the field could not be read.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// Of a task that occupies a node: name of the node. If no good record counts the
+	// task there, the node takes no new tasks until the source sends a good record
+	// of the task or removes it. Empty: the task occupies no node.
+	Node          string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnreadableRecord) Reset() {
+	*x = UnreadableRecord{}
+	mi := &file_pumice_v1_state_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnreadableRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnreadableRecord) ProtoMessage() {}
+
+func (x *UnreadableRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnreadableRecord.ProtoReflect.Descriptor instead.
+func (*UnreadableRecord) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *UnreadableRecord) GetKind() RecordKind {
+	if x != nil {
+		return x.Kind
+	}
+	return RecordKind_RECORD_KIND_UNSPECIFIED
+}
+
+func (x *UnreadableRecord) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UnreadableRecord) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *UnreadableRecord) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *UnreadableRecord) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // Names of records to remove.
 type Removals struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -207,7 +427,7 @@ type Removals struct {
 
 func (x *Removals) Reset() {
 	*x = Removals{}
-	mi := &file_pumice_v1_state_proto_msgTypes[1]
+	mi := &file_pumice_v1_state_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -219,7 +439,7 @@ func (x *Removals) String() string {
 func (*Removals) ProtoMessage() {}
 
 func (x *Removals) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[1]
+	mi := &file_pumice_v1_state_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -232,7 +452,7 @@ func (x *Removals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removals.ProtoReflect.Descriptor instead.
 func (*Removals) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{1}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Removals) GetNodes() []string {
@@ -285,7 +505,7 @@ type BatchOutcome struct {
 
 func (x *BatchOutcome) Reset() {
 	*x = BatchOutcome{}
-	mi := &file_pumice_v1_state_proto_msgTypes[2]
+	mi := &file_pumice_v1_state_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -297,7 +517,7 @@ func (x *BatchOutcome) String() string {
 func (*BatchOutcome) ProtoMessage() {}
 
 func (x *BatchOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[2]
+	mi := &file_pumice_v1_state_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -310,7 +530,7 @@ func (x *BatchOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchOutcome.ProtoReflect.Descriptor instead.
 func (*BatchOutcome) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{2}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *BatchOutcome) GetPosition() *SourcePosition {
@@ -361,7 +581,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_pumice_v1_state_proto_msgTypes[3]
+	mi := &file_pumice_v1_state_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +593,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[3]
+	mi := &file_pumice_v1_state_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +606,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{3}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Resync) GetReason() string {
@@ -414,7 +634,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[4]
+	mi := &file_pumice_v1_state_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +646,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[4]
+	mi := &file_pumice_v1_state_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +659,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{4}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ApplyRequest) GetBatch() *Batch {
@@ -460,7 +680,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[5]
+	mi := &file_pumice_v1_state_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -472,7 +692,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[5]
+	mi := &file_pumice_v1_state_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -485,7 +705,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{5}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ApplyResponse) GetOutcome() *BatchOutcome {
@@ -506,7 +726,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[6]
+	mi := &file_pumice_v1_state_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -518,7 +738,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[6]
+	mi := &file_pumice_v1_state_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -531,7 +751,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{6}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SyncRequest) GetBatch() *Batch {
@@ -552,7 +772,7 @@ type SyncResponse struct {
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[7]
+	mi := &file_pumice_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +784,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[7]
+	mi := &file_pumice_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +797,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SyncResponse) GetOutcome() *BatchOutcome {
@@ -602,7 +822,7 @@ type GetNodeTableRequest struct {
 
 func (x *GetNodeTableRequest) Reset() {
 	*x = GetNodeTableRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[8]
+	mi := &file_pumice_v1_state_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +834,7 @@ func (x *GetNodeTableRequest) String() string {
 func (*GetNodeTableRequest) ProtoMessage() {}
 
 func (x *GetNodeTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[8]
+	mi := &file_pumice_v1_state_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +847,7 @@ func (x *GetNodeTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTableRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeTableRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetNodeTableRequest) GetSession() string {
@@ -666,7 +886,7 @@ type GetNodeTableResponse struct {
 
 func (x *GetNodeTableResponse) Reset() {
 	*x = GetNodeTableResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[9]
+	mi := &file_pumice_v1_state_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +898,7 @@ func (x *GetNodeTableResponse) String() string {
 func (*GetNodeTableResponse) ProtoMessage() {}
 
 func (x *GetNodeTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[9]
+	mi := &file_pumice_v1_state_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +911,7 @@ func (x *GetNodeTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTableResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeTableResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetNodeTableResponse) GetTable() *NodeTableVersion {
@@ -717,7 +937,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[10]
+	mi := &file_pumice_v1_state_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +949,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[10]
+	mi := &file_pumice_v1_state_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +962,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{10}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{11}
 }
 
 // Response of GetServerInfo.
@@ -768,7 +988,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[11]
+	mi := &file_pumice_v1_state_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +1000,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[11]
+	mi := &file_pumice_v1_state_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +1013,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{11}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -859,7 +1079,7 @@ type ServedPlugin struct {
 
 func (x *ServedPlugin) Reset() {
 	*x = ServedPlugin{}
-	mi := &file_pumice_v1_state_proto_msgTypes[12]
+	mi := &file_pumice_v1_state_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +1091,7 @@ func (x *ServedPlugin) String() string {
 func (*ServedPlugin) ProtoMessage() {}
 
 func (x *ServedPlugin) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[12]
+	mi := &file_pumice_v1_state_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +1104,7 @@ func (x *ServedPlugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServedPlugin.ProtoReflect.Descriptor instead.
 func (*ServedPlugin) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{12}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ServedPlugin) GetName() string {
@@ -914,7 +1134,7 @@ type ServerLimit struct {
 
 func (x *ServerLimit) Reset() {
 	*x = ServerLimit{}
-	mi := &file_pumice_v1_state_proto_msgTypes[13]
+	mi := &file_pumice_v1_state_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1146,7 @@ func (x *ServerLimit) String() string {
 func (*ServerLimit) ProtoMessage() {}
 
 func (x *ServerLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[13]
+	mi := &file_pumice_v1_state_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1159,7 @@ func (x *ServerLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerLimit.ProtoReflect.Descriptor instead.
 func (*ServerLimit) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{13}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ServerLimit) GetName() string {
@@ -963,15 +1183,22 @@ type SourceStatus struct {
 	Position *SourcePosition `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
 	// Time since the last batch. Absent: no batch since the server started.
 	Silence *durationpb.Duration `protobuf:"bytes,2,opt,name=silence,proto3" json:"silence,omitempty"`
-	// True: a full sync has been applied and the source is not stale.
-	Synced        bool `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
+	// True: a full sync has been applied, no batch is missing since, and the source
+	// is not stale.
+	Synced bool `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
+	// Kind of the source, from its newest batch.
+	Kind SourceKind `protobuf:"varint,4,opt,name=kind,proto3,enum=pumice.v1.SourceKind" json:"kind,omitempty"`
+	// True: the source is LIVE and has been silent for longer than `source_stale_ms`.
+	// Leases of reservations and assumptions of its jobs are paused. The next batch
+	// ends the staleness.
+	Stale         bool `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[14]
+	mi := &file_pumice_v1_state_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1210,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[14]
+	mi := &file_pumice_v1_state_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1223,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{14}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SourceStatus) GetPosition() *SourcePosition {
@@ -1020,6 +1247,20 @@ func (x *SourceStatus) GetSynced() bool {
 	return false
 }
 
+func (x *SourceStatus) GetKind() SourceKind {
+	if x != nil {
+		return x.Kind
+	}
+	return SourceKind_SOURCE_KIND_UNSPECIFIED
+}
+
+func (x *SourceStatus) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
 // Page of a list.
 type Page struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1033,7 +1274,7 @@ type Page struct {
 
 func (x *Page) Reset() {
 	*x = Page{}
-	mi := &file_pumice_v1_state_proto_msgTypes[15]
+	mi := &file_pumice_v1_state_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1286,7 @@ func (x *Page) String() string {
 func (*Page) ProtoMessage() {}
 
 func (x *Page) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[15]
+	mi := &file_pumice_v1_state_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1299,7 @@ func (x *Page) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Page.ProtoReflect.Descriptor instead.
 func (*Page) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{15}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Page) GetSize() uint32 {
@@ -1090,7 +1331,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	mi := &file_pumice_v1_state_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1343,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[16]
+	mi := &file_pumice_v1_state_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1356,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{16}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListNodesRequest) GetAgainst() *EvaluationRef {
@@ -1154,7 +1395,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[17]
+	mi := &file_pumice_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1407,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[17]
+	mi := &file_pumice_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1420,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListNodesResponse) GetMetadata() *ResponseMetadata {
@@ -1230,7 +1471,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[18]
+	mi := &file_pumice_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1483,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[18]
+	mi := &file_pumice_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1496,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -1329,7 +1570,7 @@ type NodeCard struct {
 
 func (x *NodeCard) Reset() {
 	*x = NodeCard{}
-	mi := &file_pumice_v1_state_proto_msgTypes[19]
+	mi := &file_pumice_v1_state_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1582,7 @@ func (x *NodeCard) String() string {
 func (*NodeCard) ProtoMessage() {}
 
 func (x *NodeCard) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[19]
+	mi := &file_pumice_v1_state_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1595,7 @@ func (x *NodeCard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCard.ProtoReflect.Descriptor instead.
 func (*NodeCard) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeCard) GetCard() string {
@@ -1393,7 +1634,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[20]
+	mi := &file_pumice_v1_state_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1646,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[20]
+	mi := &file_pumice_v1_state_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1659,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{20}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListQueuesRequest) GetAgainst() *EvaluationRef {
@@ -1457,7 +1698,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[21]
+	mi := &file_pumice_v1_state_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1710,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[21]
+	mi := &file_pumice_v1_state_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1723,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{21}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListQueuesResponse) GetMetadata() *ResponseMetadata {
@@ -1525,7 +1766,7 @@ type QueueStatus struct {
 
 func (x *QueueStatus) Reset() {
 	*x = QueueStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[22]
+	mi := &file_pumice_v1_state_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1778,7 @@ func (x *QueueStatus) String() string {
 func (*QueueStatus) ProtoMessage() {}
 
 func (x *QueueStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[22]
+	mi := &file_pumice_v1_state_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1791,7 @@ func (x *QueueStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStatus.ProtoReflect.Descriptor instead.
 func (*QueueStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{22}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueueStatus) GetQueue() *Queue {
@@ -1596,7 +1837,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[23]
+	mi := &file_pumice_v1_state_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1849,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[23]
+	mi := &file_pumice_v1_state_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1862,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{23}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListJobsRequest) GetAgainst() *EvaluationRef {
@@ -1660,7 +1901,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[24]
+	mi := &file_pumice_v1_state_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1913,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[24]
+	mi := &file_pumice_v1_state_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1926,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{24}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListJobsResponse) GetMetadata() *ResponseMetadata {
@@ -1729,7 +1970,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_pumice_v1_state_proto_msgTypes[25]
+	mi := &file_pumice_v1_state_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1982,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[25]
+	mi := &file_pumice_v1_state_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1995,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{25}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *JobStatus) GetJob() *Job {
@@ -1828,7 +2069,7 @@ type Account struct {
 
 func (x *Account) Reset() {
 	*x = Account{}
-	mi := &file_pumice_v1_state_proto_msgTypes[26]
+	mi := &file_pumice_v1_state_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2081,7 @@ func (x *Account) String() string {
 func (*Account) ProtoMessage() {}
 
 func (x *Account) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[26]
+	mi := &file_pumice_v1_state_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2094,7 @@ func (x *Account) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Account.ProtoReflect.Descriptor instead.
 func (*Account) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{26}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Account) GetPlugin() string {
@@ -1955,7 +2196,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[27]
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2208,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[27]
+	mi := &file_pumice_v1_state_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2221,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{27}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListTasksRequest) GetAgainst() *EvaluationRef {
@@ -2019,7 +2260,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2272,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[28]
+	mi := &file_pumice_v1_state_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2285,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListTasksResponse) GetMetadata() *ResponseMetadata {
@@ -2088,7 +2329,7 @@ type StoredTask struct {
 
 func (x *StoredTask) Reset() {
 	*x = StoredTask{}
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2341,7 @@ func (x *StoredTask) String() string {
 func (*StoredTask) ProtoMessage() {}
 
 func (x *StoredTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[29]
+	mi := &file_pumice_v1_state_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2354,7 @@ func (x *StoredTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredTask.ProtoReflect.Descriptor instead.
 func (*StoredTask) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StoredTask) GetTask() *Task {
@@ -2166,7 +2407,7 @@ type ReleaseAssumptionsRequest struct {
 
 func (x *ReleaseAssumptionsRequest) Reset() {
 	*x = ReleaseAssumptionsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2419,7 @@ func (x *ReleaseAssumptionsRequest) String() string {
 func (*ReleaseAssumptionsRequest) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[30]
+	mi := &file_pumice_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2432,7 @@ func (x *ReleaseAssumptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReleaseAssumptionsRequest) GetSession() string {
@@ -2215,14 +2456,16 @@ type ReleaseAssumptionsResponse struct {
 	Revision *Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Names of the tasks that this call released. Tasks without an assumed placement
 	// are ignored.
-	Released      []string `protobuf:"bytes,2,rep,name=released,proto3" json:"released,omitempty"`
+	Released []string `protobuf:"bytes,2,rep,name=released,proto3" json:"released,omitempty"`
+	// Durability of the release. Unspecified: no task was released.
+	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReleaseAssumptionsResponse) Reset() {
 	*x = ReleaseAssumptionsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2477,7 @@ func (x *ReleaseAssumptionsResponse) String() string {
 func (*ReleaseAssumptionsResponse) ProtoMessage() {}
 
 func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[31]
+	mi := &file_pumice_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2490,7 @@ func (x *ReleaseAssumptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAssumptionsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseAssumptionsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReleaseAssumptionsResponse) GetRevision() *Revision {
@@ -2264,6 +2507,13 @@ func (x *ReleaseAssumptionsResponse) GetReleased() []string {
 	return nil
 }
 
+func (x *ReleaseAssumptionsResponse) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
+}
+
 // Request of ListReservations.
 type ListReservationsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2277,7 +2527,7 @@ type ListReservationsRequest struct {
 
 func (x *ListReservationsRequest) Reset() {
 	*x = ListReservationsRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2539,7 @@ func (x *ListReservationsRequest) String() string {
 func (*ListReservationsRequest) ProtoMessage() {}
 
 func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[32]
+	mi := &file_pumice_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2552,7 @@ func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsRequest.ProtoReflect.Descriptor instead.
 func (*ListReservationsRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListReservationsRequest) GetQueues() []string {
@@ -2332,7 +2582,7 @@ type ListReservationsResponse struct {
 
 func (x *ListReservationsResponse) Reset() {
 	*x = ListReservationsResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2594,7 @@ func (x *ListReservationsResponse) String() string {
 func (*ListReservationsResponse) ProtoMessage() {}
 
 func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[33]
+	mi := &file_pumice_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2607,7 @@ func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReservationsResponse.ProtoReflect.Descriptor instead.
 func (*ListReservationsResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListReservationsResponse) GetReservations() []*Reservation {
@@ -2401,7 +2651,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2663,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[34]
+	mi := &file_pumice_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2676,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Reservation) GetJob() string {
@@ -2501,7 +2751,7 @@ type ReleaseReservationRequest struct {
 
 func (x *ReleaseReservationRequest) Reset() {
 	*x = ReleaseReservationRequest{}
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2763,7 @@ func (x *ReleaseReservationRequest) String() string {
 func (*ReleaseReservationRequest) ProtoMessage() {}
 
 func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[35]
+	mi := &file_pumice_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2776,7 @@ func (x *ReleaseReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationRequest) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReleaseReservationRequest) GetJob() string {
@@ -2554,14 +2804,16 @@ func (x *ReleaseReservationRequest) GetAttempt() uint64 {
 type ReleaseReservationResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reservation before its release. Absent: there was none.
-	Reservation   *Reservation `protobuf:"bytes,1,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	Reservation *Reservation `protobuf:"bytes,1,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	// Durability of the release.
+	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=pumice.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReleaseReservationResponse) Reset() {
 	*x = ReleaseReservationResponse{}
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2825,7 @@ func (x *ReleaseReservationResponse) String() string {
 func (*ReleaseReservationResponse) ProtoMessage() {}
 
 func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pumice_v1_state_proto_msgTypes[36]
+	mi := &file_pumice_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2838,7 @@ func (x *ReleaseReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReservationResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseReservationResponse) Descriptor() ([]byte, []int) {
-	return file_pumice_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReleaseReservationResponse) GetReservation() *Reservation {
@@ -2596,11 +2848,138 @@ func (x *ReleaseReservationResponse) GetReservation() *Reservation {
 	return nil
 }
 
+func (x *ReleaseReservationResponse) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
+}
+
+// Request of ForgetSource.
+type ForgetSourceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the source. Required.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// True: forget the source even if it was heard within `source_stale_ms`. Such a
+	// source must begin again with a full sync.
+	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetSourceRequest) Reset() {
+	*x = ForgetSourceRequest{}
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetSourceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetSourceRequest) ProtoMessage() {}
+
+func (x *ForgetSourceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetSourceRequest.ProtoReflect.Descriptor instead.
+func (*ForgetSourceRequest) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ForgetSourceRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ForgetSourceRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// Response of ForgetSource.
+type ForgetSourceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// First revision without the records of the source.
+	Revision *Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Number of records that were removed.
+	Records uint64 `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
+	// Number of reservations that ended.
+	Reservations  uint64 `protobuf:"varint,3,opt,name=reservations,proto3" json:"reservations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetSourceResponse) Reset() {
+	*x = ForgetSourceResponse{}
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetSourceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetSourceResponse) ProtoMessage() {}
+
+func (x *ForgetSourceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pumice_v1_state_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetSourceResponse.ProtoReflect.Descriptor instead.
+func (*ForgetSourceResponse) Descriptor() ([]byte, []int) {
+	return file_pumice_v1_state_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ForgetSourceResponse) GetRevision() *Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
+func (x *ForgetSourceResponse) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *ForgetSourceResponse) GetReservations() uint64 {
+	if x != nil {
+		return x.Reservations
+	}
+	return 0
+}
+
 var File_pumice_v1_state_proto protoreflect.FileDescriptor
 
 const file_pumice_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x15pumice/v1/state.proto\x12\tpumice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\xef\x01\n" +
+	"\x15pumice/v1/state.proto\x12\tpumice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pumice/v1/types.proto\"\xe4\x02\n" +
 	"\x05Batch\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12!\n" +
 	"\fsource_epoch\x18\x02 \x01(\x04R\vsourceEpoch\x12\x1a\n" +
@@ -2608,7 +2987,18 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x04kind\x18\x04 \x01(\x0e2\x14.pumice.v1.BatchKindR\x04kind\x12$\n" +
 	"\x03put\x18\x05 \x01(\v2\x12.pumice.v1.ClusterR\x03put\x12+\n" +
 	"\x06remove\x18\x06 \x01(\v2\x13.pumice.v1.RemovalsR\x06remove\x12\x12\n" +
-	"\x04part\x18\a \x01(\rR\x04part\"b\n" +
+	"\x04part\x18\a \x01(\rR\x04part\x12;\n" +
+	"\n" +
+	"unreadable\x18\b \x03(\v2\x1b.pumice.v1.UnreadableRecordR\n" +
+	"unreadable\x126\n" +
+	"\vsource_kind\x18\t \x01(\x0e2\x15.pumice.v1.SourceKindR\n" +
+	"sourceKind\"\x95\x01\n" +
+	"\x10UnreadableRecord\x12)\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x15.pumice.v1.RecordKindR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05field\x18\x03 \x01(\tR\x05field\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\"b\n" +
 	"\bRemovals\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12\x12\n" +
@@ -2653,11 +3043,13 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x10extension_points\x18\x02 \x03(\tR\x0fextensionPoints\"7\n" +
 	"\vServerLimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value\"\x92\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value\"\xd3\x01\n" +
 	"\fSourceStatus\x125\n" +
 	"\bposition\x18\x01 \x01(\v2\x19.pumice.v1.SourcePositionR\bposition\x123\n" +
 	"\asilence\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\asilence\x12\x16\n" +
-	"\x06synced\x18\x03 \x01(\bR\x06synced\"0\n" +
+	"\x06synced\x18\x03 \x01(\bR\x06synced\x12)\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x15.pumice.v1.SourceKindR\x04kind\x12\x14\n" +
+	"\x05stale\x18\x05 \x01(\bR\x05stale\"0\n" +
 	"\x04Page\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\rR\x04size\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\"\x81\x01\n" +
@@ -2743,10 +3135,13 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x04card\x18\x05 \x01(\tR\x04card\"K\n" +
 	"\x19ReleaseAssumptionsRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x14\n" +
-	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"i\n" +
+	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"\xa0\x01\n" +
 	"\x1aReleaseAssumptionsResponse\x12/\n" +
 	"\brevision\x18\x01 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x12\x1a\n" +
-	"\breleased\x18\x02 \x03(\tR\breleased\"V\n" +
+	"\breleased\x18\x02 \x03(\tR\breleased\x125\n" +
+	"\n" +
+	"durability\x18\x03 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
+	"durability\"V\n" +
 	"\x17ListReservationsRequest\x12\x16\n" +
 	"\x06queues\x18\x01 \x03(\tR\x06queues\x12#\n" +
 	"\x04page\x18\x02 \x01(\v2\x0f.pumice.v1.PageR\x04page\"~\n" +
@@ -2766,14 +3161,36 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\x19ReleaseReservationRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x17\n" +
 	"\ajob_uid\x18\x02 \x01(\tR\x06jobUid\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\x04R\aattempt\"V\n" +
+	"\aattempt\x18\x03 \x01(\x04R\aattempt\"\x8d\x01\n" +
 	"\x1aReleaseReservationResponse\x128\n" +
-	"\vreservation\x18\x01 \x01(\v2\x16.pumice.v1.ReservationR\vreservation*{\n" +
+	"\vreservation\x18\x01 \x01(\v2\x16.pumice.v1.ReservationR\vreservation\x125\n" +
+	"\n" +
+	"durability\x18\x02 \x01(\x0e2\x15.pumice.v1.DurabilityR\n" +
+	"durability\"C\n" +
+	"\x13ForgetSourceRequest\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"\x85\x01\n" +
+	"\x14ForgetSourceResponse\x12/\n" +
+	"\brevision\x18\x01 \x01(\v2\x13.pumice.v1.RevisionR\brevision\x12\x18\n" +
+	"\arecords\x18\x02 \x01(\x04R\arecords\x12\"\n" +
+	"\freservations\x18\x03 \x01(\x04R\freservations*\x81\x01\n" +
+	"\n" +
+	"RecordKind\x12\x1b\n" +
+	"\x17RECORD_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10RECORD_KIND_NODE\x10\x01\x12\x15\n" +
+	"\x11RECORD_KIND_QUEUE\x10\x02\x12\x13\n" +
+	"\x0fRECORD_KIND_JOB\x10\x03\x12\x14\n" +
+	"\x10RECORD_KIND_TASK\x10\x04*U\n" +
+	"\n" +
+	"SourceKind\x12\x1b\n" +
+	"\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10SOURCE_KIND_LIVE\x10\x01\x12\x14\n" +
+	"\x10SOURCE_KIND_FILE\x10\x02*{\n" +
 	"\tBatchKind\x12\x1a\n" +
 	"\x16BATCH_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10BATCH_KIND_DELTA\x10\x01\x12\x1d\n" +
 	"\x19BATCH_KIND_FULL_SYNC_PART\x10\x02\x12\x1d\n" +
-	"\x19BATCH_KIND_FULL_SYNC_LAST\x10\x032\xef\x06\n" +
+	"\x19BATCH_KIND_FULL_SYNC_LAST\x10\x032\xc0\a\n" +
 	"\fStateService\x12:\n" +
 	"\x05Apply\x12\x17.pumice.v1.ApplyRequest\x1a\x18.pumice.v1.ApplyResponse\x12;\n" +
 	"\x04Sync\x12\x16.pumice.v1.SyncRequest\x1a\x17.pumice.v1.SyncResponse(\x010\x01\x12O\n" +
@@ -2786,7 +3203,8 @@ const file_pumice_v1_state_proto_rawDesc = "" +
 	"\tListTasks\x12\x1b.pumice.v1.ListTasksRequest\x1a\x1c.pumice.v1.ListTasksResponse\x12[\n" +
 	"\x10ListReservations\x12\".pumice.v1.ListReservationsRequest\x1a#.pumice.v1.ListReservationsResponse\x12a\n" +
 	"\x12ReleaseReservation\x12$.pumice.v1.ReleaseReservationRequest\x1a%.pumice.v1.ReleaseReservationResponse\x12a\n" +
-	"\x12ReleaseAssumptions\x12$.pumice.v1.ReleaseAssumptionsRequest\x1a%.pumice.v1.ReleaseAssumptionsResponseB\x98\x01\n" +
+	"\x12ReleaseAssumptions\x12$.pumice.v1.ReleaseAssumptionsRequest\x1a%.pumice.v1.ReleaseAssumptionsResponse\x12O\n" +
+	"\fForgetSource\x12\x1e.pumice.v1.ForgetSourceRequest\x1a\x1f.pumice.v1.ForgetSourceResponseB\x98\x01\n" +
 	"\rcom.pumice.v1B\n" +
 	"StateProtoP\x01Z6github.com/pumice-scheduler/pumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"
@@ -2803,158 +3221,173 @@ func file_pumice_v1_state_proto_rawDescGZIP() []byte {
 	return file_pumice_v1_state_proto_rawDescData
 }
 
-var file_pumice_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_pumice_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_pumice_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_pumice_v1_state_proto_goTypes = []any{
-	(BatchKind)(0),                     // 0: pumice.v1.BatchKind
-	(*Batch)(nil),                      // 1: pumice.v1.Batch
-	(*Removals)(nil),                   // 2: pumice.v1.Removals
-	(*BatchOutcome)(nil),               // 3: pumice.v1.BatchOutcome
-	(*Resync)(nil),                     // 4: pumice.v1.Resync
-	(*ApplyRequest)(nil),               // 5: pumice.v1.ApplyRequest
-	(*ApplyResponse)(nil),              // 6: pumice.v1.ApplyResponse
-	(*SyncRequest)(nil),                // 7: pumice.v1.SyncRequest
-	(*SyncResponse)(nil),               // 8: pumice.v1.SyncResponse
-	(*GetNodeTableRequest)(nil),        // 9: pumice.v1.GetNodeTableRequest
-	(*GetNodeTableResponse)(nil),       // 10: pumice.v1.GetNodeTableResponse
-	(*GetServerInfoRequest)(nil),       // 11: pumice.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),      // 12: pumice.v1.GetServerInfoResponse
-	(*ServedPlugin)(nil),               // 13: pumice.v1.ServedPlugin
-	(*ServerLimit)(nil),                // 14: pumice.v1.ServerLimit
-	(*SourceStatus)(nil),               // 15: pumice.v1.SourceStatus
-	(*Page)(nil),                       // 16: pumice.v1.Page
-	(*ListNodesRequest)(nil),           // 17: pumice.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 18: pumice.v1.ListNodesResponse
-	(*NodeStatus)(nil),                 // 19: pumice.v1.NodeStatus
-	(*NodeCard)(nil),                   // 20: pumice.v1.NodeCard
-	(*ListQueuesRequest)(nil),          // 21: pumice.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),         // 22: pumice.v1.ListQueuesResponse
-	(*QueueStatus)(nil),                // 23: pumice.v1.QueueStatus
-	(*ListJobsRequest)(nil),            // 24: pumice.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),           // 25: pumice.v1.ListJobsResponse
-	(*JobStatus)(nil),                  // 26: pumice.v1.JobStatus
-	(*Account)(nil),                    // 27: pumice.v1.Account
-	(*ListTasksRequest)(nil),           // 28: pumice.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),          // 29: pumice.v1.ListTasksResponse
-	(*StoredTask)(nil),                 // 30: pumice.v1.StoredTask
-	(*ReleaseAssumptionsRequest)(nil),  // 31: pumice.v1.ReleaseAssumptionsRequest
-	(*ReleaseAssumptionsResponse)(nil), // 32: pumice.v1.ReleaseAssumptionsResponse
-	(*ListReservationsRequest)(nil),    // 33: pumice.v1.ListReservationsRequest
-	(*ListReservationsResponse)(nil),   // 34: pumice.v1.ListReservationsResponse
-	(*Reservation)(nil),                // 35: pumice.v1.Reservation
-	(*ReleaseReservationRequest)(nil),  // 36: pumice.v1.ReleaseReservationRequest
-	(*ReleaseReservationResponse)(nil), // 37: pumice.v1.ReleaseReservationResponse
-	(*Cluster)(nil),                    // 38: pumice.v1.Cluster
-	(*SourcePosition)(nil),             // 39: pumice.v1.SourcePosition
-	(*Revision)(nil),                   // 40: pumice.v1.Revision
-	(*Problem)(nil),                    // 41: pumice.v1.Problem
-	(*NodeTableVersion)(nil),           // 42: pumice.v1.NodeTableVersion
-	(*durationpb.Duration)(nil),        // 43: google.protobuf.Duration
-	(*EvaluationRef)(nil),              // 44: pumice.v1.EvaluationRef
-	(*ResponseMetadata)(nil),           // 45: pumice.v1.ResponseMetadata
-	(*Node)(nil),                       // 46: pumice.v1.Node
-	(*Amount)(nil),                     // 47: pumice.v1.Amount
-	(*Queue)(nil),                      // 48: pumice.v1.Queue
-	(*Job)(nil),                        // 49: pumice.v1.Job
-	(*Task)(nil),                       // 50: pumice.v1.Task
-	(*timestamppb.Timestamp)(nil),      // 51: google.protobuf.Timestamp
+	(RecordKind)(0),                    // 0: pumice.v1.RecordKind
+	(SourceKind)(0),                    // 1: pumice.v1.SourceKind
+	(BatchKind)(0),                     // 2: pumice.v1.BatchKind
+	(*Batch)(nil),                      // 3: pumice.v1.Batch
+	(*UnreadableRecord)(nil),           // 4: pumice.v1.UnreadableRecord
+	(*Removals)(nil),                   // 5: pumice.v1.Removals
+	(*BatchOutcome)(nil),               // 6: pumice.v1.BatchOutcome
+	(*Resync)(nil),                     // 7: pumice.v1.Resync
+	(*ApplyRequest)(nil),               // 8: pumice.v1.ApplyRequest
+	(*ApplyResponse)(nil),              // 9: pumice.v1.ApplyResponse
+	(*SyncRequest)(nil),                // 10: pumice.v1.SyncRequest
+	(*SyncResponse)(nil),               // 11: pumice.v1.SyncResponse
+	(*GetNodeTableRequest)(nil),        // 12: pumice.v1.GetNodeTableRequest
+	(*GetNodeTableResponse)(nil),       // 13: pumice.v1.GetNodeTableResponse
+	(*GetServerInfoRequest)(nil),       // 14: pumice.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),      // 15: pumice.v1.GetServerInfoResponse
+	(*ServedPlugin)(nil),               // 16: pumice.v1.ServedPlugin
+	(*ServerLimit)(nil),                // 17: pumice.v1.ServerLimit
+	(*SourceStatus)(nil),               // 18: pumice.v1.SourceStatus
+	(*Page)(nil),                       // 19: pumice.v1.Page
+	(*ListNodesRequest)(nil),           // 20: pumice.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 21: pumice.v1.ListNodesResponse
+	(*NodeStatus)(nil),                 // 22: pumice.v1.NodeStatus
+	(*NodeCard)(nil),                   // 23: pumice.v1.NodeCard
+	(*ListQueuesRequest)(nil),          // 24: pumice.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),         // 25: pumice.v1.ListQueuesResponse
+	(*QueueStatus)(nil),                // 26: pumice.v1.QueueStatus
+	(*ListJobsRequest)(nil),            // 27: pumice.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),           // 28: pumice.v1.ListJobsResponse
+	(*JobStatus)(nil),                  // 29: pumice.v1.JobStatus
+	(*Account)(nil),                    // 30: pumice.v1.Account
+	(*ListTasksRequest)(nil),           // 31: pumice.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),          // 32: pumice.v1.ListTasksResponse
+	(*StoredTask)(nil),                 // 33: pumice.v1.StoredTask
+	(*ReleaseAssumptionsRequest)(nil),  // 34: pumice.v1.ReleaseAssumptionsRequest
+	(*ReleaseAssumptionsResponse)(nil), // 35: pumice.v1.ReleaseAssumptionsResponse
+	(*ListReservationsRequest)(nil),    // 36: pumice.v1.ListReservationsRequest
+	(*ListReservationsResponse)(nil),   // 37: pumice.v1.ListReservationsResponse
+	(*Reservation)(nil),                // 38: pumice.v1.Reservation
+	(*ReleaseReservationRequest)(nil),  // 39: pumice.v1.ReleaseReservationRequest
+	(*ReleaseReservationResponse)(nil), // 40: pumice.v1.ReleaseReservationResponse
+	(*ForgetSourceRequest)(nil),        // 41: pumice.v1.ForgetSourceRequest
+	(*ForgetSourceResponse)(nil),       // 42: pumice.v1.ForgetSourceResponse
+	(*Cluster)(nil),                    // 43: pumice.v1.Cluster
+	(*SourcePosition)(nil),             // 44: pumice.v1.SourcePosition
+	(*Revision)(nil),                   // 45: pumice.v1.Revision
+	(*Problem)(nil),                    // 46: pumice.v1.Problem
+	(*NodeTableVersion)(nil),           // 47: pumice.v1.NodeTableVersion
+	(*durationpb.Duration)(nil),        // 48: google.protobuf.Duration
+	(*EvaluationRef)(nil),              // 49: pumice.v1.EvaluationRef
+	(*ResponseMetadata)(nil),           // 50: pumice.v1.ResponseMetadata
+	(*Node)(nil),                       // 51: pumice.v1.Node
+	(*Amount)(nil),                     // 52: pumice.v1.Amount
+	(*Queue)(nil),                      // 53: pumice.v1.Queue
+	(*Job)(nil),                        // 54: pumice.v1.Job
+	(*Task)(nil),                       // 55: pumice.v1.Task
+	(Durability)(0),                    // 56: pumice.v1.Durability
+	(*timestamppb.Timestamp)(nil),      // 57: google.protobuf.Timestamp
 }
 var file_pumice_v1_state_proto_depIdxs = []int32{
-	0,  // 0: pumice.v1.Batch.kind:type_name -> pumice.v1.BatchKind
-	38, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
-	2,  // 2: pumice.v1.Batch.remove:type_name -> pumice.v1.Removals
-	39, // 3: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
-	40, // 4: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
-	41, // 5: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
-	4,  // 6: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
-	41, // 7: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
-	1,  // 8: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
-	3,  // 9: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	1,  // 10: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
-	3,  // 11: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
-	42, // 12: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
-	40, // 13: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
-	13, // 14: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
-	14, // 15: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
-	15, // 16: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
-	42, // 17: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
-	39, // 18: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
-	43, // 19: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
-	44, // 20: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
-	16, // 21: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
-	45, // 22: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	19, // 23: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
-	46, // 24: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
-	47, // 25: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
-	47, // 26: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
-	47, // 27: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
-	20, // 28: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
-	41, // 29: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
-	44, // 30: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
-	16, // 31: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
-	45, // 32: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	23, // 33: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
-	48, // 34: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
-	27, // 35: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
-	41, // 36: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
-	44, // 37: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
-	16, // 38: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
-	45, // 39: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	26, // 40: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
-	49, // 41: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
-	27, // 42: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
-	41, // 43: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
-	47, // 44: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
-	47, // 45: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
-	47, // 46: pumice.v1.Account.request:type_name -> pumice.v1.Amount
-	47, // 47: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
-	47, // 48: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
-	47, // 49: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
-	47, // 50: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
-	47, // 51: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
-	47, // 52: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
-	47, // 53: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
-	44, // 54: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
-	16, // 55: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
-	45, // 56: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
-	30, // 57: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
-	50, // 58: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
-	41, // 59: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
-	40, // 60: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
-	16, // 61: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
-	35, // 62: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
-	47, // 63: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
-	47, // 64: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
-	51, // 65: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
-	51, // 66: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
-	35, // 67: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
-	5,  // 68: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
-	7,  // 69: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
-	9,  // 70: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
-	11, // 71: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
-	17, // 72: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
-	21, // 73: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
-	24, // 74: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
-	28, // 75: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
-	33, // 76: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
-	36, // 77: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
-	31, // 78: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
-	6,  // 79: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
-	8,  // 80: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
-	10, // 81: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
-	12, // 82: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
-	18, // 83: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
-	22, // 84: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
-	25, // 85: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
-	29, // 86: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
-	34, // 87: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
-	37, // 88: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
-	32, // 89: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
-	79, // [79:90] is the sub-list for method output_type
-	68, // [68:79] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	2,  // 0: pumice.v1.Batch.kind:type_name -> pumice.v1.BatchKind
+	43, // 1: pumice.v1.Batch.put:type_name -> pumice.v1.Cluster
+	5,  // 2: pumice.v1.Batch.remove:type_name -> pumice.v1.Removals
+	4,  // 3: pumice.v1.Batch.unreadable:type_name -> pumice.v1.UnreadableRecord
+	1,  // 4: pumice.v1.Batch.source_kind:type_name -> pumice.v1.SourceKind
+	0,  // 5: pumice.v1.UnreadableRecord.kind:type_name -> pumice.v1.RecordKind
+	44, // 6: pumice.v1.BatchOutcome.position:type_name -> pumice.v1.SourcePosition
+	45, // 7: pumice.v1.BatchOutcome.revision:type_name -> pumice.v1.Revision
+	46, // 8: pumice.v1.BatchOutcome.refused:type_name -> pumice.v1.Problem
+	7,  // 9: pumice.v1.BatchOutcome.resync:type_name -> pumice.v1.Resync
+	46, // 10: pumice.v1.BatchOutcome.warnings:type_name -> pumice.v1.Problem
+	3,  // 11: pumice.v1.ApplyRequest.batch:type_name -> pumice.v1.Batch
+	6,  // 12: pumice.v1.ApplyResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	3,  // 13: pumice.v1.SyncRequest.batch:type_name -> pumice.v1.Batch
+	6,  // 14: pumice.v1.SyncResponse.outcome:type_name -> pumice.v1.BatchOutcome
+	47, // 15: pumice.v1.GetNodeTableResponse.table:type_name -> pumice.v1.NodeTableVersion
+	45, // 16: pumice.v1.GetServerInfoResponse.revision:type_name -> pumice.v1.Revision
+	16, // 17: pumice.v1.GetServerInfoResponse.plugins:type_name -> pumice.v1.ServedPlugin
+	17, // 18: pumice.v1.GetServerInfoResponse.limits:type_name -> pumice.v1.ServerLimit
+	18, // 19: pumice.v1.GetServerInfoResponse.sources:type_name -> pumice.v1.SourceStatus
+	47, // 20: pumice.v1.GetServerInfoResponse.node_table:type_name -> pumice.v1.NodeTableVersion
+	44, // 21: pumice.v1.SourceStatus.position:type_name -> pumice.v1.SourcePosition
+	48, // 22: pumice.v1.SourceStatus.silence:type_name -> google.protobuf.Duration
+	1,  // 23: pumice.v1.SourceStatus.kind:type_name -> pumice.v1.SourceKind
+	49, // 24: pumice.v1.ListNodesRequest.against:type_name -> pumice.v1.EvaluationRef
+	19, // 25: pumice.v1.ListNodesRequest.page:type_name -> pumice.v1.Page
+	50, // 26: pumice.v1.ListNodesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	22, // 27: pumice.v1.ListNodesResponse.nodes:type_name -> pumice.v1.NodeStatus
+	51, // 28: pumice.v1.NodeStatus.node:type_name -> pumice.v1.Node
+	52, // 29: pumice.v1.NodeStatus.used:type_name -> pumice.v1.Amount
+	52, // 30: pumice.v1.NodeStatus.releasing:type_name -> pumice.v1.Amount
+	52, // 31: pumice.v1.NodeStatus.pipelined:type_name -> pumice.v1.Amount
+	23, // 32: pumice.v1.NodeStatus.cards:type_name -> pumice.v1.NodeCard
+	46, // 33: pumice.v1.NodeStatus.invalid:type_name -> pumice.v1.Problem
+	49, // 34: pumice.v1.ListQueuesRequest.against:type_name -> pumice.v1.EvaluationRef
+	19, // 35: pumice.v1.ListQueuesRequest.page:type_name -> pumice.v1.Page
+	50, // 36: pumice.v1.ListQueuesResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	26, // 37: pumice.v1.ListQueuesResponse.queues:type_name -> pumice.v1.QueueStatus
+	53, // 38: pumice.v1.QueueStatus.queue:type_name -> pumice.v1.Queue
+	30, // 39: pumice.v1.QueueStatus.accounts:type_name -> pumice.v1.Account
+	46, // 40: pumice.v1.QueueStatus.invalid:type_name -> pumice.v1.Problem
+	49, // 41: pumice.v1.ListJobsRequest.against:type_name -> pumice.v1.EvaluationRef
+	19, // 42: pumice.v1.ListJobsRequest.page:type_name -> pumice.v1.Page
+	50, // 43: pumice.v1.ListJobsResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	29, // 44: pumice.v1.ListJobsResponse.jobs:type_name -> pumice.v1.JobStatus
+	54, // 45: pumice.v1.JobStatus.job:type_name -> pumice.v1.Job
+	30, // 46: pumice.v1.JobStatus.accounts:type_name -> pumice.v1.Account
+	46, // 47: pumice.v1.JobStatus.invalid:type_name -> pumice.v1.Problem
+	52, // 48: pumice.v1.JobStatus.allocated:type_name -> pumice.v1.Amount
+	52, // 49: pumice.v1.Account.allocated:type_name -> pumice.v1.Amount
+	52, // 50: pumice.v1.Account.request:type_name -> pumice.v1.Amount
+	52, // 51: pumice.v1.Account.inqueue:type_name -> pumice.v1.Amount
+	52, // 52: pumice.v1.Account.elastic:type_name -> pumice.v1.Amount
+	52, // 53: pumice.v1.Account.deserved:type_name -> pumice.v1.Amount
+	52, // 54: pumice.v1.Account.guarantee:type_name -> pumice.v1.Amount
+	52, // 55: pumice.v1.Account.capability:type_name -> pumice.v1.Amount
+	52, // 56: pumice.v1.Account.real_capability:type_name -> pumice.v1.Amount
+	52, // 57: pumice.v1.Account.min_resources:type_name -> pumice.v1.Amount
+	49, // 58: pumice.v1.ListTasksRequest.against:type_name -> pumice.v1.EvaluationRef
+	19, // 59: pumice.v1.ListTasksRequest.page:type_name -> pumice.v1.Page
+	50, // 60: pumice.v1.ListTasksResponse.metadata:type_name -> pumice.v1.ResponseMetadata
+	33, // 61: pumice.v1.ListTasksResponse.tasks:type_name -> pumice.v1.StoredTask
+	55, // 62: pumice.v1.StoredTask.task:type_name -> pumice.v1.Task
+	46, // 63: pumice.v1.StoredTask.invalid:type_name -> pumice.v1.Problem
+	45, // 64: pumice.v1.ReleaseAssumptionsResponse.revision:type_name -> pumice.v1.Revision
+	56, // 65: pumice.v1.ReleaseAssumptionsResponse.durability:type_name -> pumice.v1.Durability
+	19, // 66: pumice.v1.ListReservationsRequest.page:type_name -> pumice.v1.Page
+	38, // 67: pumice.v1.ListReservationsResponse.reservations:type_name -> pumice.v1.Reservation
+	52, // 68: pumice.v1.Reservation.reserved:type_name -> pumice.v1.Amount
+	52, // 69: pumice.v1.Reservation.outstanding:type_name -> pumice.v1.Amount
+	57, // 70: pumice.v1.Reservation.confirm_time:type_name -> google.protobuf.Timestamp
+	57, // 71: pumice.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
+	38, // 72: pumice.v1.ReleaseReservationResponse.reservation:type_name -> pumice.v1.Reservation
+	56, // 73: pumice.v1.ReleaseReservationResponse.durability:type_name -> pumice.v1.Durability
+	45, // 74: pumice.v1.ForgetSourceResponse.revision:type_name -> pumice.v1.Revision
+	8,  // 75: pumice.v1.StateService.Apply:input_type -> pumice.v1.ApplyRequest
+	10, // 76: pumice.v1.StateService.Sync:input_type -> pumice.v1.SyncRequest
+	12, // 77: pumice.v1.StateService.GetNodeTable:input_type -> pumice.v1.GetNodeTableRequest
+	14, // 78: pumice.v1.StateService.GetServerInfo:input_type -> pumice.v1.GetServerInfoRequest
+	20, // 79: pumice.v1.StateService.ListNodes:input_type -> pumice.v1.ListNodesRequest
+	24, // 80: pumice.v1.StateService.ListQueues:input_type -> pumice.v1.ListQueuesRequest
+	27, // 81: pumice.v1.StateService.ListJobs:input_type -> pumice.v1.ListJobsRequest
+	31, // 82: pumice.v1.StateService.ListTasks:input_type -> pumice.v1.ListTasksRequest
+	36, // 83: pumice.v1.StateService.ListReservations:input_type -> pumice.v1.ListReservationsRequest
+	39, // 84: pumice.v1.StateService.ReleaseReservation:input_type -> pumice.v1.ReleaseReservationRequest
+	34, // 85: pumice.v1.StateService.ReleaseAssumptions:input_type -> pumice.v1.ReleaseAssumptionsRequest
+	41, // 86: pumice.v1.StateService.ForgetSource:input_type -> pumice.v1.ForgetSourceRequest
+	9,  // 87: pumice.v1.StateService.Apply:output_type -> pumice.v1.ApplyResponse
+	11, // 88: pumice.v1.StateService.Sync:output_type -> pumice.v1.SyncResponse
+	13, // 89: pumice.v1.StateService.GetNodeTable:output_type -> pumice.v1.GetNodeTableResponse
+	15, // 90: pumice.v1.StateService.GetServerInfo:output_type -> pumice.v1.GetServerInfoResponse
+	21, // 91: pumice.v1.StateService.ListNodes:output_type -> pumice.v1.ListNodesResponse
+	25, // 92: pumice.v1.StateService.ListQueues:output_type -> pumice.v1.ListQueuesResponse
+	28, // 93: pumice.v1.StateService.ListJobs:output_type -> pumice.v1.ListJobsResponse
+	32, // 94: pumice.v1.StateService.ListTasks:output_type -> pumice.v1.ListTasksResponse
+	37, // 95: pumice.v1.StateService.ListReservations:output_type -> pumice.v1.ListReservationsResponse
+	40, // 96: pumice.v1.StateService.ReleaseReservation:output_type -> pumice.v1.ReleaseReservationResponse
+	35, // 97: pumice.v1.StateService.ReleaseAssumptions:output_type -> pumice.v1.ReleaseAssumptionsResponse
+	42, // 98: pumice.v1.StateService.ForgetSource:output_type -> pumice.v1.ForgetSourceResponse
+	87, // [87:99] is the sub-list for method output_type
+	75, // [75:87] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_pumice_v1_state_proto_init() }
@@ -2968,8 +3401,8 @@ func file_pumice_v1_state_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_state_proto_rawDesc), len(file_pumice_v1_state_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   37,
+			NumEnums:      3,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	StateService_ListReservations_FullMethodName   = "/pumice.v1.StateService/ListReservations"
 	StateService_ReleaseReservation_FullMethodName = "/pumice.v1.StateService/ReleaseReservation"
 	StateService_ReleaseAssumptions_FullMethodName = "/pumice.v1.StateService/ReleaseAssumptions"
+	StateService_ForgetSource_FullMethodName       = "/pumice.v1.StateService/ForgetSource"
 )
 
 // StateServiceClient is the client API for StateService service.
@@ -62,6 +63,8 @@ type StateServiceClient interface {
 	ReleaseReservation(ctx context.Context, in *ReleaseReservationRequest, opts ...grpc.CallOption) (*ReleaseReservationResponse, error)
 	// Ends assumed placements, for example because their binds failed.
 	ReleaseAssumptions(ctx context.Context, in *ReleaseAssumptionsRequest, opts ...grpc.CallOption) (*ReleaseAssumptionsResponse, error)
+	// Forgets a source: removes its records, what its jobs had reserved and its slot.
+	ForgetSource(ctx context.Context, in *ForgetSourceRequest, opts ...grpc.CallOption) (*ForgetSourceResponse, error)
 }
 
 type stateServiceClient struct {
@@ -185,6 +188,16 @@ func (c *stateServiceClient) ReleaseAssumptions(ctx context.Context, in *Release
 	return out, nil
 }
 
+func (c *stateServiceClient) ForgetSource(ctx context.Context, in *ForgetSourceRequest, opts ...grpc.CallOption) (*ForgetSourceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetSourceResponse)
+	err := c.cc.Invoke(ctx, StateService_ForgetSource_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StateServiceServer is the server API for StateService service.
 // All implementations must embed UnimplementedStateServiceServer
 // for forward compatibility.
@@ -213,6 +226,8 @@ type StateServiceServer interface {
 	ReleaseReservation(context.Context, *ReleaseReservationRequest) (*ReleaseReservationResponse, error)
 	// Ends assumed placements, for example because their binds failed.
 	ReleaseAssumptions(context.Context, *ReleaseAssumptionsRequest) (*ReleaseAssumptionsResponse, error)
+	// Forgets a source: removes its records, what its jobs had reserved and its slot.
+	ForgetSource(context.Context, *ForgetSourceRequest) (*ForgetSourceResponse, error)
 	mustEmbedUnimplementedStateServiceServer()
 }
 
@@ -255,6 +270,9 @@ func (UnimplementedStateServiceServer) ReleaseReservation(context.Context, *Rele
 }
 func (UnimplementedStateServiceServer) ReleaseAssumptions(context.Context, *ReleaseAssumptionsRequest) (*ReleaseAssumptionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseAssumptions not implemented")
+}
+func (UnimplementedStateServiceServer) ForgetSource(context.Context, *ForgetSourceRequest) (*ForgetSourceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetSource not implemented")
 }
 func (UnimplementedStateServiceServer) mustEmbedUnimplementedStateServiceServer() {}
 func (UnimplementedStateServiceServer) testEmbeddedByValue()                      {}
@@ -464,6 +482,24 @@ func _StateService_ReleaseAssumptions_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StateService_ForgetSource_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetSourceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StateServiceServer).ForgetSource(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StateService_ForgetSource_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StateServiceServer).ForgetSource(ctx, req.(*ForgetSourceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StateService_ServiceDesc is the grpc.ServiceDesc for StateService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -510,6 +546,10 @@ var StateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReleaseAssumptions",
 			Handler:    _StateService_ReleaseAssumptions_Handler,
+		},
+		{
+			MethodName: "ForgetSource",
+			Handler:    _StateService_ForgetSource_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

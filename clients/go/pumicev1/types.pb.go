@@ -469,6 +469,63 @@ func (Resolution) EnumDescriptor() ([]byte, []int) {
 	return file_pumice_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
+// Durability of a write.
+type Durability int32
+
+const (
+	// Nothing was written.
+	Durability_DURABILITY_UNSPECIFIED Durability = 0
+	// The write is lost when the server stops.
+	Durability_DURABILITY_MEMORY Durability = 1
+	// The write is on the server's disk.
+	Durability_DURABILITY_DISK Durability = 2
+	// The write is in etcd.
+	Durability_DURABILITY_ETCD Durability = 3
+)
+
+// Enum value maps for Durability.
+var (
+	Durability_name = map[int32]string{
+		0: "DURABILITY_UNSPECIFIED",
+		1: "DURABILITY_MEMORY",
+		2: "DURABILITY_DISK",
+		3: "DURABILITY_ETCD",
+	}
+	Durability_value = map[string]int32{
+		"DURABILITY_UNSPECIFIED": 0,
+		"DURABILITY_MEMORY":      1,
+		"DURABILITY_DISK":        2,
+		"DURABILITY_ETCD":        3,
+	}
+)
+
+func (x Durability) Enum() *Durability {
+	p := new(Durability)
+	*p = x
+	return p
+}
+
+func (x Durability) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Durability) Descriptor() protoreflect.EnumDescriptor {
+	return file_pumice_v1_types_proto_enumTypes[7].Descriptor()
+}
+
+func (Durability) Type() protoreflect.EnumType {
+	return &file_pumice_v1_types_proto_enumTypes[7]
+}
+
+func (x Durability) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Durability.Descriptor instead.
+func (Durability) EnumDescriptor() ([]byte, []int) {
+	return file_pumice_v1_types_proto_rawDescGZIP(), []int{7}
+}
+
 // Amounts by resource name. An absent list, an empty list and a list with a "0"
 // have three different meanings.
 type ResourceList struct {
@@ -2905,7 +2962,13 @@ const file_pumice_v1_types_proto_rawDesc = "" +
 	"Resolution\x12\x1a\n" +
 	"\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RESOLUTION_UNSCHEDULABLE\x10\x01\x12\x1b\n" +
-	"\x17RESOLUTION_UNRESOLVABLE\x10\x02B\x98\x01\n" +
+	"\x17RESOLUTION_UNRESOLVABLE\x10\x02*i\n" +
+	"\n" +
+	"Durability\x12\x1a\n" +
+	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11DURABILITY_MEMORY\x10\x01\x12\x13\n" +
+	"\x0fDURABILITY_DISK\x10\x02\x12\x13\n" +
+	"\x0fDURABILITY_ETCD\x10\x03B\x98\x01\n" +
 	"\rcom.pumice.v1B\n" +
 	"TypesProtoP\x01Z6github.com/pumice-scheduler/pumice/clients/go/pumicev1\xa2\x02\x03PXX\xaa\x02\tPumice.V1\xca\x02\tPumice\\V1\xe2\x02\x15Pumice\\V1\\GPBMetadata\xea\x02\n" +
 	"Pumice::V1b\x06proto3"
@@ -2922,7 +2985,7 @@ func file_pumice_v1_types_proto_rawDescGZIP() []byte {
 	return file_pumice_v1_types_proto_rawDescData
 }
 
-var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_pumice_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_pumice_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_pumice_v1_types_proto_goTypes = []any{
 	(QueueState)(0),               // 0: pumice.v1.QueueState
@@ -2932,88 +2995,89 @@ var file_pumice_v1_types_proto_goTypes = []any{
 	(InvalidationScope)(0),        // 4: pumice.v1.InvalidationScope
 	(FilterDetail)(0),             // 5: pumice.v1.FilterDetail
 	(Resolution)(0),               // 6: pumice.v1.Resolution
-	(*ResourceList)(nil),          // 7: pumice.v1.ResourceList
-	(*Node)(nil),                  // 8: pumice.v1.Node
-	(*Queue)(nil),                 // 9: pumice.v1.Queue
-	(*Job)(nil),                   // 10: pumice.v1.Job
-	(*Task)(nil),                  // 11: pumice.v1.Task
-	(*Cluster)(nil),               // 12: pumice.v1.Cluster
-	(*Revision)(nil),              // 13: pumice.v1.Revision
-	(*SourcePosition)(nil),        // 14: pumice.v1.SourcePosition
-	(*NodeTableVersion)(nil),      // 15: pumice.v1.NodeTableVersion
-	(*NodeSet)(nil),               // 16: pumice.v1.NodeSet
-	(*EvaluationRef)(nil),         // 17: pumice.v1.EvaluationRef
-	(*LatestRef)(nil),             // 18: pumice.v1.LatestRef
-	(*InlineSnapshot)(nil),        // 19: pumice.v1.InlineSnapshot
-	(*SessionRef)(nil),            // 20: pumice.v1.SessionRef
-	(*SessionChange)(nil),         // 21: pumice.v1.SessionChange
-	(*TaskPlacement)(nil),         // 22: pumice.v1.TaskPlacement
-	(*ResponseMetadata)(nil),      // 23: pumice.v1.ResponseMetadata
-	(*NotEvaluated)(nil),          // 24: pumice.v1.NotEvaluated
-	(*SessionEffects)(nil),        // 25: pumice.v1.SessionEffects
-	(*Invalidation)(nil),          // 26: pumice.v1.Invalidation
-	(*Amount)(nil),                // 27: pumice.v1.Amount
-	(*Reason)(nil),                // 28: pumice.v1.Reason
-	(*Measurement)(nil),           // 29: pumice.v1.Measurement
-	(*Problem)(nil),               // 30: pumice.v1.Problem
-	nil,                           // 31: pumice.v1.ResourceList.ItemsEntry
-	nil,                           // 32: pumice.v1.Node.LabelsEntry
-	nil,                           // 33: pumice.v1.Queue.AnnotationsEntry
-	nil,                           // 34: pumice.v1.Job.AnnotationsEntry
-	nil,                           // 35: pumice.v1.Task.AnnotationsEntry
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
+	(Durability)(0),               // 7: pumice.v1.Durability
+	(*ResourceList)(nil),          // 8: pumice.v1.ResourceList
+	(*Node)(nil),                  // 9: pumice.v1.Node
+	(*Queue)(nil),                 // 10: pumice.v1.Queue
+	(*Job)(nil),                   // 11: pumice.v1.Job
+	(*Task)(nil),                  // 12: pumice.v1.Task
+	(*Cluster)(nil),               // 13: pumice.v1.Cluster
+	(*Revision)(nil),              // 14: pumice.v1.Revision
+	(*SourcePosition)(nil),        // 15: pumice.v1.SourcePosition
+	(*NodeTableVersion)(nil),      // 16: pumice.v1.NodeTableVersion
+	(*NodeSet)(nil),               // 17: pumice.v1.NodeSet
+	(*EvaluationRef)(nil),         // 18: pumice.v1.EvaluationRef
+	(*LatestRef)(nil),             // 19: pumice.v1.LatestRef
+	(*InlineSnapshot)(nil),        // 20: pumice.v1.InlineSnapshot
+	(*SessionRef)(nil),            // 21: pumice.v1.SessionRef
+	(*SessionChange)(nil),         // 22: pumice.v1.SessionChange
+	(*TaskPlacement)(nil),         // 23: pumice.v1.TaskPlacement
+	(*ResponseMetadata)(nil),      // 24: pumice.v1.ResponseMetadata
+	(*NotEvaluated)(nil),          // 25: pumice.v1.NotEvaluated
+	(*SessionEffects)(nil),        // 26: pumice.v1.SessionEffects
+	(*Invalidation)(nil),          // 27: pumice.v1.Invalidation
+	(*Amount)(nil),                // 28: pumice.v1.Amount
+	(*Reason)(nil),                // 29: pumice.v1.Reason
+	(*Measurement)(nil),           // 30: pumice.v1.Measurement
+	(*Problem)(nil),               // 31: pumice.v1.Problem
+	nil,                           // 32: pumice.v1.ResourceList.ItemsEntry
+	nil,                           // 33: pumice.v1.Node.LabelsEntry
+	nil,                           // 34: pumice.v1.Queue.AnnotationsEntry
+	nil,                           // 35: pumice.v1.Job.AnnotationsEntry
+	nil,                           // 36: pumice.v1.Task.AnnotationsEntry
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
 }
 var file_pumice_v1_types_proto_depIdxs = []int32{
-	31, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
-	32, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
-	7,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
-	7,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
-	7,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
-	7,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
-	36, // 6: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
-	33, // 7: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
+	32, // 0: pumice.v1.ResourceList.items:type_name -> pumice.v1.ResourceList.ItemsEntry
+	33, // 1: pumice.v1.Node.labels:type_name -> pumice.v1.Node.LabelsEntry
+	8,  // 2: pumice.v1.Node.allocatable:type_name -> pumice.v1.ResourceList
+	8,  // 3: pumice.v1.Node.oversubscription:type_name -> pumice.v1.ResourceList
+	8,  // 4: pumice.v1.Node.unattributed_used:type_name -> pumice.v1.ResourceList
+	8,  // 5: pumice.v1.Node.unattributed_nonzero_used:type_name -> pumice.v1.ResourceList
+	37, // 6: pumice.v1.Queue.creation_time:type_name -> google.protobuf.Timestamp
+	34, // 7: pumice.v1.Queue.annotations:type_name -> pumice.v1.Queue.AnnotationsEntry
 	0,  // 8: pumice.v1.Queue.state:type_name -> pumice.v1.QueueState
-	7,  // 9: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
-	7,  // 10: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
-	7,  // 11: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
-	36, // 12: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
+	8,  // 9: pumice.v1.Queue.capability:type_name -> pumice.v1.ResourceList
+	8,  // 10: pumice.v1.Queue.deserved:type_name -> pumice.v1.ResourceList
+	8,  // 11: pumice.v1.Queue.guarantee:type_name -> pumice.v1.ResourceList
+	37, // 12: pumice.v1.Job.creation_time:type_name -> google.protobuf.Timestamp
 	1,  // 13: pumice.v1.Job.phase:type_name -> pumice.v1.JobPhase
-	7,  // 14: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
-	34, // 15: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
+	8,  // 14: pumice.v1.Job.min_resources:type_name -> pumice.v1.ResourceList
+	35, // 15: pumice.v1.Job.annotations:type_name -> pumice.v1.Job.AnnotationsEntry
 	2,  // 16: pumice.v1.Task.status:type_name -> pumice.v1.TaskStatus
-	35, // 17: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
-	7,  // 18: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
-	7,  // 19: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
-	7,  // 20: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
-	7,  // 21: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
-	36, // 22: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
-	8,  // 23: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
-	9,  // 24: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
-	10, // 25: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
-	11, // 26: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
-	18, // 27: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
-	20, // 28: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
-	19, // 29: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
-	15, // 30: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
-	13, // 31: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
-	14, // 32: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
-	37, // 33: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
-	12, // 34: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
-	21, // 35: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
-	22, // 36: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
-	22, // 37: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
-	13, // 38: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
-	15, // 39: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
-	25, // 40: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
-	30, // 41: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
-	24, // 42: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
-	26, // 43: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
-	30, // 44: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
+	36, // 17: pumice.v1.Task.annotations:type_name -> pumice.v1.Task.AnnotationsEntry
+	8,  // 18: pumice.v1.Task.requests:type_name -> pumice.v1.ResourceList
+	8,  // 19: pumice.v1.Task.limits:type_name -> pumice.v1.ResourceList
+	8,  // 20: pumice.v1.Task.nonzero_requests:type_name -> pumice.v1.ResourceList
+	8,  // 21: pumice.v1.Task.counted_requests:type_name -> pumice.v1.ResourceList
+	37, // 22: pumice.v1.Task.creation_time:type_name -> google.protobuf.Timestamp
+	9,  // 23: pumice.v1.Cluster.nodes:type_name -> pumice.v1.Node
+	10, // 24: pumice.v1.Cluster.queues:type_name -> pumice.v1.Queue
+	11, // 25: pumice.v1.Cluster.jobs:type_name -> pumice.v1.Job
+	12, // 26: pumice.v1.Cluster.tasks:type_name -> pumice.v1.Task
+	19, // 27: pumice.v1.EvaluationRef.latest:type_name -> pumice.v1.LatestRef
+	21, // 28: pumice.v1.EvaluationRef.session:type_name -> pumice.v1.SessionRef
+	20, // 29: pumice.v1.EvaluationRef.inline:type_name -> pumice.v1.InlineSnapshot
+	16, // 30: pumice.v1.EvaluationRef.node_table:type_name -> pumice.v1.NodeTableVersion
+	14, // 31: pumice.v1.LatestRef.at_least:type_name -> pumice.v1.Revision
+	15, // 32: pumice.v1.LatestRef.positions:type_name -> pumice.v1.SourcePosition
+	38, // 33: pumice.v1.LatestRef.max_wait:type_name -> google.protobuf.Duration
+	13, // 34: pumice.v1.InlineSnapshot.cluster:type_name -> pumice.v1.Cluster
+	22, // 35: pumice.v1.SessionRef.changes:type_name -> pumice.v1.SessionChange
+	23, // 36: pumice.v1.SessionChange.allocate:type_name -> pumice.v1.TaskPlacement
+	23, // 37: pumice.v1.SessionChange.pipeline:type_name -> pumice.v1.TaskPlacement
+	14, // 38: pumice.v1.ResponseMetadata.revision:type_name -> pumice.v1.Revision
+	16, // 39: pumice.v1.ResponseMetadata.node_table:type_name -> pumice.v1.NodeTableVersion
+	26, // 40: pumice.v1.ResponseMetadata.effects:type_name -> pumice.v1.SessionEffects
+	31, // 41: pumice.v1.ResponseMetadata.warnings:type_name -> pumice.v1.Problem
+	25, // 42: pumice.v1.ResponseMetadata.not_evaluated:type_name -> pumice.v1.NotEvaluated
+	27, // 43: pumice.v1.SessionEffects.invalidation:type_name -> pumice.v1.Invalidation
+	31, // 44: pumice.v1.SessionEffects.warnings:type_name -> pumice.v1.Problem
 	4,  // 45: pumice.v1.Invalidation.scope:type_name -> pumice.v1.InvalidationScope
-	16, // 46: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
+	17, // 46: pumice.v1.Invalidation.nodes:type_name -> pumice.v1.NodeSet
 	6,  // 47: pumice.v1.Reason.resolution:type_name -> pumice.v1.Resolution
-	29, // 48: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
+	30, // 48: pumice.v1.Reason.measurements:type_name -> pumice.v1.Measurement
 	49, // [49:49] is the sub-list for method output_type
 	49, // [49:49] is the sub-list for method input_type
 	49, // [49:49] is the sub-list for extension type_name
@@ -3050,7 +3114,7 @@ func file_pumice_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pumice_v1_types_proto_rawDesc), len(file_pumice_v1_types_proto_rawDesc)),
-			NumEnums:      7,
+			NumEnums:      8,
 			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -22,7 +22,7 @@ def _assumptions_repeatable(request: v1.ReleaseAssumptionsRequest) -> bool:
 
 
 def _never(_request: object) -> bool:
-    """A second session would stay open, because nobody closes it."""
+    """A second call would have another effect: another session, or the deletion of something newer."""
     return False
 
 
@@ -46,6 +46,7 @@ LIST_JOBS = Rpc("StateService/ListJobs", v1.ListJobsRequest, v1.ListJobsResponse
 LIST_TASKS = Rpc("StateService/ListTasks", v1.ListTasksRequest, v1.ListTasksResponse)
 LIST_SESSIONS = Rpc("DecisionService/ListSessions", v1.ListSessionsRequest, v1.ListSessionsResponse)
 LIST_RESERVATIONS = Rpc("StateService/ListReservations", v1.ListReservationsRequest, v1.ListReservationsResponse)
+FORGET_SOURCE = Rpc("StateService/ForgetSource", v1.ForgetSourceRequest, v1.ForgetSourceResponse, _never)
 RELEASE_RESERVATION = Rpc(
     "StateService/ReleaseReservation", v1.ReleaseReservationRequest, v1.ReleaseReservationResponse
 )
@@ -60,5 +61,6 @@ RELOAD_POLICY = Rpc("PolicyService/ReloadPolicy", v1.ReloadPolicyRequest, v1.Rel
 ROLLBACK_POLICY = Rpc(
     "PolicyService/RollbackPolicy", v1.RollbackPolicyRequest, v1.RollbackPolicyResponse, _rollback_repeatable
 )
+DELETE_POLICY = Rpc("PolicyService/DeletePolicy", v1.DeletePolicyRequest, v1.DeletePolicyResponse, _never)
 GET_POLICY = Rpc("PolicyService/GetPolicy", v1.GetPolicyRequest, v1.GetPolicyResponse)
 LIST_POLICIES = Rpc("PolicyService/ListPolicies", v1.ListPoliciesRequest, v1.ListPoliciesResponse)

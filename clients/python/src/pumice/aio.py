@@ -72,6 +72,8 @@ class AsyncClient:
     """Returns one page of the open sessions."""
     list_reservations = _Method(rpcs.LIST_RESERVATIONS)
     """Returns one page of the admission ledger."""
+    forget_source = _Method(rpcs.FORGET_SOURCE)
+    """Removes a source and its records. It is never repeated."""
     release_reservation = _Method(rpcs.RELEASE_RESERVATION)
     """Ends a reservation."""
     release_assumptions = _Method(rpcs.RELEASE_ASSUMPTIONS)
@@ -80,6 +82,8 @@ class AsyncClient:
     """Puts a document in force. A rejected one is an InvalidError with a report. Only a dry run is repeated."""
     rollback_policy = _Method(rpcs.ROLLBACK_POLICY)
     """Puts an earlier version in force again. Only a dry run is repeated."""
+    delete_policy = _Method(rpcs.DELETE_POLICY)
+    """Deletes a policy. It is never repeated."""
     get_policy = _Method(rpcs.GET_POLICY)
     """Returns one version of a policy."""
     list_policies = _Method(rpcs.LIST_POLICIES)

@@ -108,34 +108,6 @@ ADMIT_MODE_CONFIRM: AdmitMode.ValueType  # 3
 """The ledger reserves the resources; every caller sees the reservation."""
 Global___AdmitMode: _TypeAlias = AdmitMode  # noqa: Y015
 
-class _Durability:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    DURABILITY_UNSPECIFIED: _Durability.ValueType  # 0
-    """Nothing was written."""
-    DURABILITY_MEMORY: _Durability.ValueType  # 1
-    """The write is lost when the server stops."""
-    DURABILITY_DISK: _Durability.ValueType  # 2
-    """The write is on the server's disk."""
-    DURABILITY_ETCD: _Durability.ValueType  # 3
-    """The write is in etcd."""
-
-class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
-    """Durability of a write."""
-
-DURABILITY_UNSPECIFIED: Durability.ValueType  # 0
-"""Nothing was written."""
-DURABILITY_MEMORY: Durability.ValueType  # 1
-"""The write is lost when the server stops."""
-DURABILITY_DISK: Durability.ValueType  # 2
-"""The write is on the server's disk."""
-DURABILITY_ETCD: Durability.ValueType  # 3
-"""The write is in etcd."""
-Global___Durability: _TypeAlias = Durability  # noqa: Y015
-
 class _VictimKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1010,7 +982,7 @@ class AdmitResponse(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
-    durability: Global___Durability.ValueType
+    durability: _types_pb2.Durability.ValueType
     """With CONFIRM: durability of the reservations."""
     @_builtins.property
     def metadata(self) -> _types_pb2.ResponseMetadata:
@@ -1025,7 +997,7 @@ class AdmitResponse(_message.Message):
         *,
         metadata: _types_pb2.ResponseMetadata | None = ...,
         result: Global___AdmitResult | None = ...,
-        durability: Global___Durability.ValueType = ...,
+        durability: _types_pb2.Durability.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -2027,7 +1999,7 @@ class CommitSessionResponse(_message.Message):
     RELEASED_FIELD_NUMBER: _builtins.int
     EVICTED_FIELD_NUMBER: _builtins.int
     PIPELINED_FIELD_NUMBER: _builtins.int
-    durability: Global___Durability.ValueType
+    durability: _types_pb2.Durability.ValueType
     """Durability of the placements."""
     @_builtins.property
     def metadata(self) -> _types_pb2.ResponseMetadata:
@@ -2060,7 +2032,7 @@ class CommitSessionResponse(_message.Message):
         *,
         metadata: _types_pb2.ResponseMetadata | None = ...,
         jobs: _abc.Iterable[Global___JobCommit] | None = ...,
-        durability: Global___Durability.ValueType = ...,
+        durability: _types_pb2.Durability.ValueType = ...,
         released: _abc.Iterable[_builtins.str] | None = ...,
         evicted: _abc.Iterable[_builtins.str] | None = ...,
         pipelined: _abc.Iterable[_builtins.str] | None = ...,

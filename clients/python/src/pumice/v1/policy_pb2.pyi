@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from pumice.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -243,10 +244,15 @@ class ReloadPolicyResponse(_message.Message):
     UNCHANGED_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     DIFFERENCE_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
     unchanged: _builtins.bool
     """True: the same document was in force before, and nothing changed."""
     difference: _builtins.str
     """Unified diff of the effective documents, before and after."""
+    durability: _types_pb2.Durability.ValueType
+    """Durability of the version in force. MEMORY: a restart of the server loses it.
+    Unspecified in a dry run.
+    """
     @_builtins.property
     def policy(self) -> Global___Policy:
         """Version that is in force now. In a dry run: the version that would be, with
@@ -266,10 +272,11 @@ class ReloadPolicyResponse(_message.Message):
         unchanged: _builtins.bool = ...,
         report: Global___PolicyReport | None = ...,
         difference: _builtins.str = ...,
+        durability: _types_pb2.Durability.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "policy", b"policy", "report", b"report", "unchanged", b"unchanged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "durability", b"durability", "policy", b"policy", "report", b"report", "unchanged", b"unchanged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -321,10 +328,15 @@ class RollbackPolicyResponse(_message.Message):
     UNCHANGED_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     DIFFERENCE_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
     unchanged: _builtins.bool
     """True: the same document was in force before, and nothing changed."""
     difference: _builtins.str
     """Unified diff of the effective documents, before and after."""
+    durability: _types_pb2.Durability.ValueType
+    """Durability of the version in force. MEMORY: a restart of the server loses it.
+    Unspecified in a dry run.
+    """
     @_builtins.property
     def policy(self) -> Global___Policy:
         """Version that is in force now."""
@@ -340,14 +352,80 @@ class RollbackPolicyResponse(_message.Message):
         unchanged: _builtins.bool = ...,
         report: Global___PolicyReport | None = ...,
         difference: _builtins.str = ...,
+        durability: _types_pb2.Durability.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "policy", b"policy", "report", b"report", "unchanged", b"unchanged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "durability", b"durability", "policy", b"policy", "report", b"report", "unchanged", b"unchanged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RollbackPolicyResponse: _TypeAlias = RollbackPolicyResponse  # noqa: Y015
+
+@_typing.final
+class DeletePolicyRequest(_message.Message):
+    """Request of DeletePolicy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the policy. Required."""
+    expected_version: _builtins.int
+    """Version that must be in force. Absent: any."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        expected_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___DeletePolicyRequest: _TypeAlias = DeletePolicyRequest  # noqa: Y015
+
+@_typing.final
+class DeletePolicyResponse(_message.Message):
+    """Response of DeletePolicy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_FIELD_NUMBER: _builtins.int
+    REPLACEMENT_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    durability: _types_pb2.Durability.ValueType
+    """Durability of the deletion. MEMORY: the deleted policy was only in memory, too."""
+    @_builtins.property
+    def deleted(self) -> Global___Policy:
+        """Version that was in force, without documents."""
+
+    @_builtins.property
+    def replacement(self) -> Global___Policy:
+        """Of "default": version in force now, with the built-in document and the next
+        number. Absent: no policy of this name is in force any more; a new policy of
+        this name begins with version 1.
+        """
+
+    def __init__(
+        self,
+        *,
+        deleted: Global___Policy | None = ...,
+        replacement: Global___Policy | None = ...,
+        durability: _types_pb2.Durability.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "replacement", b"replacement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "durability", b"durability", "replacement", b"replacement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePolicyResponse: _TypeAlias = DeletePolicyResponse  # noqa: Y015
 
 @_typing.final
 class GetPolicyRequest(_message.Message):

@@ -22,6 +22,68 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _RecordKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RecordKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecordKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECORD_KIND_UNSPECIFIED: _RecordKind.ValueType  # 0
+    """Not allowed."""
+    RECORD_KIND_NODE: _RecordKind.ValueType  # 1
+    """A node."""
+    RECORD_KIND_QUEUE: _RecordKind.ValueType  # 2
+    """A queue."""
+    RECORD_KIND_JOB: _RecordKind.ValueType  # 3
+    """A job."""
+    RECORD_KIND_TASK: _RecordKind.ValueType  # 4
+    """A task."""
+
+class RecordKind(_RecordKind, metaclass=_RecordKindEnumTypeWrapper):
+    """Kind of a record."""
+
+RECORD_KIND_UNSPECIFIED: RecordKind.ValueType  # 0
+"""Not allowed."""
+RECORD_KIND_NODE: RecordKind.ValueType  # 1
+"""A node."""
+RECORD_KIND_QUEUE: RecordKind.ValueType  # 2
+"""A queue."""
+RECORD_KIND_JOB: RecordKind.ValueType  # 3
+"""A job."""
+RECORD_KIND_TASK: RecordKind.ValueType  # 4
+"""A task."""
+Global___RecordKind: _TypeAlias = RecordKind  # noqa: Y015
+
+class _SourceKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SourceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SOURCE_KIND_UNSPECIFIED: _SourceKind.ValueType  # 0
+    """Same as LIVE."""
+    SOURCE_KIND_LIVE: _SourceKind.ValueType  # 1
+    """The source follows a cluster. It sends a batch at least every third of
+    `source_stale_ms`, an empty delta if nothing changed; a longer silence than
+    `source_stale_ms` makes it stale.
+    """
+    SOURCE_KIND_FILE: _SourceKind.ValueType  # 2
+    """The source is a file, loaded once. It never becomes stale."""
+
+class SourceKind(_SourceKind, metaclass=_SourceKindEnumTypeWrapper):
+    """Kind of a source: whether it follows a cluster."""
+
+SOURCE_KIND_UNSPECIFIED: SourceKind.ValueType  # 0
+"""Same as LIVE."""
+SOURCE_KIND_LIVE: SourceKind.ValueType  # 1
+"""The source follows a cluster. It sends a batch at least every third of
+`source_stale_ms`, an empty delta if nothing changed; a longer silence than
+`source_stale_ms` makes it stale.
+"""
+SOURCE_KIND_FILE: SourceKind.ValueType  # 2
+"""The source is a file, loaded once. It never becomes stale."""
+Global___SourceKind: _TypeAlias = SourceKind  # noqa: Y015
+
 class _BatchKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -67,6 +129,8 @@ class Batch(_message.Message):
     PUT_FIELD_NUMBER: _builtins.int
     REMOVE_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
+    SOURCE_KIND_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Name of the source that owns the records. A record that another source owns
     is refused.
@@ -86,6 +150,8 @@ class Batch(_message.Message):
     every other part must follow the one before it, otherwise the server asks for
     a resync (GAP). A lost part can therefore not go unnoticed.
     """
+    source_kind: Global___SourceKind.ValueType
+    """Kind of the source. The kind in the newest batch holds."""
     @_builtins.property
     def put(self) -> _types_pb2.Cluster:
         """Complete records; each replaces the record of its name. A task without
@@ -98,6 +164,13 @@ class Batch(_message.Message):
         allowed in a full sync, which removes every record that it leaves out.
         """
 
+    @_builtins.property
+    def unreadable(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnreadableRecord]:
+        """Records that the source could not read, and that `put` therefore leaves out. The
+        last good record of the same name stays in force and is marked invalid, as if
+        the server had refused the record; a full sync does not remove it.
+        """
+
     def __init__(
         self,
         *,
@@ -108,14 +181,57 @@ class Batch(_message.Message):
         put: _types_pb2.Cluster | None = ...,
         remove: Global___Removals | None = ...,
         part: _builtins.int = ...,
+        unreadable: _abc.Iterable[Global___UnreadableRecord] | None = ...,
+        source_kind: Global___SourceKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["put", b"put", "remove", b"remove"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "part", b"part", "put", b"put", "remove", b"remove", "sequence", b"sequence", "source", b"source", "source_epoch", b"source_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "part", b"part", "put", b"put", "remove", b"remove", "sequence", b"sequence", "source", b"source", "source_epoch", b"source_epoch", "source_kind", b"source_kind", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Batch: _TypeAlias = Batch  # noqa: Y015
+
+@_typing.final
+class UnreadableRecord(_message.Message):
+    """A record that its source could not read or convert."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    FIELD_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    kind: Global___RecordKind.ValueType
+    """Kind of the record."""
+    name: _builtins.str
+    """Name of the record, as `put` would spell it."""
+    field: _builtins.str
+    """Field that could not be read, in the words of the source. Empty: unknown."""
+    message: _builtins.str
+    """Sentence for people: why the field could not be read."""
+    node: _builtins.str
+    """Of a task that occupies a node: name of the node. If no good record counts the
+    task there, the node takes no new tasks until the source sends a good record
+    of the task or removes it. Empty: the task occupies no node.
+    """
+    def __init__(
+        self,
+        *,
+        kind: Global___RecordKind.ValueType = ...,
+        name: _builtins.str = ...,
+        field: _builtins.str = ...,
+        message: _builtins.str = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "kind", b"kind", "message", b"message", "name", b"name", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnreadableRecord: _TypeAlias = UnreadableRecord  # noqa: Y015
 
 @_typing.final
 class Removals(_message.Message):
@@ -538,8 +654,19 @@ class SourceStatus(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     SILENCE_FIELD_NUMBER: _builtins.int
     SYNCED_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
     synced: _builtins.bool
-    """True: a full sync has been applied and the source is not stale."""
+    """True: a full sync has been applied, no batch is missing since, and the source
+    is not stale.
+    """
+    kind: Global___SourceKind.ValueType
+    """Kind of the source, from its newest batch."""
+    stale: _builtins.bool
+    """True: the source is LIVE and has been silent for longer than `source_stale_ms`.
+    Leases of reservations and assumptions of its jobs are paused. The next batch
+    ends the staleness.
+    """
     @_builtins.property
     def position(self) -> _types_pb2.SourcePosition:
         """Last applied batch."""
@@ -554,10 +681,12 @@ class SourceStatus(_message.Message):
         position: _types_pb2.SourcePosition | None = ...,
         silence: _duration_pb2.Duration | None = ...,
         synced: _builtins.bool = ...,
+        kind: Global___SourceKind.ValueType = ...,
+        stale: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "silence", b"silence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "silence", b"silence", "synced", b"synced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "position", b"position", "silence", b"silence", "stale", b"stale", "synced", b"synced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1229,6 +1358,9 @@ class ReleaseAssumptionsResponse(_message.Message):
 
     REVISION_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    durability: _types_pb2.Durability.ValueType
+    """Durability of the release. Unspecified: no task was released."""
     @_builtins.property
     def revision(self) -> _types_pb2.Revision:
         """First revision without the released placements."""
@@ -1244,10 +1376,11 @@ class ReleaseAssumptionsResponse(_message.Message):
         *,
         revision: _types_pb2.Revision | None = ...,
         released: _abc.Iterable[_builtins.str] | None = ...,
+        durability: _types_pb2.Durability.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["released", b"released", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "released", b"released", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1412,6 +1545,9 @@ class ReleaseReservationResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESERVATION_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    durability: _types_pb2.Durability.ValueType
+    """Durability of the release."""
     @_builtins.property
     def reservation(self) -> Global___Reservation:
         """The reservation before its release. Absent: there was none."""
@@ -1420,11 +1556,72 @@ class ReleaseReservationResponse(_message.Message):
         self,
         *,
         reservation: Global___Reservation | None = ...,
+        durability: _types_pb2.Durability.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "reservation", b"reservation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseReservationResponse: _TypeAlias = ReleaseReservationResponse  # noqa: Y015
+
+@_typing.final
+class ForgetSourceRequest(_message.Message):
+    """Request of ForgetSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Name of the source. Required."""
+    force: _builtins.bool
+    """True: forget the source even if it was heard within `source_stale_ms`. Such a
+    source must begin again with a full sync.
+    """
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetSourceRequest: _TypeAlias = ForgetSourceRequest  # noqa: Y015
+
+@_typing.final
+class ForgetSourceResponse(_message.Message):
+    """Response of ForgetSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    RESERVATIONS_FIELD_NUMBER: _builtins.int
+    records: _builtins.int
+    """Number of records that were removed."""
+    reservations: _builtins.int
+    """Number of reservations that ended."""
+    @_builtins.property
+    def revision(self) -> _types_pb2.Revision:
+        """First revision without the records of the source."""
+
+    def __init__(
+        self,
+        *,
+        revision: _types_pb2.Revision | None = ...,
+        records: _builtins.int = ...,
+        reservations: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records", "reservations", b"reservations", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetSourceResponse: _TypeAlias = ForgetSourceResponse  # noqa: Y015

@@ -268,6 +268,34 @@ RESOLUTION_UNRESOLVABLE: Resolution.ValueType  # 2
 """Preemption cannot help (Kubernetes' UnschedulableAndUnresolvable)."""
 Global___Resolution: _TypeAlias = Resolution  # noqa: Y015
 
+class _Durability:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DURABILITY_UNSPECIFIED: _Durability.ValueType  # 0
+    """Nothing was written."""
+    DURABILITY_MEMORY: _Durability.ValueType  # 1
+    """The write is lost when the server stops."""
+    DURABILITY_DISK: _Durability.ValueType  # 2
+    """The write is on the server's disk."""
+    DURABILITY_ETCD: _Durability.ValueType  # 3
+    """The write is in etcd."""
+
+class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
+    """Durability of a write."""
+
+DURABILITY_UNSPECIFIED: Durability.ValueType  # 0
+"""Nothing was written."""
+DURABILITY_MEMORY: Durability.ValueType  # 1
+"""The write is lost when the server stops."""
+DURABILITY_DISK: Durability.ValueType  # 2
+"""The write is on the server's disk."""
+DURABILITY_ETCD: Durability.ValueType  # 3
+"""The write is in etcd."""
+Global___Durability: _TypeAlias = Durability  # noqa: Y015
+
 @_typing.final
 class ResourceList(_message.Message):
     """Amounts by resource name. An absent list, an empty list and a list with a "0"
