@@ -1,8 +1,8 @@
 //! Loops over columns, compiled three times, and exact division without the processor's divider.
 //!
-//! A kernel is compiled for every processor of the kind and, on x86-64, for those with AVX2 and FMA and for those with
-//! AVX-512, too; which one runs is found out once, at run time. All give the same bits. None reorders or fuses what a formula says; the one step
-//! that differs is division, see [`quotient`].
+//! A kernel is compiled for the base instruction set and, on x86-64, also for AVX2 with FMA and for AVX-512; the
+//! process chooses one at run time. All versions give the same bits. None reorders or fuses the steps of a formula.
+//! Only division is computed differently, see [`quotient`].
 
 /// Defines a kernel `$name`, and beside it `$plain`, its body: `$plain::<false, …>` is what processors without AVX2
 /// run. The body may ask `FUSED`: true where fused multiplication and addition is an instruction.
@@ -36,11 +36,11 @@ pub(crate) use kernel;
 /// Significant bits that a divisor may have.
 const DIVISOR_BITS: u32 = 48;
 
-/// What [`quotient`] wants to know of a divisor: 1 / divisor, rounded to the nearest, and 0 for 0. `None`: it must be
-/// divided by as usual.
+/// Reciprocal of a divisor for [`quotient`]: 1 / divisor, rounded to the nearest, and 0 for 0. `None`: callers must
+/// divide.
 ///
-/// Taken are 0 and numbers from 1 to 2^200 with at most 48 significant bits: every integer up to 2^48, and whole KiB up
-/// to 2^58.
+/// A divisor has a reciprocal if it is 0, or a number from 1 to 2^200 with at most 48 significant bits: every integer
+/// up to 2^48, and whole KiB up to 2^58.
 pub(crate) fn reciprocal(divisor: f64) -> Option<f64> {
     const LARGEST: f64 = (1_u128 << 100) as f64 * (1_u128 << 100) as f64;
     if divisor == 0.0 {
@@ -64,7 +64,7 @@ pub(crate) fn reciprocal(divisor: f64) -> Option<f64> {
 ///   units in the last place.
 /// - So no such m lies between a/b and the sum, or on either, and both round to the same double.
 ///
-/// The sign of a zero may be lost; what is summed up from +0 never shows it.
+/// The sign of a zero may be lost; a sum that starts at +0 does not show it.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 pub(crate) fn quotient<const FUSED: bool>(dividend: f64, divisor: f64, reciprocal: f64) -> f64 {
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// The divisors that kernels meet: integers of any length, whole KiB, and powers of two with their neighbours.
+    /// Divisors that kernels meet: integers of any length, whole KiB, and powers of two with their neighbours.
     fn divisor() -> impl Strategy<Value = f64> {
         let near = |power: u32| (-1..=1_i64).prop_map(move |off| ((1_i64 << power) + off).max(1) as f64);
         prop_oneof![
@@ -134,8 +134,8 @@ mod tests {
         let long = ((1_u64 << 48) + 1) as f64;
         assert_eq!(reciprocal(long), None);
         assert_eq!(reciprocal(long * 1024.0), None);
-        for kept_out in [-1.0, 0.5, 1e300, f64::INFINITY, f64::NAN] {
-            assert_eq!(reciprocal(kept_out), None);
+        for excluded in [-1.0, 0.5, 1e300, f64::INFINITY, f64::NAN] {
+            assert_eq!(reciprocal(excluded), None);
         }
         let whole = (1_u64 << 48) as f64;
         assert_eq!(reciprocal(whole - 1.0), Some(1.0 / (whole - 1.0)));

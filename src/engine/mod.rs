@@ -1,7 +1,7 @@
 //! The decision core: no clock, no I/O, no async, no wire types.
 //!
-//! `model` ← `plugin` ← `plugins` ← `policy` ← `decide`; `cycle` changes a private cluster state, and a `Snapshot` is a cluster state with
-//! the policies that are published with it.
+//! `model` ← `plugin` ← `plugins` ← `policy` ← `decide`. `cycle` changes a private cluster state. A `Snapshot` is a
+//! cluster state with the policies that are published with it.
 
 pub mod cycle;
 pub mod decide;

@@ -1,4 +1,4 @@
-//! Derived state: what a plugin works out from a cluster state and keeps beside it, moved by the changes of a cycle.
+//! Plugin state: the state that a plugin computes from a cluster state, updated by the changes of a cycle.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -7,36 +7,37 @@ use std::sync::Arc;
 
 use super::model::{ClusterState, Problem, StateDiff, TaskRecord};
 
-/// What a change did to a task.
+/// Transition of a task by a change.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskTransition<'a> {
-    /// The task before the change.
+    /// Task before the change.
     pub before: &'a TaskRecord,
-    /// The task now. Under `compatibility: upstream` a task that is taken off its node still names it here.
+    /// Task after the change. Under `compatibility: upstream` a task that was taken off its node still names the node
+    /// here.
     pub after: &'a TaskRecord,
-    /// The card that it was put on; empty: none said.
+    /// Card of the placement; empty: not given.
     pub card: &'a str,
 }
 
-/// One thing that happened in a cycle, as plugins are told of it.
+/// Event of a cycle that plugins receive.
 #[derive(Clone, Copy, Debug)]
 pub enum PlacementEvent<'a> {
-    /// A task's requests now count: it was given room, or its eviction was undone.
+    /// The task's requests begin to count: it was placed, or its eviction was undone.
     Allocate(TaskTransition<'a>),
-    /// They count, for room that is being released.
+    /// The task's requests begin to count, on amounts that are being released.
     Pipeline(TaskTransition<'a>),
-    /// They no longer count.
+    /// The task's requests cease to count.
     Deallocate(TaskTransition<'a>),
-    /// A job is enqueued for good.
+    /// Job that is enqueued for good.
     Enqueue(&'a str),
-    /// A job that was enqueued waits again.
+    /// Enqueued job that waits again.
     Dequeue(&'a Arc<str>),
-    /// The reservation of a job was put, changed or taken away; the cluster state says which.
+    /// Reservation of a job that was put, changed or removed; the cluster state has the present one.
     Reserve(&'a Arc<str>),
 }
 
 impl<'a> PlacementEvent<'a> {
-    /// The task that now counts, if that is what happened.
+    /// Task whose requests begin to count, if the event is of that kind.
     pub fn counted_task(&self) -> Option<&TaskTransition<'a>> {
         match self {
             Self::Allocate(moved) | Self::Pipeline(moved) => Some(moved),
@@ -44,78 +45,77 @@ impl<'a> PlacementEvent<'a> {
         }
     }
 
-    /// True if both are tasks of one job that now count.
+    /// True if both events are of tasks of one job that begin to count.
     pub fn counts_same_job(&self, other: &Self) -> bool {
         let both = self.counted_task().zip(other.counted_task());
         both.is_some_and(|(one, other)| one.after.job == other.after.job)
     }
 }
 
-/// What one plugin keeps beside a cluster state. Clones must be cheap: every mark of a cycle is one.
+/// State of one plugin for a cluster state. Clones must be cheap, since every savepoint of a cycle is one.
 pub trait PluginState: Any + Debug + Send + Sync {
-    /// Follows a change. `view` is the state after it. Answers which queues' order keys or accounts it moved, besides
-    /// the task's own queue.
+    /// Applies an event. `cluster_state` is the state after it. Returns the queues whose order keys or accounts
+    /// changed, other than the task's own queue.
     ///
     /// # Errors
-    /// It cannot be counted: the changes that it belongs to are refused, and this value is thrown away.
-    fn apply(&mut self, cluster_state: &ClusterState, movement: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem>;
+    /// The plugin cannot count it: the changes of the event are rejected, and the caller discards this value.
+    fn apply(&mut self, cluster_state: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem>;
 
-    /// Follows changes of tasks in their order, all of which `view` shows already. Answers as [`Self::follow`] would in
-    /// all.
+    /// Applies events of tasks in their order; `cluster_state` already shows all of them. Returns the queues as
+    /// [`Self::apply`] would over all events.
     ///
     /// # Errors
-    /// As [`Self::follow`].
+    /// Those of [`Self::apply`].
     fn apply_batch(
         &mut self,
         cluster_state: &ClusterState,
-        movements: &[PlacementEvent<'_>],
+        events: &[PlacementEvent<'_>],
     ) -> Result<BTreeSet<Arc<str>>, Problem> {
         let mut moved = BTreeSet::new();
-        for movement in movements {
-            moved.extend(self.apply(cluster_state, movement)?);
+        for event in events {
+            moved.extend(self.apply(cluster_state, event)?);
         }
         Ok(moved)
     }
 
-    /// Follows the same change of so many tasks that differ in name alone, of which the plugin said that they move this
-    /// alike ([`Plugin::admits_in_a_row`](super::plugin::Plugin::admits_in_a_row)); `movement` is that of one of them.
-    /// Each of these tasks moves once: what it holds need not be remembered by its name.
+    /// Applies the event of one task `times` times, for tasks that differ only in name and that the plugin declared
+    /// repeatable ([`Plugin::repeatable_admissions`](super::plugin::Plugin::repeatable_admissions)). Each of these
+    /// tasks moves once, so a plugin need not remember its holdings by name.
     ///
     /// # Errors
-    /// As [`Self::follow`].
+    /// Those of [`Self::apply`].
     fn apply_repeated(
         &mut self,
         cluster_state: &ClusterState,
-        movement: &PlacementEvent<'_>,
+        event: &PlacementEvent<'_>,
         times: u64,
     ) -> Result<(), Problem> {
         for _ in 0..times {
-            self.apply(cluster_state, movement)?;
+            self.apply(cluster_state, event)?;
         }
         Ok(())
     }
 
-    /// The same beside a newer cluster state, for what changed since the one that it was worked out from; `None`: it is worked out
-    /// anew. Both ways must give the same, to the last bit.
+    /// Plugin state of a newer cluster state, advanced by the differences; `None`: the caller computes it from the
+    /// newer state. Both ways must give the same state, to the last bit.
     fn advance(&self, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
         let _ = changes;
         None
     }
 
-    /// A copy that changes can move on its own.
+    /// Copy that changes independently.
     fn copy(&self) -> Arc<dyn PluginState>;
 }
 
-/// The derived state of a policy's plugins, at most one per plugin name. A clone shares everything until a change moves
-/// one of the two.
+/// Plugin states of a policy, at most one per plugin name. Clones share everything until one of them changes.
 #[derive(Clone, Debug, Default)]
 pub struct PluginStates {
-    /// In the order in which changes reach them.
+    /// States in the order in which events reach them.
     entries: Vec<(Arc<str>, Arc<dyn PluginState>)>,
 }
 
 impl PluginStates {
-    /// Puts a plugin's derived state in the place of the one that it had.
+    /// Puts a plugin's state, replacing the earlier one.
     pub fn insert(&mut self, plugin: Arc<str>, derived: Arc<dyn PluginState>) {
         match self.entries.iter_mut().find(|(name, _)| *name == plugin) {
             Some((_, old)) => *old = derived,
@@ -123,14 +123,14 @@ impl PluginStates {
         }
     }
 
-    /// A plugin's derived state, if it keeps one and it is a `T`.
+    /// State of a plugin, if it has one of type `T`.
     pub fn get<T: PluginState>(&self, plugin: &str) -> Option<&T> {
         let (_, derived) = self.entries.iter().find(|(name, _)| **name == *plugin)?;
         let derived: &dyn Any = &**derived;
         derived.downcast_ref()
     }
 
-    /// Changes a plugin's derived state, if it keeps one and it is a `T`.
+    /// Changes a plugin's state, if it has one of type `T`.
     pub fn update<T: PluginState, R>(&mut self, plugin: &str, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         let (_, derived) = self.entries.iter_mut().find(|(name, _)| **name == *plugin)?;
         let own: &mut dyn Any = if let Some(own) = Arc::get_mut(derived) {
@@ -142,75 +142,75 @@ impl PluginStates {
         own.downcast_mut().map(change)
     }
 
-    /// Forgets what other plugins keep.
+    /// Removes the states of other plugins.
     pub(super) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.entries.retain(|(name, _)| keep(name));
     }
 
-    /// A plugin's derived state beside a newer cluster state, if it keeps some and can carry it there.
+    /// State of a plugin for a newer cluster state, if the plugin has one and can advance it.
     pub fn advance(&self, plugin: &str, changes: &StateDiff<'_>) -> Option<Arc<dyn PluginState>> {
         let (_, derived) = self.entries.iter().find(|(name, _)| **name == *plugin)?;
         derived.advance(changes)
     }
 
-    /// True if a plugin keeps some.
+    /// True if a plugin has a state.
     pub fn contains(&self, plugin: &str) -> bool {
         self.entries.iter().any(|(name, _)| **name == *plugin)
     }
 
-    /// True if no plugin keeps any.
+    /// True if no plugin has a state.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Tells every plugin of a change. Answers which queues' order keys or accounts it moved, besides the task's own
-    /// queue; one may stand there twice.
+    /// Applies an event to every plugin's state. Returns the queues whose order keys or accounts changed, other than
+    /// the task's own queue; a queue may repeat.
     ///
     /// # Errors
-    /// One of them cannot count it. Some may have: the set is to be thrown away.
+    /// A plugin cannot count it. Others may have: the caller discards the set.
     pub fn apply(
         &mut self,
         cluster_state: &ClusterState,
-        movement: &PlacementEvent<'_>,
+        event: &PlacementEvent<'_>,
     ) -> Result<Vec<Arc<str>>, Problem> {
         let mut moved = Vec::new();
         for own in self.iter_mut() {
-            moved.extend(own.apply(cluster_state, movement)?);
+            moved.extend(own.apply(cluster_state, event)?);
         }
         Ok(moved)
     }
 
-    /// Tells every plugin of changes of tasks, as [`PluginState::follow_all`].
+    /// Applies events to every plugin's state, see [`PluginState::apply_batch`].
     ///
     /// # Errors
-    /// As [`Self::follow`].
+    /// Those of [`Self::apply`].
     pub fn apply_batch(
         &mut self,
         cluster_state: &ClusterState,
-        movements: &[PlacementEvent<'_>],
+        events: &[PlacementEvent<'_>],
     ) -> Result<BTreeSet<Arc<str>>, Problem> {
         let mut moved = BTreeSet::new();
         for own in self.iter_mut() {
-            moved.append(&mut own.apply_batch(cluster_state, movements)?);
+            moved.append(&mut own.apply_batch(cluster_state, events)?);
         }
         Ok(moved)
     }
 
-    /// Tells every plugin of the same change of so many tasks, as [`PluginState::follow_alike`].
+    /// Applies one event `times` times to every plugin's state, see [`PluginState::apply_repeated`].
     ///
     /// # Errors
-    /// As [`Self::follow`].
+    /// Those of [`Self::apply`].
     pub fn apply_repeated(
         &mut self,
         cluster_state: &ClusterState,
-        movement: &PlacementEvent<'_>,
+        event: &PlacementEvent<'_>,
         times: u64,
     ) -> Result<(), Problem> {
         self.iter_mut()
-            .try_for_each(|own| own.apply_repeated(cluster_state, movement, times))
+            .try_for_each(|own| own.apply_repeated(cluster_state, event, times))
     }
 
-    /// What each plugin keeps, to be changed.
+    /// States of all plugins, mutable.
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut dyn PluginState> {
         self.entries.iter_mut().filter_map(|(_, derived)| {
             if Arc::get_mut(derived).is_none() {
@@ -245,12 +245,12 @@ mod tests {
         let cluster_state = ClusterState::new(Arc::new(SortedTable::<NodeSlot>::default()), 0);
         let mut set = PluginStates::default();
         set.insert("counter".into(), Arc::new(CountingPluginState::default()));
-        let kept = set.clone();
+        let clone = set.clone();
         for _ in 0..3 {
             set.apply(&cluster_state, &PlacementEvent::Enqueue("ns/j")).unwrap();
         }
         let count = |set: &PluginStates| set.get::<CountingPluginState>("counter").map(|counter| counter.0);
-        assert_eq!((count(&kept), count(&set)), (Some(0), Some(3)));
+        assert_eq!((count(&clone), count(&set)), (Some(0), Some(3)));
         assert!(set.get::<CountingPluginState>("another").is_none());
     }
 }

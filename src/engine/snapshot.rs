@@ -1,4 +1,4 @@
-//! The snapshot: state and policies, published together; what one decision reads.
+//! Snapshot: state and policies that are published together, and that one decision reads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,53 +7,53 @@ use super::model::ClusterState;
 use super::plugin_state::PluginStates;
 use super::policy::{Policy, UnknownProfileError};
 
-/// Age of the state. Numbers of different epochs cannot be compared.
+/// Revision of the state. Numbers of different epochs cannot be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revision {
-    /// Random per process start.
+    /// Random number of the process start.
     pub epoch: u64,
-    /// Grows by one with every publication.
+    /// Number that grows by one with every publication.
     pub number: u64,
 }
 
-/// How far a source's records have been taken in.
+/// Position in a source's batches up to which its records are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourcePosition {
-    /// The owner of the records.
+    /// Source that owns the records.
     pub source: Arc<str>,
-    /// Set by the source; a higher one fences the lower.
+    /// Epoch set by the source; a higher one fences lower ones.
     pub source_epoch: u64,
-    /// The last batch taken.
+    /// Number of the last applied batch.
     pub sequence: u64,
 }
 
 impl SourcePosition {
-    /// True if everything up to `wanted`, a position of the same source, has been taken in.
+    /// True if everything up to `wanted`, a position of the same source, is applied.
     pub fn reaches(&self, wanted: &Self) -> bool {
         (self.source_epoch, self.sequence) >= (wanted.source_epoch, wanted.sequence)
     }
 }
 
-/// A policy in force under a name.
+/// Policy in force under a name.
 #[derive(Clone, Debug)]
 pub struct PolicyInForce {
-    /// Its name.
+    /// Name of the policy.
     pub name: Arc<str>,
-    /// 1, 2, 3, … under that name; 0: inline or built-in.
+    /// Version under that name: 1, 2, 3, …; 0: inline or built-in.
     pub version: u64,
     /// SHA-256 of the document, hexadecimal.
     pub hash: Arc<str>,
-    /// Profile of it; empty: all, or the only one.
+    /// Profile of the policy; empty: all, or the only one.
     pub profile: Arc<str>,
-    /// What it says, compiled.
+    /// Compiled policy.
     pub policy: Arc<Policy>,
 }
 
 impl PolicyInForce {
-    /// The same for a profile; an empty name means the only one.
+    /// Same policy for a profile; an empty name means the only one.
     ///
     /// # Errors
-    /// There is no such profile, or there are several and none was named.
+    /// There is no such profile, or there are several and the name is empty.
     pub fn of_profile(self: &Arc<Self>, profile: &str) -> Result<Arc<Self>, UnknownProfileError> {
         Ok(match self.policy.profile(profile)? {
             None => Arc::clone(self),
@@ -66,24 +66,24 @@ impl PolicyInForce {
     }
 }
 
-/// What one decision reads.
+/// State and policies that one decision reads.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Its age.
+    /// Revision of the snapshot.
     pub revision: Revision,
-    /// State.
+    /// Cluster state.
     pub state: ClusterState,
     /// Policies by name.
     pub policies: Arc<BTreeMap<Arc<str>, Arc<PolicyInForce>>>,
-    /// How far each source came.
+    /// Position of each source.
     pub positions: Arc<BTreeMap<Arc<str>, SourcePosition>>,
-    /// What plugins derived from `view`, as far as it was asked for.
+    /// Plugin states computed from `state`, as far as they were asked for.
     pub plugin_state_cache: PluginStateCache,
 }
 
 impl Snapshot {
-    /// What the plugins of a policy derive from the state: worked out by the first that asks, from what was known of an
-    /// older snapshot if that is possible. May take long.
+    /// Plugin states of a policy for this state. The first caller computes them, if possible by advancing those of an
+    /// older snapshot. This may take long.
     pub fn plugin_states(&self, policy: &PolicyInForce) -> PluginStates {
         let cell = {
             let mut cells = self.plugin_state_cache.lock();
@@ -99,7 +99,7 @@ impl Snapshot {
     }
 }
 
-/// What was derived from an older snapshot.
+/// Plugin states of an older snapshot, with its cluster state.
 #[derive(Clone, Debug)]
 struct OlderPluginStates {
     policy: Arc<Policy>,
@@ -107,14 +107,15 @@ struct OlderPluginStates {
     plugin_states: PluginStates,
 }
 
-/// By the name of the policy; a cell without a value is being worked out.
+/// Plugin states by name of the policy; an empty cell is being computed.
 type PluginStateCells = BTreeMap<Arc<str>, Arc<OnceLock<PluginStates>>>;
 
-/// Derived state by the name of the policy.
+/// Cache of plugin states, by name of the policy.
 #[derive(Debug, Default)]
 pub struct PluginStateCache {
     cells: Mutex<PluginStateCells>,
-    /// What was known last of older snapshots. It holds their cluster states until something is derived from a newer one.
+    /// Latest plugin states of older snapshots. Their cluster states stay in memory until states of a newer snapshot
+    /// are computed.
     older: BTreeMap<Arc<str>, Arc<OlderPluginStates>>,
 }
 
@@ -123,7 +124,7 @@ impl PluginStateCache {
         self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets what is known of the snapshot before help to work things out.
+    /// Lets this cache advance the plugin states of the snapshot before.
     pub fn reuse_from(&mut self, older: &Snapshot) {
         self.older.clone_from(&older.plugin_state_cache.older);
         // A policy that was deleted needs nothing any more.
@@ -140,13 +141,13 @@ impl PluginStateCache {
         }
     }
 
-    /// True if it has been worked out under a policy.
+    /// True if the plugin states of a policy are computed.
     pub fn is_ready(&self, policy: &str) -> bool {
         let cells = self.lock();
         cells.get(policy).is_some_and(|cell| cell.get().is_some())
     }
 
-    /// What has been worked out, by policy.
+    /// Computed plugin states, by policy.
     pub fn ready(&self) -> BTreeMap<Arc<str>, PluginStates> {
         let cells = self.lock();
         let ready = cells
@@ -155,7 +156,7 @@ impl PluginStateCache {
         ready.collect()
     }
 
-    /// Takes in what is known to be derived under a policy, so that nobody works it out again.
+    /// Stores known plugin states of a policy, so that nobody computes them again.
     pub fn seed(&self, policy: &Arc<str>, derived: PluginStates) {
         self.lock()
             .insert(Arc::clone(policy), Arc::new(OnceLock::from(derived)));

@@ -1,10 +1,10 @@
-//! A node after one more task, as a change would leave it.
+//! Node after one more task, as a change would leave it.
 
 use super::upstream;
 use crate::engine::model::{NodeEntry, TaskRecord};
 use crate::engine::policy::Compatibility;
 
-/// Counts a task on a node as Allocate or Pipeline would (its status says which), without the rest of the state.
+/// Counts a task on a node as Allocate or Pipeline would (by its status), without the rest of the state.
 pub(crate) fn assume(entry: &mut NodeEntry, task: &TaskRecord, compatibility: Compatibility) {
     match compatibility {
         Compatibility::Corrected => entry.usage.add(task),

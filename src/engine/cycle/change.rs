@@ -1,29 +1,29 @@
-//! The changes of a cycle, and what they answer.
+//! Changes of a cycle, and their outcome.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::model::{NodeSlot, Problem, TaskStatus};
 
-/// A task put on a node.
+/// Placement of a task on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskPlacement {
-    /// Task.
+    /// Name of the task.
     pub task: Arc<str>,
-    /// Node.
+    /// Name of the node.
     pub node: Arc<str>,
-    /// The card that it uses there; empty: none said.
+    /// Card that the task uses there; empty: not given.
     pub card: Arc<str>,
 }
 
-/// One thing that happened in a scheduler's cycle.
+/// Change that a scheduler makes in its cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionChange {
-    /// A task was given idle room.
+    /// Placement of a task on idle amounts.
     Allocate(TaskPlacement),
-    /// A task was promised room that is being released.
+    /// Placement of a task on amounts that are being released.
     Pipeline(TaskPlacement),
-    /// A task was told to go.
+    /// Eviction of a task.
     Evict(Arc<str>),
     /// Undoes Allocate.
     Unallocate(Arc<str>),
@@ -31,13 +31,13 @@ pub enum SessionChange {
     Unpipeline(Arc<str>),
     /// Undoes Evict.
     Unevict(Arc<str>),
-    /// The bind of an allocated task failed.
+    /// Failed bind of an allocated task.
     BindFailed(Arc<str>),
-    /// A job is enqueued for good.
+    /// Final enqueueing of a job.
     JobEnqueued(Arc<str>),
-    /// A mark to return to.
+    /// Savepoint that a later change can return to.
     Savepoint(Arc<str>),
-    /// Undo everything after this mark.
+    /// Undoes everything after this savepoint.
     RollbackTo(Arc<str>),
 }
 
@@ -58,7 +58,7 @@ impl SessionChange {
         }
     }
 
-    /// The task that it is about, if it is about one.
+    /// Task of the change, if it has one.
     pub(super) fn task(&self) -> Option<&Arc<str>> {
         match self {
             Self::Allocate(TaskPlacement { task, .. })
@@ -72,7 +72,7 @@ impl SessionChange {
         }
     }
 
-    /// The card of a placement; empty: none said.
+    /// Card of a placement; empty: not given.
     pub(super) fn card(&self) -> &str {
         match self {
             Self::Allocate(to) | Self::Pipeline(to) => &to.card,
@@ -88,43 +88,43 @@ impl SessionChange {
     }
 }
 
-/// What plugins that keep shares are told: a task's requests now count, or no longer.
+/// Event for plugins that track shares: a task's requests begin to count, or cease to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShareEvent {
-    /// They count.
+    /// Requests of the task begin to count.
     Allocate(Arc<str>),
-    /// They no longer count.
+    /// Requests of the task cease to count.
     Deallocate(Arc<str>),
 }
 
-/// What became of a task in a cycle.
+/// Change of a task's place or status in a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskMoved {
-    /// Larger for what was moved last; its placement, if it has one.
+    /// Order of placements: the later one is larger. 0 without a placement.
     pub order: u64,
-    /// The card of that placement; empty: none said.
+    /// Card of that placement; empty: not given.
     pub card: Arc<str>,
-    /// Its status before the cycle.
+    /// Status before the cycle.
     pub status: TaskStatus,
-    /// Its node before the cycle; empty: none.
+    /// Node before the cycle; empty: none.
     pub node: Arc<str>,
 }
 
-/// What changes did.
+/// Outcome of changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChangeOutcome {
     /// Nodes whose vectors changed.
     pub nodes: BTreeSet<NodeSlot>,
     /// Queues whose accounts changed; [`EVERY_QUEUE`](crate::engine::plugin::EVERY_QUEUE): all of them.
     pub queues: BTreeSet<Arc<str>>,
-    /// Changes that did not fit, and what became of them.
+    /// Changes that did not fit, and their effect.
     pub warnings: Vec<Problem>,
-    /// Events for shares, in order.
+    /// Events for plugins that track shares, in order.
     pub events: Vec<ShareEvent>,
 }
 
 impl ChangeOutcome {
-    /// Takes in what later changes did.
+    /// Appends the outcome of later changes.
     pub fn merge(&mut self, later: Self) {
         let Self {
             nodes,

@@ -1,4 +1,4 @@
-//! Changes as they are under `compatibility: apply_corrected`: one that does not fit its task's status is refused whole.
+//! Changes under `compatibility: corrected`: one that does not fit its task's status is rejected as a whole.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{ChangeOutcome, CycleState, RequestEffect, SessionChange, TaskPlaceme
 use crate::engine::model::{RecordKind, TaskRecord, TaskStatus};
 
 impl CycleState {
-    /// One change under `apply_corrected`; the error says why it does not fit.
+    /// Applies one change under `corrected`; the error says why it does not fit.
     pub(super) fn apply_corrected(
         &mut self,
         change: &SessionChange,
@@ -68,7 +68,7 @@ impl CycleState {
         Ok(RequestEffect::Deallocate)
     }
 
-    /// The task's status, which must be one of these.
+    /// Status of the task, which must be one of these.
     pub(super) fn expect_status(&self, task: &str, fitting: &[TaskStatus]) -> Result<TaskStatus, String> {
         let status = self
             .cluster_state
@@ -82,7 +82,7 @@ impl CycleState {
         Err(format!("task `{task}` is {status:?}, not {}", fitting.join(" or ")))
     }
 
-    /// Gives a task a status, and a node if there is one; nodes and job follow.
+    /// Sets a task's status, and its node if one is given; updates the nodes and the job.
     fn set_task(&mut self, task: &str, status: TaskStatus, node: Option<&Arc<str>>, outcome: &mut ChangeOutcome) {
         let Some(stored) = self.cluster_state.tasks().get(task).cloned() else {
             return;

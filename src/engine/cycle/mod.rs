@@ -1,4 +1,4 @@
-//! One scheduling cycle: a private cluster state, the changes that a scheduler makes to it, and marks to return to.
+//! Scheduling cycle: a private cluster state, the changes that a scheduler makes to it, and savepoints to return to.
 //!
 //! Effects on node vectors (`r`: the task's requests), task, and its job's allocated amount:
 //!
@@ -12,8 +12,8 @@
 //! | Unevict | evicted in this cycle → as it was | releasing − r | + r |
 //! | `JobEnqueued` | job Pending → Inqueue | | |
 //!
-//! Under `compatibility: corrected` a change that does not fit is a no-op with a warning. Under `upstream` it does what
-//! the reference does (`upstream.rs`), and where the reference panics the changes are refused.
+//! Under `compatibility: corrected` a change that does not fit has no effect and gives a warning. Under `upstream` it
+//! has the reference's effect (`upstream.rs`); where the reference panics, the changes are rejected.
 
 mod assume;
 mod change;
@@ -35,31 +35,31 @@ use upstream::UpstreamState;
 
 pub use change::{ChangeOutcome, SessionChange, ShareEvent, TaskMoved, TaskPlacement};
 
-/// A moved task, in bytes: its record and its part of the tables.
+/// Bytes of a moved task: its record and its share of the tables.
 const TASK_BYTES: usize = 1_024;
 
-/// State that a mark brings back.
+/// State that a savepoint restores.
 #[derive(Clone, Debug)]
 struct CycleState {
     cluster_state: ClusterState,
     /// Status before its eviction, of each task evicted in this cycle.
     evicted: SortedTable<TaskStatus>,
     upstream: Option<UpstreamState>,
-    /// What plugins keep beside the cluster state.
+    /// Plugin states of the cluster state.
     plugin_states: PluginStates,
-    /// Jobs that were enqueued for good, in that order, and are not settled yet.
+    /// Jobs that were enqueued for good and are not confirmed or rejected yet, in order.
     enqueued: Arc<Vec<Arc<str>>>,
-    /// Tasks that were moved since the beginning.
+    /// Tasks that were moved since the beginning of the cycle.
     moved_tasks: SortedTable<Arc<TaskMoved>>,
     /// Number of moves.
     moves: u64,
-    /// Bytes of the chunks that marks up to here hold of their own.
+    /// Bytes of the chunks that the savepoints so far do not share.
     savepoint_bytes: usize,
-    /// What changed since the mark before, so that marks do not each hold all that ever changed.
+    /// Records changed since the last savepoint; each savepoint holds only its own part.
     touched: Arc<TouchedRecords>,
 }
 
-/// What happened to a task's requests.
+/// Effect of a change on a task's requests.
 #[derive(Clone, Copy, Debug)]
 enum RequestEffect {
     Allocate,
@@ -73,7 +73,7 @@ struct TouchedRecords {
     queues: BTreeSet<Arc<str>>,
 }
 
-/// A private copy of the state, as one scheduler changes it.
+/// Private copy of the state, which one scheduler changes.
 #[derive(Clone, Debug)]
 pub struct SchedulingCycle {
     initial_state: ClusterState,
@@ -82,8 +82,8 @@ pub struct SchedulingCycle {
 }
 
 impl SchedulingCycle {
-    /// Begins a cycle on a cluster state, and what plugins derived from it. Under `upstream` the reference panics, and changes
-    /// are refused, where drf would have to take away more than was ever counted.
+    /// Begins a cycle on a cluster state and its plugin states. Under `upstream` the reference panics where drf would
+    /// subtract more than was counted; there the cycle rejects the changes.
     pub fn new(cluster_state: ClusterState, compatibility: Compatibility, derived: PluginStates) -> Self {
         let upstream = match compatibility {
             Compatibility::Upstream => Some(UpstreamState::new(cluster_state.clone())),
@@ -108,23 +108,23 @@ impl SchedulingCycle {
         }
     }
 
-    /// Marks that can be returned to.
+    /// Number of savepoints.
     pub fn savepoint_count(&self) -> usize {
         self.savepoints.len()
     }
 
-    /// The state at the beginning.
+    /// State at the beginning.
     pub fn initial_state(&self) -> &ClusterState {
         &self.initial_state
     }
 
-    /// Bytes that the cycle and its marks hold of their own, beside the state at the beginning: copied chunks, and a
-    /// flat amount for every task that was moved.
+    /// Bytes that the cycle and its savepoints do not share with the initial state: copied chunks, and a flat amount
+    /// for every moved task.
     pub fn bytes(&self) -> usize {
         self.state.savepoint_bytes + self.bytes_since_savepoint() + self.state.moved_tasks.len() * TASK_BYTES
     }
 
-    /// Bytes of the chunks that changed since the last mark.
+    /// Bytes of the chunks that changed since the last savepoint.
     fn bytes_since_savepoint(&self) -> usize {
         let before = self
             .savepoints
@@ -133,44 +133,45 @@ impl SchedulingCycle {
         self.state.cluster_state.unshared_bytes(before)
     }
 
-    /// The state as it stands.
+    /// Present state.
     pub fn cluster_state(&self) -> &ClusterState {
         &self.state.cluster_state
     }
 
-    /// Tasks that were moved, and not taken back by a mark, by name.
+    /// Tasks that were moved and not restored by a rollback, by name.
     pub fn moved_tasks(&self) -> impl Iterator<Item = (&Arc<str>, &TaskMoved)> {
         self.state.moved_tasks.iter().map(|(task, moved)| (task, &**moved))
     }
 
-    /// What plugins keep beside it.
+    /// Plugin states of the present state.
     pub fn plugin_states(&self) -> &PluginStates {
         &self.state.plugin_states
     }
 
-    /// Jobs that were enqueued for good, in that order, since the last [`Self::resolve_enqueued`].
+    /// Jobs that were enqueued for good since the last [`Self::resolve_enqueued`], in order.
     pub fn enqueued(&self) -> &[Arc<str>] {
         &self.state.enqueued
     }
 
-    /// Jobs that were enqueued have been confirmed, or refused: those wait again. The queues whose accounts moved.
+    /// Resolves enqueued jobs: a confirmed job stays enqueued, a rejected one waits again. The outcome lists the queues
+    /// whose accounts changed.
     ///
     /// # Errors
-    /// A plugin cannot count it: the cycle is to be thrown away.
+    /// A plugin cannot count the change: the caller discards the cycle.
     pub fn resolve_enqueued(&mut self, confirmed: &[Arc<str>], refused: &[Arc<str>]) -> Result<ChangeOutcome, Problem> {
         let mut outcome = ChangeOutcome::default();
-        let settled: BTreeSet<&Arc<str>> = confirmed.iter().chain(refused).collect();
-        Arc::make_mut(&mut self.state.enqueued).retain(|job| !settled.contains(job));
+        let resolved: BTreeSet<&Arc<str>> = confirmed.iter().chain(refused).collect();
+        Arc::make_mut(&mut self.state.enqueued).retain(|job| !resolved.contains(job));
         for job in refused {
             self.state.dequeue(job, &mut outcome)?;
         }
         Ok(outcome)
     }
 
-    /// Asks what changes what plugins keep beside the cluster state; after an error everything is as it was.
+    /// Runs a query that changes the plugin states; after an error all plugin states are as before.
     ///
     /// # Errors
-    /// The question's own.
+    /// The error of the query.
     pub fn query_plugins<T, E>(
         &mut self,
         query: impl FnOnce(&ClusterState, &mut PluginStates) -> Result<T, E>,
@@ -181,7 +182,7 @@ impl SchedulingCycle {
         Ok(result)
     }
 
-    /// A node's own copies of its tasks, by name: only in a cycle under `upstream` they can differ from the tasks.
+    /// Copies of tasks on a node, by name. They differ from the tasks only in a cycle under `upstream`.
     pub fn node_tasks(&self, node: &str) -> Vec<(Arc<str>, TaskStatus)> {
         let tasks = self.state.cluster_state.tasks().iter();
         let copies = tasks.filter_map(|(name, task)| {
@@ -201,16 +202,16 @@ impl SchedulingCycle {
     /// Applies changes in order, all or none.
     ///
     /// # Errors
-    /// One of them cannot be applied; nothing was.
+    /// One of the changes cannot be applied; none was.
     pub fn apply(&mut self, changes: &[SessionChange]) -> Result<ChangeOutcome, Problem> {
         self.apply_from(0, changes)
     }
 
-    /// As [`Self::apply`], for changes before which so many stand in the caller's list: problems name them by their place
-    /// in it.
+    /// Applies changes like [`Self::apply`]. `before` is the number of changes before them in the caller's list, by
+    /// which problems number them.
     ///
     /// # Errors
-    /// As [`Self::apply`].
+    /// Those of [`Self::apply`].
     pub fn apply_from(&mut self, before: usize, changes: &[SessionChange]) -> Result<ChangeOutcome, Problem> {
         let (mut next, mut outcome) = (self.clone(), ChangeOutcome::default());
         let mut at = 0;
@@ -223,7 +224,7 @@ impl SchedulingCycle {
             };
             if row > 1 {
                 if next.state.place_all(before + at, puts, &mut outcome).is_err() {
-                    // Which of them it was is said by what takes them one by one.
+                    // Applying them one by one finds the one that failed.
                     return self.apply_one_by_one(before, changes);
                 }
                 at += row;
@@ -236,7 +237,7 @@ impl SchedulingCycle {
         Ok(outcome)
     }
 
-    /// The same, with no two of them taken together.
+    /// Applies changes like [`Self::apply_from`], without batching placements.
     fn apply_one_by_one(&mut self, before: usize, changes: &[SessionChange]) -> Result<ChangeOutcome, Problem> {
         let (mut next, mut outcome) = (self.clone(), ChangeOutcome::default());
         for (number, change) in (before..).zip(changes) {
@@ -246,10 +247,10 @@ impl SchedulingCycle {
         Ok(outcome)
     }
 
-    /// Puts tasks on nodes, in order, all or none: as changes that do so.
+    /// Places tasks on nodes in order, all or none, with the effect of the corresponding changes.
     ///
     /// # Errors
-    /// As [`Self::apply`].
+    /// Those of [`Self::apply`].
     pub(crate) fn place_all(&mut self, puts: &[PendingPut<'_>]) -> Result<ChangeOutcome, Problem> {
         if self.state.upstream.is_none() {
             let (mut next, mut outcome) = (self.state.clone(), ChangeOutcome::default());
@@ -262,11 +263,11 @@ impl SchedulingCycle {
         self.apply_one_by_one(0, &changes)
     }
 
-    /// The reference's session form of Allocate and Pipeline, which leaves a refused task half placed: status and node
-    /// set, the node without it. Only for a cycle under `upstream`.
+    /// Session form of Allocate and Pipeline in the reference, which leaves a rejected task half placed: its status and
+    /// node are set, the node does not count it. Only for a cycle under `upstream`.
     ///
     /// # Errors
-    /// The reference refuses; the state is as it leaves it.
+    /// The reference rejects the placement; the state is as the reference leaves it.
     pub fn place_without_rollback(
         &mut self,
         placement: &TaskPlacement,
@@ -288,7 +289,8 @@ impl SchedulingCycle {
             .map_err(|rejection| problem(ProblemKind::FailedPrecondition, "PLACE_REJECTED", "", rejection))
     }
 
-    /// The scheduler has sent the bind of an allocated task: its status, and nothing else, becomes Binding.
+    /// Records that the scheduler has sent the bind of an allocated task: its status becomes Binding, and nothing else
+    /// changes.
     pub fn bind(&mut self, task: &str) {
         if let Some(stored) = self.state.cluster_state.tasks().get(task).cloned() {
             self.state.cluster_state.set_task(TaskRecord {
@@ -393,7 +395,7 @@ impl CycleState {
         }
     }
 
-    /// Tells plugins, and the outcome, of what happened to a task.
+    /// Reports a task's change to the plugins and to the outcome.
     fn notify_moved(
         &mut self,
         step: RequestEffect,
@@ -415,12 +417,12 @@ impl CycleState {
         };
         let after = &stored.record;
         let moved = TaskTransition { before, after, card };
-        let movement = match step {
+        let event = match step {
             RequestEffect::Allocate => PlacementEvent::Allocate(moved),
             RequestEffect::Pipeline => PlacementEvent::Pipeline(moved),
             RequestEffect::Deallocate => PlacementEvent::Deallocate(moved),
         };
-        let moved = self.plugin_states.apply(&self.cluster_state, &movement)?;
+        let moved = self.plugin_states.apply(&self.cluster_state, &event)?;
         self.touch_queues(&moved, outcome);
         Ok(())
     }
@@ -501,7 +503,7 @@ impl CycleState {
         Ok(())
     }
 
-    /// A job that was enqueued in this cycle waits again.
+    /// Returns a job that was enqueued in this cycle to waiting.
     fn dequeue(&mut self, job: &Arc<str>, outcome: &mut ChangeOutcome) -> Result<(), Problem> {
         let Some(stored) = self.cluster_state.jobs().get(job).cloned() else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Allocate and Pipeline of many tasks in a row under `compatibility: corrected`: just as one after the other, but every
-//! table, node, account and plugin is gone through once.
+//! Allocate and Pipeline of many tasks in a row under `compatibility: corrected`: the result equals applying one after
+//! the other, but every table, node, account and plugin is updated once.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use super::{CycleState, problem};
 use crate::engine::model::{ClusterState, NodeSlot, PlacedTask, Problem, ProblemKind, TableCursor, TaskStatus};
 use crate::engine::plugin_state::{PlacementEvent, TaskTransition};
 
-/// A task that is to be put on a node.
+/// Task that is to be placed on a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingPut<'a> {
-    /// Task.
+    /// Name of the task.
     pub(crate) task: &'a Arc<str>,
-    /// Node.
+    /// Target node.
     pub(crate) to: PutTarget<'a>,
-    /// Onto room that is being released.
+    /// True for a placement on amounts that are being released.
     pub(crate) pipelined: bool,
-    /// The card that it uses there; `None`: none said.
+    /// Card that the task uses there; `None`: not given.
     pub(crate) card: Option<&'a Arc<str>>,
 }
 
-/// A node.
+/// Target node of a placement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PutTarget<'a> {
-    /// Of this name.
+    /// Node of this name.
     Named(&'a Arc<str>),
-    /// At this slot.
+    /// Node at this slot.
     Slot(NodeSlot),
 }
 
 impl<'a> PendingPut<'a> {
-    /// The change as a put, if it is one.
+    /// Placement of a change, if it is one.
     pub(super) fn of(change: &'a SessionChange) -> Option<Self> {
         let (TaskPlacement { task, node, card }, pipelined) = match change {
             SessionChange::Allocate(to) => (to, false),
@@ -53,7 +53,7 @@ impl<'a> PendingPut<'a> {
         })
     }
 
-    /// The same as a change.
+    /// Change with the same effect.
     pub(super) fn to_change(&self, cluster_state: &ClusterState) -> SessionChange {
         let to = TaskPlacement {
             task: Arc::clone(self.task),
@@ -82,21 +82,21 @@ impl<'a> PendingPut<'a> {
         }
     }
 
-    /// The word of its change.
+    /// Wire name of the change.
     fn wire_name(&self) -> &'static str {
         if self.pipelined { "pipeline" } else { "allocate" }
     }
 }
 
-/// Why a task is not put: kind and reason of the warning, and its message.
+/// Reason why a task is not placed: kind and reason code of the warning, and its message.
 type PutWarning = (ProblemKind, &'static str, String);
 
 impl CycleState {
-    /// Puts tasks on nodes, one after the other; `before`: so many changes stand before them in the caller's list. What
-    /// does not fit is warned of.
+    /// Places tasks on nodes, one after the other. `before` is the number of changes before them in the caller's list.
+    /// A placement that does not fit gives a warning.
     ///
     /// # Errors
-    /// A plugin cannot count one of them: this state is to be thrown away.
+    /// A plugin cannot count one of them: the caller discards this state.
     pub(super) fn place_all<'a>(
         &mut self,
         before: usize,
@@ -126,7 +126,7 @@ impl CycleState {
         if self.plugin_states.is_empty() {
             return Ok(());
         }
-        let movements = arrivals.iter().zip(&cards).map(|(arrival, card)| {
+        let events = arrivals.iter().zip(&cards).map(|(arrival, card)| {
             let moved = TaskTransition {
                 before: &arrival.before.record,
                 after: &arrival.after.record,
@@ -138,13 +138,13 @@ impl CycleState {
                 PlacementEvent::Allocate(moved)
             }
         });
-        let movements: Vec<PlacementEvent<'_>> = movements.collect();
-        let moved = self.plugin_states.apply_batch(&self.cluster_state, &movements)?;
+        let events: Vec<PlacementEvent<'_>> = events.collect();
+        let moved = self.plugin_states.apply_batch(&self.cluster_state, &events)?;
         self.touch_queues(&moved, outcome);
         Ok(())
     }
 
-    /// Gives a task its node; nothing follows yet.
+    /// Gives a task its node; nodes and job are not updated yet.
     fn assign_node(&mut self, put: &PendingPut<'_>, near: &mut TableCursor) -> Result<PlacedTask, PutWarning> {
         let unknown = || {
             let message = format!("there is no task `{}`", put.task);
@@ -167,10 +167,10 @@ impl CycleState {
         seated.ok_or_else(|| misfit(format!("there is no node `{}`", put.node(&self.cluster_state))))
     }
 
-    /// Nodes and queues that changed, and events.
+    /// Records changed nodes and queues, and events.
     fn record_touched(&mut self, arrivals: &[PlacedTask], outcome: &mut ChangeOutcome) {
         let cluster_state = &self.cluster_state;
-        // A task that waits may name a node all the same.
+        // A waiting task may name a node as well.
         let named = arrivals.iter().map(|arrival| &arrival.before.record.node);
         let named = named
             .filter(|node| !node.is_empty())

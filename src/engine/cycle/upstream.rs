@@ -1,5 +1,5 @@
-//! Changes exactly as the reference makes them (Volcano ed72c7c81, framework/statement.go and session.go), mistakes
-//! included: a node keeps copies of its tasks and an idle vector of its own, and no verb looks at the status before.
+//! Changes with exactly the reference's effect (Volcano ed72c7c81, framework/statement.go and session.go), mistakes
+//! included: a node has task copies and an idle vector of its own, and no change checks the status before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::engine::model::{
     TaskStatus, UpstreamNode,
 };
 
-/// A task's copies: nodes that hold one, and the status that it has there.
+/// Copies of a task: nodes that have one, and the status of each copy.
 type TaskCopies = Vec<(Arc<str>, TaskStatus)>;
 
 type WideAmounts = BTreeMap<ResourceId, i128>;
 
-/// What the reference keeps beside the tasks.
+/// State that the reference has besides the tasks.
 #[derive(Clone, Debug)]
 pub(super) struct UpstreamState {
     /// The state at the beginning.
     initial_state: ClusterState,
-    /// Of tasks that were touched.
+    /// Copies of changed tasks.
     copies: SortedTable<Arc<TaskCopies>>,
 }
 
@@ -90,7 +90,8 @@ impl UpstreamState {
         }
     }
 
-    /// Allocate and Pipeline as a Statement does them: what is refused is rolled back, and events fire for both.
+    /// Allocate and Pipeline as a Statement performs them: a rejected placement is rolled back, and events fire for
+    /// both steps.
     fn place_or_roll_back(
         &mut self,
         state: &mut CycleState,
@@ -107,7 +108,7 @@ impl UpstreamState {
         Ok(refused)
     }
 
-    /// Allocate and Pipeline as a Session does them: what is refused stays half done, without an event.
+    /// Allocate and Pipeline as a Session performs them: a rejected placement stays half done, without an event.
     pub(super) fn place(
         &mut self,
         state: &mut CycleState,
@@ -146,7 +147,7 @@ impl UpstreamState {
         self.add_copy(state, &record, &to.node)
     }
 
-    /// Evict and unevict: another status, on the same node.
+    /// Evict and unevict: the status changes, the node stays.
     fn change_status(
         &mut self,
         state: &mut CycleState,
@@ -237,7 +238,7 @@ fn effect_of(status: TaskStatus) -> RequestEffect {
     }
 }
 
-/// Events fire whatever the task's status was. An error is a panic of the reference.
+/// Reports a task's change; events fire whatever the task's status was. An error is a panic of the reference.
 fn notify_moved(
     state: &mut CycleState,
     step: RequestEffect,
@@ -251,7 +252,7 @@ fn notify_moved(
         .map_err(|problem| problem.message)
 }
 
-/// Status, and a node if there is one, of the task alone; its job follows.
+/// Sets the status, and the node if one is given, of the task alone; its job is updated.
 fn set_task(state: &mut CycleState, task: &str, status: TaskStatus, node: Option<&Arc<str>>) {
     let Some(stored) = state.cluster_state.tasks().get(task) else {
         return;
@@ -267,12 +268,12 @@ fn set_task(state: &mut CycleState, task: &str, status: TaskStatus, node: Option
 
 type SumFn = fn(&mut WideAmounts, &ResourceAmounts);
 
-/// Puts a task on the node as one of this status, or takes it away.
+/// Counts a task of this status on the node, or stops counting it.
 fn change_node(cluster_state: &mut ClusterState, node: &str, task: &TaskRecord, status: TaskStatus, joins: bool) {
     cluster_state.change_node(node, |entry| change_entry(entry, task, status, joins));
 }
 
-/// The same on the node itself.
+/// Counts a task of this status in a node's entry, or stops counting it.
 pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: TaskStatus, joins: bool) {
     let (forward, back): (SumFn, SumFn) = if joins { (add, subtract) } else { (subtract, add) };
     let requests = &task.requests;
@@ -308,7 +309,7 @@ pub(super) fn change_entry(entry: &mut NodeEntry, task: &TaskRecord, status: Tas
     entry.upstream = Some(own);
 }
 
-/// A node's vectors at the beginning. Idle lacks all scalars where allocatable has none.
+/// Vectors of a node at the beginning. Idle has no scalar where allocatable has none.
 fn initial_vectors(entry: &NodeEntry) -> UpstreamNode {
     let all = |vector| -> WideAmounts {
         entry
@@ -342,7 +343,7 @@ fn add(total: &mut WideAmounts, requests: &ResourceAmounts) {
     }
 }
 
-/// A total without any scalar is not charged for scalars.
+/// Subtracts requests from a total. Scalars are skipped if the total has none.
 fn subtract(total: &mut WideAmounts, requests: &ResourceAmounts) {
     let scalars = total.keys().any(|id| is_scalar(*id));
     for (id, amount) in requests.iter().filter(|(id, _)| scalars || !is_scalar(*id)) {

@@ -1,15 +1,17 @@
-//! What Kubernetes counts and Volcano does not: whole units instead of thousandths, and non-zero requests.
+//! Difference between Kubernetes' and Volcano's counting of one record: whole units instead of thousandths, and
+//! non-zero requests.
 
 use super::amounts::{ResourceAmounts, ResourceId, THOUSAND};
 use super::records::{NodeRecord, TaskRecord};
 
-/// Non-zero requests of a pod of one container that says nothing (Kubernetes, `pkg/scheduler/util/pod_resources.go`).
+/// Non-zero request of cpu for a pod of one container without requests (Kubernetes,
+/// `pkg/scheduler/util/pod_resources.go`).
 const DEFAULT_CPU_MILLI: i64 = 100;
 const DEFAULT_MEMORY: i64 = 200 << 20;
 
 impl TaskRecord {
-    /// The non-zero request of cpu (in thousandths) or memory (in bytes). As Kubernetes has it, if that was said; else as
-    /// for a pod of one container.
+    /// Non-zero request of cpu (in thousandths) or memory (in bytes): the reported one, else that of a pod of one
+    /// container.
     pub fn nonzero_request(&self, id: ResourceId) -> i64 {
         if let Some(nonzero) = &self.nonzero_requests {
             return nonzero.get(id).unwrap_or(0);
@@ -21,8 +23,8 @@ impl TaskRecord {
         })
     }
 
-    /// What `NodeResourcesFitPlus` adds to a node for the task: thousandths of cpu, whole units of anything else. As it
-    /// was said, else as for a pod of one container.
+    /// Amount that `NodeResourcesFitPlus` adds to a node for the task, in thousandths of cpu and whole units of
+    /// anything else: the reported one, else that of a pod of one container.
     pub fn counted_request(&self, id: ResourceId) -> i64 {
         match (&self.counted_requests, id) {
             (Some(counted), _) => counted.whole_units(id).unwrap_or(0),
@@ -32,27 +34,23 @@ impl TaskRecord {
     }
 }
 
-/// By how much records count more (or less) in Kubernetes than in the engine's totals: exact sums in the engine's units,
-/// by id, without zeros. For most nodes there is nothing.
+/// Amounts by which Kubernetes counts records higher (or lower) than the engine's totals: exact sums in the engine's
+/// units, by id, without zeros. It is empty for most nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AmountDelta(Vec<(ResourceId, i128)>);
 
 impl AmountDelta {
-    /// What usage that belongs to no task counts more.
+    /// Delta of usage that belongs to no task.
     pub fn of_node(record: &NodeRecord) -> Self {
-        let mut surplus = Self::default();
+        let mut delta = Self::default();
         let none = ResourceAmounts::default();
         let used = record.unattributed_used.as_ref().unwrap_or(&none);
         let nonzero = record.unattributed_nonzero_used.as_ref().unwrap_or(used);
-        each_delta(
-            used,
-            |id| nonzero.get(id).unwrap_or(0),
-            |id, more| surplus.add(id, more),
-        );
-        surplus
+        each_delta(used, |id| nonzero.get(id).unwrap_or(0), |id, more| delta.add(id, more));
+        delta
     }
 
-    /// Counts a task.
+    /// Adds the delta of a task.
     pub fn add_task(&mut self, task: &TaskRecord) {
         each_delta(
             &task.requests,
@@ -61,7 +59,7 @@ impl AmountDelta {
         );
     }
 
-    /// Takes a task out that was counted.
+    /// Subtracts the delta of a task that was added before.
     pub fn subtract_task(&mut self, task: &TaskRecord) {
         each_delta(
             &task.requests,
@@ -70,23 +68,23 @@ impl AmountDelta {
         );
     }
 
-    /// How much more of a resource.
+    /// Delta of one resource.
     pub fn get(&self, id: ResourceId) -> i128 {
         let found = self.0.iter().find(|(own, _)| *own == id);
         found.map_or(0, |&(_, more)| more)
     }
 
-    /// Resources of which it is not zero, by id.
+    /// Resources whose delta is not zero, by id.
     pub fn resources(&self) -> impl Iterator<Item = ResourceId> + '_ {
         self.0.iter().map(|&(id, _)| id)
     }
 
-    /// True if everything counts alike.
+    /// True if Kubernetes and the engine count everything alike.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Sums of two.
+    /// Sum of two deltas.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         other.0.iter().for_each(|&(id, more)| self.add(id, more));
@@ -112,7 +110,7 @@ impl AmountDelta {
     }
 }
 
-/// By how much these amounts count more, resource by resource.
+/// Reports the delta of these amounts, resource by resource.
 fn each_delta(amounts: &ResourceAmounts, nonzero: impl Fn(ResourceId) -> i64, mut more: impl FnMut(ResourceId, i128)) {
     for id in [ResourceId::CPU, ResourceId::MEMORY] {
         more(id, i128::from(nonzero(id)) - i128::from(amounts.get(id).unwrap_or(0)));

@@ -1,4 +1,4 @@
-//! Amounts of resources: names swapped for dense ids, integers per record, exact totals over records.
+//! Amounts of resources: dense ids in place of names, one integer per record and resource, exact totals over records.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// A resource, as a dense number. Ids of one [`ResourceTable`] lineage never change their meaning.
+/// Dense number of a resource. An id keeps its meaning in every later table of one [`ResourceTable`] lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub(crate) u16);
 
@@ -30,27 +30,27 @@ impl ResourceId {
         Self(index)
     }
 
-    /// True if Kubernetes counts the resource in the unit of the engine: cpu, memory and pods. All others it counts in
-    /// whole units.
+    /// True if Kubernetes counts the resource in the engine's unit, which holds for cpu, memory and pods. Kubernetes
+    /// counts every other resource in whole units.
     pub fn has_kubernetes_unit(self) -> bool {
         self <= Self::PODS
     }
 }
 
-/// More resource names than a table may hold.
+/// Error: one resource name more than the table may hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resource `{name}` would exceed the limit of {limit} resource names")]
 pub struct TooManyResourcesError {
-    /// The name that did not fit.
+    /// Name that did not fit.
     pub name: String,
     /// The limit in force.
     pub limit: usize,
 }
 
-/// Thousandths of a whole.
+/// Number of thousandths in a whole unit.
 pub(crate) const THOUSAND: i64 = 1_000;
 
-/// Names of resources by id, and back. It only grows.
+/// Table of resource names and their ids. Names are added and never removed.
 #[derive(Clone, Debug)]
 pub struct ResourceTable {
     names: Vec<Arc<str>>,
@@ -66,12 +66,13 @@ impl Default for ResourceTable {
 }
 
 impl ResourceTable {
-    /// The id of a name that is known.
+    /// Id of a name; `None`: the table does not know it.
     pub fn get(&self, name: &str) -> Option<ResourceId> {
         self.ids.get(name).copied()
     }
 
-    /// The id of a name, which becomes known; at most `limit` names in all, and never more than 32,768.
+    /// Id of a name, which the table learns if it is new. The table holds at most `limit` names, and never more than
+    /// 32,768.
     ///
     /// # Errors
     /// The table is full.
@@ -94,12 +95,12 @@ impl ResourceTable {
         Ok(id)
     }
 
-    /// The name of an id; empty for an id of another table.
+    /// Name of an id; empty for an id of another table.
     pub fn name(&self, id: ResourceId) -> &str {
         self.names.get(id.index()).map_or("", |name| name)
     }
 
-    /// The shared name of an id; `None` for an id of another table.
+    /// Shared name of an id; `None` for an id of another table.
     pub fn shared_name(&self, id: ResourceId) -> Option<&Arc<str>> {
         self.names.get(id.index())
     }
@@ -109,22 +110,22 @@ impl ResourceTable {
         self.names.len()
     }
 
-    /// Never: cpu, memory and pods are always known.
+    /// Always false: every table knows cpu, memory and pods.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 }
 
-/// Marks the id of an entry that holds whole units, of a resource whose thousandths do not fit in 64 bits. Such entries
-/// stand behind all others.
+/// Bit that marks the id of a whole-units entry: the amount of a resource whose thousandths do not fit in 64 bits.
+/// Marked entries sort after all others.
 const WHOLE_UNITS_BIT: u16 = 1 << 15;
 
 /// Amounts of one record, by resource. Present and zero differ from absent.
 ///
-/// Units: cpu in milli-cores, memory in bytes, pods as a count, every other resource in thousandths. Thousandths that do
-/// not fit in 64 bits stand at the largest amount, and the whole units beside them.
+/// Units: cpu in milli-cores, memory in bytes, pods as a count, every other resource in thousandths. If the thousandths
+/// do not fit in 64 bits, that entry holds the largest amount, and a second entry holds the whole units.
 ///
-/// Clones share the list until one of them is changed. No list at all and an empty one are the same.
+/// Clones share the list until one of them is changed. An absent list and an empty list mean the same.
 #[derive(Clone, Default, Eq)]
 pub struct ResourceAmounts(Option<Arc<AmountList>>);
 
@@ -195,8 +196,8 @@ impl ResourceAmounts {
         }
     }
 
-    /// The amount of a resource as Kubernetes counts, if it is present: whole units, rounded up, except for cpu, which
-    /// stays in thousandths.
+    /// Amount of a present resource in Kubernetes' unit: thousandths of cpu, and whole units, rounded up, of everything
+    /// else.
     pub fn whole_units(&self, id: ResourceId) -> Option<i64> {
         let amount = self.get(id)?;
         if id.has_kubernetes_unit() {
@@ -207,7 +208,7 @@ impl ResourceAmounts {
         Some(beside.unwrap_or_else(|| amount.div_euclid(THOUSAND) + up))
     }
 
-    /// The amount of a resource, if it is present, also where its thousandths do not fit in 64 bits.
+    /// Amount of a present resource in the engine's unit, exact even where the thousandths do not fit in 64 bits.
     pub fn exact(&self, id: ResourceId) -> Option<i128> {
         let beside = self.get(ResourceId(id.0 | WHOLE_UNITS_BIT));
         beside.map_or_else(
@@ -228,7 +229,7 @@ impl ResourceAmounts {
         }
     }
 
-    /// The same in memory of its own, with no room to spare.
+    /// Copy of the amounts in memory of its own, without spare capacity.
     #[must_use]
     pub fn copied(&self) -> Self {
         Self(self.0.as_ref().map(|list| Arc::new(AmountList::from_slice(list))))
@@ -258,7 +259,7 @@ impl FromIterator<(ResourceId, i64)> for ResourceAmounts {
     }
 }
 
-/// The exact sum over records of one resource, and how many of them have it at all; in 24 bytes.
+/// Exact sum of one resource over records, and the number of records that have the resource; in 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ResourceTotal {
     low: u64,
@@ -292,7 +293,8 @@ impl ResourceTotal {
     }
 }
 
-/// Exact totals by resource. Adding and taking away in any order gives the same totals as adding what is left.
+/// Exact totals by resource. Additions and subtractions in any order give the same totals as adding only the records
+/// that are left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceTotals(Vec<ResourceTotal>);
 
@@ -315,7 +317,7 @@ impl ResourceTotals {
         }
     }
 
-    /// Takes away amounts that were added before.
+    /// Subtracts amounts that were added before.
     pub fn subtract(&mut self, amounts: &ResourceAmounts) {
         let mut over = false;
         for (id, amount) in amounts.iter() {
@@ -332,12 +334,12 @@ impl ResourceTotals {
         }
     }
 
-    /// The total of a resource that is present in any record.
+    /// Total of a resource; `None`: no record has it.
     pub fn get(&self, id: ResourceId) -> Option<i128> {
         self.0.get(self.find(id).ok()?).map(|total| total.sum())
     }
 
-    /// Number of records, each of which has pods.
+    /// Number of records; every record has pods.
     pub fn records(&self) -> u32 {
         self.0.iter().map(|total| total.records).max().unwrap_or(0)
     }

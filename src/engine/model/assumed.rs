@@ -1,4 +1,4 @@
-//! Assumed placements: tasks that count on a node before their source has told so.
+//! Assumed placements: tasks that count on a node before their source has reported them there.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::records::{TaskRecord, TaskStatus};
 use super::stored::RecordKind;
 
 impl ClusterState {
-    /// True if the task's node is assumed, not told.
+    /// True if the task's node is assumed, not reported.
     pub fn is_assumed(&self, task: &str) -> bool {
         self.assumed.contains(task)
     }
@@ -17,8 +17,8 @@ impl ClusterState {
         self.assumed.len()
     }
 
-    /// Counts a task as allocated on a node, until its record is put again. Answers the record as it was; `None`: there
-    /// is no such task, and nothing changes.
+    /// Counts a task as allocated on a node until its record is put again. Returns the record from before; `None`:
+    /// there is no such task, and nothing changes.
     pub fn assume(&mut self, task: &str, node: &Arc<str>, card: &Arc<str>) -> Option<TaskRecord> {
         let stored = self.tasks().get(task).cloned()?;
         let mut record = TaskRecord {

@@ -1,4 +1,4 @@
-//! What a cluster state holds of its own beside an older one of its history, in bytes.
+//! Memory that a cluster state does not share with an older state of its history, in bytes.
 
 use std::sync::Arc;
 

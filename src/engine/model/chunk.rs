@@ -1,4 +1,5 @@
-//! Chunks: 256 nodes side by side in columns, one per resource and vector, shared until changed.
+//! Chunks: 256 consecutive nodes in columns, one per resource and vector. Clones share a column until one of them
+//! changes it.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use super::mask::NodeMask;
 use super::node::NodeEntry;
 use crate::engine::kernel::kernel;
 
-/// Nodes in a chunk.
+/// Number of nodes in a chunk.
 pub const CHUNK_SIZE: usize = 256;
 
-/// 256 consecutive slots of the node table.
+/// Columns and entries of 256 consecutive slots of the node table.
 #[derive(Clone, Debug)]
 pub struct NodeChunk {
     number: u32,
@@ -25,13 +26,13 @@ pub struct NodeChunk {
     pub(super) placeable: NodeMask,
     /// Nodes with fields that no record carries.
     unevaluated: NodeMask,
-    /// Nodes with an idle vector of their own.
+    /// Nodes that have an idle vector of their own.
     upstream: NodeMask,
-    /// Of a chunk that stands in no cluster state: whose places these are.
+    /// Slots of the nodes in a detached chunk, which belongs to no cluster state.
     pub(super) slots: Option<Box<[NodeSlot; CHUNK_SIZE]>>,
 }
 
-/// Where it stands does not matter.
+/// Equality ignores the position of the chunk.
 impl PartialEq for NodeChunk {
     fn eq(&self, other: &Self) -> bool {
         let all = |chunk: &Self| (chunk.live, chunk.placeable, chunk.upstream);
@@ -55,7 +56,7 @@ impl Default for NodeChunk {
 }
 
 impl NodeChunk {
-    /// An empty chunk at its place among the chunks of a cluster state.
+    /// Empty chunk with its position among the chunks of a cluster state.
     pub fn at(number: u32) -> Self {
         Self {
             number,
@@ -63,7 +64,7 @@ impl NodeChunk {
         }
     }
 
-    /// An empty chunk that stands in no cluster state and says whose its places are.
+    /// Empty detached chunk, which records the slot of each of its nodes.
     pub(super) fn detached() -> Self {
         Self {
             slots: Some(Box::new([NodeSlot::MAX; CHUNK_SIZE])),
@@ -71,15 +72,15 @@ impl NodeChunk {
         }
     }
 
-    /// Number of a chunk that stands in no cluster state: its places are no slots.
+    /// Number of a detached chunk: its offsets give no slots.
     pub const DETACHED: u32 = u32::MAX;
 
-    /// Its place: the first of its slots is 256 times that; or [`Self::DETACHED`].
+    /// Position of the chunk: its first slot is 256 times this number; or [`Self::DETACHED`].
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The slot of the node at `offset`; of a chunk that stands in no cluster state, only if it says so.
+    /// Slot of the node at `offset`; `None` in a detached chunk that does not record it.
     pub fn slot(&self, offset: usize) -> Option<NodeSlot> {
         match &self.slots {
             Some(slots) => slots.get(offset).copied(),
@@ -93,7 +94,7 @@ impl NodeChunk {
         self.unshared_bytes(&Self::default())
     }
 
-    /// Bytes that this chunk holds and the older one does not: what is shared costs nothing.
+    /// Bytes that this chunk holds and does not share with the older one.
     pub(super) fn unshared_bytes(&self, older: &Self) -> usize {
         let shared = |column: &Arc<ChunkColumn>| {
             let olds = older.columns.iter().flat_map(|own| own.vectors.iter().flatten());
@@ -119,7 +120,7 @@ impl NodeChunk {
         &self.live
     }
 
-    /// Of these, nodes on which something new may be placed: ready, not cordoned, valid.
+    /// Live slots whose node may take a new task: ready, not cordoned, and with a valid record.
     pub fn placeable(&self) -> &NodeMask {
         &self.placeable
     }
@@ -134,24 +135,24 @@ impl NodeChunk {
         self.entries.get(offset)?.as_ref()
     }
 
-    /// A resource's columns, for more than one look.
+    /// Columns of a resource, for a caller that reads several of them.
     pub(crate) fn resource(&self, id: ResourceId) -> ChunkResource<'_> {
         let at = self.columns.binary_search_by_key(&id, |columns| columns.id);
         ChunkResource(at.ok().and_then(|at| self.columns.get(at)))
     }
 
-    /// A vector of a resource over the chunk; zeros, nowhere present, if no node has it.
+    /// Column of a vector of a resource; zeros without presence if no node has it.
     pub fn column(&self, id: ResourceId, vector: NodeVector) -> &ChunkColumn {
         self.resource(id).column(vector)
     }
 
-    /// Where more than nothing of a resource is allocatable.
+    /// Nodes that have more than nothing of a resource allocatable.
     pub fn offered(&self, id: ResourceId) -> NodeMask {
         self.resource(id).offered()
     }
 
-    /// Lets this chunk use the columns of allocatable amounts of another one, the first in which these are equal place
-    /// by place: nodes come in pools of one kind, and what is shared stays near.
+    /// Shares the columns of allocatable amounts with the first of these chunks whose columns are equal. Nodes come in
+    /// pools of one kind, and a shared column stays in the cache.
     pub(super) fn share_columns(&mut self, others: &[Arc<Self>]) {
         for own in &mut self.columns {
             let id = own.id;
@@ -159,7 +160,7 @@ impl NodeChunk {
         }
     }
 
-    /// A vector of a resource over the chunk as Kubernetes counts it. What does not fit in 64 bits is cut off by `narrow`.
+    /// Column of a vector in Kubernetes' integers. `narrow` cuts an amount that does not fit in 64 bits.
     pub fn integer_column(&self, id: ResourceId, whole: WholeVector, narrow: fn(i128) -> i64) -> IntegerColumn {
         let floats = match whole {
             WholeVector::Allocatable => self.column(id, NodeVector::Allocatable),
@@ -168,7 +169,7 @@ impl NodeChunk {
         read_integers(id, floats, self.exact_integers(id, whole), narrow)
     }
 
-    /// The same, if floats tell all of it: as they stand in the columns.
+    /// Kubernetes' integers as floats, if the column of floats shows all of them exactly; else `None`.
     pub(crate) fn integers_as_floats(&self, id: ResourceId, whole: WholeVector) -> Option<&[f64; CHUNK_SIZE]> {
         let vector = match whole {
             WholeVector::Allocatable => NodeVector::Allocatable,
@@ -179,17 +180,17 @@ impl NodeChunk {
             .then(|| &self.column(id, vector).values)
     }
 
-    /// The value at one node.
+    /// Value of a vector at one node.
     pub fn value(&self, id: ResourceId, vector: NodeVector, offset: usize) -> Option<f64> {
         self.column(id, vector).get(offset)
     }
 
-    /// True if some node keeps an idle vector of its own, as in sessions under `compatibility: upstream`.
+    /// True if some node has an idle vector of its own, as in sessions under `compatibility: upstream`.
     pub fn has_own_idle(&self) -> bool {
         !self.upstream.is_empty()
     }
 
-    /// allocatable − used over the chunk, with `present` where either is.
+    /// Column of allocatable − used, present where either is.
     pub fn idle(&self, id: ResourceId) -> ChunkColumn {
         let (allocatable, used) = (
             self.column(id, NodeVector::Allocatable),
@@ -208,7 +209,7 @@ impl NodeChunk {
         idle
     }
 
-    /// idle + releasing − pipelined over the chunk, with `present` where any of them is.
+    /// Column of idle + releasing − pipelined, present where any of them is.
     pub fn future_idle(&self, id: ResourceId) -> ChunkColumn {
         let mut future = self.idle(id);
         let (releasing, pipelined) = (
@@ -246,7 +247,7 @@ impl NodeChunk {
         self.resource(id).0?.integers.get(whole as usize)?.as_deref()
     }
 
-    /// Puts a node in, changes it, or takes it out; columns follow.
+    /// Puts, changes or removes the entry of a node, and updates the columns.
     pub(crate) fn set_entry(&mut self, offset: usize, entry: Option<Arc<NodeEntry>>) {
         self.live.set(offset, entry.is_some());
         self.placeable
@@ -261,42 +262,43 @@ impl NodeChunk {
             ids.sort_unstable();
             ids.dedup();
         }
-        let surplus = entry.as_ref().map(|entry| entry.kubernetes_delta()).unwrap_or_default();
+        let delta = entry.as_ref().map(|entry| entry.kubernetes_delta()).unwrap_or_default();
         for id in ids {
-            self.set_resource(offset, entry.as_deref(), &surplus, id);
+            self.set_resource(offset, entry.as_deref(), &delta, id);
         }
         if let Some(place) = self.entries.get_mut(offset) {
             *place = entry;
         }
     }
 
-    /// Puts back a node of which nothing changed but what tasks with these requests take.
+    /// Puts back the entry of a node whose usage changed by tasks with these requests, and by nothing else.
     pub(crate) fn change_usage(&mut self, offset: usize, entry: Arc<NodeEntry>, requests: &ResourceAmounts) {
-        let surplus = entry.kubernetes_delta();
-        // Pods without requests of cpu and memory count some in Kubernetes.
+        let delta = entry.kubernetes_delta();
+        // Kubernetes counts some cpu and memory for pods that request none.
         let plain = [ResourceId::CPU, ResourceId::MEMORY].into_iter();
         let others = requests.iter().map(|(id, _)| id).filter(|id| *id > ResourceId::MEMORY);
         for id in plain.chain(others) {
-            self.set_resource(offset, Some(&*entry), &surplus, id);
+            self.set_resource(offset, Some(&*entry), &delta, id);
         }
         self.restore_entry(offset, entry);
     }
 
-    /// Puts back the entry of a node whose columns tell it already.
+    /// Puts back the entry of a node whose columns already show it.
     pub(super) fn restore_entry(&mut self, offset: usize, entry: Arc<NodeEntry>) {
         if let Some(place) = self.entries.get_mut(offset) {
             *place = Some(entry);
         }
     }
 
-    /// Writes one resource of a node; `surplus`: the node's.
-    fn set_resource(&mut self, offset: usize, entry: Option<&NodeEntry>, surplus: &AmountDelta, id: ResourceId) {
+    /// Writes one resource of a node; `delta` is the node's delta.
+    fn set_resource(&mut self, offset: usize, entry: Option<&NodeEntry>, delta: &AmountDelta, id: ResourceId) {
         let value = |vector| entry.and_then(|entry| entry.value(id, vector));
-        let wholes = entry.map(|entry| (entry.integer_allocatable(id), entry.integer_used(id, surplus)));
-        let told = |vector, whole: Option<i128>| whole.and_then(|whole| integer_override(id, value(vector), whole));
-        let allocatable = told(NodeVector::Allocatable, wholes.map(|(allocatable, _)| allocatable));
+        let integers = entry.map(|entry| (entry.integer_allocatable(id), entry.integer_used(id, delta)));
+        let integer_to_store =
+            |vector, whole: Option<i128>| whole.and_then(|whole| integer_override(id, value(vector), whole));
+        let allocatable = integer_to_store(NodeVector::Allocatable, integers.map(|(allocatable, _)| allocatable));
         self.set_integer(id, WholeVector::Allocatable, offset, allocatable);
-        let used = told(NodeVector::Used, wholes.map(|(_, used)| used));
+        let used = integer_to_store(NodeVector::Used, integers.map(|(_, used)| used));
         self.set_integer(id, WholeVector::Requested, offset, used);
         for vector in [
             NodeVector::Allocatable,
@@ -309,7 +311,7 @@ impl NodeChunk {
         }
     }
 
-    /// Takes a node's entry out for a moment; columns keep showing it. To be followed by [`Self::set_entry`],
+    /// Removes a node's entry for a moment, while the columns still show it. The caller then calls [`Self::set_entry`],
     /// [`Self::change_usage`] or [`Self::restore_entry`].
     pub(crate) fn take_entry(&mut self, offset: usize) -> Option<Arc<NodeEntry>> {
         self.entries.get_mut(offset)?.take()
@@ -335,7 +337,7 @@ impl NodeChunk {
         if vector == NodeVector::Allocatable {
             columns.record_allocatable(offset, before.unwrap_or(0.0), value.unwrap_or(0.0));
         }
-        // A column that nobody uses any more is dropped, so that a chunk equals one built anew.
+        // An unused column is dropped, so that a chunk equals one that is built from the same nodes.
         if is_empty {
             if let Some(slot) = columns.vectors.get_mut(vector as usize) {
                 *slot = None;
@@ -366,7 +368,7 @@ impl NodeChunk {
         }
     }
 
-    /// The columns of a resource, which are there from now on.
+    /// Columns of a resource, created if the chunk does not have them yet.
     fn columns_of(&mut self, id: ResourceId) -> Option<&mut ResourceColumns> {
         let at = match self.columns.binary_search_by_key(&id, |columns| columns.id) {
             Ok(found) => found,

@@ -1,4 +1,4 @@
-//! Lists that are shared in groups: a clone costs a pointer per group, and a change copies the group that it touches.
+//! Lists that clones share in groups: a clone costs one pointer per group, and a change copies one group.
 
 use std::iter::FlatMap;
 use std::slice;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::chunk::{CHUNK_SIZE, NodeChunk};
 use super::node::NodeEntry;
 
-/// Chunks in a group.
+/// Number of chunks in a group.
 const CHUNKS_PER_GROUP: usize = 16;
 
 /// The chunks of a cluster state, in slot order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeChunks {
-    /// All full but the last one.
+    /// Groups, all full except the last one.
     groups: Vec<ChunkGroup>,
 }
 
@@ -24,12 +24,12 @@ impl NodeChunks {
         self.groups.len().saturating_sub(1) * CHUNKS_PER_GROUP + last
     }
 
-    /// True if there is none.
+    /// True if there is no chunk.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// The chunk of a number.
+    /// Chunk of this number.
     pub fn get(&self, number: usize) -> Option<&Arc<NodeChunk>> {
         self.groups
             .get(number / CHUNKS_PER_GROUP)?
@@ -73,10 +73,10 @@ impl<'a> IntoIterator for &'a NodeChunks {
     }
 }
 
-/// Nodes in a group.
+/// Number of nodes in a group.
 const NODES_PER_GROUP: usize = 16;
 
-/// The nodes of a chunk by their offsets.
+/// Entries of the nodes of a chunk, by offset.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeEntries([Arc<[Option<Arc<NodeEntry>>; NODES_PER_GROUP]>; CHUNK_SIZE / NODES_PER_GROUP]);
 
@@ -96,7 +96,7 @@ impl NodeEntries {
         Arc::make_mut(self.0.get_mut(offset / NODES_PER_GROUP)?).get_mut(offset % NODES_PER_GROUP)
     }
 
-    /// Bytes that these take beside older ones.
+    /// Bytes that these entries do not share with older ones.
     pub(super) fn unshared_bytes(&self, older: &Self) -> usize {
         let groups = self.0.iter().zip(&older.0);
         let own = groups.filter(|(new, old)| !Arc::ptr_eq(new, old)).map(|(new, old)| {

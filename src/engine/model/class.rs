@@ -1,4 +1,4 @@
-//! Task classes: what plugins see of a task. Tasks that differ only in name are one class.
+//! Task classes: the part of a task that plugins read. Tasks that differ only in name are one class.
 
 use std::sync::Arc;
 
@@ -6,50 +6,50 @@ use super::amounts::{ResourceAmounts, ResourceId, ResourceTable};
 use super::records::{TaskRecord, TextMap, find_text};
 use super::resource_name::ResourceKind;
 
-/// Amounts below this count as not requested, and differences below it as equal, in Volcano's units.
+/// Tolerance in Volcano's units: an amount below it counts as not requested, and a difference below it as equal.
 pub const MIN_AMOUNT: f64 = 0.1;
 
 /// One resource that a task requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestedAmount {
-    /// Its id; one that no node can have if the cluster state does not know the name.
+    /// Id of the resource; an id that no node has if the cluster state does not know the name.
     pub id: ResourceId,
-    /// Its name.
+    /// Name of the resource.
     pub name: Arc<str>,
-    /// How much, in the resource's unit; at least [`MIN_AMOUNT`].
+    /// Amount in the resource's unit; at least [`MIN_AMOUNT`].
     pub amount: f64,
-    /// What `NodeResourcesFitPlus` adds to a node for it: thousandths of cpu, whole units of anything else.
+    /// Amount that `NodeResourcesFitPlus` adds to a node for it: thousandths of cpu, whole units of anything else.
     pub counted: i64,
 }
 
-/// What plugins see of a task.
+/// Part of a task that plugins read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskClass {
-    /// What it requests, the pod itself included, in the order that all sums run in: cpu, memory, then by name.
+    /// Requested amounts, the pod itself included, in the order of all sums: cpu, memory, then by name.
     pub requested: Vec<RequestedAmount>,
-    /// Annotations that plugins declare.
+    /// Declared annotations; plugins declare which they read.
     pub annotations: TextMap,
-    /// Only if a plugin that is asked declares that it reads it.
+    /// Account that the task is charged to; set only if a plugin of the query declares that it reads it.
     pub charge: Option<ChargedAccount>,
 }
 
-/// Whom a task is charged to, and what for.
+/// Account that a task is charged to, and the amounts charged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChargedAccount {
-    /// Queue of its job; empty: it has none that is there.
+    /// Queue of the task's job; empty: the job or its queue does not exist.
     pub queue: Arc<str>,
-    /// Its job, if plugins that are asked read what that holds; else empty.
+    /// Job of the task if a plugin of the query reads what the job holds; else empty.
     pub job: Arc<str>,
-    /// The card that a placement which is judged names; empty: none, or its job is not read either.
+    /// Card of the placement that is being judged; empty: it names none, or no plugin reads the job.
     pub card: Arc<str>,
-    /// All that it requests.
+    /// All requests of the task.
     pub requests: ResourceAmounts,
-    /// Its limits.
+    /// Limits of the task.
     pub limits: Option<Box<ResourceAmounts>>,
 }
 
 impl TaskClass {
-    /// The class of a task, whose resources are named by `resources`.
+    /// Class of a task whose resources are named by `resources`.
     pub fn of(task: &TaskRecord, resources: &ResourceTable) -> Self {
         let mut requested: Vec<RequestedAmount> = task
             .requests
@@ -73,7 +73,7 @@ impl TaskClass {
         }
     }
 
-    /// The same for plugins that read what a task is charged for. `job`: they read what its job holds, too.
+    /// Class for plugins that read the charged account. `job` is not empty if they also read what the job holds.
     #[must_use]
     pub fn charged(self, task: &TaskRecord, queue: Arc<str>, job: Arc<str>) -> Self {
         let charge = ChargedAccount {
@@ -89,13 +89,13 @@ impl TaskClass {
         }
     }
 
-    /// What Volcano counts of its requests: object quotas (`count/pods`) are none of a node's resources there.
+    /// Requests that Volcano counts: it takes object quotas (`count/pods`) for no resource of a node.
     pub fn counted_by_volcano(&self) -> impl Iterator<Item = &RequestedAmount> {
         let counts = |requested: &&RequestedAmount| ResourceKind::of(&requested.name).counted_by_volcano();
         self.requested.iter().filter(counts)
     }
 
-    /// How much it requests of a resource, 0 if nothing.
+    /// Requested amount of a resource; 0 if it is not requested.
     pub fn amount(&self, id: ResourceId) -> f64 {
         self.requested
             .iter()
@@ -103,7 +103,7 @@ impl TaskClass {
             .map_or(0.0, |requested| requested.amount)
     }
 
-    /// The text of an annotation.
+    /// Text of an annotation.
     pub fn annotation(&self, name: &str) -> Option<&str> {
         find_text(&self.annotations, name)
     }

@@ -1,4 +1,4 @@
-//! The columns of one resource over a chunk, and what is known of them without a look at each node.
+//! Columns of one resource over a chunk, with properties that kernels read without a look at each node.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use super::integer_column::{ExactIntegers, WHOLE_VECTOR_COUNT};
 use super::mask::NodeMask;
 use crate::engine::kernel::reciprocal;
 
-/// One vector of one resource over a chunk. Absent values are 0. They begin where a line of the cache does, so that no
-/// eight values lie in two of them.
+/// Column of one vector of one resource over a chunk. Absent values are 0. The values begin at a cache line, so that no
+/// group of eight values spans two lines.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub struct ChunkColumn {
-    /// Where there is a value at all. It stands in the line before the values, not far behind them.
+    /// Nodes that have a value. The mask is in the cache line before the values.
     pub present: NodeMask,
     gap: [u64; 4],
-    /// In the resource's unit.
+    /// Values in the resource's unit.
     pub values: [f64; CHUNK_SIZE],
 }
 
 impl ChunkColumn {
-    /// A column without values.
+    /// Column without values.
     pub const EMPTY: Self = Self {
         present: NodeMask::NONE,
         gap: [0; 4],
@@ -36,10 +36,10 @@ impl ChunkColumn {
     }
 }
 
-/// Reads as zeros, nowhere present.
+/// Empty column: zeros, present nowhere.
 static EMPTY: ChunkColumn = ChunkColumn::EMPTY;
 
-/// Reciprocals of what is allocatable; 0 where there is none.
+/// Reciprocals of the allocatable amounts; 0 where there is none.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(super) struct ReciprocalColumn([f64; CHUNK_SIZE]);
@@ -51,34 +51,34 @@ impl ReciprocalColumn {
 /// The vectors of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeVector {
-    /// What pods may use, oversubscription included.
+    /// Amount that pods may use, oversubscription included.
     Allocatable = 0,
-    /// Requests of everything on the node, also of what is being released.
+    /// Requests of all tasks on the node, releasing ones included.
     Used = 1,
-    /// Of that, being released.
+    /// Part of `Used` that is being released.
     Releasing = 2,
-    /// Promised out of what is being released.
+    /// Requests of pipelined tasks, which wait for releasing amounts.
     Pipelined = 3,
-    /// Only in sessions under `compatibility: upstream`, where it may differ from allocatable − used.
+    /// Idle amount of a node in a session under `compatibility: upstream`, where it may differ from allocatable − used.
     Idle = 4,
 }
 
 const VECTOR_COUNT: usize = 5;
 
-/// The columns of one resource; a vector that no node of the chunk has takes no room.
+/// Columns of one resource; a vector that no node of the chunk has takes no memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ResourceColumns {
     pub(super) id: ResourceId,
     pub(super) vectors: [Option<Arc<ChunkColumn>>; VECTOR_COUNT],
-    /// Where more than nothing is allocatable.
+    /// Nodes with more than nothing allocatable.
     pub(super) offered: NodeMask,
-    /// The least of these amounts.
+    /// Smallest of these amounts.
     pub(super) least_offered: f64,
-    /// Beside allocatable amounts, wherever there are any.
+    /// Reciprocals of the allocatable amounts, if there are any.
     pub(super) reciprocals: Option<Arc<ReciprocalColumn>>,
-    /// Where the amount is one that the divider alone divides by exactly.
+    /// Nodes whose allocatable amount has no exact reciprocal, so that kernels must divide by it.
     inexact_reciprocals: NodeMask,
-    /// What the floats do not tell of Kubernetes' integers.
+    /// Kubernetes' integers that the floats do not show exactly.
     pub(super) integers: [Option<Arc<ExactIntegers>>; WHOLE_VECTOR_COUNT],
 }
 
@@ -99,7 +99,7 @@ impl ResourceColumns {
         self.vectors.iter().all(Option::is_none) && self.integers.iter().all(Option::is_none)
     }
 
-    /// Notes what follows from an allocatable amount that was another one before; the column has it already.
+    /// Updates the derived properties after an allocatable amount changed from `before`; the column already shows it.
     pub(super) fn record_allocatable(&mut self, offset: usize, before: f64, allocatable: f64) {
         self.offered.set(offset, allocatable > 0.0);
         if allocatable > 0.0 && allocatable <= self.least_offered {
@@ -123,7 +123,7 @@ impl ResourceColumns {
         }
     }
 
-    /// Uses the first of other columns of allocatable amounts that are the same place by place.
+    /// Shares the column of allocatable amounts with the first of these whose column is equal.
     pub(super) fn share_columns<'o>(&mut self, mut others: impl Iterator<Item = &'o Self>) {
         const ALLOCATABLE: usize = NodeVector::Allocatable as usize;
         let [Some(own), ..] = &mut self.vectors else { return };
@@ -138,12 +138,12 @@ impl ResourceColumns {
     }
 }
 
-/// One resource over a chunk, found once.
+/// Columns of one resource over a chunk, looked up once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkResource<'k>(pub(super) Option<&'k ResourceColumns>);
 
 impl<'k> ChunkResource<'k> {
-    /// A vector; zeros, nowhere present, if no node has it.
+    /// Column of a vector; zeros without presence if no node has it.
     pub(crate) fn column(self, vector: NodeVector) -> &'k ChunkColumn {
         self.stored(vector).map_or(&EMPTY, |column| column)
     }
@@ -153,19 +153,19 @@ impl<'k> ChunkResource<'k> {
         self.stored(vector).is_none()
     }
 
-    /// Where more than nothing is allocatable.
+    /// Nodes with more than nothing allocatable.
     pub(crate) fn offered(self) -> NodeMask {
         self.0.map_or(NodeMask::NONE, |columns| columns.offered)
     }
 
-    /// True if each of these nodes has more than this allocatable; false says nothing.
+    /// True if each of these nodes has more than this amount allocatable; false gives no information.
     pub(crate) fn all_above(self, amount: f64, among: &NodeMask) -> bool {
         self.0
             .is_some_and(|columns| columns.least_offered > amount && among.and_not(&columns.offered).is_empty())
     }
 
-    /// What [`quotient`](crate::engine::kernel::quotient) wants to know of what is allocatable, place by place; `None`:
-    /// no node has any, or of some it cannot be known.
+    /// Reciprocals of the allocatable amounts for [`quotient`](crate::engine::kernel::quotient); `None`: no node has
+    /// any, or some amount has no exact reciprocal.
     pub(crate) fn reciprocals(self) -> Option<&'k [f64; CHUNK_SIZE]> {
         let columns = self.0.filter(|columns| columns.inexact_reciprocals.is_empty())?;
         columns.reciprocals.as_deref().map(|own| &own.0)

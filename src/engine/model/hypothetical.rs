@@ -1,4 +1,4 @@
-//! A chunk made of nodes as they would stand after more tasks of one kind, so that kernels judge many such at once.
+//! Hypothetical chunk: nodes after more tasks of one kind, so that kernels judge many such states at once.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use super::integer_column::{DENSE_INTEGER_LIMIT, ExactIntegers, WholeVector, int
 use super::mask::NodeMask;
 use super::uniform_arrival::{UniformArrival, dense_sum};
 
-/// One vector of one resource: where it comes from.
+/// Source of one vector of one resource.
 #[derive(Debug)]
 struct ColumnSource<'v> {
-    /// Its resource's place among the columns.
+    /// Position of the resource among the columns.
     resource_index: usize,
     id: ResourceId,
     vector: NodeVector,
-    /// What each task adds; `None`: nothing, and the resource does not come with it.
+    /// Amount that each task adds; `None`: tasks add nothing, and the node has the vector only if it had it before.
     added: Option<i64>,
-    /// By chunk of the cluster state.
+    /// Column of each chunk of the cluster state.
     chunk_columns: Vec<Option<&'v ChunkColumn>>,
 }
 
-/// A node, and how many tasks it has more.
+/// Node, and the number of tasks that it has more.
 #[derive(Clone, Copy, Debug)]
 struct HypotheticalNode {
     chunk: u32,
@@ -32,20 +32,20 @@ struct HypotheticalNode {
     added_tasks: u32,
 }
 
-/// Nodes as they would stand, side by side.
+/// Nodes in their hypothetical states, one after the other.
 #[derive(Debug)]
 pub(crate) struct HypotheticalNodes<'v> {
     chunks: &'v NodeChunks,
     arrival: &'v UniformArrival,
     sources: Vec<ColumnSource<'v>>,
-    /// Some node's integers are not told by its floats.
+    /// True if the floats of some node do not show its integers exactly.
     has_exact_integers: bool,
     chunk: NodeChunk,
     nodes: Vec<HypotheticalNode>,
 }
 
 impl<'v> HypotheticalNodes<'v> {
-    /// None yet. The tasks are such as a cycle under `compatibility: corrected` counts.
+    /// Empty list. The tasks are those that a cycle under `compatibility: corrected` counts.
     pub(crate) fn new(cluster_state: &'v ClusterState, arrival: &'v UniformArrival) -> Self {
         let chunks = cluster_state.chunks();
         let mut ids = arrival.resources();
@@ -89,12 +89,12 @@ impl<'v> HypotheticalNodes<'v> {
         }
     }
 
-    /// Begins anew.
+    /// Removes all nodes.
     pub(crate) fn clear(&mut self) {
         self.nodes.clear();
     }
 
-    /// Takes in a node with so many tasks more; without room for it nothing happens.
+    /// Appends a node with this many tasks more; a full chunk stays unchanged.
     pub(crate) fn add(&mut self, slot: NodeSlot, more: u32) {
         let at = self.nodes.len();
         if let Some(own) = self.chunk.slots.as_mut().and_then(|slots| slots.get_mut(at)) {
@@ -107,7 +107,7 @@ impl<'v> HypotheticalNodes<'v> {
         }
     }
 
-    /// The chunk of all that were taken in, in that order.
+    /// Chunk of all appended nodes, in their order.
     pub(crate) fn chunk(&mut self) -> (&NodeChunk, NodeMask) {
         let among = NodeMask::first_n(self.nodes.len());
         let mut dense = true;
@@ -125,14 +125,14 @@ impl<'v> HypotheticalNodes<'v> {
                     *offered = *value > 0.0;
                 }
                 columns.offered = NodeMask::from_bools(&offered).and(&column.present);
-                // Nobody asks often enough to find it out.
+                // The property is not worth computing for a chunk that is read once.
                 columns.least_offered = 0.0;
             }
         }
         if self.has_exact_integers || !self.arrival.same_in_kubernetes || !dense {
             self.fill_integers();
         } else {
-            // What an earlier chunk had of them is not of these nodes.
+            // Integers of an earlier chunk do not belong to these nodes.
             for columns in &mut self.chunk.columns {
                 columns.integers.fill(None);
             }
@@ -147,7 +147,7 @@ impl<'v> HypotheticalNodes<'v> {
         (&self.chunk, among)
     }
 
-    /// What floats do not tell of Kubernetes' integers.
+    /// Fills in Kubernetes' integers that floats do not show exactly.
     fn fill_integers(&mut self) {
         for columns in &mut self.chunk.columns {
             let id = columns.id;
@@ -189,7 +189,7 @@ fn integer(dense: f64) -> i128 {
 }
 
 impl ColumnSource<'_> {
-    /// Fills the column; false: somewhere floats skip integers.
+    /// Fills the column; false: some float skips integers.
     fn fill(&self, places: &[HypotheticalNode], chunks: &NodeChunks, column: &mut ChunkColumn) -> bool {
         let mut present = [false; CHUNK_SIZE];
         let mut dense = true;
@@ -211,15 +211,16 @@ impl ColumnSource<'_> {
         dense
     }
 
-    /// The same from the node's integers. Tasks that joined columns alone stand in no entry, but only where floats tell all.
+    /// Sum from the node's exact integers. Tasks that were added to columns alone are in no entry, but only where
+    /// floats are exact.
     fn exact_sum(&self, place: HypotheticalNode, chunks: &NodeChunks, shown: f64, added: i64) -> f64 {
         let entry = chunks.get(place.chunk as usize);
         let entry = entry.and_then(|chunk| chunk.entry(usize::from(place.offset)));
-        let kept = || entry.and_then(|entry| entry.exact(self.id, self.vector)).unwrap_or(0);
+        let exact = || entry.and_then(|entry| entry.exact(self.id, self.vector)).unwrap_or(0);
         let before = if shown.abs() < DENSE_INTEGER_LIMIT {
             integer(shown)
         } else {
-            kept()
+            exact()
         };
         (before + i128::from(added) * i128::from(place.added_tasks)) as f64
     }
@@ -236,7 +237,7 @@ mod tests {
 
     const NODES: NodeSlot = 600;
 
-    /// Amounts around the places where floats, or Volcano's units, stop telling what Kubernetes counts.
+    /// Amounts near the limits where floats, or Volcano's units, stop showing Kubernetes' integers exactly.
     fn amounts() -> impl Strategy<Value = ResourceAmounts> {
         let amount = prop_oneof![
             4 => 0..5_000_i64,
@@ -303,9 +304,9 @@ mod tests {
                 let node = format!("n{}", on.get(&nodes).0).into();
                 cluster_state.put_task(TaskRecord { name, node, ..task.clone() }, &source);
             }
-            let joining = UniformArrival::of(&joins);
-            let mut hypothetical = HypotheticalNodes::new(&cluster_state, &joining);
-            // What stood there before must leave nothing behind.
+            let arrival = UniformArrival::of(&joins);
+            let mut hypothetical = HypotheticalNodes::new(&cluster_state, &arrival);
+            // Values of an earlier chunk must leave nothing behind.
             for (slot, _, _) in &nodes {
                 hypothetical.add(*slot, 1 << 30);
             }
@@ -350,13 +351,13 @@ mod tests {
             ..NodeRecord::default()
         };
         cluster_state.put_node(Arc::new(record), &Arc::from("s"));
-        let joining = UniformArrival::of(&TaskRecord::from(TaskFields {
+        let arrival = UniformArrival::of(&TaskRecord::from(TaskFields {
             requests: ResourceAmounts::from_iter([(storage, 16_000_000)]),
             nonzero_requests: Some(Box::default()),
             status: TaskStatus::Allocated,
             ..TaskFields::default()
         }));
-        let mut hypothetical = HypotheticalNodes::new(&cluster_state, &joining);
+        let mut hypothetical = HypotheticalNodes::new(&cluster_state, &arrival);
         for (more, whole) in [(1 << 30, 16_000 << 30), (2, 32_000)] {
             hypothetical.clear();
             hypothetical.add(0, more);
@@ -387,10 +388,10 @@ mod tests {
             let mut joined = NodeChunk::default();
             joined.set_entry(7, Some(Arc::new(entry.clone())));
             for (task, times) in steps {
-                let (joining, mut plain) = (UniformArrival::of(&task), NodeChunk::default());
+                let (arrival, mut plain) = (UniformArrival::of(&task), NodeChunk::default());
                 (0..times).for_each(|_| entry.usage.add(&task));
                 plain.set_entry(7, Some(Arc::new(entry.clone())));
-                if !joined.add_uniform(7, &joining, times) {
+                if !joined.add_uniform(7, &arrival, times) {
                     joined.set_entry(7, Some(Arc::new(entry.clone())));
                 }
                 let columns = |chunk: &NodeChunk| format!("{:?}", chunk.columns);

@@ -1,29 +1,29 @@
 //! Kubernetes' integers over a chunk: whole units, exact where floats are not, and non-zero requests.
 //!
-//! Most of them can be read off the columns of floats. Only where a node's cannot (fractions of a whole, amounts beyond
-//! 2^53, non-zero requests that differ), a column of integers holds that node's.
+//! The columns of floats show most of them exactly. A column of integers holds a node's value only where the float does
+//! not: fractions of a unit, amounts beyond 2^53, and non-zero requests that differ.
 
 use super::amounts::{ResourceId, THOUSAND};
 use super::chunk::CHUNK_SIZE;
 use super::column::ChunkColumn;
 use super::mask::NodeMask;
 
-/// The vectors of a node as Kubernetes counts them.
+/// Vectors of a node in Kubernetes' counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WholeVector {
-    /// What pods may use.
+    /// Amount that pods may use.
     Allocatable = 0,
-    /// Requests of everything on the node; for cpu and memory non-zero requests.
+    /// Requests of all tasks on the node; non-zero requests for cpu and memory.
     Requested = 1,
 }
 
-/// Both.
+/// Number of these vectors.
 pub(super) const WHOLE_VECTOR_COUNT: usize = 2;
 
-/// One vector of one resource over a chunk: thousandths of cpu, whole units of anything else. Absent values are 0.
+/// Column of one vector of one resource: thousandths of cpu, whole units of anything else. Absent values are 0.
 pub type IntegerColumn = [i64; CHUNK_SIZE];
 
-/// The values that a column of floats does not tell.
+/// Integers that a column of floats does not show exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ExactIntegers {
     values: [i128; CHUNK_SIZE],
@@ -55,35 +55,35 @@ impl ExactIntegers {
     }
 }
 
-/// From here on floats skip integers.
+/// First float from which floats skip integers.
 pub(super) const DENSE_INTEGER_LIMIT: f64 = 9_007_199_254_740_992.0;
 
-/// The value to hold beside a float: none if the float tells it.
+/// Integer to store beside a float; `None`: the float shows it exactly.
 pub(super) fn integer_override(id: ResourceId, shown: Option<f64>, exact: i128) -> Option<i128> {
     let shown = shown.unwrap_or(0.0);
-    let told = shown.abs() < DENSE_INTEGER_LIMIT && i128::from(integer_of_float(id, shown)) == exact;
-    (!told).then_some(exact)
+    let is_exact = shown.abs() < DENSE_INTEGER_LIMIT && i128::from(integer_of_float(id, shown)) == exact;
+    (!is_exact).then_some(exact)
 }
 
-/// Reads all values of a vector. What does not fit in 64 bits is cut off by `narrow`.
+/// Reads all values of a vector. `narrow` cuts an amount that does not fit in 64 bits.
 pub(super) fn read_integers(
     id: ResourceId,
     floats: &ChunkColumn,
     exact: Option<&ExactIntegers>,
     narrow: fn(i128) -> i64,
 ) -> IntegerColumn {
-    let mut wholes = [0; CHUNK_SIZE];
-    for (whole, float) in wholes.iter_mut().zip(&floats.values) {
+    let mut integers = [0; CHUNK_SIZE];
+    for (whole, float) in integers.iter_mut().zip(&floats.values) {
         *whole = integer_of_float(id, *float);
     }
     if let Some(exact) = exact {
         for offset in exact.present.iter() {
-            if let (Some(whole), Some(exact)) = (wholes.get_mut(offset), exact.values.get(offset)) {
+            if let (Some(whole), Some(exact)) = (integers.get_mut(offset), exact.values.get(offset)) {
                 *whole = narrow(*exact);
             }
         }
     }
-    wholes
+    integers
 }
 
 #[expect(
@@ -173,7 +173,7 @@ mod tests {
         })
     }
 
-    /// Kubernetes' figure, plainly: each record's rounded by itself, then summed.
+    /// Kubernetes' amount, computed plainly: each record is rounded by itself, then summed.
     fn plain(cluster_state: &ClusterState, record: &NodeRecord, id: ResourceId, whole: WholeVector) -> i128 {
         let of = |amounts: Option<&ResourceAmounts>| {
             amounts

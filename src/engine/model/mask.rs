@@ -1,4 +1,4 @@
-//! Sets of the nodes of one chunk.
+//! Masks: sets of the nodes of one chunk.
 
 use super::chunk::CHUNK_SIZE;
 use crate::engine::kernel::kernel;
@@ -13,7 +13,7 @@ impl NodeMask {
     /// Every place of the chunk.
     pub const ALL: Self = Self([u64::MAX; 4]);
 
-    /// The nodes whose entry is true.
+    /// Nodes whose entry is true.
     pub fn from_bools(members: &[bool; CHUNK_SIZE]) -> Self {
         // Multiplying gathers the lowest bits of eight bytes in the highest byte, the first byte's bit lowest.
         const GATHER: u64 = 0x0102_0408_1020_4080;
@@ -29,7 +29,8 @@ impl NodeMask {
         mask
     }
 
-    /// The nodes for whose offset `member` is true. For kernels: eight nodes become eight bits without leaving their lanes.
+    /// Nodes for whose offset `member` is true. In kernels eight comparisons become eight bits without leaving their
+    /// lanes.
     #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
     #[inline(always)]
     pub(crate) fn gather(member: impl Fn(usize) -> bool) -> Self {
@@ -47,7 +48,7 @@ impl NodeMask {
         mask
     }
 
-    /// The first so many places.
+    /// First `count` places.
     pub fn first_n(count: usize) -> Self {
         let mut first = Self::NONE;
         for (number, word) in first.0.iter_mut().enumerate() {
@@ -57,7 +58,7 @@ impl NodeMask {
         first
     }
 
-    /// One node.
+    /// Set of one node.
     pub fn single(offset: usize) -> Self {
         let mut mask = Self::NONE;
         mask.set(offset, true);
@@ -76,7 +77,7 @@ impl NodeMask {
             .is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 
-    /// Puts the node at `offset` in or takes it out.
+    /// Adds the node at `offset` to the set, or removes it.
     pub fn set(&mut self, offset: usize, member: bool) {
         if let Some(word) = self.0.get_mut(offset / 64) {
             let bit = 1 << (offset % 64);
@@ -113,7 +114,7 @@ impl NodeMask {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// True if there is none.
+    /// True if the set has no node.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 4]
     }
@@ -131,7 +132,7 @@ impl NodeMask {
             match word.count_ones() {
                 0 => {}
                 64 => block.fill(value),
-                // So few that one by one is cheaper.
+                // For few nodes a loop is cheaper.
                 1..16 => {
                     let mut left = word;
                     while left != 0 {
@@ -150,10 +151,10 @@ impl NodeMask {
 /// Offsets of the nodes of a set, ascending.
 #[derive(Clone, Debug)]
 struct MaskOffsets {
-    /// What is left of the word that begins at `first`.
+    /// Rest of the word that begins at `first`.
     word: u64,
     first: usize,
-    /// The words after it.
+    /// Words after it.
     later: [u64; 3],
 }
 

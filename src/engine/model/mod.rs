@@ -1,4 +1,4 @@
-//! The words of scheduling: amounts, records, and the columnar cluster state that decisions read.
+//! Data model of scheduling: amounts, records, and the columnar cluster state that decisions read.
 
 mod amount_delta;
 mod amounts;

@@ -1,4 +1,4 @@
-//! A node as stored: its record, the exact usage by tasks, and what columns show of it.
+//! Stored node: its record, the exact usage by tasks, and the values that columns show of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use super::column::NodeVector;
 use super::records::{NodeRecord, TaskRecord, TaskStatus};
 use super::stored::RecordProblems;
 
-/// What tasks take of a node, exactly.
+/// Exact usage of a node by tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeUsage {
-    /// Of all tasks on the node but pipelined ones.
+    /// Requests of all tasks on the node except pipelined ones.
     pub used: ResourceTotals,
-    /// Of tasks that are being released.
+    /// Requests of tasks that are being released.
     pub releasing: ResourceTotals,
-    /// Of tasks that wait for what is being released.
+    /// Requests of pipelined tasks, which wait for releasing amounts.
     pub pipelined: ResourceTotals,
-    /// What `used` counts more in Kubernetes.
+    /// Delta of Kubernetes' counting of `used`.
     pub kubernetes_delta: AmountDelta,
 }
 
 impl NodeUsage {
-    /// Counts a task in its status.
+    /// Adds a task in its status.
     pub fn add(&mut self, task: &TaskRecord) {
         self.each(task.status, |totals| totals.add(&task.requests));
         if task.status.is_used() {
@@ -31,7 +31,7 @@ impl NodeUsage {
         }
     }
 
-    /// Takes a task out that was counted in this status.
+    /// Subtracts a task that was added in this status.
     pub fn subtract(&mut self, task: &TaskRecord) {
         self.each(task.status, |totals| totals.subtract(&task.requests));
         if task.status.is_used() {
@@ -39,7 +39,7 @@ impl NodeUsage {
         }
     }
 
-    /// True if no task counts.
+    /// True if no task is counted.
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
             && self.releasing.is_empty()
@@ -64,7 +64,7 @@ impl NodeUsage {
     }
 }
 
-/// Node vectors kept as the reference keeps them, for sessions under `compatibility: upstream`.
+/// Node vectors of a session under `compatibility: upstream`, computed as the reference computes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamNode {
     /// Idle amounts, with the reference's omissions.
@@ -75,32 +75,32 @@ pub struct UpstreamNode {
     pub releasing: BTreeMap<ResourceId, i128>,
     /// Pipelined amounts.
     pub pipelined: BTreeMap<ResourceId, i128>,
-    /// What `used` counts more in Kubernetes.
+    /// Delta of Kubernetes' counting of `used`.
     pub kubernetes_delta: AmountDelta,
 }
 
-/// A node as stored.
+/// Stored node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeEntry {
-    /// The record.
+    /// Record of the node.
     pub record: Arc<NodeRecord>,
-    /// Its owner.
+    /// Source that owns the record.
     pub source: Arc<str>,
-    /// What tasks take of it.
+    /// Usage by tasks.
     pub usage: NodeUsage,
-    /// Faults of a newer record that was refused; this one is the last good one.
+    /// Problems of a newer record that was rejected; `record` is the last valid one.
     pub invalid: Option<RecordProblems>,
-    /// In a session under `compatibility: upstream`, once touched.
+    /// Vectors of the reference, from the first change of the node in a session under `compatibility: upstream`.
     pub upstream: Option<Arc<UpstreamNode>>,
 }
 
 impl NodeEntry {
-    /// True if something new may be placed here.
+    /// True if the node may take a new task.
     pub fn is_placeable(&self) -> bool {
         self.record.ready != Some(false) && !self.record.unschedulable && self.invalid.is_none()
     }
 
-    /// Resources in any vector; may repeat.
+    /// Resources in any vector; a resource may repeat.
     pub(crate) fn resources(&self) -> impl Iterator<Item = ResourceId> + '_ {
         let given = [
             Some(&self.record.allocatable),
@@ -125,7 +125,7 @@ impl NodeEntry {
             .chain(upstream)
     }
 
-    /// What a node vector counts more in Kubernetes, resource by resource.
+    /// Delta of Kubernetes' counting of the node's usage, resource by resource.
     pub(crate) fn kubernetes_delta(&self) -> AmountDelta {
         match &self.upstream {
             Some(own) => own.kubernetes_delta.clone(),
@@ -133,7 +133,7 @@ impl NodeEntry {
         }
     }
 
-    /// The amount that pods may use as Kubernetes counts: thousandths of cpu, whole units of anything else.
+    /// Allocatable amount in Kubernetes' integers: thousandths of cpu, whole units of anything else.
     pub(crate) fn integer_allocatable(&self, id: ResourceId) -> i128 {
         let whole = |amounts: Option<&ResourceAmounts>| {
             amounts
@@ -143,9 +143,9 @@ impl NodeEntry {
         whole(Some(&self.record.allocatable)) + whole(self.record.oversubscription.as_ref())
     }
 
-    /// The amount that is used, likewise; non-zero requests for cpu and memory. `surplus`: [`Self::surplus`].
-    pub(crate) fn integer_used(&self, id: ResourceId, surplus: &AmountDelta) -> i128 {
-        let counted = self.exact(id, NodeVector::Used).unwrap_or(0) + surplus.get(id);
+    /// Used amount in the same integers; non-zero requests for cpu and memory. `delta` is [`Self::kubernetes_delta`].
+    pub(crate) fn integer_used(&self, id: ResourceId, delta: &AmountDelta) -> i128 {
+        let counted = self.exact(id, NodeVector::Used).unwrap_or(0) + delta.get(id);
         if id.has_kubernetes_unit() {
             counted
         } else {
@@ -153,7 +153,7 @@ impl NodeEntry {
         }
     }
 
-    /// The exact amount of a resource in a vector, if the node has it there.
+    /// Exact amount of a resource in a vector; `None`: the node does not have it there.
     pub fn exact(&self, id: ResourceId, vector: NodeVector) -> Option<i128> {
         let both = |a: Option<i128>, b: Option<i128>| match (a, b) {
             (None, None) => None,
@@ -181,7 +181,7 @@ impl NodeEntry {
         }
     }
 
-    /// The same as the kernels see it.
+    /// Same amount as a float, which kernels read.
     pub(crate) fn value(&self, id: ResourceId, vector: NodeVector) -> Option<f64> {
         self.exact(id, vector).map(|amount| amount as f64)
     }

@@ -1,4 +1,4 @@
-//! Many tasks that are given nodes together: as if one were put after the other, but each chunk, node and job is changed
+//! Placement of many tasks at once: the result equals placing one after the other, but each chunk, node and job changes
 //! once.
 
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use super::stored::StoredRecord;
 use super::table::TableCursor;
 use super::uniform_arrival::UniformArrival;
 
-/// A task that was given a node. It had none, or was not counted there.
+/// Task that was given a node. Before, it had none or was not counted there.
 #[derive(Clone, Debug)]
 pub(crate) struct PlacedTask {
-    /// Its record before.
+    /// Record before the placement.
     pub(crate) before: Arc<StoredRecord<TaskRecord>>,
-    /// Its record now.
+    /// Record after the placement.
     pub(crate) after: Arc<StoredRecord<TaskRecord>>,
-    /// The node.
+    /// Slot of the node.
     pub(crate) slot: NodeSlot,
 }
 
 impl ClusterState {
-    /// Gives a task that counts nowhere a status and a node that is there; what both hold follows with [`Self::arrive`].
-    /// `None`: there is no such task or no such node, and nothing changes.
+    /// Gives a task that counts nowhere a status and an existing node. [`Self::count_placed`] then counts it on the
+    /// node and in its job. `None`: there is no such task or no such node, and nothing changes.
     pub(crate) fn assign_node(
         &mut self,
         task: &str,
@@ -50,7 +50,7 @@ impl ClusterState {
         Some(PlacedTask { before, after, slot })
     }
 
-    /// Counts tasks where they have been seated: on their nodes, and in what their jobs hold.
+    /// Counts placed tasks on their nodes and in the holdings of their jobs.
     pub(crate) fn count_placed(&mut self, arrivals: &[PlacedTask]) {
         for of_job in arrivals.chunk_by(|one, next| one.after.record.job == next.after.record.job) {
             self.count_batch_in_job(of_job);
@@ -79,7 +79,7 @@ impl ClusterState {
         }
     }
 
-    /// Counts tasks of one job in what it holds.
+    /// Counts tasks of one job in the job's holdings.
     fn count_batch_in_job(&mut self, arrivals: &[PlacedTask]) {
         let Some(job) = arrivals.first().map(|first| &first.after.record.job) else {
             return;
@@ -98,7 +98,7 @@ impl ClusterState {
         {
             totals.add(&arrival.after.record.requests);
         }
-        // Tasks that ask for nothing leave no trace in the totals.
+        // Tasks without requests leave no trace in the totals.
         if !totals.is_empty() {
             self.allocated.insert(Arc::clone(job), Arc::new(totals));
         }
@@ -106,24 +106,24 @@ impl ClusterState {
 }
 
 impl PlacedTask {
-    /// True if both count alike on a node.
+    /// True if both tasks count alike on a node.
     fn is_uniform_with(&self, other: &Self) -> bool {
         let (one, other) = (&self.after.record, &other.after.record);
         one.status == other.status && Arc::ptr_eq(&one.shape, &other.shape)
     }
 }
 
-/// A task on its way to a node.
+/// Task that is counted on a node.
 #[derive(Clone, Copy, Debug)]
 struct NodeArrival<'a> {
     slot: NodeSlot,
-    /// Which kind it is of: tasks of one kind count alike.
+    /// Index of the task's kind; tasks of one kind count alike.
     arrival_index: usize,
     task: &'a TaskRecord,
 }
 
 impl NodeChunk {
-    /// Counts tasks on the node that they all come to.
+    /// Counts tasks on the node that all of them are placed on.
     fn add_tasks(&mut self, comers: &[NodeArrival<'_>], kinds: &[UniformArrival]) {
         let Some(offset) = comers.first().map(|first| first.slot as usize % CHUNK_SIZE) else {
             return;
@@ -150,7 +150,7 @@ impl NodeChunk {
         {
             return self.restore_entry(offset, entry);
         }
-        // Columns do not tell all of it.
+        // The columns do not show the integers exactly.
         let ids = comers.iter().flat_map(|comer| comer.task.requests.iter());
         let amounts: ResourceAmounts = ids.map(|(id, _)| (id, 0)).collect();
         self.change_usage(offset, entry, &amounts);

@@ -1,35 +1,35 @@
-//! What is wrong with one item of a question or one record of a batch.
+//! Problem of one item of a request or one record of a batch.
 
-/// The kinds of problem, as far as a caller must tell them apart.
+/// Kinds of problem that callers tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemKind {
-    /// The item is malformed or contradicts itself.
+    /// Item that is malformed or contradicts itself.
     Invalid,
-    /// The item names something that is not there.
+    /// Item that names something that does not exist.
     NotFound,
-    /// Something that exists stands against the item.
+    /// Item that contradicts the present state.
     FailedPrecondition,
-    /// The item would exceed a limit.
+    /// Item that would exceed a limit.
     Exhausted,
-    /// This server does not do that.
+    /// Item that needs something that this server does not serve.
     Unserved,
 }
 
-/// What is wrong with one item or record; the others of its batch are not touched by it.
+/// Problem of one item or record. The other items of its request or batch are processed as usual.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// The kind.
+    /// Kind of the problem.
     pub kind: ProblemKind,
-    /// Stable word, such as `INVALID_QUANTITY`.
+    /// Stable code, such as `INVALID_QUANTITY`.
     pub reason: &'static str,
-    /// Sentence for people.
+    /// Sentence for people: the cause and the remedy.
     pub message: String,
     /// Path from the request: `tasks[3].requests.items[cpu]`.
     pub field: String,
 }
 
 impl Problem {
-    /// A problem of `field`.
+    /// Problem of `field`.
     pub fn new(kind: ProblemKind, reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -39,7 +39,7 @@ impl Problem {
         }
     }
 
-    /// The same problem seen from further outside: `prefix.field`.
+    /// Same problem with a longer path: `prefix.field`.
     #[must_use]
     pub fn within(mut self, prefix: &str) -> Self {
         self.field = if self.field.is_empty() {

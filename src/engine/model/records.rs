@@ -1,4 +1,4 @@
-//! The records that sources send: nodes, queues, jobs and tasks.
+//! Records that sources send: nodes, queues, jobs and tasks.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -7,35 +7,35 @@ use super::amounts::ResourceAmounts;
 use super::uid::{CreationTime, Uid};
 use super::unevaluated::UnevaluatedFields;
 
-/// Names to texts, sorted by name: labels or annotations, only those that plugins declare.
+/// Map of names to texts, sorted by name: the declared labels or annotations, which plugins read.
 pub type TextMap = Arc<[(Arc<str>, Arc<str>)]>;
 
-/// The text of a name.
+/// Text of a name.
 pub fn find_text<'a>(texts: &'a TextMap, name: &str) -> Option<&'a str> {
     let at = texts.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
     texts.get(at).map(|(_, text)| &**text)
 }
 
-/// A machine.
+/// Record of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRecord {
-    /// Key.
+    /// Name of the node; the key.
     pub name: Arc<str>,
-    /// Incarnation; empty: not said.
+    /// Incarnation; empty: not reported.
     pub uid: Arc<str>,
-    /// Labels that plugins declare.
+    /// Declared labels.
     pub labels: TextMap,
-    /// What pods may use, raw.
+    /// Allocatable amounts as the node reports them.
     pub allocatable: ResourceAmounts,
-    /// Added to `allocatable`.
+    /// Amounts added to `allocatable`.
     pub oversubscription: Option<ResourceAmounts>,
-    /// The Ready condition, if it was said; otherwise ready.
+    /// Ready condition; `None`: not reported, which counts as ready.
     pub ready: Option<bool>,
-    /// Cordoned.
+    /// True if the node is cordoned.
     pub unschedulable: bool,
-    /// Used by pods that are not records here, `pods` included.
+    /// Usage by pods that have no records here, `pods` included.
     pub unattributed_used: Option<ResourceAmounts>,
-    /// The same in non-zero requests, cpu and memory only.
+    /// Same usage in non-zero requests, cpu and memory only.
     pub unattributed_nonzero_used: Option<ResourceAmounts>,
     /// Fields of the node object that no other field carries.
     pub unevaluated_fields: UnevaluatedFields,
@@ -44,29 +44,29 @@ pub struct NodeRecord {
 /// State of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueState {
-    /// Not said; treated as open.
+    /// State not reported; treated as open.
     #[default]
     Unspecified,
-    /// Takes jobs.
+    /// Queue that takes jobs.
     Open,
-    /// Takes no jobs.
+    /// Queue that takes no jobs.
     Closed,
-    /// Takes no new jobs.
+    /// Queue that takes no new jobs.
     Closing,
     /// Volcano's Unknown.
     Unknown,
 }
 
-/// A queue.
+/// Record of a queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueRecord {
-    /// Key.
+    /// Name of the queue; the key.
     pub name: Arc<str>,
-    /// Incarnation; empty: not said.
+    /// Incarnation; empty: not reported.
     pub uid: Arc<str>,
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
-    /// Annotations that plugins declare.
+    /// Declared annotations.
     pub annotations: TextMap,
     /// spec.weight; `None`: 1.
     pub weight: Option<i32>,
@@ -74,61 +74,61 @@ pub struct QueueRecord {
     pub priority: i32,
     /// status.state.
     pub state: QueueState,
-    /// Parent queue; empty: the root.
+    /// Name of the parent queue; empty: the root.
     pub parent: Arc<str>,
     /// spec.reclaimable; `None`: true.
     pub reclaimable: Option<bool>,
-    /// Hard ceiling.
+    /// Hard limit of the queue.
     pub capability: Option<ResourceAmounts>,
-    /// Soft entitlement.
+    /// Amounts that the queue deserves; others may borrow them.
     pub deserved: Option<ResourceAmounts>,
-    /// Floor that nobody else may use.
+    /// Amounts that no other queue may use.
     pub guarantee: Option<ResourceAmounts>,
 }
 
 /// Phase of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobPhase {
-    /// Not said.
+    /// Phase not reported.
     #[default]
     Unspecified,
-    /// Waits for admission.
+    /// Job that waits for admission.
     Pending,
-    /// Admitted, not yet running.
+    /// Job that is admitted and does not run yet.
     Inqueue,
-    /// At least `min_member` tasks run.
+    /// Job of which at least `min_member` tasks run.
     Running,
-    /// Some run, fewer than `min_member`.
+    /// Job of which some tasks run, fewer than `min_member`.
     Unknown,
-    /// Done.
+    /// Job that is done.
     Completed,
 }
 
-/// A gang.
+/// Record of a job (a gang).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobRecord {
-    /// Key: `namespace/name`.
+    /// Key of the job: `namespace/name`.
     pub name: Arc<str>,
-    /// Incarnation; empty: not said.
+    /// Incarnation; empty: not reported.
     pub uid: Arc<str>,
-    /// Its queue.
+    /// Name of the job's queue.
     pub queue: Arc<str>,
     /// Seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
-    /// Larger first.
+    /// Priority; the larger one comes first.
     pub priority: i32,
     /// status.phase.
     pub phase: JobPhase,
-    /// Fewer tasks than this are not worth starting.
+    /// Least number of tasks with which the job starts.
     pub min_member: i32,
     /// spec.minResources.
     pub min_resources: Option<ResourceAmounts>,
-    /// Annotations that plugins declare.
+    /// Declared annotations.
     pub annotations: TextMap,
 }
 
 impl JobRecord {
-    /// True if it equals another one. What both share is not read: of a stored job that is only named, nothing is.
+    /// True if two records are equal. Parts that both share are not compared.
     pub fn same_as(&self, other: &Self) -> bool {
         let Self {
             name,
@@ -150,27 +150,27 @@ impl JobRecord {
     }
 }
 
-/// Where a task stands, in Volcano's words.
+/// Status of a task, in Volcano's words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskStatus {
-    /// Has no node.
+    /// Task without a node.
     #[default]
     Pending,
-    /// Given a node in this cycle.
+    /// Task that was given a node in this cycle.
     Allocated,
-    /// Waits for what is being released on its node.
+    /// Task that waits for releasing amounts on its node.
     Pipelined,
-    /// Bind sent.
+    /// Task whose bind was sent.
     Binding,
-    /// Bound, not yet running.
+    /// Task that is bound and does not run yet.
     Bound,
-    /// Runs.
+    /// Task that runs.
     Running,
-    /// Being deleted.
+    /// Task that is being deleted.
     Releasing,
-    /// Ended well.
+    /// Task that ended successfully.
     Succeeded,
-    /// Ended badly.
+    /// Task that failed.
     Failed,
     /// Volcano's Unknown.
     Unknown,
@@ -182,59 +182,59 @@ impl TaskStatus {
         matches!(self, Self::Allocated | Self::Binding | Self::Bound | Self::Running)
     }
 
-    /// True if the task, on a node, takes of what is allocatable there.
+    /// True if the task, on a node, uses allocatable amounts there.
     pub fn is_used(self) -> bool {
         self.is_on_node() && self != Self::Pipelined
     }
 
-    /// True if the task, on a node, takes part in that node's vectors.
+    /// True if the task, on a node, counts in that node's vectors.
     pub fn is_on_node(self) -> bool {
         !matches!(self, Self::Pending | Self::Succeeded | Self::Failed)
     }
 }
 
-/// What tasks of one template have in common: records share it.
+/// Part that tasks of one template have in common; their records share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskShape {
-    /// Larger first.
+    /// Priority; the larger one comes first.
     pub priority: i32,
-    /// Has a scheduling gate.
+    /// True if the task has a scheduling gate.
     pub gated: bool,
     /// status.nominatedNodeName; empty: none.
     pub nominated_node: Arc<str>,
-    /// Annotations that plugins declare.
+    /// Declared annotations.
     pub annotations: TextMap,
     /// Effective requests, the pod itself included: `pods` is at least 1.
     pub requests: ResourceAmounts,
-    /// Effective limits.
+    /// Effective limits of the pod.
     pub limits: Option<Box<ResourceAmounts>>,
     /// Kubernetes' non-zero requests, cpu and memory only.
     pub nonzero_requests: Option<Box<ResourceAmounts>>,
-    /// What `NodeResourcesFitPlus` adds for this pod.
+    /// Amounts that `NodeResourcesFitPlus` adds for this pod.
     pub counted_requests: Option<Box<ResourceAmounts>>,
-    /// The card that a commit put it on; empty: none said. No source tells it.
+    /// Card of the task's committed placement; empty: none. No source reports it.
     pub card: Arc<str>,
     /// Fields of the pod that no other field carries.
     pub unevaluated_fields: UnevaluatedFields,
 }
 
-/// A pod: stored, asked about, or imagined. It reads, and is changed, as if the fields of its shape were its own; it is
-/// built from [`TaskFields`].
+/// Record of a task (a pod): stored, sent in a request, or hypothetical. The fields of its shape read and change like
+/// its own. A record is built from [`TaskFields`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskRecord {
-    /// Key: `namespace/name`; may be empty in questions.
+    /// Key of the task: `namespace/name`; may be empty in queries.
     pub name: Arc<str>,
-    /// Incarnation; empty: not said.
+    /// Incarnation; empty: not reported.
     pub uid: Uid,
-    /// Its job; empty: none.
+    /// Name of the task's job; empty: none.
     pub job: Arc<str>,
-    /// The node that it is on, or waits for; empty: none.
+    /// Name of the node that the task is on or waits for; empty: none.
     pub node: Arc<str>,
     /// When it was created.
     pub creation_time: CreationTime,
-    /// What it shares with others.
+    /// Shape, which tasks of one template share.
     pub shape: Arc<TaskShape>,
-    /// Where it stands.
+    /// Status of the task.
     pub status: TaskStatus,
 }
 
@@ -252,36 +252,36 @@ impl DerefMut for TaskRecord {
     }
 }
 
-/// All of a task, side by side, to build a [`TaskRecord`] from.
+/// All fields of a task, to build a [`TaskRecord`] from.
 #[derive(Clone, Debug, Default)]
 pub struct TaskFields {
-    /// Key: `namespace/name`; may be empty in questions.
+    /// Key of the task: `namespace/name`; may be empty in queries.
     pub name: Arc<str>,
-    /// Incarnation; empty: not said.
+    /// Incarnation; empty: not reported.
     pub uid: Uid,
-    /// Its job; empty: none.
+    /// Name of the task's job; empty: none.
     pub job: Arc<str>,
-    /// Larger first.
+    /// Priority; the larger one comes first.
     pub priority: i32,
-    /// Where it stands.
+    /// Status of the task.
     pub status: TaskStatus,
-    /// The node that it is on, or waits for; empty: none.
+    /// Name of the node that the task is on or waits for; empty: none.
     pub node: Arc<str>,
-    /// Has a scheduling gate.
+    /// True if the task has a scheduling gate.
     pub gated: bool,
     /// status.nominatedNodeName; empty: none.
     pub nominated_node: Arc<str>,
-    /// Annotations that plugins declare.
+    /// Declared annotations.
     pub annotations: TextMap,
     /// Effective requests, the pod itself included: `pods` is at least 1.
     pub requests: ResourceAmounts,
-    /// Effective limits.
+    /// Effective limits of the pod.
     pub limits: Option<Box<ResourceAmounts>>,
     /// Kubernetes' non-zero requests, cpu and memory only.
     pub nonzero_requests: Option<Box<ResourceAmounts>>,
-    /// What `NodeResourcesFitPlus` adds for this pod.
+    /// Amounts that `NodeResourcesFitPlus` adds for this pod.
     pub counted_requests: Option<Box<ResourceAmounts>>,
-    /// The card that a commit put it on; empty: none said. No source tells it.
+    /// Card of the task's committed placement; empty: none. No source reports it.
     pub card: Arc<str>,
     /// Fields of the pod that no other field carries.
     pub unevaluated_fields: UnevaluatedFields,

@@ -1,45 +1,46 @@
-//! A reservation: what a job was promised, kept back in its queue until its tasks hold it.
+//! Reservation: the amounts promised to a job, charged to its queue until the job's tasks hold them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A row of the admission ledger.
+/// Row of the admission ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
     /// Key: the job's name.
     pub job: Arc<str>,
-    /// Its incarnation; empty: not said.
+    /// Incarnation of the job; empty: not reported.
     pub uid: Arc<str>,
-    /// Raised by the caller to ask anew.
+    /// Attempt number; the caller raises it to ask again.
     pub attempt: u64,
-    /// Its queue.
+    /// Queue of the job.
     pub queue: Arc<str>,
-    /// What was promised, by name: milli-cores of `cpu`, bytes of `memory`, thousandths of cards. Several acceptable
-    /// cards are joined by `|`.
+    /// Promised amounts, by name: milli-cores of `cpu`, bytes of `memory`, thousandths of cards. `|` joins the cards of
+    /// a choice.
     pub amounts: NamedAmounts,
-    /// Tells one request from another: a hash of what was asked for.
+    /// Hash of the request's content, which tells one request from another.
     pub content: [u8; 16],
-    /// Owner of the job's records; its lease runs only while that source is heard. Empty: not known, it always runs.
+    /// Source that owns the job's records. The lease runs only while that source is heard. Empty: unknown, and the
+    /// lease always runs.
     pub source: Arc<str>,
-    /// When it was confirmed, since 1970.
+    /// Time of confirmation, since 1970.
     pub confirmed: Duration,
-    /// How long it lives without a sign of its caller.
+    /// Duration of the lease without a sign from the caller.
     pub lease: Duration,
-    /// Name of the policy under which it was confirmed.
+    /// Name of the policy that confirmed it.
     pub policy: Arc<str>,
 }
 
-/// Amounts of a reservation, by name.
+/// Amounts by name.
 pub type NamedAmounts = Vec<(Arc<str>, i128)>;
 
 impl Reservation {
-    /// True if a job of this incarnation may be the one meant: one that is not said may be any.
+    /// True if the reservation may be of this incarnation: an unreported one matches any.
     pub fn matches_uid(&self, uid: &str) -> bool {
         same_incarnation(&self.uid, uid)
     }
 }
 
-/// True if two may be one incarnation: one that is not said may be any.
+/// True if both may be one incarnation: an unreported one matches any.
 pub fn same_incarnation(one: &str, other: &str) -> bool {
     one.is_empty() || other.is_empty() || one == other
 }

@@ -1,8 +1,8 @@
-//! Resource names: which ones schedulers count, and in what unit.
+//! Resource names: which schedulers count a resource, and in which unit.
 
 use super::quantity::{Quantity, QuantityFormat, RangeError};
 
-/// What schedulers make of a resource name.
+/// Kinds of resource name, as schedulers treat them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceKind {
     /// `cpu`.
@@ -16,14 +16,14 @@ pub enum ResourceKind {
     /// Huge pages, attachable volumes, names of the `kubernetes.io/` family and extended resources such as
     /// `nvidia.com/gpu`.
     Scalar,
-    /// A scalar that begins `count/`: Kubernetes counts it, Volcano takes it for an object quota and drops it.
+    /// Scalar whose name begins with `count/`: Kubernetes counts it, Volcano takes it for an object quota and drops it.
     CountQuota,
-    /// Any other name: nobody counts it.
+    /// Any other name: no scheduler counts it.
     Uncounted,
 }
 
 impl ResourceKind {
-    /// The kind of a resource name, by the rules of Kubernetes 1.36 and Volcano ed72c7c81.
+    /// Kind of a resource name, by the rules of Kubernetes 1.36 and Volcano ed72c7c81.
     pub fn of(name: &str) -> Self {
         match name {
             "cpu" => Self::Cpu,
@@ -36,8 +36,8 @@ impl ResourceKind {
         }
     }
 
-    /// The unit of the engine's integers, which is Volcano's: a whole byte of memory, a whole pod, a thousandth of
-    /// everything else.
+    /// Unit of the engine's integers, which is Volcano's: whole bytes of memory, whole pods, thousandths of everything
+    /// else.
     pub fn unit(self) -> AmountUnit {
         match self {
             Self::Memory | Self::Pods => AmountUnit::Whole,
@@ -45,7 +45,7 @@ impl ResourceKind {
         }
     }
 
-    /// The unit of kube-scheduler and Koordinator: a thousandth of a core, a whole one of everything else.
+    /// Unit of kube-scheduler and Koordinator: thousandths of a core, whole units of everything else.
     pub fn kubernetes_unit(self) -> AmountUnit {
         match self {
             Self::Cpu => AmountUnit::Milli,
@@ -55,18 +55,18 @@ impl ResourceKind {
         }
     }
 
-    /// Volcano counts resources of this kind.
+    /// True if Volcano counts resources of this kind.
     pub fn counted_by_volcano(self) -> bool {
         !matches!(self, Self::CountQuota | Self::Uncounted)
     }
 
-    /// Kubernetes and Koordinator count resources of this kind.
+    /// True if Kubernetes and Koordinator count resources of this kind.
     pub fn counted_by_kubernetes(self) -> bool {
         self != Self::Uncounted
     }
 }
 
-/// What an integer amount counts.
+/// Unit of an integer amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmountUnit {
     /// Thousandths.
@@ -76,7 +76,7 @@ pub enum AmountUnit {
 }
 
 impl AmountUnit {
-    /// The power of ten of one unit.
+    /// Power of ten of one unit.
     pub fn exponent(self) -> i32 {
         match self {
             Self::Milli => -3,
@@ -85,31 +85,31 @@ impl AmountUnit {
     }
 }
 
-/// A quantity that is no amount of a resource.
+/// Error: a quantity that cannot be an amount of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
-    /// Below 0.
+    /// Quantity below 0.
     #[error("`{quantity}` of `{name}` is negative")]
     Negative {
-        /// The resource.
+        /// Name of the resource.
         name: String,
-        /// The quantity, as Kubernetes shows it.
+        /// Quantity, in Kubernetes' notation.
         quantity: String,
     },
-    /// Above what 64 bits hold.
+    /// Quantity above the largest 64-bit amount.
     #[error("`{quantity}` of `{name}` is too large: the limit is {limit}")]
     TooLarge {
-        /// The resource.
+        /// Name of the resource.
         name: String,
-        /// The quantity, as Kubernetes shows it.
+        /// Quantity, in Kubernetes' notation.
         quantity: String,
-        /// The largest amount, as a quantity.
+        /// Largest amount, as a quantity.
         limit: String,
     },
 }
 
 impl AmountError {
-    /// The error for an amount that does not fit in 64 bits.
+    /// Error for an amount that does not fit in 64 bits.
     pub fn too_large(unit: AmountUnit, name: &str, amount: i128) -> Self {
         Self::TooLarge {
             name: name.to_owned(),
@@ -119,18 +119,18 @@ impl AmountError {
     }
 }
 
-/// The amount of the resource in the unit of the engine, rounded up.
+/// Amount of the resource in the engine's unit, rounded up.
 ///
 /// # Errors
-/// If the quantity is negative or does not fit in 64 bits.
+/// The quantity is negative or does not fit in 64 bits.
 pub fn amount(name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
     amount_in(ResourceKind::of(name).unit(), name, quantity)
 }
 
-/// The amount of the resource in the given unit, rounded up.
+/// Amount of the resource in the given unit, rounded up.
 ///
 /// # Errors
-/// If the quantity is negative or does not fit in 64 bits.
+/// The quantity is negative or does not fit in 64 bits.
 pub fn amount_in(unit: AmountUnit, name: &str, quantity: &Quantity) -> Result<i64, AmountError> {
     if quantity.is_negative() {
         return Err(AmountError::Negative {
@@ -149,12 +149,12 @@ pub fn amount_in(unit: AmountUnit, name: &str, quantity: &Quantity) -> Result<i6
     })
 }
 
-/// An amount in the unit of the engine as quantity text: memory with binary suffixes, the rest with decimal ones.
+/// Quantity text of an amount in the engine's unit: memory with binary suffixes, the rest with decimal ones.
 pub fn format_amount(name: &str, amount: i128) -> String {
     format_in(ResourceKind::of(name).unit(), name, amount)
 }
 
-/// An amount in the given unit as quantity text: memory with binary suffixes, the rest with decimal ones.
+/// Quantity text of an amount in the given unit: memory with binary suffixes, the rest with decimal ones.
 pub fn format_in(unit: AmountUnit, name: &str, amount: i128) -> String {
     let format = if name == "memory" {
         QuantityFormat::BinarySi
@@ -171,10 +171,10 @@ fn is_scalar(name: &str) -> bool {
         || is_extended(name)
 }
 
-/// `domain/name`, such that `requests.domain/name` is a qualified name, too.
+/// True for `domain/name` such that `requests.domain/name` is also a qualified name.
 fn is_extended(name: &str) -> bool {
     const QUOTA_PREFIX: &str = "requests.";
-    /// A DNS subdomain has at most 253 characters, of which the prefix takes its own.
+    /// A DNS subdomain has at most 253 characters, and the prefix uses some of them.
     const DOMAIN_MAX: usize = 253 - QUOTA_PREFIX.len();
     let Some((domain, short)) = name.split_once('/') else {
         return false;
@@ -198,7 +198,7 @@ fn is_short_name(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
 }
 
-/// The text is not empty, and its first and last bytes satisfy `wanted`.
+/// True if the text is not empty and `wanted` accepts its first and last bytes.
 fn framed(text: &str, wanted: impl Fn(u8) -> bool) -> bool {
     text.bytes().next().is_some_and(&wanted) && text.bytes().next_back().is_some_and(&wanted)
 }

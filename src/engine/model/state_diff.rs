@@ -1,4 +1,4 @@
-//! How a cluster state differs from an older one: found by pointers, so that what both share costs nothing.
+//! Differences between a cluster state and an older one. Shared parts are found by their pointers and cost nothing.
 
 use std::sync::Arc;
 
@@ -12,31 +12,31 @@ use super::table::SortedTable;
 /// Two cluster states of one history.
 #[derive(Clone, Copy, Debug)]
 pub struct StateDiff<'a> {
-    /// The older one.
+    /// Older state.
     pub old: &'a ClusterState,
-    /// The newer one.
+    /// Newer state.
     pub new: &'a ClusterState,
 }
 
-/// A record in the older cluster state and in the newer; at least one of them, and not equal ones.
+/// Record that differs between the older and the newer state, or exists in one of them only.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordChange<'a, R> {
-    /// Its name.
+    /// Name of the record.
     pub name: &'a Arc<str>,
-    /// As it was.
+    /// Record in the older state.
     pub before: Option<&'a R>,
-    /// As it is.
+    /// Record in the newer state.
     pub after: Option<&'a R>,
 }
 
-/// A node in the older cluster state and in the newer, at its slot.
+/// Node that differs between the older and the newer state, at its slot.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeChange<'a> {
-    /// The slot.
+    /// Slot of the node.
     pub slot: NodeSlot,
-    /// As it was.
+    /// Node in the older state.
     pub before: Option<&'a Arc<NodeEntry>>,
-    /// As it is.
+    /// Node in the newer state.
     pub after: Option<&'a Arc<NodeEntry>>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> StateDiff<'a> {
         self.old.generation() == self.new.generation()
     }
 
-    /// Nodes whose records differ, by slot; what tasks use of a node is not looked at.
+    /// Nodes whose records differ, by slot; usage by tasks is not compared.
     pub fn nodes(&self) -> Vec<NodeChange<'a>> {
         let (old, new) = (self.old.chunks(), self.new.chunks());
         let mut changed = Vec::new();

@@ -1,4 +1,4 @@
-//! What a cluster state keeps beside records: whose they are, what is wrong with them, and where nodes stand.
+//! Stored records: the owner of a record, the problems of a rejected newer one, and the slots of nodes.
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -8,33 +8,33 @@ use super::cluster_state::NodeSlot;
 use super::problem::Problem;
 use super::table::SortedTable;
 
-/// Names of nodes to slots. Within one generation of the node table it only grows, so that all cluster states of the generation
-/// share one; a cluster state believes it only as far as its own entry at that slot has the name.
+/// Index of node names and slots. It only grows within one generation of the node table, and all cluster states of the
+/// generation share it. A cluster state trusts a slot only if its own entry there has the name.
 pub trait NodeIndex: Debug + Send + Sync {
-    /// The slot of a name, if it ever had one.
+    /// Slot of a name, if it ever had one.
     fn slot(&self, name: &str) -> Option<NodeSlot>;
 
-    /// The name of a slot, also while its node is away.
+    /// Name of a slot, even while its node is absent.
     fn name(&self, slot: NodeSlot) -> Option<Arc<str>>;
 }
 
-/// The index of a cluster that comes whole: names sorted, with their slots.
+/// Index of a cluster that is sent as a whole: sorted names with their slots.
 impl NodeIndex for SortedTable<NodeSlot> {
     fn slot(&self, name: &str) -> Option<NodeSlot> {
         self.get(name).copied()
     }
 
-    /// Nodes of such a cluster never go away, so that cluster states name them.
+    /// Nodes of such a cluster are never removed, so cluster states themselves know the names.
     fn name(&self, _: NodeSlot) -> Option<Arc<str>> {
         None
     }
 }
 
-/// Faults of a record.
+/// Problems of a record.
 pub type RecordProblems = Arc<Vec<Problem>>;
 
-/// The name of a source as records hold it, in one word; and what is wrong with a record, if anything is. All good records
-/// of a source share one.
+/// Owner of a record in one word: the name of its source, and the record's problems if it has any. All valid records of
+/// a source share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordOwner(Arc<OwnerState>);
 
@@ -45,12 +45,12 @@ struct OwnerState {
 }
 
 impl RecordOwner {
-    /// The owner of good records.
+    /// Owner of valid records.
     pub(super) fn new(source: &Arc<str>) -> Self {
         Self::with_state(source, None)
     }
 
-    /// The same of a record that is outdated by a refused one.
+    /// Owner of a record whose newer version was rejected for these problems.
     pub(super) fn with_problems(&self, problems: RecordProblems) -> Self {
         Self::with_state(self, Some(problems))
     }
@@ -74,20 +74,20 @@ impl Deref for RecordOwner {
 /// A record with its owner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredRecord<R> {
-    /// The record.
+    /// Record itself.
     pub record: R,
-    /// Its owner.
+    /// Owner of the record.
     pub source: RecordOwner,
 }
 
 impl<R> StoredRecord<R> {
-    /// Faults of a newer record that was refused; this one is the last good one.
+    /// Problems of a newer record that was rejected; `record` is the last valid one.
     pub fn invalid(&self) -> Option<&RecordProblems> {
         self.source.0.invalid.as_ref()
     }
 }
 
-/// The kinds of record.
+/// Kinds of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecordKind {
     /// A node.

@@ -1,19 +1,19 @@
-//! What a record costs less room for: the incarnation of a task, and when it was created.
+//! Compact UIDs and creation times: a UUID is stored inline in 16 bytes, any other text on the heap.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// An incarnation. A UUID in its usual form, as Kubernetes gives them, takes no memory of its own.
+/// Incarnation of a record. A UUID in Kubernetes' notation takes no memory of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Uid(UidForm);
 
-/// In two words: what is no UUID stands beside a first half that no UUID has here.
+/// Forms of a UID in two words. A zero first half marks the form that is not a UUID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum UidForm {
-    /// A UUID in small letters; one whose first half is zero is a text.
+    /// UUID in lower case whose first half is not zero.
     Uuid(NonZeroU64, u64),
-    /// Not empty; nothing: unsaid.
+    /// Any other text; `None`: not reported.
     Other(Option<Arc<Arc<str>>>),
 }
 
@@ -24,12 +24,12 @@ impl Default for Uid {
 }
 
 impl Uid {
-    /// True if it was not said.
+    /// True if the incarnation was not reported.
     pub fn is_empty(&self) -> bool {
         self.0 == UidForm::Other(None)
     }
 
-    /// The same in memory of its own, if it takes any.
+    /// Copy in memory of its own, if the text needs any.
     #[must_use]
     pub fn copied(&self) -> Self {
         match &self.0 {
@@ -42,16 +42,16 @@ impl Uid {
         Self(UidForm::Other(Some(Arc::new(text))))
     }
 
-    /// True if both may be the same incarnation: they are equal, or one of them was not said.
+    /// True if both may be the same incarnation: they are equal, or one of them was not reported.
     pub fn may_equal(&self, other: &Self) -> bool {
         self.is_empty() || other.is_empty() || self == other
     }
 }
 
-/// Places of the dashes.
+/// Positions of the dashes.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
-/// Reads a UUID that would be written in the same way again.
+/// Reads a UUID whose canonical notation is this text.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let text: &[u8; 36] = text.as_bytes().try_into().ok()?;
     let (mut bytes, mut digits) = ([0; 16], 0);
@@ -74,7 +74,7 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
-/// What is kept as no text: nothing, and most UUIDs.
+/// UID without text: an empty one, and most UUIDs.
 fn compact_uid(text: &str) -> Option<Uid> {
     if text.is_empty() {
         return Some(Uid::default());
@@ -126,7 +126,7 @@ impl fmt::Display for Uid {
     }
 }
 
-/// Seconds since 1970, or not said, which is older than any. The earliest second that there is counts as not said.
+/// Seconds since 1970; an unreported time is older than any. The earliest representable second counts as unreported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CreationTime(i64);
 
@@ -137,7 +137,7 @@ impl Default for CreationTime {
 }
 
 impl CreationTime {
-    /// Seconds since 1970, if it was said.
+    /// Seconds since 1970, if they were reported.
     pub fn seconds(self) -> Option<i64> {
         (self != Self::default()).then_some(self.0)
     }

@@ -1,4 +1,4 @@
-//! What equal tasks add to a node, counted in its chunk's columns alone.
+//! Uniform arrivals: equal tasks that are added to a node's columns alone, not to its entry.
 
 use smallvec::SmallVec;
 
@@ -8,20 +8,20 @@ use super::column::NodeVector;
 use super::integer_column::{DENSE_INTEGER_LIMIT, WholeVector, integer_of_float, integer_override};
 use super::records::{TaskRecord, TaskStatus};
 
-/// What each of many equal tasks adds to the node that it goes to.
+/// Amounts that each of many equal tasks adds to its node.
 #[derive(Clone, Debug)]
 pub(crate) struct UniformArrival {
     vector: NodeVector,
-    /// In that vector.
+    /// Amounts added to that vector.
     amounts: Vec<(ResourceId, i64)>,
-    /// To what is used as Kubernetes counts.
+    /// Integers added to the used amount in Kubernetes' counting.
     integers: Vec<(ResourceId, i64)>,
-    /// Kubernetes counts just the same.
+    /// True if Kubernetes counts the same amounts.
     pub(super) same_in_kubernetes: bool,
 }
 
 impl UniformArrival {
-    /// Of a task in the status that it will have there.
+    /// Amounts of a task in the status that it will have on the node.
     pub(crate) fn of(task: &TaskRecord) -> Self {
         let amounts: Vec<(ResourceId, i64)> = task.requests.iter().collect();
         if task.status == TaskStatus::Pipelined {
@@ -35,20 +35,20 @@ impl UniformArrival {
         let nonzero = [ResourceId::CPU, ResourceId::MEMORY].map(|id| (id, task.nonzero_request(id)));
         let others = amounts.iter().filter(|(id, _)| *id > ResourceId::MEMORY);
         let others = others.map(|(id, _)| (*id, task.requests.whole_units(*id).unwrap_or(0)));
-        let wholes: Vec<(ResourceId, i64)> = nonzero.into_iter().chain(others).collect();
-        let alike = wholes.iter().all(|&(id, whole)| {
+        let integers: Vec<(ResourceId, i64)> = nonzero.into_iter().chain(others).collect();
+        let alike = integers.iter().all(|&(id, whole)| {
             let unit = if id.has_kubernetes_unit() { 1 } else { THOUSAND };
             whole.checked_mul(unit) == Some(task.requests.get(id).unwrap_or(0))
         });
         Self {
             vector: NodeVector::Used,
             amounts,
-            integers: wholes,
+            integers,
             same_in_kubernetes: alike,
         }
     }
 
-    /// Resources of which a node then has another amount, once each.
+    /// Resources whose amount on the node changes, each once.
     pub(crate) fn resources(&self) -> Vec<ResourceId> {
         let mut ids: Vec<ResourceId> = self.amounts.iter().chain(&self.integers).map(|(id, _)| *id).collect();
         ids.sort_unstable();
@@ -56,20 +56,20 @@ impl UniformArrival {
         ids
     }
 
-    /// What a task adds to an amount of a vector.
+    /// Amount that a task adds to a resource of a vector.
     pub(super) fn added(&self, id: ResourceId, vector: NodeVector) -> Option<i64> {
         let own = self.amounts.iter().filter(|_| vector == self.vector);
         own.filter(|(own, _)| *own == id).map(|(_, amount)| *amount).next()
     }
 
-    /// What a task adds to what is used, as Kubernetes counts it.
+    /// Integer that a task adds to the used amount in Kubernetes' counting.
     pub(super) fn integer(&self, id: ResourceId) -> i64 {
         let own = self.integers.iter().find(|(own, _)| *own == id);
         own.map_or(0, |(_, whole)| *whole)
     }
 }
 
-/// What tasks make of an amount, if floats tell all of it.
+/// Sum after `times` tasks, if floats show it exactly.
 pub(super) fn dense_sum(before: f64, added: i64, times: u32) -> Option<f64> {
     let more = added as f64 * f64::from(times);
     let after = before + more;
@@ -79,38 +79,38 @@ pub(super) fn dense_sum(before: f64, added: i64, times: u32) -> Option<f64> {
 }
 
 impl NodeChunk {
-    /// Counts so many tasks in a node's columns, and not in its entry. False: floats do not tell all of it, and nothing is
-    /// done.
-    pub(crate) fn add_uniform(&mut self, offset: usize, joining: &UniformArrival, times: u32) -> bool {
-        let vector = joining.vector;
+    /// Adds `times` tasks to a node's columns, and not to its entry. False: floats do not show the sum exactly, and
+    /// nothing changes.
+    pub(crate) fn add_uniform(&mut self, offset: usize, arrival: &UniformArrival, times: u32) -> bool {
+        let vector = arrival.vector;
         let value = |chunk: &Self, id| chunk.value(id, vector, offset);
-        let sums = joining.amounts.iter();
+        let sums = arrival.amounts.iter();
         let sums = sums.map(|&(id, added)| Some((id, dense_sum(value(self, id).unwrap_or(0.0), added, times)?)));
         let Some(sums) = sums.collect::<Option<SmallVec<[(ResourceId, f64); 8]>>>() else {
             return false;
         };
-        let wholes = joining.integers.iter().filter_map(|&(id, added)| {
+        let integers = arrival.integers.iter().filter_map(|&(id, added)| {
             let held = self
                 .exact_integers(id, WholeVector::Requested)
                 .and_then(|exact| exact.get(offset));
-            if joining.same_in_kubernetes && held.is_none() {
+            if arrival.same_in_kubernetes && held.is_none() {
                 return None;
             }
             let before = self.integer(id, WholeVector::Requested, offset);
             Some((id, before + i128::from(added) * i128::from(times)))
         });
-        let wholes: SmallVec<[(ResourceId, i128); 8]> = wholes.collect();
+        let integers: SmallVec<[(ResourceId, i128); 8]> = integers.collect();
         for (id, sum) in sums {
             self.set_value(id, vector, offset, Some(sum));
         }
-        for (id, whole) in wholes {
-            let told = integer_override(id, value(self, id), whole);
-            self.set_integer(id, WholeVector::Requested, offset, told);
+        for (id, whole) in integers {
+            let stored = integer_override(id, value(self, id), whole);
+            self.set_integer(id, WholeVector::Requested, offset, stored);
         }
         true
     }
 
-    /// An amount as Kubernetes counts it.
+    /// Amount of a vector in Kubernetes' integers.
     pub(super) fn integer(&self, id: ResourceId, whole: WholeVector, offset: usize) -> i128 {
         let vector = match whole {
             WholeVector::Allocatable => NodeVector::Allocatable,

@@ -13,3 +13,4 @@ mod tiers;
 #[cfg(feature = "server")]
 mod vectors;
 mod victims;
+mod victims_and_filter;

@@ -1,6 +1,7 @@
 //! `SelectVictims`: who gives way?
 
 mod irreducible;
+mod node_verdict;
 mod shortfall;
 
 use std::sync::Arc;
@@ -146,7 +147,7 @@ impl VictimSelection<'_> {
     }
 
     fn by_tiers(&self, cycle: &SchedulingCycle, irreducible: bool) -> Result<VictimVerdict, Problem> {
-        let (cycle, warnings) = self.with_assumptions(cycle)?;
+        let (cycle, mut warnings) = self.with_assumptions(cycle)?;
         if irreducible && self.group.node.is_empty() {
             let message =
                 "victims that cannot be left out are those without which the preemptor does not fit: name a node";
@@ -159,22 +160,55 @@ impl VictimSelection<'_> {
             &self.candidates(),
             &mut votes,
         )?;
-        let room = self.shortfall(&cycle)?;
-        // Who goes must not go for nothing, whatever other plugins have left of those who would have been enough.
-        if room.as_ref().is_some_and(|room| room.leaves_shortfall(&chosen)) {
+        let shortfall = self.shortfall(&cycle)?;
+        // Victims must not go for nothing, whatever other plugins have left of those who would have been enough.
+        if shortfall
+            .as_ref()
+            .is_some_and(|shortfall| shortfall.leaves_shortfall(&chosen))
+        {
             chosen.clear();
         }
-        if irreducible {
-            chosen = self.irreducible(&cycle, chosen)?;
-        }
-        // Into what is idle, and what is being released already.
-        let fits_after = room.and_then(|mut room| room.covered_after(&chosen));
+        let fits_after = match shortfall {
+            Some(shortfall) => {
+                let choice = (&mut chosen, &mut warnings);
+                self.fit_choice(&cycle, shortfall, irreducible, choice)?
+            }
+            None => None,
+        };
         Ok(VictimVerdict {
             victims: chosen.iter().map(|victim| victim.position).collect(),
             votes,
             fits_after,
             warnings,
         })
+    }
+
+    /// Reduces the chosen victims to an irreducible set if that is asked for, and counts after how many of them the
+    /// preemptor fits. A preemptor that a plugin cannot read fits nowhere, and the plugin's problem becomes a warning.
+    fn fit_choice<'c>(
+        &self,
+        cycle: &SchedulingCycle,
+        shortfall: PreemptorShortfall<'_>,
+        irreducible: bool,
+        (chosen, warnings): (&mut Vec<VictimCandidate<'c>>, &mut Vec<Problem>),
+    ) -> Result<Option<usize>, Problem> {
+        let unresolvable = self.is_unresolvable(cycle).unwrap_or_else(|problem| {
+            warnings.push(problem.within("preemptor"));
+            true
+        });
+        if unresolvable {
+            if irreducible {
+                chosen.clear();
+            }
+            return Ok(None);
+        }
+        if irreducible {
+            *chosen = self.irreducible(cycle, std::mem::take(chosen))?;
+            if !self.passes_after(cycle, chosen, chosen.len())? {
+                chosen.clear();
+            }
+        }
+        self.fits_after(cycle, shortfall, chosen)
     }
 
     /// The state in which the assumptions have happened.

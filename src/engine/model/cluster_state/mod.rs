@@ -1,4 +1,5 @@
-//! The cluster state: frozen state in columns. Clones share everything; a change copies only what it touches.
+//! Cluster state: immutable state in columns. Clones share everything, and a change copies only the parts that it
+//! touches.
 
 mod tasks;
 
@@ -26,7 +27,7 @@ const _: () = assert!(CHUNK_SLOTS as usize == CHUNK_SIZE);
 /// Rank of a slot without a node.
 const NO_RANK: u32 = u32::MAX;
 
-/// Frozen state.
+/// Immutable state of nodes, queues, jobs, tasks and reservations.
 #[derive(Clone, Debug)]
 pub struct ClusterState {
     resources: Arc<ResourceTable>,
@@ -36,23 +37,23 @@ pub struct ClusterState {
     pub(super) chunks: NodeChunks,
     node_count: u32,
     ranks: Arc<[u32]>,
-    /// Usage of nodes that tasks name and that are not there.
+    /// Usage of absent nodes that tasks name.
     orphan_usage: SortedTable<Arc<NodeUsage>>,
     queues: SortedTable<Arc<StoredRecord<QueueRecord>>>,
     jobs: SortedTable<Arc<StoredRecord<JobRecord>>>,
     pub(super) tasks: SortedTable<Arc<StoredRecord<TaskRecord>>>,
-    /// Requests of each job's tasks in Allocated, Binding, Bound and Running, whether or not the job is there.
+    /// Requests of each job's tasks in Allocated, Binding, Bound and Running, whether or not the job's record exists.
     pub(super) allocated: SortedTable<Arc<ResourceTotals>>,
-    /// By job, whether or not it is there.
+    /// Reservations by job, whether or not the job's record exists.
     reservations: SortedTable<Arc<Reservation>>,
-    /// Whoever owned a record; as few as there are sources.
+    /// Owners of records, one per source.
     owners: Arc<Vec<RecordOwner>>,
     /// Tasks whose node is assumed.
     pub(super) assumed: SortedTable<()>,
 }
 
 impl ClusterState {
-    /// An empty cluster state over a node table.
+    /// Empty cluster state over a node table.
     pub fn new(index: Arc<dyn NodeIndex>, generation: u64) -> Self {
         Self {
             resources: Arc::default(),
@@ -78,18 +79,18 @@ impl ClusterState {
         &self.resources
     }
 
-    /// Takes a table in which more names are known; ids keep their meaning.
+    /// Replaces the resource table by one with more names; ids keep their meaning.
     pub fn set_resources(&mut self, resources: Arc<ResourceTable>) {
         debug_assert!(resources.len() >= self.resources.len(), "a resource table only grows");
         self.resources = resources;
     }
 
-    /// Generation of the node table: slots of another one mean other nodes.
+    /// Generation of the node table: slots of another generation mean other nodes.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Length of the node table; slots of removed nodes count.
+    /// Length of the node table, with the slots of removed nodes.
     pub fn slots(&self) -> NodeSlot {
         self.slots
     }
@@ -122,7 +123,7 @@ impl ClusterState {
         chunk.unevaluated().get(offset).then(|| chunk.entry(offset)).flatten()
     }
 
-    /// The name of a slot, also while its node is away: when it comes back, it has its slot again.
+    /// Name of a slot, even while its node is absent: a returning node gets its slot back.
     pub fn name_of(&self, slot: NodeSlot) -> Option<Arc<str>> {
         match self.node(slot) {
             Some(entry) => Some(Arc::clone(&entry.record.name)),
@@ -130,7 +131,7 @@ impl ClusterState {
         }
     }
 
-    /// The slot of a node that is there.
+    /// Slot of a present node.
     pub fn slot_of(&self, name: &str) -> Option<NodeSlot> {
         let slot = self.index.slot(name)?;
         (*self.node(slot)?.record.name == *name).then_some(slot)
@@ -153,7 +154,7 @@ impl ClusterState {
             })
     }
 
-    /// Position of each slot's node among all names, sorted: how ties break. Complete after [`Self::refresh_ranks`].
+    /// Position of each slot's node among all names, sorted: the tie break. Complete after [`Self::refresh_ranks`].
     pub fn ranks(&self) -> &[u32] {
         &self.ranks
     }
@@ -173,12 +174,12 @@ impl ClusterState {
         &self.tasks
     }
 
-    /// What the tasks of a job hold: those in Allocated, Binding, Bound and Running.
+    /// Requests that the tasks of a job hold: those in Allocated, Binding, Bound and Running.
     pub fn job_allocated(&self, job: &str) -> Option<&ResourceTotals> {
         self.allocated.get(job).map(|totals| &**totals)
     }
 
-    /// Who owns a record.
+    /// Source that owns a record.
     pub fn source_of(&self, kind: RecordKind, name: &str) -> Option<&Arc<str>> {
         match kind {
             RecordKind::Node => self.node_by_name(name).map(|entry| &entry.source),
@@ -188,8 +189,7 @@ impl ClusterState {
         }
     }
 
-    /// Puts a node in the place of the one of its name. The name must be in the index; otherwise nothing changes and
-    /// the answer is false.
+    /// Puts a node, replacing the one of its name. False: the name is not in the index, and nothing changes.
     pub fn put_node(&mut self, record: Arc<NodeRecord>, source: &Arc<str>) -> bool {
         let Some(slot) = self.index.slot(&record.name) else {
             return false;
@@ -232,7 +232,7 @@ impl ClusterState {
         true
     }
 
-    /// Lets a full chunk use the columns of a neighbour where they are equal.
+    /// Shares equal columns of a full chunk with a neighbour.
     fn share_columns(&mut self, number: usize) {
         if self
             .chunks
@@ -250,7 +250,7 @@ impl ClusterState {
         }
     }
 
-    /// Puts a node as it would stand in the place of the one at a slot; tasks do not follow.
+    /// Puts a hypothetical entry at a slot, replacing the one there; tasks stay unchanged.
     pub(crate) fn set_node(&mut self, slot: NodeSlot, entry: Arc<NodeEntry>) {
         let (chunk, offset) = slot_position(slot);
         if let Some(chunk) = self.chunks.get_mut(chunk) {
@@ -258,14 +258,15 @@ impl ClusterState {
         }
     }
 
-    /// Counts tasks in the columns of a node, and nowhere else. False: nothing is done, they do not tell all of it.
-    pub(crate) fn add_uniform(&mut self, slot: NodeSlot, joining: &UniformArrival, times: u32) -> bool {
+    /// Adds tasks to the columns of a node, and nowhere else. False: floats do not show the sums exactly, and nothing
+    /// changes.
+    pub(crate) fn add_uniform(&mut self, slot: NodeSlot, arrival: &UniformArrival, times: u32) -> bool {
         let (chunk, offset) = slot_position(slot);
         let chunk = self.chunks.get_mut(chunk).map(Arc::make_mut);
-        chunk.is_some_and(|chunk| chunk.add_uniform(offset, joining, times))
+        chunk.is_some_and(|chunk| chunk.add_uniform(offset, arrival, times))
     }
 
-    /// Takes a node away. What its tasks use is kept until it comes back.
+    /// Removes a node. The usage by its tasks is stored until the node returns.
     pub fn remove_node(&mut self, name: &str) -> bool {
         let Some(slot) = self.slot_of(name) else {
             return false;
@@ -282,7 +283,7 @@ impl ClusterState {
         true
     }
 
-    /// Brings [`Self::ranks`] up to date; needed once after nodes were put whose names are new.
+    /// Updates [`Self::ranks`]; needed once after nodes with new names were put.
     pub fn refresh_ranks(&mut self) {
         if self.ranks.len() == self.slots as usize {
             return;
@@ -298,7 +299,7 @@ impl ClusterState {
         self.ranks = ranks.into();
     }
 
-    /// The same state over another node table, which must have all its nodes.
+    /// Same state over another node table, which must have all its nodes.
     #[must_use]
     pub fn with_index(&self, index: Arc<dyn NodeIndex>) -> Self {
         let mut moved = Self {
@@ -317,44 +318,44 @@ impl ClusterState {
         moved
     }
 
-    /// Puts a queue in the place of the one of its name.
+    /// Puts a queue, replacing the one of its name.
     pub fn put_queue(&mut self, record: QueueRecord, source: &Arc<str>) {
         let stored = self.store_record(record, source);
         self.queues.insert(Arc::clone(&stored.record.name), stored);
     }
 
-    /// Takes a queue away.
+    /// Removes a queue.
     pub fn remove_queue(&mut self, name: &str) -> bool {
         self.queues.remove(name).is_some()
     }
 
-    /// Puts a job in the place of the one of its name.
+    /// Puts a job, replacing the one of its name.
     pub fn put_job(&mut self, record: JobRecord, source: &Arc<str>) {
         let stored = self.store_record(record, source);
         self.jobs.insert(Arc::clone(&stored.record.name), stored);
     }
 
-    /// What the admission ledger holds, by job; the job may not be there.
+    /// Reservations of the admission ledger, by job; the job's record may be absent.
     pub fn reservations(&self) -> &SortedTable<Arc<Reservation>> {
         &self.reservations
     }
 
-    /// Puts a reservation in the place of the one of its job.
+    /// Puts a reservation, replacing the one of its job.
     pub fn put_reservation(&mut self, row: Arc<Reservation>) {
         self.reservations.insert(Arc::clone(&row.job), row);
     }
 
-    /// Takes a reservation away.
+    /// Removes a reservation.
     pub fn remove_reservation(&mut self, job: &str) -> Option<Arc<Reservation>> {
         self.reservations.remove(job)
     }
 
-    /// Takes a job away.
+    /// Removes a job.
     pub fn remove_job(&mut self, name: &str) -> bool {
         self.jobs.remove(name).is_some()
     }
 
-    /// Marks the record of a name, if there is one, as outdated by a refused one (`Some`), or as good again (`None`).
+    /// Marks an existing record as outdated by a rejected one (`Some`), or as valid again (`None`).
     pub fn set_invalid(&mut self, kind: RecordKind, name: &str, problems: Option<RecordProblems>) {
         fn mark<R: Clone>(
             table: &mut SortedTable<Arc<StoredRecord<R>>>,
@@ -384,7 +385,7 @@ impl ClusterState {
         }
     }
 
-    /// Changes a node that is there.
+    /// Changes a present node.
     pub(crate) fn change_node(&mut self, name: &str, change: impl FnOnce(&mut NodeEntry)) {
         let Some(slot) = self.slot_of(name) else {
             return;
@@ -399,14 +400,14 @@ impl ClusterState {
         }
     }
 
-    /// A record as it is kept.
+    /// Stored form of a record.
     fn store_record<R>(&mut self, record: R, source: &Arc<str>) -> Arc<StoredRecord<R>> {
         let source = owner_of_source(&mut self.owners, source);
         Arc::new(StoredRecord { record, source })
     }
 }
 
-/// The owner of a source's good records, who becomes known.
+/// Owner of a source's valid records, registered if it is new.
 fn owner_of_source(owners: &mut Arc<Vec<RecordOwner>>, source: &Arc<str>) -> RecordOwner {
     let known = owners.iter().find(|owner| ***owner == *source).cloned();
     known.unwrap_or_else(|| {

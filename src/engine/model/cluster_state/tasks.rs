@@ -1,4 +1,4 @@
-//! Tasks of a cluster state: each is counted on the node where it stands and in what its job holds.
+//! Tasks of a cluster state: each counts on its node and in the holdings of its job.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{ClusterState, slot_position};
 use crate::engine::model::{NodeUsage, ResourceAmounts, ResourceTotals, StoredRecord, TaskRecord};
 
 impl ClusterState {
-    /// Puts a task in the place of the one of its name; its node and its job follow.
+    /// Puts a task, replacing the one of its name, and updates its node and its job.
     pub fn put_task(&mut self, mut record: TaskRecord, source: &Arc<str>) {
         self.assumed.remove(&record.name);
         self.share_names(&mut record);
@@ -17,8 +17,8 @@ impl ClusterState {
         }
     }
 
-    /// Puts a task in the place of the one of its name; its job follows, nodes do not. For cycles under `compatibility:
-    /// upstream`, whose nodes keep copies of their own.
+    /// Puts a task, replacing the one of its name, and updates its job but no node. For cycles under `compatibility:
+    /// upstream`, whose nodes have task copies of their own.
     pub(crate) fn set_task(&mut self, record: TaskRecord) {
         let Some(old) = self.tasks.get(&record.name).cloned() else {
             return;
@@ -38,7 +38,7 @@ impl ClusterState {
         }
     }
 
-    /// Takes a task away; its node and its job follow.
+    /// Removes a task, and updates its node and its job.
     pub fn remove_task(&mut self, name: &str) -> bool {
         let Some(old) = self.tasks.remove(name) else {
             return false;
@@ -48,9 +48,9 @@ impl ClusterState {
         true
     }
 
-    /// Counts a task in what its job holds, or takes it out.
+    /// Adds a task's requests to the holdings of its job, or subtracts them.
     pub(crate) fn count_in_job(&mut self, job: &Arc<str>, requests: &ResourceAmounts, add: bool) {
-        // A task that asks for nothing leaves no trace in the totals.
+        // Tasks without requests leave no trace in the totals.
         if job.is_empty() || requests.is_empty() {
             return;
         }
@@ -74,7 +74,7 @@ impl ClusterState {
         }
     }
 
-    /// Lets a task use the names that are there already: those of records before it, of its job and of its node.
+    /// Shares a task's names with earlier records of the task, its job and its node.
     fn share_names(&self, task: &mut TaskRecord) {
         fn take(own: &mut Arc<str>, known: Option<&Arc<str>>) {
             if let Some(known) = known.filter(|known| *known == own) {
@@ -107,7 +107,7 @@ impl ClusterState {
         }
     }
 
-    /// Counts a task where it stands, or takes it out from there.
+    /// Counts a task on its node and in its job, or stops counting it.
     fn count_task(&mut self, task: &TaskRecord, add: bool) {
         if task.status.is_allocated() {
             self.count_in_job(&task.job, &task.requests, add);

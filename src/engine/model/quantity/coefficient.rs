@@ -86,8 +86,8 @@ impl Coefficient {
             }
             Self::Large(digits) => {
                 let tens = digits.iter().rev().take_while(|digit| **digit == 0).count();
-                let kept = digits.len() - tens;
-                let rest = Self::from_digits(digits.iter().copied().take(kept));
+                let left = digits.len() - tens;
+                let rest = Self::from_digits(digits.iter().copied().take(left));
                 (rest, u32::try_from(tens).unwrap_or(u32::MAX))
             }
         }
@@ -144,9 +144,9 @@ impl Coefficient {
         }
         let digits = self.digits();
         let dropped = usize::try_from(power).unwrap_or(usize::MAX).min(digits.len());
-        let kept = digits.len() - dropped;
-        let exact = digits.iter().skip(kept).all(|digit| *digit == 0);
-        let quotient = Self::from_digits(digits.into_iter().take(kept));
+        let left = digits.len() - dropped;
+        let exact = digits.iter().skip(left).all(|digit| *digit == 0);
+        let quotient = Self::from_digits(digits.into_iter().take(left));
         if exact {
             (quotient, true)
         } else {

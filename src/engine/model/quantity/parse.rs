@@ -6,7 +6,7 @@ use super::{BINARY_CAP, MAX_WRITTEN_EXPONENT, Quantity, QuantityError, QuantityF
 
 /// Digits, sign and exponent within these bounds are held as Kubernetes holds its fast form.
 const FAST_DIGITS: usize = 18;
-/// Nothing finer than a billionth is kept: 10^-9.
+/// Nothing finer than a billionth is keeps_text: 10^-9.
 const NANO: i32 = -9;
 
 /// The quantity, if Kubernetes holds it as a 64-bit integer and a power of ten.
@@ -22,7 +22,7 @@ pub(super) fn parse_fast(scanned: &ScannedQuantity<'_>, text: &str) -> Option<Qu
     let fraction_digits = i32::try_from(fraction.len()).ok()?;
     let digits = digits(scanned);
     let last = |count: usize| whole.iter().chain(fraction).rev().take(count);
-    let (coefficient, exponent, kept) = match suffix.format {
+    let (coefficient, exponent, keeps_text) = match suffix.format {
         QuantityFormat::BinarySi => {
             let most = match suffix.exponent {
                 10 => 11,
@@ -36,8 +36,8 @@ pub(super) fn parse_fast(scanned: &ScannedQuantity<'_>, text: &str) -> Option<Qu
             }
             let power = u32::try_from(suffix.exponent).ok()?;
             let written = Coefficient::from_digits(digits);
-            let kept = written.to_u128().is_some_and(|value| value % 8 != 0);
-            (written.times_pow2(power), 0, kept)
+            let keeps_text = written.to_u128().is_some_and(|value| value % 8 != 0);
+            (written.times_pow2(power), 0, keeps_text)
         }
         QuantityFormat::DecimalSi | QuantityFormat::DecimalExponent => {
             let exponent = suffix.exponent.checked_sub(fraction_digits)?;
@@ -60,7 +60,7 @@ pub(super) fn parse_fast(scanned: &ScannedQuantity<'_>, text: &str) -> Option<Qu
         held_exponent: exponent,
         form: QuantityForm::Fast,
         format: suffix.format,
-        text: (kept && spelled).then(|| text.into()),
+        text: (keeps_text && spelled).then(|| text.into()),
     })
 }
 

@@ -1,30 +1,29 @@
-//! Names looked up one after the other: one that stands beside the last is found without a search.
+//! Cursors: lookups of names in order find a name next to the last one without a search.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{EntryPosition, SortedTable, name_order};
 
-/// Where a name stood, or came to stand, that was looked up last: a hint that any table may be asked with.
+/// Position of the last name that was looked up: a hint that is valid for any table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TableCursor(EntryPosition);
 
 impl<V: Clone> SortedTable<V> {
-    /// The value of a name that may stand beside the last one.
+    /// Value of a name, found without a search if it is next to the last one.
     pub(crate) fn get_with_cursor(&self, name: &str, near: &mut TableCursor) -> Option<&V> {
         let (at, leaf_at, found) = self.find_with_cursor(name, near)?.ok()?;
         let entry = self.branches.get(at)?.items.get(leaf_at)?.items.get(found);
         entry.map(|(_, value)| value)
     }
 
-    /// The same, to be changed; what clones share of the way to it is copied.
+    /// Mutable value of a name, found likewise; the path to it is copied if clones share it.
     pub(crate) fn get_mut_with_cursor(&mut self, name: &str, near: &mut TableCursor) -> Option<&mut V> {
         let (at, leaf_at, found) = self.find_with_cursor(name, near)?.ok()?;
         self.leaf_mut(at, leaf_at)?.get_mut(found).map(|(_, value)| value)
     }
 
-    /// Sets the value of a name that may stand beside the last one. Where it has a value, the name stays the one that is
-    /// kept.
+    /// Sets the value of a name, found likewise. If the name has a value, its stored key stays.
     pub(crate) fn insert_with_cursor(&mut self, name: &Arc<str>, value: V, near: &mut TableCursor) {
         match self.find_with_cursor(name, near) {
             Some(Ok((at, leaf_at, found))) => {
@@ -45,13 +44,13 @@ impl<V: Clone> SortedTable<V> {
         let found = self.find_adjacent(name, near.0).or_else(|| self.search(name))?;
         near.0 = match found {
             Ok(place) => place,
-            // Who looked it up may put it there.
+            // A caller that looked a name up may insert it next.
             Err((at, leaf_at, place)) => (at, leaf_at, place.saturating_sub(1)),
         };
         Some(found)
     }
 
-    /// Where a name stands, or would, if that is at this place or just behind it.
+    /// Position of a name, or its insertion point, if that is at this place or just after it.
     fn find_adjacent(
         &self,
         name: &str,
@@ -97,7 +96,7 @@ mod tests {
             steps in prop::collection::vec((0_u8..3, 0_u32..900, 0_u32..40), 0..120),
         ) {
             let (mut table, mut plain) = (SortedTable::default(), BTreeMap::new());
-            let (mut near, mut kept) = (TableCursor::default(), Vec::new());
+            let (mut near, mut clones) = (TableCursor::default(), Vec::new());
             // Some names in a row each time, and the places of former steps stay as they were.
             for (i, (what, first, names)) in steps.into_iter().enumerate() {
                 for number in first..first + names {
@@ -117,13 +116,13 @@ mod tests {
                         }
                     }
                 }
-                kept.push((table.clone(), plain.clone()));
+                clones.push((table.clone(), plain.clone()));
                 if i % 7 == 6 {
                     let gone = format!("n{first:03}");
                     prop_assert_eq!(table.remove(&gone), plain.remove(&*gone));
                 }
             }
-            for (table, plain) in kept {
+            for (table, plain) in clones {
                 prop_assert_eq!(table.len(), plain.len());
                 prop_assert!(table.iter().eq(plain.iter()));
             }

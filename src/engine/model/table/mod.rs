@@ -1,4 +1,4 @@
-//! A persistent map from names to values, sorted by name: a clone costs a few pointers, a change copies one leaf.
+//! Persistent map from names to values, sorted by name: a clone costs a few pointers, and a change copies one leaf.
 
 mod cursor;
 
@@ -10,18 +10,19 @@ pub(crate) use cursor::TableCursor;
 /// Most entries in a leaf, and most leaves in a branch.
 const BLOCK_ITEMS: usize = 128;
 
-/// Entries that a full leaf gets room for.
+/// Entries that a full leaf allocates beyond its present ones.
 const SPARE_ITEMS: usize = 16;
 
-/// Entries that stay where a part is cut. Names that arrive in order fill leaves one after the other, so the cut is near the
-/// end; and so many entries of three words fill a block of 2,560 bytes, of which allocators have a size, to the last few.
+/// Entries that stay in a block after a split. Names that arrive in order fill leaves one after the other, so the split
+/// is near the end. This number of three-word entries nearly fills a block of 2,560 bytes, which is a size class of
+/// allocators.
 const SPLIT_POINT: usize = 106;
 
 type TableEntry<V> = (Arc<str>, V);
 type TableLeaf<V> = TableBlock<TableEntry<V>>;
 type TableBranch<V> = TableBlock<TableLeaf<V>>;
 
-/// Part of a list, with the first name in it: a search reads the names of a list without following each part.
+/// Block of a list with its first name: a search reads the first names without following each block's pointer.
 #[derive(Clone, Debug)]
 struct TableBlock<T> {
     first: Arc<str>,
@@ -60,11 +61,11 @@ pub struct SortedTable<V> {
     len: usize,
 }
 
-/// Where an entry stands: branch, leaf, and place in the leaf.
+/// Position of an entry: branch, leaf, and index in the leaf.
 type EntryPosition = (usize, usize, usize);
 
-/// Where a name was found, to come back to it without another search: good until a name comes or goes, or for another
-/// table that was cloned from this one.
+/// Handle of a found name, for later access without a search. It is valid until a name is inserted or removed, also in
+/// tables cloned from this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableHandle(EntryPosition);
 
@@ -77,7 +78,7 @@ impl<V> Default for SortedTable<V> {
     }
 }
 
-/// The order of two names, byte by byte. Eight bytes are compared at once, so that short names need no call.
+/// Order of two names, byte by byte. Eight bytes are compared at once, so that short names need no call.
 fn name_order(name: &str, other: &str) -> Ordering {
     let (name, other) = (name.as_bytes(), other.as_bytes());
     let ((words, _), (other_words, _)) = (name.as_chunks::<8>(), other.as_chunks::<8>());
@@ -85,7 +86,7 @@ fn name_order(name: &str, other: &str) -> Ordering {
     if let Some((word, other)) = pairs.find(|(word, other)| word != other) {
         return u64::from_be_bytes(*word).cmp(&u64::from_be_bytes(*other));
     }
-    // What is left of the shorter one: its last eight bytes, of which the first are known to be equal.
+    // The rest of the shorter name is its last eight bytes, of which the first are known to be equal.
     let common = name.len().min(other.len());
     let last = |bytes: &[u8]| bytes.get(..common)?.last_chunk().copied().map(u64::from_be_bytes);
     match (last(name), last(other)) {
@@ -94,7 +95,7 @@ fn name_order(name: &str, other: &str) -> Ordering {
     }
 }
 
-/// Position of the last part that does not start after `name`.
+/// Position of the last block that does not start after `name`.
 fn last_block_not_after<T>(parts: &[TableBlock<T>], name: &str) -> usize {
     if parts.len() < 2 {
         return 0;
@@ -115,7 +116,7 @@ impl<V: Clone> SortedTable<V> {
         self.len == 0
     }
 
-    /// Where a name stands, or where it would; `None`: the table is empty.
+    /// Position of a name, or its insertion point; `None`: the table is empty.
     fn search(&self, name: &str) -> Option<Result<EntryPosition, EntryPosition>> {
         let at = last_block_not_after(&self.branches, name);
         let leaves = &self.branches.get(at)?.items;
@@ -128,7 +129,7 @@ impl<V: Clone> SortedTable<V> {
         })
     }
 
-    /// The leaf at a place; what clones share of the way to it is copied.
+    /// Leaf at a position; the path to it is copied if clones share it.
     fn leaf_mut(&mut self, at: usize, leaf_at: usize) -> Option<&mut Vec<TableEntry<V>>> {
         let branches = Arc::make_mut(&mut self.branches);
         let leaves = Arc::make_mut(&mut branches.get_mut(at)?.items);
@@ -145,28 +146,28 @@ impl<V: Clone> SortedTable<V> {
         self.branches.get(at)?.items.get(leaf_at)?.items.get(found)
     }
 
-    /// Where a name stands, if it has a value.
+    /// Handle of a name, if it has a value.
     pub fn find(&self, name: &str) -> Option<TableHandle> {
         self.search(name)?.ok().map(TableHandle)
     }
 
-    /// The value at a spot.
+    /// Value at a handle.
     pub fn at(&self, TableHandle((at, leaf_at, found)): TableHandle) -> Option<&V> {
         let entry = self.branches.get(at)?.items.get(leaf_at)?.items.get(found);
         entry.map(|(_, value)| value)
     }
 
-    /// The value at a spot, to be changed; what clones share of the way to it is copied.
+    /// Mutable value at a handle; the path to it is copied if clones share it.
     pub fn at_mut(&mut self, TableHandle((at, leaf_at, found)): TableHandle) -> Option<&mut V> {
         self.leaf_mut(at, leaf_at)?.get_mut(found).map(|(_, value)| value)
     }
 
-    /// The value of a name, to be changed; what clones share of the way to it is copied.
+    /// Mutable value of a name; the path to it is copied if clones share it.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut V> {
         self.at_mut(self.find(name)?)
     }
 
-    /// The name as it is kept, if it has a value.
+    /// Stored key of a name, if it has a value.
     pub fn get_key(&self, name: &str) -> Option<&Arc<str>> {
         self.entry(name).map(|(name, _)| name)
     }
@@ -198,7 +199,7 @@ impl<V: Clone> SortedTable<V> {
         let leaves = Arc::make_mut(&mut branch.items);
         let Some(leaf) = leaves.get_mut(leaf_at) else { return };
         if place == 0 {
-            // Only the first leaf of all takes a name before its first.
+            // Only the very first leaf takes a name before its first name.
             leaf.first = Arc::clone(&name);
             branch.first = Arc::clone(&name);
         }
@@ -239,8 +240,8 @@ impl<V: Clone> SortedTable<V> {
         Some(value)
     }
 
-    /// The entries in which a newer table differs, by name: their values here and there. `same` says which values are
-    /// equal; what both tables share is passed over unread.
+    /// Entries that differ in a newer table, by name, with their values in both. `same` compares two values; shared
+    /// blocks are skipped.
     pub fn differences<'a>(&'a self, newer: &'a Self, same: impl Fn(&V, &V) -> bool) -> Vec<EntryDifference<'a, V>> {
         let (mut old, mut new) = (DiffCursor::at_start(self), DiffCursor::at_start(newer));
         let mut found = Vec::new();
@@ -291,10 +292,10 @@ impl<V: Clone> SortedTable<V> {
     }
 }
 
-/// A name, and its values in two tables.
+/// Name, and its values in two tables.
 pub type EntryDifference<'a, V> = (&'a Arc<str>, Option<&'a V>, Option<&'a V>);
 
-/// A place in a table.
+/// Position in one of two compared tables.
 struct DiffCursor<'a, V> {
     branches: &'a [TableBranch<V>],
     branch: usize,
@@ -338,7 +339,7 @@ impl<'a, V> DiffCursor<'a, V> {
         }
     }
 
-    /// Passes a branch or leaf over that both tables share, if both stand at its start.
+    /// Skips a branch or leaf that both tables share, if both cursors are at its start.
     fn skip_shared(&mut self, other: &mut Self) -> bool {
         if self.at != 0 || other.at != 0 {
             return false;
@@ -359,14 +360,14 @@ impl<'a, V> DiffCursor<'a, V> {
     }
 }
 
-/// Makes room for one more, and for few besides: a leaf that was just copied must not take twice its size.
+/// Reserves one entry and few more: a copied leaf must not double its size.
 fn grow<T>(items: &mut Vec<T>) {
     if items.len() == items.capacity() {
         items.reserve_exact(SPARE_ITEMS);
     }
 }
 
-/// Cuts the upper part off. What stays moves: an allocator that is asked to shrink a block may leave it as large as it was.
+/// Splits off the upper entries. The lower ones move to a new block, since an allocator may not shrink the old one.
 fn split<T>(items: &mut Vec<T>) -> Vec<T> {
     let right = items.split_off(SPLIT_POINT);
     let mut left = Vec::with_capacity(items.len());
@@ -387,7 +388,7 @@ mod tests {
         #[test]
         fn equals_a_plain_map_and_old_clones_stay(steps in prop::collection::vec((any::<bool>(), 0u16..2_000), 0..3_000)) {
             let (mut table, mut plain) = (SortedTable::default(), BTreeMap::new());
-            let mut kept = None;
+            let mut clones = None;
             for (i, (put, key)) in steps.iter().enumerate() {
                 let name: Arc<str> = format!("n{key}").into();
                 if *put {
@@ -396,10 +397,10 @@ mod tests {
                     prop_assert_eq!(table.remove(&name), plain.remove(&name));
                 }
                 if i == steps.len() / 2 {
-                    kept = Some((table.clone(), plain.clone()));
+                    clones = Some((table.clone(), plain.clone()));
                 }
             }
-            for (table, plain) in kept.into_iter().chain([(table, plain)]) {
+            for (table, plain) in clones.into_iter().chain([(table, plain)]) {
                 prop_assert_eq!(table.len(), plain.len());
                 prop_assert!(table.iter().eq(plain.iter()));
                 for probe in ["", "n", "n1", "n1000", "n19", "n999", "zzz"] {
@@ -417,7 +418,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0u16..2_000), 0..3_000),
             cut in 0usize..3_000,
         ) {
-            let (mut table, mut kept) = (SortedTable::default(), SortedTable::default());
+            let (mut table, mut clones) = (SortedTable::default(), SortedTable::default());
             for (i, (put, key)) in steps.iter().enumerate() {
                 let name: Arc<str> = format!("n{key}").into();
                 if *put {
@@ -426,19 +427,19 @@ mod tests {
                     table.remove(&name);
                 }
                 if i <= cut {
-                    kept = table.clone();
+                    clones = table.clone();
                 }
             }
             let plain = |table: &SortedTable<usize>| -> BTreeMap<Arc<str>, usize> {
                 table.iter().map(|(name, value)| (Arc::clone(name), *value)).collect()
             };
-            let (old, new) = (plain(&kept), plain(&table));
+            let (old, new) = (plain(&clones), plain(&table));
             let mut names: Vec<&Arc<str>> = old.keys().chain(new.keys()).collect();
             names.sort_unstable();
             names.dedup();
             let expected = names.into_iter().map(|name| (name, old.get(name), new.get(name)));
             let expected: Vec<_> = expected.filter(|(_, before, after)| before != after).collect();
-            prop_assert_eq!(kept.differences(&table, |a, b| a == b), expected);
+            prop_assert_eq!(clones.differences(&table, |a, b| a == b), expected);
         }
     }
 
@@ -452,25 +453,25 @@ mod tests {
             for key in &names {
                 table.insert(format!("n{key}").into(), u32::from(*key));
             }
-            let kept = table.clone();
+            let clones = table.clone();
             for key in &changes {
                 let spot = table.find(&format!("n{key}"));
                 prop_assert_eq!(spot.is_some(), names.contains(key));
                 if let Some(spot) = spot {
                     *table.at_mut(spot).unwrap() += 10_000;
-                    prop_assert_eq!(kept.at(spot), Some(&u32::from(*key)));
+                    prop_assert_eq!(clones.at(spot), Some(&u32::from(*key)));
                 }
             }
             for key in &names {
                 let times = changes.iter().filter(|changed| *changed == key).count();
                 let expected = u32::from(*key) + 10_000 * u32::try_from(times).unwrap();
                 prop_assert_eq!(table.get(&format!("n{key}")), Some(&expected));
-                prop_assert_eq!(kept.get(&format!("n{key}")), Some(&u32::from(*key)));
+                prop_assert_eq!(clones.get(&format!("n{key}")), Some(&u32::from(*key)));
             }
         }
     }
 
-    /// Names that share much, of lengths around those of words.
+    /// Names with long common prefixes, of lengths near multiples of a word.
     fn name() -> impl Strategy<Value = String> {
         let end = prop_oneof!["[ab\u{0}é]{0,5}", "[a-c]{0,20}"];
         ("(|team/job-|a)", "a{0,9}", end).prop_map(|(start, middle, end)| start + &middle + &end)
