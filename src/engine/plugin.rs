@@ -1,4 +1,4 @@
-//! The contract of plugins: batch hooks over columns. A hook takes a task class and fills columns.
+//! Plugin contract: batch hooks that take a task class and fill columns of nodes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwit
 /// Scores of the nodes of one chunk.
 pub type ChunkScores = [f64; CHUNK_SIZE];
 
-/// Most parts that a plugin's score may have.
+/// Largest number of parts that a plugin's score may have.
 pub const MAX_PARTS: usize = 4;
 
-/// Among the queues whose keys a change moved, this stands for all there are: no queue has it for a name.
+/// Queue name that means all queues, in lists of queues whose keys changed. No queue has this name.
 pub const EVERY_QUEUE: &str = "";
 
-/// Why nodes of one chunk were refused: sets of them, by number of a reason of the filter that refused.
+/// Rejected nodes of one chunk, grouped by the number of the filter's reason.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkRejections {
     groups: SmallVec<[(u16, NodeMask); 8]>,
@@ -29,7 +29,7 @@ pub struct ChunkRejections {
 }
 
 impl ChunkRejections {
-    /// For those who want to know nothing but who is refused.
+    /// Rejections for a caller that reads only which nodes are rejected.
     pub fn without_reasons() -> Self {
         Self {
             ignore_reasons: true,
@@ -37,12 +37,12 @@ impl ChunkRejections {
         }
     }
 
-    /// True if nobody reads reasons, so that none need be found.
+    /// True if nobody reads the reasons, so that the filter need not determine them.
     pub fn ignores_reasons(&self) -> bool {
         self.ignore_reasons
     }
 
-    /// Notes that these nodes are refused for this reason; a node is refused once.
+    /// Records that these nodes are rejected for this reason. A filter rejects a node once.
     pub fn reject(&mut self, number: u16, nodes: &NodeMask) {
         if self.ignore_reasons || nodes.is_empty() {
             return;
@@ -53,21 +53,21 @@ impl ChunkRejections {
         }
     }
 
-    /// Takes the groups out; nobody is refused any more.
+    /// Takes the groups; no node counts as rejected afterwards.
     pub fn drain(&mut self) -> impl Iterator<Item = (u16, NodeMask)> + '_ {
         self.groups.drain(..)
     }
 }
 
-/// A plugin of a policy, compiled once and never changed.
+/// Plugin of a policy, compiled once and never changed.
 pub trait Plugin: Debug + Send + Sync {
-    /// Which hooks it registers; the others are never called.
+    /// Hooks that the plugin registers; the others are never called.
     fn hooks(&self) -> PluginHooks;
 
-    /// Its arguments with every default put in and every repair made, in the spelling of the policy document.
+    /// Arguments after defaults and repairs, in the spelling of the policy document.
     fn effective_arguments(&self) -> YamlValue;
 
-    /// Prepares scoring of a task class; `None`: 0 on every node.
+    /// Prepares the scores of a task class; `None`: 0 on every node.
     ///
     /// # Errors
     /// The class carries something that the plugin cannot read, such as a malformed annotation.
@@ -80,10 +80,10 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Prepares filtering for a task class; `None`: passes on every node.
+    /// Prepares the filter of a task class; `None`: every node passes.
     ///
     /// # Errors
-    /// As [`Self::prepare_scorer`].
+    /// Those of [`Self::prepare_scorer`].
     fn prepare_filter<'a>(
         &'a self,
         class: &'a TaskClass,
@@ -93,20 +93,20 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// What it keeps beside a cluster state; `None`: nothing. `switches` are those of the first entry of its name, which decide for
-    /// all entries.
+    /// Computes the plugin's state from a cluster state; `None`: the plugin has none. `switches` are those of the first
+    /// entry of its name, which hold for all entries.
     fn build_state(&self, cluster_state: &ClusterState, switches: &PluginSwitches) -> Option<Arc<dyn PluginState>> {
         let _ = (cluster_state, switches);
         None
     }
 
-    /// Order keys of jobs, smaller first; `None`: it has no say in this policy.
+    /// Order keys of jobs, smaller first; `None`: the plugin does not order jobs in this policy.
     fn job_keys(&self, derived: &PluginStates, jobs: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let _ = (derived, jobs);
         None
     }
 
-    /// Order keys of queues, smaller first; `None`: it has no say in this policy.
+    /// Order keys of queues, smaller first; `None`: the plugin does not order queues in this policy.
     fn queue_keys(&self, derived: &PluginStates, queues: &[Arc<str>]) -> Option<Vec<OrderKey>> {
         let _ = (derived, queues);
         None
@@ -119,7 +119,8 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Says whether a job may be enqueued, and with `keep` keeps back what a permitted one needs; `None`: it abstains.
+    /// Opinion on whether a job may be enqueued; `None`: the plugin abstains. With `keep` the plugin reserves the needs
+    /// of a permitted job.
     ///
     /// # Errors
     /// The job cannot be judged.
@@ -134,7 +135,7 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Says whether a task of a queue may be allocated; `None`: it abstains.
+    /// Opinion on whether a task of a queue may be allocated; `None`: the plugin abstains.
     ///
     /// # Errors
     /// The task cannot be judged.
@@ -149,9 +150,9 @@ pub trait Plugin: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Tasks like this one, which is permitted and holds nothing yet, come one after the other, and each goes to some
-    /// node: so many of them in a row, this one included, are surely permitted, use no cards, and move what is kept
-    /// beside the state alike, whichever nodes they go to ([`PluginState::follow_alike`]). 1: each must be asked about.
+    /// Number of tasks like this one, itself included, that the plugin surely permits one after the other, on whichever
+    /// nodes. The task is permitted and holds nothing yet. These tasks use no cards, and each changes the plugin's
+    /// state alike ([`PluginState::apply_repeated`]). 1: each task must be judged.
     fn repeatable_admissions(
         &self,
         derived: &PluginStates,
@@ -163,15 +164,15 @@ pub trait Plugin: Debug + Send + Sync {
         1
     }
 
-    /// True if its filter or its score depends, for this task, on what the task's job holds; only for plugins that
+    /// True if the filter or the score of this task depends on the holdings of the task's job. Only for plugins that
     /// declare [`PluginHooks::accounts`].
     fn reads_job(&self, task: &TaskRecord) -> bool {
         let _ = task;
         false
     }
 
-    /// The card that a task uses on a node. `admitted`: the cards that admission said would do, best first; empty: it
-    /// said none. `None`: the plugin gives tasks no cards, or the node has none for it.
+    /// Card that a task uses on a node; `None`: the plugin assigns no cards, or the node has none for the task.
+    /// `admitted` are the cards that admission permitted, best first; empty: it named none.
     fn card_on_node(
         &self,
         derived: &PluginStates,
@@ -183,92 +184,92 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Ends what was kept back for jobs that were not enqueued.
+    /// Releases the tentative reservations of jobs that were not enqueued.
     ///
     /// # Errors
-    /// It cannot be taken back.
+    /// A reservation cannot be released.
     fn release_tentative(&self, derived: &mut PluginStates) -> Result<(), Problem> {
         let _ = derived;
         Ok(())
     }
 
-    /// For each candidate, whether it may go; `None`: it abstains.
+    /// True for each candidate that may be evicted; `None`: the plugin abstains.
     ///
     /// # Errors
-    /// The question cannot be judged.
+    /// The query cannot be judged.
     fn victims(&self, query: &VictimQuery<'_>) -> Result<Option<Vec<bool>>, Problem> {
         let _ = query;
         Ok(None)
     }
 
-    /// What the preemptor lacks on a node besides room, each with what the candidates would make up for; nothing: the
-    /// plugin has nothing against it there.
+    /// Amounts other than the node's resources that the preemptor lacks on a node, each with the gain from every
+    /// candidate; empty: the plugin permits the preemptor there.
     ///
     /// # Errors
-    /// The question cannot be judged.
+    /// The query cannot be judged.
     fn shortfalls(&self, query: &VictimQuery<'_>, node: &str) -> Result<Vec<Shortfall>, Problem> {
         let _ = (query, node);
         Ok(Vec::new())
     }
 }
 
-/// What filters and scores are prepared from, besides the class.
+/// State from which filters and scores are prepared, besides the class.
 #[derive(Clone, Copy, Debug)]
 pub struct PrepareContext<'a> {
-    /// The state.
+    /// Cluster state.
     pub state: &'a ClusterState,
-    /// What plugins keep beside it; empty unless one of those asked declares [`PluginHooks::accounts`].
+    /// Plugin states of the cluster state; empty unless a plugin of the query declares [`PluginHooks::accounts`].
     pub plugin_states: &'a PluginStates,
 }
 
-/// What one plugin says to a job or a task that asks to be admitted.
+/// Opinion of one plugin on the admission of a job or a task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmitOpinion {
-    /// Why not, with figures; empty: permitted.
+    /// Reasons against it, with measurements; empty: permitted.
     pub reasons: Vec<(Reason, Vec<Measurement>)>,
-    /// For a task: the cards that would do, best first, and how many such tasks its queue still admits on each.
+    /// Cards that a task may use, best first, each with the number of such tasks that the queue still admits on it.
     pub cards: Vec<(Arc<str>, u64)>,
-    /// For a task: how many of its like its queue still admits; `None`: without limit.
+    /// Number of tasks like this one that the queue still admits; `None`: without limit, or for a job.
     pub headroom: Option<u64>,
-    /// For a job: what it is promised once it is admitted, by name.
+    /// Amounts promised to an admitted job, by name.
     pub reserve: NamedAmounts,
 }
 
-/// A key of one job or queue: values compare one by one. Or why there is none.
+/// Order key of one job or queue, compared value by value; or the problem that it has none.
 pub type OrderKey = Result<Vec<f64>, Problem>;
 
-/// The two ways to take room.
+/// Kinds of eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimKind {
-    /// Within a queue.
+    /// Eviction within a queue.
     Preempt,
-    /// Between queues.
+    /// Eviction between queues.
     Reclaim,
 }
 
-/// Who may have to go for a preemptor.
+/// Query for the candidates that may be evicted for a preemptor.
 #[derive(Clone, Copy, Debug)]
 pub struct VictimQuery<'a> {
-    /// Which way.
+    /// Kind of eviction.
     pub kind: VictimKind,
-    /// What plugins keep beside the state.
+    /// Plugin states of the cluster state.
     pub plugin_states: &'a PluginStates,
-    /// Who needs room.
+    /// Task that needs the resources.
     pub preemptor: &'a TaskRecord,
-    /// Who may have to go, in order; one may stand twice.
+    /// Tasks that may be evicted, in order; a task may appear twice.
     pub candidates: &'a [&'a TaskRecord],
 }
 
-/// Something besides room that a preemptor lacks.
+/// Amount other than the node's resources that a preemptor lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
-    /// How much; above 0.
+    /// Missing amount; above 0.
     pub missing: i128,
-    /// What each candidate makes up for when it goes, in their order.
+    /// Gain from the eviction of each candidate, in their order.
     pub gains: Vec<i128>,
 }
 
-/// A hook made ready for one task class.
+/// Hook that is prepared for one task class.
 pub type PreparedHook<H> = Result<Option<Box<H>>, Problem>;
 
 /// Hooks that a plugin registers.
@@ -278,91 +279,91 @@ pub type PreparedHook<H> = Result<Option<Box<H>>, Problem>;
     reason = "each hook is there or not, whatever the others are"
 )]
 pub struct PluginHooks {
-    /// Takes part in Filter.
+    /// True if the plugin takes part in Filter.
     pub filter: bool,
-    /// Takes part in Score.
+    /// True if the plugin takes part in Score.
     pub score: bool,
-    /// Takes part in Order, of jobs or queues.
+    /// True if the plugin takes part in Order, of jobs or queues.
     pub order: bool,
-    /// Takes part in `SelectVictims`.
+    /// True if the plugin takes part in `SelectVictims`.
     pub victims: bool,
-    /// Takes part in Admit.
+    /// True if the plugin takes part in Admit.
     pub admit: bool,
-    /// Its filter or its score depends on the task's queue and limits, and on what plugins keep beside the state. Who
-    /// declares it makes classes of tasks smaller, and questions wait for what is kept.
+    /// True if the filter or the score reads the task's queue and limits, and plugin states. Task classes become
+    /// smaller then, and queries wait until the plugin states are computed.
     pub accounts: bool,
 }
 
-/// A plugin's score for one task class.
+/// Prepared score of one task class.
 pub trait NodeScorer {
-    /// Names of its parts, in the order in which they add up, at most [`MAX_PARTS`]; one empty name: the whole plugin.
+    /// Names of the score's parts in the order of their sum, at most [`MAX_PARTS`]; one empty name: the whole plugin.
     fn parts(&self) -> &[&'static str];
 
-    /// Fills one column per part, for every place of the chunk; places without a node may hold anything finite.
+    /// Fills one column per part. Places without a node may get any finite value.
     fn score(&self, chunk: &NodeChunk, parts: &mut [ChunkScores]);
 
-    /// Bounds of the whole plugin's score; a node that is asked about and lies outside refuses the task whole. `None`:
-    /// there are none, or none can be crossed.
+    /// Bounds of the plugin's score; a queried node outside them makes the task fail. `None`: no score can leave its
+    /// bounds.
     fn range(&self) -> Option<(f64, f64)> {
         None
     }
 
-    /// What was overlooked in the class, such as an annotation that the reference ignores.
+    /// Warnings about the class, such as an annotation that the reference ignores.
     fn warnings(&self) -> Vec<Problem> {
         Vec::new()
     }
 }
 
-/// A plugin's filter for one task class.
+/// Prepared filter of one task class.
 pub trait NodeFilter {
-    /// Judges the nodes of the chunk that are in `among`. Answers which of them it refuses, and notes a reason for each
-    /// of these, if reasons are read.
+    /// Judges the nodes of the chunk that are in `among`. Returns the rejected ones, and records a reason for each of
+    /// them if reasons are read.
     fn filter(&self, chunk: &NodeChunk, among: &NodeMask, verdicts: &mut ChunkRejections) -> NodeMask;
 
-    /// Reason `number`, without figures.
+    /// Reason of this number, without measurements.
     fn reason(&self, number: u16) -> Reason;
 
-    /// The figures that reason `number` compared at one node, in the order that its message names them.
+    /// Measurements that a reason compared at one node, in the order of its message.
     fn measurements(&self, chunk: &NodeChunk, offset: usize, number: u16) -> Vec<Measurement>;
 }
 
-/// May evictions help?
+/// Effect of evictions on a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resolution {
-    /// They may.
+    /// Evictions may help (Unschedulable).
     Unschedulable,
-    /// They cannot.
+    /// Evictions cannot help (`UnschedulableAndUnresolvable`).
     Unresolvable,
 }
 
-/// Why something was refused, for people and programs.
+/// Reason of a rejection, for people and programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reason {
-    /// Plugin, or `node-state`, `resource-fit`.
+    /// Name of the plugin, or `node-state`, `resource-fit`.
     pub plugin: Arc<str>,
-    /// Stable word, usable as the reason of a Kubernetes event.
+    /// Stable code, usable as the reason of a Kubernetes event.
     pub code: &'static str,
     /// Sentence, usable as the message of that event.
     pub message: String,
-    /// May evictions help?
+    /// Effect of evictions.
     pub resolution: Resolution,
     /// Resource that was short; empty: none in particular.
     pub resource: Arc<str>,
 }
 
-/// One figure of a reason.
+/// Measurement of a reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// What it is: `requested`, `idle memory`.
+    /// Name of the measured amount: `requested`, `idle memory`.
     pub name: String,
-    /// In `unit`.
+    /// Value in `unit`.
     pub value: f64,
-    /// `cores`, `bytes`, `cards`, or empty for a plain count.
+    /// Unit: `cores`, `bytes`, `cards`, or empty for a plain count.
     pub unit: &'static str,
 }
 
 impl Measurement {
-    /// An amount of a resource, given in the engine's unit, in people's.
+    /// Measurement of a resource: converts an amount from the engine's unit to people's.
     pub fn of_resource(name: impl Into<String>, resource: &str, amount: f64) -> Self {
         let (divisor, unit) = match ResourceKind::of(resource) {
             ResourceKind::Cpu => (1000.0, "cores"),
@@ -380,21 +381,21 @@ impl Measurement {
     }
 }
 
-/// A row of the registry.
+/// Registry entry of a plugin.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginDef {
-    /// Name in a policy.
+    /// Name of the plugin in a policy.
     pub name: &'static str,
-    /// Families of questions that it takes part in, sorted.
+    /// Families of decisions that the plugin takes part in, sorted.
     pub families: &'static [&'static str],
-    /// Annotations of tasks that it reads.
+    /// Task annotations that the plugin reads.
     pub task_annotations: &'static [&'static str],
-    /// Annotations of jobs that it reads.
+    /// Job annotations that the plugin reads.
     pub job_annotations: &'static [&'static str],
-    /// Annotations of queues that it reads.
+    /// Queue annotations that the plugin reads.
     pub queue_annotations: &'static [&'static str],
-    /// Labels of nodes that it reads; a trailing `*` means any that begins so, a leading one any that ends so.
+    /// Node labels that the plugin reads; a `*` at the end or the beginning stands for any text there.
     pub node_labels: &'static [&'static str],
-    /// Compiles its arguments. Faults go to the report; with a fault among them the result is not used.
+    /// Compiles the plugin's arguments and reports diagnostics. After an error the result is not used.
     pub compile: fn(&PluginArguments, Compatibility, &mut DiagnosticReport) -> Arc<dyn Plugin>,
 }

@@ -1,4 +1,4 @@
-//! Admit: may this job be enqueued, may this task be allocated?
+//! Admit: whether a job may be enqueued, or a task allocated.
 
 use std::sync::Arc;
 
@@ -11,56 +11,56 @@ use crate::engine::plugin::{AdmitOpinion, Measurement, Plugin, Reason, Resolutio
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::{Compatibility, Policy, PolicyHook};
 
-/// Who asks.
+/// Subject of admission.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdmitSubject {
-    /// A job, to be enqueued.
+    /// Job that is to be enqueued.
     Job(Arc<JobRecord>),
-    /// A task, to be allocated.
+    /// Task that is to be allocated.
     Task(Arc<TaskRecord>),
 }
 
-/// Question of Admit.
+/// Query of Admit.
 #[derive(Clone, Debug)]
 pub struct AdmitQuery {
-    /// Judged in this order, each seeing the permits before it. An item that could not be read stands as its problem.
+    /// Subjects in order; each verdict counts the permits before it. An item that could not be read is its problem.
     pub items: Vec<Result<AdmitSubject, Problem>>,
-    /// Ask these plugins only, each for itself; empty: the policy's tiers.
+    /// Plugins to ask, each by itself; empty: the tiers of the policy.
     pub plugins: Vec<Arc<str>>,
 }
 
 /// Verdict on a job or a task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmitVerdict {
-    /// It is admitted.
+    /// True if the subject is admitted.
     pub permitted: bool,
-    /// Why not, with figures, in the order plugin, code, resource.
+    /// Reasons against it, with measurements, in the order plugin, code, resource.
     pub reasons: Vec<(Reason, Vec<Measurement>)>,
-    /// With plugins asked for: each one's vote, 1, 0 or −1.
+    /// Vote of each named plugin: 1, 0 or −1.
     pub votes: Vec<(Arc<str>, i64)>,
-    /// For a task: the cards that would do, best first, and how many such tasks its queue still admits on each.
+    /// Cards that a task may use, best first, each with the number of such tasks that the queue still admits on it.
     pub cards: Vec<(Arc<str>, u64)>,
-    /// For a task: how many of its like its queue still admits; `None`: without limit.
+    /// Number of tasks like this one that the queue still admits; `None`: without limit, or for a job.
     pub headroom: Option<u64>,
-    /// For a permitted job: what it is promised, by name.
+    /// Amounts promised to a permitted job, by name.
     pub reserve: NamedAmounts,
 }
 
-/// Stands in reasons that no plugin gives.
+/// Name in place of a plugin in reasons about the queue.
 const QUEUE_STATE: &str = "queue-state";
-/// Code of a queue whose newest record was refused.
+/// Code: the queue's newest record was rejected.
 const QUEUE_INVALID: &str = "QueueInvalid";
 /// Code of a queue that is closed, closing or in Volcano's state Unknown.
 const QUEUE_NOT_OPEN: &str = "QueueNotOpen";
 
-/// Judges jobs and tasks. What permitted jobs need is kept back in `derived`; who only checks throws it away.
+/// Judges jobs and tasks. The needs of permitted jobs are reserved in `derived`; a caller that only checks discards it.
 ///
-/// In the policy's tiers a vote against a job refuses it, a tier with a vote for it permits it without asking later
-/// ones, and without any vote it is permitted; a task must pass every plugin. With `plugins` each one's vote is given,
-/// too, and all count.
+/// In the policy's tiers a vote against a job rejects it, a tier with a vote for it permits it without asking later
+/// tiers, and without any vote it is permitted. A task must pass every plugin. With `plugins` the verdict lists the
+/// vote of each named plugin, and all of them count.
 ///
 /// # Errors
-/// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
+/// `plugins` names a plugin that the policy does not have or that is not served here; nothing was judged.
 pub fn admit(
     cluster_state: &ClusterState,
     policy: &Policy,
@@ -79,20 +79,20 @@ pub fn admit(
     Ok(query.items.iter().map(judge).collect())
 }
 
-/// Who judges jobs for a ledger that keeps the permits itself.
+/// Judge of jobs for a ledger that stores the permits itself.
 #[derive(Debug)]
 pub struct JobAdmitter<'p>(AdmitPlugins<'p>);
 
 impl<'p> JobAdmitter<'p> {
-    /// The policy's tiers, or these plugins of it, each for itself.
+    /// Judge by the policy's tiers, or by these plugins of it, each by itself.
     ///
     /// # Errors
-    /// `plugins` names one that the policy does not have or that is not served here.
+    /// `plugins` names a plugin that the policy does not have or that is not served here.
     pub fn new(policy: &'p Policy, plugins: &[Arc<str>]) -> Result<Self, Problem> {
         AdmitPlugins::of(policy, plugins).map(Self)
     }
 
-    /// Judges one job. Nothing is kept back: a permit says what is to be promised.
+    /// Judges one job and reserves nothing: the verdict names the amounts to promise.
     ///
     /// # Errors
     /// The job cannot be judged.
@@ -109,7 +109,7 @@ impl<'p> JobAdmitter<'p> {
 /// Judges one task by the policy's tiers.
 ///
 /// # Errors
-/// It cannot be judged.
+/// The task cannot be judged.
 pub fn admit_task(
     cluster_state: &ClusterState,
     policy: &Policy,
@@ -119,7 +119,7 @@ pub fn admit_task(
     AdmitPlugins::Tiers(policy).judge_task(cluster_state, derived, task)
 }
 
-/// A plugin asked for by name, and who answers for it.
+/// Named plugin, and its hook if it has one.
 type AdmitPlugin<'p> = (&'p Arc<str>, Option<&'p Arc<dyn Plugin>>);
 
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl<'p> AdmitPlugins<'p> {
         }
     }
 
-    /// Every plugin once.
+    /// All plugins, each once.
     fn distinct_plugins(&self) -> Vec<&'p Arc<dyn Plugin>> {
         match self {
             Self::Named(_, each) => each.iter().filter_map(|(_, plugin)| *plugin).collect(),
@@ -243,7 +243,7 @@ fn vote_named(
     Ok(permitted)
 }
 
-/// Takes an opinion in; its vote.
+/// Merges an opinion into the verdict and returns its vote.
 fn merge_opinion(opinion: Option<AdmitOpinion>, admission: &mut AdmitVerdict) -> i64 {
     let Some(opinion) = opinion else { return 0 };
     let vote = if opinion.reasons.is_empty() { 1 } else { -1 };

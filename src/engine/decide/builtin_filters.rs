@@ -1,4 +1,4 @@
-//! The two checks that belong to no plugin: the node's state, and room for what the task requests.
+//! Checks that belong to no plugin: the node's state, and the node's resources.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::engine::model::{
 };
 use crate::engine::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
 
-/// Stands for a plugin in reasons about the node itself.
+/// Name in place of a plugin in reasons about the node itself.
 pub const NODE_STATE: &str = "node-state";
-/// Stands for a plugin in reasons about room.
+/// Name in place of a plugin in reasons about the node's resources.
 pub const RESOURCE_FIT: &str = "resource-fit";
 
-/// A reason that has no figures and that no eviction removes.
+/// Reason without measurements that no eviction removes.
 pub(super) fn node_state_reason(code: &'static str, message: &str) -> Reason {
     Reason {
         plugin: Arc::from(NODE_STATE),
@@ -27,15 +27,15 @@ pub(super) fn node_state_reason(code: &'static str, message: &str) -> Reason {
     }
 }
 
-/// Nothing new goes onto nodes that are not ready, cordoned, or whose newest record was refused.
+/// Filter that rejects nodes that are not ready, cordoned, or whose newest record was rejected.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeStateFilter;
 
-/// By number.
+/// Codes and messages by number of the reason.
 const STATES: [(&str, &str); 3] = [
     ("NodeNotReady", "the node is not ready"),
     ("NodeUnschedulable", "the node is marked unschedulable"),
-    ("NodeInvalid", "the node's newest record was refused"),
+    ("NodeInvalid", "the node's newest record was rejected"),
 ];
 
 impl NodeFilter for NodeStateFilter {
@@ -66,21 +66,22 @@ impl NodeFilter for NodeStateFilter {
     }
 }
 
-/// Room, in Volcano's terms: each requested amount below what is there, or nearer to it than [`MIN_AMOUNT`].
+/// Filter on the node's resources, by Volcano's comparison: each requested amount must be below the available one, or
+/// within [`MIN_AMOUNT`] of it.
 ///
-/// Reason `2n` is requested resource `n` that is short now; `2n + 1` one that the node could not offer even when empty.
-/// A node is refused for the first of the second kind, for no eviction helps; if there is none, for the first that is
-/// short.
+/// Reason `2n` says that requested resource `n` is short now; reason `2n + 1` says that even the empty node has too
+/// little of it. A node is rejected for the first reason of the second kind, since no eviction helps then; otherwise
+/// for the first of the other kind.
 #[derive(Debug)]
 pub(super) struct ResourceFitFilter<'c> {
     requested: &'c [RequestedAmount],
-    /// Of each, the most that is too little, see [`bound`].
+    /// Largest amount of each resource that is too little, see [`bound`].
     bounds: SmallVec<[(ResourceId, f64); 8]>,
     future_idle: bool,
 }
 
 impl<'c> ResourceFitFilter<'c> {
-    /// The check, if it is asked for.
+    /// Filter of a class; `None`: the query asks for no check.
     pub(super) fn of(class: &'c TaskClass, fit: ResourceFit) -> Option<Self> {
         let future = match fit {
             ResourceFit::None => return None,
@@ -104,10 +105,13 @@ impl<'c> ResourceFitFilter<'c> {
         let values = |vector| &resource.column(vector).values;
         let there = |vector| !resource.is_absent(vector);
         let moving = self.future_idle && (there(NodeVector::Releasing) || there(NodeVector::Pipelined));
+        let own = |moving| Box::new(if moving { chunk.future_idle(id) } else { chunk.idle(id) }.values);
+        let own = chunk.has_own_idle().then(|| own(moving));
+        let moving = moving && own.is_none();
         ResourceSupply {
             allocatable: values(NodeVector::Allocatable),
             used: values(NodeVector::Used),
-            idle: chunk.has_own_idle().then(|| Box::new(chunk.idle(id).values)),
+            own,
             moving: moving.then(|| [values(NodeVector::Releasing), values(NodeVector::Pipelined)]),
         }
     }
@@ -115,20 +119,20 @@ impl<'c> ResourceFitFilter<'c> {
 
 type SupplyValues = [f64; CHUNK_SIZE];
 
-/// What the nodes of a chunk have of one requested resource.
+/// Amounts of one requested resource on the nodes of a chunk.
 struct ResourceSupply<'k> {
     allocatable: &'k SupplyValues,
     used: &'k SupplyValues,
-    /// Instead of allocatable − used, where some node keeps an idle vector of its own.
-    idle: Option<Box<SupplyValues>>,
-    /// Releasing and pipelined, if they are asked for and there are any.
+    /// Available amounts of a chunk in which some node has an idle vector of its own; they replace the other vectors.
+    own: Option<Box<SupplyValues>>,
+    /// Releasing and pipelined amounts, if they matter and exist.
     moving: Option<[&'k SupplyValues; 2]>,
 }
 
 impl ResourceSupply<'_> {
     fn available(&self, offset: usize) -> f64 {
         let at = |values: &SupplyValues| at(values, offset);
-        let idle = match &self.idle {
+        let idle = match &self.own {
             Some(own) => at(own),
             None => at(self.allocatable) - at(self.used),
         };
@@ -138,10 +142,10 @@ impl ResourceSupply<'_> {
         }
     }
 
-    /// Where there is no more than this.
+    /// Nodes that have no more than this.
     #[inline]
     fn short_nodes(&self, bound: f64) -> NodeMask {
-        match (&self.idle, self.moving) {
+        match (&self.own, self.moving) {
             (None, None) => short(bound, self.allocatable, self.used),
             (None, Some(moving)) => short_later(bound, [self.allocatable, self.used], moving),
             (Some(_), _) => NodeMask::gather(|offset| self.available(offset) <= bound),
@@ -150,14 +154,14 @@ impl ResourceSupply<'_> {
 }
 
 kernel! {
-    /// As [`Stock::short`], out of what is idle.
+    /// Nodes short of idle amounts, see [`ResourceSupply::short_nodes`].
     fn short / short_portable(bound: f64, allocatable: &SupplyValues, used: &SupplyValues) -> NodeMask {
         NodeMask::gather(|offset| at(allocatable, offset) - at(used, offset) <= bound)
     }
 }
 
 kernel! {
-    /// As [`Stock::short`], out of what will be idle: of what is allocatable and used, and what is releasing and pipelined.
+    /// Nodes short of future idle amounts, see [`ResourceSupply::short_nodes`].
     fn short_later / short_later_portable(bound: f64, now: [&SupplyValues; 2], moving: [&SupplyValues; 2]) -> NodeMask {
         let ([allocatable, used], [releasing, pipelined]) = (now, moving);
         NodeMask::gather(|offset| {
@@ -168,7 +172,7 @@ kernel! {
 }
 
 kernel! {
-    /// Where even the empty node would have no more than that.
+    /// Nodes that have no more than this even when empty.
     fn within / within_portable(bound: f64, allocatable: &SupplyValues) -> NodeMask {
         NodeMask::gather(|offset| at(allocatable, offset) <= bound)
     }
@@ -180,15 +184,16 @@ fn at(values: &SupplyValues, offset: usize) -> f64 {
     values.get(offset).copied().unwrap_or(0.0)
 }
 
-/// Volcano's comparison: enough is more than requested, or nearer to it than the tolerance.
+/// Volcano's comparison: the available amount is enough if it exceeds the requested one or is within the tolerance of
+/// it.
 fn is_short(requested: f64, available: f64) -> bool {
     requested - available >= MIN_AMOUNT
 }
 
-/// The most that is still too little of what is requested, to the last bit: the difference, rounded as it is, never grows
-/// with what is available, so that one comparison says as much as [`is_short`].
+/// Largest amount that is too little for a request, to the last bit. The rounded difference never grows with the
+/// available amount, so one comparison with this bound equals [`is_short`].
 fn bound(requested: f64) -> f64 {
-    // Doubles in order, as whole numbers in order.
+    // Bit patterns that order doubles as integers.
     let number = |double: f64| {
         let bits = double.to_bits().cast_signed();
         bits ^ (bits >> 63 & i64::MAX)

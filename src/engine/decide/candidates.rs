@@ -1,14 +1,14 @@
-//! The nodes of a question, chunk by chunk.
+//! Candidate nodes of a query, chunk by chunk.
 
 use crate::engine::model::{CHUNK_SIZE, ClusterState, NodeChunk, NodeMask, NodeSlot};
 
-/// Some nodes of one chunk.
+/// Candidates in one chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkSlice<'v> {
     /// Slot of the chunk's first place.
     pub(super) first_slot: NodeSlot,
     pub(super) chunk: &'v NodeChunk,
-    /// The nodes; all of them are there.
+    /// Candidate nodes; each place has a node.
     pub(super) candidates: NodeMask,
 }
 
@@ -27,25 +27,25 @@ impl ChunkSlice<'_> {
         }
     }
 
-    /// The slot of a place.
+    /// Slot of a place.
     pub(super) fn slot(&self, offset: usize) -> NodeSlot {
         NodeSlot::try_from(offset).map_or(self.first_slot, |offset| self.first_slot + offset)
     }
 }
 
-/// The nodes of a question.
+/// Candidate nodes of a query.
 #[derive(Clone, Debug)]
 pub(super) struct NodeCandidates<'v> {
-    /// By slot, none empty.
+    /// Slices by slot, none empty.
     pub(super) slices: Vec<ChunkSlice<'v>>,
-    /// Slots asked about where no node is, by slot.
+    /// Queried slots without a node, ascending.
     pub(super) absent: Vec<NodeSlot>,
-    /// The caller's order as (slot, position), by slot; `None`: by slot anyway.
+    /// Order of the caller as (slot, position), by slot; `None`: it is the order of slots.
     order: Option<Vec<(NodeSlot, usize)>>,
 }
 
 impl<'v> NodeCandidates<'v> {
-    /// All nodes, or those at the slots given.
+    /// All nodes, or those at the given slots.
     pub(super) fn of(cluster_state: &'v ClusterState, slots: Option<&[NodeSlot]>) -> Self {
         let Some(slots) = slots else {
             let parts = (0..)
@@ -73,7 +73,7 @@ impl<'v> NodeCandidates<'v> {
         candidates
     }
 
-    /// The nodes at these slots, in ascending order.
+    /// Nodes at these slots, which are ascending.
     pub(super) fn at_slots(cluster_state: &'v ClusterState, slots: impl IntoIterator<Item = NodeSlot>) -> Self {
         let mut candidates = Self {
             slices: Vec::new(),
@@ -110,7 +110,7 @@ impl<'v> NodeCandidates<'v> {
         self.slices.iter().map(|part| part.candidates.count() as usize).sum()
     }
 
-    /// For nodes given by slot: their indexes in the caller's order. `None`: it is the same.
+    /// Indexes of nodes, given by slot, in the caller's order; `None`: the order is the same.
     pub(super) fn caller_order(&self, slots: &[NodeSlot]) -> Option<Vec<usize>> {
         let order = self.order.as_ref()?;
         let position = |slot: NodeSlot| {

@@ -1,4 +1,4 @@
-//! Equal tasks of a question are judged once, and classes go over the nodes together.
+//! Evaluation by task class: equal tasks of a query are judged once, and several classes visit the nodes together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::candidates::ChunkSlice;
 use super::query::{NodeQuery, Parallelism, QueryTask, TaskResult, TaskResults};
-use super::score::ScoreScratch;
+use super::class_scorers::ScoreScratch;
 use crate::engine::model::{ClusterState, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap};
 use crate::engine::policy::Policy;
 
-/// What plugins of these families read of a task: equal, and the answer is equal. At the end the queue, the job, its
-/// card, and the limits, for those that declare that they read them.
+/// Key of a task class: the parts of a task that plugins read. Tasks with equal keys have equal results. The last
+/// element (queue, job, card, limits) is set only for plugins that declare that they read it.
 type ClassKey<'q> = (
     &'q ResourceAmounts,
     &'q TextMap,
@@ -19,7 +19,7 @@ type ClassKey<'q> = (
     Option<(&'q str, Option<(&'q str, &'q str)>, Option<&'q ResourceAmounts>)>,
 );
 
-/// Whom tasks are charged to, for plugins that read that.
+/// Lookup of the account that a task is charged to, for plugins that read it.
 #[derive(Clone, Copy)]
 pub(super) struct AccountLookup<'a> {
     state: &'a ClusterState,
@@ -27,7 +27,7 @@ pub(super) struct AccountLookup<'a> {
 }
 
 impl<'a> AccountLookup<'a> {
-    /// The state with the jobs, if any of these plugins (none: of the policy's) reads whom a task is charged to.
+    /// Lookup in this state, if any of these plugins reads charged accounts; empty: the plugins of the policy.
     pub(super) fn of(cluster_state: &'a ClusterState, policy: &'a Policy, plugins: &[Arc<str>]) -> Option<Self> {
         policy.reads_plugin_state(plugins).then_some(Self {
             state: cluster_state,
@@ -35,32 +35,32 @@ impl<'a> AccountLookup<'a> {
         })
     }
 
-    /// Queue and job of a task; the job only if what it holds counts.
+    /// Queue and job of a task; the job only if its holdings matter.
     fn queue_and_job<'t>(&self, task: &'t TaskRecord) -> (Option<&'a Arc<str>>, Option<&'t Arc<str>>) {
         let queue = self.state.jobs().get(&task.job).map(|job| &job.record.queue);
         (queue, self.policy.reads_job(task).then_some(&task.job))
     }
 }
 
-/// The answer on a class, and what was overlooked in it.
+/// Result of a class, with its warnings.
 pub(super) type ClassResult<T> = Result<(T, Vec<Problem>), Problem>;
 
-/// One class on its way over the chunks of a question.
+/// Evaluation of one class, which visits the chunks of a query.
 pub(super) trait ChunkVisitor {
-    /// Its answer.
+    /// Result of the class.
     type Output;
 
-    /// Goes over one chunk.
+    /// Evaluates one chunk.
     fn visit(&mut self, part: &ChunkSlice<'_>, scratch: &mut ScoreScratch);
 
-    /// What came of it.
+    /// Result after the last chunk.
     fn finish(self) -> ClassResult<Self::Output>;
 }
 
-/// Classes that go over a chunk one after the other while it is near.
+/// Number of classes that visit a chunk one after the other while it is in the cache.
 const CLASSES_PER_PASS: usize = 8;
 
-/// Takes classes over the same nodes side by side; `None`: told to stop.
+/// Lets classes visit the same nodes together; `None`: cancelled.
 pub(super) fn visit_chunks<W: ChunkVisitor>(
     mut walks: Vec<Result<W, Problem>>,
     parts: &[ChunkSlice<'_>],
@@ -78,15 +78,15 @@ pub(super) fn visit_chunks<W: ChunkVisitor>(
     Some(walks.into_iter().map(|walk| walk?.finish()).collect())
 }
 
-/// Answers every task, asking `judge` about each class once: about some at a time, answers in their order. `None`: it was
-/// told to stop. `accounts`: if queues and limits count.
+/// Evaluates every task of a query and calls `judge` for each class once, for several classes at a time. Results are in
+/// the order of the tasks. `None`: cancelled. `accounts` is set if queues and limits matter.
 pub(super) fn evaluate_classes<'q, T: Send + Sync>(
     query: &'q NodeQuery,
     accounts: Option<AccountLookup<'q>>,
     parallelism: Parallelism<'_>,
     judge: impl Fn(&[TaskClass]) -> Option<Vec<ClassResult<T>>> + Sync,
 ) -> Option<TaskResults<T>> {
-    // The first task of each class, and the class of each task.
+    // First task of each class, and the class of each task.
     let mut firsts: Vec<&TaskRecord> = Vec::new();
     let mut known: BTreeMap<ClassKey<'_>, usize> = BTreeMap::new();
     let mut classes = Vec::with_capacity(query.tasks.len());
@@ -127,7 +127,8 @@ pub(super) fn evaluate_classes<'q, T: Send + Sync>(
         .collect()
 }
 
-/// Does the same with each of these, on so many threads; results stand in their order. `None`: one of them is.
+/// Runs `work` on each item with this many threads; results are in the order of the items. `None`: `work` returned it
+/// for some item.
 fn run_parallel<I: Sync, O: Send>(
     items: &[I],
     parallelism: usize,
@@ -176,7 +177,7 @@ fn class_key<'q>(task: &'q TaskRecord, accounts: Option<AccountLookup<'q>>) -> C
     (&task.requests, &task.annotations, counted, charge)
 }
 
-/// The class of a task. `accounts`: if queues and limits count.
+/// Class of a task. `accounts` is set if queues and limits matter.
 pub(super) fn class_of(task: &TaskRecord, resources: &ResourceTable, accounts: Option<AccountLookup<'_>>) -> TaskClass {
     let class = TaskClass::of(task, resources);
     let Some(accounts) = accounts else { return class };

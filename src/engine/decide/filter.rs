@@ -1,4 +1,4 @@
-//! Filter: where may a task run?
+//! Filter: the nodes on which a task may run.
 
 use std::sync::Arc;
 
@@ -8,21 +8,22 @@ use super::plugin_selection::PluginSelection;
 use super::query::{FilterVerdict, NodeQuery, Parallelism, TaskResults};
 use super::reduce;
 use super::rejections::RejectionTally;
-use super::score::ScoreScratch;
+use super::class_scorers::ScoreScratch;
 use crate::engine::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::engine::plugin::PrepareContext;
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Policy;
 
-/// Judges the tasks of a question, each class once.
+/// Judges the tasks of a query, each class once.
 ///
-/// Without `plugins`: the node's state, then room as asked for, then the plugins' predicates in the order of the tiers; a
-/// node is refused under the first that refuses. With `plugins`: room as asked for and these plugins, each judging every
-/// node whatever the others say; their switches in the tiers are not looked at (the caller has tiers of its own), and of
-/// a name that stands there twice the last entry with the hook answers. A plugin without the hook passes every node.
+/// Without `plugins` the stages are the node's state, the check of its resources, and the plugins' predicates in the
+/// order of the tiers. A node is rejected by the first stage that rejects it. With `plugins` the stages are the check
+/// of resources and these plugins, and each stage judges every node. The switches in the tiers do not matter then,
+/// since the caller has tiers of its own, and for a name with several entries the last one with the hook is asked. A
+/// plugin without the hook passes every node.
 ///
 /// # Errors
-/// `plugins` names one that the policy does not have or that is not served here; nothing was judged.
+/// `plugins` names a plugin that the policy does not have or that is not served here; nothing was judged.
 pub fn filter(
     cluster_state: &ClusterState,
     policy: &Policy,
@@ -36,7 +37,7 @@ pub fn filter(
     Ok(filter_with(facts, policy, query, Parallelism::SEQUENTIAL)?.unwrap_or_default())
 }
 
-/// What plugins keep beside a state, if a question of Filter or Score needs it. Who asks often keeps it instead.
+/// Plugin states that a query of Filter or Score needs. A caller with many queries stores them instead.
 pub(super) fn plugin_states_for(cluster_state: &ClusterState, policy: &Policy, plugins: &[Arc<str>]) -> PluginStates {
     if policy.reads_plugin_state(plugins) {
         policy.compute_plugin_states(cluster_state)
@@ -45,10 +46,10 @@ pub(super) fn plugin_states_for(cluster_state: &ClusterState, policy: &Policy, p
     }
 }
 
-/// As [`filter()`], with what plugins keep beside the state; `None` as soon as the effort is to stop.
+/// Filters like [`filter()`], with given plugin states; `None` if the execution is cancelled.
 ///
 /// # Errors
-/// As [`filter()`].
+/// Those of [`filter()`].
 pub fn filter_with(
     facts: PrepareContext<'_>,
     policy: &Policy,
@@ -59,15 +60,15 @@ pub fn filter_with(
     let candidates = NodeCandidates::of(facts.state, query.candidates.as_deref());
     let accounts = AccountLookup::of(facts.state, policy, &query.plugins);
     Ok(classes::evaluate_classes(query, accounts, parallelism, |classes| {
-        let sieves = classes.iter().map(|class| {
-            let sieve = FilterPass::new(facts, &asked, query, &candidates, class);
-            sieve.map(|sieve| sieve.with_fit_slots(candidates.len()))
+        let filter_passes = classes.iter().map(|class| {
+            let filter_pass = FilterPass::new(facts, &asked, query, &candidates, class);
+            filter_pass.map(|filter_pass| filter_pass.with_fit_slots(candidates.len()))
         });
-        classes::visit_chunks(sieves.collect(), &candidates.slices, parallelism.is_cancelled)
+        classes::visit_chunks(filter_passes.collect(), &candidates.slices, parallelism.is_cancelled)
     }))
 }
 
-/// The filters of one class, and what has come of them so far.
+/// Filters of one class, with their rejections so far.
 pub(super) struct FilterPass<'a> {
     context: PrepareContext<'a>,
     query: &'a NodeQuery,
@@ -75,12 +76,12 @@ pub(super) struct FilterPass<'a> {
     tally: RejectionTally<'a>,
     is_named: bool,
     fit_count: u32,
-    /// Slots, if they are wanted.
+    /// Slots of passing nodes, if the caller wants them.
     fit: Option<Vec<NodeSlot>>,
 }
 
 impl<'a> FilterPass<'a> {
-    /// No node has been judged yet.
+    /// Pass that has judged no node yet.
     ///
     /// # Errors
     /// A plugin cannot read something in the class.
@@ -102,7 +103,7 @@ impl<'a> FilterPass<'a> {
         })
     }
 
-    /// The slots of nodes that pass, at most so many, are wanted, too.
+    /// Pass that also collects the slots of passing nodes, at most this many.
     pub(super) fn with_fit_slots(self, nodes: usize) -> Self {
         Self {
             fit: Some(Vec::with_capacity(nodes)),
@@ -110,7 +111,7 @@ impl<'a> FilterPass<'a> {
         }
     }
 
-    /// Judges nodes of one chunk; those that pass.
+    /// Judges nodes of one chunk and returns those that pass.
     pub(super) fn filter_slice(&mut self, part: &ChunkSlice<'_>) -> NodeMask {
         let stages = self.tally.stages();
         let tally = &mut self.tally;
@@ -130,7 +131,7 @@ impl<'a> FilterPass<'a> {
         left
     }
 
-    /// Judges nodes of all these chunks.
+    /// Judges the nodes of all these chunks.
     pub(super) fn filter_all(mut self, parts: &[ChunkSlice<'_>]) -> FilterVerdict {
         for part in parts {
             self.filter_slice(part);
@@ -138,7 +139,7 @@ impl<'a> FilterPass<'a> {
         self.verdict()
     }
 
-    /// The verdict on the nodes that were judged.
+    /// Verdict on the judged nodes.
     pub(super) fn verdict(self) -> FilterVerdict {
         FilterVerdict {
             fit: self.fit.unwrap_or_default(),

@@ -1,8 +1,9 @@
-//! Decisions: each is a total function of a cluster state, a policy and a question.
+//! Decisions: total functions of a cluster state, a policy and a query.
 
 mod admit;
 mod builtin_filters;
 mod candidates;
+mod class_scorers;
 mod classes;
 mod filter;
 mod not_evaluated;

@@ -1,4 +1,4 @@
-//! Order: who is next?
+//! Order: the order in which queues and jobs are served.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,56 +11,56 @@ use crate::engine::plugin_state::PluginStates;
 use crate::engine::plugins::drf::{self, DrfState, ShareTreeNode};
 use crate::engine::policy::{Compatibility, Policy, PolicyHook, RegisteredPlugin};
 
-/// Question of Order.
+/// Query of Order.
 #[derive(Clone, Debug, Default)]
 pub struct OrderQuery {
-    /// Queues to order; empty: all of them; `None`: none.
+    /// Names of queues to order; empty: all queues; `None`: no queues.
     pub queues: Option<Vec<Arc<str>>>,
-    /// Jobs to order, likewise.
+    /// Names of jobs to order; empty: all jobs; `None`: no jobs.
     pub jobs: Option<Vec<Arc<str>>>,
-    /// Keys of these plugins only, and no order; empty: the policy's tiers.
+    /// Plugins whose keys are returned, without an order; empty: the tiers of the policy.
     pub plugins: Vec<Arc<str>>,
-    /// Also the hierarchy.
+    /// True: the result has the tree of queues.
     pub with_tree: bool,
 }
 
-/// Keys with the plugins that they are of.
+/// Keys by plugin.
 pub type PluginKeys = Vec<(Arc<str>, Vec<f64>)>;
 
-/// A queue's or job's place.
+/// Rank of a queue or job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderRank {
-    /// Name.
+    /// Name of the queue or job.
     pub name: Arc<str>,
-    /// Its keys with the plugins that they are of, in tier order; or why it has no place.
+    /// Keys by plugin, in tier order; or the problem that it has no rank.
     pub keys: Result<PluginKeys, Problem>,
 }
 
-/// Answer of Order.
+/// Result of Order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrderResult {
-    /// First served first, those with a problem last, by name; with `plugins` all by name.
+    /// Queues in serving order, those with a problem last by name; with `plugins` all by name.
     pub queues: Vec<OrderRank>,
-    /// Likewise.
+    /// Jobs in serving order, likewise.
     pub jobs: Vec<OrderRank>,
-    /// With `with_tree`: depth first, children by name.
+    /// Tree of queues, depth first, children by name; filled with `with_tree`.
     pub tree: Vec<ShareTreeNode>,
 }
 
-/// A record that is asked about: name, and creation time or why it is not known.
+/// Record to order: name, and its creation time or the problem that it is unknown.
 type OrderSubject = (Arc<str>, Result<Option<i64>, Problem>);
 
-/// Asks one plugin.
+/// Hook that returns a plugin's keys.
 type OrderKeysHook = fn(&dyn Plugin, &PluginStates, &[Arc<str>]) -> Option<Vec<OrderKey>>;
 
-/// Orders queues and jobs by the policy's plugins, or shows their keys.
+/// Orders queues and jobs by the policy's plugins, or returns their keys.
 ///
 /// The first plugin in tier order whose keys differ decides, then creation time, then name. Under `corrected` a key
-/// comes before its own extensions, which makes the order total. Under `upstream` the two are equal as far as the plugin
-/// goes; where that, or a share that is no number, leaves no total order, the first is chosen again and again.
+/// comes before its own extensions, which makes the order total. Under `upstream` the plugin holds the two equal. Where
+/// that, or a share that is not a number, leaves no total order, the order is a repeated selection of the first.
 ///
 /// # Errors
-/// `plugins` names one that the policy does not have or that is not served here.
+/// `plugins` names a plugin that the policy does not have or that is not served here.
 pub fn order(
     cluster_state: &ClusterState,
     policy: &Policy,
@@ -154,7 +154,7 @@ fn subjects<'a>(
     names.into_iter().map(subject).collect()
 }
 
-/// A record with its keys, or its problem; by name.
+/// Record with its keys, or its problem; by name.
 struct OrderEntry {
     rank: OrderRank,
     creation_time: Option<i64>,
@@ -179,7 +179,7 @@ fn order_entries(
         let (keys, creation_time) = match known {
             Err(problem) => (Err(problem), None),
             Ok(created) => {
-                // Every column moves on by one, whatever the others say.
+                // Every column advances by one, whatever the others return.
                 let own: Vec<_> = results
                     .iter_mut()
                     .map(|(plugin, column)| (Arc::clone(plugin), column.next()))
@@ -247,7 +247,8 @@ fn arrange_ranks(ranks: Vec<OrderEntry>, by_name: bool, compatibility: Compatibi
     placed.into_iter().chain(without).map(|keyed| keyed.rank).collect()
 }
 
-/// True if the reference's comparison is a total order on these: keys of one plugin are equally long, and all numbers.
+/// True if the reference's comparison is a total order on these: keys of one plugin have equal lengths, and all values
+/// are numbers.
 fn is_totally_ordered(ranks: &[OrderEntry]) -> bool {
     let shape = |keyed: &OrderEntry| {
         keyed

@@ -1,4 +1,4 @@
-//! Which filters and scorers a question asks.
+//! Selection of the filters and scorers that a query asks.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use crate::engine::model::{Problem, ProblemKind, TaskClass};
 use crate::engine::plugin::{NodeFilter, NodeScorer, Plugin, PrepareContext};
 use crate::engine::policy::{Policy, RegisteredPlugin};
 
-/// Whom a question asks.
+/// Plugins that a query asks.
 pub(super) enum PluginSelection<'p> {
-    /// The policy's tiers.
+    /// Tiers of the policy.
     Tiers(&'p Policy),
-    /// These plugins, each for itself.
+    /// Named plugins, each by itself.
     Named(Vec<&'p RegisteredPlugin>),
 }
 
-/// A plugin's scorer; `None`: 0 on every node.
+/// Scorer of a plugin; `None`: 0 on every node.
 pub(super) struct PluginScorer<'a> {
     pub(super) plugin: &'a Arc<str>,
-    /// What its scores are multiplied with in totals.
+    /// Factor of the scores in totals.
     pub(super) weight: f64,
     pub(super) scorer: Option<Box<dyn NodeScorer + 'a>>,
 }
 
 impl<'p> PluginSelection<'p> {
-    /// Whom the question asks.
+    /// Selection of a query.
     ///
     /// # Errors
-    /// It names a plugin that the policy does not have, or that is not served.
+    /// The query names a plugin that the policy does not have, or that is not served.
     pub(super) fn of(policy: &'p Policy, query: &NodeQuery) -> Result<Self, Problem> {
         if query.plugins.is_empty() {
             return Ok(Self::Tiers(policy));
@@ -41,7 +41,7 @@ impl<'p> PluginSelection<'p> {
         matches!(self, Self::Named(_))
     }
 
-    /// The filters for a class, in order: the node's state (unless plugins are named), room, plugins.
+    /// Filters of a class, in order: the node's state (unless plugins are named), the node's resources, plugins.
     ///
     /// # Errors
     /// A plugin cannot read something in the class.
@@ -75,10 +75,10 @@ impl<'p> PluginSelection<'p> {
         Ok(filterers)
     }
 
-    /// The scorers for a class, in order.
+    /// Scorers of a class, in order.
     ///
     /// # Errors
-    /// As [`Self::filterers`].
+    /// Those of [`Self::filterers`].
     pub(super) fn scorers<'a>(
         &self,
         facts: PrepareContext<'a>,
@@ -113,7 +113,7 @@ impl<'p> PluginSelection<'p> {
     }
 }
 
-/// The plugins of these names.
+/// Plugins of these names.
 ///
 /// # Errors
 /// The policy does not have one of them, or it is not served.
@@ -131,12 +131,12 @@ fn named_plugin<'p>(policy: &'p Policy, number: usize, name: &str) -> Result<&'p
         Some(_) => Err(problem(
             ProblemKind::Unserved,
             "PLUGIN_NOT_SERVED",
-            format!("plugin `{name}` stands in the policy but is not served here"),
+            format!("the policy has plugin `{name}`, but this service does not serve it"),
         )),
         None => Err(problem(
             ProblemKind::NotFound,
             "PLUGIN_NOT_FOUND",
-            format!("plugin `{name}` does not stand in the policy"),
+            format!("the policy has no plugin `{name}`"),
         )),
     }
 }

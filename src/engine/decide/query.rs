@@ -1,4 +1,4 @@
-//! Questions and answers of Filter and Score, in slots and columns.
+//! Queries and results of Filter and Score, in slots and columns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,69 +6,69 @@ use std::sync::Arc;
 use crate::engine::model::{NodeSlot, Problem, ResourceTable, TaskRecord};
 use crate::engine::plugin::{Measurement, Reason};
 
-/// Whether a node must have room for a task, apart from plugins.
+/// Check of the node's resources, apart from plugins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResourceFit {
-    /// Not asked.
+    /// No check.
     None,
-    /// allocatable − used.
+    /// Check against allocatable − used.
     Idle,
-    /// allocatable − used + releasing − pipelined.
+    /// Check against allocatable − used + releasing − pipelined.
     #[default]
     FutureIdle,
 }
 
-/// How much of a filter's verdict is wanted.
+/// Detail of a filter's verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FilterDetail {
     /// Counts only.
     Counts,
-    /// Counts, and samples with figures.
+    /// Counts, and samples with measurements.
     Samples,
-    /// Also the nodes themselves.
+    /// Counts, samples, and the nodes themselves.
     #[default]
     Nodes,
 }
 
-/// What both questions share.
+/// Query that Filter and Score share.
 #[derive(Clone, Debug)]
 pub struct NodeQuery {
-    /// One answer each. An item that could not be read stands as its problem.
+    /// Tasks, one result each. An item that could not be read is its problem.
     pub tasks: Vec<Result<QueryTask, Problem>>,
     /// Names of the tasks' resources: the cluster state's table, or one that extends it.
     pub resources: Arc<ResourceTable>,
-    /// Nodes asked about, in the caller's order, each once; `None`: all.
+    /// Nodes to judge, in the caller's order, each once; `None`: all.
     pub candidates: Option<Vec<NodeSlot>>,
-    /// Ask these plugins only, each for itself; empty: the policy's tiers.
+    /// Plugins to ask, each by itself; empty: the tiers of the policy.
     pub plugins: Vec<Arc<str>>,
-    /// Room.
+    /// Check of the node's resources.
     pub resource_fit: ResourceFit,
-    /// Refused nodes shown per rejection.
+    /// Number of sampled nodes per rejection.
     pub samples: usize,
-    /// How much of the filter's verdict is wanted.
+    /// Detail of the filter's verdict.
     pub detail: FilterDetail,
 }
 
-/// A task of a question.
+/// Task of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryTask {
-    /// The task, shared by equal ones if the caller knows them to be equal.
+    /// Task record, which equal tasks share if the caller knows that they are equal.
     pub task: Arc<TaskRecord>,
-    /// What was overlooked when it was read.
+    /// Warnings about the task's input.
     pub warnings: Vec<Problem>,
 }
 
-/// How a question is worked on. The answer does not depend on it.
+/// Execution of a query. The result does not depend on it.
 #[derive(Clone, Copy)]
 pub struct Parallelism<'a> {
-    /// Threads that may judge classes side by side; 0 counts as 1.
+    /// Number of threads that may judge classes in parallel; 0 counts as 1.
     pub threads: usize,
-    /// Says that nobody wants the answer any more; asked before each chunk of nodes.
+    /// True if nobody wants the result any more; called before each chunk of nodes.
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Parallelism<'_> {
-    /// One thread, to the end.
+    /// One thread without cancellation.
     pub const SEQUENTIAL: Self = Self {
         threads: 1,
         is_cancelled: &|| false,
@@ -83,75 +83,75 @@ impl fmt::Debug for Parallelism<'_> {
     }
 }
 
-/// Question of Score.
+/// Query of Score.
 #[derive(Clone, Debug)]
 pub struct ScoreQuery {
-    /// Tasks, candidates and the rest.
+    /// Tasks, candidates and the other fields shared with Filter.
     pub node_query: NodeQuery,
-    /// Only nodes that pass Filter, and its verdict.
+    /// True: only nodes that pass Filter are scored, and the result has Filter's verdict.
     pub with_filter: bool,
-    /// Only the best so many, best first, ties by name.
+    /// Number of best nodes to return, best first, ties by name; `None`: all nodes.
     pub limit: Option<usize>,
-    /// Also the parts of each score.
+    /// True: the result has the parts of each score.
     pub with_parts: bool,
 }
 
-/// A verdict or scores of one task, shared by tasks of one class.
+/// Results of tasks; tasks of one class share theirs.
 pub type TaskResults<T> = Vec<Result<TaskResult<T>, Problem>>;
 
-/// An answer on one task.
+/// Result of one task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskResult<T> {
-    /// The answer of its class.
+    /// Result of the task's class.
     pub result: Arc<T>,
-    /// What was overlooked in this task.
+    /// Warnings about the task.
     pub warnings: Vec<Problem>,
 }
 
-/// Verdict on one task class.
+/// Filter verdict on one task class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilterVerdict {
-    /// Nodes that passed, by slot; beside scores with [`FilterDetail::NodeSetReader`] only.
+    /// Nodes that passed, by slot; in a score result only with [`FilterDetail::Nodes`].
     pub fit: Vec<NodeSlot>,
-    /// Number of these nodes.
+    /// Number of nodes that passed.
     pub fit_count: u32,
-    /// Refused nodes, one group per distinct reason, sorted by plugin, code, resource, message.
+    /// Rejected nodes, one group per distinct reason, sorted by plugin, code, resource, message.
     pub rejections: Vec<RejectionGroup>,
 }
 
-/// Nodes refused for one reason.
+/// Group of nodes that were rejected for one reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RejectionGroup {
-    /// The reason, without figures.
+    /// Reason, without measurements.
     pub reason: Reason,
-    /// The nodes, by slot; with [`FilterDetail::NodeSetReader`] only.
+    /// Nodes of the group, by slot; only with [`FilterDetail::Nodes`].
     pub nodes: Vec<NodeSlot>,
-    /// Number of nodes.
+    /// Number of nodes in the group.
     pub count: u32,
-    /// Some of them with their figures, first by name.
+    /// Sampled nodes with their measurements, the first by name.
     pub samples: Vec<(NodeSlot, Vec<Measurement>)>,
 }
 
 /// Scores of one task class. Entry `i` of every list belongs to node `i`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScoreSheet {
-    /// The nodes: best first with a limit, else in the order of the candidates, or by slot.
+    /// Scored nodes: best first with a limit, else in the order of the candidates, or by slot.
     pub nodes: Vec<NodeSlot>,
     /// Sums over plugins.
     pub totals: Vec<f64>,
-    /// With parts or plugins asked for: what each plugin gave.
+    /// Score of each plugin; filled if the query asks for parts or names plugins.
     pub parts: Vec<ScorePart>,
-    /// With a filter asked for: its verdict.
+    /// Filter's verdict; filled if the query asks for it.
     pub filter: Option<FilterVerdict>,
 }
 
-/// One plugin's share of the scores.
+/// Share of one plugin in the scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScorePart {
-    /// Plugin.
+    /// Name of the plugin.
     pub plugin: Arc<str>,
-    /// Part of that plugin; empty: the whole plugin.
+    /// Name of the plugin's part; empty: the whole plugin.
     pub part: &'static str,
-    /// One per node.
+    /// Scores, one per node.
     pub scores: Vec<f64>,
 }

@@ -1,8 +1,8 @@
-//! How the answers of several plugins become one: Volcano's tiers, over answers given as data.
+//! Reductions of several plugins' results to one: Volcano's tiers, over results given as data.
 //!
-//! "In order" means: tier by tier, in a tier plugin by plugin, those that are switched on and have the hook
-//! ([`Policy::filters`](crate::engine::policy::Policy::filters), `scorers`). Iterators are read only as far as the
-//! reduction asks.
+//! "In order" means tier by tier, and in a tier plugin by plugin, for plugins that are switched on and have the hook
+//! ([`Policy::filters`](crate::engine::policy::Policy::filters), `scorers`). An iterator is read only as far as the
+//! reduction needs.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub fn add_scores(sums: &mut [f64], scores: &[f64]) {
     }
 }
 
-/// The node order score of one node: the sum in order, from 0.
+/// Node order score of one node: the sum in order, from 0.
 ///
 /// # Errors
 /// The first error; later plugins are not asked.
@@ -28,10 +28,10 @@ pub fn node_order<E>(results: impl IntoIterator<Item = Result<f64, E>>) -> Resul
     })
 }
 
-/// Scores of batch hooks: the sum per node in order. A node that nobody names has no entry.
+/// Sum of batch scores per node, in order. A node that no plugin names has no entry.
 ///
 /// # Errors
-/// The first error; it is one for all nodes.
+/// The first error; it holds for all nodes.
 pub fn batch_node_order<N: Ord, E>(
     results: impl IntoIterator<Item = Result<BTreeMap<N, f64>, E>>,
 ) -> Result<BTreeMap<N, f64>, E> {
@@ -44,8 +44,8 @@ pub fn batch_node_order<N: Ord, E>(
     Ok(sums)
 }
 
-/// What actions choose by: per candidate its node order score plus its batch score. A candidate whose node order failed
-/// stays, with 0 for it. A failed batch leaves nobody.
+/// Totals by which actions choose: each candidate's node order score plus its batch score. A candidate whose node order
+/// failed counts with 0. If the batch failed, there are no totals.
 pub fn prioritize<N: Ord, E, B>(
     candidates: impl IntoIterator<Item = (N, Result<f64, E>)>,
     batch: &Result<BTreeMap<N, f64>, B>,
@@ -60,19 +60,19 @@ pub fn prioritize<N: Ord, E, B>(
     candidates.into_iter().map(total).collect()
 }
 
-/// The nodes with the largest total, sorted.
+/// Nodes with the largest total, sorted.
 pub fn best<N: Ord + Clone>(totals: &BTreeMap<N, f64>) -> Vec<N> {
     let largest = totals.values().copied().fold(f64::NEG_INFINITY, f64::max);
     let with_it = totals.iter().filter(|(_, total)| **total >= largest);
     with_it.map(|(node, _)| node.clone()).collect()
 }
 
-/// A node that a plugin picks by itself: the first answer that is one.
+/// Node that a plugin picks by itself: the first result that names one.
 pub fn best_node<N>(results: impl IntoIterator<Item = Option<N>>) -> Option<N> {
     results.into_iter().flatten().next()
 }
 
-/// The check before predicates.
+/// Result of the check before predicates.
 ///
 /// # Errors
 /// The first error; later plugins are not asked.
@@ -80,8 +80,8 @@ pub fn pre_predicate<E>(results: impl IntoIterator<Item = Result<(), E>>) -> Res
     results.into_iter().collect()
 }
 
-/// Predicates over a set of nodes: filters are asked in order, each about the nodes that none before it refused.
-/// `refused` asks one; the answer is the nodes that pass all.
+/// Nodes that pass all filters. Filters are asked in order, each about the nodes that no earlier one rejected;
+/// `refused` asks one filter and returns the rejected nodes.
 pub fn conjunction<F>(
     filters: impl IntoIterator<Item = F>,
     among: &NodeMask,
@@ -100,7 +100,7 @@ pub fn conjunction<F>(
     left
 }
 
-/// Predicates of one node: the first refusal; `None`: it passes.
+/// Predicates of one node: the first rejection; `None`: the node passes.
 pub fn predicate<R>(results: impl IntoIterator<Item = Option<R>>) -> Option<R> {
     let mut rejection = None;
     conjunction(results, &NodeMask::ALL, |result, left| {
@@ -110,18 +110,18 @@ pub fn predicate<R>(results: impl IntoIterator<Item = Option<R>>) -> Option<R> {
     rejection
 }
 
-/// The kinds of refusal that Volcano's actions tell apart.
+/// Kinds of rejection that Volcano's actions tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeRejectionKind {
-    /// An error without a status.
+    /// Error without a status.
     NoStatus,
-    /// Status Success. It ends the chain, and yet actions take the node as fitting.
+    /// Status Success. It ends the chain, but actions take the node as fitting.
     Success,
     /// Status Error.
     Error,
-    /// Status Unschedulable: evictions may help.
+    /// Status Unschedulable: preemption may help.
     Unschedulable,
-    /// Status `UnschedulableAndUnresolvable`.
+    /// Status `UnschedulableAndUnresolvable`: preemption cannot help.
     UnschedulableAndUnresolvable,
     /// Status Wait.
     Wait,
@@ -129,12 +129,12 @@ pub enum NodeRejectionKind {
     Skip,
 }
 
-/// Does the allocate action take the node, after [`predicate`]?
+/// True if the allocate action takes the node after [`predicate`].
 pub fn allocate_fit(rejection: Option<NodeRejectionKind>) -> bool {
     matches!(rejection, None | Some(NodeRejectionKind::Success))
 }
 
-/// Does the preempt action take the node, after [`predicate`]?
+/// True if the preempt action takes the node after [`predicate`].
 pub fn preempt_fit(rejection: Option<NodeRejectionKind>) -> bool {
     matches!(
         rejection,

@@ -1,16 +1,16 @@
-//! How several plugins' comparisons and votes become one: Volcano's tiers, over answers given as data.
+//! Reductions of several plugins' comparisons and votes to one: Volcano's tiers, over results given as data.
 //!
-//! Iterators hold the answers in order, tier by tier, of plugins that are switched on and have the hook; they are read
-//! only as far as the rule asks.
+//! Iterators hold the results in order, tier by tier, of plugins that are switched on and have the hook. They are read
+//! only as far as the rule needs.
 
 use std::cmp::Ordering;
 
-/// A comparison by several plugins: the first value that is not 0, as it is.
+/// Comparison by several plugins: the first value that is not 0, unchanged.
 pub fn compare(values: impl IntoIterator<Item = i64>) -> i64 {
     values.into_iter().find(|value| *value != 0).unwrap_or(0)
 }
 
-/// Does the left one come first? The sign of the first value that is not 0; if there is none, `tie`.
+/// True if the left record comes first, by the sign of the first value that is not 0; without one, by `tie`.
 pub fn less(values: impl IntoIterator<Item = i64>, tie: impl FnOnce() -> Ordering) -> bool {
     match compare(values) {
         0 => tie() == Ordering::Less,
@@ -18,8 +18,8 @@ pub fn less(values: impl IntoIterator<Item = i64>, tie: impl FnOnce() -> Orderin
     }
 }
 
-/// Which of two queues gives way first: the sign of the first value that is not 0; if there is none, the one that is not
-/// first in the order of queues.
+/// True if the left queue gives way first, by the sign of the first value that is not 0; without one, if it does not
+/// come first in the order of queues.
 pub fn victim_queue_less(values: impl IntoIterator<Item = i64>, queue_less: impl FnOnce() -> bool) -> bool {
     match compare(values) {
         0 => !queue_less(),
@@ -27,23 +27,24 @@ pub fn victim_queue_less(values: impl IntoIterator<Item = i64>, queue_less: impl
     }
 }
 
-/// What decides between records that plugins hold equal.
+/// Key that decides between records that plugins hold equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TieBreakKey<'a> {
-    /// Seconds since 1970; `None`: oldest.
+    /// Creation time in seconds since 1970; `None`: oldest.
     pub creation_time: Option<i64>,
-    /// Name: of a job `namespace/name`, of a task its uid in Volcano's sense, `namespace/name` too.
+    /// Name of the record: `namespace/name` of a job, and also of a task, whose uid in Volcano's sense it is.
     pub name: &'a str,
 }
 
 impl TieBreakKey<'_> {
-    /// The older one first, then by name.
+    /// Compares by age, the older one first, then by name.
     pub fn compare_by_age(&self, other: &TieBreakKey<'_>) -> Ordering {
         (self.creation_time, self.name).cmp(&(other.creation_time, other.name))
     }
 
-    /// As for tasks: if both names have three or more parts between `-` and end in different whole numbers, the smaller
-    /// number first; else as [`Self::tie`]. This is not transitive: never sort by it.
+    /// Compares as for tasks. If both names have three or more parts between `-` and end in different integers, the
+    /// smaller integer comes first; otherwise [`Self::compare_by_age`] decides. The comparison is not transitive: never
+    /// sort by it.
     pub fn compare_tasks(&self, other: &TieBreakKey<'_>) -> Ordering {
         match (self.task_index(), other.task_index()) {
             (Some(own), Some(other)) if own != other => own.cmp(&other),
@@ -58,8 +59,8 @@ impl TieBreakKey<'_> {
     }
 }
 
-/// Puts records in order by choosing, again and again, the first of those left: start with the first, and take another
-/// when it comes before. That needs no total order, which a sort would.
+/// Orders records by repeated selection of the first of the rest: it starts with the first record and takes another one
+/// that comes before it. A sort would need a total order; this does not.
 pub fn selection_sort<T>(mut left: Vec<T>, mut less: impl FnMut(&T, &T) -> bool) -> Vec<T> {
     let mut ordered = Vec::with_capacity(left.len());
     while !left.is_empty() {
@@ -74,8 +75,8 @@ pub fn selection_sort<T>(mut left: Vec<T>, mut less: impl FnMut(&T, &T) -> bool)
     ordered
 }
 
-/// May a job be enqueued, is it pipelined: a vote below 0 refuses at once; a tier with a vote above 0 permits, and later
-/// tiers are not asked; nobody: permitted.
+/// Reduction of votes on whether a job may be enqueued or is pipelined: a vote below 0 rejects at once; a tier with a
+/// vote above 0 permits, and later tiers are not asked; without any vote the job is permitted.
 pub fn permits<V: IntoIterator<Item = i64>>(tiers: impl IntoIterator<Item = V>) -> bool {
     for tier in tiers {
         let mut permitted = false;
@@ -92,17 +93,19 @@ pub fn permits<V: IntoIterator<Item = i64>>(tiers: impl IntoIterator<Item = V>) 
     true
 }
 
-/// Is a job ready, may a queue preempt, may it take a task: the first no decides, over all tiers; nobody: yes.
+/// Reduction of votes on whether a job is ready, a queue may preempt, or a queue may take a task: the first no over all
+/// tiers decides; without a vote yes.
 pub fn all(results: impl IntoIterator<Item = bool>) -> bool {
     results.into_iter().all(|result| result)
 }
 
-/// Is a queue over its share: the first yes decides, over all tiers; nobody: no.
+/// Reduction of votes on whether a queue is over its share: the first yes over all tiers decides; without a vote no.
 pub fn any(results: impl IntoIterator<Item = bool>) -> bool {
     results.into_iter().any(|result| result)
 }
 
-/// Is a job starving: the first tier in which anybody has the hook decides, and there all must say yes; nobody: no.
+/// Reduction of votes on whether a job is starving: the first tier with the hook decides, and all of its votes must be
+/// yes; without a vote no.
 pub fn starving<V: IntoIterator<Item = bool>>(tiers: impl IntoIterator<Item = V>) -> bool {
     for tier in tiers {
         let mut asked = false;
@@ -119,18 +122,18 @@ pub fn starving<V: IntoIterator<Item = bool>>(tiers: impl IntoIterator<Item = V>
     false
 }
 
-/// Is a job valid: the first objection; `None`: nobody objects.
+/// Reduction of votes on whether a job is valid: the first objection; `None`: there is none.
 pub fn objection<O>(results: impl IntoIterator<Item = Option<O>>) -> Option<O> {
     results.into_iter().flatten().next()
 }
 
-/// Which job is meant: the first that has the hook answers, also with nobody.
+/// Reduction of target jobs: the first plugin with the hook decides, even if it names no job.
 pub fn target<J>(results: impl IntoIterator<Item = Option<J>>) -> Option<J> {
     results.into_iter().next().flatten()
 }
 
-/// Compares keys value by value; the first difference decides. Where one key ends, and at a value that is not a number,
-/// they are equal, as in the reference: no total order.
+/// Compares keys value by value; the first difference decides. At the end of a key, and at a value that is not a
+/// number, the keys are equal, as in the reference. That is no total order.
 pub fn compare_keys(left: &[f64], right: &[f64]) -> Ordering {
     let first = left.iter().zip(right).find(|(left, right)| left != right);
     first
@@ -138,7 +141,8 @@ pub fn compare_keys(left: &[f64], right: &[f64]) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// Compares keys value by value; the first difference decides, and a key comes before its own extensions. A total order.
+/// Compares keys value by value; the first difference decides, and a key comes before its own extensions. That is a
+/// total order.
 pub fn compare_keys_totally(left: &[f64], right: &[f64]) -> Ordering {
     let first = left.iter().zip(right).find(|(left, right)| left != right);
     let differ = |(left, right): (&f64, &f64)| left.total_cmp(right);

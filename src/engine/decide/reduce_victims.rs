@@ -1,12 +1,13 @@
-//! How several plugins' victims become one list, and in which order they go: Volcano's tiers, over answers given as data.
+//! Reductions of several plugins' victims to one list, and the order of evictions: Volcano's tiers, over results given
+//! as data.
 
 use crate::engine::policy::Compatibility;
 
-/// Victims of several plugins: `None` abstains, a list is a vote. In a tier lists are intersected, in the order of the
-/// first; an empty vote ends the tier, and the next is asked. `None`: nobody goes.
+/// Victims of several plugins: `None` is an abstention, a list is a vote. The lists of a tier are intersected, in the
+/// order of the first. An empty vote ends the tier, and the next tier is asked. `None`: there are no victims.
 ///
-/// After an intersection that left nobody, the reference takes the next vote of the tier whole, so that a veto is lost;
-/// under `corrected` it ends the tier like an empty vote. Equal entries of two lists multiply.
+/// After an empty intersection the reference takes the next vote of the tier as it is, and so loses a veto; under
+/// `corrected` an empty intersection ends the tier like an empty vote. Equal entries of two lists multiply.
 pub fn victims<T, V>(tiers: impl IntoIterator<Item = V>, compatibility: Compatibility) -> Option<Vec<T>>
 where
     T: Clone + PartialEq,
@@ -63,24 +64,24 @@ where
     Vec::new()
 }
 
-/// How two victims stand to each other.
+/// Relation of two victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimRelation {
-    /// They are of one job.
+    /// Victims of one job.
     SameJob,
-    /// Of two jobs of one queue.
+    /// Victims of two jobs of one queue.
     SameQueue,
-    /// Of two queues.
+    /// Victims of two queues.
     OtherQueue,
-    /// The left one's job is not there.
+    /// The left victim's job does not exist.
     LeftJobMissing,
-    /// The right one's job is not there.
+    /// The right victim's job does not exist.
     RightJobMissing,
 }
 
-/// Does the left victim go before the right one? Of one job: the task that is not first in the order of tasks. Of two
-/// queues: as the order of victims' queues says, jobs are not looked at. Of one queue: the task of the job that comes
-/// later, and between equal jobs as for one job. One whose job is not there goes first.
+/// True if the left victim is evicted before the right one. Within one job: if it is not first in the order of tasks.
+/// Between two queues: by the order of victim queues alone. Between two jobs of one queue: if its job comes later, and
+/// between equal jobs as within one job. A victim whose job does not exist comes first.
 pub fn evicted_first(
     relation: VictimRelation,
     task_less: impl FnOnce() -> bool,
@@ -99,8 +100,8 @@ pub fn evicted_first(
     }
 }
 
-/// The order in which a binary heap hands records out that were pushed in this order (Go's container/heap). Between
-/// records of which neither is less it hangs on the heap's own moves, so these are kept.
+/// Order in which a binary heap (Go's container/heap) returns records that were pushed in this order. Between records
+/// of which neither is less it depends on the heap's swaps, so these are reproduced.
 pub fn heap_order<T>(records: Vec<T>, less: impl Fn(&T, &T) -> bool) -> Vec<T> {
     let before = |heap: &[T], left: usize, right: usize| match (heap.get(left), heap.get(right)) {
         (Some(left), Some(right)) => less(left, right),

@@ -1,4 +1,4 @@
-//! Verdicts of filters, gathered by reason.
+//! Rejections of filters, gathered by reason.
 
 use super::builtin_filters::node_state_reason;
 use super::candidates::ChunkSlice;
@@ -6,18 +6,18 @@ use super::query::{FilterDetail, NodeQuery, RejectionGroup};
 use crate::engine::model::{CHUNK_SIZE, ClusterState, NodeMask, NodeSlot};
 use crate::engine::plugin::{ChunkRejections, Measurement, NodeFilter, Reason};
 
-/// One filter, and whom it has refused so far.
+/// Filter of a class, with the nodes that it has rejected so far.
 struct FilterStage<'a> {
     filterer: Box<dyn NodeFilter + 'a>,
-    /// By number of the reason.
+    /// Rejected nodes by number of the reason.
     rejected: Vec<RejectedNodes>,
 }
 
-/// Nodes refused for one reason.
+/// Nodes rejected for one reason.
 #[derive(Clone, Default)]
 struct RejectedNodes {
     count: u32,
-    /// By slot, if anybody wants to know.
+    /// Slots, if the caller wants them.
     slots: Vec<NodeSlot>,
 }
 
@@ -30,7 +30,7 @@ impl RejectedNodes {
     }
 }
 
-/// Filters at work on one task class.
+/// Filters of one task class, with their rejections.
 pub(super) struct RejectionTally<'a> {
     stages: Vec<FilterStage<'a>>,
     verdicts: ChunkRejections,
@@ -38,7 +38,7 @@ pub(super) struct RejectionTally<'a> {
 }
 
 impl<'a> RejectionTally<'a> {
-    /// Nobody is refused yet.
+    /// Tally without rejections.
     pub(super) fn new(filterers: Vec<Box<dyn NodeFilter + 'a>>, query: &NodeQuery) -> Self {
         let stage = |filterer| FilterStage {
             filterer,
@@ -51,12 +51,12 @@ impl<'a> RejectionTally<'a> {
         }
     }
 
-    /// All filters, in order, for a reduction.
+    /// Numbers of all filters, in order, for a reduction.
     pub(super) fn stages(&self) -> std::ops::Range<usize> {
         0..self.stages.len()
     }
 
-    /// Asks one filter about nodes, and notes whom it refuses.
+    /// Asks one filter about nodes, and records the rejected ones.
     pub(super) fn run_stage(&mut self, stage: usize, part: &ChunkSlice<'_>, among: &NodeMask) -> NodeMask {
         let Some(stage) = self.stages.get_mut(stage) else {
             return NodeMask::NONE;
@@ -77,7 +77,7 @@ impl<'a> RejectionTally<'a> {
         refused
     }
 
-    /// One rejection per distinct reason, sorted; `absent` are slots without a node.
+    /// Rejections, one per distinct reason, sorted; `absent` are slots without a node.
     pub(super) fn rejections(
         self,
         cluster_state: &ClusterState,

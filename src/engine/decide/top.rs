@@ -1,8 +1,8 @@
-//! The best so many of many nodes, in one pass.
+//! Selection of the best nodes in one pass.
 
 use crate::engine::model::NodeSlot;
 
-/// A node with its total. Better sorts first: the higher total, then the earlier name, then the lower slot.
+/// Node with its total. The better one sorts first: the higher total, then the earlier name, then the lower slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RankedNode {
     pub(super) total: f64,
@@ -11,7 +11,7 @@ pub(super) struct RankedNode {
 }
 
 impl RankedNode {
-    /// A total order: −0 equals 0, and what is no number comes last.
+    /// Total order in which −0 equals 0 and values that are not numbers come last.
     fn compare_rank(&self, other: &Self) -> std::cmp::Ordering {
         comparable_total(other.total)
             .total_cmp(&comparable_total(self.total))
@@ -20,24 +20,24 @@ impl RankedNode {
     }
 }
 
-/// What totals compare by: what is no number comes last.
+/// Value by which totals compare: one that is not a number comes last.
 pub(super) fn comparable_total(total: f64) -> f64 {
     if total.is_nan() {
         f64::NEG_INFINITY
     } else {
-        // Turns −0 into 0.
+        // This turns −0 into 0.
         total + 0.0
     }
 }
 
-/// Keeps the best `limit` of what it is shown. It holds up to twice as many, and throws the worse half away when it is
-/// full: constant work per node, whatever the order.
+/// Best `limit` of the offered nodes. It holds up to twice as many and discards the worse half when it is full, so that
+/// the work per node is constant in any order.
 #[derive(Debug)]
 pub(super) struct TopNodes {
     limit: usize,
     capacity: usize,
     held: Vec<RankedNode>,
-    /// The last of the best when the worse part was thrown away: what is no better than it is not among the best.
+    /// Last of the best nodes at the latest discard; a node that is not better than it is not among the best.
     cutoff: Option<RankedNode>,
 }
 
@@ -51,14 +51,14 @@ impl TopNodes {
         }
     }
 
-    /// A total below this cannot be among the best any more.
+    /// Total below which no node can be among the best any more.
     pub(super) fn threshold(&self) -> f64 {
         self.cutoff.map_or(f64::NEG_INFINITY, |bar| comparable_total(bar.total))
     }
 
-    /// Takes a node into account.
+    /// Offers a node.
     pub(super) fn offer(&mut self, node: RankedNode) {
-        // Many nodes of a cluster are alike: of equal totals, only names before the last of the best are held.
+        // Many nodes of a cluster are alike: among equal totals only names before the cutoff's are held.
         if self.limit == 0 || self.cutoff.is_some_and(|bar| node.compare_rank(&bar).is_ge()) {
             return;
         }
@@ -81,7 +81,7 @@ impl TopNodes {
         }
     }
 
-    /// The best, best first.
+    /// Best nodes, best first.
     pub(super) fn finish(mut self) -> Vec<RankedNode> {
         self.shrink();
         self.held.sort_unstable_by(RankedNode::compare_rank);

@@ -209,7 +209,8 @@ impl NodeChunk {
         idle
     }
 
-    /// Column of idle + releasing − pipelined, present where any of them is.
+    /// Column of idle + releasing − pipelined, present where any of them is. Under `compatibility: upstream` a node whose
+    /// idle and releasing amounts have no scalar keeps none: the reference subtracts scalars only from scalars.
     pub fn future_idle(&self, id: ResourceId) -> ChunkColumn {
         let mut future = self.idle(id);
         let (releasing, pipelined) = (
@@ -224,6 +225,13 @@ impl NodeChunk {
             *value = *value + releasing - pipelined;
         }
         future.present = future.present.or(&releasing.present).or(&pipelined.present);
+        let scalarless = |offset: &usize| self.entry(*offset).is_some_and(|entry| entry.lacks_future(id));
+        for offset in self.upstream.iter().filter(scalarless) {
+            future.present.set(offset, false);
+            if let Some(value) = future.values.get_mut(offset) {
+                *value = 0.0;
+            }
+        }
         future
     }
 

@@ -100,6 +100,14 @@ impl NodeEntry {
         self.record.ready != Some(false) && !self.record.unschedulable && self.invalid.is_none()
     }
 
+    /// True if the reference's idle + releasing − pipelined has no entry for a resource: the resource is a scalar, and
+    /// neither idle nor releasing has any scalar to subtract from.
+    pub(crate) fn lacks_future(&self, id: ResourceId) -> bool {
+        let is_scalar = |id: &ResourceId| *id != ResourceId::CPU && *id != ResourceId::MEMORY;
+        let scalarless = |own: &Arc<UpstreamNode>| !own.idle.keys().chain(own.releasing.keys()).any(is_scalar);
+        is_scalar(&id) && self.upstream.as_ref().is_some_and(scalarless)
+    }
+
     /// Resources in any vector; a resource may repeat.
     pub(crate) fn resources(&self) -> impl Iterator<Item = ResourceId> + '_ {
         let given = [

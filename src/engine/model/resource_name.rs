@@ -279,6 +279,11 @@ mod tests {
             error.to_string().ends_with("the limit is 9223372036854775807"),
             "{error}"
         );
+        let error = amount("memory", &quantity("18E")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`18E` of `memory` is too large: the limit is 9223372036854775807"
+        );
         let error = amount("cpu", &quantity("-1")).unwrap_err();
         assert_eq!(error.to_string(), "`-1` of `cpu` is negative");
     }

@@ -102,7 +102,7 @@ fn apply(cluster_state: &mut ClusterState, step: &ClusterStateStep) {
     }
 }
 
-/// The same records, put into an empty cluster state in another order: tasks before nodes.
+/// Rebuilt cluster state: equal records, put in another order, tasks before nodes.
 fn rebuilt(cluster_state: &ClusterState) -> ClusterState {
     let mut again = empty();
     for (_, stored) in cluster_state.tasks().iter() {
@@ -136,7 +136,7 @@ fn same(a: &ClusterState, b: &ClusterState) {
     assert_eq!(left, right, "columns");
 }
 
-/// What the columns show is what the records and tasks say, computed anew.
+/// Checks that the columns equal values computed from the records and tasks.
 fn check_columns(cluster_state: &ClusterState) {
     let (_, gpu) = resources();
     for (slot, entry) in cluster_state.nodes() {

@@ -1,4 +1,4 @@
-//! The kernel that `binpack` and `resource-strategy-fit` share: a weighted mean of how full, or how free, nodes become.
+//! Kernel that `binpack` and `resource-strategy-fit` share: a weighted mean of how full, or how free, nodes become.
 
 use smallvec::SmallVec;
 
@@ -6,19 +6,19 @@ use crate::engine::kernel::{kernel, quotient, reciprocal};
 use crate::engine::model::{CHUNK_SIZE, ChunkResource, NodeChunk, NodeVector, ResourceId};
 use crate::engine::plugin::ChunkScores;
 
-/// The highest score that one plugin of weight 1 gives.
+/// Highest score of one plugin of weight 1.
 const MAX_NODE_SCORE: i64 = 100;
 
-/// What is good about a node.
+/// Strategies by which a node is preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AllocationStrategy {
-    /// That it becomes full: (used + requested) / allocatable.
+    /// Prefers full nodes: (used + requested) / allocatable.
     Most,
-    /// That it stays free: (allocatable − used − requested) / allocatable.
+    /// Prefers free nodes: (allocatable − used − requested) / allocatable.
     Least,
 }
 
-/// One requested resource that has a weight.
+/// Requested resource that has a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct AllocationTerm {
     id: ResourceId,
@@ -27,30 +27,30 @@ struct AllocationTerm {
     strategy: AllocationStrategy,
 }
 
-/// The mean over the resources that a task class requests.
+/// Weighted mean over the resources that a task class requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StrategyMean {
     terms: Vec<AllocationTerm>,
-    /// Wraps like the reference's 64-bit integer.
+    /// Sum of weights; it wraps like the reference's 64-bit integer.
     weight_sum: i64,
     factor: f64,
 }
 
-/// A term over the nodes of a chunk.
+/// Columns of one term over the nodes of a chunk.
 #[derive(Clone, Copy, Debug)]
 struct TermColumns<'k> {
     requested: f64,
-    /// Negative where a node shall become full, see [`part`].
+    /// Weight; negative if full nodes are preferred, see [`part`].
     weight: f64,
-    /// 1 where it shall stay free, else 0.
+    /// Factor of the capacity: 1 if free nodes are preferred, else 0.
     free_factor: f64,
     allocatable: &'k ChunkScores,
     used: &'k ChunkScores,
-    /// Of what is allocatable.
+    /// Reciprocals of the allocatable amounts.
     reciprocals: &'k ChunkScores,
 }
 
-/// What a sum of parts is divided by, and what the mean is multiplied with.
+/// Divisor of a sum of parts, and factor of the mean.
 #[derive(Clone, Copy, Debug)]
 struct MeanScale {
     divisor: f64,
@@ -58,14 +58,14 @@ struct MeanScale {
     factor: f64,
 }
 
-/// Terms that are added up in one go.
+/// Number of terms that are added together.
 const TERMS_PER_PASS: usize = 4;
 
-/// Stands for reciprocals where none are used.
+/// Placeholder where no reciprocals are used.
 static NO_RECIPROCALS: ChunkScores = [0.0; CHUNK_SIZE];
 
 impl StrategyMean {
-    /// A mean over nothing yet, for a plugin of this weight.
+    /// Mean without terms, for a plugin of this weight.
     pub(super) fn new(plugin_weight: i64) -> Self {
         Self {
             terms: Vec::new(),
@@ -74,8 +74,9 @@ impl StrategyMean {
         }
     }
 
-    /// Adds a requested resource; call in the order in which the reference adds up. Without a strategy it scores 0, but
-    /// its weight still thins the others out, and so does it on nodes that lack it.
+    /// Adds a requested resource; the caller adds them in the reference's order. A resource without a strategy scores
+    /// 0, but its weight still reduces the share of the others, and so does the weight of a resource on nodes that lack
+    /// it.
     pub(super) fn add(&mut self, id: ResourceId, requested: f64, strategy: Option<AllocationStrategy>, weight: i64) {
         self.weight_sum = self.weight_sum.wrapping_add(weight);
         if let (Some(strategy), true) = (strategy, weight != 0) {
@@ -88,10 +89,10 @@ impl StrategyMean {
         }
     }
 
-    /// Scores every place of a chunk. Each operation is the reference's, in its order, so that results are equal to the
-    /// last bit: `fin · w / cap`, summed, divided by the sum of weights, times 100 · weight.
+    /// Scores every place of a chunk. The operations are the reference's, in its order, so that results are
+    /// bit-identical: `fin · w / cap`, summed, divided by the sum of weights, times 100 · weight.
     pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
-        // Dividing by 1 changes no bit.
+        // A division by 1 changes no bit.
         let divisor = (self.weight_sum.max(1)) as f64;
         let mut known = reciprocal(divisor);
         let mut all_have = true;
@@ -114,7 +115,7 @@ impl StrategyMean {
         match (known.is_some(), all_have) {
             (true, true) => weighted_mean::<false>(&stocks, scale, scores),
             (true, false) => weighted_mean::<true>(&stocks, scale, scores),
-            // Some amount is so odd that only the divider divides by it.
+            // Some amount has no exact reciprocal, so only a division gives its quotient.
             (false, _) => weighted_mean_portable::<false, true>(&stocks, scale, scores),
         }
     }
@@ -138,7 +139,7 @@ impl AllocationTerm {
 }
 
 kernel! {
-    /// The mean, and 0 where something requested does not fit. `GAPS`: some nodes lack some resource, which then does
+    /// Weighted mean, and 0 where something requested does not fit. `GAPS`: some nodes lack some resource, which does
     /// not count there.
     fn weighted_mean / weighted_mean_portable<const GAPS: bool>(stocks: &[TermColumns<'_>], scale: MeanScale, scores: &mut ChunkScores) {
         if let Some(stocks) = stocks.as_array::<4>() {
@@ -165,7 +166,7 @@ kernel! {
     }
 }
 
-/// All terms at once.
+/// Sums all terms in one step.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 fn mean_of_few<const FUSED: bool, const GAPS: bool, const N: usize>(
@@ -184,7 +185,7 @@ fn mean_of_few<const FUSED: bool, const GAPS: bool, const N: usize>(
     }
 }
 
-/// Some of the terms.
+/// Adds some of the terms.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 fn add_terms<const FUSED: bool, const GAPS: bool, const N: usize>(
@@ -201,10 +202,10 @@ fn add_terms<const FUSED: bool, const GAPS: bool, const N: usize>(
     }
 }
 
-/// One resource at one node, and whether the task would be too much there.
+/// Part of one resource at one node, and whether the task would exceed the capacity there.
 ///
-/// `(cap − fin) · w / cap` where the node shall stay free. Where it shall become full, `(0 − fin) · −w` is `fin · w`, so
-/// that there is one formula and no choice.
+/// If free nodes are preferred: `(cap − fin) · w / cap`. If full nodes are preferred: `(0 − fin) · −w`, which equals
+/// `fin · w`, so that one formula without a branch serves both.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[expect(
     clippy::indexing_slicing,
@@ -219,7 +220,7 @@ fn term_score<const FUSED: bool, const GAPS: bool>(stock: &TermColumns<'_>, offs
     let capacity = stock.allocatable[offset];
     let finally = stock.requested + stock.used[offset];
     let left = if FUSED {
-        // One rounding, as in the difference: multiplying by 0 or 1 needs none.
+        // This rounds once, as the difference does: a multiplication by 0 or 1 does not round.
         capacity.mul_add(stock.free_factor, -finally)
     } else {
         capacity * stock.free_factor - finally
@@ -246,7 +247,7 @@ mod tests {
 
     use super::{CHUNK_SIZE, ChunkScores, MeanScale, TermColumns, reciprocal, weighted_mean, weighted_mean_portable};
 
-    /// Capacity, used.
+    /// Capacity and used amount of a node.
     fn node() -> impl Strategy<Value = (f64, f64)> {
         let capacity = prop_oneof![
             Just(0.0),
@@ -256,7 +257,7 @@ mod tests {
         (capacity, 0.0..1.1_f64).prop_map(|(capacity, part)| (capacity, (capacity * part).floor()))
     }
 
-    /// The reference's formula, node by node.
+    /// Formula of the reference, node by node.
     fn plain(stocks: &[TermColumns<'_>], scale: MeanScale, offset: usize) -> f64 {
         let mut sum = 0.0;
         for stock in stocks {
@@ -287,7 +288,7 @@ mod tests {
         ) {
             let divisor = f64::from(divisor);
             let scale = MeanScale { divisor, reciprocal: reciprocal(divisor).unwrap(), factor: 1_000.0 };
-            // Some nodes lack a resource, then none does.
+            // In one case some nodes lack a resource, in the other none does.
             for least in [0.0, 1.0] {
                 let columns: Vec<[ChunkScores; 3]> = nodes.iter().map(|nodes| {
                     let capacity: ChunkScores = std::array::from_fn(|offset| nodes[offset].0.max(least));

@@ -3,12 +3,12 @@
 use crate::engine::model::resource_name::ResourceKind;
 use crate::engine::policy::{DiagnosticReport, DocumentLocation, code};
 
-/// The items of a comma list, trimmed; empty ones are left out.
+/// Items of a comma list, trimmed; empty ones are left out.
 pub(super) fn comma_list(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// Warns of names listed twice, of `*`, which means nothing in lists, and of names that no resource has.
+/// Warns of names that are listed twice, of `*`, which has no meaning in lists, and of names that no resource has.
 pub(super) fn check_name_list(names: &[String], at: &DocumentLocation, report: &mut DiagnosticReport) {
     for (position, name) in names.iter().enumerate() {
         let before = names.get(..position).unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::engine::model::{NodeChunk, TaskClass};
 use crate::engine::plugin::{ChunkScores, NodeScorer, Plugin, PluginDef, PluginHooks, PrepareContext, PreparedHook};
 use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
 
-/// Its row in the registry.
+/// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     name: "binpack",
     families: &["score"],
@@ -25,16 +25,16 @@ const WEIGHT: &str = "binpack.weight";
 const CPU: &str = "binpack.cpu";
 const MEMORY: &str = "binpack.memory";
 const RESOURCES: &str = "binpack.resources";
-/// Followed by the name of a resource.
+/// Prefix of an argument that ends in the name of a resource.
 const RESOURCE_PREFIX: &str = "binpack.resources.";
 
-/// The plugin, compiled.
+/// Compiled plugin.
 #[derive(Debug)]
 struct Binpack {
     weight: i64,
     /// Listed resources other than cpu and memory, in the order of the list.
     listed: Vec<String>,
-    /// Weights of cpu, memory and the listed ones.
+    /// Weights of cpu, memory and the listed resources.
     weights: BTreeMap<String, i64>,
 }
 
@@ -84,7 +84,7 @@ fn warn(arguments: &PluginArguments, key: &str, message: &str, report: &mut Diag
     report.warning(code::ARGUMENT_IGNORED, &at, message);
 }
 
-/// An integer, or 1 for anything else, as upstream does.
+/// Integer argument; 1 for any other value, as upstream.
 fn lenient_int(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
     let Some(argument) = arguments.get(key) else {
         return 1;
@@ -99,7 +99,7 @@ fn lenient_int(arguments: &PluginArguments, key: &str, report: &mut DiagnosticRe
     })
 }
 
-/// A resource's weight: 0 switches it off, a negative one counts as 1.
+/// Weight of a resource: 0 switches it off, a negative one counts as 1.
 fn weight_of(arguments: &PluginArguments, key: &str, report: &mut DiagnosticReport) -> i64 {
     let weight = lenient_int(arguments, key, report);
     if weight < 0 {

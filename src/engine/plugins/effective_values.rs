@@ -1,8 +1,8 @@
-//! Values for effective arguments.
+//! Values of effective arguments.
 
 use crate::engine::policy::{YamlNode, YamlValue};
 
-/// A map with these entries, in this order.
+/// Map of these entries, in this order.
 pub(super) fn value_map(entries: impl IntoIterator<Item = (String, YamlValue)>) -> YamlValue {
     let node = |value| YamlNode::new(value);
     let pairs = entries
@@ -11,7 +11,7 @@ pub(super) fn value_map(entries: impl IntoIterator<Item = (String, YamlValue)>) 
     YamlValue::Map(pairs.collect())
 }
 
-/// An entry of [`map`].
+/// Entry of [`value_map`].
 pub(super) fn map_entry(key: &str, value: YamlValue) -> (String, YamlValue) {
     (key.to_owned(), value)
 }

@@ -1,4 +1,4 @@
-//! The plugins that are served, one file or folder each, and their registry.
+//! Served plugins, one file or folder each, and their registry.
 
 mod allocation;
 mod argument_names;
@@ -13,7 +13,7 @@ mod strict_arguments;
 
 use super::plugin::PluginDef;
 
-/// Every plugin that is served. The order of rows means nothing: order and weights come from the policy.
+/// Registry of all served plugins. The order of entries has no meaning: order and weights come from the policy.
 pub const REGISTRY: &[PluginDef] = &[
     binpack::DEF,
     capacity_card::DEF,
@@ -23,12 +23,12 @@ pub const REGISTRY: &[PluginDef] = &[
     scarce_resource_avoidance::DEF,
 ];
 
-/// The plugin of a name.
+/// Registry entry of a name.
 pub fn find(name: &str) -> Option<&'static PluginDef> {
     REGISTRY.iter().find(|def| def.name == name)
 }
 
-/// Names of the plugins that are served.
+/// Names of the served plugins.
 pub fn served_names() -> Vec<&'static str> {
     REGISTRY.iter().map(|def| def.name).collect()
 }

@@ -1,5 +1,5 @@
-//! `ScarceResourceAvoidance`: keeps tasks away from nodes with scarce resources that they do not request
-//! (Koordinator a7a1b76b, pkg/scheduler/plugins/scarceresourceavoidance).
+//! `ScarceResourceAvoidance`: keeps tasks away from nodes with scarce resources that they do not request (Koordinator
+//! a7a1b76b, pkg/scheduler/plugins/scarceresourceavoidance).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::engine::policy::{
     Compatibility, DiagnosticReport, PluginArgument, PluginArguments, YamlNode, YamlValue, code,
 };
 
-/// Its row in the registry.
+/// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     name: "ScarceResourceAvoidance",
     families: &["score"],
@@ -28,7 +28,7 @@ pub(super) const DEF: PluginDef = PluginDef {
 
 const MAX_SCORE: u32 = 100;
 
-/// The plugin, compiled.
+/// Compiled plugin.
 #[derive(Debug)]
 struct ScarceResourceAvoidance {
     scarce: BTreeSet<String>,
@@ -111,7 +111,7 @@ impl Plugin for ScarceResourceAvoidance {
     }
 }
 
-/// The score of a node that would have `left` counted resources which the task does not request, `hit` of them scarce.
+/// Score of a node with `left` counted resources that the task does not request, `hit` of which are scarce.
 fn node_score(left: u32, hit: u32) -> u32 {
     if hit == 0 {
         return MAX_SCORE;
@@ -119,11 +119,11 @@ fn node_score(left: u32, hit: u32) -> u32 {
     left.saturating_sub(hit) * MAX_SCORE / left.max(1)
 }
 
-/// The nodes of a chunk by in how many of these sets they are: at most one group more than there are sets.
+/// Nodes of a chunk, grouped by the number of these sets that have them; there is at most one group more than sets.
 fn group_by_count(sets: impl Iterator<Item = NodeMask>) -> SmallVec<[(NodeMask, u32); 8]> {
     let mut groups: SmallVec<[(NodeMask, u32); 8]> = SmallVec::from_iter([(NodeMask::ALL, 0)]);
     for set in sets {
-        // Who leaves a group joins the next one after its own have left.
+        // Nodes that leave a group join the next one after that one's own nodes have left.
         let mut up = NodeMask::NONE;
         for (nodes, _) in &mut groups {
             let leaving = nodes.and(&set);
@@ -140,7 +140,7 @@ fn group_by_count(sets: impl Iterator<Item = NodeMask>) -> SmallVec<[(NodeMask, 
 }
 
 struct ScarceScorer {
-    /// Counted resources that the task does not request, and whether they are scarce.
+    /// Counted resources that the task does not request, and whether each is scarce.
     unrequested: Vec<(ResourceId, bool)>,
 }
 
@@ -156,7 +156,7 @@ impl NodeScorer for ScarceScorer {
             let some = self.unrequested.iter().filter(move |(_, own)| *own == scarce);
             some.map(|(id, _)| chunk.offered(*id)).filter(|nodes| !nodes.is_empty())
         };
-        // Nodes that have the same numbers of both score alike.
+        // Nodes with equal numbers of both have equal scores.
         let hit = group_by_count(offered(true));
         if hit.iter().all(|(_, count)| *count == 0) {
             return;

@@ -1,14 +1,14 @@
-//! Strict decoding of arguments, as kube-scheduler decodes `args`: exact keys, exact types, nothing passed over.
+//! Strict decoding of arguments, as kube-scheduler decodes `args`: exact keys, exact types, nothing ignored.
 
 use crate::engine::model::resource_name::ResourceKind;
 use crate::engine::policy::{DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, YamlValue, code};
 
-/// The only version of kube-scheduler's configuration whose arguments are read.
+/// Only version of kube-scheduler's configuration whose arguments are read.
 pub(super) const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 const RESOURCES: &str = "resources";
 
-/// Reads arguments that hold `resources`, and perhaps their own `apiVersion` and `kind`, which must be right. Null counts
-/// as not said. Any other key is a fault.
+/// Reads arguments with the key `resources`, and optionally `apiVersion` and `kind`, which must be right. Null counts
+/// as absent. Any other key is an error.
 pub(super) fn read_resources<'a>(
     arguments: &'a PluginArguments,
     kind: &str,
@@ -44,13 +44,13 @@ fn expect_text(argument: &PluginArgument<'_>, wanted: &str, report: &mut Diagnos
     }
 }
 
-/// A key that is not known.
+/// Reports an unknown key.
 pub(super) fn report_unknown_key(key: &str, known: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
     let message = format!("unknown key `{key}`; known are {known}");
     report.error(code::ARGUMENT_UNKNOWN_KEY, at, message);
 }
 
-/// A value of another type.
+/// Reports a value of the wrong type.
 pub(super) fn report_type_mismatch(
     at: &DocumentLocation,
     expected: &str,

@@ -1,4 +1,4 @@
-//! Arguments of a plugin: upstream's lenient accessors, and strict typed reading with places.
+//! Arguments of a plugin: upstream's lenient accessors, and strict typed reading with locations.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::diagnostics::{DiagnosticReport, DocumentLocation, DocumentPath, code,
 use super::spec::Compatibility;
 use super::yaml::{Mark, YamlNode, YamlValue};
 
-/// Most characters of a key that a message shows.
+/// Number of characters of a key that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;
 
-/// The arguments of one plugin or action: keys as written, values typed.
+/// Arguments of one plugin or action: keys in the document's spelling, typed values.
 #[derive(Debug, Clone, Default)]
 pub struct PluginArguments {
     entries: Vec<(String, Mark, YamlNode)>,
@@ -19,7 +19,7 @@ pub struct PluginArguments {
 }
 
 impl PluginArguments {
-    /// No arguments, for a block that stands at `mark`.
+    /// Empty arguments of a block at `mark`.
     pub fn new(mark: Mark, path: DocumentPath) -> Self {
         PluginArguments {
             entries: Vec::new(),
@@ -29,7 +29,7 @@ impl PluginArguments {
         }
     }
 
-    /// Sets an argument; a key that was there keeps its place. Returns whether it was there.
+    /// Sets an argument; an existing key keeps its position. True if the key existed.
     pub fn set(&mut self, key: String, mark: Mark, value: YamlNode) -> bool {
         if let Some(entry) = self.index.get(&key).and_then(|&at| self.entries.get_mut(at)) {
             entry.1 = mark;
@@ -41,17 +41,17 @@ impl PluginArguments {
         false
     }
 
-    /// Where the block stands.
+    /// Location of the block.
     pub fn at(&self) -> DocumentLocation {
         self.path.at(self.mark)
     }
 
-    /// Is there no argument?
+    /// True if there is no argument.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// One argument, by its exact key.
+    /// Argument of this exact key.
     pub fn get(&self, key: &str) -> Option<PluginArgument<'_>> {
         let (_, _, node) = self.index.get(key).and_then(|&at| self.entries.get(at))?;
         Some(PluginArgument {
@@ -73,33 +73,33 @@ impl PluginArguments {
         })
     }
 
-    /// Where the key of an argument stands.
+    /// Location of the key of an argument.
     pub fn key_at(&self, key: &str) -> DocumentLocation {
         let entry = self.index.get(key).and_then(|&at| self.entries.get(at));
         self.path.key(key).at(entry.map_or(self.mark, |(_, mark, _)| *mark))
     }
 
-    /// What upstream's `GetInt` takes: an integer, nothing else.
+    /// Integer that upstream's `GetInt` reads: an integer value, nothing else.
     pub fn get_int(&self, key: &str) -> Option<i64> {
         self.get(key)?.lenient_int()
     }
 
-    /// What upstream's `GetFloat64` takes: a float or an integer.
+    /// Number that upstream's `GetFloat64` reads: a float or an integer.
     pub fn get_float(&self, key: &str) -> Option<f64> {
         self.get(key)?.lenient_float()
     }
 
-    /// What upstream's `GetBool` takes: a bool, or a string such as `true`, `T`, `1`, `false`, `F`, `0`.
+    /// Bool that upstream's `GetBool` reads: a bool, or a string such as `true`, `T`, `1`, `false`, `F`, `0`.
     pub fn get_bool(&self, key: &str) -> Option<bool> {
         self.get(key)?.lenient_bool()
     }
 
-    /// A string argument; `None` for any other type.
+    /// String argument; `None` for any other type.
     pub fn get_string(&self, key: &str) -> Option<&str> {
         self.get(key)?.as_string()
     }
 
-    /// Warns of every key for which `known` is false.
+    /// Warns of every key for which `known` returns false.
     pub fn warn_unknown(&self, report: &mut DiagnosticReport, plugin: &str, known: impl Fn(&str) -> bool) {
         for (key, mark, _) in self.entries.iter().filter(|(key, ..)| !known(key)) {
             let message = format!(
@@ -111,7 +111,7 @@ impl PluginArguments {
     }
 }
 
-/// A value below `arguments`, with its place.
+/// Value below `arguments`, with its location.
 #[derive(Debug, Clone)]
 pub struct PluginArgument<'a> {
     node: &'a YamlNode,
@@ -119,22 +119,22 @@ pub struct PluginArgument<'a> {
 }
 
 impl<'a> PluginArgument<'a> {
-    /// The value.
+    /// Value of the argument.
     pub fn value(&self) -> &'a YamlValue {
         &self.node.value
     }
 
-    /// Where it stands.
+    /// Location of the value.
     pub fn at(&self) -> DocumentLocation {
         self.path.at(self.node.mark)
     }
 
-    /// Is it null?
+    /// True if the value is null.
     pub fn is_null(&self) -> bool {
         matches!(self.node.value, YamlValue::Null)
     }
 
-    /// The text, if it is a string.
+    /// Text of a string value.
     pub fn as_string(&self) -> Option<&'a str> {
         if let YamlValue::String(text) = self.value() {
             Some(text)
@@ -184,8 +184,8 @@ impl<'a> PluginArgument<'a> {
         }
     }
 
-    // Strict reading, as upstream decodes a block into a structure: null is the zero value, a float
-    // is cut to an integer, any other type is a fault. `None` means that a fault was reported.
+    // Strict reading, as upstream decodes a block into a structure: null is the zero value, a float is cut to an
+    // integer, and any other type is an error. `None` means that an error was reported.
 
     fn mismatch<T>(&self, expected: &str, report: &mut DiagnosticReport) -> Option<T> {
         let message = format!("expected {expected}, found {}", self.value().kind());
@@ -193,8 +193,8 @@ impl<'a> PluginArgument<'a> {
         None
     }
 
-    /// An integer. Fractions are cut off. A number that does not fit is a fault under `corrected`;
-    /// under `upstream` it becomes what it becomes on the reference's machine.
+    /// Integer. A fraction is cut. A number that does not fit is an error under `corrected`; under `upstream` it has
+    /// the value that the reference's machine gives it.
     pub fn decode_int(&self, compatibility: Compatibility, report: &mut DiagnosticReport) -> Option<i64> {
         let upstream = compatibility == Compatibility::Upstream;
         let (fits, wrapped) = match self.value() {
@@ -217,7 +217,7 @@ impl<'a> PluginArgument<'a> {
         None
     }
 
-    /// A float; integers are taken, too.
+    /// Float; integers are accepted.
     pub fn decode_float(&self, report: &mut DiagnosticReport) -> Option<f64> {
         match self.value() {
             YamlValue::Null => Some(0.0),
@@ -258,7 +258,7 @@ impl<'a> PluginArgument<'a> {
         }
     }
 
-    /// A map; null counts as an empty one (see [`PluginArgument::is_null`]).
+    /// Map; null counts as an empty one (see [`PluginArgument::is_null`]).
     pub fn decode_map(&self, report: &mut DiagnosticReport) -> Option<ArgumentMap<'a>> {
         let pairs = match self.value() {
             YamlValue::Null => &[],
@@ -280,7 +280,7 @@ impl<'a> PluginArgument<'a> {
     }
 }
 
-/// The integer part, and whether it fits; if not, what the reference's machine makes of it.
+/// Integer part of a float, and whether it fits; if not, the value that the reference's machine gives it.
 fn truncate_to_i64(x: f64) -> (bool, i64) {
     /// 2^63, the first float above every signed 64-bit integer.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
@@ -293,7 +293,7 @@ fn truncate_to_i64(x: f64) -> (bool, i64) {
     (fits, whole)
 }
 
-/// A map below `arguments`.
+/// Map below `arguments`.
 #[derive(Debug, Clone)]
 pub struct ArgumentMap<'a> {
     pairs: &'a [(YamlNode, YamlNode)],
@@ -302,17 +302,17 @@ pub struct ArgumentMap<'a> {
 }
 
 impl<'a> ArgumentMap<'a> {
-    /// Where the map stands.
+    /// Location of the map.
     pub fn at(&self) -> &DocumentLocation {
         &self.at
     }
 
-    /// Is there nothing in it?
+    /// True if the map is empty.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// A field of a structure: its exact name first, else the first key that differs in case only.
+    /// Field of a structure: the exact name first, else the first key that differs only in case.
     pub fn field(&self, name: &str) -> Option<PluginArgument<'a>> {
         let exact = self.string_entries().find(|(key, _)| *key == name);
         exact
@@ -339,8 +339,8 @@ impl<'a> ArgumentMap<'a> {
         })
     }
 
-    /// All entries of a map whose keys are names, in the order of the document. A key that is no
-    /// string is a fault (and left out); so `y: 1`, whose key is a bool, is noticed. Null is "".
+    /// All entries of a map whose keys are names, in the order of the document. A key that is not a string is an error
+    /// and left out; so `y: 1`, whose key is a bool, is reported. A null key is the empty name.
     pub fn entries(&self, report: &mut DiagnosticReport) -> Vec<(&'a str, PluginArgument<'a>)> {
         let mut entries = Vec::with_capacity(self.pairs.len());
         for (key, node) in self.pairs {
@@ -375,7 +375,7 @@ impl<'a> ArgumentMap<'a> {
         entries
     }
 
-    /// Warns of every key that is none of these fields, case aside.
+    /// Warns of every key that is none of these fields, ignoring case.
     pub fn warn_unknown(&self, report: &mut DiagnosticReport, fields: &[&str]) {
         for (key, _) in self.pairs {
             let mut path = self.path.clone();

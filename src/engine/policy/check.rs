@@ -1,4 +1,4 @@
-//! Checks a document that was read: its actions, and its plugins next to each other.
+//! Checks of a loaded document: its actions, and its plugins together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +8,17 @@ use super::spec::{ACTIONS, PluginSpec, PolicySpec, Switch, UPSTREAM_PLUGINS};
 use super::suggestion;
 use super::yaml::Mark;
 
-/// Most plugins in a document: each is printed with all its switches.
+/// Largest number of plugins in a document; each is printed with all its switches.
 const MAX_PLUGINS: usize = 500;
 /// Keeps quotas of cards, cpu and memory.
 const CARDS: &str = "capacity-card";
 /// Keep quotas of cpu, memory and other resources.
 const QUOTAS: [&str; 2] = ["capacity", "proportion"];
-/// Most characters of a name that a message shows.
+/// Number of characters of a name that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;
 
-/// Splits the list of actions. Volcano takes names apart at commas and knows no empty one.
-/// `hint` follows where there is none at all.
+/// Splits the list of actions. Volcano splits names at commas and has no empty name. `hint` is appended to the error
+/// about an empty list.
 pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut DiagnosticReport) -> Vec<String> {
     let at = DocumentLocation {
         mark,
@@ -160,7 +160,7 @@ fn warn_duplicate_plugin(plugin: &PluginSpec, report: &mut DiagnosticReport) {
         "another plugin without a name; it has no effect".to_owned()
     } else {
         format!(
-            "plugin `{}` stands more than once; the last one answers for all, once for each",
+            "plugin `{}` appears more than once; the last entry is called for all of them, once for each",
             truncate_text(&plugin.name, MAX_SHOWN_CHARS)
         )
     };

@@ -1,4 +1,4 @@
-//! A policy, compiled: plugins ready to be asked, in the order of the tiers. It never changes.
+//! Compiled policy: plugins with their hooks in the order of the tiers. It never changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,44 +17,44 @@ use crate::engine::plugin::{Plugin, VictimKind};
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::plugins;
 
-/// One hook at one place in the tiers.
+/// Hook of a plugin at one place in the tiers.
 #[derive(Clone, Debug)]
 pub struct PolicyHook {
     /// Name of the plugin.
     pub name: Arc<str>,
-    /// Who answers.
+    /// Plugin that implements the hook.
     pub plugin: Arc<dyn Plugin>,
-    /// What its scores are multiplied with in totals; 1 in the tiers of Volcano.
+    /// Factor of the scores in totals; 1 in the tiers of Volcano.
     pub weight: i32,
 }
 
-/// A plugin of the policy by name: who answers for it, whatever its switches say.
+/// Plugin of the policy by name, with its hooks whatever its switches say.
 #[derive(Clone, Debug)]
 pub struct RegisteredPlugin {
     /// Name of the plugin.
     pub name: Arc<str>,
-    /// This service has it.
+    /// True if this service has the plugin.
     pub is_served: bool,
-    /// Who filters: the last entry of the name with that hook.
+    /// Filter hook: that of the last entry of the name that has it.
     pub filter: Option<Arc<dyn Plugin>>,
-    /// Who scores.
+    /// Score hook, likewise.
     pub score: Option<Arc<dyn Plugin>>,
-    /// Who orders jobs and queues.
+    /// Hook that orders jobs and queues, likewise.
     pub order: Option<Arc<dyn Plugin>>,
-    /// Who says which tasks may have to go.
+    /// Hook that selects victims, likewise.
     pub victims: Option<Arc<dyn Plugin>>,
-    /// Who says which jobs and tasks are admitted.
+    /// Hook that admits jobs and tasks, likewise.
     pub admit: Option<Arc<dyn Plugin>>,
-    /// See [`PolicyHook::weight`].
+    /// Factor of the scores, see [`PolicyHook::weight`].
     pub weight: i32,
 }
 
-/// There is no such profile, or none was named where there are several.
+/// Error: there is no such profile, or the name is empty and there are several.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct UnknownProfileError {
-    /// The name that was given; empty: none.
+    /// Name from the request; empty: none.
     pub profile: String,
-    /// Names that there are.
+    /// Names of the policy's profiles.
     pub known: Vec<Arc<str>>,
 }
 
@@ -69,18 +69,18 @@ impl fmt::Display for UnknownProfileError {
     }
 }
 
-/// A plugin of a profile.
+/// Plugin of a profile.
 #[derive(Clone, Debug)]
 pub(super) struct ProfilePlugin {
     pub(super) name: Arc<str>,
-    /// Who scores, if it is enabled there.
+    /// Score hook, if it is enabled in the profile.
     pub(super) score: Option<Arc<dyn Plugin>>,
     pub(super) weight: i32,
     pub(super) is_served: bool,
 }
 
 impl ProfilePlugin {
-    /// One that is served and does not score.
+    /// Served plugin that does not score.
     pub(super) fn without_score(name: &str) -> Self {
         Self {
             name: Arc::from(name),
@@ -91,12 +91,12 @@ impl ProfilePlugin {
     }
 }
 
-/// A policy in force.
+/// Policy in force.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     compatibility: Compatibility,
     spec: PolicySpec,
-    /// By tier and place; `None`: not served.
+    /// Compiled plugins by tier and place; `None`: not served.
     compiled: Vec<Vec<Option<Arc<dyn Plugin>>>>,
     registered: BTreeMap<Arc<str>, RegisteredPlugin>,
     unserved: Vec<UnservedEffect>,
@@ -106,40 +106,40 @@ pub struct Policy {
     queue_orders: Vec<PolicyHook>,
     preempters: Vec<Vec<PolicyHook>>,
     reclaimers: Vec<Vec<PolicyHook>>,
-    /// Of a `KubeSchedulerConfiguration`, by name. If there is only one, this policy is that one itself.
+    /// Profiles of a `KubeSchedulerConfiguration`, by name. A single profile is this policy itself.
     profiles: Vec<(Arc<str>, Arc<Policy>)>,
     enqueuers: Vec<Vec<PolicyHook>>,
     allocators: Vec<Vec<PolicyHook>>,
 }
 
-/// How a document is compiled.
+/// Options of compilation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompileOptions {
-    /// Caps on the document.
+    /// Limits on the document.
     pub limits: YamlLimits,
-    /// The compatibility for a document that does not say its own.
+    /// Compatibility of a document that does not set its own.
     pub compatibility: Compatibility,
-    /// Warnings are faults.
+    /// True: warnings become errors.
     pub strict: bool,
 }
 
-/// A document that is taken.
+/// Accepted document.
 #[derive(Clone, Debug)]
 pub struct CompiledPolicy {
-    /// The policy.
+    /// Compiled policy.
     pub policy: Arc<Policy>,
     /// Warnings, in order, and plugins that are not served.
     pub report: DiagnosticReport,
-    /// The document as read: typed values, nothing filled in.
+    /// Document as it was read: typed values without defaults.
     pub loaded_document: String,
-    /// The document with every default put in and every repair made. Read again, it gives the same policy.
+    /// Document with every default and every repair. It compiles to the same policy.
     pub effective_document: String,
 }
 
-/// Reads, checks and compiles a document.
+/// Loads, checks and compiles a document.
 ///
 /// # Errors
-/// All findings at once, if a fault is among them.
+/// All diagnostics, if at least one is an error.
 pub fn compile(document: &str, options: &CompileOptions) -> Result<CompiledPolicy, DiagnosticReport> {
     let served = plugins::served_names();
     let load_options = LoadOptions {
@@ -168,7 +168,7 @@ pub fn compile(document: &str, options: &CompileOptions) -> Result<CompiledPolic
     }
 }
 
-/// The same for a `KubeSchedulerConfiguration`.
+/// Compiles a `KubeSchedulerConfiguration`.
 fn compile_profiles(
     document: &str,
     options: &LoadOptions<'_>,
@@ -192,7 +192,7 @@ fn compile_profiles(
 }
 
 impl Policy {
-    /// The policy of one profile.
+    /// Policy of one profile.
     pub(super) fn from_profile(compatibility: Compatibility, plugins: Vec<ProfilePlugin>) -> Self {
         let mut policy = Self {
             compatibility,
@@ -234,10 +234,10 @@ impl Policy {
         Self { profiles, ..only }
     }
 
-    /// The policy of a profile; `None`: this one. An empty name means the only one.
+    /// Policy of a profile; `None`: this one. An empty name means the only profile.
     ///
     /// # Errors
-    /// There is no such profile, or there are several and none was named.
+    /// There is no such profile, or there are several and the name is empty.
     pub fn profile(&self, name: &str) -> Result<Option<&Arc<Self>>, UnknownProfileError> {
         if name.is_empty() && self.profiles.len() < 2 {
             return Ok(None);
@@ -251,7 +251,7 @@ impl Policy {
             })
     }
 
-    /// Compiles a document. With a fault in the report the result is not to be used.
+    /// Compiles a document. After an error in the report the result is not used.
     fn compile(spec: PolicySpec, compatibility: Compatibility, report: &mut DiagnosticReport) -> Self {
         let mut policy = Self {
             compatibility,
@@ -276,8 +276,8 @@ impl Policy {
         policy
     }
 
-    /// Compiles one entry. As upstream keeps functions by name, it replaces those of earlier entries, even if it is
-    /// switched off itself; without the hook it replaces nothing.
+    /// Compiles one entry. As upstream stores functions by name, the entry replaces those of earlier entries, even if
+    /// it is switched off itself; a hook that it lacks replaces nothing.
     fn register(&mut self, spec: &PluginSpec, report: &mut DiagnosticReport) -> Option<Arc<dyn Plugin>> {
         let name: Arc<str> = Arc::from(spec.name.as_str());
         let registered = self
@@ -321,7 +321,7 @@ impl Policy {
         self.tiers(spec, switch, own).into_iter().flatten().collect()
     }
 
-    /// The hooks that are switched on, tier by tier.
+    /// Hooks that are switched on, tier by tier.
     fn tiers(
         &self,
         spec: &PolicySpec,
@@ -343,27 +343,27 @@ impl Policy {
         spec.tiers.iter().map(tier).collect()
     }
 
-    /// Whether it follows the reference to the letter.
+    /// Compatibility of the policy.
     pub fn compatibility(&self) -> Compatibility {
         self.compatibility
     }
 
-    /// The document as it was read.
+    /// Document as it was read.
     pub fn spec(&self) -> &PolicySpec {
         &self.spec
     }
 
-    /// Filters in the order of the tiers, those that are switched on. One name may stand here twice.
+    /// Filters that are switched on, in the order of the tiers. A name may appear twice.
     pub fn filters(&self) -> &[PolicyHook] {
         &self.filters
     }
 
-    /// Scorers likewise.
+    /// Scorers that are switched on, likewise.
     pub fn scorers(&self) -> &[PolicyHook] {
         &self.scorers
     }
 
-    /// The plugin of a name, if it stands in the document.
+    /// Plugin of a name, if the document has it.
     pub fn registered(&self, name: &str) -> Option<&RegisteredPlugin> {
         self.registered.get(name)
     }
@@ -378,17 +378,17 @@ impl Policy {
         &self.unserved
     }
 
-    /// Plugins that order jobs, likewise.
+    /// Plugins that order jobs and are switched on, likewise.
     pub fn job_orders(&self) -> &[PolicyHook] {
         &self.job_orders
     }
 
-    /// Plugins that order queues, likewise.
+    /// Plugins that order queues and are switched on, likewise.
     pub fn queue_orders(&self) -> &[PolicyHook] {
         &self.queue_orders
     }
 
-    /// Plugins that say who may have to go, tier by tier, those that are switched on.
+    /// Plugins that select victims and are switched on, tier by tier.
     pub fn victims(&self, kind: VictimKind) -> &[Vec<PolicyHook>] {
         match kind {
             VictimKind::Preempt => &self.preempters,
@@ -396,18 +396,17 @@ impl Policy {
         }
     }
 
-    /// Plugins that vote on jobs, likewise.
+    /// Plugins that vote on jobs and are switched on, tier by tier.
     pub fn enqueuers(&self) -> &[Vec<PolicyHook>] {
         &self.enqueuers
     }
 
-    /// Plugins that check tasks, likewise.
+    /// Plugins that check tasks and are switched on, tier by tier.
     pub fn allocators(&self) -> &[Vec<PolicyHook>] {
         &self.allocators
     }
 
-    /// True if Filter and Score of these plugins (none: of any that stand in the document) read what is kept beside a
-    /// cluster state.
+    /// True if Filter or Score of these plugins reads plugin states; empty: of any plugin of the document.
     pub fn reads_plugin_state(&self, plugins: &[Arc<str>]) -> bool {
         let reads = |own: &RegisteredPlugin| {
             let mut hooks = own.filter.iter().chain(&own.score);
@@ -419,27 +418,27 @@ impl Policy {
         plugins.iter().filter_map(|name| self.registered(name)).any(reads)
     }
 
-    /// True if a plugin's Filter or Score reads what the job of this task holds.
+    /// True if a plugin's Filter or Score reads the holdings of this task's job.
     pub fn reads_job(&self, task: &TaskRecord) -> bool {
         let mut registered = self.registered.values();
         registered.any(|own| own.filter.iter().chain(&own.score).any(|plugin| plugin.reads_job(task)))
     }
 
-    /// True if a plugin stands in the document that may keep something beside a cluster state.
+    /// True if a plugin of the document may have a state.
     pub fn has_plugin_state(&self) -> bool {
         self.registered
             .values()
             .any(|own| own.order.is_some() || own.victims.is_some() || own.admit.is_some())
     }
 
-    /// What the plugins keep beside a cluster state, whatever their switches say. Of a name that stands there twice, the first
-    /// entry decides.
+    /// Computes the plugin states of a cluster state, whatever the switches say. If a name has several entries, the
+    /// first one decides.
     pub fn compute_plugin_states(&self, cluster_state: &ClusterState) -> PluginStates {
         self.advance_plugin_states(cluster_state, None)
     }
 
-    /// The same, and sooner, if it is known what these plugins kept beside an older cluster state. `before` must be as it was
-    /// worked out, moved by no change of a cycle.
+    /// Computes the plugin states of a newer cluster state, faster, from those of an older one. `before` must be as
+    /// computed, without changes of a cycle.
     pub fn advance_plugin_states(
         &self,
         cluster_state: &ClusterState,
@@ -448,7 +447,7 @@ impl Policy {
         self.compute_selected_plugin_states(|_| true, cluster_state, before)
     }
 
-    /// The same of some plugins only.
+    /// Computes the plugin states of some plugins only.
     pub(crate) fn compute_selected_plugin_states(
         &self,
         which: impl Fn(&str) -> bool,
@@ -465,8 +464,8 @@ impl Policy {
             if derived.contains(&known.name) || !which(&known.name) {
                 continue;
             }
-            let carried = before.and_then(|(old, kept)| {
-                kept.advance(
+            let advanced = before.and_then(|(old, older)| {
+                older.advance(
                     &known.name,
                     &StateDiff {
                         old,
@@ -474,7 +473,7 @@ impl Policy {
                     },
                 )
             });
-            if let Some(own) = carried.or_else(|| plugin.build_state(cluster_state, &spec.switches)) {
+            if let Some(own) = advanced.or_else(|| plugin.build_state(cluster_state, &spec.switches)) {
                 derived.insert(Arc::clone(&known.name), own);
             }
         }

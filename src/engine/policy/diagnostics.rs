@@ -1,134 +1,134 @@
-//! What a policy document gets told: faults that refuse it, warnings that do not.
+//! Diagnostics of a policy document: errors, which reject it, and warnings.
 
 use std::fmt;
 
 use super::yaml::{Mark, YamlError, YamlValue};
 
-/// Most faults, and most warnings, that a report lists; it counts the rest.
+/// Largest number of errors, and of warnings, that a report lists; it counts the rest.
 pub const MAX_DIAGNOSTICS: usize = 1000;
-/// Most characters of one key that a path shows.
+/// Number of characters of a key that a path shows.
 const MAX_KEY_CHARS: usize = 80;
 
-/// The codes of findings. A plugin's own findings have codes that begin with [`code::ARGUMENT_PREFIX`].
+/// Codes of diagnostics. Codes of a plugin's own diagnostics begin with [`code::ARGUMENT_PREFIX`].
 ///
-/// The four kinds of refusal that Volcano has are found again here (see [`Kind`]): `YAML_…` is `yaml`,
-/// [`code::WRONG_TYPE`] is `yaml-type`, [`code::UNKNOWN_ACTION`] and [`code::NO_ACTIONS`] are
-/// `unknown-action`, [`code::CONFLICT`] is `conflict`.
+/// Volcano's four kinds of rejection correspond to codes (see [`PolicyRejectionKind`]): `YAML_…` is `yaml`,
+/// [`code::WRONG_TYPE`] is `yaml-type`, [`code::UNKNOWN_ACTION`] and [`code::NO_ACTIONS`] are `unknown-action`,
+/// [`code::CONFLICT`] is `conflict`.
 pub mod code {
-    /// The text is no YAML 1.1.
+    /// Text that is not YAML 1.1.
     pub const YAML_SYNTAX: &str = "YAML_SYNTAX";
-    /// An alias without an anchor, or inside of what it stands for.
+    /// Alias without an anchor, or inside the value of its own anchor.
     pub const YAML_ALIAS: &str = "YAML_ALIAS";
-    /// A merge key whose value is no map and no list of maps.
+    /// Merge key whose value is neither a map nor a list of maps.
     pub const YAML_MERGE: &str = "YAML_MERGE";
-    /// A text that is not what its tag says.
+    /// Text that does not match its tag.
     pub const YAML_TAG: &str = "YAML_TAG";
-    /// A list or a map as the key of a map.
+    /// List or map as the key of a map.
     pub const YAML_KEY: &str = "YAML_KEY";
-    /// Larger, deeper or more repetitive than a limit allows.
+    /// Document larger, deeper or more repetitive than a limit allows.
     pub const YAML_LIMIT: &str = "YAML_LIMIT";
-    /// A value of another type than the field has.
+    /// Value of another type than the field's.
     pub const WRONG_TYPE: &str = "WRONG_TYPE";
-    /// `proportion` next to a `drf` with hierarchy in one tier.
+    /// `proportion` beside a `drf` with hierarchy in one tier.
     pub const CONFLICT: &str = "CONFLICT";
-    /// No action is listed.
+    /// Document without actions.
     pub const NO_ACTIONS: &str = "NO_ACTIONS";
-    /// An action that Volcano does not have, or an empty item in the list.
+    /// Action that Volcano does not have, or an empty item in the list.
     pub const UNKNOWN_ACTION: &str = "UNKNOWN_ACTION";
-    /// Something wrong in the section `pumice:`.
+    /// Error in the section `pumice:`.
     pub const PUMICE_SECTION: &str = "PUMICE_SECTION";
-    /// A key that means nothing where it stands.
+    /// Key without a meaning in its place.
     pub const UNKNOWN_KEY: &str = "UNKNOWN_KEY";
-    /// A switch with `enable` for `enabled`, or the other way round; it has no effect.
+    /// Switch with `enable` in place of `enabled`, or the reverse; it has no effect.
     pub const SWITCH_PREFIX: &str = "SWITCH_PREFIX";
-    /// A switch set to `Null` or `NULL`, which Volcano reads as false, unlike `null`.
+    /// Switch set to `Null` or `NULL`, which Volcano reads as false, unlike `null`.
     pub const SWITCH_NULL: &str = "SWITCH_NULL";
-    /// A key that stands twice in one map.
+    /// Key that appears twice in one map.
     pub const DUPLICATE_KEY: &str = "DUPLICATE_KEY";
-    /// A plugin that stands twice in the document.
+    /// Plugin that appears twice in the document.
     pub const DUPLICATE_PLUGIN: &str = "DUPLICATE_PLUGIN";
-    /// An action that is listed twice.
+    /// Action that is listed twice.
     pub const DUPLICATE_ACTION: &str = "DUPLICATE_ACTION";
-    /// A plugin name that neither Volcano nor this service knows.
+    /// Plugin name that neither Volcano nor this service has.
     pub const UNKNOWN_PLUGIN: &str = "UNKNOWN_PLUGIN";
-    /// A profile of a `KubeSchedulerConfiguration` that cannot be, or hardly means what it says.
+    /// Profile of a `KubeSchedulerConfiguration` that is invalid, or whose meaning its author may not expect.
     pub const PROFILE: &str = "PROFILE";
     /// Two plugins that each keep quotas of queues.
     pub const TWO_QUOTAS: &str = "TWO_QUOTAS";
-    /// A tier without plugins.
+    /// Tier without plugins.
     pub const EMPTY_TIER: &str = "EMPTY_TIER";
-    /// Start of the codes of findings in a plugin's own arguments.
+    /// Prefix of the codes of diagnostics in a plugin's own arguments.
     pub const ARGUMENT_PREFIX: &str = "ARGUMENT_";
-    /// An argument of the wrong type.
+    /// Argument of the wrong type.
     pub const ARGUMENT_TYPE: &str = "ARGUMENT_TYPE";
-    /// A number that its field cannot hold.
+    /// Number that its field cannot hold.
     pub const ARGUMENT_RANGE: &str = "ARGUMENT_RANGE";
-    /// An argument that its plugin does not know.
+    /// Argument that its plugin does not have.
     pub const ARGUMENT_UNKNOWN_KEY: &str = "ARGUMENT_UNKNOWN_KEY";
-    /// An argument that its plugin does not use as it is written.
+    /// Argument that its plugin ignores, or uses with another value.
     pub const ARGUMENT_IGNORED: &str = "ARGUMENT_IGNORED";
-    /// An argument in a spelling that the reference reads no more, and this service does.
+    /// Argument in an old spelling that the reference does not read any more, and this service does.
     pub const ARGUMENT_LEGACY: &str = "ARGUMENT_LEGACY";
     /// An argument that its plugin cannot use.
     pub const ARGUMENT_INVALID: &str = "ARGUMENT_INVALID";
     /// A weight that counts nothing, or that may push scores out of their range.
     pub const ARGUMENT_WEIGHT: &str = "ARGUMENT_WEIGHT";
-    /// A strategy that its plugin does not have.
+    /// Strategy that its plugin does not have.
     pub const ARGUMENT_STRATEGY: &str = "ARGUMENT_STRATEGY";
-    /// The name of a resource that its plugin never counts.
+    /// Name of a resource that its plugin never counts.
     pub const ARGUMENT_RESOURCE: &str = "ARGUMENT_RESOURCE";
     /// Arguments with which the plugin scores all nodes alike.
     pub const ARGUMENT_MUTE: &str = "ARGUMENT_MUTE";
 }
 
-/// Volcano's kinds of refusal, in the order in which it notices them.
+/// Volcano's kinds of rejection, in the order of its checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RefusalKind {
-    /// The text cannot be read.
+pub enum PolicyRejectionKind {
+    /// Text that cannot be read.
     Yaml,
-    /// A value has the wrong type.
+    /// Value of the wrong type.
     YamlType,
-    /// Plugins of one tier exclude each other.
+    /// Plugins of one tier that exclude each other.
     Conflict,
-    /// An action is unknown, or there is none.
+    /// Unknown action, or no action.
     UnknownAction,
 }
 
-impl RefusalKind {
-    /// The kind of a finding's code; none for what only this service checks.
-    pub fn of(diagnostic: &str) -> Option<RefusalKind> {
+impl PolicyRejectionKind {
+    /// Kind of a code; `None` for checks that only this service has.
+    pub fn of(diagnostic: &str) -> Option<PolicyRejectionKind> {
         match diagnostic {
-            code::WRONG_TYPE => Some(RefusalKind::YamlType),
-            code::CONFLICT => Some(RefusalKind::Conflict),
-            code::NO_ACTIONS | code::UNKNOWN_ACTION => Some(RefusalKind::UnknownAction),
-            other => other.starts_with("YAML_").then_some(RefusalKind::Yaml),
+            code::WRONG_TYPE => Some(PolicyRejectionKind::YamlType),
+            code::CONFLICT => Some(PolicyRejectionKind::Conflict),
+            code::NO_ACTIONS | code::UNKNOWN_ACTION => Some(PolicyRejectionKind::UnknownAction),
+            other => other.starts_with("YAML_").then_some(PolicyRejectionKind::Yaml),
         }
     }
 }
 
-/// How bad a finding is.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The document is refused.
+    /// The document is rejected.
     Error,
-    /// The document is taken, perhaps with another meaning than its author has in mind.
+    /// The document is accepted, perhaps with another meaning than its author expects.
     Warning,
 }
 
-/// One thing that is wrong, or looks wrong, in a document.
+/// Diagnostic: one thing in a document that is wrong, or looks wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Does it refuse the document?
+    /// Severity; an error rejects the document.
     pub severity: Severity,
-    /// What it is about, for programs: one of [`code`], or a plugin's own.
+    /// Code for programs: one of [`code`], or a plugin's own.
     pub code: &'static str,
-    /// What it is about, for people: lowercase, the operator's words in backticks.
+    /// Message for people: lower case, the operator's words in backticks.
     pub message: String,
     /// Line in the document, from 1.
     pub line: u32,
     /// Character in the line, from 1.
     pub column: u32,
-    /// The field, such as `tiers[0].plugins[1].name`; empty for the document as a whole.
+    /// Path of the field, such as `tiers[0].plugins[1].name`; empty for the whole document.
     pub path: String,
 }
 
@@ -154,43 +154,43 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// A place that a finding points at.
+/// Location that a diagnostic refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DocumentLocation {
-    /// Where in the text.
+    /// Position in the text.
     pub mark: Mark,
-    /// Which field.
+    /// Path of the field.
     pub path: String,
 }
 
-/// A plugin of the document that this service does not serve.
+/// Plugin of the document that this service does not serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnservedPlugin {
-    /// Its name as written.
+    /// Name in the document's spelling.
     pub name: String,
-    /// Where its name stands.
+    /// Location of the name.
     pub at: DocumentLocation,
-    /// Does Volcano have a plugin of this name?
+    /// True if Volcano has a plugin of this name.
     pub known_upstream: bool,
-    /// The served plugin that was perhaps meant.
+    /// Served plugin with a similar name.
     pub did_you_mean: Option<String>,
 }
 
-/// All findings about one document.
+/// All diagnostics of one document.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiagnosticReport {
-    /// In the order of [`Report::finish`] once that has been called.
+    /// Diagnostics, in the order of [`DiagnosticReport::finish`] after that call.
     pub diagnostics: Vec<Diagnostic>,
     /// Plugins not served here, in the order of the document, each name once.
     pub unserved_plugins: Vec<UnservedPlugin>,
-    /// Faults and warnings beyond [`MOST_FINDINGS`] of each, not listed.
+    /// Number of errors and warnings beyond [`MAX_DIAGNOSTICS`] of each, which are not listed.
     pub omitted: usize,
     error_count: usize,
     warning_count: usize,
 }
 
 impl DiagnosticReport {
-    /// Adds a fault.
+    /// Adds an error.
     pub fn error(&mut self, code: &'static str, at: &DocumentLocation, message: impl Into<String>) {
         self.add(Severity::Error, code, at, message.into());
     }
@@ -233,7 +233,7 @@ impl DiagnosticReport {
         );
     }
 
-    /// Would a further finding be left out?
+    /// True if the report would omit a further diagnostic.
     pub(crate) fn is_full(&self, severity: Severity) -> bool {
         let count = if severity == Severity::Error {
             self.error_count
@@ -243,30 +243,29 @@ impl DiagnosticReport {
         count >= MAX_DIAGNOSTICS
     }
 
-    /// Is the document refused?
+    /// True if the document is rejected.
     pub fn has_errors(&self) -> bool {
         self.diagnostics
             .iter()
             .any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// The faults.
+    /// Errors of the report.
     pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics
             .iter()
             .filter(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// The warnings.
+    /// Warnings of the report.
     pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics
             .iter()
             .filter(|diagnostic| diagnostic.severity == Severity::Warning)
     }
 
-    /// Makes faults of the warnings if `strict`, and puts the findings in order: faults first, those
-    /// for which Volcano refuses a document before others and in the order in which it would notice
-    /// them; then by line and column.
+    /// Turns warnings into errors if `strict`, and sorts the diagnostics: errors first, those for which Volcano rejects
+    /// a document before others and in the order of its checks; then by line and column.
     pub fn finish(&mut self, strict: bool) {
         if strict {
             for diagnostic in &mut self.diagnostics {
@@ -275,7 +274,7 @@ impl DiagnosticReport {
             self.error_count += std::mem::take(&mut self.warning_count);
         }
         let kind = |diagnostic: &Diagnostic| {
-            let kind = RefusalKind::of(diagnostic.code);
+            let kind = PolicyRejectionKind::of(diagnostic.code);
             (kind.is_none(), kind)
         };
         self.diagnostics.sort_by(|a, b| {
@@ -287,14 +286,14 @@ impl DiagnosticReport {
     }
 }
 
-/// One step from a field into its content.
+/// Segment of a path: one step from a field into its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum DocumentPathSegment {
     Key(String),
     Index(usize),
 }
 
-/// The way from the top of a document to a field.
+/// Path from the top of a document to a field.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DocumentPath(Vec<DocumentPathSegment>);
 
@@ -307,7 +306,7 @@ impl DocumentPath {
         self.0.push(DocumentPathSegment::Index(index));
     }
 
-    /// Goes to the value of a key of any scalar type.
+    /// Appends the value of a key of any scalar type.
     pub(crate) fn push_value(&mut self, key: &YamlValue) {
         self.0.push(DocumentPathSegment::Key(match key {
             YamlValue::Null => "null".to_owned(),
@@ -331,7 +330,7 @@ impl DocumentPath {
         }
     }
 
-    /// The path to the value of a key below this one.
+    /// Path to the value of a key below this one.
     #[must_use]
     pub fn key(&self, key: &str) -> DocumentPath {
         let mut path = self.clone();
@@ -339,7 +338,7 @@ impl DocumentPath {
         path
     }
 
-    /// The path to an item of the list that this one leads to.
+    /// Path to an item of the list at this path.
     #[must_use]
     pub fn index(&self, index: usize) -> DocumentPath {
         let mut path = self.clone();
@@ -366,7 +365,7 @@ impl fmt::Display for DocumentPath {
     }
 }
 
-/// The first characters of a text, for messages.
+/// Leading characters of a text, for messages.
 pub(crate) fn truncate_text(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),

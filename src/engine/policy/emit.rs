@@ -1,4 +1,4 @@
-//! Prints documents: as loaded, as they take effect, and the difference between two.
+//! Printer of documents: as loaded, as effective, and the difference between two.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,15 +9,15 @@ use super::args::PluginArguments;
 use super::spec::{Compatibility, PluginSpec, PolicySpec, PumiceSection, Switch};
 use super::yaml::{YamlNode, YamlValue, is_plain_text};
 
-/// A key longer than this is written with `?`: a reader looks for its `:` within 1,024 characters.
+/// Length above which a key is written with `?`, since readers look for its `:` within 1,024 characters.
 const MAX_SIMPLE_KEY_CHARS: usize = 1000;
-/// More changed lines than this on a side are shown as one block, without looking for what they share.
+/// Number of changed lines on a side above which they are shown as one block, without a comparison.
 const MAX_COMPARED_LINES: usize = 2000;
-/// Lines shown around a change.
+/// Number of unchanged lines shown around a change.
 const CONTEXT_LINES: usize = 3;
 
-/// The document as it was read: typed values, without defaults and repairs. It reads back to exactly
-/// the same values. Comments, anchors and what had no effect are gone.
+/// Document as it was read: typed values without defaults and repairs. It reads back to the same values. Comments,
+/// anchors and parts without effect are not printed.
 pub fn loaded_document(spec: &PolicySpec) -> String {
     document(spec, spec.pumice, &|plugin: &PluginSpec, _, _| {
         let switches = Switch::ALL
@@ -27,9 +27,9 @@ pub fn loaded_document(spec: &PolicySpec) -> String {
     })
 }
 
-/// The document as it takes effect: every switch written out (the two without a default as false, which
-/// is how they count) and the compatibility. `arguments` gives what a plugin, by tier and place in the
-/// tier, makes of its arguments; `None` leaves them as written.
+/// Effective document: every switch (the two without a default as false, which is how they count), and the
+/// compatibility. `arguments` returns the effective arguments of a plugin by tier and place; `None` leaves them as
+/// written.
 pub fn effective_document(
     spec: &PolicySpec,
     compatibility: Compatibility,
@@ -51,7 +51,7 @@ pub fn effective_document(
     )
 }
 
-/// The switches and the arguments to print for a plugin of a tier.
+/// Callback that returns the switches and the arguments to print for a plugin of a tier.
 type PluginParts<'f> = dyn Fn(&PluginSpec, usize, usize) -> (Vec<(Switch, bool)>, Option<YamlValue>) + 'f;
 
 fn document(spec: &PolicySpec, pumice: Option<PumiceSection>, parts: &PluginParts<'_>) -> String {
@@ -120,14 +120,14 @@ fn metrics_value(metrics: &BTreeMap<String, String>) -> YamlValue {
     YamlValue::Map(metrics.iter().map(|(key, value)| field(key, text(value))).collect())
 }
 
-/// A value as a YAML text that reads back to exactly the same value.
+/// YAML text of a value, which reads back to the same value.
 pub fn to_yaml(value: &YamlValue) -> String {
     let mut out = String::new();
     print_content(&mut out, value, 0);
     out
 }
 
-/// How a value is printed.
+/// Layout of a printed value.
 enum YamlLayout<'v> {
     Map(&'v [(YamlNode, YamlNode)]),
     List(&'v [YamlNode]),
@@ -151,7 +151,7 @@ impl<'v> YamlLayout<'v> {
     }
 }
 
-/// Prints a value behind an indentation that is already there.
+/// Prints a value after an indentation that is already printed.
 fn print_content(out: &mut String, value: &YamlValue, indent: usize) {
     match YamlLayout::of(value) {
         YamlLayout::Map(pairs) => print_map(out, pairs, indent),
@@ -184,7 +184,7 @@ fn print_map(out: &mut String, pairs: &[(YamlNode, YamlNode)], indent: usize) {
                 pad(out, indent + 1);
                 print_map(out, pairs, indent + 1);
             }
-            // The items of a list stand at the column of its key.
+            // List items begin at the column of the key.
             YamlLayout::List(items) => {
                 out.push('\n');
                 pad(out, indent);
@@ -199,7 +199,7 @@ fn print_map(out: &mut String, pairs: &[(YamlNode, YamlNode)], indent: usize) {
     }
 }
 
-/// Prints items behind an indentation that is already there.
+/// Prints items after an indentation that is already printed.
 fn print_list(out: &mut String, items: &[YamlNode], indent: usize) {
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
@@ -216,7 +216,7 @@ fn pad(out: &mut String, indent: usize) {
     }
 }
 
-/// A scalar, or an empty list or map, on one line.
+/// Text of a scalar, or of an empty list or map, on one line.
 fn scalar(value: &YamlValue) -> String {
     match value {
         YamlValue::Null => "null".to_owned(),
@@ -225,7 +225,7 @@ fn scalar(value: &YamlValue) -> String {
         YamlValue::UInt(n) => n.to_string(),
         YamlValue::Float(x) if x.is_nan() => ".nan".to_owned(),
         YamlValue::Float(x) if x.is_infinite() => if *x > 0.0 { ".inf" } else { "-.inf" }.to_owned(),
-        // This form always has a point or an exponent, so that it reads back as a float.
+        // This form always has a point or an exponent, so it reads back as a float.
         YamlValue::Float(x) => format!("{x:?}"),
         YamlValue::String(text) if is_plain(text) => text.clone(),
         YamlValue::String(text) => quoted(text),
@@ -234,7 +234,7 @@ fn scalar(value: &YamlValue) -> String {
     }
 }
 
-/// May the text stand without quotes, for this reader and for people?
+/// True if the text may be written without quotes, for this reader and for people.
 fn is_plain(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text
@@ -269,7 +269,7 @@ fn escape(out: &mut String, letter: char, digits: usize, c: char) {
     let _ = write!(out, "\\{letter}{:0digits$X}", u32::from(c));
 }
 
-/// The difference between two texts, line by line, as `diff -u` shows it; empty if there is none.
+/// Difference between two texts, line by line in the form of `diff -u`; empty if there is none.
 pub fn unified_diff(before: &str, after: &str) -> String {
     if before == after {
         return String::new();

@@ -1,4 +1,4 @@
-//! The policy document: read, checked, compiled, printed again.
+//! Policy document: loaded, checked, compiled, printed.
 
 pub mod args;
 mod check;
@@ -17,7 +17,7 @@ pub mod yaml;
 pub use args::{ArgumentMap, PluginArgument, PluginArguments};
 pub use compile::{CompileOptions, CompiledPolicy, Policy, PolicyHook, RegisteredPlugin, UnknownProfileError, compile};
 pub use diagnostics::{
-    Diagnostic, DiagnosticReport, DocumentLocation, DocumentPath, RefusalKind, Severity, UnservedPlugin, code,
+    Diagnostic, DiagnosticReport, DocumentLocation, DocumentPath, PolicyRejectionKind, Severity, UnservedPlugin, code,
 };
 pub use load::{LoadOptions, LoadedSpec, load};
 pub use spec::{Compatibility, PluginSpec, PluginSwitches, PolicySpec, Switch};

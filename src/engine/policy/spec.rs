@@ -1,22 +1,22 @@
-//! A policy document as it was written: typed, nothing filled in, nothing repaired.
+//! Policy document as it was written: typed, without defaults and repairs.
 
 use std::collections::BTreeMap;
 
 use super::args::PluginArguments;
 use super::diagnostics::DocumentLocation;
 
-/// Whether answers follow the reference to the letter or keep this project's promises.
+/// Compatibility: whether decisions follow the reference literally or keep this project's promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Compatibility {
-    /// Exactly what Volcano answers, surprises included.
+    /// Exactly Volcano's results, surprises included.
     Upstream,
-    /// Differs from Volcano where it contradicts its own documents, fails open or repairs silently.
+    /// Volcano's results, except where it contradicts its own documents, fails open or repairs silently.
     #[default]
     Corrected,
 }
 
 impl Compatibility {
-    /// Its name in documents.
+    /// Name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Compatibility::Upstream => "upstream",
@@ -24,7 +24,7 @@ impl Compatibility {
         }
     }
 
-    /// The one with this name.
+    /// Compatibility of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Compatibility::Upstream, Compatibility::Corrected]
             .into_iter()
@@ -32,7 +32,7 @@ impl Compatibility {
     }
 }
 
-/// Actions that Volcano has.
+/// Actions of Volcano.
 pub const ACTIONS: [&str; 8] = [
     "enqueue",
     "allocate",
@@ -74,7 +74,7 @@ pub const UPSTREAM_PLUGINS: [&str; 24] = [
 
 macro_rules! switches {
     ($($name:ident $key:literal $default:ident $doc:literal)*) => {
-        /// A switch of a plugin: one hook each.
+        /// Switch of a plugin: one per hook.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Switch { $(#[doc = $doc] $name,)* }
 
@@ -82,12 +82,12 @@ macro_rules! switches {
             /// All switches, in Volcano's order.
             pub const ALL: [Switch; 25] = [$(Switch::$name,)*];
 
-            /// Its key in documents. The prefix is irregular, as it is upstream.
+            /// Key in documents. The prefix is irregular, as upstream.
             pub fn key(self) -> &'static str {
                 match self { $(Switch::$name => $key,)* }
             }
 
-            /// Is it on if the document does not say? Off otherwise.
+            /// True if the switch is on by default.
             pub fn default_on(self) -> bool {
                 match self { $(Switch::$name => switches!(@ $default),)* }
             }
@@ -126,28 +126,28 @@ switches! {
 }
 
 impl Switch {
-    /// The switch with this key.
+    /// Switch of this key.
     pub fn from_key(key: &str) -> Option<Switch> {
         Switch::ALL.into_iter().find(|switch| switch.key() == key)
     }
 }
 
-/// The switches of one plugin as written; what is not written is unset here.
+/// Switches of one plugin in the document; an absent one is unset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PluginSwitches([Option<bool>; Switch::ALL.len()]);
 
 impl PluginSwitches {
-    /// What the document says.
+    /// Value in the document.
     pub fn written(&self, switch: Switch) -> Option<bool> {
         self.0.get(switch as usize).copied().flatten()
     }
 
-    /// What counts: as written, or the default; `None` for the two without a default (they count as off).
+    /// Effective value: the document's, or the default; `None` for the two without a default, which count as off.
     pub fn effective(&self, switch: Switch) -> Option<bool> {
         self.written(switch).or(switch.default_on().then_some(true))
     }
 
-    /// Is the hook on?
+    /// True if the hook is on.
     pub fn is_on(&self, switch: Switch) -> bool {
         self.effective(switch) == Some(true)
     }
@@ -160,54 +160,54 @@ impl PluginSwitches {
     }
 }
 
-/// A plugin in a tier.
+/// Plugin in a tier.
 #[derive(Debug, Clone, Default)]
 pub struct PluginSpec {
-    /// Its name as written.
+    /// Name in the document's spelling.
     pub name: String,
-    /// Where the name stands, or the plugin if it has none.
+    /// Location of the name, or of the plugin if it has none.
     pub at: DocumentLocation,
-    /// Its switches.
+    /// Switches of the plugin.
     pub switches: PluginSwitches,
-    /// Its arguments; `None` if there are none, not even an empty map.
+    /// Arguments; `None` if there is no block, not even an empty one.
     pub arguments: Option<PluginArguments>,
 }
 
 /// Arguments of an action.
 #[derive(Debug, Clone, Default)]
 pub struct ActionConfiguration {
-    /// The action's name as written.
+    /// Name of the action in the document's spelling.
     pub name: String,
-    /// Where it stands.
+    /// Location of the action.
     pub at: DocumentLocation,
-    /// The arguments.
+    /// Arguments of the action.
     pub arguments: Option<PluginArguments>,
 }
 
-/// What the optional section `pumice:` says.
+/// Content of the optional section `pumice:`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PumiceSection {
-    /// The compatibility that the document asks for.
+    /// Compatibility that the document sets.
     pub compatibility: Option<Compatibility>,
 }
 
-/// A policy document.
+/// Policy document.
 #[derive(Debug, Clone, Default)]
 pub struct PolicySpec {
-    /// Names of actions in order.
+    /// Names of actions, in order.
     pub actions: Vec<String>,
     /// Plugins, tier by tier.
     pub tiers: Vec<Vec<PluginSpec>>,
     /// Arguments of actions.
     pub configurations: Vec<ActionConfiguration>,
-    /// Settings of the metrics source; `None` if there is no such section.
+    /// Settings of the metrics source; `None` if the section is absent.
     pub metrics: Option<BTreeMap<String, String>>,
-    /// The section `pumice:`, if there is one.
+    /// Section `pumice:`, if present.
     pub pumice: Option<PumiceSection>,
 }
 
 impl PolicySpec {
-    /// The compatibility that counts: the document's own, else the caller's.
+    /// Compatibility in force: the document's own, else the caller's.
     pub fn compatibility(&self, asked: Compatibility) -> Compatibility {
         self.pumice.and_then(|section| section.compatibility).unwrap_or(asked)
     }

@@ -1,7 +1,7 @@
-//! Finds the name that was probably meant when a slip of the pen was written.
+//! Suggestion: the known name that is similar to a misspelt one.
 
-/// The candidate nearest to `written`, if it is near: the same but for case, dashes and blanks,
-/// or within one edit per four characters (at least one, at most three).
+/// Most similar candidate: equal except for case, dashes and blanks, or within one edit per four characters (at least
+/// one, at most three).
 pub(crate) fn nearest_name<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let folded = fold(written);
     if folded.is_empty() || folded.len() > 100 {
@@ -22,7 +22,7 @@ fn fold(name: &str) -> Vec<char> {
         .collect()
 }
 
-/// Edits between two names: characters added, left out, replaced, or swapped with their neighbour.
+/// Number of edits between two names: added, omitted, replaced, or swapped characters.
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! Documents read, found fault with, and printed again.
+//! Tests of loading, checking and printing documents.
 
 use proptest::prelude::*;
 
@@ -29,13 +29,13 @@ fn spec(text: &str) -> PolicySpec {
     spec.unwrap()
 }
 
-/// `line:column code path` of each finding.
+/// Lines `line:column code path`, one per diagnostic.
 fn diagnostic_lines(report: &DiagnosticReport) -> Vec<String> {
     let show = |f: &Diagnostic| format!("{}:{} {} {}", f.line, f.column, f.code, f.path);
     report.diagnostics.iter().map(show).collect()
 }
 
-/// Seed 004, as it stands there.
+/// Document of seed 004, unchanged.
 const INDENTED: &str = "       actions: \"enqueue, reclaim, allocate, backfill, preempt\"
        tiers:
        - plugins:
@@ -311,7 +311,7 @@ fn differences_are_unified_diffs() {
     assert_eq!(unified_diff("a\n", "a\n"), "");
     let shown = unified_diff("a\nb\nc\n", "a\nx\nc\n");
     assert_eq!(shown, "--- before\n+++ after\n@@ -1,3 +1,3 @@\n a\n-b\n+x\n c\n");
-    // Beyond what is compared line by line, the form is the same.
+    // Beyond the limit of the comparison the form is the same.
     let (old, new) = ("b\n".repeat(3000), "x\n".repeat(3000));
     let shown = unified_diff(&format!("a\n{old}c\n"), &format!("a\n{new}c\n"));
     assert!(shown.starts_with("--- before\n+++ after\n@@ -1,3002 +1,3002 @@\n a\n-b\n"));
@@ -409,13 +409,16 @@ fn values() -> impl Strategy<Value = YamlValue> {
         let list = prop::collection::vec(node.clone(), 0..6).prop_map(YamlValue::List);
         let pairs = prop::collection::vec((scalars().prop_map(YamlNode::new), node), 0..6);
         let map = pairs.prop_map(|pairs| {
-            let mut kept: Vec<(YamlNode, YamlNode)> = Vec::new();
+            let mut distinct: Vec<(YamlNode, YamlNode)> = Vec::new();
             for (key, value) in pairs {
-                if !kept.iter().any(|(known, _)| yaml::same_key(&known.value, &key.value)) {
-                    kept.push((key, value));
+                if !distinct
+                    .iter()
+                    .any(|(known, _)| yaml::same_key(&known.value, &key.value))
+                {
+                    distinct.push((key, value));
                 }
             }
-            YamlValue::Map(kept)
+            YamlValue::Map(distinct)
         });
         prop_oneof![list, map]
     })

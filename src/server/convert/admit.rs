@@ -183,7 +183,10 @@ pub(super) fn read_job(
     let missing =
         |reason, field: &str, message: String| Err(Problem::new(ProblemKind::NotFound, reason, field, message));
     let Some(stored) = cluster_state.jobs().get(&job.name) else {
-        let message = format!("there is no job `{}`, and nothing else says what it would be", job.name);
+        let message = format!(
+            "there is no job `{}`: name a stored job, or send the job itself",
+            job.name
+        );
         return missing("JOB_NOT_FOUND", "name", message);
     };
     let record: &JobRecord = &stored.record;

@@ -319,7 +319,7 @@ fn tasks_with_a_missing_job_or_queue_are_reported_by_field() {
             "UNKNOWN_JOB",
             "there is no job `ns/none`",
         ),
-        (of(""), "groups[0].task.job", "UNKNOWN_JOB", "of no job"),
+        (of(""), "groups[0].task.job", "UNKNOWN_JOB", "name no job"),
         (of("ns/lost"), "groups[0].task.job", "UNKNOWN_QUEUE", "`nowhere`"),
         (named(&["ns/lost-0"]), "groups[0].names", "UNKNOWN_QUEUE", "`nowhere`"),
     ] {

@@ -1,8 +1,8 @@
 //! Family policy-yaml: a document to what the loader yields.
 
 use pumice::engine::policy::{
-    Compatibility, LoadOptions, PluginArguments, PluginSpec, PolicySpec, RefusalKind, Switch, YamlLimits, YamlValue,
-    code, load, spec,
+    Compatibility, LoadOptions, PluginArguments, PluginSpec, PolicyRejectionKind, PolicySpec, Switch, YamlLimits,
+    YamlValue, code, load, spec,
 };
 use serde_json::Value as Json;
 
@@ -30,7 +30,7 @@ pub(crate) fn check(case: &Json, result: &PolicyLoadResult<'_>) -> VectorVerdict
             if ours.is_none() && expected_kind.is_none() {
                 return VectorVerdict::NotServed("document refused for a plugin's own arguments".to_owned());
             }
-            let kind = ours.and_then(|problem| RefusalKind::of(problem)).map(kind_name);
+            let kind = ours.and_then(|problem| PolicyRejectionKind::of(problem)).map(kind_name);
             differences.same(
                 "refused as",
                 &expected_kind,
@@ -41,12 +41,12 @@ pub(crate) fn check(case: &Json, result: &PolicyLoadResult<'_>) -> VectorVerdict
     differences.verdict()
 }
 
-fn kind_name(kind: RefusalKind) -> &'static str {
+fn kind_name(kind: PolicyRejectionKind) -> &'static str {
     match kind {
-        RefusalKind::Yaml => "yaml",
-        RefusalKind::YamlType => "yaml-type",
-        RefusalKind::Conflict => "conflict",
-        RefusalKind::UnknownAction => "unknown-action",
+        PolicyRejectionKind::Yaml => "yaml",
+        PolicyRejectionKind::YamlType => "yaml-type",
+        PolicyRejectionKind::Conflict => "conflict",
+        PolicyRejectionKind::UnknownAction => "unknown-action",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether the next task of a group may be allocated at all, and what its queue knows of those before it.
+//! Admission of the tasks of a group, one after the other.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::engine::model::{ClusterState, NodeSlot, Problem, ProblemKind, TaskRec
 use crate::engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 use crate::engine::policy::Policy;
 
-/// What becomes of the next task before any node is looked at.
+/// Verdict on the next task before any node is judged.
 pub(super) enum NextTask {
-    /// It may be allocated.
+    /// The task may be allocated.
     Admitted,
-    /// So it may, but other cards would do than before: plugins that read accounts judge nodes anew.
+    /// The task may be allocated, but on other cards than before: plugins that read accounts judge the nodes again.
     CardsChanged,
-    /// It may not.
+    /// The task may not be allocated.
     Rejected(AdmitVerdict),
 }
 
@@ -22,19 +22,20 @@ pub(super) enum NextTask {
 pub(super) struct GroupAdmitter<'q> {
     policy: &'q Policy,
     group: &'q PlaceGroup,
-    /// Which group it is.
+    /// Number of the group.
     group_number: usize,
-    /// Every task is asked about, and plugins are told of each: the verdict may change.
+    /// True if every task is judged and reported to plugins, because the verdict may change.
     admits_each: bool,
-    /// Filters read accounts of plugins that nobody asks for admission: each placement may change their verdicts.
+    /// True if filters read accounts of plugins that take no part in admission: each placement may change their
+    /// verdicts.
     refilters_each: bool,
-    /// Tasks that found a place.
+    /// Number of placed tasks.
     pub(super) placed_count: usize,
-    /// The cards that would do for the next task.
+    /// Cards that the next task may use.
     cards: Vec<Arc<str>>,
-    /// So many of the next tasks are permitted like the last one that was asked about, and plugins are told of all at once.
+    /// Number of next tasks that are permitted like the last judged one; they are reported to plugins together.
     preadmitted_count: u64,
-    /// Tasks that plugins are still to be told of, and their status.
+    /// Number of placed tasks that are not reported to plugins yet, and their status.
     unreported: (u64, TaskStatus),
 }
 
@@ -59,7 +60,7 @@ impl<'q> GroupAdmitter<'q> {
         }
     }
 
-    /// The next task: as it is stored, or a pod like the others.
+    /// Next task: the stored one, or a hypothetical one like the others.
     fn next_task(&self, cluster_state: &ClusterState) -> Arc<TaskRecord> {
         let named = self.group.names.get(self.placed_count);
         if let Some(stored) = named.and_then(|name| cluster_state.tasks().get(name)) {
@@ -75,7 +76,7 @@ impl<'q> GroupAdmitter<'q> {
         ))
     }
 
-    /// Asks about the next task.
+    /// Judges the next task.
     pub(super) fn admit_next(
         &mut self,
         cluster_state: &ClusterState,
@@ -111,7 +112,7 @@ impl<'q> GroupAdmitter<'q> {
         Ok(NextTask::CardsChanged)
     }
 
-    /// Where the group says whose its tasks are.
+    /// Field of the group that names the tasks' job.
     fn job_field(&self) -> String {
         let named = !self.group.names.is_empty();
         (if named { "names" } else { "task.job" }).to_owned()
@@ -119,19 +120,19 @@ impl<'q> GroupAdmitter<'q> {
 
     fn unknown_job(&self, job: &str) -> Problem {
         let message = if job.is_empty() {
-            "the tasks are of no job, and this policy admits tasks by their jobs".to_owned()
+            "the tasks name no job, and this policy admits tasks by their jobs: name one".to_owned()
         } else {
-            format!("there is no job `{job}`, and nothing else says what it would be")
+            format!("there is no job `{job}`: name a stored job, or send the job itself")
         };
         Problem::new(ProblemKind::NotFound, "UNKNOWN_JOB", self.job_field(), message)
     }
 
-    /// True if nodes must be judged anew after each task.
+    /// True if nodes must be judged again after each task.
     pub(super) fn refilters_each(&self) -> bool {
         self.refilters_each
     }
 
-    /// How many tasks like this one are permitted in a row and can be told of at once; 0: each is to be asked about.
+    /// Number of tasks like this one that are permitted in a row and can be reported together; 0: each must be judged.
     fn repeat_count(&self, cluster_state: &ClusterState, derived: &PluginStates, task: &TaskRecord) -> u64 {
         let Some(job) = cluster_state.jobs().get(&task.job) else {
             return 0;
@@ -144,7 +145,7 @@ impl<'q> GroupAdmitter<'q> {
         least.filter(|least| *least > 1).unwrap_or(0)
     }
 
-    /// Tells plugins of the tasks that they have not been told of.
+    /// Reports the unreported tasks to the plugins.
     pub(super) fn report_placed(
         &mut self,
         cluster_state: &ClusterState,
@@ -162,7 +163,7 @@ impl<'q> GroupAdmitter<'q> {
         Ok(())
     }
 
-    /// The next task goes to a node; the card that it uses there, if a plugin gives any.
+    /// Places the next task on a node and returns the card that it uses there, if a plugin assigns one.
     pub(super) fn place_next(
         &mut self,
         cluster_state: &ClusterState,
@@ -198,10 +199,10 @@ impl<'q> GroupAdmitter<'q> {
     }
 }
 
-/// One of the tasks of a group that nobody has stored.
+/// Hypothetical task of a group, which is not stored.
 pub(super) fn hypothetical_task(group: usize, place: usize, task: &TaskRecord) -> TaskRecord {
     TaskRecord {
-        // No name of a pod: it cannot be that of another task.
+        // No pod can have this name, so no other task has it.
         name: Arc::from(format!("#{group}.{place}")),
         ..TaskRecord::clone(task)
     }

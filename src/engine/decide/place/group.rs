@@ -1,4 +1,4 @@
-//! One group: idle room first, then room that is being released, as far as it goes.
+//! Placement of one group: on idle amounts first, then on amounts that are being released.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -20,25 +20,25 @@ use crate::engine::plugin::{Measurement, PrepareContext, Reason};
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Policy;
 
-/// The state as the groups before have left it.
+/// State after the groups before.
 pub(super) struct GroupPlacer<'q> {
     pub(super) state: ClusterState,
     pub(super) plugin_states: PluginStates,
     pub(super) policy: &'q Policy,
     pub(super) query: &'q PlaceQuery,
     pub(super) is_cancelled: &'q dyn Fn() -> bool,
-    /// As everything was before the first group.
+    /// State before the first group.
     pub(super) initial_state: ClusterState,
     /// Nodes that took tasks, pass by pass.
     pub(super) pass_log: Vec<(Rc<ArrivingTask>, NodeTaskCounts)>,
-    /// Passes that the cluster state knows of: nobody may ask about the later ones any more.
+    /// Number of passes that the cluster state shows; nothing reads the later ones any more.
     pub(super) applied_passes: usize,
-    /// Nodes whose entries in the cluster state stand as they should, for columns do not tell all of them.
+    /// Nodes whose entries in the cluster state are up to date, because columns do not show all of them.
     pub(super) current_entries: BTreeSet<NodeSlot>,
 }
 
 impl<'q> GroupPlacer<'q> {
-    /// Places a group as far as it goes; `None`: told to stop.
+    /// Places as many tasks of a group as possible; `None`: cancelled.
     pub(super) fn place_group(&mut self, number: usize, group: &'q PlaceGroup) -> Result<Option<PlacedGroup>, Problem> {
         let accounts = AccountLookup::of(&self.state, self.policy, &[]);
         let class = class_of(&group.task, &self.query.resources, accounts);
@@ -52,7 +52,7 @@ impl<'q> GroupPlacer<'q> {
         let slots = self.candidate_slots();
         let mut status = TaskStatus::Allocated;
         let joins = |status| Rc::new(ArrivingTask::new(&group.task, status, self.policy.compatibility()));
-        let mut joining = joins(status);
+        let mut arrival = joins(status);
         while gate.placed_count < group.count {
             if (self.is_cancelled)() {
                 return Ok(None);
@@ -61,12 +61,12 @@ impl<'q> GroupPlacer<'q> {
                 placed.blockers = admission_blockers(admission);
                 break;
             }
-            match self.run_pass(&class, &mut gate, &joining, slots.as_deref(), group.count, &mut placed)? {
+            match self.run_pass(&class, &mut gate, &arrival, slots.as_deref(), group.count, &mut placed)? {
                 PlacePassEnd::Cancelled => return Ok(None),
                 PlacePassEnd::AllPlaced | PlacePassEnd::Rejudge => {}
                 PlacePassEnd::NoNodeLeft if status == TaskStatus::Allocated && !self.query.idle_only => {
                     status = TaskStatus::Pipelined;
-                    joining = joins(status);
+                    arrival = joins(status);
                 }
                 PlacePassEnd::NoNodeLeft => {
                     gate.report_placed(&self.state, &mut self.plugin_states)?;
@@ -82,18 +82,18 @@ impl<'q> GroupPlacer<'q> {
         Ok(Some(placed))
     }
 
-    /// Brings the cluster state up to date: its columns, and nodes' entries where columns do not tell all.
+    /// Updates the cluster state: its columns, and the entries of nodes that columns do not show completely.
     fn apply_passes(&mut self) {
         for at in self.applied_passes..self.pass_log.len() {
             let Some((joins, taken)) = self.pass_log.get(at) else {
                 break;
             };
             for (slot, times) in taken {
-                let kept = joins.needs_entries() || self.current_entries.contains(slot);
-                if !kept && joins.add_to_columns(&mut self.state, *slot, *times) {
+                let has_entry = joins.needs_entries() || self.current_entries.contains(slot);
+                if !has_entry && joins.add_to_columns(&mut self.state, *slot, *times) {
                     continue;
                 }
-                let entry = if kept {
+                let entry = if has_entry {
                     self.state.node(*slot).map(|entry| joins.entry_after(entry, *times))
                 } else {
                     self.current_entries.insert(*slot);
@@ -107,7 +107,7 @@ impl<'q> GroupPlacer<'q> {
         self.applied_passes = self.pass_log.len();
     }
 
-    /// A node after all that it took up to a pass.
+    /// Node after all tasks that it took up to a pass.
     fn entry_at_pass(&self, slot: NodeSlot, last: usize) -> Option<NodeEntry> {
         let mut entry = NodeEntry::clone(self.initial_state.node(slot)?);
         for (joins, taken) in self.pass_log.iter().take(last + 1) {
@@ -118,7 +118,7 @@ impl<'q> GroupPlacer<'q> {
         Some(entry)
     }
 
-    /// Places tasks of a group in one gradient, until it has no node left or something must be looked at anew.
+    /// Places tasks of a group in one gradient, until no node is left or nodes must be judged again.
     fn run_pass(
         &mut self,
         class: &TaskClass,
@@ -131,7 +131,7 @@ impl<'q> GroupPlacer<'q> {
         self.apply_passes();
         gate.report_placed(&self.state, &mut self.plugin_states)?;
         let query = self.filter_query();
-        // As it stands now: what follows moves a copy.
+        // The pass reads this copy, while later events change the original.
         let derived = self.plugin_states.clone();
         let facts = PrepareContext {
             state: &self.state,
@@ -185,7 +185,7 @@ impl<'q> GroupPlacer<'q> {
         }
     }
 
-    /// Why every node refuses the next task.
+    /// Reasons for which every node rejects the next task.
     fn blockers(&mut self, class: &TaskClass, slots: Option<&[NodeSlot]>) -> Result<Vec<PlaceBlocker>, Problem> {
         self.apply_passes();
         let mut query = self.filter_query();
@@ -198,15 +198,17 @@ impl<'q> GroupPlacer<'q> {
         };
         if self.query.idle_only {
             query.resource_fit = ResourceFit::Idle;
-            let sieve = FilterPass::new(facts, &asked, &query, &candidates, class)?;
-            let verdict = sieve.with_fit_slots(candidates.len()).filter_all(&candidates.slices);
-            // What is idle there may be promised already.
+            let filter_pass = FilterPass::new(facts, &asked, &query, &candidates, class)?;
+            let verdict = filter_pass
+                .with_fit_slots(candidates.len())
+                .filter_all(&candidates.slices);
+            // Idle amounts there may be promised already.
             candidates = NodeCandidates::at_slots(&self.state, verdict.fit);
             rejections = verdict.rejections;
             query.resource_fit = ResourceFit::FutureIdle;
         }
-        let sieve = FilterPass::new(facts, &asked, &query, &candidates, class)?;
-        let verdict = sieve.filter_all(&candidates.slices);
+        let filter_pass = FilterPass::new(facts, &asked, &query, &candidates, class)?;
+        let verdict = filter_pass.filter_all(&candidates.slices);
         rejections.extend(verdict.rejections);
         if rejections.is_empty() {
             let reason = node_state_reason("NoCandidates", "there is no node to choose from");
@@ -221,10 +223,10 @@ impl<'q> GroupPlacer<'q> {
 }
 
 impl PlacedGroup {
-    /// The next task went there.
+    /// Records the placement of the next task.
     fn push(&mut self, slot: NodeSlot, status: TaskStatus, card: Option<Arc<str>>) {
         if let Some(card) = card.filter(|card| !card.is_empty()) {
-            // Most tasks use none.
+            // Most tasks use no card.
             self.cards.resize(self.placed_count(), Arc::default());
             self.cards.push(card);
         }

@@ -1,21 +1,21 @@
-//! Nodes as they would stand after more tasks, so that plugins' own kernels judge many of them at once.
+//! Lookahead: nodes after more tasks, so that kernels of plugins judge many such states at once.
 
 use super::pass::PlacePass;
-use crate::engine::decide::score::ScoreScratch;
+use crate::engine::decide::class_scorers::ScoreScratch;
 use crate::engine::model::{CHUNK_SIZE, ClusterState, HypotheticalNodes, NodeChunk, NodeMask, NodeSlot};
 
-/// Nodes that are looked at together.
+/// Nodes that are judged together.
 pub(super) struct LookaheadBatch<'r> {
     storage: LookaheadStorage<'r>,
-    /// Whose each place is.
+    /// Contender of each place.
     contenders: Vec<u32>,
     scratch: Box<ScoreScratch>,
 }
 
 enum LookaheadStorage<'r> {
-    /// Tasks add to columns alike.
+    /// Columns to which each task adds the same amounts.
     Columns(Box<HypotheticalNodes<'r>>),
-    /// A node that takes a task keeps vectors of its own, as under `compatibility: upstream`.
+    /// Entries of nodes that have vectors of their own, as under `compatibility: upstream`.
     Entries {
         state: &'r ClusterState,
         chunk: Box<NodeChunk>,
@@ -25,7 +25,7 @@ enum LookaheadStorage<'r> {
 impl<'r> LookaheadBatch<'r> {
     pub(super) fn new(run: &'r PlacePass<'_>) -> Self {
         let storage = match run.uniform_arrival() {
-            Some(joining) => LookaheadStorage::Columns(Box::new(HypotheticalNodes::new(run.state(), joining))),
+            Some(arrival) => LookaheadStorage::Columns(Box::new(HypotheticalNodes::new(run.state(), arrival))),
             None => LookaheadStorage::Entries {
                 state: run.state(),
                 chunk: Box::default(),
@@ -45,13 +45,13 @@ impl<'r> LookaheadBatch<'r> {
         }
     }
 
-    /// Places that are left.
+    /// Number of free places.
     pub(super) fn remaining(&self) -> usize {
         CHUNK_SIZE - self.contenders.len()
     }
 
-    /// Takes in a node that took so many tasks, as it would stand after one more, two more, and so on: so many times, or
-    /// as often as there is room.
+    /// Adds the states of a node after one more task, two more, and so on, up to `depth` or to the free places. `taken`
+    /// is the number of tasks that it took.
     pub(super) fn add(&mut self, run: &PlacePass<'_>, number: u32, slot: NodeSlot, taken: u32, depth: u32) {
         let depth = depth.min(u32::try_from(self.remaining()).unwrap_or(0));
         match &mut self.storage {
@@ -74,7 +74,7 @@ impl<'r> LookaheadBatch<'r> {
         self.contenders.extend((0..depth).map(|_| number));
     }
 
-    /// Scores of all that were taken in, in that order.
+    /// Scores all added states, in their order.
     pub(super) fn score_all(&mut self, run: &PlacePass<'_>, mut say: impl FnMut(u32, Option<u64>)) {
         let (chunk, among) = match &mut self.storage {
             LookaheadStorage::Columns(hypothetical) => hypothetical.chunk(),

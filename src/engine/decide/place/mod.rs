@@ -1,8 +1,9 @@
-//! Place: a whole job in one call, exactly as filter, score and assume would do it task by task.
+//! Place: a whole job in one call, with the result of filter, score and assume task by task.
 //!
-//! A task goes where Volcano's allocate action would put it: onto the best of the nodes that pass every filter and have
-//! idle room; if there is none, it is promised room on the best that will have it once releasing tasks are gone. The best
-//! is the highest score, among equals the first by name. After each task only what changed is looked at again.
+//! A task goes where Volcano's allocate action would put it: on the best of the nodes that pass every filter and have
+//! enough idle. If there is none, it is pipelined on the best node that will have enough once releasing tasks are gone.
+//! The best node has the highest score, and among equals the first name. After each task only changed nodes are judged
+//! again.
 
 mod admission;
 mod group;
@@ -24,97 +25,98 @@ use crate::engine::plugin::{Measurement, Reason, Resolution};
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Policy;
 
-/// Question of Place.
+/// Query of Place.
 #[derive(Clone, Debug)]
 pub struct PlaceQuery {
-    /// The job of the tasks, if it does not stand so in the state; only for a preview.
+    /// Hypothetical job of the tasks, for a preview; `None`: the stored one.
     pub job: Option<Arc<JobRecord>>,
-    /// What to place, in this order. A group that could not be read stands as its problem.
+    /// Groups to place, in order. A group that could not be read is its problem.
     pub groups: Vec<Result<PlaceGroup, Problem>>,
     /// Names of the tasks' resources: the cluster state's table, or one that extends it.
     pub resources: Arc<ResourceTable>,
-    /// Fewer than this: none. `None`: the job's minimum, less what holds room already; without one: all.
+    /// Least number of tasks to place; with fewer none is placed. `None`: the job's minimum less the tasks that hold
+    /// resources already, and all tasks if it has no minimum.
     pub min_available: Option<usize>,
     /// Nodes to use, each once; `None`: all.
     pub candidates: Option<Vec<NodeSlot>>,
     /// Nodes not to use.
     pub exclusions: Vec<NodeSlot>,
-    /// Promise nothing on releasing room.
+    /// True: no task is pipelined on releasing amounts.
     pub idle_only: bool,
-    /// Refused nodes shown per blocker.
+    /// Number of sampled nodes per blocker.
     pub samples: usize,
-    /// Task-node pairs that may be looked at one by one, where the policy leaves no other way.
+    /// Limit of task-node pairs that may be judged one by one, where the policy requires it.
     pub max_pairs: u64,
 }
 
-/// Equal tasks.
+/// Group of equal tasks.
 #[derive(Clone, Debug)]
 pub struct PlaceGroup {
-    /// What each asks for, with its job.
+    /// Task with its job.
     pub task: Arc<TaskRecord>,
-    /// How many.
+    /// Number of tasks.
     pub count: usize,
-    /// Stored tasks that it is about, in order; empty for a preview of tasks that are not there.
+    /// Names of the stored tasks, in order; empty for a preview of tasks that are not stored.
     pub names: Vec<Arc<str>>,
-    /// What was overlooked when it was read.
+    /// Warnings about the group's input.
     pub warnings: Vec<Problem>,
     /// Fields of the tasks that no record carries, with the number of tasks; tasks without such fields are left out.
     pub unevaluated: Vec<(UnevaluatedFields, usize)>,
 }
 
-/// Answer of Place.
+/// Result of Place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlaceResult {
-    /// Enough found a place, and every group could be read.
+    /// True if enough tasks are placed, and every group could be read.
     pub placed: bool,
-    /// One per group.
+    /// Placements, one item per group.
     pub groups: Vec<Result<PlacedGroup, Problem>>,
-    /// Tasks that found a place.
+    /// Number of tasks placed.
     pub placed_count: usize,
-    /// How many had to.
+    /// Number of tasks that must be placed.
     pub min_count: usize,
-    /// What kept the next task from being placed, of the first group that was cut short.
+    /// Blockers of the next task, for the first group that is not completely placed.
     pub blockers: Vec<PlaceBlocker>,
 }
 
-/// Where a group went.
+/// Placement of a group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlacedGroup {
-    /// Nodes of the first tasks, on idle room.
+    /// Nodes of the first tasks, on idle amounts.
     pub allocated: Vec<NodeSlot>,
-    /// Nodes of the tasks after those, on room that is being released.
+    /// Nodes of the tasks after those, on releasing amounts.
     pub pipelined: Vec<NodeSlot>,
-    /// Card of each task; empty if no plugin gives any.
+    /// Card of each task; empty if no plugin assigns any.
     pub cards: Vec<Arc<str>>,
-    /// What kept the next task from being placed; empty: all were.
+    /// Blockers of the next task; empty: all tasks are placed.
     pub blockers: Vec<PlaceBlocker>,
-    /// What was overlooked.
+    /// Warnings about the group.
     pub warnings: Vec<Problem>,
 }
 
 impl PlacedGroup {
-    /// Tasks that found a place.
+    /// Number of tasks placed.
     pub fn placed_count(&self) -> usize {
         self.allocated.len() + self.pipelined.len()
     }
 }
 
-/// One thing that kept a task from being placed.
+/// Reason that origin a task from being placed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlaceBlocker {
-    /// The reason, and the nodes that were refused for it; none, if the task was refused before any node.
+    /// Reason with the nodes rejected for it; without nodes if the task was rejected before any node was judged.
     pub rejection: RejectionGroup,
-    /// Figures of a reason that is not about nodes.
+    /// Measurements of a reason that is not about nodes.
     pub measurements: Vec<Measurement>,
 }
 
-/// Stands for a plugin in reasons about the gang as a whole.
+/// Name in place of a plugin in reasons about the gang as a whole.
 pub const GANG: &str = "gang";
 
-/// Places the groups on a state, and changes nothing.
+/// Places the groups on a state without changing it.
 ///
 /// # Errors
-/// Something that belongs to no group; nothing was judged.
+/// A problem that belongs to no group; nothing was judged.
 pub fn place(
     cluster_state: &ClusterState,
     policy: &Policy,
@@ -131,27 +133,27 @@ pub fn place(
     .unwrap_or_default())
 }
 
-/// What plugins keep beside the state that is asked about.
+/// Origin of the plugin states of a query.
 #[derive(Clone, Copy, Debug)]
 pub enum PluginStateOrigin<'a> {
-    /// As it was worked out from the state: an imagined job is counted by carrying it.
+    /// States computed from the cluster state: a hypothetical job is added by advancing them.
     Computed(&'a PluginStates),
-    /// Moved since by changes of a cycle: with an imagined job it is worked out anew.
+    /// States that changes of a cycle have modified: with a hypothetical job they are computed again.
     Modified(&'a PluginStates),
 }
 
-/// As [`place()`]; `None` as soon as `stop` says so, which is asked every so many tasks.
+/// Places like [`place()`]; `None` once `stop` returns true, which is called at regular numbers of tasks.
 ///
 /// # Errors
-/// As [`place()`].
+/// Those of [`place()`].
 pub fn place_cancellable(
     cluster_state: &ClusterState,
     policy: &Policy,
-    kept: PluginStateOrigin<'_>,
+    origin: PluginStateOrigin<'_>,
     query: &PlaceQuery,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<PlaceResult>, Problem> {
-    let (cluster_state, derived) = hypothetical_state(cluster_state, policy, kept, query);
+    let (cluster_state, derived) = hypothetical_state(cluster_state, policy, origin, query);
     let needed = min_count(&cluster_state, query);
     let mut desk = group::GroupPlacer {
         initial_state: cluster_state.clone(),
@@ -192,11 +194,11 @@ pub fn place_cancellable(
     Ok(Some(placing))
 }
 
-/// The state with the job that is imagined, and what plugins that are asked keep beside it.
+/// State with the hypothetical job, and the plugin states that the policy reads.
 fn hypothetical_state(
     cluster_state: &ClusterState,
     policy: &Policy,
-    kept: PluginStateOrigin<'_>,
+    origin: PluginStateOrigin<'_>,
     query: &PlaceQuery,
 ) -> (ClusterState, PluginStates) {
     let is_asked = |name: &str| {
@@ -210,13 +212,13 @@ fn hypothetical_state(
     }
     let waiting = add_pending_tasks(&mut with_job, policy, query);
     if query.job.is_none() && !waiting {
-        let (PluginStateOrigin::Computed(derived) | PluginStateOrigin::Modified(derived)) = kept;
+        let (PluginStateOrigin::Computed(derived) | PluginStateOrigin::Modified(derived)) = origin;
         let mut derived = derived.clone();
         derived.retain(is_asked);
         return (with_job, derived);
     }
-    let before = match kept {
-        // Names that nobody knew before may be those of cards.
+    let before = match origin {
+        // New resource names may be names of cards.
         PluginStateOrigin::Computed(derived) if query.resources.len() == cluster_state.resources().len() => {
             Some((cluster_state, derived))
         }
@@ -226,8 +228,8 @@ fn hypothetical_state(
     (with_job, derived)
 }
 
-/// Lets imagined tasks wait in the cluster state, where it matters to a plugin what else of their job waits, and nothing of it does:
-/// one card for all of them is chosen by how many they are. True: some were put there.
+/// Adds hypothetical tasks as pending ones to the cluster state, if a plugin chooses one card by the number of the
+/// job's waiting tasks and none of the job's tasks is stored. True: tasks were added.
 fn add_pending_tasks(cluster_state: &mut ClusterState, policy: &Policy, query: &PlaceQuery) -> bool {
     let reads_job = |task: &TaskRecord| {
         let mut allocators = policy.allocators().iter().flatten();
@@ -251,10 +253,10 @@ fn add_pending_tasks(cluster_state: &mut ClusterState, policy: &Policy, query: &
     true
 }
 
-/// Places the groups in a cycle: what found a place becomes its next changes, if it is enough.
+/// Places the groups in a cycle: if enough tasks are placed, the placements become the cycle's next changes.
 ///
 /// # Errors
-/// As [`place()`], or the changes cannot be made; the cycle is as it was.
+/// Those of [`place()`], or the changes cannot be applied; the cycle is unchanged.
 pub fn place_in_cycle(
     cycle: &mut SchedulingCycle,
     policy: &Policy,
@@ -277,7 +279,7 @@ pub fn place_in_cycle(
     let mut next = cycle.clone();
     let outcome = next.place_all(&pending_puts(query, &placing))?;
     if let Some(warning) = outcome.warnings.first() {
-        // Under `upstream` a node may still hold a copy of a task that was taken off it.
+        // Under `upstream` a node may still have a copy of a task that was taken off it.
         return Err(warning.clone());
     }
     *cycle = next;
@@ -307,7 +309,7 @@ fn pending_puts<'a>(query: &'a PlaceQuery, placing: &'a PlaceResult) -> Vec<Pend
     puts
 }
 
-/// How many tasks must find a place.
+/// Number of tasks that must be placed.
 fn min_count(cluster_state: &ClusterState, query: &PlaceQuery) -> usize {
     if let Some(given) = query.min_available {
         return given;
@@ -325,7 +327,7 @@ fn min_count(cluster_state: &ClusterState, query: &PlaceQuery) -> usize {
     }
 }
 
-/// Every task that was asked for has found a place, and yet it is not enough.
+/// Blocker for a query whose tasks are all placed and still too few.
 fn too_few_tasks(placing: &PlaceResult, query: &PlaceQuery) -> Option<PlaceBlocker> {
     if placing.groups.iter().any(Result::is_err) {
         return None;
@@ -345,7 +347,7 @@ fn too_few_tasks(placing: &PlaceResult, query: &PlaceQuery) -> Option<PlaceBlock
 }
 
 impl PlaceBlocker {
-    /// A reason that is not about nodes.
+    /// Blocker that is not about nodes.
     fn without_nodes(reason: Reason, measurements: Vec<Measurement>) -> Self {
         let rejection = RejectionGroup {
             reason,
@@ -360,7 +362,7 @@ impl PlaceBlocker {
     }
 }
 
-/// A group cannot be placed with this policy without looking at more pairs than one question may.
+/// Problem of a group that this policy cannot place without judging more pairs than the limit.
 fn query_too_large(count: usize, nodes: usize, limit: u64) -> Problem {
     let message = format!(
         "{count} tasks on {nodes} nodes: under this policy every node must be looked at after each task, and limit `pairs` \

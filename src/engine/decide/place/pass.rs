@@ -1,4 +1,4 @@
-//! One pass of equal tasks over the nodes: all nodes are judged once, and after each task only the node that took it.
+//! Pass of equal tasks over the nodes: all nodes are judged once, and after each task only the node that took it.
 
 use super::admission::GroupAdmitter;
 use super::picker::{NodePicker, NodeTaskCounts};
@@ -9,35 +9,35 @@ use crate::engine::decide::candidates::{ChunkSlice, NodeCandidates};
 use crate::engine::decide::plugin_selection::PluginSelection;
 use crate::engine::decide::query::{NodeQuery, ResourceFit};
 use crate::engine::decide::reduce;
-use crate::engine::decide::score::{ClassScorers, OutOfRangeScores, ScoreScratch};
+use crate::engine::decide::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
 use crate::engine::model::{
     ClusterState, NodeChunk, NodeEntry, NodeMask, NodeSlot, Problem, TaskClass, TaskRecord, TaskStatus, UniformArrival,
 };
 use crate::engine::plugin::{ChunkRejections, NodeFilter, PrepareContext};
 use crate::engine::policy::{Compatibility, Policy};
 
-/// How a pass ended.
+/// End of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlacePassEnd {
-    /// Every task of the group has a place.
+    /// Every task of the group is placed.
     AllPlaced,
-    /// No node has room in this gradient.
+    /// No node has enough in this gradient.
     NoNodeLeft,
-    /// Admission refuses the next task, or nodes are to be judged anew.
+    /// Admission rejects the next task, or the nodes must be judged again.
     Rejudge,
-    /// Told to stop.
+    /// The execution was cancelled.
     Cancelled,
 }
 
-/// Tasks between two looks at whether to stop.
+/// Number of tasks between two checks for cancellation.
 const CANCEL_CHECK_INTERVAL: usize = 256;
 
-/// A task as it will stand on the node that it goes to.
+/// Task in the state in which it will be on its node.
 #[derive(Debug)]
 pub(super) struct ArrivingTask {
     task: TaskRecord,
     compatibility: Compatibility,
-    /// What it adds to columns; `None`: nodes keep vectors of their own.
+    /// Amounts that it adds to columns; `None`: nodes have vectors of their own.
     uniform_arrival: Option<UniformArrival>,
 }
 
@@ -52,31 +52,31 @@ impl ArrivingTask {
         }
     }
 
-    /// How it will stand there.
+    /// Status of the task on the node.
     pub(super) fn status(&self) -> TaskStatus {
         self.task.status
     }
 
-    /// A node after so many more of the tasks.
+    /// Node after `times` more of the tasks.
     pub(super) fn entry_after(&self, entry: &NodeEntry, times: u32) -> NodeEntry {
         let mut after = entry.clone();
         (0..times).for_each(|_| assume(&mut after, &self.task, self.compatibility));
         after
     }
 
-    /// True if nodes that take such tasks keep vectors of their own.
+    /// True if nodes that take such tasks have vectors of their own.
     pub(super) fn needs_entries(&self) -> bool {
         self.uniform_arrival.is_none()
     }
 
-    /// Counts so many of the tasks in a node's columns. False: nothing is done, the node itself is to be changed.
+    /// Adds `times` tasks to a node's columns. False: nothing changed, and the caller must change the node's entry.
     pub(super) fn add_to_columns(&self, cluster_state: &mut ClusterState, slot: NodeSlot, times: u32) -> bool {
-        let joining = self.uniform_arrival.as_ref();
-        joining.is_some_and(|joining| cluster_state.add_uniform(slot, joining, times))
+        let arrival = self.uniform_arrival.as_ref();
+        arrival.is_some_and(|arrival| cluster_state.add_uniform(slot, arrival, times))
     }
 }
 
-/// Everything that a pass asks, made ready.
+/// Prepared filters, scorers and state of a pass.
 pub(super) struct PlacePass<'a> {
     state: &'a ClusterState,
     filterers: Vec<Box<dyn NodeFilter + 'a>>,
@@ -111,22 +111,22 @@ impl<'a> PlacePass<'a> {
         self.state
     }
 
-    /// What a task adds to columns; `None`: nodes keep vectors of their own.
+    /// Amounts that a task adds to columns; `None`: nodes have vectors of their own.
     pub(super) fn uniform_arrival(&self) -> Option<&'a UniformArrival> {
         self.arriving_task.uniform_arrival.as_ref()
     }
 
-    /// A node after so many more of the tasks.
+    /// Node after `times` more of the tasks.
     pub(super) fn entry_after(&self, entry: &NodeEntry, times: u32) -> NodeEntry {
         self.arriving_task.entry_after(entry, times)
     }
 
-    /// True if scores of all nodes must be looked at after each task.
+    /// True if the scores of all nodes must be computed again after each task.
     pub(super) fn rescores_all(&self) -> bool {
         self.scorers.have_ranges()
     }
 
-    /// Places up to `count` tasks. `put` is told of each, and says whether the next one may follow at once.
+    /// Places up to `count` tasks. `put` receives each placement and returns whether the next task may follow at once.
     pub(super) fn place_tasks(
         &self,
         candidates: &NodeCandidates<'_>,
@@ -168,7 +168,7 @@ impl<'a> PlacePass<'a> {
         Ok((ended, field.task_counts()))
     }
 
-    /// Every node that passes, with its place in the order; `None`: told to stop.
+    /// Rank keys of all nodes that pass; `None`: cancelled.
     fn rank_keys(
         &self,
         candidates: &NodeCandidates<'_>,
@@ -211,7 +211,7 @@ impl<'a> PlacePass<'a> {
         })
     }
 
-    /// Scores of nodes in a chunk that is made of them; `None`: refused.
+    /// Scores of the nodes of a hypothetical chunk; `None`: rejected.
     pub(super) fn score_chunk(
         &self,
         chunk: &NodeChunk,

@@ -1,8 +1,8 @@
-//! The best nodes, and which of them takes the next task.
+//! Choice of the best node for each task.
 //!
-//! Those that took nothing yet are walked in their order; those that took something stand in a heap with what they score
-//! now. The better of the two heads takes the next task. A node beyond the first so many as there are tasks can never be
-//! reached: at each step one of those before it is untouched.
+//! Untouched nodes are visited in the order of their rank; nodes that took tasks are in a heap by their present score.
+//! The better of the two heads takes the next task. With n tasks only the first n nodes can be chosen, since at each
+//! step one of them is untouched.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,45 +12,45 @@ use super::pass::PlacePass;
 use super::ranking::{NodeRankKey, NodeRanking, number_of, rank_key, rank_of, score_and_name};
 use crate::engine::model::{CHUNK_SIZE, NodeSlot};
 
-/// Nodes that took something, and how many tasks.
+/// Nodes that took tasks, and the number of tasks.
 pub(super) type NodeTaskCounts = Vec<(NodeSlot, u32)>;
 
-/// A node that was looked at.
+/// Node that was judged.
 #[derive(Clone, Copy, Debug)]
 struct ContenderNode {
     slot: NodeSlot,
     rank: u32,
-    /// Tasks that it took.
+    /// Number of tasks that it took.
     task_count: u32,
-    /// What it scores when it has taken one more, two more, and so on: this part of all that was looked ahead.
+    /// Range of the lookahead scores that hold its scores after one more task, two more, and so on.
     lookahead: (u32, u32),
-    /// How far was looked ahead the last time.
+    /// Depth of its last lookahead.
     depth: u32,
-    /// Beyond what was looked ahead, it takes nothing.
+    /// True if it takes no task beyond the lookahead.
     full: bool,
 }
 
-/// The first nodes, and those of them that took something.
+/// Best untouched nodes, and the nodes that took tasks.
 pub(super) struct NodePicker<'r, 'a> {
     pass: &'r PlacePass<'a>,
-    /// Nodes that took nothing: slots, with scores.
+    /// Untouched nodes: slots, with scores.
     ranking: NodeRanking,
-    /// How many of them are behind us.
+    /// Number of visited nodes of the ranking.
     visited_count: usize,
-    /// Those that were looked at, in that order.
+    /// Judged nodes, in order.
     contenders: Vec<ContenderNode>,
-    /// Nodes that took something and may take more: numbers of contenders, with scores.
+    /// Nodes that took tasks and may take more: numbers of contenders, with scores.
     heap: BinaryHeap<Reverse<NodeRankKey>>,
-    /// Scores that were looked ahead.
+    /// Scores of the lookahead.
     lookahead_scores: Vec<u64>,
     lookahead: Option<LookaheadBatch<'r>>,
-    /// Tasks given away.
+    /// Number of tasks placed.
     placed_count: usize,
-    /// How many nodes are looked ahead at once.
+    /// Number of nodes in one lookahead.
     lookahead_width: usize,
 }
 
-/// Contenders behind the one that needs it that may be looked ahead with it.
+/// Number of contenders after the present one that may share its lookahead.
 const LOOKAHEAD_WINDOW: usize = 4 * CHUNK_SIZE;
 
 impl<'r, 'a> NodePicker<'r, 'a> {
@@ -68,7 +68,7 @@ impl<'r, 'a> NodePicker<'r, 'a> {
         }
     }
 
-    /// Gives the next task to the best node; so many tasks follow.
+    /// Chooses the best node for the next task; `left` tasks follow.
     pub(super) fn pick(&mut self, left: usize) -> Option<NodeSlot> {
         let fresh = self.ranking.get(self.visited_count);
         let again = self.heap.peek().map(|Reverse(key)| *key);
@@ -89,13 +89,13 @@ impl<'r, 'a> NodePicker<'r, 'a> {
         slot
     }
 
-    /// So far is looked ahead at once: somewhat further than nodes went until now.
+    /// Depth of one lookahead: somewhat more than the nodes took so far.
     fn lookahead_depth(&self) -> u32 {
         let each = u32::try_from(self.placed_count / self.visited_count.max(1)).unwrap_or(u32::MAX);
         if each < 2 { 1 } else { (each + each / 4 + 1).min(64) }
     }
 
-    /// Contenders are known up to this number.
+    /// Loads contenders up to this number.
     fn load_contenders(&mut self, number: usize) {
         for at in self.contenders.len()..=number {
             let Some(key) = self.ranking.get(at) else { return };
@@ -110,7 +110,7 @@ impl<'r, 'a> NodePicker<'r, 'a> {
         }
     }
 
-    /// The node takes a task.
+    /// Gives the node a task.
     fn assign_task(&mut self, number: usize, left: usize) -> Option<NodeSlot> {
         let node = *self.contenders.get(number)?;
         if node.lookahead.0 == node.lookahead.1 && !node.full && left > 0 {
@@ -128,21 +128,21 @@ impl<'r, 'a> NodePicker<'r, 'a> {
         Some(node.slot)
     }
 
-    /// Works out what the node, and others that will want it soon, will score when they take more.
+    /// Computes the scores of the node, and of others that will need it soon, after more tasks.
     fn look_ahead(&mut self, number: usize, left: usize) {
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         let mut ahead = self.lookahead.take().unwrap_or_else(|| LookaheadBatch::new(self.pass));
         ahead.clear();
-        let habit = self.lookahead_depth();
+        let usual_depth = self.lookahead_depth();
         let fresh = self.contenders.get(number).is_none_or(|node| node.task_count == 0);
         if fresh {
-            self.add_to_lookahead(&mut ahead, number, habit.min(left));
-            let width = self.lookahead_width.min(CHUNK_SIZE / habit as usize).max(1);
+            self.add_to_lookahead(&mut ahead, number, usual_depth.min(left));
+            let width = self.lookahead_width.min(CHUNK_SIZE / usual_depth as usize).max(1);
             self.lookahead_width = (self.lookahead_width * 2).min(CHUNK_SIZE);
             let last = (number + width).min(self.ranking.len().saturating_sub(1));
             self.load_contenders(last);
             for other in number + 1..=last {
-                self.add_to_lookahead(&mut ahead, other, habit.min(left));
+                self.add_to_lookahead(&mut ahead, other, usual_depth.min(left));
             }
         } else {
             let last = (number + LOOKAHEAD_WINDOW).min(self.visited_count);
@@ -161,7 +161,7 @@ impl<'r, 'a> NodePicker<'r, 'a> {
             };
             match score {
                 Some(score) => {
-                    // What is said of a node stands together: one place of it comes after the other.
+                    // States of one node follow each other.
                     if node.lookahead.0 == node.lookahead.1 {
                         let at = u32::try_from(scores.len()).unwrap_or(u32::MAX);
                         node.lookahead = (at, at);
@@ -169,14 +169,14 @@ impl<'r, 'a> NodePicker<'r, 'a> {
                     scores.push(score);
                     node.lookahead.1 += 1;
                 }
-                // Beyond the first refusal there is nothing to come to.
+                // No state after the first rejection can be reached.
                 None => node.full = true,
             }
         });
         self.lookahead = Some(ahead);
     }
 
-    /// Looks further ahead for a node that took something, if it is in want of it.
+    /// Extends the lookahead of a node that took tasks, if it needs more.
     fn extend_lookahead(&mut self, ahead: &mut LookaheadBatch<'_>, number: usize, left: u32) {
         let Some(node) = self.contenders.get(number) else {
             return;

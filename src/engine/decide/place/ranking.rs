@@ -1,14 +1,14 @@
-//! The order of nodes: higher score first, then by name. It is sorted only as far as it is read.
+//! Ranking of nodes: higher score first, then by name. It is sorted only as far as it is read.
 
 use crate::engine::decide::top;
 
-/// Score (higher first), name (earlier first), then a number: smaller is better.
+/// Rank key: score (higher first), name (earlier first), then a number; smaller is better.
 pub(super) type NodeRankKey = u128;
 
-/// A score as a number that is smaller the better it is.
+/// Score as an integer that is smaller for better scores.
 pub(super) fn rank_score(total: f64) -> u64 {
     let bits = top::comparable_total(total).to_bits();
-    // As numbers of the same sign compare, and the negative ones below: then turned round.
+    // Bit patterns order numbers of one sign; negative numbers sort below, and the result is inverted.
     if bits >> 63 == 1 { bits } else { !(bits | 1 << 63) }
 }
 
@@ -16,32 +16,32 @@ pub(super) fn rank_key(score: u64, rank: u32, number: u32) -> NodeRankKey {
     NodeRankKey::from(score) << 64 | NodeRankKey::from(rank) << 32 | NodeRankKey::from(number)
 }
 
-/// Score and name alone.
+/// Score and name of a key, without the number.
 pub(super) fn score_and_name(key: NodeRankKey) -> NodeRankKey {
     key >> 32
 }
 
-/// The number at the end of a key.
+/// Number at the end of a key.
 pub(super) fn number_of(key: NodeRankKey) -> u32 {
     u32::try_from(key & NodeRankKey::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
-/// The rank of the name.
+/// Rank of the name.
 pub(super) fn rank_of(key: NodeRankKey) -> u32 {
     u32::try_from(key >> 32 & NodeRankKey::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
-/// How many are sorted at first.
+/// Number of keys that are sorted at first.
 const FIRST_SORTED: usize = 64;
 
-/// Keys, of which the first ones are in order.
+/// Keys, of which a leading part is sorted.
 pub(super) struct NodeRanking {
     keys: Vec<NodeRankKey>,
     sorted: usize,
 }
 
 impl NodeRanking {
-    /// The best so many of these keys.
+    /// Ranking of the best `count` of these keys.
     pub(super) fn best(mut keys: Vec<NodeRankKey>, count: usize) -> Self {
         if count < keys.len() {
             if count > 0 {
@@ -56,7 +56,7 @@ impl NodeRanking {
         self.keys.len()
     }
 
-    /// The key at a place. Places are asked for one after the other.
+    /// Key at a place. Places are read in order.
     pub(super) fn get(&mut self, at: usize) -> Option<NodeRankKey> {
         if at >= self.sorted && at < self.keys.len() {
             self.sort_more();
@@ -64,7 +64,7 @@ impl NodeRanking {
         self.keys.get(at).copied()
     }
 
-    /// Twice as many are sorted as before.
+    /// Sorts twice as many keys as before.
     fn sort_more(&mut self) {
         let count = self.sorted.max(FIRST_SORTED);
         let Some(rest) = self.keys.get_mut(self.sorted..) else {

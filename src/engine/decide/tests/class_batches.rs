@@ -1,4 +1,4 @@
-//! Classes that go over the nodes together, on any number of threads, are answered as each alone.
+//! Classes that visit the nodes together, on any number of threads, have the results of each alone.
 
 use super::fixtures::{amounts, cluster_state, node_query, policy, task};
 use crate::engine::decide::{self, FilterDetail, NodeQuery, Parallelism, ResourceFit, ScoreQuery};

@@ -1,8 +1,12 @@
 //! Every difference between `compatibility: corrected` and `upstream`; each test fails without it.
 
+use std::sync::Arc;
+
 use super::fixtures::{amounts, cluster_state, node_query, parts, policy, score_query, task};
-use crate::engine::decide;
-use crate::engine::model::{ClusterState, NodeRecord, Problem, ResourceTable};
+use crate::engine::cycle::{SchedulingCycle, SessionChange, TaskPlacement};
+use crate::engine::decide::{self, ResourceFit};
+use crate::engine::model::{ClusterState, JobRecord, NodeRecord, Problem, ResourceId, ResourceTable};
+use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Compatibility::{self, Corrected, Upstream};
 use crate::engine::policy::{CompileOptions, compile};
 
@@ -178,4 +182,58 @@ fn numbers_beyond_64_bits_are_errors() {
     let report = taken(Corrected).unwrap_err();
     assert_eq!(report.errors().next().unwrap().code, "ARGUMENT_RANGE");
     assert!(taken(Upstream).unwrap().contains("resourceStrategyFitWeight: 10"));
+}
+
+#[test]
+fn a_node_without_scalars_gains_no_future_scalars_under_upstream() {
+    let mut resources = ResourceTable::default();
+    let node = NodeRecord {
+        name: "n".into(),
+        allocatable: amounts(&mut resources, [("cpu", "4")]),
+        ..NodeRecord::default()
+    };
+    let mut waiting = task(amounts(&mut resources, [("cpu", "1"), ("nvidia.com/gpu", "2")]), &[]);
+    waiting.job = "ns/j".into();
+    let gpu = resources.get("nvidia.com/gpu").unwrap();
+    let mut cluster_state = cluster_state(resources, vec![node]);
+    let job = JobRecord {
+        name: "ns/j".into(),
+        ..JobRecord::default()
+    };
+    cluster_state.put_job(job, &Arc::from("test"));
+    cluster_state.put_task(waiting.clone(), &Arc::from("test"));
+    let future = |compatibility| {
+        let mut cycle = SchedulingCycle::new(cluster_state.clone(), compatibility, PluginStates::default());
+        let placement = TaskPlacement {
+            task: waiting.name.clone(),
+            node: "n".into(),
+            card: Arc::default(),
+        };
+        cycle.apply(&[SessionChange::Pipeline(placement)]).unwrap();
+        let chunk = cycle.cluster_state().chunks().first().unwrap();
+        let shown = |id| {
+            let column = chunk.future_idle(id);
+            column.present.get(0).then_some(column.values[0])
+        };
+        let mut query = node_query(cycle.cluster_state().resources(), vec![waiting.clone()]);
+        query.resource_fit = ResourceFit::FutureIdle;
+        let policy = policy("{name: drf}", compatibility).policy;
+        let verdict = decide::filter(cycle.cluster_state(), &policy, &query)
+            .unwrap()
+            .remove(0);
+        let rejections = verdict.unwrap().result.rejections.clone();
+        let gpus = rejections
+            .iter()
+            .find(|group| &*group.reason.resource == "nvidia.com/gpu")
+            .unwrap();
+        let measured = gpus.samples[0]
+            .1
+            .iter()
+            .find(|one| one.name == "future idle")
+            .unwrap()
+            .value;
+        (shown(gpu), shown(ResourceId::CPU), measured)
+    };
+    assert_eq!(future(Upstream), (None, Some(3000.0), 0.0));
+    assert_eq!(future(Corrected), (Some(-2000.0), Some(3000.0), -2.0));
 }

@@ -1,4 +1,4 @@
-//! What compiling a policy says of arguments that do not mean what they seem to.
+//! Diagnostics of arguments whose meaning their author may not expect.
 
 use crate::engine::policy::{Compatibility, CompileOptions, DiagnosticReport, Severity, compile};
 
@@ -13,7 +13,7 @@ fn diagnostic_report(plugin: &str, arguments: &str, strict: bool, compatibility:
     compiled.map_or_else(|report| report, |compiled| compiled.report)
 }
 
-/// Arguments, then code and path of each finding.
+/// Arguments, then code and path of each diagnostic.
 type ExpectedDiagnostics<'a> = (&'a str, &'a [(&'a str, &'a str)]);
 
 fn check(plugin: &str, rows: &[ExpectedDiagnostics<'_>]) {

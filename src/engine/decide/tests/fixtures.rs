@@ -11,7 +11,7 @@ use crate::engine::model::{
 };
 use crate::engine::policy::{Compatibility, CompileOptions, CompiledPolicy, Policy, compile};
 
-/// Names and quantities, read as a client's would be: what nobody counts is left out.
+/// Amounts of named quantities, read like a client's: uncounted resources are left out.
 pub(crate) fn amounts<'a>(
     resources: &mut ResourceTable,
     quantities: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -27,7 +27,7 @@ pub(crate) fn amounts<'a>(
         .collect()
 }
 
-/// A cluster of these nodes.
+/// Cluster state of these nodes.
 pub(crate) fn cluster_state(resources: ResourceTable, nodes: Vec<NodeRecord>) -> ClusterState {
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for (slot, node) in (0..).zip(&nodes) {
@@ -42,7 +42,7 @@ pub(crate) fn cluster_state(resources: ResourceTable, nodes: Vec<NodeRecord>) ->
     cluster_state
 }
 
-/// A task, its pod counted.
+/// Task with these requests and its pod.
 pub(crate) fn task(mut requests: ResourceAmounts, annotations: &[(&str, &str)]) -> TaskRecord {
     requests.set(ResourceId::PODS, 1);
     let mut texts: Vec<_> = annotations
@@ -58,7 +58,7 @@ pub(crate) fn task(mut requests: ResourceAmounts, annotations: &[(&str, &str)]) 
     })
 }
 
-/// Asks about these tasks on all nodes, without room.
+/// Query about these tasks on all nodes, without a check of resources.
 pub(crate) fn node_query(resources: &Arc<ResourceTable>, tasks: Vec<TaskRecord>) -> NodeQuery {
     let item = |task| {
         Ok(QueryTask {
@@ -77,7 +77,7 @@ pub(crate) fn node_query(resources: &Arc<ResourceTable>, tasks: Vec<TaskRecord>)
     }
 }
 
-/// The same as a question of Score, with parts.
+/// Query of Score with these nodes and tasks, and with parts.
 pub(crate) fn score_query(query: NodeQuery) -> ScoreQuery {
     ScoreQuery {
         node_query: query,

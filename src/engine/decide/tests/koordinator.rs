@@ -1,4 +1,4 @@
-//! Koordinator's plugins: weights of profiles, scores out of range, and the columns against plain figures.
+//! Tests of Koordinator's plugins: weights of profiles, scores out of range, and columns against a plain computation.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a question can ask for: candidates, room, plugins by name, limits, details.
+//! Options of queries: candidates, resources, named plugins, limits, details.
 
 use super::fixtures::{amounts, cluster_state, node_query, policy, score_query, task};
 use crate::engine::decide::{self, FilterDetail, FilterVerdict, NodeQuery, ResourceFit, ScoreQuery, ScoreSheet};
@@ -116,7 +116,7 @@ fn the_first_rejection_counts() {
         [("requested", 4.0), ("idle", 2.0), ("allocatable", 2.0)]
     );
 
-    // What is being released is there for those who wait.
+    // Releasing amounts count for tasks that wait.
     query.resource_fit = ResourceFit::FutureIdle;
     assert_eq!(filter(&cluster_state, &compiled, &query).fit, [0, 2, 6]);
     query.resource_fit = ResourceFit::None;
@@ -148,11 +148,11 @@ fn named_plugins_are_queried_independently() {
     query.plugins = vec!["resource-strategy-fit".into(), "binpack".into()];
     query.candidates = Some(vec![3, 1, 4]);
     let verdict = filter(&cluster_state, &compiled, &query);
-    // Neither the state of nodes nor switches are looked at; slot 1 is short of room, 3 refused by the plugin.
+    // Neither the state of nodes nor switches matter; slot 1 lacks resources, the plugin rejects slot 3.
     assert_eq!(verdict.fit, [4]);
     assert_eq!(groups(&verdict).len(), 2);
 
-    // A node appears once per plugin that refuses it.
+    // A node appears once per plugin that rejects it.
     query.tasks[0].as_mut().unwrap().task = {
         let mut resources = ResourceTable::clone(&query.resources);
         task(amounts(&mut resources, [("cpu", "16")]), &[]).into()
@@ -270,7 +270,7 @@ fn candidates_keep_the_callers_order() {
 }
 
 #[test]
-fn parts_and_plugins_are_told_apart() {
+fn parts_and_plugins_are_distinguished() {
     let (cluster_state, query) = cluster();
     let compiled = policy(PLUGINS, Corrected);
     let mut query = score_query(query);

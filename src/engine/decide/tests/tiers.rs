@@ -1,4 +1,4 @@
-//! The recordings of Volcano's tier reductions for scores and predicates; stub plugins answer as data.
+//! Vectors of Volcano's tier reductions for scores and predicates; stub plugins return recorded results.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ fn switched_on<'c>(case: &'c Json, switch: &str) -> Vec<&'c str> {
         .collect()
 }
 
-/// What a stub answers to a hook; `None`: it is no stub, or has not got the hook.
+/// Result of a stub's hook; `None`: the plugin is no stub, or lacks the hook.
 fn plugin_result<'c>(case: &'c Json, name: &str, hook: &str) -> Option<&'c Json> {
     let stubs = case["policy"]["stubs"].as_array()?;
     stubs.iter().find(|stub| stub["name"] == *name)?["answers"].get(hook)
@@ -209,7 +209,7 @@ fn tiers() {
     assert!(checked > 40);
 }
 
-/// Without stubs the engine's own walk through the tiers answers the same.
+/// Checks that the engine's own reduction has the same result without stubs.
 fn check_tiers_whole(name: &str, case: &Json, asked: &VectorRun) {
     for expected in case["expect"]["nodes"].as_array().unwrap() {
         let position = position(case, text(expected, "node").unwrap());

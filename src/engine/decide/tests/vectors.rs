@@ -52,7 +52,7 @@ pub(super) struct VectorRun {
     pub(super) verdict: Arc<FilterVerdict>,
 }
 
-/// What one plugin answers for itself.
+/// Results of one plugin by itself.
 pub(super) struct VectorPluginRun {
     pub(super) parts: Vec<ScorePart>,
     pub(super) verdict: Arc<FilterVerdict>,

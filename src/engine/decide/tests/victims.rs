@@ -1,4 +1,4 @@
-//! Tests of `SelectVictims`: fit, irreducible sets, assumptions, and who spared whom.
+//! Tests of `SelectVictims`: fit, irreducible sets, assumptions, and the votes of plugins.
 
 use std::sync::Arc;
 
@@ -292,7 +292,7 @@ fn a_job_that_would_return_for_many_gives_as_many_as_it_can_spare() {
     assert!(verdict.victims.iter().any(|victim| *victim >= 5), "{verdict:?}");
 }
 
-/// Numbers that hang on a seed only.
+/// Random numbers of one seed.
 fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed | 1;
     move |end| {
@@ -306,8 +306,8 @@ fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Asked again in other words: without any one of the victims there is no room, and once they are gone and the
-    /// preemptor is there, none of them may have it go.
+    /// Checks both promises of an irreducible set: without any one of the victims the preemptor does not fit, and after
+    /// their eviction none of them could preempt it.
     #[test]
     fn irreducible_victims_are_never_in_vain(seed in any::<u64>()) {
         let mut below = numbers(seed);

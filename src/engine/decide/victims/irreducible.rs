@@ -1,4 +1,4 @@
-//! Victims of whom none can be left out.
+//! Irreducible victims: none of them can be left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,40 +8,40 @@ use crate::engine::cycle::SchedulingCycle;
 use crate::engine::model::{Problem, TaskRecord, TaskStatus};
 use crate::engine::plugin_state::{PlacementEvent, PluginStates, TaskTransition};
 
-/// How often another set is looked for when jobs of one would win their places back.
+/// Number of attempts to find a set of which no job would preempt in turn.
 const MAX_ROUNDS: usize = 64;
 
 impl VictimSelection<'_> {
-    /// Victims none of whom can be left out: without any one of them the preemptor does not fit, and none of them would
-    /// win the place straight back. Candidates that stand later are left out first.
+    /// Irreducible set of victims: without any one of them the preemptor does not fit, and none of them could in turn
+    /// preempt it. Later candidates are left out first.
     ///
-    /// Jobs that would win a place back give up half as many, and at last nobody; others take their turn. Not every set is
-    /// tried: nobody goes if none is found so.
+    /// A job that could preempt in turn gives up half as many tasks in the next attempt, and finally none, and others
+    /// take their turn. Not every set is tried; if none is found, there are no victims.
     pub(super) fn irreducible<'c>(
         &self,
         cycle: &SchedulingCycle,
         chosen: Vec<VictimCandidate<'c>>,
     ) -> Result<Vec<VictimCandidate<'c>>, Problem> {
-        let Some(room) = self.shortfall(cycle)? else {
+        let Some(shortfall) = self.shortfall(cycle)? else {
             return Ok(Vec::new());
         };
         let mut known = BTreeSet::new();
         let mut open: Vec<VictimCandidate<'c>> = chosen
             .into_iter()
-            .filter(|victim| room.gains_from(victim) && known.insert(victim.identity()))
+            .filter(|victim| shortfall.gains_from(victim) && known.insert(victim.identity()))
             .collect();
         for round in 0..MAX_ROUNDS {
-            let Some(kept) = minimal_victims(room.clone(), &open) else {
+            let Some(minimal) = minimal_victims(shortfall.clone(), &open) else {
                 return Ok(Vec::new());
             };
-            let returning = self.returning_jobs(cycle, &kept)?;
+            let returning = self.returning_jobs(cycle, &minimal)?;
             if returning.is_empty() {
-                return Ok(kept);
+                return Ok(minimal);
             }
             if round == 0 {
                 open = self.without_hopeless(cycle, open)?;
             }
-            let mut most = halved_losses(&kept, &returning);
+            let mut most = halved_losses(&minimal, &returning);
             open.retain(|victim| match most.get_mut(&*victim.task.job) {
                 Some(0) => false,
                 Some(left) => {
@@ -54,7 +54,7 @@ impl VictimSelection<'_> {
         Ok(Vec::new())
     }
 
-    /// Leaves out those who would win their place back even if they were the only ones to go.
+    /// Removes victims that could preempt in turn even if they were the only ones.
     fn without_hopeless<'c>(
         &self,
         cycle: &SchedulingCycle,
@@ -77,20 +77,20 @@ impl VictimSelection<'_> {
         Ok(staying)
     }
 
-    /// Jobs of victims that, once the preemptor has its place, could in turn have the preemptor go.
+    /// Jobs of victims that, once the preemptor is placed, could preempt it in turn.
     fn returning_jobs<'c>(
         &self,
         cycle: &SchedulingCycle,
         victims: &[VictimCandidate<'c>],
     ) -> Result<BTreeSet<&'c str>, Problem> {
-        let mut derived = cycle.plugin_states().clone();
+        let mut plugin_states = cycle.plugin_states().clone();
         for victim in victims {
-            derived.apply(
+            plugin_states.apply(
                 cycle.cluster_state(),
                 &PlacementEvent::Deallocate(unchanged_move(victim.task)),
             )?;
         }
-        derived.apply(
+        plugin_states.apply(
             cycle.cluster_state(),
             &PlacementEvent::Pipeline(unchanged_move(&self.group.preemptor)),
         )?;
@@ -104,7 +104,7 @@ impl VictimSelection<'_> {
             if returning.contains(&*victim.task.job) || judged.get(victim.task).is_some() {
                 continue;
             }
-            let wins = self.wins_back(&derived, victim.task, &placed)?;
+            let wins = self.wins_back(&plugin_states, victim.task, &placed)?;
             judged.insert(victim.task, wins);
             if wins {
                 returning.insert(&*victim.task.job);
@@ -113,35 +113,41 @@ impl VictimSelection<'_> {
         Ok(returning)
     }
 
-    fn wins_back(&self, derived: &PluginStates, victim: &TaskRecord, placed: &TaskRecord) -> Result<bool, Problem> {
+    fn wins_back(
+        &self,
+        plugin_states: &PluginStates,
+        victim: &TaskRecord,
+        placed: &TaskRecord,
+    ) -> Result<bool, Problem> {
         let candidate = VictimCandidate {
             position: 0,
             task: placed,
         };
-        let goes = self.select_by_tiers(derived, victim, &[candidate], &mut Vec::new())?;
+        let goes = self.select_by_tiers(plugin_states, victim, &[candidate], &mut Vec::new())?;
         Ok(!goes.is_empty())
     }
 }
 
-/// As few of these as make room, from the front; `None`: all of them do not.
+/// Shortest prefix of these victims that covers the shortfall, without the ones that it does not need; `None`: all of
+/// them are not enough.
 fn minimal_victims<'c>(
-    mut room: PreemptorShortfall<'_>,
+    mut shortfall: PreemptorShortfall<'_>,
     open: &[VictimCandidate<'c>],
 ) -> Option<Vec<VictimCandidate<'c>>> {
-    let needed = room.covered_after(open)?;
-    let mut kept: Vec<VictimCandidate<'c>> = open.iter().take(needed).rev().cloned().collect();
-    kept.retain(|victim| !room.try_spare(victim));
-    kept.reverse();
-    Some(kept)
+    let needed = shortfall.covered_after(open)?;
+    let mut minimal: Vec<VictimCandidate<'c>> = open.iter().take(needed).rev().cloned().collect();
+    minimal.retain(|victim| !shortfall.try_spare(victim));
+    minimal.reverse();
+    Some(minimal)
 }
 
-/// Half of what these jobs lose.
-fn halved_losses<'c>(kept: &[VictimCandidate<'c>], returning: &BTreeSet<&'c str>) -> BTreeMap<&'c str, usize> {
-    let lost = |job: &str| kept.iter().filter(|victim| *victim.task.job == *job).count();
+/// Half of each job's losses.
+fn halved_losses<'c>(minimal: &[VictimCandidate<'c>], returning: &BTreeSet<&'c str>) -> BTreeMap<&'c str, usize> {
+    let lost = |job: &str| minimal.iter().filter(|victim| *victim.task.job == *job).count();
     returning.iter().map(|job| (*job, lost(job) / 2)).collect()
 }
 
-/// What was found out about one task of each job, which holds for the next of the same kind.
+/// Verdicts on one task per job, which hold for equal tasks of the job.
 #[derive(Default)]
 struct ReturnVerdicts<'c>(BTreeMap<&'c str, (&'c TaskRecord, bool)>);
 
@@ -161,7 +167,7 @@ impl<'c> ReturnVerdicts<'c> {
     }
 }
 
-/// A move that changes nothing but what counts.
+/// Transition that changes only whether the task's requests count.
 fn unchanged_move(task: &TaskRecord) -> TaskTransition<'_> {
     TaskTransition {
         before: task,

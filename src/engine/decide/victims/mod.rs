@@ -1,4 +1,4 @@
-//! `SelectVictims`: who gives way?
+//! `SelectVictims`: the tasks that give way to a preemptor.
 
 mod irreducible;
 mod node_verdict;
@@ -16,59 +16,59 @@ use crate::engine::plugin::{Plugin, VictimKind, VictimQuery};
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::{Compatibility, Policy};
 
-/// Question of `SelectVictims`.
+/// Query of `SelectVictims`.
 #[derive(Clone, Debug)]
 pub struct VictimsQuery {
-    /// Which way.
+    /// Kind of eviction.
     pub kind: VictimKind,
-    /// One answer each. A group that could not be read stands as its problem.
+    /// Groups, one result each. A group that could not be read is its problem.
     pub groups: Vec<Result<VictimGroup, Problem>>,
-    /// Ask these plugins only, each for itself; empty: the policy's tiers.
+    /// Plugins to ask, each by itself; empty: the tiers of the policy.
     pub plugins: Vec<Arc<str>>,
-    /// Only a set from which no victim can be left out.
+    /// True: select only a set from which no victim can be left out.
     pub irreducible: bool,
 }
 
-/// One preemptor on one node.
+/// Preemptor with its node and candidates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VictimGroup {
-    /// Who needs room.
+    /// Task that needs the resources.
     pub preemptor: TaskRecord,
-    /// Where; empty: anywhere, nothing is fitted.
+    /// Name of the node; empty: any node, and `fits_after` is not computed.
     pub node: Arc<str>,
-    /// Who may have to go, in this order; one may stand twice.
+    /// Tasks that may be evicted, in order; a task may appear twice.
     pub candidates: Vec<TaskRecord>,
-    /// Taken to have happened.
+    /// Changes that count as done, for this group only.
     pub assumptions: Vec<SessionChange>,
 }
 
 /// Verdict on one group. Numbers are positions among the candidates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VictimVerdict {
-    /// Who goes; with `plugins` nobody.
+    /// Victims; empty with `plugins`.
     pub victims: Vec<usize>,
-    /// What each plugin that was asked chose.
+    /// Choice of each plugin that was asked.
     pub votes: Vec<VictimVote>,
-    /// The preemptor fits when so many victims are gone, into the node's room and into the quotas of plugins that look
-    /// after some; `None`: never, or no node.
+    /// Number of victims, from the first, after whose eviction the preemptor fits: Filter passes the node, Admit
+    /// permits the task, and no plugin reports a shortfall. `None`: it never fits, or the group names no node.
     pub fits_after: Option<usize>,
     /// Assumptions that did not fit.
     pub warnings: Vec<Problem>,
 }
 
-/// One plugin's choice.
+/// Choice of one plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VictimVote {
-    /// Plugin.
+    /// Name of the plugin.
     pub plugin: Arc<str>,
-    /// Who may go in its opinion; `None`: it abstains.
+    /// Candidates that the plugin permits to evict; `None`: it abstains.
     pub victims: Option<Vec<usize>>,
 }
 
-/// Chooses victims for each group, in the state of the cycle and under its assumptions.
+/// Selects victims for each group, in the state of the cycle and under the group's assumptions.
 ///
 /// # Errors
-/// `plugins` names one that the policy does not have or that is not served here.
+/// `plugins` names a plugin that the policy does not have or that is not served here.
 pub fn victims(
     cycle: &SchedulingCycle,
     policy: &Policy,
@@ -95,7 +95,7 @@ pub fn victims(
     Ok(query.groups.iter().map(result).collect())
 }
 
-/// A candidate at its position; equal are those of one task.
+/// Candidate at its position; candidates of one task are equal.
 #[derive(Clone, Debug)]
 struct VictimCandidate<'a> {
     position: usize,
@@ -103,7 +103,7 @@ struct VictimCandidate<'a> {
 }
 
 impl<'a> VictimCandidate<'a> {
-    /// What tells it from others: the incarnation of its task, or for one without a name its position.
+    /// Identity of the candidate: the incarnation of its task, or its position if the task has no name.
     fn identity(&self) -> (&'a str, &'a Uid, usize) {
         let task = self.task;
         let position = if task.name.is_empty() { self.position } else { 0 };
@@ -117,7 +117,7 @@ impl PartialEq for VictimCandidate<'_> {
     }
 }
 
-/// A plugin that was named, and who answers for it.
+/// Named plugin, and its hook if it has one.
 type VictimPlugin<'a> = (&'a Arc<str>, Option<&'a Arc<dyn Plugin>>);
 
 struct VictimSelection<'a> {
@@ -149,8 +149,7 @@ impl VictimSelection<'_> {
     fn by_tiers(&self, cycle: &SchedulingCycle, irreducible: bool) -> Result<VictimVerdict, Problem> {
         let (cycle, mut warnings) = self.with_assumptions(cycle)?;
         if irreducible && self.group.node.is_empty() {
-            let message =
-                "victims that cannot be left out are those without which the preemptor does not fit: name a node";
+            let message = "`irreducible` needs a node on which the preemptor must fit: set `node`";
             return Err(Problem::new(ProblemKind::Invalid, "NODE_MISSING", "node", message));
         }
         let mut votes = Vec::new();
@@ -161,7 +160,7 @@ impl VictimSelection<'_> {
             &mut votes,
         )?;
         let shortfall = self.shortfall(&cycle)?;
-        // Victims must not go for nothing, whatever other plugins have left of those who would have been enough.
+        // Without the tasks that other plugins spared, the victims may not cover the plugins' shortfalls.
         if shortfall
             .as_ref()
             .is_some_and(|shortfall| shortfall.leaves_shortfall(&chosen))
@@ -211,7 +210,7 @@ impl VictimSelection<'_> {
         self.fits_after(cycle, shortfall, chosen)
     }
 
-    /// The state in which the assumptions have happened.
+    /// State after the assumptions.
     fn with_assumptions(&self, cycle: &SchedulingCycle) -> Result<(SchedulingCycle, Vec<Problem>), Problem> {
         let mut cycle = cycle.clone();
         let applied = cycle.apply(&self.group.assumptions);
@@ -226,7 +225,7 @@ impl VictimSelection<'_> {
         Ok((cycle, outcome.warnings.into_iter().map(relative).collect()))
     }
 
-    /// Candidates that plugins judge. Under `corrected` one that is on its way out, or that holds nothing, is none.
+    /// Candidates that plugins judge. Under `corrected` a releasing task, or one that holds nothing, is no candidate.
     fn candidates(&self) -> Vec<VictimCandidate<'_>> {
         let all = self.group.candidates.iter().enumerate();
         let all = all.map(|(position, task)| VictimCandidate { position, task });
@@ -236,7 +235,7 @@ impl VictimSelection<'_> {
         .collect()
     }
 
-    /// What the tiers make of the candidates; `votes` says who was asked, and what each chose.
+    /// Choice of the tiers; `votes` receives the choice of each plugin that was asked.
     fn select_by_tiers<'c>(
         &self,
         derived: &PluginStates,
@@ -289,7 +288,7 @@ impl VictimSelection<'_> {
         }))
     }
 
-    /// What the preemptor lacks on the node; `None`: the group names no node.
+    /// Shortfall of the preemptor on the node; `None`: the group names no node.
     fn shortfall(&self, cycle: &SchedulingCycle) -> Result<Option<PreemptorShortfall<'_>>, Problem> {
         let mut lacks = Vec::new();
         if !self.group.node.is_empty() {

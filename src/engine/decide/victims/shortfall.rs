@@ -1,4 +1,4 @@
-//! What a preemptor lacks on its node, and which victims make up for it.
+//! Shortfall of a preemptor on its node, and the victims that cover it.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use super::{VictimCandidate, VictimGroup};
 use crate::engine::model::{ClusterState, NodeVector, Problem, ProblemKind, ResourceId};
 use crate::engine::plugin::Shortfall;
 
-/// What is missing; at most 0: nothing.
+/// Missing amounts; at most 0: nothing is missing.
 #[derive(Clone, Debug)]
 pub(super) struct PreemptorShortfall<'a> {
     group: &'a VictimGroup,
     missing: Vec<(ResourceId, i128)>,
-    /// What plugins say is missing besides.
+    /// Shortfalls that plugins report.
     plugin_shortfalls: Vec<Shortfall>,
 }
 
 impl<'a> PreemptorShortfall<'a> {
-    /// What the preemptor lacks of what is idle and what is being released already, besides what plugins say; `None`: the
-    /// group names no node.
+    /// Shortfall beyond the idle and releasing amounts of the node, with the plugins' shortfalls; `None`: the group
+    /// names no node.
     ///
     /// # Errors
     /// There is no such node.
@@ -50,7 +50,7 @@ impl<'a> PreemptorShortfall<'a> {
         }))
     }
 
-    /// True if these victims together do not make up for what plugins say is missing.
+    /// True if these victims together do not cover the plugins' shortfalls.
     pub(super) fn leaves_shortfall(&self, victims: &[VictimCandidate<'_>]) -> bool {
         let mut gone = BTreeSet::new();
         let mut room = self.clone();
@@ -70,18 +70,18 @@ impl<'a> PreemptorShortfall<'a> {
         *victim.task.node == *self.group.node && victim.task.status.is_allocated()
     }
 
-    /// True if a victim gives something back when it goes.
+    /// True if the eviction of a victim covers some of the shortfall.
     pub(super) fn gains_from(&self, victim: &VictimCandidate<'_>) -> bool {
         self.is_on_node(victim) || self.plugin_shortfalls.iter().any(|lack| quota_gain(lack, victim) > 0)
     }
 
-    /// What a victim gives back of a resource of the node.
+    /// Amount of a node's resource that the eviction of a victim frees.
     fn freed_amount(&self, victim: &VictimCandidate<'_>, id: ResourceId) -> i128 {
         let given = || i128::from(victim.task.requests.get(id).unwrap_or(0));
         if self.is_on_node(victim) { given() } else { 0 }
     }
 
-    /// A victim goes.
+    /// Counts a victim as evicted.
     pub(super) fn evict(&mut self, victim: &VictimCandidate<'_>) {
         self.adjust(victim, -1);
     }
@@ -100,7 +100,7 @@ impl<'a> PreemptorShortfall<'a> {
         }
     }
 
-    /// A victim stays after all, if there is still nothing missing then.
+    /// Spares a victim if nothing is missing without it.
     pub(super) fn try_spare(&mut self, victim: &VictimCandidate<'_>) -> bool {
         self.adjust(victim, 1);
         let enough = self.is_covered();
@@ -110,7 +110,7 @@ impl<'a> PreemptorShortfall<'a> {
         enough
     }
 
-    /// Takes victims until nothing is missing; answers how many that took. One that stands twice goes once.
+    /// Evicts victims until nothing is missing, and returns their number. A victim that appears twice counts once.
     pub(super) fn covered_after(&mut self, victims: &[VictimCandidate<'_>]) -> Option<usize> {
         if self.is_covered() {
             return Some(0);

@@ -1,14 +1,14 @@
-//! An unsigned integer of any length: in a `u128` while it has at most 38 digits, else as decimal digits.
+//! Unsigned integer of any length: a `u128` up to 38 digits, else decimal digits.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Numbers with at most this many decimal digits stay in a `u128`.
+/// Largest number of decimal digits in a `u128`.
 const SMALL_DIGITS: usize = 38;
-/// The first number that no longer counts as small.
+/// Smallest number that does not count as small.
 const SMALL_LIMIT: u128 = 10_u128.pow(38);
 
-/// The magnitude of a quantity.
+/// Magnitude of a quantity.
 ///
 /// INVARIANT: `Large` holds more than 38 digits, the first of which is not 0; every smaller number is `Small`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Coefficient {
         }
     }
 
-    /// The number whose decimal digits (0 to 9, not ASCII) are given, the most significant first.
+    /// Number with these decimal digits (0 to 9, not ASCII), the most significant first.
     pub(super) fn from_digits(digits: impl Iterator<Item = u8> + Clone) -> Self {
         let digits = digits.skip_while(|digit| *digit == 0);
         if digits.clone().take(SMALL_DIGITS + 1).count() <= SMALL_DIGITS {
@@ -48,7 +48,7 @@ impl Coefficient {
         *self == Self::ZERO
     }
 
-    /// The number as a `u128`, unless it is longer than 38 digits.
+    /// Number as a `u128`, if it has at most 38 digits.
     pub(super) fn to_u128(&self) -> Option<u128> {
         match self {
             Self::Small(value) => Some(*value),
@@ -56,7 +56,7 @@ impl Coefficient {
         }
     }
 
-    /// How many decimal digits the number has; 0 has none.
+    /// Number of decimal digits; 0 has none.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Small(0) => 0,
@@ -72,7 +72,7 @@ impl Coefficient {
         }
     }
 
-    /// The number without its factors of ten, and how many there were. 0 has none.
+    /// Number without its factors of ten, and how many it had. 0 has none.
     pub(super) fn split_tens(&self) -> (Self, u32) {
         match self {
             Self::Small(0) => (Self::ZERO, 0),
@@ -93,7 +93,7 @@ impl Coefficient {
         }
     }
 
-    /// The number times 10^`power`. The caller bounds `power`.
+    /// Number times 10^`power`. The caller bounds `power`.
     pub(super) fn times_pow10(&self, power: u32) -> Self {
         if self.is_zero() || power == 0 {
             return self.clone();
@@ -110,7 +110,7 @@ impl Coefficient {
         Self::Large(digits)
     }
 
-    /// The number times 2^`power`; `power` is at most 60.
+    /// Number times 2^`power`; `power` is at most 60.
     pub(super) fn times_pow2(&self, power: u32) -> Self {
         let factor = 1_u64 << power.min(60);
         if let Self::Small(value) = self
@@ -121,7 +121,7 @@ impl Coefficient {
         let mut carry = 0_u64;
         let mut reversed = Vec::new();
         for digit in self.digits().into_iter().rev() {
-            // At most 9·2^60 + 2^60, so within 64 bits.
+            // The sum is at most 9·2^60 + 2^60, so it fits in 64 bits.
             let sum = u64::from(digit) * factor + carry;
             reversed.push(low_digit(sum));
             carry = sum / 10;
@@ -133,7 +133,7 @@ impl Coefficient {
         Self::from_digits(reversed.into_iter().rev())
     }
 
-    /// The number divided by 10^`power`, rounded up, and whether the division was exact.
+    /// Number divided by 10^`power`, rounded up, and whether the division was exact.
     pub(super) fn divide_pow10_up(&self, power: u64) -> (Self, bool) {
         if let Self::Small(value) = self {
             let divisor = u32::try_from(power).ok().and_then(|power| 10_u128.checked_pow(power));
@@ -154,7 +154,7 @@ impl Coefficient {
         }
     }
 
-    /// The number divided by 1024, if that leaves no remainder.
+    /// Number divided by 1024, if there is no remainder.
     pub(super) fn divide_1024(&self) -> Option<Self> {
         match self {
             Self::Small(value) => value.is_multiple_of(1024).then(|| Self::Small(value / 1024)),
@@ -192,7 +192,7 @@ impl Coefficient {
         Self::from_digits(reversed.into_iter().rev())
     }
 
-    /// The distance between two numbers.
+    /// Distance of two numbers.
     pub(super) fn distance(&self, other: &Self) -> Self {
         if let (Self::Small(left), Self::Small(right)) = (self, other) {
             return Self::Small(left.abs_diff(*right));
@@ -222,7 +222,7 @@ impl Coefficient {
         }
     }
 
-    /// Compares `self`·10^`power` with `other`·10^`other_power` without building either.
+    /// Compares `self`·10^`power` with `other`·10^`other_power` without computing either.
     pub(super) fn cmp_scaled(&self, power: i64, other: &Self, other_power: i64) -> Ordering {
         match (self.is_zero(), other.is_zero()) {
             (true, true) => return Ordering::Equal,

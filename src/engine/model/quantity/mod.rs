@@ -1,4 +1,4 @@
-//! Kubernetes quantities, exact: parsed as Kubernetes 1.36 does, converted only where the answer is right.
+//! Kubernetes quantities, exact: parsed as in Kubernetes 1.36, and converted only where its result is right.
 
 mod coefficient;
 mod float;
@@ -14,16 +14,16 @@ use std::fmt;
 use coefficient::Coefficient;
 use text::MissingSuffix;
 
-/// Larger exponents are refused where Kubernetes would write the power of ten out.
+/// Largest exponent whose power of ten may be written out; Kubernetes would write out larger ones.
 const MAX_WRITTEN_EXPONENT: u32 = 100_000;
-/// Sums that would need more digits than this are refused.
+/// Largest number of digits of a sum.
 const MAX_SUM_DIGITS: i64 = 1_000;
-/// A binary amount above this is cut to it by Kubernetes.
+/// Largest binary amount; Kubernetes cuts larger ones to it.
 const BINARY_CAP: u128 = (1 << 63) - 1;
-/// How much of a refused text an error repeats.
+/// Number of characters of a rejected text that an error repeats.
 const CLIP_CHARS: usize = 64;
 
-/// Which family of suffixes a quantity was written with.
+/// Family of suffixes with which a quantity was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantityFormat {
     /// `n u m`, none, `k M G T P E`: powers of 1000.
@@ -35,7 +35,7 @@ pub enum QuantityFormat {
 }
 
 impl QuantityFormat {
-    /// The name that Kubernetes gives to the format.
+    /// Name that Kubernetes gives to the format.
     pub fn name(self) -> &'static str {
         match self {
             Self::DecimalSi => "DecimalSI",
@@ -45,85 +45,85 @@ impl QuantityFormat {
     }
 }
 
-/// A text that is not a quantity. Each variant carries the text, cut to 64 characters.
+/// Error: a text that is not a quantity. Each variant carries the text, cut to 64 characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// Characters that no quantity has, or in the wrong order.
+    /// Characters that no quantity has, or that are in the wrong order.
     #[error("`{0}` is not a quantity such as `500m`, `2` or `16Gi`")]
     Format(String),
-    /// A suffix that does not exist, or a broken exponent.
+    /// Suffix that does not exist, or a broken exponent.
     #[error("`{0}` has an unknown suffix; known: n u m k M G T P E, Ki Mi Gi Ti Pi Ei, and exponents such as e3")]
     Suffix(String),
-    /// A sign, point or suffix without any digit.
+    /// Sign, point or suffix without any digit.
     #[error("`{0}` has no digits")]
     NoDigits(String),
-    /// An exponent or a text beyond all reason.
+    /// Exponent or text beyond the limits.
     #[error("`{0}` is too large or too long for a quantity")]
     TooLarge(String),
 }
 
-/// A quantity that is not a 64-bit number of the asked unit.
+/// Error: a quantity that is not a 64-bit number of the requested unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// Outside -2^63 … 2^63-1, or a binary amount that Kubernetes cut to 2^63-1.
+    /// Number outside -2^63 … 2^63-1, or a binary amount that Kubernetes cut to 2^63-1.
     #[error("does not fit in 64 bits")]
     OutOfRange,
-    /// A negative amount in the wide form that is not whole, or huge: Kubernetes rounds it wrongly.
+    /// Negative fraction, or huge negative amount, in the wide form: Kubernetes rounds it wrongly.
     #[error("is negative and not a whole number of the unit")]
     NegativeFraction,
 }
 
-/// A sum that would need too many digits.
+/// Error: a sum that would need too many digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sum of the quantities is too large")]
 pub struct SumError;
 
-/// How Kubernetes holds the number; it decides how a negative fraction is rounded.
+/// Form in which Kubernetes holds the number; it decides how a negative fraction is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QuantityForm {
-    /// A 64-bit integer and a power of ten.
+    /// 64-bit integer and a power of ten.
     Fast,
-    /// An integer of any length and a power of ten.
+    /// Integer of any length and a power of ten.
     Wide,
-    /// Wide, and cut to 2^63-1: the number is no longer the one that was written.
+    /// Wide form cut to 2^63-1: the number differs from the written one.
     Capped,
 }
 
-/// An exact decimal number with the format that it was written in.
+/// Exact decimal number with the format in which it was written.
 ///
-/// Two quantities are compared with [`Quantity::cmp_value`]; there is no `==`, because `1000m` and `1` are
-/// the same amount and different texts.
+/// Two quantities compare with [`Quantity::cmp_value`]. There is no `==`, because `1000m` and `1` are the same amount
+/// with different texts.
 #[derive(Clone, Debug)]
 pub struct Quantity {
     negative: bool,
-    /// The number is ±`coefficient`·10^`exponent`.
+    /// Magnitude: the number is ±`coefficient`·10^`exponent`.
     coefficient: Coefficient,
     exponent: i32,
-    /// The power of ten of the integer that Kubernetes holds for it.
+    /// Power of ten of the integer that Kubernetes holds for the number.
     held_exponent: i32,
     form: QuantityForm,
     format: QuantityFormat,
-    /// The text as written, where Kubernetes keeps it and the canonical text would differ.
+    /// Written text, where Kubernetes returns it and the canonical text would differ.
     text: Option<Box<str>>,
 }
 
 impl Quantity {
-    /// 0, in the given format.
+    /// Quantity 0 in the given format.
     pub fn zero(format: QuantityFormat) -> Self {
         Self::from_parts(0, 0, format)
     }
 
-    /// `milli` thousandths.
+    /// Quantity of `milli` thousandths.
     pub fn from_milli(milli: i64) -> Self {
         Self::from_parts(milli.into(), -3, QuantityFormat::DecimalSi)
     }
 
-    /// `whole` units.
+    /// Quantity of `whole` units.
     pub fn from_whole(whole: i64, format: QuantityFormat) -> Self {
         Self::from_parts(whole.into(), 0, format)
     }
 
-    /// `value`·10^`exponent`. The exponent must be small: it is written out.
+    /// Quantity `value`·10^`exponent`. The exponent must be small, since it is written out.
     pub(in crate::engine::model) fn from_parts(value: i128, exponent: i32, format: QuantityFormat) -> Self {
         let fits = i64::try_from(value).is_ok();
         Self {
@@ -140,8 +140,8 @@ impl Quantity {
     /// Reads a quantity.
     ///
     /// # Errors
-    /// What Kubernetes refuses, and also texts without a digit (Kubernetes reads them as 0), exponents outside
-    /// 32 bits (Kubernetes cuts them), and exponents that Kubernetes would spend minutes on.
+    /// Texts that Kubernetes rejects, and also texts without a digit (Kubernetes reads them as 0), exponents outside 32
+    /// bits (Kubernetes cuts them), and exponents that would take Kubernetes minutes.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let scanned = scan::scan(text)?;
         match parse::parse_fast(&scanned, text) {
@@ -150,17 +150,17 @@ impl Quantity {
         }
     }
 
-    /// Reads the text of a JSON or YAML string or bare number: white space around it is dropped, except such as JSON
-    /// writes as an escape, which Kubernetes does not decode.
+    /// Reads the text of a JSON or YAML string or bare number. White space around it is ignored, except in JSON's
+    /// escaped form, which Kubernetes does not decode.
     ///
     /// # Errors
-    /// As for [`Quantity::parse`].
+    /// Those of [`Quantity::parse`].
     pub fn parse_in_object(text: &str) -> Result<Self, QuantityError> {
         let raw_space = |c: char| c.is_whitespace() && !c.is_ascii_control() && !matches!(c, '\u{2028}' | '\u{2029}');
         Self::parse(text.trim_matches(raw_space))
     }
 
-    /// -1, 0 or 1.
+    /// Sign: -1, 0 or 1.
     pub fn sign(&self) -> i32 {
         match (self.is_zero(), self.negative) {
             (true, _) => 0,
@@ -169,17 +169,17 @@ impl Quantity {
         }
     }
 
-    /// The amount is 0.
+    /// True if the amount is 0.
     pub fn is_zero(&self) -> bool {
         self.coefficient.is_zero()
     }
 
-    /// The amount is below 0.
+    /// True if the amount is below 0.
     pub fn is_negative(&self) -> bool {
         self.sign() < 0
     }
 
-    /// The format that the quantity was written in.
+    /// Format in which the quantity was written.
     pub fn format(&self) -> QuantityFormat {
         self.format
     }
@@ -187,7 +187,7 @@ impl Quantity {
     /// Whole units, rounded away from zero.
     ///
     /// # Errors
-    /// If the number does not fit, or is a negative one that Kubernetes gets wrong.
+    /// The number does not fit, or is a negative one that Kubernetes rounds wrongly.
     pub fn value(&self) -> Result<i64, RangeError> {
         self.scaled(0)
     }
@@ -195,12 +195,12 @@ impl Quantity {
     /// Thousandths, rounded away from zero.
     ///
     /// # Errors
-    /// If the number does not fit, or is a negative one that Kubernetes gets wrong.
+    /// The number does not fit, or is a negative one that Kubernetes rounds wrongly.
     pub fn milli(&self) -> Result<i64, RangeError> {
         self.scaled(-3)
     }
 
-    /// The number of 10^`unit`, rounded away from zero.
+    /// Number of units of 10^`unit`, rounded away from zero.
     fn scaled(&self, unit: i32) -> Result<i64, RangeError> {
         if self.is_zero() {
             return Ok(0);
@@ -210,14 +210,14 @@ impl Quantity {
         }
         let power = i64::from(self.exponent) - i64::from(unit);
         let (magnitude, exact) = match u32::try_from(power) {
-            // 10^19 has no place in 64 bits, so no longer product needs to be built.
+            // 10^19 exceeds 64 bits, so no longer product needs to be computed.
             Ok(19..) => return Err(RangeError::OutOfRange),
             Ok(power) => (self.coefficient.times_pow10(power), true),
             Err(_) => self.coefficient.divide_pow10_up(power.unsigned_abs()),
         };
         if self.negative && self.form == QuantityForm::Wide && self.held_exponent < unit {
             let zeros = u32::try_from(self.exponent.saturating_sub(self.held_exponent)).unwrap_or(0);
-            // With 20 zeros the held integer is beyond 64 bits whatever its digits are.
+            // With 20 zeros the held integer exceeds 64 bits whatever its digits are.
             let held = self.coefficient.times_pow10(zeros.min(20)).to_u128();
             if !exact || held.is_none_or(|held| held > BINARY_CAP) {
                 return Err(RangeError::NegativeFraction);
@@ -230,8 +230,8 @@ impl Quantity {
             .ok_or(RangeError::OutOfRange)
     }
 
-    /// The text that Kubernetes 1.36 shows for the quantity, its losses included: 10^30 written out reads `1`. Use
-    /// `to_string` for a text that parses back to the same number.
+    /// Text that Kubernetes 1.36 shows for the quantity, its losses included: 10^30 reads `1`. `to_string` returns a
+    /// text that parses back to the same number.
     pub fn canonical(&self) -> String {
         match &self.text {
             Some(text) => text.to_string(),
@@ -239,15 +239,15 @@ impl Quantity {
         }
     }
 
-    /// The float that Kubernetes' `AsApproximateFloat64` gives, bit for bit; infinite beyond the range of a double.
+    /// Float of Kubernetes' `AsApproximateFloat64`, bit for bit; infinite beyond the range of a double.
     pub fn approx_f64(&self) -> f64 {
         float::approximate(self)
     }
 
-    /// The exact sum. Its format is that of the first summand that is not 0.
+    /// Exact sum. Its format is that of the first summand that is not 0.
     ///
     /// # Errors
-    /// If the sum would need more than about a thousand digits.
+    /// The sum would need more than about a thousand digits.
     pub fn add(&self, other: &Self) -> Result<Self, SumError> {
         if self.is_zero() || other.is_zero() {
             let mut sum = if self.is_zero() { other.clone() } else { self.clone() };
@@ -300,14 +300,14 @@ impl Quantity {
         }
     }
 
-    /// The larger of two quantities; the first one if they are the same amount.
+    /// Larger of two quantities; the first one if the amounts are equal.
     #[must_use]
     pub fn max<'a>(&'a self, other: &'a Self) -> &'a Self {
         if other.cmp_value(self).is_gt() { other } else { self }
     }
 }
 
-/// A text that parses back to the same number.
+/// Text that parses back to the same number.
 impl fmt::Display for Quantity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&text::render(self, MissingSuffix::Exponent))
@@ -350,7 +350,7 @@ pub fn readable_bytes(bytes: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text }
 }
 
-/// The coefficient of `quantity` when its exponent is lowered to `exponent`.
+/// Coefficient of `quantity` when its exponent is lowered to `exponent`.
 fn aligned(quantity: &Quantity, exponent: i32) -> Result<Coefficient, SumError> {
     let zeros = i64::from(quantity.exponent) - i64::from(exponent);
     let digits = i64::try_from(quantity.coefficient.len()).unwrap_or(i64::MAX);
@@ -360,7 +360,7 @@ fn aligned(quantity: &Quantity, exponent: i32) -> Result<Coefficient, SumError> 
     Ok(quantity.coefficient.times_pow10(u32::try_from(zeros).unwrap_or(0)))
 }
 
-/// The start of a refused text, short enough for a message.
+/// Leading characters of a rejected text, for a message.
 fn clip(text: &str) -> String {
     let mut start: String = text.chars().take(CLIP_CHARS).collect();
     if start.len() < text.len() {

@@ -1,15 +1,15 @@
-//! From the parts of a quantity to its number, in the two forms that Kubernetes has for it.
+//! Conversion of a scanned quantity to its number, in the two forms of Kubernetes.
 
 use super::coefficient::Coefficient;
 use super::scan::ScannedQuantity;
 use super::{BINARY_CAP, MAX_WRITTEN_EXPONENT, Quantity, QuantityError, QuantityForm, QuantityFormat, clip};
 
-/// Digits, sign and exponent within these bounds are held as Kubernetes holds its fast form.
+/// Largest number of digits in Kubernetes' fast form.
 const FAST_DIGITS: usize = 18;
-/// Nothing finer than a billionth is keeps_text: 10^-9.
+/// Finest exponent: 10^-9.
 const NANO: i32 = -9;
 
-/// The quantity, if Kubernetes holds it as a 64-bit integer and a power of ten.
+/// Quantity, if Kubernetes holds it as a 64-bit integer and a power of ten.
 pub(super) fn parse_fast(scanned: &ScannedQuantity<'_>, text: &str) -> Option<Quantity> {
     let ScannedQuantity {
         negative,
@@ -64,7 +64,7 @@ pub(super) fn parse_fast(scanned: &ScannedQuantity<'_>, text: &str) -> Option<Qu
     })
 }
 
-/// The quantity, if Kubernetes needs an integer of any length: rounded away from zero to a whole nano.
+/// Quantity, if Kubernetes needs an integer of any length: rounded away from zero to 10^-9.
 pub(super) fn parse_wide(scanned: &ScannedQuantity<'_>, text: &str) -> Result<Quantity, QuantityError> {
     let ScannedQuantity {
         negative,
@@ -107,7 +107,7 @@ pub(super) fn parse_wide(scanned: &ScannedQuantity<'_>, text: &str) -> Result<Qu
     Ok(quantity)
 }
 
-/// Applies the two rules for binary suffixes: the cap, and decimal letters for less than one unit.
+/// Applies the two rules for binary suffixes: the cap, and decimal suffixes for less than one unit.
 fn apply_binary_rules(quantity: &mut Quantity) {
     let power = i64::from(quantity.exponent);
     let cap = Coefficient::from_u128(BINARY_CAP);
@@ -125,7 +125,7 @@ fn apply_binary_rules(quantity: &mut Quantity) {
     }
 }
 
-/// All digits of the number, 0 to 9.
+/// Digits of the number, 0 to 9.
 fn digits<'a>(scanned: &ScannedQuantity<'a>) -> impl Iterator<Item = u8> + Clone + use<'a> {
     scanned.whole.iter().chain(scanned.fraction).map(|digit| digit - b'0')
 }

@@ -1,11 +1,11 @@
-//! The grammar of a quantity: sign, digits, fraction, suffix.
+//! Grammar of a quantity: sign, digits, fraction, suffix.
 
 use super::{QuantityError, QuantityFormat, clip};
 
-/// Longer texts are refused unread: no amount needs them, and work stays bounded.
+/// Largest length of a text that is read; it bounds the work, and no amount needs more.
 pub(super) const MAX_LABEL_BYTES: usize = 4096;
 
-/// A quantity taken apart, before any arithmetic.
+/// Parts of a quantity, before any arithmetic.
 #[derive(Debug)]
 pub(super) struct ScannedQuantity<'a> {
     pub(super) negative: bool,
@@ -14,11 +14,11 @@ pub(super) struct ScannedQuantity<'a> {
     /// ASCII digits after the point.
     pub(super) fraction: &'a [u8],
     pub(super) suffix: QuantitySuffix,
-    /// The text has neither a `+`, nor a point, nor leading zeros.
+    /// True if the text has neither a `+`, nor a point, nor leading zeros.
     pub(super) plain: bool,
 }
 
-/// What a suffix means.
+/// Meaning of a suffix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuantitySuffix {
     pub(super) format: QuantityFormat,
@@ -26,7 +26,7 @@ pub(super) struct QuantitySuffix {
     pub(super) exponent: i32,
 }
 
-/// Takes `text` apart, as far as the grammar goes.
+/// Splits `text` into its parts, as far as the grammar allows.
 pub(super) fn scan(text: &str) -> Result<ScannedQuantity<'_>, QuantityError> {
     if text.len() > MAX_LABEL_BYTES {
         return Err(QuantityError::TooLarge(clip(text)));
@@ -56,7 +56,7 @@ pub(super) fn scan(text: &str) -> Result<ScannedQuantity<'_>, QuantityError> {
     })
 }
 
-/// Splits off the longest start of `bytes`, at most `most` long, whose bytes all satisfy `wanted`.
+/// Splits off the longest prefix of `bytes`, at most `most` long, whose bytes all satisfy `wanted`.
 fn take(bytes: &[u8], most: usize, wanted: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
     let length = bytes.iter().take(most).take_while(|byte| wanted(**byte)).count();
     bytes.split_at_checked(length).unwrap_or((bytes, &[]))

@@ -1,4 +1,4 @@
-//! Quantities one by one; the recorded cases of Kubernetes stand in the vectors.
+//! Tests of single quantities; the vectors have the recorded cases of Kubernetes.
 
 use proptest::prelude::*;
 

@@ -1,18 +1,18 @@
-//! Quantities as text: the canonical form of Kubernetes, and one that never loses a factor.
+//! Text of a quantity: the canonical form of Kubernetes, and one that never loses a factor.
 
 use super::coefficient::Coefficient;
 use super::{Quantity, QuantityFormat};
 
-/// What becomes of a power of ten that `DecimalSI` has no letter for.
+/// Treatment of a power of ten that has no letter in `DecimalSI`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingSuffix {
-    /// It is left out, as Kubernetes 1.36 does: 10^30 reads `1`.
+    /// The power is left out, as in Kubernetes 1.36: 10^30 reads `1`.
     Omit,
-    /// It is written as an exponent.
+    /// The power is written as an exponent.
     Exponent,
 }
 
-/// The number with the suffix of its format.
+/// Text of the number with the suffix of its format.
 pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
     if quantity.coefficient.is_zero() {
         return "0".to_owned();
@@ -43,7 +43,7 @@ pub(super) fn render(quantity: &Quantity, no_letter: MissingSuffix) -> String {
     }
 }
 
-/// The magnitude as a whole number of units, if it is one.
+/// Magnitude in units, if it is an integer.
 fn whole_units(quantity: &Quantity) -> Option<Coefficient> {
     if let Ok(power) = u32::try_from(quantity.exponent) {
         return Some(quantity.coefficient.times_pow10(power));

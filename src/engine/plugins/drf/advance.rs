@@ -1,4 +1,5 @@
-//! Shares beside a newer cluster state in which tasks only moved: equal to those worked out anew, to the last bit.
+//! Advances shares to a newer cluster state in which tasks only moved; the result is bit-identical to a computation
+//! from that state.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,8 @@ use crate::engine::model::{StateDiff, TaskRecord, TaskStatus};
 use crate::engine::policy::Compatibility;
 
 impl DrfState {
-    /// The shares of the newer cluster state, if these are those of the older one and nothing differs but where tasks stand.
-    /// Anything else changes what jobs ask for, or the tree.
+    /// Shares of the newer cluster state, if `self` holds those of the older one and only placements and statuses of
+    /// tasks differ. Any other difference changes the jobs' requests, or the tree.
     pub(super) fn advanced(&self, changes: &StateDiff<'_>) -> Option<Self> {
         let same = changes.same_slots()
             && changes.old.resources().len() == changes.new.resources().len()
@@ -58,19 +59,19 @@ impl DrfState {
         Some(next)
     }
 
-    /// True if a job asks for what the task requests.
+    /// True if a job's requests include the task's.
     fn is_requested(&self, task: &TaskRecord) -> bool {
         self.layout.compatibility == Compatibility::Upstream
             || !matches!(task.status, TaskStatus::Succeeded | TaskStatus::Failed)
     }
 
-    /// True if the job holds it at the beginning.
+    /// True if the job holds the task's requests at the beginning.
     fn is_held(&self, task: &TaskRecord) -> bool {
         let pipelined = self.layout.compatibility == Compatibility::Corrected && task.status == TaskStatus::Pipelined;
         task.status.is_allocated() || pipelined
     }
 
-    /// True if the task waits for it.
+    /// True if the task waits to be placed.
     fn is_waiting(&self, task: &TaskRecord) -> bool {
         self.layout.compatibility == Compatibility::Corrected
             && matches!(task.status, TaskStatus::Pending | TaskStatus::Releasing)

@@ -1,11 +1,11 @@
-//! A list of fixed length whose clones share what neither of them changes.
+//! Chunked list: a list of fixed length whose clones share what neither of them changes.
 
 use std::sync::Arc;
 
-/// Pointers that one change copies, beside the element itself.
+/// Number of pointers that one change copies, besides the element itself.
 const CHUNK: usize = 64;
 
-/// The list.
+/// List of shared chunks.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ChunkedList<T>(Vec<Arc<Vec<Arc<T>>>>);
 
@@ -16,12 +16,12 @@ impl<T> Default for ChunkedList<T> {
 }
 
 impl<T: Clone> ChunkedList<T> {
-    /// The element at a position.
+    /// Element at a position.
     pub(super) fn get(&self, at: usize) -> Option<&T> {
         self.0.get(at / CHUNK)?.get(at % CHUNK).map(|item| &**item)
     }
 
-    /// The element at a position, to be changed.
+    /// Mutable element at a position.
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         let chunk = Arc::make_mut(self.0.get_mut(at / CHUNK)?);
         chunk.get_mut(at % CHUNK).map(Arc::make_mut)

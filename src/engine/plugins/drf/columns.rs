@@ -1,5 +1,5 @@
-//! Inner nodes in dense columns: what their parents see of them, and what a node of jobs would hold if its needs were met
-//! another way. So a resource that runs out or comes back finds most of what it changes already worked out.
+//! Inner nodes in dense columns: the values that parents read, and for a node of jobs its outlook, the holdings under
+//! other saturation. When a resource runs out or is freed, most changes are already computed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use super::saturation::{SaturationRules, rule_bit};
 use super::share::{FloatAmounts, dominant_share};
 use super::tree::ChildShare;
 
-/// Nodes that one change copies. Trees of tests are small, and spread over several all the same.
+/// Number of nodes that one change copies; small in tests, so that their trees use several blocks.
 const BLOCK_NODES: usize = if cfg!(test) { 4 } else { 256 };
 
-/// No other figure is known.
+/// Number that means: no alternative is known.
 const NO_ALTERNATIVE: u64 = u64::MAX;
 
-/// The columns. Clones share the blocks that neither of them changes.
+/// Columns of all inner nodes. Clones share the blocks that neither of them changes.
 #[derive(Clone, Debug)]
 pub(super) struct NodeColumns {
     width: usize,
@@ -25,25 +25,25 @@ pub(super) struct NodeColumns {
 struct ColumnBlock {
     shares: Vec<f64>,
     saturated: Vec<bool>,
-    /// One stretch per node.
+    /// Held amounts, one range per node.
     held: Vec<f64>,
-    /// Needs of the node's jobs; none if it has inner children, too.
+    /// Saturation rules of the node's jobs; none if the node has inner children as well.
     rules_used: Vec<u64>,
-    /// Those of them that are met in the other figure.
+    /// Saturation rules that are met in the alternative.
     other_rules_met: Vec<u64>,
     other_held: Vec<f64>,
 }
 
-/// Needs of a node of jobs, and what it would hold if others of them were met.
+/// Outlook of a node of jobs: its saturation rules, and its holdings if others of them were met.
 #[derive(Debug)]
 pub(super) struct SaturationOutlook {
-    /// Needs.
+    /// Saturation rules in use.
     pub(super) rules_used: u64,
-    /// Those met otherwise, and what would be held then.
+    /// Rules that are met in the alternative, and the holdings then.
     pub(super) alternative: Option<(u64, FloatAmounts)>,
 }
 
-/// Some nodes that stand side by side.
+/// Consecutive nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeSpan<'a> {
     pub(super) shares: &'a [f64],
@@ -51,20 +51,20 @@ pub(super) struct NodeSpan<'a> {
     pub(super) held: &'a [f64],
 }
 
-/// What a flip is about.
+/// Change of the saturation rules that are met.
 pub(super) struct SaturationChange<'a> {
-    /// Needs that were met.
+    /// Rules that were met before.
     pub(super) met_before: u64,
-    /// Needs that are met now.
+    /// Rules that are met now.
     pub(super) met_now: u64,
     /// Divisors of an inner node's share.
     pub(super) divisors: &'a [f64],
-    /// They are others than before.
+    /// True if the divisors changed.
     pub(super) divisors_changed: bool,
 }
 
 impl NodeColumns {
-    /// So many nodes that hold nothing.
+    /// Columns of `nodes` nodes that hold nothing.
     pub(super) fn new(nodes: usize, width: usize) -> Self {
         let block = |len: usize| ColumnBlock {
             shares: vec![0.0; len],
@@ -83,12 +83,12 @@ impl NodeColumns {
         }
     }
 
-    /// Resources of a node.
+    /// Number of resources of a node.
     pub(super) fn width(&self) -> usize {
         self.width
     }
 
-    /// A node as its parent sees it.
+    /// Values of a node that its parent reads.
     pub(super) fn get(&self, number: usize) -> Option<ChildShare> {
         let (saturated, share) = self.saturation_and_share(number)?;
         let held = self
@@ -109,7 +109,7 @@ impl NodeColumns {
         Some((*block.saturated.get(at)?, *block.shares.get(at)?))
     }
 
-    /// Shows a node to its parent; false if the parent sees no difference.
+    /// Updates a node for its parent; false if nothing changed for the parent.
     pub(super) fn put(&mut self, number: usize, measurement: &ChildShare) -> bool {
         let (at, stretch) = (number % BLOCK_NODES, self.held_range(number));
         let Some(block) = self.blocks.get_mut(number / BLOCK_NODES) else {
@@ -130,7 +130,7 @@ impl NodeColumns {
         true
     }
 
-    /// Takes over what becomes of a node of jobs if its needs are met another way.
+    /// Sets the outlook of a node of jobs.
     pub(super) fn set_outlook(&mut self, number: usize, outlook: &SaturationOutlook) {
         let (at, stretch) = (number % BLOCK_NODES, self.held_range(number));
         let Some(block) = self.blocks.get_mut(number / BLOCK_NODES).map(Arc::make_mut) else {
@@ -147,7 +147,7 @@ impl NodeColumns {
         }
     }
 
-    /// These nodes, in order.
+    /// Spans of these nodes, in order.
     pub(super) fn spans(&self, nodes: Range<usize>) -> impl Iterator<Item = NodeSpan<'_>> {
         let blocks = nodes.start / BLOCK_NODES..nodes.end.div_ceil(BLOCK_NODES);
         let numbered = self.blocks.iter().enumerate().skip(blocks.start).take(blocks.len());
@@ -162,8 +162,8 @@ impl NodeColumns {
         })
     }
 
-    /// Changes which needs are met for all nodes of jobs alone. Answers those that nobody has worked out yet, with the
-    /// outlook on what they were.
+    /// Applies a change of the met rules to all nodes of jobs. Returns the nodes without a known alternative, with the
+    /// outlook on their former values.
     pub(super) fn apply_saturation(&mut self, flip: &SaturationChange<'_>) -> Vec<(usize, SaturationOutlook)> {
         let mut open = Vec::new();
         let moved = (flip.met_before ^ flip.met_now) | rule_bit(SaturationRules::UNNUMBERED);
@@ -181,7 +181,7 @@ impl NodeColumns {
     }
 }
 
-/// What parents see is what counts: outlooks are only ever a short cut.
+/// Equality compares what parents read; outlooks only save work.
 impl PartialEq for NodeColumns {
     fn eq(&self, other: &Self) -> bool {
         let same = |(own, other): (&Arc<ColumnBlock>, &Arc<ColumnBlock>)| {
@@ -203,7 +203,7 @@ impl ColumnBlock {
             met_before: before,
             met_now: now,
             divisors,
-            divisors_changed: divides_anew,
+            divisors_changed: divides_again,
         } = *flip;
         let ranks = self.shares.iter_mut().zip(&mut self.saturated);
         let held = self.held.chunks_exact_mut(width);
@@ -230,7 +230,7 @@ impl ColumnBlock {
                 *other = was;
                 *saturated = is == *uses;
             }
-            if was != is || divides_anew {
+            if was != is || divides_again {
                 *share_of = dominant_share(held, divisors);
             }
         }

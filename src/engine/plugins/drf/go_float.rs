@@ -1,6 +1,6 @@
-//! Floats as Go's `strconv.ParseFloat` reads them, which is how the reference reads weights.
+//! Floats as Go's `strconv.ParseFloat` reads them; the reference reads weights with it.
 
-/// The number; too large a one is infinite. `None`: not a number.
+/// Number of a text; a number that is too large becomes infinite. `None`: not a number.
 pub(super) fn parse(text: &str) -> Option<f64> {
     let (sign, rest) = match text.as_bytes().first()? {
         b'-' => (-1.0, text.get(1..)?),
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Option<f64> {
     Some(sign * magnitude)
 }
 
-/// An underscore stands between digits only, or after the prefix of a base.
+/// True if each underscore is between digits, or after the prefix of a base.
 fn has_valid_underscores(text: &str) -> bool {
     let (prefix, text) = match text.get(..2) {
         Some("0x" | "0X" | "0b" | "0B" | "0o" | "0O") => (true, text.get(2..).unwrap_or_default()),
@@ -47,7 +47,7 @@ fn has_valid_underscores(text: &str) -> bool {
     before != '_'
 }
 
-/// A mantissa with at most one point, `p`, and a decimal exponent of two, which must be there.
+/// Hexadecimal float: a mantissa with at most one point, then `p` and a required decimal exponent of two.
 fn parse_hexadecimal(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.split_once(['p', 'P'])?;
     let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);

@@ -1,4 +1,4 @@
-//! Where a queue stands in the hierarchy: its annotations, as the reference reads them and as they are meant.
+//! Position of a queue in the hierarchy: its annotations, by the reference's lenient rules and by strict ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use super::go_float;
 use crate::engine::model::{Problem, ProblemKind, QueueRecord, find_text};
 
-/// Path of a queue: `root/eng/dev`.
+/// Annotation with the path of a queue: `root/eng/dev`.
 pub const HIERARCHY: &str = "volcano.sh/hierarchy";
-/// Weights along the path: `1/2/8`.
+/// Annotation with the weights along the path: `1/2/8`.
 pub const WEIGHTS: &str = "volcano.sh/hierarchy-weights";
 
-/// Most levels below the root.
+/// Largest number of levels below the root.
 const MAX_DEPTH: usize = 64;
 
-/// A queue's way down from the root, which is left out.
+/// Path of a queue from the root, without the root itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct HierarchyPath {
     /// Names of the levels.
     pub(super) names: Vec<Arc<str>>,
-    /// Their weights. Fewer than names: the reference crashes when it has to create the level.
+    /// Weights of the levels. If there are fewer weights than names, the reference crashes when it creates the level.
     pub(super) weights: Vec<f64>,
 }
 
-/// The path as the reference reads it: the first component means nothing, a weight below 1 or unreadable is 1, and
-/// surplus weights are left out.
+/// Path by the reference's rules: the first component has no meaning, a weight that is below 1 or unreadable is 1, and
+/// extra weights are ignored.
 pub(super) fn lenient_path(queue: &QueueRecord) -> Result<HierarchyPath, Problem> {
     let names = path_names(queue);
     check_depth(queue, &names)?;
@@ -40,8 +40,8 @@ pub(super) fn lenient_path(queue: &QueueRecord) -> Result<HierarchyPath, Problem
     })
 }
 
-/// The path as it is meant: one weight per component, above 0 and finite. A queue without a path, or with the root
-/// for one, stands below the root under its own name with weight 1.
+/// Path by strict rules: one weight per component, above 0 and finite. A queue without a path, or whose path is the
+/// root, is below the root under its own name with weight 1.
 pub(super) fn strict_path(queue: &QueueRecord) -> Result<HierarchyPath, Problem> {
     let names = path_names(queue);
     check_depth(queue, &names)?;
@@ -92,7 +92,7 @@ fn check_depth(queue: &QueueRecord, names: &[Arc<str>]) -> Result<(), Problem> {
     Err(annotation_problem(queue, HIERARCHY, "HIERARCHY_TOO_DEEP", message))
 }
 
-/// What is wrong with a queue's annotation.
+/// Problem of a queue's annotation.
 pub(super) fn annotation_problem(
     queue: &QueueRecord,
     annotation: &str,
@@ -103,18 +103,18 @@ pub(super) fn annotation_problem(
     Problem::new(ProblemKind::Invalid, reason, field, message)
 }
 
-/// What the queues before have said about a node.
+/// Claim of earlier queues on a node.
 struct PathClaim<'a> {
     weight: f64,
     weight_set_by: &'a str,
-    /// A queue whose path ends here.
+    /// Queue whose path ends here.
     ends: Option<&'a str>,
-    /// A queue whose path goes on below.
+    /// Queue whose path continues below.
     continues: Option<&'a str>,
 }
 
-/// The paths of queues that do not contradict each other. Queues are taken by creation time, then name; one that
-/// contradicts those before it has a problem instead of a path.
+/// Paths of queues that do not contradict each other. Queues are taken by creation time, then name; a queue that
+/// contradicts an earlier one has a problem instead of a path.
 pub(super) fn consistent_paths<'a>(
     queues: impl Iterator<Item = &'a QueueRecord>,
 ) -> BTreeMap<Arc<str>, Result<HierarchyPath, Problem>> {

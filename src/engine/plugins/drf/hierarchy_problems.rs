@@ -1,4 +1,4 @@
-//! What is wrong with queues' places in the hierarchy, said before anybody asks for an order.
+//! Problems of queues' positions in the hierarchy, reported before any query of Order.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use super::{NAME, hierarchy};
 use crate::engine::model::{ClusterState, Problem, QueueRecord};
 use crate::engine::policy::{Compatibility, Policy, Switch};
 
-/// True if a policy orders queues by their places in the hierarchy and takes faulty ones for what they are. `upstream`
-/// repairs them in silence.
+/// True if a policy orders queues by their positions in the hierarchy and reports bad ones. Under `upstream` they are
+/// repaired without a report.
 pub fn checks_hierarchy(policy: &Policy) -> bool {
-    // Of a name that stands there twice, the first entry decides.
+    // If the name has several entries, the first one decides.
     let first = policy.spec().plugins().find(|(_, plugin)| plugin.name == NAME);
     policy.compatibility() == Compatibility::Corrected
         && first.is_some_and(|(_, plugin)| plugin.switches.is_on(Switch::Hierarchy))
 }
 
-/// What is wrong with a queue's annotations, whatever other queues say. Its field is the annotation.
+/// Problem of a queue's annotations by themselves. Its field is the annotation.
 pub fn queue_hierarchy_problem(queue: &QueueRecord) -> Option<Problem> {
     hierarchy::strict_path(queue).err()
 }
 
-/// Queues whose place is faulty or contradicts that of another, by name. Of two that contradict each other it is the one
-/// that was created later.
+/// Problems of queues whose position is bad or contradicts another queue, by name. Of two queues that contradict each
+/// other the one created later has the problem.
 pub fn hierarchy_problems(cluster_state: &ClusterState) -> Vec<(Arc<str>, Problem)> {
     let records = cluster_state.queues().iter().map(|(_, stored)| &stored.record);
     let paths = hierarchy::consistent_paths(records).into_iter();

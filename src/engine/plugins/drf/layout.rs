@@ -1,4 +1,4 @@
-//! What events never change: resources, jobs, and the tree of queues over them.
+//! Layout that events never change: resources, jobs, and the tree of queues over them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,73 +10,74 @@ use crate::engine::model::{ClusterState, Problem, ProblemKind, QueueRecord, Task
 use crate::engine::plugin::EVERY_QUEUE;
 use crate::engine::policy::Compatibility;
 
-/// Queues that an event names in any case.
+/// Number of queues up to which an event names each changed queue.
 const MAX_NAMED_QUEUES: usize = 256;
 
-/// A job.
+/// Job of the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TreeJob {
-    /// Its name.
+    /// Name of the job.
     pub(super) name: Arc<str>,
-    /// Its queue.
+    /// Name of its queue.
     pub(super) queue: Arc<str>,
-    /// Requests of its tasks, whether they run or wait; under `upstream` finished ones too.
+    /// Requests of its running and waiting tasks; under `upstream` also of finished ones.
     pub(super) requested: ExactAmounts,
-    /// Where it stands in the tree; without hierarchy nowhere.
+    /// Position in the tree; none without hierarchy.
     pub(super) leaf: Result<Option<LeafPosition>, Problem>,
 }
 
-/// A job's place below an inner node.
+/// Position of a job below an inner node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeafPosition {
-    /// The inner node.
+    /// Number of the inner node.
     pub(super) node: usize,
     /// Position among its jobs.
     pub(super) at: usize,
 }
 
-/// An inner node. The root is number 0, parents stand before their children, and the children of one parent side by side.
+/// Inner node. The root has number 0, a parent has a lower number than its children, and the children of one parent
+/// have consecutive numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct InnerNode {
     /// Path from the root.
     pub(super) path: String,
-    /// Where it hangs; the root's own is the root.
+    /// Number of the parent; the root is its own parent.
     pub(super) parent: usize,
     /// Numbers of its jobs, by name.
     pub(super) jobs: Vec<usize>,
-    /// Its inner children, by name.
+    /// Inner children, by name.
     pub(super) children: BTreeMap<Arc<str>, usize>,
-    /// Numbers of its inner children.
+    /// Numbers of the inner children.
     pub(super) inner_children: Range<usize>,
-    /// Its own weight.
+    /// Weight of the node.
     pub(super) weight: f64,
-    /// The part of the cluster that it is entitled to.
+    /// Part of the cluster that the node deserves.
     pub(super) deserved: f64,
 }
 
-/// A queue in the tree.
+/// Position of a queue in the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct QueuePosition {
-    /// Nodes from below the root on, as far as there are jobs.
+    /// Nodes of its path below the root, as far as they have jobs.
     pub(super) nodes: Vec<usize>,
-    /// Levels of its path below the root.
+    /// Number of levels of its path below the root.
     pub(super) depth: usize,
 }
 
-/// The unchanging part.
+/// Layout of the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TreeLayout {
-    /// Whose rules.
+    /// Compatibility whose rules apply.
     pub(super) compatibility: Compatibility,
-    /// Resources.
+    /// Resources that count.
     pub(super) dimensions: ShareDimensions,
     /// Jobs by name.
     pub(super) jobs: Vec<TreeJob>,
     /// Inner nodes; none without hierarchy.
     pub(super) nodes: Vec<InnerNode>,
-    /// Their weights.
+    /// Weights of the inner nodes.
     pub(super) weights: Vec<f64>,
-    /// Numbers of those that have inner children.
+    /// Numbers of the inner nodes that have inner children.
     pub(super) branching_nodes: Vec<usize>,
     /// Queues by name; none without hierarchy.
     pub(super) queues: BTreeMap<Arc<str>, Result<QueuePosition, Problem>>,
@@ -85,7 +86,7 @@ pub(super) struct TreeLayout {
 }
 
 impl TreeLayout {
-    /// Without `hierarchy` there is no tree.
+    /// Builds the layout of a cluster state; without `hierarchy` it has no tree.
     pub(super) fn build(cluster_state: &ClusterState, compatibility: Compatibility, hierarchy: bool) -> Self {
         let tasks = || cluster_state.tasks().iter().map(|(_, stored)| &stored.record);
         let dims = ShareDimensions::of(cluster_state, tasks().map(|task| &task.requests));
@@ -122,13 +123,13 @@ impl TreeLayout {
         shape
     }
 
-    /// The number of a job.
+    /// Number of a job.
     pub(super) fn job_number(&self, name: &str) -> Option<usize> {
         self.jobs.binary_search_by(|job| (*job.name).cmp(name)).ok()
     }
 
-    /// Queues whose keys may have moved with what a job holds: those that share a node with its queue, or all if these are
-    /// many, or `everywhere`.
+    /// Queues whose keys may change with the holdings of a job: those that share a node with its queue; all queues if
+    /// these are many, or with `everywhere`.
     pub(super) fn moved_queues(&self, job: usize, everywhere: bool) -> Vec<Arc<str>> {
         if everywhere {
             return vec![EVERY_QUEUE.into()];
@@ -140,7 +141,7 @@ impl TreeLayout {
         let first = queue.and_then(|queue| queue.nodes.first());
         match first.and_then(|first| self.queues_by_top_node.get(first)) {
             None => Vec::new(),
-            // To name them would cost more than the event.
+            // A list of that many names would cost more than the event.
             Some(names) if names.len() > MAX_NAMED_QUEUES && names.len() >= self.queues.len() / 4 => {
                 vec![EVERY_QUEUE.into()]
             }
@@ -202,7 +203,7 @@ impl TreeLayout {
         }
     }
 
-    /// The node of a path, with all above it, made where they are missing.
+    /// Node of a path; it and its missing parents are created.
     fn find_or_add_node(&mut self, path: &HierarchyPath, queue: Option<&QueueRecord>) -> Result<usize, Problem> {
         let known = self.position_of(path).nodes;
         if known.len() < path.names.len() && path.weights.len() < path.names.len() {
@@ -229,7 +230,7 @@ impl TreeLayout {
         number
     }
 
-    /// Numbers nodes level by level, children by name, and gives jobs their positions.
+    /// Numbers nodes level by level, children by name, and sets the positions of jobs.
     fn number_nodes(&mut self) {
         let (mut order, mut at) = (vec![0], 0);
         while let Some(node) = order.get(at).and_then(|number| self.nodes.get(*number)) {
@@ -300,8 +301,8 @@ impl TreeLayout {
         sums
     }
 
-    /// What each node is entitled to: what its parent is, shared out by weight, but to none more than the dominant share
-    /// of all that it asks for.
+    /// Sets the deserved part of each node: its parent's part, divided by weight, but at most the dominant share of the
+    /// node's requests.
     fn assign_deserved(&mut self) {
         let asked = self.sum_by_node(|job| self.jobs.get(job).map(|job| &job.requested));
         let wanted: Vec<f64> = asked
@@ -323,7 +324,7 @@ impl TreeLayout {
     }
 }
 
-/// Shares an amount out among (who, weight, most that it takes).
+/// Divides an amount among claims (claimant, weight, largest part).
 fn water_fill(amount: f64, mut claims: Vec<(usize, f64, f64)>) -> Vec<(usize, f64)> {
     claims.sort_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)).then(a.0.cmp(&b.0)));
     let sums = claims.iter().rev().scan(0.0, |sum, (_, weight, _)| {

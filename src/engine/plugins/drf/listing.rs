@@ -1,4 +1,4 @@
-//! The shares as people read them: accounts of jobs, and the whole tree.
+//! Listing of shares for people: accounts of jobs, and the whole tree.
 
 use std::sync::Arc;
 
@@ -7,46 +7,46 @@ use super::share::{ExactAmounts, FloatAmounts, to_floats};
 use super::tree::ChildShare;
 use crate::engine::model::{Problem, ResourceId};
 
-/// A job's account.
+/// Account of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobShare {
-    /// Dominant share; above 1 when the cluster is over-committed.
+    /// Dominant share; above 1 if the cluster is over-committed.
     pub share: f64,
-    /// The resource that sets it; `None`: share 0.
+    /// Resource that sets the dominant share; `None`: the share is 0.
     pub dominant: Option<Arc<str>>,
-    /// What it holds; resources of which it holds nothing are left out.
+    /// Held amounts, without zeros.
     pub held: Vec<(ResourceId, i128)>,
-    /// What its tasks ask for, whether they run or wait; under `upstream` finished ones too.
+    /// Requests of its running and waiting tasks; under `upstream` also of finished ones.
     pub requested: Vec<(ResourceId, i128)>,
 }
 
-/// A node of the tree.
+/// Node of the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShareTreeNode {
-    /// Path from the root; of a leaf, that of its parent.
+    /// Path from the root; for a leaf the path of its parent.
     pub path: Arc<str>,
-    /// Set for a leaf.
+    /// Name of the job if the node is a leaf.
     pub job: Option<Arc<str>>,
     /// Weight; 0 for a leaf.
     pub weight: f64,
     /// Dominant share.
     pub share: f64,
-    /// The resource that sets it; `None`: share 0.
+    /// Resource that sets the dominant share; `None`: the share is 0.
     pub dominant: Option<Arc<str>>,
-    /// Wants nothing more, or nothing that is to be had.
+    /// True if the node wants nothing more, or nothing that is left.
     pub saturated: bool,
-    /// Held; of an inner node, rescaled. Zeros are left out.
+    /// Held amounts, without zeros; rescaled for an inner node.
     pub held: Vec<(ResourceId, f64)>,
 }
 
-/// A child of an inner node, by its number.
+/// Child of an inner node, by its number.
 enum TreeChild {
     Node(usize),
     Job(usize),
 }
 
 impl DrfState {
-    /// A job's account; `None`: there is no such job.
+    /// Account of a job; `None`: there is no such job.
     pub fn job_summary(&self, job: &str) -> Option<JobShare> {
         let number = self.layout.job_number(job)?;
         let held = &self.accounts.get(number)?.held;
@@ -59,17 +59,17 @@ impl DrfState {
         })
     }
 
-    /// What all jobs hold; zeros are left out.
+    /// Amounts that all jobs hold, without zeros.
     pub fn total_allocated(&self) -> Vec<(ResourceId, i128)> {
         self.nonzero_amounts(&self.allocated)
     }
 
-    /// The cluster: what all ready nodes have; zeros are left out.
+    /// Amounts of all ready nodes, without zeros.
     pub fn cluster_total(&self) -> Vec<(ResourceId, i128)> {
         self.nonzero_amounts(self.layout.dimensions.total())
     }
 
-    /// The dominant share of the root; `None` without hierarchy.
+    /// Dominant share of the root; `None` without hierarchy.
     pub fn root_share(&self) -> Option<f64> {
         self.tree
             .as_ref()?
@@ -77,12 +77,12 @@ impl DrfState {
             .map(|measurement| measurement.share)
     }
 
-    /// Why a queue has no place in the tree; `None`: it has one, or there is no such queue or no tree.
+    /// Problem that keeps a queue out of the tree; `None`: it is in the tree, or there is no such queue or no tree.
     pub fn queue_problem(&self, queue: &str) -> Option<&Problem> {
         self.layout.queues.get(queue)?.as_ref().err()
     }
 
-    /// The tree, depth first, children by name; empty without hierarchy.
+    /// Nodes of the tree, depth first, children by name; empty without hierarchy.
     pub fn tree_nodes(&self) -> Vec<ShareTreeNode> {
         let mut nodes = Vec::new();
         let mut open = vec![TreeChild::Node(0)];
@@ -95,7 +95,7 @@ impl DrfState {
         nodes
     }
 
-    /// A queue's node; `None`: it has no place in the tree, or no queue below has a job.
+    /// Node of a queue; `None`: it is not in the tree, or no queue below it has a job.
     pub fn queue_node(&self, queue: &str) -> Option<ShareTreeNode> {
         let (tree, place) = (self.tree.as_ref()?, self.queue_position(queue).ok()?);
         let at = if place.depth == place.nodes.len() {
@@ -115,7 +115,7 @@ impl DrfState {
         })
     }
 
-    /// Lists a node; its children are left open, the first one on top.
+    /// Appends a node and pushes its children, the first one on top.
     fn list_node(&self, number: usize, nodes: &mut Vec<ShareTreeNode>, open: &mut Vec<TreeChild>) {
         let (Some(tree), Some(node)) = (&self.tree, self.layout.nodes.get(number)) else {
             return;

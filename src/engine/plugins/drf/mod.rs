@@ -41,28 +41,29 @@ use crate::engine::model::{
 use crate::engine::plugin_state::{PlacementEvent, PluginState};
 use crate::engine::policy::Compatibility;
 
-/// What a job holds, and what its waiting tasks ask for.
+/// Account of a job: its holdings, and the requests of its waiting tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct JobAccount {
     held: ExactAmounts,
-    /// Kinds of tasks that wait, by the resources that they request, with their numbers; under `corrected` only.
+    /// Kinds of waiting tasks, by the resources that they request, with their numbers; under `corrected` only.
     waiting_kinds: Vec<(ResourceSet, u32)>,
 }
 
-/// Shares of all jobs and, with hierarchy, of the tree over them. Events move it; clones share what they have in common.
+/// Shares of all jobs and, with hierarchy, of the tree over them. Events change it; clones share what they have in
+/// common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrfState {
     layout: Arc<TreeLayout>,
     accounts: ChunkedList<JobAccount>,
-    /// What all jobs hold.
+    /// Amounts that all jobs hold.
     allocated: ExactAmounts,
-    /// What the jobs below each inner node hold, as it is.
+    /// Amounts that the jobs below each inner node hold, not rescaled.
     held_below: ChunkedList<ExactAmounts>,
     tree: Option<ShareTree>,
 }
 
 impl DrfState {
-    /// The shares of a cluster state; with `hierarchy` also the tree of its queues.
+    /// Computes the shares of a cluster state; with `hierarchy` also the tree of its queues.
     pub fn build(cluster_state: &ClusterState, compatibility: Compatibility, hierarchy: bool) -> Self {
         let shape = TreeLayout::build(cluster_state, compatibility, hierarchy);
         let mut accounts: Vec<JobAccount> = shape
@@ -78,7 +79,7 @@ impl DrfState {
                 };
                 let (requests, _) = shape.dimensions.by_position(&task.requests);
                 if task.status == TaskStatus::Pipelined {
-                    // Counted by its event, and so it must be counted in a fresh state as well.
+                    // The event counts the task, so a state computed afterwards must count it as well.
                     add_amounts(&mut account.held, &requests);
                 } else if matches!(task.status, TaskStatus::Pending | TaskStatus::Releasing) && !task.gated {
                     account.count_waiting(&requests, true);
@@ -112,8 +113,8 @@ impl DrfState {
         self.tree.is_some()
     }
 
-    /// A task's requests now count for its job, or no longer. Tasks of unknown jobs do not count. Answers which queues'
-    /// keys moved.
+    /// Adds a task's requests to the holdings of its job, or subtracts them. Tasks of unknown jobs do not count.
+    /// Returns the queues whose keys changed.
     ///
     /// # Errors
     /// The job would hold less than nothing; the reference panics there.
@@ -140,7 +141,7 @@ impl DrfState {
         Ok(self.layout.moved_queues(job, everywhere))
     }
 
-    /// Tasks of one job now count, one after the other. Answers which queues' keys moved at any of them.
+    /// Adds tasks of one job, one after the other. Returns the queues whose keys changed at any of them.
     fn apply_tasks<'t>(&mut self, mut tasks: impl Iterator<Item = &'t TaskRecord>) -> BTreeSet<Arc<str>> {
         let Some(first) = tasks.next() else {
             return BTreeSet::new();
@@ -176,7 +177,7 @@ impl DrfState {
             .collect()
     }
 
-    /// Takes a task's requests from what its job holds.
+    /// Subtracts a task's requests from the holdings of its job.
     fn subtract_requests(&self, held: &mut ExactAmounts, requests: &ResourceAmounts, job: &str) -> Result<(), Problem> {
         let (placed, foreign) = self.layout.dimensions.by_position(requests);
         let short = placed.iter().zip(held.iter()).position(|(amount, held)| amount > held);
@@ -200,7 +201,7 @@ impl DrfState {
         Ok(())
     }
 
-    /// Takes over what a job holds and what all jobs hold. True if a resource ran out by that or came back.
+    /// Sets the holdings of a job and of all jobs. True if a resource ran out or was freed.
     fn update_job(&mut self, job: usize, account: JobAccount, allocated: ExactAmounts) -> bool {
         self.allocated = allocated;
         let mut flipped = false;
@@ -214,7 +215,7 @@ impl DrfState {
         flipped
     }
 
-    /// Sets a job's account; the nodes above it follow.
+    /// Sets the account of a job, and updates the nodes above it.
     fn set_account(&mut self, job: usize, account: JobAccount) {
         let mut above = self.leaf_position(job).map(|place| place.node);
         let Some(entry) = self.accounts.get_mut(job) else {
@@ -236,15 +237,15 @@ impl DrfState {
         }
     }
 
-    /// Where a job's leaf hangs.
+    /// Position of a job's leaf.
     fn leaf_position(&self, job: usize) -> Option<LeafPosition> {
         self.layout.jobs.get(job)?.leaf.as_ref().ok().copied().flatten()
     }
 }
 
 impl PluginState for DrfState {
-    fn apply(&mut self, _: &ClusterState, movement: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
-        match movement {
+    fn apply(&mut self, _: &ClusterState, event: &PlacementEvent<'_>) -> Result<Vec<Arc<str>>, Problem> {
+        match event {
             PlacementEvent::Allocate(task) | PlacementEvent::Pipeline(task) => self.apply_task(task.after, true),
             PlacementEvent::Deallocate(task) => self.apply_task(task.after, false),
             PlacementEvent::Enqueue(_) | PlacementEvent::Dequeue(_) | PlacementEvent::Reserve(_) => Ok(Vec::new()),
@@ -254,16 +255,16 @@ impl PluginState for DrfState {
     fn apply_batch(
         &mut self,
         cluster_state: &ClusterState,
-        movements: &[PlacementEvent<'_>],
+        events: &[PlacementEvent<'_>],
     ) -> Result<BTreeSet<Arc<str>>, Problem> {
         let mut moved = BTreeSet::new();
-        for row in movements.chunk_by(PlacementEvent::counts_same_job) {
+        for row in events.chunk_by(PlacementEvent::counts_same_job) {
             if row.len() > 1 {
-                moved.extend(self.apply_tasks(row.iter().filter_map(|movement| Some(movement.counted_task()?.after))));
+                moved.extend(self.apply_tasks(row.iter().filter_map(|event| Some(event.counted_task()?.after))));
                 continue;
             }
-            for movement in row {
-                moved.extend(self.apply(cluster_state, movement)?);
+            for event in row {
+                moved.extend(self.apply(cluster_state, event)?);
             }
         }
         Ok(moved)
@@ -279,7 +280,7 @@ impl PluginState for DrfState {
 }
 
 impl JobAccount {
-    /// One more task with these requests waits, or one less.
+    /// Counts one more waiting task with these requests, or one less.
     fn count_waiting(&mut self, requests: &ExactAmounts, more: bool) {
         let mut kind = ResourceSet::empty(requests.len());
         for (at, _) in requests.iter().enumerate().filter(|(_, amount)| **amount > 0) {
@@ -305,7 +306,7 @@ impl JobAccount {
     }
 }
 
-/// What a job holds at the beginning: its tasks in Allocated, Binding, Bound and Running.
+/// Holdings of a job at the beginning: its tasks in Allocated, Binding, Bound and Running.
 fn opening_account(shape: &TreeLayout, cluster_state: &ClusterState, job: &str) -> JobAccount {
     let mut held = shape.dimensions.zero_amounts();
     if let Some(totals) = cluster_state.job_allocated(job) {
@@ -317,8 +318,9 @@ fn opening_account(shape: &TreeLayout, cluster_state: &ClusterState, job: &str) 
     }
 }
 
-/// A job as the tree sees it. Under `upstream` it is saturated if, of a resource that it holds and its tasks request,
-/// it has all that it asks for or nothing is left; under `corrected`, if none of its waiting tasks can be served.
+/// Leaf of a job. Under `upstream` it is saturated if, for some resource that it holds and its tasks request, it has
+/// all that it requests or nothing is left. Under `corrected` it is saturated if none of its waiting tasks can be
+/// served.
 fn job_leaf(shape: &TreeLayout, job: usize, account: &JobAccount) -> JobLeaf {
     let held = to_floats(&account.held);
     let need = match shape.compatibility {

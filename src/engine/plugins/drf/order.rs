@@ -1,4 +1,4 @@
-//! Who is next: keys of jobs and queues, and how they compare.
+//! Order of jobs and queues: their keys, and how the keys compare.
 
 use std::cmp::Ordering;
 
@@ -6,33 +6,33 @@ use super::DrfState;
 use super::layout::QueuePosition;
 use crate::engine::model::{Problem, ProblemKind};
 
-/// One level of a queue's key.
+/// Level of a queue's key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ShareLevel {
-    /// Saturated nodes come last.
+    /// True if the node is saturated; saturated nodes come last.
     pub(super) saturated: bool,
     /// Share divided by weight.
     pub(super) share: f64,
 }
 
 impl DrfState {
-    /// A job's share, which is its key; `None`: there is no such job.
+    /// Share of a job, which is its key; `None`: there is no such job.
     pub fn job_share(&self, job: &str) -> Option<f64> {
         let account = self.accounts.get(self.layout.job_number(job)?)?;
         Some(self.layout.dimensions.exact_share(&account.held))
     }
 
-    /// Why a job has no place in the tree.
+    /// Problem that keeps a job out of the tree.
     pub fn job_problem(&self, job: &str) -> Option<&Problem> {
         let job = self.layout.jobs.get(self.layout.job_number(job)?)?;
         job.leaf.as_ref().err()
     }
 
-    /// A queue's key: for each level below the root saturated (0 or 1), then share divided by weight. Levels where no
-    /// queue has a job count as free and empty.
+    /// Key of a queue: for each level below the root its saturation (0 or 1), then its share divided by its weight. A
+    /// level without any job counts as not saturated, with share 0.
     ///
     /// # Errors
-    /// The queue has no place in the tree, or is not there; without hierarchy there is no tree.
+    /// The queue is not in the tree, or does not exist; without hierarchy there is no tree.
     pub fn queue_key(&self, queue: &str) -> Result<Vec<f64>, Problem> {
         let levels = self.queue_levels(self.queue_position(queue)?);
         let values = levels
@@ -41,7 +41,7 @@ impl DrfState {
         Ok(values.collect())
     }
 
-    /// A queue's place in the tree.
+    /// Position of a queue in the tree.
     pub(super) fn queue_position(&self, queue: &str) -> Result<&QueuePosition, Problem> {
         match self.layout.queues.get(queue) {
             Some(Ok(queue)) => Ok(queue),
@@ -53,7 +53,7 @@ impl DrfState {
         }
     }
 
-    /// A queue's levels from below the root on.
+    /// Levels of a queue from below the root.
     pub(super) fn queue_levels(&self, queue: &QueuePosition) -> Vec<ShareLevel> {
         let known = queue.nodes.iter().map(|number| self.node_level(*number));
         let free = ShareLevel {
@@ -78,8 +78,8 @@ impl DrfState {
     }
 }
 
-/// Compares two queues as the reference does: level by level down to the shorter path. The first difference decides; a
-/// share that is not a number equals everything and ends the comparison.
+/// Compares two queues as the reference does: level by level down to the end of the shorter path. The first difference
+/// decides; a share that is not a number equals every share and ends the comparison.
 pub(super) fn compare_levels(left: &[ShareLevel], right: &[ShareLevel]) -> Ordering {
     for (left, right) in left.iter().zip(right) {
         if left.saturated != right.saturated {

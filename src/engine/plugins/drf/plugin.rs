@@ -1,4 +1,4 @@
-//! `drf` as it stands in a policy.
+//! `drf` as a plugin of a policy.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::engine::plugin::{OrderKey, Plugin, PluginDef, PluginHooks, VictimKind
 use crate::engine::plugin_state::{PluginState, PluginStates};
 use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, PluginSwitches, Switch, YamlValue};
 
-/// Its row in the registry.
+/// Registry entry of the plugin.
 pub(in super::super) const DEF: PluginDef = PluginDef {
     name: NAME,
     families: &["order", "victims"],
@@ -20,10 +20,10 @@ pub(in super::super) const DEF: PluginDef = PluginDef {
     compile,
 };
 
-/// Its name in a policy.
+/// Name in a policy.
 pub const NAME: &str = "drf";
 
-/// The plugin. It has no arguments; `enableHierarchy` is a switch.
+/// Compiled plugin. It has no arguments; `enableHierarchy` is a switch.
 #[derive(Debug)]
 struct DrfPlugin {
     compatibility: Compatibility,

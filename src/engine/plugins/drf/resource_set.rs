@@ -1,25 +1,25 @@
-//! Small sets of resources, by their position in the tree's order of resources.
+//! Small sets of resources, by position in the tree's order of resources.
 
 use smallvec::{SmallVec, smallvec};
 
-/// A set of resources. Sets of one tree have the same length, and so compare.
+/// Set of resources. Sets of one tree have equal lengths, and so compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ResourceSet(SmallVec<[u64; 2]>);
 
 impl ResourceSet {
-    /// The empty set over `len` resources.
+    /// Empty set over `len` resources.
     pub(super) fn empty(len: usize) -> Self {
         Self(smallvec![0; len.div_ceil(64)])
     }
 
-    /// Puts a resource in.
+    /// Adds a resource to the set.
     pub(super) fn insert(&mut self, at: usize) {
         if let Some(word) = self.0.get_mut(at / 64) {
             *word |= 1 << (at % 64);
         }
     }
 
-    /// True if a resource is in.
+    /// True if the set has the resource.
     pub(super) fn contains(&self, at: usize) -> bool {
         self.0.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
     }

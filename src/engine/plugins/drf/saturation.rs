@@ -1,18 +1,18 @@
-//! When leaves are saturated. Few needs differ in a tree: those that are known by number cost a leaf one byte, and a
-//! resource that runs out or comes back is judged once per need, not per leaf.
+//! Saturation rules: the conditions under which leaves are saturated. A tree has few different rules, so a leaf stores
+//! a rule's number in one byte. When a resource runs out or is freed, each rule is judged once, not each leaf.
 
 use std::sync::Arc;
 
 use super::resource_set::ResourceSet;
 
-/// When a leaf is saturated.
+/// Condition under which a leaf is saturated.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum SaturationRule {
-    /// In any case.
+    /// Always saturated.
     Always,
-    /// As soon as one of these is exhausted.
+    /// Saturated once any of these resources is exhausted.
     AnyExhausted(ResourceSet),
-    /// As soon as one of each is exhausted.
+    /// Saturated once each of these sets has an exhausted resource.
     EachExhausted(Vec<ResourceSet>),
 }
 
@@ -26,19 +26,19 @@ impl SaturationRule {
     }
 }
 
-/// Needs by number, as bits of a word.
+/// Rules by number, as bits of a word.
 #[derive(Clone, Debug)]
 pub(super) struct SaturationRules {
-    /// The first is [`Need::Met`].
+    /// Rules by number; the first is [`SaturationRule::Always`].
     rules: Arc<Vec<SaturationRule>>,
     met_bits: u64,
 }
 
 impl SaturationRules {
-    /// Number of all needs that found no place; each of their leaves is judged by itself.
+    /// Number of every rule beyond the table; each of its leaves is judged by itself.
     pub(super) const UNNUMBERED: u8 = 63;
 
-    /// Most numbers. Tests come to the end of them with few resources.
+    /// Largest number of rules; small in tests, so that few resources exceed it.
     const MAX_RULES: usize = if cfg!(test) { 4 } else { Self::UNNUMBERED as usize };
 
     pub(super) fn new() -> Self {
@@ -48,12 +48,12 @@ impl SaturationRules {
         }
     }
 
-    /// Which needs are met.
+    /// Bits of the rules that are met.
     pub(super) fn met_bits(&self) -> u64 {
         self.met_bits
     }
 
-    /// The number of a need.
+    /// Number of a rule.
     pub(super) fn rule_number(&mut self, need: &SaturationRule, exhausted: &ResourceSet) -> u8 {
         let known = self.rules.iter().position(|known| known == need);
         let number = known.or_else(|| {
@@ -68,14 +68,14 @@ impl SaturationRules {
             .unwrap_or(Self::UNNUMBERED)
     }
 
-    /// Finds out anew which needs are met.
+    /// Updates which rules are met.
     pub(super) fn update_met(&mut self, exhausted: &ResourceSet) {
         let bits = self.rules.iter().enumerate();
         self.met_bits = bits.fold(0, |met, (at, need)| met | u64::from(need.is_saturated(exhausted)) << at);
     }
 }
 
-/// A need by number, as a bit.
+/// Bit of a rule's number.
 pub(super) fn rule_bit(number: u8) -> u64 {
     1 << (number & 63)
 }

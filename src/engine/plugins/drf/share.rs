@@ -1,4 +1,4 @@
-//! Dominant shares: what part of the cluster a vector takes, and of which resource most.
+//! Dominant shares: the largest part of any resource of the cluster that amounts take.
 
 use std::sync::Arc;
 
@@ -10,23 +10,24 @@ use crate::engine::model::{ClusterState, MIN_AMOUNT, NodeVector, ResourceAmounts
 /// Exact amounts, one per resource of [`ShareDimensions`].
 pub(super) type ExactAmounts = SmallVec<[i128; 4]>;
 
-/// The same as the formulas see them.
+/// Same amounts as floats, which the formulas read.
 pub(super) type FloatAmounts = SmallVec<[f64; 4]>;
 
-/// The resources that count, in the order that all comparisons run in: cpu, memory, then by name.
+/// Resources that count, in the order of all comparisons: cpu, memory, then by name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ShareDimensions {
     resources: Vec<(ResourceId, Arc<str>)>,
     /// Position by resource id.
     position_by_id: Vec<Option<usize>>,
-    /// What the cluster has.
+    /// Total of the cluster.
     total: ExactAmounts,
-    /// The same; infinite where the cluster has less than [`MIN_AMOUNT`], so that the share is 0.
+    /// Divisors of shares: the total, and infinity where the cluster has less than [`MIN_AMOUNT`], so that the share is
+    /// 0.
     divisors: FloatAmounts,
 }
 
 impl ShareDimensions {
-    /// The resources of all ready nodes and of these tasks' requests.
+    /// Resources of all ready nodes and of these tasks' requests.
     pub(super) fn of<'a>(cluster_state: &ClusterState, requests: impl Iterator<Item = &'a ResourceAmounts>) -> Self {
         let table = cluster_state.resources();
         let mut totals: Vec<Option<i128>> = vec![None; table.len()];
@@ -91,22 +92,22 @@ impl ShareDimensions {
         self.resources.len()
     }
 
-    /// No amounts.
+    /// Zero amounts.
     pub(super) fn zero_amounts(&self) -> ExactAmounts {
         smallvec![0; self.len()]
     }
 
-    /// The resource at a position.
+    /// Resource at a position.
     pub(super) fn resource(&self, at: usize) -> Option<(ResourceId, &Arc<str>)> {
         self.resources.get(at).map(|(id, name)| (*id, name))
     }
 
-    /// What the cluster has.
+    /// Total of the cluster.
     pub(super) fn total(&self) -> &ExactAmounts {
         &self.total
     }
 
-    /// Amounts by position. The other list holds resources that nothing else here has.
+    /// Amounts by position. The second list holds amounts of resources that do not count here.
     pub(super) fn by_position(&self, amounts: &ResourceAmounts) -> (ExactAmounts, SmallVec<[(ResourceId, i64); 1]>) {
         let (mut placed, mut foreign) = (self.zero_amounts(), SmallVec::new());
         for (id, amount) in amounts.iter() {
@@ -129,7 +130,7 @@ impl ShareDimensions {
         }
     }
 
-    /// The name of a resource, which need not count here.
+    /// Name of a resource, which need not count here.
     pub(super) fn name(&self, id: ResourceId) -> &str {
         self.resources
             .iter()
@@ -145,12 +146,13 @@ impl ShareDimensions {
             .collect()
     }
 
-    /// The dominant share over all resources.
+    /// Dominant share over all resources.
     pub(super) fn share(&self, amounts: &[f64]) -> f64 {
         dominant_share(amounts, &self.divisors)
     }
 
-    /// Position of the resource of which amounts are the largest part; `None`: they are nothing that the cluster has.
+    /// Position of the resource of which the amounts are the largest part; `None`: they are part of nothing in the
+    /// cluster.
     pub(super) fn largest_resource(&self, amounts: &ExactAmounts) -> Option<usize> {
         let amounts = to_floats(amounts);
         let most = self.share(&amounts);
@@ -161,17 +163,17 @@ impl ShareDimensions {
         at.filter(|_| most > 0.0)
     }
 
-    /// The part of one resource that amounts are.
+    /// Part of one resource that the amounts take.
     pub(super) fn resource_part(&self, amounts: &ExactAmounts, at: usize) -> Option<f64> {
         Some(*amounts.get(at)? as f64 / self.divisors.get(at)?)
     }
 
-    /// The dominant share of exact amounts.
+    /// Dominant share of exact amounts.
     pub(super) fn exact_share(&self, amounts: &ExactAmounts) -> f64 {
         self.share(&to_floats(amounts))
     }
 
-    /// The first resource that reaches the dominant share; `None` for a share of 0.
+    /// First resource that reaches the dominant share; `None` for a share of 0.
     pub(super) fn dominant(&self, amounts: &[f64], divisors: &[f64]) -> Option<&Arc<str>> {
         let most = dominant_share(amounts, divisors);
         let at = amounts
@@ -195,7 +197,7 @@ impl ShareDimensions {
     }
 }
 
-/// The largest quotient, at least 0.
+/// Largest quotient, at least 0.
 pub(super) fn dominant_share(amounts: &[f64], divisors: &[f64]) -> f64 {
     amounts.iter().zip(divisors).fold(0.0, |most, (amount, divisor)| {
         let share = amount / divisor;
@@ -203,7 +205,7 @@ pub(super) fn dominant_share(amounts: &[f64], divisors: &[f64]) -> f64 {
     })
 }
 
-/// Exact amounts as the formulas see them.
+/// Exact amounts as floats, which the formulas read.
 pub(super) fn to_floats(amounts: &ExactAmounts) -> FloatAmounts {
     amounts.iter().map(|amount| *amount as f64).collect()
 }
@@ -213,7 +215,7 @@ pub(super) fn add_amounts(to: &mut ExactAmounts, amounts: &ExactAmounts) {
     to.iter_mut().zip(amounts).for_each(|(to, amount)| *to += amount);
 }
 
-/// Takes amounts away.
+/// Subtracts amounts.
 pub(super) fn subtract_amounts(from: &mut ExactAmounts, amounts: &ExactAmounts) {
     from.iter_mut().zip(amounts).for_each(|(from, amount)| *from -= amount);
 }

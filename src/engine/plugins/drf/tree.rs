@@ -1,4 +1,4 @@
-//! The tree of shares. An event costs its path and the rows on it; a resource that runs out or comes back, a scan of the
+//! Tree of shares. An event costs its path and the rows on it; a resource that runs out or is freed costs a scan of the
 //! inner nodes.
 
 use smallvec::{SmallVec, smallvec};
@@ -11,40 +11,40 @@ use super::saturation::{SaturationRule, SaturationRules, rule_bit};
 use super::share::{FloatAmounts, dominant_share};
 use crate::engine::policy::Compatibility;
 
-/// What a child of an inner node looks like from above.
+/// Values of a child that its parent reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ChildShare {
     /// Dominant share.
     pub(super) share: f64,
-    /// Wants nothing more, or nothing that is to be had.
+    /// True if the child wants nothing more, or nothing that is left.
     pub(super) saturated: bool,
-    /// What it holds; of an inner node, rescaled.
+    /// Held amounts; rescaled for an inner node.
     pub(super) held: FloatAmounts,
 }
 
-/// A job as the tree sees it.
+/// Leaf of a job.
 #[derive(Clone, Debug)]
 pub(super) struct JobLeaf {
     /// Dominant share.
     pub(super) share: f64,
-    /// What it holds.
+    /// Held amounts.
     pub(super) held: FloatAmounts,
-    /// When it is saturated.
+    /// Condition under which it is saturated.
     pub(super) saturation: SaturationRule,
 }
 
-/// The jobs of one inner node, by name.
+/// Jobs of one inner node, by name.
 #[derive(Clone, Debug, Default)]
 struct LeafColumns {
     shares: Vec<f64>,
-    /// One stretch per job.
+    /// Held amounts, one range per job.
     held: Vec<f64>,
     saturation: Vec<SaturationRule>,
-    /// The same by number.
+    /// Numbers of the saturation rules.
     rule_numbers: Vec<u8>,
 }
 
-/// What the formulas depend on besides the rows.
+/// Inputs of the formulas apart from the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ShareRules {
     compatibility: Compatibility,
@@ -74,18 +74,18 @@ impl ShareRules {
     }
 }
 
-/// The tree.
+/// Shares of all leaves and inner nodes.
 #[derive(Clone, Debug)]
 pub(super) struct ShareTree {
     /// Jobs by node.
     leaves: ChunkedList<LeafColumns>,
-    /// All nodes but the root, which has no parent that would look at it: it is worked out when somebody asks.
+    /// Columns of all nodes except the root. No parent reads the root, so it is computed on demand.
     nodes: NodeColumns,
     saturation_rules: SaturationRules,
     rules: ShareRules,
 }
 
-/// Numbers of needs hang on the order in which they came up.
+/// Numbers of rules depend on the order of their first use, so equality ignores them.
 impl PartialEq for ShareTree {
     fn eq(&self, other: &Self) -> bool {
         self.leaves == other.leaves && self.nodes == other.nodes && self.rules == other.rules
@@ -93,7 +93,7 @@ impl PartialEq for ShareTree {
 }
 
 impl ShareTree {
-    /// The tree over these leaves, by number of the job.
+    /// Builds the tree over these leaves, by number of the job.
     pub(super) fn new(shape: &TreeLayout, rules: ShareRules, leaf: impl Fn(usize) -> JobLeaf) -> Self {
         let width = shape.dimensions.len();
         let mut known = SaturationRules::new();
@@ -116,12 +116,12 @@ impl ShareTree {
         tree
     }
 
-    /// What the formulas depend on.
+    /// Inputs of the formulas apart from the rows.
     pub(super) fn rules(&self) -> &ShareRules {
         &self.rules
     }
 
-    /// A job as its node sees it.
+    /// Values of a job that its node reads.
     pub(super) fn job_share(&self, place: LeafPosition) -> Option<ChildShare> {
         let leaves = self.leaves.get(place.node)?;
         let width = self.nodes.width();
@@ -132,14 +132,14 @@ impl ShareTree {
         })
     }
 
-    /// An inner node.
+    /// Values of an inner node.
     pub(super) fn node_share(&self, shape: &TreeLayout, number: usize) -> Option<ChildShare> {
         if number > 0 {
             return self.nodes.get(number);
         }
         let root = shape.nodes.first()?;
         if root.jobs.is_empty() && root.inner_children.is_empty() {
-            // The reference never looks at a tree without jobs.
+            // The reference never reads a tree without jobs.
             return Some(ChildShare {
                 held: smallvec![0.0; self.nodes.width()],
                 ..ChildShare::default()
@@ -153,7 +153,7 @@ impl ShareTree {
         self.nodes.saturation_and_share(number)
     }
 
-    /// Gives a leaf what it holds and needs now, and brings its path up to date.
+    /// Sets the values of a leaf, and updates its path.
     pub(super) fn set_leaf(&mut self, shape: &TreeLayout, place: LeafPosition, leaf: JobLeaf) {
         if let Some(leaves) = self.leaves.get_mut(place.node) {
             leaves.put_leaf(place.at, leaf, &mut self.saturation_rules, &self.rules.exhausted);
@@ -164,7 +164,7 @@ impl ShareTree {
         }
     }
 
-    /// Takes over which resources are exhausted; true if they are others than before.
+    /// Sets the exhausted resources; true if they changed.
     pub(super) fn set_exhausted(&mut self, shape: &TreeLayout, exhausted: &ResourceSet) -> bool {
         if self.rules.exhausted == *exhausted {
             return false;
@@ -190,7 +190,7 @@ impl ShareTree {
         true
     }
 
-    /// Brings an inner node up to date; false if its parent sees no difference.
+    /// Updates an inner node; false if nothing changed for its parent.
     fn update_node(&mut self, shape: &TreeLayout, number: usize) -> bool {
         let met = self.saturation_rules.met_bits();
         let Some(measurement) = self.evaluate(shape, number, met) else {
@@ -207,23 +207,23 @@ impl ShareTree {
         self.nodes.put(number, &measurement)
     }
 
-    /// What a node of jobs would hold if all its needs were met, or, if some are, if none were.
+    /// Outlook of a node of jobs: its holdings if all its rules were met or, if some are met, if none were.
     fn saturation_outlook(&self, shape: &TreeLayout, number: usize, met: u64) -> Option<SaturationOutlook> {
         let uses = self.leaves.get(number)?.rules_used();
         let always = uses & rule_bit(0);
         let key = if uses & met == always { uses } else { always };
-        let can_be_told = uses & rule_bit(SaturationRules::UNNUMBERED) == 0 && uses != always;
-        let other = can_be_told.then(|| self.evaluate(shape, number, key)).flatten();
+        let is_known = uses & rule_bit(SaturationRules::UNNUMBERED) == 0 && uses != always;
+        let other = is_known.then(|| self.evaluate(shape, number, key)).flatten();
         Some(SaturationOutlook {
             rules_used: uses,
             alternative: other.map(|measurement| (key, measurement.held)),
         })
     }
 
-    /// An inner node out of its children, with these needs met. The smallest share among those that are not saturated is
-    /// the measure to which these are rescaled; saturated ones count as they are. Under `corrected` the measure is a share
-    /// per weight (or a heavy child would hold its siblings' entitlement down), and a child without a share may still hold
-    /// what is exhausted.
+    /// Computes an inner node from its children, with these rules met. Children that are not saturated are rescaled to
+    /// the smallest share among them; saturated children count as they are. Under `corrected` the measure is the share
+    /// per weight, since a heavy child would otherwise reduce its siblings' entitlement, and a child without a share
+    /// may still hold exhausted resources.
     fn evaluate(&self, shape: &TreeLayout, number: usize, met: u64) -> Option<ChildShare> {
         let (node, leaves) = (shape.nodes.get(number)?, self.leaves.get(number)?);
         let saturated = leaves.saturated(met, &self.rules.exhausted);
@@ -299,7 +299,7 @@ impl LeafColumns {
         }
     }
 
-    /// All needs, as bits.
+    /// Bits of all rules in use.
     fn rules_used(&self) -> u64 {
         self.rule_numbers
             .iter()
@@ -326,18 +326,18 @@ impl PartialEq for LeafColumns {
     }
 }
 
-/// Children of an inner node, side by side.
+/// Columns of the children of an inner node.
 #[derive(Debug)]
 struct ChildColumns<'a> {
     shares: &'a [f64],
     saturated: &'a [bool],
     held: &'a [f64],
-    /// `None`: 1 each.
+    /// Weights; `None`: each is 1.
     weights: Option<&'a [f64]>,
 }
 
 impl ChildColumns<'_> {
-    /// The smallest measure of the children that hold something and are not saturated; `most` if it is larger.
+    /// Smallest measure of the children that hold something and are not saturated; `most` if that is smaller.
     fn min_measure(&self, most: f64, measure: impl Fn(f64, f64) -> f64) -> f64 {
         let children = self.shares.iter().zip(self.saturated);
         let smaller = |least: f64, ((share, saturated), weight): ((&f64, &bool), f64)| {
@@ -353,7 +353,8 @@ impl ChildColumns<'_> {
         }
     }
 
-    /// Adds what the children hold: saturated ones as they are, the others rescaled, those without a share times `empty`.
+    /// Adds the children's holdings: saturated children as they are, the others rescaled, those without a share times
+    /// `empty`.
     fn add_to(&self, held: &mut FloatAmounts, factor: impl Fn(f64, f64) -> f64, empty: f64) {
         if held.is_empty() {
             return;

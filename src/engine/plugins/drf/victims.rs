@@ -1,4 +1,4 @@
-//! Who may have to go: candidates of preemption within a queue, and of reclaim between queues.
+//! Victims: the candidates that may be evicted in preemption within a queue, and in reclaim between queues.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,22 +13,23 @@ use super::{DrfState, job_leaf};
 use crate::engine::model::{Problem, TaskRecord};
 use crate::engine::policy::Compatibility;
 
-/// Shares of jobs that differ by no more than this are equal when one job preempts another (Volcano ed72c7c81, `drf.go`).
+/// Difference up to which shares of jobs count as equal in preemption (Volcano ed72c7c81, `drf.go`).
 const SHARE_DELTA: f64 = 0.000_001;
 
-/// How far a share may be off what is deserved and still count as equal, relatively: shares are sums of quotients.
+/// Relative difference up to which a share counts as equal to the deserved one: shares are sums of quotients.
 const DESERVED_DELTA: f64 = 1e-9;
 
 impl DrfState {
-    /// Preemption: for each candidate, whether it may go, so that the preemptor's job stays behind the candidate's.
+    /// Preemption: true for each candidate that may be evicted so that the preemptor's job stays behind the
+    /// candidate's.
     ///
-    /// Under `upstream` jobs compare by their shares whatever queue they are in, and a candidate that is spared is still
-    /// taken away from its job when later ones are judged. Under `corrected` a candidate in another queue of the hierarchy
-    /// goes only if the preemptor's queue comes first, and only those that go are taken away.
+    /// Under `upstream` jobs compare by their shares whatever their queue, and a spared candidate still counts as
+    /// evicted from its job when later ones are judged. Under `corrected` a candidate in another queue of the hierarchy
+    /// is evicted only if the preemptor's queue comes first, and only evicted candidates count as evicted.
     ///
     /// # Errors
     /// Under `upstream`, a candidate is more than its job holds: the reference panics. Under `corrected`, the
-    /// preemptor's queue has no place in the tree.
+    /// preemptor's queue is not in the tree.
     pub fn preempt(&self, preemptor: &TaskRecord, candidates: &[&TaskRecord]) -> Result<Vec<bool>, Problem> {
         let Some(job) = self.layout.job_number(&preemptor.job) else {
             return Ok(vec![false; candidates.len()]);
@@ -43,16 +44,16 @@ impl DrfState {
         }
     }
 
-    /// Reclaim: for each candidate, whether it may go; `None` without hierarchy, where queues have no shares.
+    /// Reclaim: true for each candidate that may be evicted; `None` without hierarchy, where queues have no shares.
     ///
-    /// Under `upstream` a candidate goes if the preemptor's queue still comes before the candidate's once the two
-    /// changed places; each is judged alone. Under `corrected` a candidate goes if, from where the two paths part, the
-    /// preemptor's queue and all above it stay within what they deserve, and the candidate's keep what they deserve, all
-    /// earlier victims gone. What counts is what they hold, as it is, of the resource of which the task is the largest
-    /// part: rescaled shares would shield a node whose children hold unequal amounts.
+    /// Under `upstream` a candidate is evicted if the preemptor's queue still comes before the candidate's after both
+    /// changed places; each is judged alone. Under `corrected` a candidate is evicted if, below the point where the two
+    /// paths part and after the earlier victims are evicted, the preemptor's nodes stay within what they deserve, and
+    /// the candidate's keep what they deserve. The holdings that count are those of the resource of which the task is
+    /// the largest part, not rescaled: rescaled shares would protect a node whose children hold unequal amounts.
     ///
     /// # Errors
-    /// As [`Self::preempt`].
+    /// Those of [`Self::preempt`].
     pub fn reclaim(&self, preemptor: &TaskRecord, candidates: &[&TaskRecord]) -> Result<Option<Vec<bool>>, Problem> {
         if self.tree.is_none() {
             return Ok(None);
@@ -127,7 +128,7 @@ impl DrfState {
                 subtract_amounts(allocated, &taken);
             });
             if other == job {
-                // The reference puts back what the job held before it asked.
+                // The reference restores the holdings that the job had before the query.
                 moved.set_held(job, |held, _| *held = self.job_held(job));
             }
             Ok(compare_levels(&trial.queue_levels(own), &trial.queue_levels(queue)) == Ordering::Less)
@@ -135,7 +136,7 @@ impl DrfState {
         judged.collect()
     }
 
-    /// What a job holds.
+    /// Holdings of a job.
     fn job_held(&self, job: usize) -> ExactAmounts {
         self.accounts
             .get(job)
@@ -143,10 +144,10 @@ impl DrfState {
             .unwrap_or_default()
     }
 
-    /// The queue of a job; `None`: there is no such queue.
+    /// Queue of a job; `None`: there is no such queue.
     ///
     /// # Errors
-    /// The queue has no place in the tree.
+    /// The queue is not in the tree.
     fn queue_of(&self, job: usize) -> Result<Option<&QueuePosition>, Problem> {
         let queue = self
             .layout
@@ -160,7 +161,7 @@ impl DrfState {
         }
     }
 
-    /// Changes what a job holds, and what all do.
+    /// Changes the holdings of a job, and of all jobs.
     fn set_held(&mut self, job: usize, change: impl FnOnce(&mut ExactAmounts, &mut ExactAmounts)) {
         let Some(mut account) = self.accounts.get(job).cloned() else {
             return;
@@ -170,8 +171,8 @@ impl DrfState {
         self.update_job(job, account, allocated);
     }
 
-    /// The state in which a task has what it asks for, and its job still asks. What is exhausted stays as it is without
-    /// it: what candidates give back is then to be had, and counts in the shares.
+    /// State in which the preemptor is placed and its job still requests more. The exhausted resources are those
+    /// without the preemptor: amounts that candidates free are then available, and count in the shares.
     fn with_preemptor_placed(&self, job: usize, preemptor: &TaskRecord) -> Result<VictimTrial, Problem> {
         if self.tree.is_some() {
             self.layout
@@ -198,7 +199,7 @@ impl DrfState {
         Ok(VictimTrial { state: moved, job })
     }
 
-    /// The rule of preemption under `corrected`, with the candidate gone.
+    /// True if `corrected` permits the preemption of the candidate, which is already evicted in the trial.
     fn may_preempt(&self, trial: &VictimTrial, job: usize, candidate: usize) -> bool {
         let queues = (self.queue_of(job), self.queue_of(candidate));
         if let (Ok(Some(own)), Ok(Some(other))) = queues
@@ -210,14 +211,15 @@ impl DrfState {
         stays_behind(share(job), share(candidate))
     }
 
-    /// The resource of which a task's requests are the largest part.
+    /// Resource of which a task's requests are the largest part.
     fn largest_requested(&self, task: &TaskRecord) -> Option<usize> {
         self.layout
             .dimensions
             .largest_resource(&self.layout.dimensions.by_position(&task.requests).0)
     }
 
-    /// The rule of reclaim under `corrected`, with the candidate gone. Jobs come with the resource that counts.
+    /// True if `corrected` permits to reclaim the candidate, which is already evicted in the trial. Jobs come with the
+    /// resource that counts.
     fn may_reclaim(
         &self,
         trial: &VictimTrial,
@@ -247,16 +249,16 @@ impl DrfState {
     }
 }
 
-/// A state in which the preemptor has what it asks for, and victims are gone.
+/// State in which the preemptor is placed, and victims are evicted.
 struct VictimTrial {
     state: DrfState,
-    /// The preemptor's job.
+    /// Number of the preemptor's job.
     job: usize,
 }
 
 impl VictimTrial {
-    /// Judges candidates in order; those that go are gone when the next is judged. Spared are those of the preemptor's own
-    /// job, which would gain nothing, and one that its job does not hold, or of which nothing is left since it stood here
+    /// Judges candidates in order; evicted ones stay evicted when the next is judged. Spared are tasks of the
+    /// preemptor's own job, which would gain nothing, and tasks that their job does not hold or that were evicted
     /// before.
     fn judge_each(
         mut self,
@@ -278,7 +280,7 @@ impl VictimTrial {
             }
             let goes = judge(&self, job, candidate);
             if !goes {
-                // What is counted in integers is put back exactly, and adding never fails.
+                // Integers are restored exactly, and an addition never fails.
                 let _ = self.state.apply_task(candidate, true);
             } else if named {
                 gone.insert(&candidate.name);

@@ -1,4 +1,4 @@
-//! Reads the arguments of `NodeResourcesFitPlus`: `read_resources`, a map of `{type, weight}` by name.
+//! Arguments of `NodeResourcesFitPlus`: `resources`, a map of `{type, weight}` by name.
 
 use super::super::strict_arguments::{check_kubernetes_name, read_resources, report_type_mismatch, report_unknown_key};
 use super::score::{FitPlusStrategy, MAX_SCORE};
@@ -6,19 +6,19 @@ use crate::engine::policy::{
     DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, YamlNode, YamlValue, code,
 };
 
-/// One entry of `read_resources`.
+/// Entry of `resources`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WeightedResource {
     /// Name of the resource, matched exactly.
     pub(super) name: String,
-    /// `type` as written; empty if it was not.
+    /// Value of `type`; empty if absent.
     pub(super) strategy_name: String,
-    /// `weight`; 0 if it was not written.
+    /// Value of `weight`; 0 if absent.
     pub(super) weight: i64,
 }
 
-/// Reads the arguments; faults where kube-scheduler's strict decoding refuses them, warnings where the plugin then does
-/// what its user hardly means.
+/// Reads the arguments. An error is what kube-scheduler's strict decoding rejects; a warning is a value whose effect
+/// its author hardly wants.
 pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -> Vec<WeightedResource> {
     let given = read_resources(arguments, "NodeResourcesFitPlusArgs", report);
     let at = given.as_ref().map_or_else(|| arguments.at(), PluginArgument::at);
@@ -48,7 +48,7 @@ pub(super) fn read(arguments: &PluginArguments, report: &mut DiagnosticReport) -
     read
 }
 
-/// A key as text: JSON, which upstream goes through, has no others.
+/// Key as text; upstream converts to JSON, which has only such keys.
 fn key_text(key: &YamlValue) -> Option<String> {
     match key {
         YamlValue::String(text) => Some(text.clone()),
@@ -138,7 +138,7 @@ fn warn_resource(
         let message = "a `weight` that is 0 or missing: the resource has no effect; write one above 0";
         report.warning(code::ARGUMENT_WEIGHT, weight_at, message);
     } else if read.weight < 0 {
-        let message = "a negative `weight`: scores may leave 0 to 100, and then the task is refused whole";
+        let message = "a negative `weight`: scores may leave 0 to 100, and then the task is rejected";
         report.warning(code::ARGUMENT_WEIGHT, weight_at, message);
     }
 }
@@ -175,7 +175,7 @@ fn read_text(value: &YamlValue, at: &DocumentLocation, report: &mut DiagnosticRe
     }
 }
 
-/// An integer; in YAML also a float without a fraction, which becomes one on the way through JSON.
+/// Integer; in YAML also a float without a fraction, which the conversion to JSON turns into one.
 fn read_integer(value: &YamlValue, at: &DocumentLocation, report: &mut DiagnosticReport) -> Option<i64> {
     /// 2^63, the first float above every signed 64-bit integer.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;

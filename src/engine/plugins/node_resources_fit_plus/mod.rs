@@ -14,7 +14,7 @@ use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, Ya
 use arguments::WeightedResource;
 use score::{FitPlusMean, FitPlusStrategy, FitPlusTerm, IntegerArithmetic};
 
-/// Its row in the registry.
+/// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     name: "NodeResourcesFitPlus",
     families: &["score"],
@@ -25,7 +25,7 @@ pub(super) const DEF: PluginDef = PluginDef {
     compile,
 };
 
-/// The plugin, compiled.
+/// Compiled plugin.
 #[derive(Debug)]
 struct NodeResourcesFitPlus {
     resources: Vec<WeightedResource>,

@@ -1,41 +1,42 @@
-//! The score of a node, in integers: cut twice, per resource and in the weighted mean.
+//! Score of a node, in integers: cut twice, per resource and in the weighted mean.
 //!
-//! Where amounts are small enough, as nearly always, floats give the same integers, many nodes at a time:
+//! If amounts are small enough, as nearly always, floats give the same integers for many nodes at a time:
 //!
-//! - Amounts below 2^46 and 100 times as much are exact. `⌊100 x / c⌋` with 0 ≤ x ≤ c < 2^46 is the float quotient cut off:
-//!   the quotient rounds to a whole number k ≤ 100 that it does not reach only if it is nearer than 2^-47 to it, half a unit
-//!   in the last place below 128; but it is at least 1/c > 2^-46 away. So with the weighted mean, which is at most 100, too.
-//! - A whole unit begun counts: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up: it is whole, or at
-//!   least 0.001 away from whole numbers, which are less than 2^41 and have neighbours nearer than that.
-//! - Where no instruction cuts floats off, adding and taking away 2^52 rounds such a one to the nearest whole number, which is at
-//!   most one too large (too small for rounding up), and says so by being greater (less) than it.
+//! - Amounts below 2^46 and 100 times as much are exact. `⌊100 x / c⌋` with 0 ≤ x ≤ c < 2^46 is the truncated float
+//!   quotient. The quotient rounds up to an integer k ≤ 100 only if it is nearer to it than 2^-47, half a unit in the
+//!   last place below 128; but it is at least 1/c > 2^-46 away. The same holds for the weighted mean, which is at most
+//!   100.
+//! - A started unit counts: `⌈m / 1000⌉` of thousandths m < 2^50 is the float quotient rounded up. The quotient is an
+//!   integer, or at least 0.001 away from the next, and integers below 2^41 have floats nearer than that.
+//! - Without an instruction for truncation, adding and subtracting 2^52 rounds to the nearest integer. That is at most
+//!   one too large (or too small for rounding up), and a comparison with the value shows it.
 
 use crate::engine::kernel::kernel;
 use crate::engine::model::{CHUNK_SIZE, IntegerColumn, NodeChunk, ResourceId, WholeVector};
 use crate::engine::plugin::{ChunkScores, NodeScorer};
 
-/// The best score, and that of a node about which nothing can be said.
+/// Best score, and the score of a node without any scored resource.
 pub(super) const MAX_SCORE: i64 = 100;
-/// Up to this amount, 100 times as much fits in 64 bits.
+/// Amount up to which 100 times as much fits in 64 bits.
 const MAX_NARROW_AMOUNT: i64 = i64::MAX / MAX_SCORE;
 
-/// What is good about a node.
+/// Strategies by which a node is preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FitPlusStrategy {
-    /// That it becomes full.
+    /// Prefers full nodes.
     Most,
-    /// That it stays free.
+    /// Prefers free nodes.
     Least,
-    /// Nothing: scores 0, and its weight still counts.
+    /// Unknown strategy: it scores 0, and its weight still counts.
     Unknown,
 }
 
-/// How integers that do not fit in 64 bits are treated.
+/// Treatment of integers that do not fit in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IntegerArithmetic {
-    /// They are what they are.
+    /// Exact integers.
     Exact,
-    /// Their upper bits are lost, as in the reference.
+    /// Wrapped integers, as in the reference.
     Wrapping,
 }
 
@@ -50,17 +51,17 @@ impl IntegerArithmetic {
     }
 }
 
-/// One requested resource that has an entry in the arguments.
+/// Requested resource that has an entry in the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FitPlusTerm {
     pub(super) id: ResourceId,
-    /// What the task adds.
+    /// Amount that the task adds.
     pub(super) requested: i64,
     pub(super) strategy: FitPlusStrategy,
     pub(super) weight: i64,
 }
 
-/// Scores one resource of a node: 0 to 100.
+/// Score of one resource of a node: 0 to 100.
 pub(super) fn resource_score_exact(strategy: FitPlusStrategy, capacity: i64, total: i64) -> i64 {
     let share = |amount: i64| {
         if capacity <= MAX_NARROW_AMOUNT {
@@ -76,7 +77,7 @@ pub(super) fn resource_score_exact(strategy: FitPlusStrategy, capacity: i64, tot
     }
 }
 
-/// The same as the reference computes it.
+/// Score of one resource in the reference's wrapping arithmetic.
 pub(super) fn resource_score_wrapping(strategy: FitPlusStrategy, capacity: i64, total: i64) -> i64 {
     match strategy {
         _ if capacity == 0 => 0,
@@ -90,25 +91,25 @@ pub(super) fn resource_score_wrapping(strategy: FitPlusStrategy, capacity: i64, 
     }
 }
 
-/// The weighted mean over the terms.
+/// Weighted mean over the terms.
 #[derive(Debug)]
 pub(super) struct FitPlusMean {
     terms: Vec<FitPlusTerm>,
     arithmetic: IntegerArithmetic,
     /// Sum of weights; wrapped if the arithmetic wraps.
     weight_sum: i128,
-    /// No sum of products can exceed 64 bits.
+    /// True if no sum of products can exceed 64 bits.
     narrow: bool,
-    /// Scores may leave 0 … 100.
+    /// True if scores may leave 0 … 100.
     unbounded: bool,
-    /// Weights and what the task adds are such that floats may give the scores.
+    /// True if the weights and the task's amounts permit a computation in floats.
     small: bool,
 }
 
-/// Amounts and sums of weights below this are small.
+/// Limit below which amounts and sums of weights are small.
 const SMALL_LIMIT: i64 = 1 << 46;
 
-/// A term over the nodes of a chunk, in floats.
+/// Columns of one term over the nodes of a chunk, in floats.
 #[derive(Clone, Copy, Debug)]
 struct FitPlusColumns<'k> {
     allocatable: &'k ChunkScores,
@@ -163,7 +164,7 @@ impl FitPlusMean {
         )
     }
 
-    /// In floats, if that is possible for all nodes of the chunk; else the scores are unfinished.
+    /// Scores in floats. False: some amount is not small, and the scores have no meaning.
     fn score_small(&self, chunk: &NodeChunk, scores: &mut ChunkScores) -> bool {
         scores.fill(0.0);
         let mut small = self.small;
@@ -193,7 +194,7 @@ impl FitPlusMean {
         small
     }
 
-    /// Sums that fit in 64 bits, or lose their upper bits there.
+    /// Scores whose sums fit in 64 bits, or wrap there.
     fn score_narrow(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
         let mut sums = [0_i64; CHUNK_SIZE];
         for term in &self.terms {
@@ -224,7 +225,8 @@ impl FitPlusMean {
 }
 
 kernel! {
-    /// Adds a resource's part times its weight to each score. False: some amount is not small; then the scores mean nothing.
+    /// Adds a resource's part times its weight to each score. False: some amount is not small, and the scores have no
+    /// meaning.
     fn add_resource_share / add_resource_share_portable(share: FitPlusColumns<'_>, scores: &mut ChunkScores) -> bool {
         if share.unit == 1.0 {
             add_float_share::<FUSED, true>(share, scores)
@@ -235,7 +237,7 @@ kernel! {
 }
 
 kernel! {
-    /// Divides sums of parts by the sum of weights, and cuts the mean off.
+    /// Divides sums of parts by the sum of weights, and truncates the mean.
     fn truncate_mean / truncate_mean_portable(weights: f64, scores: &mut ChunkScores) {
         for score in scores {
             *score = round_down::<FUSED>(*score / weights);
@@ -243,10 +245,10 @@ kernel! {
     }
 }
 
-/// Between this and twice as much, floats are the whole numbers.
+/// From here to twice this, the floats are exactly the integers.
 const TWO_POW_52: f64 = (1_u64 << 52) as f64;
 
-/// Cuts off what is from 0 to 2^51. `INSTRUCTION`: there is one for that.
+/// Rounds down a value from 0 to 2^51. `INSTRUCTION`: the processor has an instruction for it.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 fn round_down<const INSTRUCTION: bool>(value: f64) -> f64 {
@@ -257,7 +259,7 @@ fn round_down<const INSTRUCTION: bool>(value: f64) -> f64 {
     near - if near > value { 1.0 } else { 0.0 }
 }
 
-/// Rounds up what is from 0 to 2^51.
+/// Rounds up a value from 0 to 2^51.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 fn round_up<const INSTRUCTION: bool>(value: f64) -> f64 {
@@ -309,7 +311,7 @@ impl NodeScorer for FitPlusMean {
         if self.weight_sum == 0 {
             scores.fill(MAX_SCORE as f64);
         } else if self.score_small(chunk, scores) {
-            // Nothing is left to do.
+            // The scores are complete.
         } else if self.narrow || self.arithmetic == IntegerArithmetic::Wrapping {
             self.score_narrow(chunk, scores);
         } else {

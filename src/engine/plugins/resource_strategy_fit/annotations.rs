@@ -1,15 +1,15 @@
-//! The annotations by which a pod brings its own strategy and weights.
+//! Annotations with a pod's own strategy and weights.
 
 use std::collections::BTreeMap;
 
 use crate::engine::plugins::allocation::AllocationStrategy;
 
-/// Annotation that names the strategy; empty or missing: the plugin's own counts.
+/// Annotation that names the strategy; empty or missing: the plugin's own applies.
 pub(super) const SCORING_TYPE: &str = "volcano.sh/resource-strategy-scoring-type";
 /// Annotation with the weights: a JSON object of integers by resource name.
 pub(super) const WEIGHT: &str = "volcano.sh/resource-strategy-weight";
 
-/// The strategy of a name.
+/// Strategy of a name.
 pub(super) fn parse_strategy(name: &str) -> Option<AllocationStrategy> {
     match name {
         "MostAllocated" => Some(AllocationStrategy::Most),
@@ -18,25 +18,25 @@ pub(super) fn parse_strategy(name: &str) -> Option<AllocationStrategy> {
     }
 }
 
-/// Why weights cannot be read.
+/// Error: weights that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WeightsError {
-    /// There is no text.
+    /// Annotation without text.
     #[error("is missing or empty")]
     Missing,
-    /// Not a JSON object.
+    /// Text that is not a JSON object.
     #[error("is no JSON object")]
     NotAnObject,
-    /// A value that is no whole number of 64 bits.
+    /// Value that is not a 64-bit integer.
     #[error("gives `{0}` a weight that is no 64-bit integer")]
     NotAnInteger(String),
-    /// Text that is no JSON.
+    /// Text that is not JSON.
     #[error("is no valid JSON at byte {0}")]
     Syntax(usize),
 }
 
 /// Reads the weights as Go's encoding/json reads a map of integers: null is 0, or an empty object; of equal names the
-/// last counts; a fraction or an exponent is refused, and so is anything after the object.
+/// last counts; a fraction, an exponent, or text after the object is rejected.
 pub(super) fn parse_weights(text: &str) -> Result<BTreeMap<String, i64>, WeightsError> {
     if text.is_empty() {
         return Err(WeightsError::Missing);
@@ -57,7 +57,7 @@ pub(super) fn parse_weights(text: &str) -> Result<BTreeMap<String, i64>, Weights
 
 struct WeightsReader<'t> {
     text: &'t str,
-    /// Always on a character boundary.
+    /// Position in the text, always on a character boundary.
     at: usize,
 }
 
@@ -174,12 +174,12 @@ impl<'t> WeightsReader<'t> {
             let both = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
             return Ok(char::from_u32(both).unwrap_or(char::REPLACEMENT_CHARACTER));
         }
-        // A surrogate without its partner.
+        // The surrogate has no partner.
         self.at = before;
         Ok(char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
-    /// `\u` and four hexadecimal digits.
+    /// Reads `\u` and four hexadecimal digits.
     fn unit(&mut self) -> Result<u32, WeightsError> {
         if !self.take_literal("\\u") {
             return self.syntax_error();

@@ -1,15 +1,16 @@
-//! Keys of earlier Volcano versions, which its present code passes over in silence; served under `corrected`.
+//! Keys of earlier Volcano versions, which Volcano ignores today; served under `corrected`.
 //!
 //! Three generations exist:
 //! - flat: `sra.policy: retention`, `sra.resources`, `sra.retention.weight` (missing: 1), `sra.retention.<resource>`;
-//! - nested: `sra: {policy, resources, retention: {weight, <resource>}, proportional: {<resource>.cpu, …}}`, the policy
-//!   being `retention` or `proportional`;
-//! - before both, proportional stood in the plugin `predicates`: `predicate.ProportionalEnable`, `predicate.resources`,
-//!   `predicate.resources.<resource>.cpu` and `.memory`.
+//! - nested: `sra: {policy, resources, retention: {weight, <resource>}, proportional: {<resource>.cpu, …}}`, where the
+//!   policy is `retention` or `proportional`;
+//! - before both, proportional was part of the plugin `predicates`: `predicate.ProportionalEnable`,
+//!   `predicate.resources`, `predicate.resources.<resource>.cpu` and `.memory`.
 //!
-//! The flat documents name `sra.policy: proportional` and send the reader to the third. So here, flat, the ratios may be
+//! The flat documents name `sra.policy: proportional` and refer to the third generation. So the flat ratios may be
 //! written `sra.proportional.<resource>.cpu` or `predicate.resources.<resource>.cpu`. Flat spellings of today's keys
-//! (`sra.enable`, `sra.weight`, `sra.resourceWeight.<resource>`) are taken, too. A block in today's spelling wins.
+//! (`sra.enable`, `sra.weight`, `sra.resourceWeight.<resource>`) are read as well. A block in today's spelling has
+//! precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,21 +27,21 @@ const PREDICATE_ENABLE: &str = "predicate.ProportionalEnable";
 const PREDICATE_RESOURCES: &str = "predicate.resources";
 const PREDICATE_PREFIX: &str = "predicate.resources.";
 
-/// Arguments in one of the old spellings: flat keys without `sra.`, nested ones as if they were flat.
+/// Arguments in an old spelling: flat keys without `sra.`, or nested ones in the form of flat ones.
 pub(super) struct LegacyArguments<'a> {
     keys: Vec<(String, PluginArgument<'a>)>,
     used: BTreeSet<String>,
     at: DocumentLocation,
 }
 
-/// What they say.
+/// Arguments in today's spelling.
 #[derive(Default)]
 pub(super) struct TranslatedArguments {
     pub(super) sra: Option<SraConfig>,
     pub(super) proportional: Option<ProportionalReserve>,
 }
 
-/// True if a top-level key is one of the flat ones; what it means is checked in [`LegacyArguments::translate`].
+/// True if a top-level key is a flat one; [`LegacyArguments::translate`] checks its meaning.
 pub(super) fn is_flat_key(key: &str) -> bool {
     key.starts_with(SRA_PREFIX)
         || key.starts_with(PREDICATE_PREFIX)
@@ -48,7 +49,7 @@ pub(super) fn is_flat_key(key: &str) -> bool {
 }
 
 impl<'a> LegacyArguments<'a> {
-    /// The flat keys, if there are any.
+    /// Flat keys, if there are any.
     pub(super) fn from_flat_keys(arguments: &'a PluginArguments) -> Option<Self> {
         let flat = arguments.iter().filter(|(key, _)| is_flat_key(key));
         let keys: Vec<_> = flat
@@ -57,7 +58,7 @@ impl<'a> LegacyArguments<'a> {
         Self::of(keys)
     }
 
-    /// The old fields of the nested block, if it has a policy.
+    /// Old fields of the nested block, if it has a policy.
     pub(super) fn from_block(block: &ArgumentMap<'a>, reading: &mut ArgumentReader<'_>) -> Option<Self> {
         let policy = block.field("policy")?;
         let mut keys = vec![("policy".to_owned(), policy)];
@@ -100,7 +101,7 @@ impl<'a> LegacyArguments<'a> {
         taken
     }
 
-    /// Says what the keys mean in today's spelling. Keys without a meaning are warned of.
+    /// Translates the keys to today's spelling, and warns of keys without a meaning.
     pub(super) fn translate(mut self, reading: &mut ArgumentReader<'_>) -> TranslatedArguments {
         let mut translated = TranslatedArguments::default();
         let policy = self.take("policy");

@@ -26,7 +26,7 @@ use crate::engine::policy::{ArgumentMap, Compatibility, DiagnosticReport, Plugin
 
 const NAME: &str = "resource-strategy-fit";
 
-/// Its row in the registry.
+/// Registry entry of the plugin.
 pub(super) const DEF: PluginDef = PluginDef {
     name: NAME,
     families: &["filter", "score"],
@@ -40,7 +40,7 @@ pub(super) const DEF: PluginDef = PluginDef {
 const SRA: &str = "sra";
 const PROPORTIONAL: &str = "proportional";
 
-/// The plugin, compiled.
+/// Compiled plugin.
 #[derive(Debug)]
 struct ResourceStrategyFit {
     strategies: ResourceStrategies,
@@ -73,7 +73,7 @@ fn compile(
             sra: old_sra,
             proportional: old_proportional,
         } = old.translate(reading);
-        // Only what is said nowhere in today's spelling.
+        // Old spellings apply only where today's spelling says nothing.
         sra = sra.or(old_sra);
         proportional = proportional.or(old_proportional);
     }

@@ -1,13 +1,14 @@
-//! Which entry of `resources` a resource name falls under: exact names first, then the longest prefix.
+//! Patterns of `resources`: the entry that applies to a resource name. An exact name has precedence, then the longest
+//! prefix.
 //!
 //! A key without `*` is a name. A key with one `*`, at its end and not alone, is a pattern: `nvidia.com/gpu*` covers
 //! every name that begins with `nvidia.com/gpu`. Every other key with a `*` is dropped.
 //!
-//! Under `compatibility: corrected` a pattern that ends in `/*` after a name that has a `/` already, such as
-//! `nvidia.com/gpu/*`, is a *family*: it covers `nvidia.com/gpu` itself, and every name that continues it with `-`, `_`,
-//! `.` or `/`, such as `nvidia.com/gpu-v100` (not `nvidia.com/gpus`). To the letter it could cover nothing, as a resource
-//! name has one `/` only; so it is under `upstream`. Of several patterns that cover a name, the one with the longest text
-//! before `*` (a family: before `/*`) counts; at equal length the family does.
+//! Under `compatibility: corrected` a pattern that ends in `/*` after a name that already has a `/`, such as
+//! `nvidia.com/gpu/*`, is a *family*: it covers `nvidia.com/gpu` itself, and every name that continues it with `-`,
+//! `_`, `.` or `/`, such as `nvidia.com/gpu-v100` (not `nvidia.com/gpus`). Read literally it covers nothing, since a
+//! resource name has only one `/`; `upstream` reads it so. Of several patterns that cover a name the one with the
+//! longest text before `*` (in a family: before `/*`) applies; at equal length the family does.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +17,9 @@ use crate::engine::policy::Compatibility;
 /// Entries by name and by pattern.
 #[derive(Clone, Debug)]
 pub(super) struct ResourcePatterns<T> {
-    /// As written.
+    /// Entries by key, in the document's spelling.
     keys: BTreeMap<String, T>,
-    /// Longest first.
+    /// Patterns, the longest first.
     patterns: Vec<(NamePattern, T)>,
 }
 
@@ -28,21 +29,21 @@ struct NamePattern {
     family: bool,
 }
 
-/// What a key of `resources` is.
+/// Kinds of key in `resources`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResourceKeyKind<'a> {
-    /// A name.
+    /// Exact name.
     Exact,
-    /// Every name that begins so.
+    /// Prefix of names.
     Prefix(&'a str),
-    /// This name, and every name that continues it after a separator.
+    /// Name that covers itself and every name that continues it after a separator.
     Family(&'a str),
-    /// A `*` where none may stand.
+    /// Key with a `*` in a wrong place.
     Malformed,
 }
 
 impl<'a> ResourceKeyKind<'a> {
-    /// The kind of a key.
+    /// Kind of a key.
     pub(super) fn of(key: &'a str, compatibility: Compatibility) -> Self {
         let Some(prefix) = key.strip_suffix('*') else {
             return if key.contains('*') {
@@ -71,7 +72,7 @@ impl NamePattern {
 }
 
 impl<T: Copy> ResourcePatterns<T> {
-    /// Entries in the order of the document; a malformed key is left out, a repeated one replaces the one before.
+    /// Patterns of these entries. A malformed key is left out, and a repeated key replaces the earlier one.
     pub(super) fn new(entries: impl IntoIterator<Item = (String, T)>, compatibility: Compatibility) -> Self {
         let mut keys: BTreeMap<String, T> = entries.into_iter().collect();
         keys.retain(|key, _| ResourceKeyKind::of(key, compatibility) != ResourceKeyKind::Malformed);
@@ -91,7 +92,7 @@ impl<T: Copy> ResourcePatterns<T> {
         Self { keys, patterns }
     }
 
-    /// The entry that counts for a resource.
+    /// Entry that applies to a resource.
     pub(super) fn get(&self, name: &str) -> Option<T> {
         if let Some(&exact) = self.keys.get(name) {
             return Some(exact);
@@ -100,7 +101,7 @@ impl<T: Copy> ResourcePatterns<T> {
         covering.next().map(|&(_, entry)| entry)
     }
 
-    /// All entries by key, as written.
+    /// All entries by key, in the document's spelling.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, T)> {
         self.keys.iter().map(|(key, &entry)| (key.as_str(), entry))
     }
@@ -117,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Looks at every key, and keeps the best by the rule's own words.
+    /// Key that applies by the rule's own words, found among all keys.
     fn plain(keys: &[String], name: &str, compatibility: Compatibility) -> Option<String> {
         if keys.iter().any(|key| key == name && !key.contains('*')) {
             return Some(name.to_owned());

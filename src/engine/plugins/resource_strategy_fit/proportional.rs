@@ -1,4 +1,4 @@
-//! Proportional reserve: the filter that keeps cpu and memory for idle devices, in a fixed ratio.
+//! Proportional reserve: the filter that reserves cpu and memory for idle devices, in a fixed ratio.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use crate::engine::policy::{ArgumentMap, DocumentLocation, YamlValue, code};
 
 const FIELDS: [&str; 3] = ["enable", "resources", "resourceProportion"];
 
-/// Per thousandth of a device and unit of ratio: a million bytes, so a decimal gigabyte per device.
+/// Factors of bytes per thousandth of a device and unit of ratio; their product is a million, so a decimal gigabyte per
+/// device.
 const MEMORY_UNIT_FACTORS: [f64; 2] = [1000.0, 1000.0];
 
-/// What one device keeps for itself.
+/// Reserve per device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ReserveRatios {
     /// Cores.
@@ -28,7 +29,7 @@ struct ReserveRatios {
     memory: f64,
 }
 
-/// What the arguments say, once it is enabled: ratios by primary resource, sorted.
+/// Ratios by primary resource, sorted; the enabled block `proportional`.
 #[derive(Clone, Debug)]
 pub(super) struct ProportionalReserve(BTreeMap<Arc<str>, ReserveRatios>);
 
@@ -46,7 +47,7 @@ impl ProportionalReserve {
         enabled.then(|| Self::new(resources, &given, block.at(), reading))
     }
 
-    /// Enabled proportional over a comma list; `given`: ratios by `<resource>.cpu` and `<resource>.memory`. A missing or
+    /// Enabled reserve over a comma list; `given` has ratios by `<resource>.cpu` and `<resource>.memory`. A missing or
     /// negative ratio is 1.
     pub(super) fn new(
         resources: &str,
@@ -75,7 +76,7 @@ impl ProportionalReserve {
         }
         let ratio = |name: &str, second: &str| {
             let ratio = given.get(&format!("{name}.{second}")).copied();
-            // NaN stays, as upstream.
+            // NaN stays NaN, as upstream.
             ratio.filter(|ratio| *ratio >= 0.0 || ratio.is_nan()).unwrap_or(1.0)
         };
         let ratios = |name: &str| ReserveRatios {
@@ -90,7 +91,7 @@ impl ProportionalReserve {
         )
     }
 
-    /// The block that says the same.
+    /// Block with the same meaning.
     pub(super) fn effective_block(&self) -> YamlValue {
         let names: Vec<&str> = self.0.keys().map(|name| &**name).collect();
         let ratios = self.0.iter().flat_map(|(name, ratios)| {
@@ -106,7 +107,7 @@ impl ProportionalReserve {
         ])
     }
 
-    /// Ready for a task class; `None`: the class passes everywhere, as it requests a primary itself.
+    /// Filter of a task class; `None`: the class passes everywhere, since it requests a primary itself.
     pub(super) fn filter(&self, class: &TaskClass, resources: &ResourceTable) -> Option<ProportionalFilter> {
         let is_device = |name: &str| !["cpu", "memory"].contains(&name);
         let devices = self.0.iter().filter(|(name, _)| is_device(name));
@@ -124,7 +125,7 @@ impl ProportionalReserve {
     }
 }
 
-/// The check for one task class. Reason `n` is of primary `n`, counted from 0 in the order of names.
+/// Filter of one task class. Reason `n` is about primary `n`, from 0 in the order of names.
 #[derive(Debug)]
 pub(super) struct ProportionalFilter {
     cpu: f64,
@@ -132,7 +133,7 @@ pub(super) struct ProportionalFilter {
     primaries: Vec<(ResourceId, Arc<str>, ReserveRatios)>,
 }
 
-/// Bytes that idle devices keep, in the reference's order of operations.
+/// Bytes reserved for idle devices, in the reference's order of operations.
 #[expect(clippy::inline_always, reason = "it is compiled with the features of its kernel")]
 #[inline(always)]
 fn memory_reserve(devices: f64, ratio: f64) -> f64 {
@@ -142,17 +143,18 @@ fn memory_reserve(devices: f64, ratio: f64) -> f64 {
 
 type ChunkValues = [f64; CHUNK_SIZE];
 
-/// allocatable − used, as two columns; or as one and nothing, where some node keeps an idle vector of its own.
+/// Idle amounts as two columns, allocatable − used; or as one column and zeros, where some node has an idle vector of
+/// its own.
 struct IdleColumns<'k> {
     columns: [&'k ChunkValues; 2],
     present: NodeMask,
 }
 
-/// Nothing.
+/// Column of zeros.
 static ZEROS: ChunkValues = [0.0; CHUNK_SIZE];
 
 impl<'k> IdleColumns<'k> {
-    /// `own`: room for an idle vector.
+    /// Idle amounts of a resource; `own` stores a computed idle column.
     fn new(chunk: &'k NodeChunk, id: ResourceId, own: &'k mut Option<Box<ChunkColumn>>) -> Self {
         if chunk.has_own_idle() {
             let own = own.insert(Box::new(chunk.idle(id)));
@@ -172,7 +174,8 @@ impl<'k> IdleColumns<'k> {
 }
 
 kernel! {
-    /// Where the task (cpu, memory) would take what idle devices keep, out of idle cpu, memory and devices.
+    /// Nodes where the task (cpu, memory) would use what is reserved for idle devices, from idle cpu, memory and
+    /// devices.
     fn reserve_shortage / reserve_shortage_portable(task: [f64; 2], idle: [[&ChunkValues; 2]; 3], ratios: ReserveRatios) -> NodeMask {
         let [task_cpu, task_memory] = task;
         NodeMask::gather(|offset| {
@@ -252,7 +255,7 @@ mod tests {
             task in (0_u32..20, 0_u32..20),
             ratios in (0_u32..4, 0_u32..4),
         ) {
-            // Memory in units in which as much is kept as of cpu.
+            // The unit of memory makes its reserve equal that of cpu.
             let [first, second] = MEMORY_UNIT_FACTORS;
             let units = [1.0, 1.0, first * second, first * second, 1.0, 1.0];
             let columns: Vec<ChunkValues> = nodes.iter().zip(units).map(|(nodes, unit)| {

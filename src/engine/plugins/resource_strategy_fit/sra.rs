@@ -14,19 +14,19 @@ use crate::engine::policy::{ArgumentMap, DocumentLocation, YamlValue, code};
 
 const FIELDS: [&str; 4] = ["enable", "resources", "weight", "resourceWeight"];
 
-/// What the arguments say of sra, once it is enabled.
+/// Configuration of sra, once it is enabled.
 #[derive(Clone, Debug)]
 pub(super) struct SraConfig {
-    /// Weight of the part; 0 and less: inactive.
+    /// Weight of the part; 0 or less: inactive.
     weight: i64,
-    /// Scarce resources as listed: what is listed twice counts twice in the sum of weights.
+    /// Scarce resources in the order of the list; a repeated one counts twice in the sum of weights.
     listed: Vec<String>,
-    /// Their weights.
+    /// Weights of the scarce resources.
     weights: BTreeMap<String, i64>,
 }
 
 impl SraConfig {
-    /// Reads the block `sra`; `None`: not enabled. `more`: further fields that are known.
+    /// Reads the block `sra`; `None`: not enabled. `more` lists further known fields.
     pub(super) fn read(block: &ArgumentMap<'_>, more: &[&str], reading: &mut ArgumentReader<'_>) -> Option<Self> {
         let enabled = reading.bool_field(block, "enable");
         let resources = reading.string_field(block, "resources");
@@ -44,7 +44,7 @@ impl SraConfig {
         enabled.then(|| Self::new(weight.unwrap_or(0), resources, &given, block.at(), reading))
     }
 
-    /// Enabled sra over a comma list. A resource without a weight has 1, and so has one with a negative weight.
+    /// Enabled sra over a comma list. A resource with a missing or negative weight has weight 1.
     pub(super) fn new(
         weight: i64,
         resources: &str,
@@ -85,12 +85,12 @@ impl SraConfig {
         weights.fold(0, i64::wrapping_add)
     }
 
-    /// True if it scores at all.
+    /// True if the part has an effect.
     pub(super) fn is_active(&self) -> bool {
         self.weight > 0
     }
 
-    /// The block that says the same.
+    /// Block with the same meaning.
     pub(super) fn effective_block(&self) -> YamlValue {
         let weights = self
             .weights
@@ -104,7 +104,7 @@ impl SraConfig {
         ])
     }
 
-    /// Ready for a task class.
+    /// Kernel of a task class.
     pub(super) fn kernel(&self, class: &TaskClass, resources: &ResourceTable) -> SraKernel {
         let scarce = self.weights.iter();
         SraKernel {
@@ -124,19 +124,19 @@ kernel! {
     }
 }
 
-/// Sra for one task class.
+/// Kernel of sra for one task class.
 #[derive(Debug)]
 pub(super) struct SraKernel {
     requested: Vec<ResourceId>,
-    /// Scarce resources that any node may have, with their weights.
+    /// Scarce resources that some node may have, with their weights.
     scarce: Vec<(ResourceId, i64)>,
     weight_sum: i64,
     factor: f64,
 }
 
 impl SraKernel {
-    /// Scores every place of a chunk: 0 where something requested is not there at all, else by the scarce resources that
-    /// the node has, idle or not.
+    /// Scores every place of a chunk: 0 where the node lacks a requested resource; otherwise by the scarce resources
+    /// that the node has, idle or not.
     pub(super) fn score(&self, chunk: &NodeChunk, scores: &mut ChunkScores) {
         let offered = self.requested.iter().map(|&id| chunk.offered(id));
         let asked = offered.fold(NodeMask::ALL, |all, one| all.and(&one));
@@ -154,7 +154,7 @@ impl SraKernel {
         }
     }
 
-    /// The weights of the scarce resources that these nodes have, if it is the same ones everywhere.
+    /// Weight of the scarce resources that these nodes have, if it is equal on all of them.
     fn uniform_scarce_weight(&self, asked: &NodeMask, chunk: &NodeChunk) -> Option<i64> {
         self.scarce.iter().try_fold(0, |there: i64, &(id, weight)| {
             let with = asked.and(&chunk.offered(id));
@@ -165,7 +165,7 @@ impl SraKernel {
         })
     }
 
-    /// The nodes by the weights of the scarce resources that they have: at most one group per node, and in practice few.
+    /// Nodes grouped by the weight of the scarce resources that they have: at most one group per node, and usually few.
     fn group_by_scarce_weight(&self, asked: &NodeMask, chunk: &NodeChunk) -> SmallVec<[(NodeMask, i64); 8]> {
         let mut groups: SmallVec<[(NodeMask, i64); 8]> = SmallVec::from_iter([(*asked, 0)]);
         for &(id, weight) in &self.scarce {
@@ -187,7 +187,7 @@ impl SraKernel {
         groups
     }
 
-    /// The score where scarce resources of this weight are there: 1 − there / all, in the reference's order.
+    /// Score of nodes whose scarce resources have this weight: 1 − there / all, in the reference's order.
     fn score_for(&self, there: i64) -> f64 {
         let part = if self.weight_sum > 0 {
             1.0 - there as f64 / self.weight_sum as f64

@@ -1,4 +1,4 @@
-//! The part `rsf` of the score: each resource packs or spreads, with a weight of its own.
+//! Part `rsf` of the score: each resource packs or spreads, with a weight of its own.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use crate::engine::plugins::argument_names::{check_volcano_name, check_weight_ov
 use crate::engine::plugins::effective_values::{map_entry, value_map};
 use crate::engine::policy::{ArgumentMap, Compatibility, PluginArgument, PluginArguments, YamlValue, code};
 
-/// Argument: the weight of the part.
+/// Argument: weight of the part.
 pub(super) const WEIGHT: &str = "resourceStrategyFitWeight";
 /// Argument: strategies and weights by resource.
 pub(super) const RESOURCES: &str = "resources";
 
-/// Argument of ours, in effective documents: `resources` is empty because no entry was usable, and means no resource
-/// rather than the defaults.
+/// Argument of Pumice in effective documents: `resources` is empty because no entry was usable, which means no
+/// resource, not the defaults.
 pub(super) const NO_RESOURCES: &str = "pumice.noResources";
 
-/// The weight of the part if the policy does not say.
+/// Weight of the part if the policy does not set it.
 const DEFAULT_WEIGHT: i64 = 10;
 
 /// Strategy and weight of a resource.
@@ -80,12 +80,12 @@ impl ResourceStrategies {
         }
     }
 
-    /// True if it scores at all.
+    /// True if the part has an effect.
     pub(super) fn is_active(&self) -> bool {
         self.weight > 0
     }
 
-    /// The arguments that say the same.
+    /// Arguments with the same meaning.
     pub(super) fn effective_entries(&self) -> Vec<(String, YamlValue)> {
         let choices = self.by_resource.iter().map(|(key, choice)| {
             let strategy = match choice.strategy {
@@ -108,8 +108,8 @@ impl ResourceStrategies {
         arguments
     }
 
-    /// Ready for a task class. What upstream passes over in a pod's annotations is a problem under `corrected`, and goes
-    /// to `warnings` under `upstream`.
+    /// Mean of a task class. A pod annotation that upstream ignores is a problem under `corrected`, and a warning in
+    /// `warnings` under `upstream`.
     pub(super) fn mean(&self, class: &TaskClass, warnings: &mut Vec<Problem>) -> Result<StrategyMean, Problem> {
         let own = class
             .annotation(annotations::SCORING_TYPE)
@@ -134,7 +134,7 @@ impl ResourceStrategies {
         Ok(mean)
     }
 
-    /// By the pod's own annotations.
+    /// Mean by the pod's own annotations.
     fn annotated_mean(&self, class: &TaskClass, name: &str, problems: &mut Vec<Problem>) -> StrategyMean {
         let mut mean = StrategyMean::new(self.weight);
         let strategy = annotations::parse_strategy(name);
@@ -148,7 +148,7 @@ impl ResourceStrategies {
             problems.push(annotation_problem(annotations::WEIGHT, message));
             BTreeMap::new()
         });
-        // One of them tells enough; a text can hold thousands.
+        // One example is enough; a text can hold thousands.
         if let Some((name, weight)) = weights.iter().find(|(_, weight)| **weight < 0) {
             let message = format!("the weight {weight} of `{name}` is negative");
             problems.push(annotation_problem(annotations::WEIGHT, message));
@@ -206,7 +206,7 @@ fn read_strategy(argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>
     Some(ResourceStrategy { strategy, weight })
 }
 
-/// Warns of keys that cover nothing.
+/// Warns of a key that covers nothing.
 fn check_key(key: &str, argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>) {
     let at = argument.at();
     match ResourceKeyKind::of(key, reading.compatibility) {
@@ -216,7 +216,7 @@ fn check_key(key: &str, argument: &PluginArgument<'_>, reading: &mut ArgumentRea
             reading.report.warning(code::ARGUMENT_INVALID, &at, message);
         }
         ResourceKeyKind::Prefix(prefix) | ResourceKeyKind::Family(prefix) => {
-            // Whatever begins so continues with a letter, unless the prefix alone is wrong already.
+            // A name with this prefix continues with a letter, unless the prefix itself is malformed.
             let continued = ["", "a", ".a/a", "a/a", "/a"]
                 .iter()
                 .map(|rest| format!("{prefix}{rest}"));

@@ -1,4 +1,4 @@
-//! What a profile enables, as kube-scheduler works it out, and the policy that follows.
+//! Compilation of a profile: the plugins that kube-scheduler would enable, and the resulting policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::engine::plugin::{NodeScorer, Plugin, PluginHooks, PrepareContext, Pre
 use crate::engine::plugins;
 use crate::engine::policy::YamlValue;
 
-/// Most characters of a name that a message shows.
+/// Number of characters of a name that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;
-/// Most profiles, plugins in their lists, and arguments of plugins, all together.
+/// Largest number of profiles, plugins in their lists, and arguments of plugins together.
 const MAX_ENTRIES: usize = 1_000;
 
-/// A compiled document.
+/// Compiled document.
 pub(in super::super) struct CompiledProfiles {
     /// Profiles by name, in order.
     pub(in super::super) profiles: Vec<(Arc<str>, Arc<Policy>)>,
@@ -30,7 +30,7 @@ pub(in super::super) struct CompiledProfiles {
     pub(in super::super) effective_document: String,
 }
 
-/// Compiles a document. With a fault in the report the result is not to be used.
+/// Compiles a document. After an error in the report the result is not used.
 pub(in super::super) fn compile(
     spec: &KubeSpec,
     compatibility: Compatibility,
@@ -103,7 +103,7 @@ fn scheduler_name(profile: &KubeProfile, all: &[KubeProfile], report: &mut Diagn
     Arc::from(profile.name.as_str())
 }
 
-/// Compiles the served plugins with their arguments, enabled or not: upstream decodes them all.
+/// Compiles the served plugins with their arguments, enabled or not: upstream decodes all arguments.
 fn compile_served_plugins(
     profile: &KubeProfile,
     compatibility: Compatibility,
@@ -113,7 +113,7 @@ fn compile_served_plugins(
         let before = profile.configs.get(..number).unwrap_or_default();
         if before.iter().any(|other| other.name == config.name) {
             let message = format!(
-                "the arguments of `{}` stand twice",
+                "the arguments of `{}` appear twice",
                 truncate_text(&config.name, MAX_SHOWN_CHARS)
             );
             report.error(code::DUPLICATE_PLUGIN, &config.at, message);
@@ -121,7 +121,7 @@ fn compile_served_plugins(
         let known = SERVED_PLUGINS.contains(&config.name.as_str()) || KUBE_PLUGINS.contains(&config.name.as_str());
         if !known {
             let message = format!(
-                "arguments for `{}`, which nobody reads{}",
+                "arguments for `{}`, which no plugin reads{}",
                 truncate_text(&config.name, MAX_SHOWN_CHARS),
                 suggestion_hint(&config.name)
             );
@@ -133,7 +133,7 @@ fn compile_served_plugins(
         let config = profile.configs.iter().find(|config| config.name == name);
         let none = PluginArguments::new(profile.at.mark, super::super::diagnostics::DocumentPath::default());
         let arguments = config.and_then(|config| config.arguments.as_ref());
-        // A plugin that stands nowhere has nothing to be warned of.
+        // A plugin that no list names gets no warnings.
         let mut unheard = DiagnosticReport::default();
         let heard = config.is_some() || is_enabled(profile, name);
         let report = if heard { &mut *report } else { &mut unheard };
@@ -155,8 +155,8 @@ fn is_enabled(profile: &KubeProfile, name: &str) -> bool {
     })
 }
 
-/// Plugins enabled at an extension point, those of `multiPoint` that are not disabled there included (Kubernetes,
-/// `pkg/scheduler/framework/runtime`, `expandMultiPointPlugins`).
+/// Plugins enabled at an extension point, including those of `multiPoint` that are not disabled at the point
+/// (Kubernetes, `pkg/scheduler/framework/runtime`, `expandMultiPointPlugins`).
 fn enabled_at_point<'p>(profile: &'p KubeProfile, point: &str) -> Vec<&'p PluginEntry> {
     let own = profile.plugins.get(point);
     let mut enabled: Vec<&PluginEntry> = own.iter().flat_map(|set| &set.enabled).collect();
@@ -174,7 +174,7 @@ fn enabled_at_point<'p>(profile: &'p KubeProfile, point: &str) -> Vec<&'p Plugin
     enabled
 }
 
-/// The plugins of a profile that score, and those that are not served here.
+/// Plugins of a profile that score, and those that are not served here.
 fn profile_plugins(
     profile: &KubeProfile,
     compatibility: Compatibility,
@@ -216,7 +216,7 @@ fn profile_plugins(
     enabled
 }
 
-/// 0 counts as 1, upstream.
+/// Effective weight of a plugin; upstream reads 0 as 1.
 fn effective_weight(entry: &PluginEntry, report: &mut DiagnosticReport) -> i32 {
     match entry.weight {
         None => 1,
@@ -227,7 +227,7 @@ fn effective_weight(entry: &PluginEntry, report: &mut DiagnosticReport) -> i32 {
         }
         Some(weight) => {
             if weight < 0 {
-                let message = "a negative `weight` turns the order of nodes round";
+                let message = "a negative `weight` reverses the order of nodes";
                 report.warning(code::PROFILE, &entry.at, message);
             }
             weight
@@ -235,7 +235,7 @@ fn effective_weight(entry: &PluginEntry, report: &mut DiagnosticReport) -> i32 {
     }
 }
 
-/// Faults and oddities of the lists, which upstream notices when it starts.
+/// Reports errors and warnings of the lists, which upstream reports at its start.
 fn check_sets(profile: &KubeProfile, report: &mut DiagnosticReport) {
     for (point, set) in &profile.plugins {
         for (number, entry) in set.enabled.iter().enumerate() {
@@ -275,7 +275,7 @@ fn report_unserved_plugin(entry: &PluginEntry, report: &mut DiagnosticReport) {
     });
 }
 
-/// Upstream starts with such a profile, and then fails every pod.
+/// Replaces the scorer of a plugin without `preScore`: upstream starts with such a profile, and then rejects every pod.
 fn without_pre_score(
     entry: &PluginEntry,
     plugin: &Arc<dyn Plugin>,
@@ -296,7 +296,7 @@ fn without_pre_score(
     })
 }
 
-/// A plugin that was not given the chance to prepare.
+/// Scorer of a plugin whose `preScore` is not enabled.
 #[derive(Debug)]
 struct PreScoreMissing {
     name: String,

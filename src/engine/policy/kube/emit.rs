@@ -1,4 +1,4 @@
-//! Prints a `KubeSchedulerConfiguration`: as loaded, and as it takes effect.
+//! Printer of a `KubeSchedulerConfiguration`: as loaded, and as effective.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::super::spec::Compatibility;
 use super::super::yaml::{YamlNode, YamlValue};
 use super::{DEFAULT_SCHEDULER, KubeSpec, field};
 
-/// The document as it was read, without what had no effect on its meaning.
+/// Document as it was read, without parts that have no effect.
 pub(super) fn loaded(spec: &KubeSpec) -> String {
     let section = spec.pumice.map(|section| {
         let own = section.compatibility.map(|own| pair("compatibility", text(own.name())));
@@ -16,8 +16,8 @@ pub(super) fn loaded(spec: &KubeSpec) -> String {
     print(&spec.document, section)
 }
 
-/// The document as it takes effect: names of profiles, arguments of the served plugins with their defaults, and the
-/// compatibility. `arguments`: by profile and plugin.
+/// Effective document: names of profiles, arguments of the served plugins with their defaults, and the compatibility.
+/// `arguments` are by profile and plugin.
 pub(super) fn effective(
     spec: &KubeSpec,
     compatibility: Compatibility,
@@ -46,7 +46,7 @@ pub(super) fn effective(
     print(&document, Some(pair("pumice", section)))
 }
 
-/// The list of arguments, those of served plugins replaced or added.
+/// List of arguments in which those of served plugins are replaced or added.
 fn configs(profile: &YamlNode, arguments: &BTreeMap<&str, YamlValue>) -> YamlValue {
     let written = match field(profile, "pluginConfig").map(|node| &node.value) {
         Some(YamlValue::List(configs)) => configs.as_slice(),
@@ -56,12 +56,12 @@ fn configs(profile: &YamlNode, arguments: &BTreeMap<&str, YamlValue>) -> YamlVal
         Some(YamlValue::String(name)) => name.clone(),
         _ => String::new(),
     };
-    let kept = written.iter().filter(|config| !arguments.contains_key(&*name(config)));
+    let others = written.iter().filter(|config| !arguments.contains_key(&*name(config)));
     let own = arguments.iter().map(|(name, arguments)| {
         let fields = vec![pair("name", text(name)), pair("args", arguments.clone())];
         YamlNode::new(YamlValue::Map(fields))
     });
-    YamlValue::List(kept.cloned().chain(own).collect())
+    YamlValue::List(others.cloned().chain(own).collect())
 }
 
 fn set(map: &mut YamlNode, key: &str, value: YamlValue) {

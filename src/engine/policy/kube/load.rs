@@ -1,4 +1,4 @@
-//! Reads a `KubeSchedulerConfiguration` as strictly as kube-scheduler does: every fault, with its place.
+//! Loader of a `KubeSchedulerConfiguration`, as strict as kube-scheduler: it reports every error with its location.
 
 use super::super::args::PluginArguments;
 use super::super::diagnostics::{DiagnosticReport, DocumentPath, Severity, code, truncate_text};
@@ -10,13 +10,13 @@ use super::{
     PluginSet, SERVED_PLUGINS, field,
 };
 
-/// Most characters of a text that a message shows.
+/// Number of characters of a text that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;
 
-/// What a top-level field holds.
+/// Type of a top-level field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KubeFieldType {
-    /// Read elsewhere, or of no account here.
+    /// Field that is read elsewhere, or has no effect here.
     Unchecked,
     Integer,
     Bool,
@@ -40,7 +40,7 @@ const TOP_LEVEL_FIELDS: [(&str, KubeFieldType); 14] = [
 ];
 const PUMICE_KEY: &str = "pumice";
 
-/// True if the text is such a document, rather than Volcano's.
+/// True if the text is a `KubeSchedulerConfiguration`, not a document of Volcano.
 pub(in super::super) fn is_kube_configuration(text: &str, options: &LoadOptions<'_>) -> bool {
     if !text.contains(CONFIGURATION_KIND) && !text.contains(API_GROUP) {
         return false;
@@ -58,7 +58,7 @@ pub(in super::super) fn is_kube_configuration(text: &str, options: &LoadOptions<
     says("kind", &|text| text == CONFIGURATION_KIND) || says("apiVersion", &|text| text.starts_with(API_GROUP))
 }
 
-/// Reads the document; `None` if it is no YAML.
+/// Loads the document; `None` if the text is not YAML.
 pub(in super::super) fn load(text: &str, options: &LoadOptions<'_>, report: &mut DiagnosticReport) -> Option<KubeSpec> {
     match read(text, options, report) {
         Ok(spec) => spec,
@@ -80,7 +80,7 @@ fn read(text: &str, options: &LoadOptions<'_>, report: &mut DiagnosticReport) ->
             mark: duplicate.mark,
             path: duplicate.path.clone(),
         };
-        report.error(code::DUPLICATE_KEY, &at, "this key stands twice in its map");
+        report.error(code::DUPLICATE_KEY, &at, "this key appears twice in its map");
     }
     let mut reader = KubeConfigReader {
         report,
@@ -112,7 +112,7 @@ fn without_pumice(document: &YamlNode) -> YamlNode {
 
 struct KubeConfigReader<'r> {
     report: &'r mut DiagnosticReport,
-    /// Written as JSON, where `2.0` is no integer.
+    /// True if the document is JSON, in which `2.0` is not an integer.
     json: bool,
 }
 
@@ -124,7 +124,7 @@ impl<'r> KubeConfigReader<'r> {
         self.report.error(code::WRONG_TYPE, &path.at(node.mark), message);
     }
 
-    /// Reads a map field by field; keys that are not known are faults, null is an absent value.
+    /// Reads a map field by field; an unknown key is an error, null is an absent value.
     fn fields(&mut self, node: &YamlNode, path: &DocumentPath, known: &[&str], each: &mut KubeFieldVisitor<'_, 'r>) {
         let pairs = match &node.value {
             YamlValue::Null => return,
@@ -154,7 +154,7 @@ impl<'r> KubeConfigReader<'r> {
     }
 
     fn unknown_key(&mut self, key: &str, mark: Mark, path: &DocumentPath, known: &[&str]) {
-        // Looking for the nearest key takes time, which a flood of unknown keys must not add up.
+        // The search for a similar key takes time, and many unknown keys must not add it up.
         let flooded = self.report.is_full(Severity::Error);
         let near = if flooded {
             None
@@ -260,17 +260,17 @@ impl<'r> KubeConfigReader<'r> {
         }
     }
 
-    /// Kubernetes reads the first document only; so ours may stand in the second.
+    /// Reads the section of Pumice in the second document: Kubernetes reads only the first one.
     fn second_document(&mut self, node: &YamlNode, spec: &mut KubeSpec) {
         let YamlValue::Map(pairs) = &node.value else { return };
         for (key, value) in pairs {
             let mut path = DocumentPath::default();
             path.push_value(&key.value);
             if !matches!(&key.value, YamlValue::String(text) if text == PUMICE_KEY) {
-                let message = "only `pumice:` is read of the second document";
+                let message = "only the section `pumice:` is read from the second document; move this key to the first";
                 self.report.warning(code::UNKNOWN_KEY, &path.at(key.mark), message);
             } else if spec.pumice.is_some() {
-                let message = "`pumice:` stands in both documents";
+                let message = "both documents have a section `pumice:`; remove one";
                 self.report.error(code::PUMICE_SECTION, &path.at(key.mark), message);
             } else {
                 spec.pumice = Some(read_pumice_section(value, &path, self.report));
@@ -355,7 +355,7 @@ impl<'r> KubeConfigReader<'r> {
                 args = Some((mark, value.clone(), path));
             }
         });
-        // Upstream hands on what it has no type for.
+        // Upstream passes on arguments whose type it does not know.
         if let Some((mark, value, path)) = args.filter(|_| SERVED_PLUGINS.contains(&config.name.as_str())) {
             config.arguments = self.arguments(mark, &value, &path);
         }
@@ -381,7 +381,8 @@ impl<'r> KubeConfigReader<'r> {
         Some(arguments)
     }
 
-    /// No argument of a served plugin is a float; in YAML a whole one is read as an integer, in JSON it is not.
+    /// Rejects floats: no argument of a served plugin is one. A whole float is read as an integer in YAML, but not in
+    /// JSON.
     fn reject_floats(&mut self, node: &YamlNode, path: &DocumentPath) {
         match &node.value {
             YamlValue::Float(_) => self.wrong_type(node, path, "an integer"),

@@ -1,4 +1,4 @@
-//! The `KubeSchedulerConfiguration` as a policy document: profiles, the plugins that they enable, and their arguments.
+//! `KubeSchedulerConfiguration` as a policy document: profiles, their enabled plugins, and the arguments.
 
 mod compile;
 mod emit;
@@ -16,20 +16,20 @@ use super::yaml::{YamlNode, YamlValue};
 pub(super) use compile::compile;
 pub(super) use load::{is_kube_configuration, load};
 
-/// The kind of document that is read here.
+/// Kind of the documents that are read here.
 pub(super) const CONFIGURATION_KIND: &str = "KubeSchedulerConfiguration";
-/// Its only version.
+/// Supported version.
 pub(super) const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
-/// Start of the names of all its versions.
+/// Prefix of the names of all versions.
 const API_GROUP: &str = "kubescheduler.config.k8s.io/";
-/// Name of a profile that has none.
+/// Name of a profile without a name.
 pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// Enables a plugin at every extension point that it has.
+/// Extension point that stands for all points of a plugin.
 const MULTI_POINT: &str = "multiPoint";
 const PRE_SCORE: &str = "preScore";
 const SCORE: &str = "score";
 
-/// Extension points, with the one that stands for all.
+/// Extension points, `multiPoint` included.
 const EXTENSION_POINTS: [&str; 13] = [
     "preEnqueue",
     "queueSort",
@@ -46,10 +46,10 @@ const EXTENSION_POINTS: [&str; 13] = [
     MULTI_POINT,
 ];
 
-/// Plugins of this format that are served; both have the points `preScore` and `score` only.
+/// Served plugins of this format; both have only the points `preScore` and `score`.
 const SERVED_PLUGINS: [&str; 2] = ["NodeResourcesFitPlus", "ScarceResourceAvoidance"];
 
-/// Plugins that Kubernetes 1.35 and Koordinator have besides.
+/// Other plugins of Kubernetes 1.35 and Koordinator.
 pub(super) const KUBE_PLUGINS: [&str; 28] = [
     "Coscheduling",
     "DefaultBinder",
@@ -81,23 +81,23 @@ pub(super) const KUBE_PLUGINS: [&str; 28] = [
     "VolumeZone",
 ];
 
-/// A plugin in a list of an extension point.
+/// Plugin in a list of an extension point.
 #[derive(Debug, Clone, Default)]
 struct PluginEntry {
     name: String,
     at: DocumentLocation,
-    /// As written; null or not written: `None`.
+    /// Weight in the document; `None`: null or absent.
     weight: Option<i32>,
 }
 
-/// What is enabled and disabled at an extension point.
+/// Enabled and disabled plugins of an extension point.
 #[derive(Debug, Clone, Default)]
 struct PluginSet {
     enabled: Vec<PluginEntry>,
     disabled: Vec<PluginEntry>,
 }
 
-/// The arguments of one plugin.
+/// Arguments of one plugin.
 #[derive(Debug, Clone)]
 struct PluginConfig {
     name: String,
@@ -105,35 +105,35 @@ struct PluginConfig {
     arguments: Option<PluginArguments>,
 }
 
-/// A profile.
+/// Profile of the document.
 #[derive(Debug, Clone, Default)]
 struct KubeProfile {
-    /// `schedulerName`; empty: not written.
+    /// Value of `schedulerName`; empty: absent.
     name: String,
     at: DocumentLocation,
-    /// By extension point.
+    /// Plugin sets by extension point.
     plugins: BTreeMap<&'static str, PluginSet>,
     configs: Vec<PluginConfig>,
 }
 
-/// A document as it was written.
+/// Document as it was written.
 #[derive(Debug, Clone)]
 pub(super) struct KubeSpec {
-    /// The whole, without the section `pumice:`.
+    /// Whole document without the section `pumice:`.
     document: YamlNode,
     profiles: Vec<KubeProfile>,
-    /// The section `pumice:`, of this document or the next.
+    /// Section `pumice:`, of this document or the next one.
     pumice: Option<PumiceSection>,
 }
 
 impl KubeSpec {
-    /// The compatibility that counts: the document's own, else the caller's.
+    /// Compatibility in force: the document's own, else the caller's.
     pub(super) fn compatibility(&self, asked: Compatibility) -> Compatibility {
         self.pumice.and_then(|section| section.compatibility).unwrap_or(asked)
     }
 }
 
-/// A field of a map.
+/// Field of a map.
 fn field<'n>(node: &'n YamlNode, key: &str) -> Option<&'n YamlNode> {
     let YamlValue::Map(pairs) = &node.value else {
         return None;

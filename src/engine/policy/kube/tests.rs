@@ -1,4 +1,4 @@
-//! Documents of kube-scheduler: what they enable, what refuses them, and how they are printed.
+//! Tests of kube-scheduler's documents: enabled plugins, errors, and the printed form.
 
 use crate::engine::policy::{
     Compatibility, CompileOptions, CompiledPolicy, Diagnostic, Policy, Severity, code, compile,
@@ -19,7 +19,7 @@ fn read(document: &str) -> Result<CompiledPolicy, Vec<Diagnostic>> {
     with(Compatibility::Corrected, document)
 }
 
-/// A document of one profile.
+/// Document of one profile.
 fn profile(body: &str) -> String {
     format!("{HEAD}profiles:\n- {body}\n  {SCARCE}\n")
 }
@@ -190,7 +190,7 @@ fn invalid_documents_are_rejected() {
             "{document}\n{diagnostics:?}"
         );
     }
-    // As kube-scheduler takes it, only to fail every pod later.
+    // Kube-scheduler accepts it and rejects every pod later.
     let late = profile("plugins: {score: {enabled: [{name: ScarceResourceAvoidance}]}}");
     let compiled = with(Compatibility::Upstream, &late).unwrap();
     assert!(compiled.report.diagnostics[0].message.contains("but not at `preScore`"));
@@ -208,7 +208,7 @@ fn whole_floats_are_integers_in_yaml_and_not_in_json() {
     assert!(read(&document("2")).is_ok());
     assert!(read(&document("2.0")).is_err());
     assert!(read(&document("1e2")).is_err());
-    // No longer JSON.
+    // With such a number the text is no JSON any more.
     for weight in ["2.0", "1e2", "null"] {
         assert!(read(&format!("---\n{}", document(weight))).is_ok(), "{weight}");
     }

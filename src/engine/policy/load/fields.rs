@@ -1,4 +1,4 @@
-//! The shapes that a document is made of: structures read field by field, lists, texts; and what to say of another shape.
+//! Shapes of a document (structures, lists, texts), and the errors for another shape.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,18 @@ use crate::engine::policy::diagnostics::{Severity, code, truncate_text};
 use crate::engine::policy::suggestion;
 use crate::engine::policy::yaml::{Mark, ResolvedScalar, YamlDecoder, YamlNodeId, YamlScalar, YamlShape};
 
-/// Called with each field of a structure: key, its place, value. Says whether the key is known.
+/// Visitor of the fields of a structure: key, its location, value. Returns true if the key is known.
 pub(super) type SpecFieldVisitor<'f, 'r, 't> =
     dyn FnMut(&mut SpecLoader<'r>, &mut YamlDecoder<'t>, &str, Mark, YamlNodeId) -> SpecLoadResult<bool> + 'f;
 
 impl<'r> SpecLoader<'r> {
-    /// A fault: another shape than this one was expected.
+    /// Reports a value of another shape than the expected one.
     pub(super) fn wrong_type(&mut self, decoder: &YamlDecoder<'_>, mark: Mark, expected: &str, found: &str) {
         let message = format!("expected {expected}, found {found}");
         self.report.error(code::WRONG_TYPE, &decoder.path.at(mark), message);
     }
 
-    /// A scalar where a structure, list or map is expected: null is an absent one.
+    /// Checks a scalar in place of a structure, list or map: null counts as absent.
     pub(super) fn expect_null(
         &mut self,
         decoder: &YamlDecoder<'_>,
@@ -37,7 +37,7 @@ impl<'r> SpecLoader<'r> {
         Ok(())
     }
 
-    /// Reads a structure field by field; keys that are not known get a warning.
+    /// Reads a structure field by field; an unknown key gets a warning.
     pub(super) fn fields<'t>(
         &mut self,
         decoder: &mut YamlDecoder<'t>,
@@ -73,7 +73,7 @@ impl<'r> SpecLoader<'r> {
     }
 
     fn unknown_key(&mut self, decoder: &YamlDecoder<'_>, key: &str, mark: Mark, known: &[&str]) {
-        // Looking for the nearest key takes time, which a flood of unknown keys must not add up.
+        // The search for a similar key takes time, and many unknown keys must not add it up.
         let near = if self.report.is_full(Severity::Warning) {
             None
         } else {
@@ -87,7 +87,7 @@ impl<'r> SpecLoader<'r> {
         self.report.warning(code::UNKNOWN_KEY, &decoder.path.at(mark), message);
     }
 
-    /// A field that takes any scalar as it is written; null is "". `None` after a fault.
+    /// Text field that accepts any scalar as it is written; null is the empty text. `None` after an error.
     pub(super) fn text(
         &mut self,
         decoder: &mut YamlDecoder<'_>,
@@ -115,7 +115,7 @@ impl<'r> SpecLoader<'r> {
         })
     }
 
-    /// Reads a list item by item; null is an empty one.
+    /// Reads a list item by item; null is an empty list.
     pub(super) fn items<'t, T>(
         &mut self,
         decoder: &mut YamlDecoder<'t>,
@@ -140,7 +140,7 @@ impl<'r> SpecLoader<'r> {
     }
 }
 
-/// What a message calls a scalar.
+/// Name of a scalar's type, for messages.
 pub(super) fn scalar_kind(resolved: &ResolvedScalar) -> &'static str {
     match resolved {
         ResolvedScalar::Null => "null",

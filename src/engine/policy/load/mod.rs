@@ -1,4 +1,4 @@
-//! Reads a policy document as Volcano's loader does, and says what Volcano would pass over in silence.
+//! Loader of a policy document with Volcano's rules, which also reports what Volcano ignores.
 
 mod fields;
 
@@ -15,34 +15,35 @@ use super::yaml::{
     YamlValue,
 };
 
-/// Most characters of a text that a message shows.
+/// Number of characters of a text that a message shows.
 const MAX_SHOWN_CHARS: usize = 40;
-const CONFIG_MAP_HINT: &str = "; this looks like a whole ConfigMap: give what stands in its `volcano-scheduler.conf`";
+const CONFIG_MAP_HINT: &str =
+    "; this looks like a whole ConfigMap: give the content of its key `volcano-scheduler.conf`";
 const KUBE_CONFIGURATION_HINT: &str = "; this looks like a KubeSchedulerConfiguration, which is not read yet";
 
-/// What a document is read with.
+/// Options of the loader.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions<'a> {
-    /// Caps on the document.
+    /// Limits on the document.
     pub limits: YamlLimits,
-    /// The compatibility for a document that does not say its own.
+    /// Compatibility of a document that does not set its own.
     pub compatibility: Compatibility,
     /// Names of the plugins served here.
     pub served: &'a [&'a str],
 }
 
-/// A document that was read, and what there is to say about it.
+/// Loaded document with its diagnostics.
 #[derive(Debug, Clone)]
 pub struct LoadedSpec {
-    /// The document; `None` if it could not be read as YAML at all. With faults of other kinds it
-    /// is here, so that more faults can be found, but must not be used.
+    /// Document; `None` if the text is not YAML. After other errors it is present, so that more errors can be found,
+    /// but must not be used.
     pub spec: Option<PolicySpec>,
-    /// Findings, in order.
+    /// Diagnostics, in order.
     pub report: DiagnosticReport,
 }
 
-/// Reads the first document of a text. The text is taken as it stands: white space at its start is
-/// indentation (Volcano strips a file first, and then refuses a document that starts indented).
+/// Loads the first document of a text. White space at its start is indentation; Volcano strips a file first, and then
+/// rejects a document that starts indented.
 pub fn load(text: &str, options: &LoadOptions<'_>) -> LoadedSpec {
     let asked = options.compatibility;
     let mut loaded = load_as(text, options, asked);
@@ -93,7 +94,7 @@ fn read(
             mark: duplicate.mark,
             path: duplicate.path.clone(),
         };
-        let message = "this key stands twice in its map; the later value counts";
+        let message = "this key appears twice in its map; the later value counts";
         loader.report.warning(code::DUPLICATE_KEY, &at, message);
     }
     let SpecLoader {
@@ -102,7 +103,7 @@ fn read(
         hint,
         ..
     } = loader;
-    // Where no actions could be read, a fault says so already.
+    // Without readable actions an error was already reported.
     if !report
         .errors()
         .any(|problem| problem.code == code::WRONG_TYPE && matches!(problem.path.as_str(), "" | "actions"))
@@ -118,7 +119,7 @@ struct SpecLoader<'r> {
     compatibility: Compatibility,
     actions: String,
     actions_mark: Mark,
-    /// What another kind of document this seems to be, if it does.
+    /// Hint at the kind of document that this seems to be.
     hint: &'static str,
 }
 
@@ -148,7 +149,7 @@ impl SpecLoader<'_> {
         })
     }
 
-    /// Remembers a hint at what this document seems to be; the key stays an unknown one.
+    /// Stores a hint at the kind of document; the key itself remains unknown.
     fn looks_like(&mut self, hint: &'static str) -> bool {
         self.hint = hint;
         false
@@ -198,7 +199,7 @@ impl SpecLoader<'_> {
         Ok(plugin)
     }
 
-    /// Warns of a switch with the other prefix; says whether the key is one.
+    /// Warns of a switch with the other prefix; true if the key is one.
     fn warn_switch_prefix(&mut self, decoder: &YamlDecoder<'_>, key: &str, mark: Mark) -> bool {
         let other = match key.strip_prefix("enabled") {
             Some(rest) => format!("enable{rest}"),
@@ -216,7 +217,7 @@ impl SpecLoader<'_> {
         true
     }
 
-    /// A switch: a bool, or null for the default.
+    /// Switch: a bool, or null for the default.
     fn switch(&mut self, decoder: &mut YamlDecoder<'_>, id: YamlNodeId) -> SpecLoadResult<Option<bool>> {
         decoder.visit(id, |decoder, mark, shape| {
             let found = match shape {
@@ -245,8 +246,8 @@ impl SpecLoader<'_> {
         })
     }
 
-    /// `Null` and `NULL` switch off upstream, where `null` means the default; a filter that is off by
-    /// accident fails open, so `corrected` takes all of them as the default.
+    /// Resolves `Null` and `NULL`. Upstream reads them as false, and `null` as the default. A filter that is off by
+    /// accident fails open, so `corrected` reads all of them as the default.
     fn resolve_capital_null(&mut self, decoder: &YamlDecoder<'_>, scalar: &YamlScalar<'_>) -> Option<bool> {
         let (meaning, value) = match self.compatibility {
             Compatibility::Upstream => ("false, as Volcano does", Some(false)),
@@ -258,7 +259,7 @@ impl SpecLoader<'_> {
         value
     }
 
-    /// A block of arguments: added to one that is there already; null takes it away.
+    /// Block of arguments: it is added to an earlier one; null removes that.
     fn arguments(
         &mut self,
         decoder: &mut YamlDecoder<'_>,
@@ -359,7 +360,7 @@ impl SpecLoader<'_> {
     }
 }
 
-/// The section that is this service's own; nothing in it is passed over.
+/// Section of this service; nothing in it is ignored.
 pub(super) fn read_pumice_section(
     node: &YamlNode,
     path: &DocumentPath,

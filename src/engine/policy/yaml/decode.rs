@@ -1,5 +1,5 @@
-//! Walks a tree as the reader of a typed structure does: follows aliases and merge keys, in order,
-//! within the limits, and types scalars only where somebody asks for them.
+//! Decoder of a tree, in the way of a reader of typed structures: it resolves aliases and merge keys in order, within
+//! the limits, and types a scalar only on demand.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,33 @@ use super::value::ScalarKey;
 use super::{Mark, YamlError, YamlLimits, YamlNode, YamlNodeId, YamlTree, YamlValue};
 use crate::engine::policy::diagnostics::{DocumentPath, MAX_DIAGNOSTICS, code};
 
-/// Reads that may come from aliases without a look at their share; the figures are the reference's.
+/// Number of reads that may come from aliases without a check of their share; the reference's number.
 const FREE_ALIAS_READS: usize = 100;
 const FREE_READS: usize = 1_000;
-/// Up to this many reads, 99 of 100 may come from aliases.
+/// Number of reads up to which 99 of 100 may come from aliases.
 const LOW_READS: usize = 400_000;
-/// From this many reads on, 1 of 10 may.
+/// Number of reads from which 1 of 10 may come from aliases.
 const HIGH_READS: usize = 4_000_000;
 
-/// A scalar not yet typed.
+/// Scalar without a type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct YamlScalar<'t> {
-    /// The text, quotes and escapes undone.
+    /// Text, with quotes and escapes resolved.
     pub(crate) text: &'t str,
-    /// Where it begins.
+    /// Position of its first character.
     pub(crate) mark: Mark,
     tag: Option<YamlTag>,
     plain: bool,
 }
 
 impl YamlScalar<'_> {
-    /// What it is.
+    /// Type and value of the scalar.
     pub(crate) fn resolve(&self) -> Result<ResolvedScalar, YamlError> {
         resolve::resolve(self.text, self.tag, self.plain)
             .map_err(|message| YamlError::new(code::YAML_TAG, self.mark, message))
     }
 
-    /// Is it a null that leaves an optional field unset? (`Null` and `NULL` do not, see the loader.)
+    /// True if the scalar is a null that leaves an optional field unset; `Null` and `NULL` do not, see the loader.
     pub(crate) fn is_unset(&self) -> bool {
         match self.tag {
             Some(tag) => tag == YamlTag::Null,
@@ -48,7 +48,7 @@ impl YamlScalar<'_> {
     }
 }
 
-/// A node of the text, aliases followed.
+/// Node of the text, with aliases resolved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum YamlShape<'t> {
     Scalar(YamlScalar<'t>),
@@ -56,18 +56,18 @@ pub(crate) enum YamlShape<'t> {
     Mapping(&'t [(YamlNodeId, YamlNodeId)]),
 }
 
-/// A key that stands twice in one map.
+/// Key that appears twice in one map.
 #[derive(Debug, Clone)]
 pub(crate) struct DuplicateYamlKey {
     pub(crate) mark: Mark,
     pub(crate) path: String,
 }
 
-/// Called with key and value of a pair, and whether it stands in the map itself (not in a merged one).
+/// Visitor of the pairs of a map: key, value, and whether the pair is in the map itself, not in a merged one.
 pub(crate) type PairVisitor<'f, 't> =
     dyn FnMut(&mut YamlDecoder<'t>, YamlNodeId, YamlNodeId, bool) -> Result<(), YamlError> + 'f;
 
-/// Reads a [`YamlTree`].
+/// Decoder of a [`YamlTree`].
 #[derive(Debug)]
 pub(crate) struct YamlDecoder<'t> {
     tree: &'t YamlTree,
@@ -76,11 +76,11 @@ pub(crate) struct YamlDecoder<'t> {
     alias_reads: usize,
     read_bytes: usize,
     depth: usize,
-    /// Aliases being followed right now.
+    /// Aliases that are being resolved.
     open_aliases: Vec<YamlNodeId>,
-    /// Where in the document the reader is.
+    /// Path of the present node in the document.
     pub(crate) path: DocumentPath,
-    /// Keys that stood twice, as far as this decoder was asked for their map.
+    /// Repeated keys of the maps that were decoded.
     pub(crate) duplicates: Vec<DuplicateYamlKey>,
 }
 
@@ -100,15 +100,15 @@ impl<'t> YamlDecoder<'t> {
         }
     }
 
-    /// Where a node begins.
+    /// Position of a node's first character.
     pub(crate) fn mark(&self, id: YamlNodeId) -> Mark {
         self.tree.mark(id)
     }
 
-    /// Reads one node: aliases followed, limits watched.
+    /// Reads one node: resolves aliases and checks limits.
     ///
     /// # Errors
-    /// For a cycle of aliases, for what is beyond a limit, and what `read` returns.
+    /// A cycle of aliases, a value beyond a limit, and the errors of `read`.
     pub(crate) fn visit<R>(
         &mut self,
         id: YamlNodeId,
@@ -123,7 +123,7 @@ impl<'t> YamlDecoder<'t> {
             return Err(YamlError::new(
                 code::YAML_ALIAS,
                 mark,
-                "this alias stands inside of what it stands for",
+                "this alias is inside the value of its own anchor",
             ));
         }
         self.open_aliases.push(id);
@@ -149,14 +149,18 @@ impl<'t> YamlDecoder<'t> {
             RawYamlNode::Sequence(items) => YamlShape::Sequence(items),
             RawYamlNode::Mapping(pairs) => YamlShape::Mapping(pairs),
             RawYamlNode::Alias(_) => {
-                return Err(YamlError::new(code::YAML_ALIAS, mark, "an alias stands for an alias"));
+                return Err(YamlError::new(
+                    code::YAML_ALIAS,
+                    mark,
+                    "the anchor of this alias is an alias",
+                ));
             }
         };
         if let YamlShape::Scalar(scalar) = shape {
             self.read_bytes += scalar.text.len();
             if self.read_bytes > self.limits.read_bytes {
                 let message = format!(
-                    "more text than the limit of {} bytes, aliases followed",
+                    "more text than the limit of {} bytes, with aliases resolved",
                     self.limits.read_bytes
                 );
                 return Err(YamlError::limit(mark, message));
@@ -185,17 +189,20 @@ impl<'t> YamlDecoder<'t> {
             return Err(YamlError::limit(mark, "aliases repeat too much of the document"));
         }
         if self.reads > self.limits.reads {
-            let message = format!("more values than the limit of {}, aliases followed", self.limits.reads);
+            let message = format!(
+                "more values than the limit of {}, with aliases resolved",
+                self.limits.reads
+            );
             return Err(YamlError::limit(mark, message));
         }
         Ok(())
     }
 
-    /// Calls `each` for every key and value of a map, merged maps in their place. The last argument
-    /// says whether the pair stands in this very map.
+    /// Calls `each` for every key and value of a map, with merged maps in their place. The last argument is true if the
+    /// pair is in this map itself.
     ///
     /// # Errors
-    /// For a merge key without a map, and what `each` returns.
+    /// A merge key without a map, and the errors of `each`.
     pub(crate) fn pairs(
         &mut self,
         pairs: &'t [(YamlNodeId, YamlNodeId)],
@@ -263,7 +270,7 @@ impl<'t> YamlDecoder<'t> {
     /// Reads a value of any type.
     ///
     /// # Errors
-    /// See [`YamlDecoder::visit`]; also for a list or a map as key, and for a text that is not what its tag says.
+    /// Those of [`YamlDecoder::visit`]; a list or a map as key; a text that does not match its tag.
     pub(crate) fn node(&mut self, id: YamlNodeId) -> Result<YamlNode, YamlError> {
         self.visit(id, |decoder, mark, shape| {
             let value = match shape {
@@ -287,7 +294,7 @@ impl<'t> YamlDecoder<'t> {
 
     fn map(&mut self, pairs: &'t [(YamlNodeId, YamlNodeId)]) -> Result<YamlValue, YamlError> {
         let mut entries: Vec<(YamlNode, YamlNode)> = Vec::with_capacity(pairs.len());
-        // Where each key stands in `entries`, and whether this very map gave it.
+        // Position of each key in `entries`, and whether this map itself has it.
         let mut index: BTreeMap<ScalarKey, (usize, bool)> = BTreeMap::new();
         self.pairs(pairs, true, &mut |decoder, key, value, own| {
             let key = decoder.node(key)?;
@@ -314,7 +321,7 @@ impl<'t> YamlDecoder<'t> {
         Ok(YamlValue::Map(entries))
     }
 
-    /// Remembers that the key at the end of the path stands twice.
+    /// Records that the key at the end of the path appears twice.
     pub(crate) fn note_duplicate(&mut self, mark: Mark) {
         if self.duplicates.len() < MAX_DIAGNOSTICS {
             self.duplicates.push(DuplicateYamlKey {
@@ -337,8 +344,8 @@ fn typed(scalar: &YamlScalar<'_>) -> Result<YamlValue, YamlError> {
     })
 }
 
-/// The largest share of reads that may come from aliases: 99 of 100 in small documents, falling
-/// in a straight line to 1 of 10 in large ones.
+/// Largest share of reads that may come from aliases: 99 of 100 in small documents, falling linearly to 1 of 10 in
+/// large ones.
 fn allowed_alias_share(reads: usize) -> f64 {
     let over = reads.clamp(LOW_READS, HIGH_READS) - LOW_READS;
     0.99 - 0.89 * (over as f64 / (HIGH_READS - LOW_READS) as f64)

@@ -1,4 +1,4 @@
-//! Reads YAML 1.1 as gopkg.in/yaml.v2 v2.4.0 does: text → tokens → tree → typed values, with marks.
+//! Reader of YAML 1.1 with the results of gopkg.in/yaml.v2 v2.4.0: text → tokens → tree → typed values with marks.
 
 mod decode;
 mod parse;
@@ -24,7 +24,7 @@ use super::diagnostics::code;
 /// Reads the first document of a text; null if there is none.
 ///
 /// # Errors
-/// If the text is no YAML 1.1, or beyond a limit.
+/// The text is not YAML 1.1, or beyond a limit.
 pub fn read(text: &str, limits: &YamlLimits) -> Result<YamlNode, YamlError> {
     let tree = YamlTree::read(text, limits)?;
     match tree.root() {
@@ -33,23 +33,23 @@ pub fn read(text: &str, limits: &YamlLimits) -> Result<YamlNode, YamlError> {
     }
 }
 
-/// Is the text, written without quotes, that very text and no bool, null or number?
+/// True if the text, written without quotes, reads as that text and not as a bool, null or number.
 pub(crate) fn is_plain_text(text: &str) -> bool {
     resolve::resolve(text, None, true) == Ok(ResolvedScalar::Text)
 }
 
-/// The caps on what one document may cost.
+/// Limits on the cost of one document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct YamlLimits {
-    /// Longest document, in bytes.
+    /// Largest document, in bytes.
     pub bytes: usize,
-    /// Deepest nesting of lists and maps, aliases and merges followed.
+    /// Deepest nesting of lists and maps, with aliases and merges resolved.
     pub depth: usize,
-    /// Most values (scalars, lists, maps, aliases) in the text.
+    /// Largest number of values (scalars, lists, maps, aliases) in the text.
     pub nodes: usize,
-    /// Most values read, those that aliases repeat counted each time.
+    /// Largest number of values read; a value behind an alias counts each time.
     pub reads: usize,
-    /// Most bytes of text read, likewise.
+    /// Largest number of bytes of text read, likewise.
     pub read_bytes: usize,
 }
 
@@ -65,15 +65,15 @@ impl Default for YamlLimits {
     }
 }
 
-/// Why a text cannot be read at all. Wrong types are not among the reasons.
+/// Error: a text that cannot be read at all. Wrong types are not among its causes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {}, column {}: {message}", mark.line, mark.column)]
 pub struct YamlError {
-    /// Where the trouble was noticed.
+    /// Position at which the error was detected.
     pub mark: Mark,
-    /// Which kind of trouble: one of the `YAML_…` codes of [`crate::engine::policy::diagnostics::code`].
+    /// Kind of the error: one of the `YAML_…` codes of [`crate::engine::policy::diagnostics::code`].
     pub code: &'static str,
-    /// What is wrong, in plain words.
+    /// Cause, in plain words.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! Tokens to a tree of untyped nodes; aliases stay references, so a bomb costs nothing here.
+//! Parser from tokens to a tree of untyped nodes. Aliases stay references, so an expansion bomb costs nothing here.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::source::TextPosition;
 use super::{Mark, YamlError, YamlLimits};
 use crate::engine::policy::diagnostics::code;
 
-/// A node of a [`YamlTree`].
+/// Id of a node of a [`YamlTree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct YamlNodeId(usize);
 
-/// What a node of the text is, before its type is looked at.
+/// Kinds of node in the text, without types.
 #[derive(Debug, Clone)]
 pub(super) enum RawYamlNode {
-    /// `plain`: the type may be guessed from the text (no quotes, no tag, or the tag `!`).
+    /// Scalar. `plain`: its type may be guessed from the text (no quotes, no tag, or the tag `!`).
     Scalar {
         text: String,
         tag: Option<YamlTag>,
@@ -26,7 +26,7 @@ pub(super) enum RawYamlNode {
     Alias(YamlNodeId),
 }
 
-/// The first document of a text.
+/// Tree of one document.
 #[derive(Debug)]
 pub(crate) struct YamlTree {
     nodes: Vec<(RawYamlNode, Mark)>,
@@ -36,10 +36,10 @@ pub(crate) struct YamlTree {
 static EMPTY_NODE: RawYamlNode = RawYamlNode::Sequence(Vec::new());
 
 impl YamlTree {
-    /// Reads the first document of a text; `None` as root if there is none.
+    /// Reads the first document of a text; the root is `None` if there is none.
     ///
     /// # Errors
-    /// If the text is no YAML 1.1, or beyond a limit.
+    /// The text is not YAML 1.1, or beyond a limit.
     pub(crate) fn read(text: &str, limits: &YamlLimits) -> Result<YamlTree, YamlError> {
         if text.len() > limits.bytes {
             let message = format!("{} bytes are more than the limit of {}", text.len(), limits.bytes);
@@ -63,7 +63,7 @@ impl YamlTree {
     /// Reads the second document of a text; `None` if there is none.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// Those of [`Self::read`].
     pub(crate) fn read_second(text: &str, limits: &YamlLimits) -> Result<Option<YamlTree>, YamlError> {
         let mut parser = YamlParser {
             scanner: Scanner::new(text, limits.depth),
@@ -92,7 +92,7 @@ impl YamlTree {
         self.nodes.get(id.0).map_or(&EMPTY_NODE, |(raw, _)| raw)
     }
 
-    /// Where a node begins.
+    /// Position of a node's first character.
     pub(crate) fn mark(&self, id: YamlNodeId) -> Mark {
         self.nodes.get(id.0).map_or(Mark::START, |(_, mark)| *mark)
     }
@@ -107,7 +107,7 @@ struct YamlParser<'t> {
     depth: usize,
 }
 
-/// What stands before the content of a node.
+/// Properties before the content of a node.
 #[derive(Default)]
 struct YamlNodeProperties {
     anchor: Option<String>,
@@ -153,7 +153,7 @@ impl YamlParser<'_> {
         } else {
             self.node(true, false)?
         };
-        // Whatever follows is not read, but the next token must be one.
+        // Later documents are not read, but the next token must be valid.
         self.scanner.peek()?;
         Ok(Some(root))
     }
@@ -164,13 +164,13 @@ impl YamlParser<'_> {
         let (handle, prefix) = if let TokenKind::TagDirective { handle, prefix } = token.kind {
             (handle, prefix)
         } else if token.kind == TokenKind::Version(1, 1) {
-            // An empty handle matches no tag: it only remembers that the version was given.
+            // An empty handle matches no tag; it records that the version was given.
             (String::new(), String::new())
         } else {
             return refuse("only YAML 1.1 is read here");
         };
         if self.tags.iter().any(|(known, _)| *known == handle) {
-            return refuse("this directive stands twice");
+            return refuse("this directive appears twice");
         }
         self.tags.push((handle, prefix));
         Ok(())
@@ -220,8 +220,8 @@ impl YamlParser<'_> {
         self.empty(place)
     }
 
-    /// A node with its properties. `block`: block collections may stand here; `indentless`: a list
-    /// may stand at the column of its key.
+    /// Node with its properties. `block`: block collections are allowed; `indentless`: a list may begin at the column
+    /// of its key.
     fn node(&mut self, block: bool, indentless: bool) -> YamlParseResult {
         if let TokenKind::Alias(name) = &self.scanner.peek()?.kind {
             let name = name.clone();
@@ -238,7 +238,7 @@ impl YamlParser<'_> {
             self.scanner.advance();
             found
         } else if anchor.is_some() || tag.is_some() {
-            // Properties with nothing behind them: an empty scalar.
+            // Properties without content: an empty scalar.
             (String::new(), true)
         } else {
             return self.error("expected a value here");
@@ -251,7 +251,7 @@ impl YamlParser<'_> {
     fn alias(&mut self, name: &str) -> YamlParseResult {
         let place = self.scanner.peek()?.start;
         let Some(&target) = self.anchors.get(name) else {
-            let message = format!("no anchor `&{name}` stands before this alias");
+            let message = format!("there is no anchor `&{name}` before this alias");
             return Err(YamlError::new(code::YAML_ALIAS, place.mark(), message));
         };
         self.scanner.advance();
@@ -265,7 +265,7 @@ impl YamlParser<'_> {
         id
     }
 
-    /// An anchor and a tag, in either order.
+    /// Anchor and tag, in either order.
     fn properties(&mut self) -> YamlParseResult<YamlNodeProperties> {
         let mut found = YamlNodeProperties::default();
         for _ in 0..2 {
@@ -291,14 +291,14 @@ impl YamlParser<'_> {
             Some((_, prefix)) if !(prefix.is_empty() && suffix.is_empty()) => Ok(YamlTag::from_name(prefix, suffix)),
             _ => Err(YamlError::syntax(
                 place.mark(),
-                format!("no `%TAG` gives the handle `{handle}` a meaning"),
+                format!("no `%TAG` defines the handle `{handle}`"),
             )),
         }
     }
 
     fn collection(&mut self, kind: YamlCollectionKind, anchor: Option<String>, start: TextPosition) -> YamlParseResult {
         let id = self.add(RawYamlNode::Sequence(Vec::new()), start)?;
-        // Known before its content is read, so that an alias inside is seen to be a cycle.
+        // The anchor is known before the content is read, so that an alias inside is detected as a cycle.
         self.anchored(anchor, id);
         self.depth += 1;
         if self.depth > self.limits.depth {
@@ -356,7 +356,7 @@ impl YamlParser<'_> {
         Ok(items)
     }
 
-    /// The key or the value of a block mapping; `place` is where an absent one would stand.
+    /// Key or value of a block mapping; `place` is the position of an absent one.
     fn block_half(&mut self, place: TextPosition) -> YamlParseResult {
         if self.next_is(&[TokenKind::Key, TokenKind::Value, TokenKind::BlockEnd])? {
             self.empty(place)
@@ -398,12 +398,12 @@ impl YamlParser<'_> {
         }
     }
 
-    /// A map of one pair written without braces inside a flow sequence.
+    /// Map of one pair, written without braces inside a flow sequence.
     fn flow_pair(&mut self, start: TextPosition) -> YamlParseResult {
         let id = self.add(RawYamlNode::Sequence(Vec::new()), start)?;
         let ends = [TokenKind::Value, TokenKind::FlowEntry, TokenKind::FlowSequenceEnd];
         let key = if self.next_is(&ends)? {
-            // The reference goes past the token it looked at, too, so that `[? ]` has no end.
+            // The reference also skips the token it looked at, so that `[? ]` has no end.
             let token = self.scanner.next()?;
             self.empty(token.end)?
         } else {
@@ -459,7 +459,7 @@ enum YamlCollectionKind {
     FlowMapping,
 }
 
-/// The collection that begins with this token, where it may.
+/// Kind of collection that begins with this token, if it is allowed here.
 fn collection_start(kind: &TokenKind, block: bool, indentless: bool) -> Option<YamlCollectionKind> {
     let starts = [
         (

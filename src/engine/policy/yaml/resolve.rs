@@ -1,29 +1,29 @@
-//! The YAML 1.1 type of a scalar: from its tag, or guessed from its text.
+//! YAML 1.1 type of a scalar: from its tag, or guessed from its text.
 
 use super::timestamp;
 use crate::engine::policy::diagnostics::truncate_text;
 
-/// What `!!` stands for.
+/// Text that `!!` abbreviates.
 pub(super) const LONG_TAG_PREFIX: &str = "tag:yaml.org,2002:";
-/// Most characters of a text that a message shows.
+/// Number of characters of a text that a message shows.
 const MAX_SHOWN_CHARS: usize = 40;
 
-/// What a scalar turns out to be.
+/// Scalar with its type.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ResolvedScalar {
     /// Null.
     Null,
     /// True or false.
     Bool(bool),
-    /// A whole number within a signed 64-bit integer.
+    /// Integer within signed 64 bits.
     Int(i64),
-    /// A larger whole number within an unsigned one.
+    /// Larger integer within unsigned 64 bits.
     UInt(u64),
     /// Any other number.
     Float(f64),
-    /// The text as it is written.
+    /// Text as it is written.
     Text,
-    /// The content of a `!!binary` text.
+    /// Content of a `!!binary` text.
     Binary(String),
 }
 
@@ -36,7 +36,7 @@ impl ResolvedScalar {
         matches!(self, ResolvedScalar::Int(_) | ResolvedScalar::UInt(_))
     }
 
-    /// A float, or an integer that is signed: the reference leaves out the larger ones.
+    /// Float, or signed integer: the reference does not convert larger ones.
     fn as_float(&self) -> Option<f64> {
         match self {
             ResolvedScalar::Float(x) => Some(*x),
@@ -60,10 +60,10 @@ impl ResolvedScalar {
     }
 }
 
-/// What a tag asks for.
+/// Type that a tag requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum YamlTag {
-    /// `!`: no type asked for, and none to be guessed.
+    /// `!`: no type is requested, and none may be guessed.
     NonSpecific,
     /// `!!bool`.
     Bool,
@@ -79,14 +79,14 @@ pub(crate) enum YamlTag {
     Binary,
     /// `!!merge`.
     Merge,
-    /// `!!str`, and every tag that means nothing here.
+    /// `!!str`, and every tag without a meaning here.
     Other,
 }
 
 impl YamlTag {
-    /// The tag of this full name, given in two parts.
+    /// Tag of this full name, given in two parts.
     pub(super) fn from_name(prefix: &str, suffix: &str) -> YamlTag {
-        // A longer name is none of those below, and long ones could be put together many times.
+        // A longer name is none of those below, and long names could be concatenated many times.
         if prefix.len() + suffix.len() > LONG_TAG_PREFIX.len() + "timestamp".len() {
             return YamlTag::Other;
         }
@@ -107,10 +107,10 @@ impl YamlTag {
     }
 }
 
-/// Types a scalar. `plain`: without a tag its type is guessed; otherwise it is a text.
+/// Resolves the type of a scalar. `plain`: without a tag the type is guessed; otherwise the scalar is a text.
 ///
 /// # Errors
-/// If the text cannot be what its tag says; the message says why.
+/// The text does not match its tag; the message says why.
 pub(super) fn resolve(text: &str, tag: Option<YamlTag>, plain: bool) -> Result<ResolvedScalar, String> {
     let wrong = |name: &str| {
         let found = guess(text).kind();
@@ -164,7 +164,7 @@ fn guess(text: &str) -> ResolvedScalar {
     }
 }
 
-/// A number that starts with its point. Underscores must stand between digits here.
+/// Number that starts with its point. Underscores must be between digits here.
 fn guess_fraction(text: &str) -> ResolvedScalar {
     let bytes = text.as_bytes();
     let digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
@@ -175,7 +175,7 @@ fn guess_fraction(text: &str) -> ResolvedScalar {
     parse_float(&text.replace('_', "")).map_or(ResolvedScalar::Text, ResolvedScalar::Float)
 }
 
-/// A number that starts with a digit or a sign. Underscores may stand anywhere behind.
+/// Number that starts with a digit or a sign. Underscores may be anywhere after it.
 fn guess_number(text: &str) -> ResolvedScalar {
     let text = text.replace('_', "");
     if let Some(whole) = parse_whole(&text) {
@@ -184,14 +184,14 @@ fn guess_number(text: &str) -> ResolvedScalar {
     if let Some(float) = parse_float(&text) {
         return ResolvedScalar::Float(float);
     }
-    // A sign may stand behind the binary prefix, too.
+    // A sign may also follow the binary prefix.
     let binary = text
         .strip_prefix("0b")
         .and_then(|digits| i64::from_str_radix(digits, 2).ok());
     binary.map_or(ResolvedScalar::Text, ResolvedScalar::Int)
 }
 
-/// An integer with the prefixes `0x`, `0b`, `0o` or `0` (octal), in either case.
+/// Integer with a prefix `0x`, `0b`, `0o` or `0` (octal), in either case.
 fn parse_whole(text: &str) -> Option<ResolvedScalar> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let signed = unsigned.len() != text.len();
@@ -225,7 +225,7 @@ fn parse_whole(text: &str) -> Option<ResolvedScalar> {
     }
 }
 
-/// A decimal number: digits on at least one side of the point, an exponent, a finite value.
+/// Decimal number: digits on at least one side of the point, an exponent, a finite value.
 fn parse_float(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
@@ -245,7 +245,7 @@ fn parse_float(text: &str) -> Option<f64> {
     text.parse().ok().filter(|x: &f64| x.is_finite())
 }
 
-/// Base64 with padding; line breaks inside do not count.
+/// Decodes Base64 with padding; line breaks are ignored.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let symbols: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
     if !symbols.len().is_multiple_of(4) {
@@ -281,7 +281,7 @@ fn base64_value(symbol: u8) -> Option<u32> {
     Some(u32::from(value))
 }
 
-/// Bytes as text; each byte that is no UTF-8 becomes U+FFFD, as it does where Go writes JSON.
+/// Text of bytes; a byte that is not UTF-8 becomes U+FFFD, as in Go's JSON.
 fn lossy(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {

@@ -1,11 +1,11 @@
-//! Text to tokens: indentation, simple keys and indicators, as libyaml 1.1 has them.
+//! Scanner from text to tokens: indentation, simple keys and indicators, with the rules of libyaml 1.1.
 
 use std::collections::VecDeque;
 
 use super::YamlError;
 use super::source::{CharSource, TextPosition, is_blank, is_break, is_gap};
 
-/// Furthest distance, in characters, between a key and its `:`.
+/// Largest distance, in characters, between the start of a key and its `:`.
 const MAX_KEY_CHARS: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,24 +39,24 @@ pub(super) struct Token {
     pub(super) end: TextPosition,
 }
 
-/// A place where a key may have begun whose `:` is not seen yet.
+/// Position where a key may have begun whose `:` is not read yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct SimpleKey {
     possible: bool,
     required: bool,
-    /// Must its token wait until the `:` is seen or ruled out?
+    /// True if the token must wait until the `:` is read or ruled out.
     awaited: bool,
     token: usize,
     position: TextPosition,
 }
 
-/// The scanner; tokens are made on demand, never further ahead than one possible key needs.
+/// Scanner; it makes tokens on demand, never further ahead than one possible key needs.
 #[derive(Debug)]
 pub(super) struct Scanner<'t> {
     pub(super) source: CharSource<'t>,
     tokens: VecDeque<Token>,
     taken: usize,
-    /// Column of the block collection that is open; -1 outside of all.
+    /// Column of the open block collection; -1 outside of all.
     pub(super) indent: isize,
     indents: Vec<isize>,
     pub(super) key_allowed: bool,
@@ -71,7 +71,7 @@ pub(super) fn signed(column: usize) -> isize {
 }
 
 impl<'t> Scanner<'t> {
-    /// A scanner that refuses nesting beyond `depth`.
+    /// Scanner that rejects nesting beyond `depth`.
     pub(super) fn new(text: &'t str, depth: usize) -> Self {
         Scanner {
             source: CharSource::new(text),
@@ -87,7 +87,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The next token, left in place.
+    /// Next token, which stays in place.
     pub(super) fn peek(&mut self) -> Result<&Token, YamlError> {
         while !self.ended && (self.tokens.is_empty() || self.head_may_become_key()?) {
             self.fetch()?;
@@ -98,7 +98,7 @@ impl<'t> Scanner<'t> {
             .ok_or_else(|| YamlError::syntax(here.mark(), "the text ends here"))
     }
 
-    /// Goes past the token that `peek` showed.
+    /// Skips the token that `peek` returned.
     pub(super) fn advance(&mut self) {
         if self.tokens.pop_front().is_some() {
             self.taken += 1;
@@ -135,9 +135,9 @@ impl<'t> Scanner<'t> {
         self.tokens.push_back(Token { kind, start, end });
     }
 
-    /// Puts a token before the one that has the running number `token`.
+    /// Inserts a token before the one with the running number `token`.
     fn insert(&mut self, token: usize, kind: TokenKind, place: TextPosition) {
-        // A token that is gone already cannot be preceded any more; the reference then appends.
+        // If that token is gone already, the reference appends.
         let at = token
             .checked_sub(self.taken)
             .unwrap_or(usize::MAX)
@@ -217,7 +217,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Goes to the next token. A tab is no indentation: it separates only where no key may begin.
+    /// Skips to the next token. A tab is no indentation: it separates only where no key may begin.
     fn skip_to_token(&mut self) -> Result<(), YamlError> {
         loop {
             self.source.need(1)?;
@@ -370,8 +370,8 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Leaves a flow collection. If it was empty, the reference does not wait for a `:` behind it, so
-    /// that `{}` or `[]` cannot be a key at the top of a document.
+    /// Leaves a flow collection. After an empty one the reference does not wait for a `:`, so that `{}` or `[]` cannot
+    /// be a key at the top of a document.
     fn forget_empty_collection(&mut self) {
         let closed = self.keys.pop().unwrap_or_default();
         for key in &mut self.keys {
@@ -386,7 +386,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Opens a block collection for an indicator that stands here.
+    /// Opens a block collection for an indicator at this position.
     fn open_block(&mut self, kind: TokenKind, what: &str) -> Result<(), YamlError> {
         if self.flow_level > 0 {
             return Ok(());
@@ -446,7 +446,7 @@ fn missing_colon(key: &SimpleKey) -> YamlError {
     YamlError::syntax(key.position.mark(), "expected `:` after this key")
 }
 
-/// A key ends on its line and within [`MAX_KEY_CHARS`] characters.
+/// True if a `:` may still end the key: a key ends on its line and within [`MAX_KEY_CHARS`] characters.
 fn still_possible(key: &mut SimpleKey, here: TextPosition) -> Result<bool, YamlError> {
     if key.possible && (key.position.line < here.line || key.position.index + MAX_KEY_CHARS < here.index) {
         if key.required {

@@ -1,10 +1,10 @@
-//! Tokens made of names: directives, anchors, aliases and tags.
+//! Scanner of tokens made of names: directives, anchors, aliases and tags.
 
 use super::YamlError;
 use super::scan::{Scanner, TokenKind};
 use super::source::{is_blank, is_break_or_end, is_gap, is_word};
 
-/// Most digits of a number in `%YAML`.
+/// Largest number of digits of a number in `%YAML`.
 const VERSION_DIGITS: usize = 2;
 
 impl Scanner<'_> {
@@ -148,7 +148,7 @@ impl Scanner<'_> {
         Ok(handle)
     }
 
-    /// The rest of a tag. `head` is what was already taken as a handle and was none.
+    /// Rest of a tag. `head` is the text that was read as a handle and is none.
     fn scan_tag_uri(&mut self, head: Option<&str>) -> Result<String, YamlError> {
         let mut bytes = head.unwrap_or_default().bytes().skip(1).collect::<Vec<u8>>();
         let mut some = head.is_some();

@@ -1,10 +1,10 @@
-//! Tokens that are text: block scalars, quoted scalars and plain ones, with their folding.
+//! Scanner of tokens that are text: block scalars, quoted scalars and plain ones, with their folding.
 
 use super::YamlError;
 use super::scan::{Scanner, TokenKind, signed};
 use super::source::{TextPosition, is_blank, is_break, is_break_or_end, is_gap};
 
-/// Blanks and line breaks seen between two words, not yet known to belong to the text.
+/// White space between two words that may not belong to the text.
 #[derive(Debug, Default)]
 struct PendingWhitespace {
     blanks: String,
@@ -13,14 +13,14 @@ struct PendingWhitespace {
 }
 
 impl PendingWhitespace {
-    /// Adds what the gap amounts to: a single break folds to a blank, further ones stay.
+    /// Appends the folded white space: a single break becomes a blank, further ones stay.
     fn flush(&mut self, text: &mut String) {
         match self.first_break.take() {
             None => text.push_str(&self.blanks),
             Some('\n') if self.more_breaks.is_empty() => text.push(' '),
             Some('\n') => text.push_str(&self.more_breaks),
-            Some(kept) => {
-                text.push(kept);
+            Some(line_break) => {
+                text.push(line_break);
                 text.push_str(&self.more_breaks);
             }
         }
@@ -29,7 +29,7 @@ impl PendingWhitespace {
     }
 }
 
-/// What becomes of the line breaks at the end of a block scalar.
+/// Treatment of the line breaks at the end of a block scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChompMode {
     Clip,
@@ -38,7 +38,7 @@ enum ChompMode {
 }
 
 impl Scanner<'_> {
-    /// A `|` or `>` scalar with its header.
+    /// Scalar `|` or `>` with its header.
     pub(super) fn scan_block_text(&mut self) -> Result<TokenKind, YamlError> {
         let literal = self.source.take() == '|';
         let (chomp, increment) = self.scan_block_header()?;
@@ -81,7 +81,7 @@ impl Scanner<'_> {
         Ok(TokenKind::Scalar { text, plain: false })
     }
 
-    /// Chomping and indentation indicators in either order, then the rest of the line.
+    /// Reads the chomping and indentation indicators in either order, then the rest of the line.
     fn scan_block_header(&mut self) -> Result<(ChompMode, Option<usize>), YamlError> {
         let (mut chomp, mut increment) = (None, None);
         for _ in 0..2 {
@@ -107,7 +107,7 @@ impl Scanner<'_> {
         Ok((chomp.unwrap_or(ChompMode::Clip), increment.map(|n| n as usize)))
     }
 
-    /// Goes over indentation and empty lines; finds the indentation (0 = not known yet) on the way.
+    /// Skips indentation and empty lines, and detects the indentation (0: not known yet).
     fn scan_block_breaks(&mut self, indent: &mut usize, breaks: &mut String) -> Result<(), YamlError> {
         let mut widest = 0;
         loop {
@@ -119,7 +119,7 @@ impl Scanner<'_> {
             let column = self.source.position().column;
             widest = widest.max(column);
             if (*indent == 0 || column < *indent) && self.source.peek(0) == '\t' {
-                return self.error("a tab stands where a block scalar needs indentation by spaces");
+                return self.error("found a tab where a block scalar needs indentation by spaces");
             }
             self.source.need(2)?;
             let Some(line_break) = self.source.take_break() else {
@@ -134,7 +134,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// A quoted scalar, either kind.
+    /// Quoted scalar of either kind.
     pub(super) fn scan_quoted(&mut self) -> Result<TokenKind, YamlError> {
         let start = self.here();
         let quote = self.source.take();
@@ -143,7 +143,7 @@ impl Scanner<'_> {
         loop {
             self.source.need(4)?;
             let trouble = if self.source.at_document_indicator().is_some() {
-                "a document indicator stands inside"
+                "a document indicator is inside"
             } else if self.source.peek(0) == '\0' {
                 "it has no end"
             } else {
@@ -160,7 +160,7 @@ impl Scanner<'_> {
             }
             self.scan_between(joined, &mut between, None)?;
             if joined {
-                // After an escaped line break the next word is glued on; empty lines stay.
+                // After an escaped line break the next word is appended without a blank; empty lines stay.
                 text.push_str(&between.more_breaks);
                 between.more_breaks.clear();
             } else {
@@ -169,7 +169,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Characters of a quoted scalar up to a gap or the closing quote; true after an escaped break.
+    /// Reads a quoted scalar up to white space or the closing quote; true after an escaped break.
     fn scan_quoted_word(&mut self, quote: char, text: &mut String) -> Result<bool, YamlError> {
         while !is_gap(self.source.peek(0)) {
             let (c, next) = (self.source.peek(0), self.source.peek(1));
@@ -196,7 +196,7 @@ impl Scanner<'_> {
         Ok(false)
     }
 
-    /// The character that an escape stands for; the backslash is already taken.
+    /// Character of an escape; the backslash is already taken.
     fn scan_escape(&mut self) -> Result<char, YamlError> {
         let c = self.source.peek(0);
         let digits = match c {
@@ -248,8 +248,8 @@ impl Scanner<'_> {
         Ok(c)
     }
 
-    /// Collects the gap between two words. `after_break` says that a line break has already been
-    /// seen, so that blanks are indentation; `tab_limit` is the column below which a tab is refused.
+    /// Collects the white space between two words. `after_break`: a line break was already read, so that blanks are
+    /// indentation; `tab_limit` is the column below which a tab is rejected.
     fn scan_between(
         &mut self,
         mut after_break: bool,
@@ -262,7 +262,7 @@ impl Scanner<'_> {
                 if after_break {
                     let column = signed(self.source.position().column);
                     if c == '\t' && tab_limit.is_some_and(|limit| column < limit) {
-                        return self.error("a tab stands where indentation by spaces is needed");
+                        return self.error("found a tab where indentation by spaces is needed");
                     }
                     self.source.skip();
                 } else {
@@ -286,7 +286,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// A plain scalar; the second result is where its last word ends.
+    /// Plain scalar, and the position after its last word.
     pub(super) fn scan_plain(&mut self) -> Result<(TokenKind, TextPosition), YamlError> {
         let indent = self.indent.saturating_add(1);
         let in_flow = self.flow_level > 0;

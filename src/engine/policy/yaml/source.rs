@@ -1,15 +1,15 @@
-//! The characters of a document, checked window by window, with the place of the next one.
+//! Characters of a document, checked window by window, with the position of the next one.
 
 use super::{Mark, YamlError};
 
-/// Bytes looked at in one go. The reference checks for control characters in windows of this size,
-/// so that a bad one in a later document counts only if it stands close behind the first.
+/// Number of bytes per check. The reference checks control characters in windows of this size, so that an invalid one
+/// in a later document counts only if it is close to the first document.
 const WINDOW: usize = 512;
 
-/// Characters kept after they were read before room is made, so that a large text is not held twice.
+/// Number of read characters that stay in memory before they are discarded, so that a large text is not held twice.
 const RETAINED_CHARS: usize = 64 * WINDOW;
 
-/// A place in the text: characters, lines and columns from 0.
+/// Position in the text: characters, lines and columns from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct TextPosition {
     pub(super) index: usize,
@@ -18,7 +18,7 @@ pub(super) struct TextPosition {
 }
 
 impl TextPosition {
-    /// The same place as people count it.
+    /// Same position in people's counting.
     pub(super) fn mark(self) -> Mark {
         let from_one = |n: usize| u32::try_from(n.saturating_add(1)).unwrap_or(u32::MAX);
         Mark {
@@ -28,12 +28,12 @@ impl TextPosition {
     }
 }
 
-/// Reads characters; the end of the text looks like U+0000, which no document may hold.
+/// Source of characters; the end of the text reads as U+0000, which no document may contain.
 #[derive(Debug)]
 pub(super) struct CharSource<'t> {
     text: &'t str,
     checked_bytes: usize,
-    /// Checked characters from number `dropped` on; those before are not needed any more.
+    /// Checked characters from number `dropped` on; earlier ones are not needed any more.
     chars: Vec<char>,
     dropped: usize,
     position: TextPosition,
@@ -47,17 +47,17 @@ pub(super) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t')
 }
 
-/// A line break or the end of the text.
+/// True for a line break or the end of the text.
 pub(super) fn is_break_or_end(c: char) -> bool {
     c == '\0' || is_break(c)
 }
 
-/// A blank, a line break or the end of the text.
+/// True for a blank, a line break or the end of the text.
 pub(super) fn is_gap(c: char) -> bool {
     is_blank(c) || is_break_or_end(c)
 }
 
-/// A character of anchors, handles and directive names.
+/// True for a character of anchors, handles and directive names.
 pub(super) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
@@ -83,7 +83,7 @@ impl<'t> CharSource<'t> {
         self.position
     }
 
-    /// Makes `count` characters (or the end) visible to [`CharSource::peek`].
+    /// Makes `count` characters (or the end) available to [`CharSource::peek`].
     pub(super) fn need(&mut self, count: usize) -> Result<(), YamlError> {
         while self.chars.len() < self.next_char_index() + count && self.checked_bytes < self.text.len() {
             self.check_window()?;
@@ -91,7 +91,7 @@ impl<'t> CharSource<'t> {
         Ok(())
     }
 
-    /// The next character's number in `chars`.
+    /// Index of the next character in `chars`.
     fn next_char_index(&self) -> usize {
         self.position.index - self.dropped
     }
@@ -121,7 +121,7 @@ impl<'t> CharSource<'t> {
         Ok(())
     }
 
-    /// Where the next character to be checked stands.
+    /// Position of the next unchecked character.
     fn position_of_next_unchecked(&self) -> TextPosition {
         let mut place = self.position;
         let mut before = '\0';
@@ -135,19 +135,19 @@ impl<'t> CharSource<'t> {
         place
     }
 
-    /// The character `next_char_index` of the next one; the end if it was not asked for with `need`.
+    /// Character `ahead` places after the next one; the end of the text if `need` did not request it.
     pub(super) fn peek(&self, ahead: usize) -> char {
         self.chars.get(self.next_char_index() + ahead).copied().unwrap_or('\0')
     }
 
-    /// Goes past one character that is no line break.
+    /// Skips one character that is no line break.
     pub(super) fn skip(&mut self) {
         self.position.index += 1;
         self.position.column += 1;
     }
 
-    /// Goes past a line break (CR LF counts as one) and returns what it means inside text:
-    /// U+2028 and U+2029 stay, the others become a line feed.
+    /// Takes a line break (CR LF counts as one) and returns its value inside text: U+2028 and U+2029 stay, the others
+    /// become a line feed.
     pub(super) fn take_break(&mut self) -> Option<char> {
         let c = self.peek(0);
         if !is_break(c) {
@@ -175,7 +175,7 @@ impl<'t> CharSource<'t> {
         Ok(())
     }
 
-    /// Goes past a comment, if one begins here, up to its line break.
+    /// Skips a comment, if one begins here, up to its line break.
     pub(super) fn skip_comment(&mut self) -> Result<(), YamlError> {
         if self.peek(0) == '#' {
             while !is_break_or_end(self.peek(0)) {
@@ -186,7 +186,7 @@ impl<'t> CharSource<'t> {
         Ok(())
     }
 
-    /// Is there `---` or `...` at the start of this line, with a gap behind it?
+    /// Indicator `---` or `...` at the start of this line, if white space follows it.
     pub(super) fn at_document_indicator(&self) -> Option<char> {
         let c = self.peek(0);
         let found = self.position.column == 0

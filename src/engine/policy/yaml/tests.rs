@@ -1,4 +1,4 @@
-//! The rules of the reader, each with the smallest text that shows it.
+//! Tests of the reader's rules, each with the smallest text that shows it.
 
 use proptest::prelude::*;
 
@@ -210,7 +210,7 @@ fn only_the_first_document_is_read() {
     same("a\n...\n@", &string("a"));
     same("---\n---\na", &YamlValue::Null);
     assert_eq!(read_error("...\n").0, "YAML_SYNTAX");
-    // The reference checks characters in windows of 512 bytes, ahead of what it reads.
+    // The reference checks characters in windows of 512 bytes, ahead of its reading position.
     assert_eq!(read_error("a\n---\n\u{1}").0, "YAML_SYNTAX");
     same(&format!("a\n---\n#{}\u{1}", "x".repeat(600)), &string("a"));
 }
@@ -288,7 +288,7 @@ fn values_know_where_they_begin() {
     assert_eq!(items[1].mark, Mark { line: 2, column: 3 });
 }
 
-/// Texts whose cost would grow far beyond their size, or that are too large as they are.
+/// Texts whose cost would grow far beyond their size, or that are themselves too large.
 #[test]
 fn expansion_bombs_are_rejected_by_their_limit() {
     let laughs = (b'b'..=b'k').fold("a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, c| {
@@ -317,7 +317,7 @@ fn expansion_bombs_are_rejected_by_their_limit() {
     ] {
         assert_eq!(read_error(&text).0, "YAML_LIMIT", "{what}");
     }
-    // A long name of a tag that many values use is not put together for each of them.
+    // A long name of a tag on many values is not concatenated for each of them.
     value(&format!(
         "%TAG !e! {}\n---\n[{}]",
         "a".repeat(400_000),
@@ -354,7 +354,7 @@ fn nesting_up_to_the_limit_is_read() {
     );
 }
 
-/// Pieces of text that mean something to a scanner.
+/// Pieces of text that have a meaning to a scanner.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just(": "),

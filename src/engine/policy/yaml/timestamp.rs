@@ -1,11 +1,11 @@
-//! Recognises what the tag `!!timestamp` accepts; timestamps stay texts.
+//! Recognizer of texts that the tag `!!timestamp` accepts; timestamps stay texts.
 
-/// Reads a timestamp from the left.
+/// Reader of a timestamp from left to right.
 struct TimestampReader<'t> {
     rest: &'t str,
 }
 
-/// A date (`2026-1-2`), alone or with a time: behind `T` or `t` with a zone, behind blanks without.
+/// True for a date (`2026-1-2`), alone or with a time: after `T` or `t` with a zone, after blanks without one.
 pub(super) fn is_timestamp(text: &str) -> bool {
     let mut reader = TimestampReader { rest: text };
     reader.timestamp().is_some() && reader.rest.is_empty()
@@ -63,7 +63,7 @@ impl TimestampReader<'_> {
         Some(())
     }
 
-    /// One or two digits.
+    /// Reads one or two digits.
     fn number(&mut self, least: u32, most: u32) -> Option<u32> {
         let width = self.rest.bytes().take(2).take_while(u8::is_ascii_digit).count();
         let (digits, rest) = self.rest.split_at_checked(width)?;

@@ -1,6 +1,6 @@
-//! Typed values with their places in the text.
+//! Typed values with their positions in the text.
 
-/// A place in a document, counted from 1 in lines and characters.
+/// Position in a document, counted from 1 in lines and characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
     /// Line, from 1.
@@ -10,7 +10,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The start of a document: for what is missing from it, and for values that come from no text.
+    /// Start of a document: the position of absent values, and of values that come from no text.
     pub const START: Mark = Mark { line: 1, column: 1 };
 }
 
@@ -20,17 +20,17 @@ impl Default for Mark {
     }
 }
 
-/// A value and where it begins.
+/// Value and its position.
 #[derive(Debug, Clone)]
 pub struct YamlNode {
-    /// What it is.
+    /// Value itself.
     pub value: YamlValue,
-    /// Where it begins.
+    /// Position of its first character.
     pub mark: Mark,
 }
 
 impl YamlNode {
-    /// A value that comes from no text.
+    /// Value that comes from no text.
     pub fn new(value: YamlValue) -> Self {
         YamlNode {
             value,
@@ -39,16 +39,16 @@ impl YamlNode {
     }
 }
 
-/// A value as the YAML 1.1 rules type it.
+/// Value with its YAML 1.1 type.
 #[derive(Debug, Clone)]
 pub enum YamlValue {
     /// Null.
     Null,
     /// True or false.
     Bool(bool),
-    /// A whole number that fits a signed 64-bit integer.
+    /// Integer within signed 64 bits.
     Int(i64),
-    /// A whole number above the largest signed 64-bit integer.
+    /// Larger integer within unsigned 64 bits.
     UInt(u64),
     /// Any other number.
     Float(f64),
@@ -56,12 +56,12 @@ pub enum YamlValue {
     String(String),
     /// A list.
     List(Vec<YamlNode>),
-    /// A map in the order of the text; keys differ from each other and are no lists or maps.
+    /// Map in the order of the text; keys differ from each other and are no lists or maps.
     Map(Vec<(YamlNode, YamlNode)>),
 }
 
 impl YamlValue {
-    /// What people call this kind of value.
+    /// Name of the type, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             YamlValue::Null => "null",
@@ -74,8 +74,8 @@ impl YamlValue {
         }
     }
 
-    /// Is this the same value, marks aside? Floats are compared bit for bit, any two NaN are the
-    /// same, and maps do not depend on the order of their keys.
+    /// True if the values are equal, positions aside. Floats compare bit for bit, all NaN are equal, and the order of a
+    /// map's keys does not matter.
     pub fn same(&self, other: &YamlValue) -> bool {
         match (self, other) {
             (YamlValue::List(a), YamlValue::List(b)) => {
@@ -104,8 +104,8 @@ fn same_map(a: &[(YamlNode, YamlNode)], b: &[(YamlNode, YamlNode)]) -> bool {
         })
 }
 
-/// A scalar key in an order of its own, so that equal keys of one map are found.
-/// Keys of different types differ; -0.0 equals 0.0, and NaN equals nothing (`None`).
+/// Scalar key in an order of its own, to find equal keys of one map. Keys of different types differ; -0.0 equals 0.0,
+/// and NaN equals nothing (`None`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ScalarKey {
     Null,
@@ -123,7 +123,7 @@ impl ScalarKey {
             YamlValue::Bool(b) => Some(ScalarKey::Bool(*b)),
             YamlValue::Int(n) => Some(ScalarKey::Int(*n)),
             YamlValue::UInt(n) => Some(ScalarKey::UInt(*n)),
-            // Adding zero turns -0.0 into 0.0.
+            // The addition of zero turns -0.0 into 0.0.
             YamlValue::Float(x) => (!x.is_nan()).then(|| ScalarKey::Float((x + 0.0).to_bits())),
             YamlValue::String(s) => Some(ScalarKey::String(s.clone())),
             YamlValue::List(_) | YamlValue::Map(_) => None,
@@ -131,7 +131,7 @@ impl ScalarKey {
     }
 }
 
-/// Would these two be the same key of a map?
+/// True if both would be the same key of a map.
 #[cfg(test)]
 pub(crate) fn same_key(a: &YamlValue, b: &YamlValue) -> bool {
     ScalarKey::of(a).is_some_and(|a| ScalarKey::of(b) == Some(a))

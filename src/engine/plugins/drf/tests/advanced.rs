@@ -1,4 +1,4 @@
-//! Shares that are carried to the next cluster state against shares worked out anew.
+//! Tests: shares advanced to the next cluster state equal shares computed from it.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ const STATUSES: [TaskStatus; 9] = [
     TaskStatus::Unknown,
 ];
 
-/// Changes some tasks. True if none of them began or ceased to ask for something.
+/// Changes some tasks. True if none of them began or ceased to request something.
 fn random_record_change(cluster_state: &mut ClusterState, numbers: &mut SeededNumbers) -> bool {
     let tasks: Vec<TaskRecord> = cluster_state
         .tasks()
@@ -58,13 +58,13 @@ proptest! {
         for _ in 0..20 {
             let mut next = cluster_state.clone();
             let moved = random_record_change(&mut next, &mut numbers);
-            let anew = DrfState::build(&next, compatibility, hierarchy);
-            let carried = drf.advanced(&StateDiff { old: &cluster_state, new: &next });
-            prop_assert!(carried.is_some() || !moved, "tasks only moved");
-            if let Some(carried) = carried {
-                prop_assert_eq!(&carried, &anew);
+            let rebuilt = DrfState::build(&next, compatibility, hierarchy);
+            let advanced = drf.advanced(&StateDiff { old: &cluster_state, new: &next });
+            prop_assert!(advanced.is_some() || !moved, "tasks only moved");
+            if let Some(advanced) = advanced {
+                prop_assert_eq!(&advanced, &rebuilt);
             }
-            (cluster_state, drf) = (next, anew);
+            (cluster_state, drf) = (next, rebuilt);
         }
     }
 }

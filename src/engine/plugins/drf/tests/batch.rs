@@ -1,4 +1,4 @@
-//! Changes that are taken together against the same ones, one after the other.
+//! Tests: a batch of changes equals the same changes one after the other.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::engine::model::TaskStatus;
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Compatibility;
 
-/// Tasks that wait, some of them twice, in an order of their own.
+/// Random changes of waiting tasks, in random order, some of them twice.
 fn random_changes(cycle: &SchedulingCycle, numbers: &mut SeededNumbers) -> Vec<SessionChange> {
     let tasks = cycle.cluster_state().tasks().iter();
     let waiting = tasks.filter(|(_, task)| task.record.status == TaskStatus::Pending || numbers.below(9) == 0);

@@ -8,12 +8,12 @@ use crate::engine::model::{
     SortedTable, TaskFields, TaskRecord, TaskStatus, TextMap,
 };
 
-/// Who owns the records.
+/// Owner of the records.
 pub(super) fn source_name() -> Arc<str> {
     "test".into()
 }
 
-/// A cluster state of these nodes.
+/// Cluster state of these nodes.
 pub(super) fn cluster_state(resources: ResourceTable, nodes: Vec<NodeRecord>) -> ClusterState {
     let mut index: SortedTable<NodeSlot> = SortedTable::default();
     for (slot, node) in (0..).zip(&nodes) {
@@ -27,7 +27,7 @@ pub(super) fn cluster_state(resources: ResourceTable, nodes: Vec<NodeRecord>) ->
     cluster_state
 }
 
-/// One node with so many milli-cpus, bytes, pods, and thousandths of a GPU.
+/// State of one node with these milli-cpus, bytes, pods and thousandths of a GPU.
 pub(super) fn one_node_state(cpu: i64, memory: i64, pods: i64, gpu: i64) -> ClusterState {
     let mut resources = ResourceTable::default();
     let node = NodeRecord {
@@ -38,7 +38,7 @@ pub(super) fn one_node_state(cpu: i64, memory: i64, pods: i64, gpu: i64) -> Clus
     cluster_state(resources, vec![node])
 }
 
-/// Amounts; zeros are left out.
+/// Amounts without zeros.
 fn amounts(resources: &mut ResourceTable, cpu: i64, memory: i64, pods: i64, gpu: i64) -> ResourceAmounts {
     let gpu_id = resources.intern("nvidia.com/gpu", 100).unwrap();
     let all = [
@@ -82,7 +82,7 @@ pub(super) fn put_job(cluster_state: &mut ClusterState, name: &str, queue: &str)
     cluster_state.put_job(record, &source_name());
 }
 
-/// A task of a job with these milli-cpus, bytes and thousandths of a GPU; its pod is counted.
+/// Task of a job with these milli-cpus, bytes and thousandths of a GPU, and its pod.
 pub(super) fn task(
     cluster_state: &ClusterState,
     name: &str,
@@ -102,7 +102,7 @@ pub(super) fn task(
     })
 }
 
-/// Puts so many of them, named `job-0`, …
+/// Puts `count` such tasks, named `job-0`, …
 pub(super) fn put_tasks_of_job(
     cluster_state: &mut ClusterState,
     job: &str,

@@ -1,5 +1,5 @@
-//! What is better under `compatibility: corrected`: the figures of the hierarchy's description, shares by weight, clear
-//! faults, and victims by entitlement.
+//! Tests of `compatibility: corrected`: the numbers of the hierarchy's description, shares by weight, clear errors, and
+//! victims by entitlement.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn drf_state(cycle: &SchedulingCycle) -> &DrfState {
     cycle.plugin_states().get(NAME).unwrap()
 }
 
-/// A queue of one job of so many waiting tasks.
+/// Puts a queue of one job with this many waiting tasks.
 pub(super) fn put_group(
     cluster_state: &mut ClusterState,
     path: &str,
@@ -47,7 +47,7 @@ pub(super) fn put_group(
     put_tasks_of_job(cluster_state, &job, TaskStatus::Pending, requests, count);
 }
 
-/// Serves the queue that is first, one task at a time, until nothing fits; answers how many tasks each job got.
+/// Serves the first queue, one task at a time, until nothing fits; returns the number of tasks per job.
 pub(super) fn allocate_until_full(cycle: &mut SchedulingCycle) -> BTreeMap<String, usize> {
     let mut waiting: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
     for (name, stored) in cycle.cluster_state().tasks().iter() {
@@ -181,7 +181,7 @@ fn change_that_moves_many_queues_names_every_queue() {
 }
 
 #[test]
-fn weight_below_one_is_kept() {
+fn weight_below_one_stays() {
     let mut cluster_state = one_node_state(9_000, 0, 100, 0);
     put_group(&mut cluster_state, "root/a", "1/0.5", CPU, 20);
     put_group(&mut cluster_state, "root/b", "1/1", CPU, 20);
@@ -310,7 +310,7 @@ fn reclaim_stops_at_the_deserved_share() {
     let drf = DrfState::build(&cluster_state, Corrected, true);
     let candidates: Vec<&TaskRecord> = b.iter().chain(&c).collect();
     let goes = drf.reclaim(&preemptor, &candidates).unwrap().unwrap();
-    // a deserves a quarter but asks for a tenth only; b deserves 0.3 of the rest, c 0.6. The last task can reclaim.
+    // a deserves a quarter but requests only a tenth; b deserves 0.3 of the rest, c 0.6. The last task can reclaim.
     assert_eq!((count_true(&goes[..4]), count_true(&goes[4..])), (1, 0), "{goes:?}");
     let upstream = DrfState::build(&cluster_state, Compatibility::Upstream, true)
         .reclaim(&preemptor, &candidates)
@@ -379,7 +379,7 @@ fn spared_candidate_does_not_affect_later_ones() {
     assert_eq!(ask(Compatibility::Upstream), [false, false, false]);
 }
 
-/// Part of the cluster that a path is entitled to at least, all siblings asking.
+/// Part of the cluster that a path deserves at least while all siblings request more.
 pub(super) fn guaranteed_share(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> f64 {
     (1..=path.len())
         .map(|depth| {
@@ -391,7 +391,7 @@ pub(super) fn guaranteed_share(path: &[usize], weights: &BTreeMap<Vec<usize>, f6
         .product()
 }
 
-/// A random tree of one or two levels: weights by path, and the paths of its queues.
+/// Random tree of one or two levels: weights by path, and the paths of its queues.
 pub(super) fn random_tree(numbers: &mut SeededNumbers) -> (BTreeMap<Vec<usize>, f64>, Vec<Vec<usize>>) {
     let (mut weights, mut paths) = (BTreeMap::new(), Vec::new());
     for top in 0..2 + numbers.below(3) {
@@ -409,7 +409,7 @@ pub(super) fn random_tree(numbers: &mut SeededNumbers) -> (BTreeMap<Vec<usize>, 
     (weights, paths)
 }
 
-/// A path and its weights as annotations say them.
+/// Path and weights of a queue as annotations.
 pub(super) fn hierarchy_annotations(path: &[usize], weights: &BTreeMap<Vec<usize>, f64>) -> (String, String) {
     let (mut names, mut written) = ("root".to_owned(), "1".to_owned());
     for depth in 1..=path.len() {
@@ -422,8 +422,8 @@ pub(super) fn hierarchy_annotations(path: &[usize], weights: &BTreeMap<Vec<usize
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// In a full cluster of equal tasks, reclaiming as long as anybody may ends with everybody near what they deserve,
-    /// whatever they held before, and it does end.
+    /// In a full cluster of equal tasks, repeated reclaim ends, with every queue near what it deserves, whatever it
+    /// held before.
     #[test]
     fn reclaim_gives_every_queue_its_deserved_share(seed in any::<u64>()) {
         const TASKS: usize = 24;
@@ -462,7 +462,7 @@ fn held_tasks(cycle: &SchedulingCycle, job: &str) -> Vec<Arc<str>> {
     own.map(|(name, _)| Arc::clone(name)).collect()
 }
 
-/// A task that a waiting one of this job may have, and that one.
+/// Victim that a waiting task of this job may reclaim, and that task.
 fn reclaim_victim(cycle: &SchedulingCycle, job: &str) -> Option<(Arc<str>, Arc<str>)> {
     let cluster_state = cycle.cluster_state();
     let all = || cluster_state.tasks().iter().map(|(_, task)| &task.record);

@@ -1,5 +1,5 @@
-//! What `compatibility: corrected` promises over random trees, each promise by itself: sharing incentive, the group
-//! guarantee, no starving.
+//! Tests of the promises of `compatibility: corrected` over random trees, each by itself: sharing incentive, the group
+//! guarantee, no starvation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::properties::SeededNumbers;
 use crate::engine::cycle::{SchedulingCycle, SessionChange};
 use crate::engine::model::TaskStatus;
 
-/// Tasks in the cluster: so many that one is a small part.
+/// Number of tasks in the cluster, so large that one is a small part.
 const UNITS: i64 = 240;
 
-/// How far whole tasks, and who was served last, may keep somebody below what is promised.
+/// Number of tasks by which a queue may miss a promise, since tasks are indivisible and the order of service matters.
 const SLACK: f64 = 4.0;
 
-/// A queue: its path, what a task of it requests, and how many tasks it has.
+/// Queue: its path, the requests of its tasks, and their number.
 type QueueLoad = (Vec<usize>, (i64, i64, i64), usize);
 
-/// A random tree whose queues all ask, some for little.
+/// Random tree whose queues all request something, some of them little.
 struct RandomCluster {
     weights: BTreeMap<Vec<usize>, f64>,
     leaves: Vec<QueueLoad>,
@@ -46,7 +46,7 @@ impl RandomCluster {
         Self { weights, leaves, cycle }
     }
 
-    /// What each queue holds, in tasks, when nobody can be given more.
+    /// Number of tasks of each queue once no task fits any more.
     fn served(&mut self) -> Vec<usize> {
         let counts = allocate_until_full(&mut self.cycle);
         let own = |(path, ..): &QueueLoad| counts.get(&job_name(path)).copied().unwrap_or(0);
@@ -66,7 +66,7 @@ fn job_name(path: &[usize]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Nobody gets less than of a cluster cut up by weight beforehand, but those who ask for less.
+    /// No queue gets less than in a cluster divided by weight beforehand, except those that request less.
     #[test]
     fn sharing_incentive(seed in any::<u64>()) {
         let mut cluster = RandomCluster::new(&mut SeededNumbers::new(seed), &[3, 30, 300]);
@@ -81,8 +81,8 @@ proptest! {
         }
     }
 
-    /// A group with a queue that wants more has its part of what its parent is entitled to, of the resource of which it has
-    /// most: what one of its queues leaves, the others get, before anybody outside does.
+    /// A group with a queue that wants more gets its part of what its parent deserves, of its largest resource: other
+    /// queues of the group get what one of them leaves, before any queue outside.
     #[test]
     fn group_guarantee(seed in any::<u64>()) {
         let mut cluster = RandomCluster::new(&mut SeededNumbers::new(seed), &[3, 30, 300]);
@@ -106,8 +106,8 @@ proptest! {
         }
     }
 
-    /// Whoever waits is served in the end, however much others hold and however little it weighs: one that comes late to a
-    /// cluster that others hold whole gets a task before all of theirs have been taken back once.
+    /// Every waiting queue is served in the end, whatever others hold and however small its weight. A queue that comes
+    /// late to a full cluster gets a task before all tasks of the others were reclaimed once.
     #[test]
     fn no_starvation(seed in any::<u64>()) {
         const PLACES: u16 = 48;

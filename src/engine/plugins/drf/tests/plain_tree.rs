@@ -1,4 +1,4 @@
-//! The same tree, written again as plainly as can be: recomputed whole, from the records, by name.
+//! Plain tree: a second implementation, computed completely from the records, by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ struct PlainNode {
     children: BTreeMap<String, PlainNode>,
 }
 
-/// A line of the tree: path, job or nothing, share, saturated, held without zeros.
+/// Line of the tree: path, job or nothing, share, saturation, held amounts without zeros.
 pub(super) type TreeLine = (String, Option<String>, f64, bool, Vec<(ResourceId, f64)>);
 
 struct PlainTree<'a> {
@@ -25,7 +25,7 @@ struct PlainTree<'a> {
     demanding: BTreeSet<ResourceId>,
 }
 
-/// The whole tree: nodes after their children.
+/// Lines of the whole tree: nodes after their children.
 pub(super) fn plain_tree_lines(cluster_state: &ClusterState, compatibility: Compatibility) -> Vec<TreeLine> {
     let mut total: BTreeMap<ResourceId, i128> = BTreeMap::new();
     for (_, node) in cluster_state.nodes() {

@@ -1,4 +1,4 @@
-//! The fast tree against the plain one, bit for bit, over random trees and changes.
+//! Property tests: the fast tree equals the plain one, bit for bit, over random trees and changes.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::engine::plugin::EVERY_QUEUE;
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::policy::Compatibility;
 
-/// Numbers that hang on a seed only.
+/// Random numbers of one seed.
 pub(super) struct SeededNumbers(u64);
 
 impl SeededNumbers {
@@ -23,7 +23,7 @@ impl SeededNumbers {
         Self(seed | 1)
     }
 
-    /// A number below `end`.
+    /// Random number below `end`.
     pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -36,13 +36,13 @@ impl SeededNumbers {
     }
 }
 
-/// Weight of a level, the same for every queue that goes through it.
+/// Weight of a level, equal for every queue through it.
 fn weight_of_path(path: &str) -> &'static str {
     let sum: usize = path.bytes().map(usize::from).sum();
     ["0.5", "1", "2", "3.5", "10"][sum % 5]
 }
 
-/// A cluster in which resources run out, with queues at several levels, also several of one path.
+/// Cluster in which resources run out, with queues at several levels, some with equal paths.
 pub(super) fn random_cluster_state(numbers: &mut SeededNumbers) -> ClusterState {
     let mut cluster_state = one_node_state(8_000, 10 << 30, 40, 4_000);
     let queues = 1 + numbers.below(6);
@@ -136,8 +136,8 @@ fn sorted_lines(mut lines: Vec<TreeLine>) -> Vec<TreeLine> {
     lines
 }
 
-/// A full cluster of many queues, deep and shallow, whose jobs wait for one kind of task or for several. So little is
-/// left that almost any change makes a resource run out or brings it back.
+/// Full cluster of many queues, deep and shallow, whose jobs wait for one or several kinds of task. So little is left
+/// that almost any change makes a resource run out or frees it.
 fn full_cluster_state(numbers: &mut SeededNumbers) -> ClusterState {
     let kinds = [
         (1_000, 1 << 20, 0),
@@ -258,7 +258,7 @@ proptest! {
     }
 }
 
-/// Random full clusters; in one of them it may be that nothing ever runs out, in all of them it is not.
+/// Checks random full clusters; resources run out in some of them.
 fn check_resource_flips(compatibility: Compatibility) {
     const CASES: u32 = 40;
     let flips = Cell::new(0);
@@ -282,7 +282,7 @@ fn trees_equal_a_plain_recomputation_when_resources_flip_under_corrected() {
     check_resource_flips(Compatibility::Corrected);
 }
 
-/// Judges each candidate by itself, in the state in which those that go before it are gone.
+/// Judges each candidate by itself, in the state after the evictions before it.
 fn victims_one_by_one(
     cycle: &SchedulingCycle,
     preemptor: &TaskRecord,
