@@ -54,7 +54,7 @@ impl<'a> PendingPut<'a> {
     }
 
     /// Change with the same effect.
-    pub(super) fn to_change(&self, cluster_state: &ClusterState) -> SessionChange {
+    pub(super) fn to_change(self, cluster_state: &ClusterState) -> SessionChange {
         let to = TaskPlacement {
             task: Arc::clone(self.task),
             node: self.node(cluster_state),

@@ -56,7 +56,7 @@ impl<'r> LookaheadBatch<'r> {
         let depth = depth.min(u32::try_from(self.remaining()).unwrap_or(0));
         match &mut self.storage {
             LookaheadStorage::Columns(hypothetical) => {
-                (1..=depth).for_each(|more| hypothetical.add(slot, taken + more))
+                (1..=depth).for_each(|more| hypothetical.add(slot, taken + more));
             }
             LookaheadStorage::Entries {
                 state: cluster_state,

@@ -205,7 +205,7 @@ fn a_node_without_scalars_gains_no_future_scalars_under_upstream() {
     let future = |compatibility| {
         let mut cycle = SchedulingCycle::new(cluster_state.clone(), compatibility, PluginStates::default());
         let placement = TaskPlacement {
-            task: waiting.name.clone(),
+            task: Arc::clone(&waiting.name),
             node: "n".into(),
             card: Arc::default(),
         };

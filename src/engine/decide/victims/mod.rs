@@ -184,12 +184,12 @@ impl VictimSelection<'_> {
 
     /// Reduces the chosen victims to an irreducible set if that is asked for, and counts after how many of them the
     /// preemptor fits. A preemptor that a plugin cannot read fits nowhere, and the plugin's problem becomes a warning.
-    fn fit_choice<'c>(
+    fn fit_choice(
         &self,
         cycle: &SchedulingCycle,
         shortfall: PreemptorShortfall<'_>,
         irreducible: bool,
-        (chosen, warnings): (&mut Vec<VictimCandidate<'c>>, &mut Vec<Problem>),
+        (chosen, warnings): (&mut Vec<VictimCandidate<'_>>, &mut Vec<Problem>),
     ) -> Result<Option<usize>, Problem> {
         let unresolvable = self.is_unresolvable(cycle).unwrap_or_else(|problem| {
             warnings.push(problem.within("preemptor"));

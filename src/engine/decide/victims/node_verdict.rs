@@ -1,5 +1,7 @@
 //! Verdict of Filter and Admit on a preemptor: the number of victims after which it fits is taken from these two.
 
+use std::sync::Arc;
+
 use super::{PreemptorShortfall, VictimCandidate, VictimSelection};
 use crate::engine::cycle::{SchedulingCycle, SessionChange};
 use crate::engine::decide::admit;
@@ -73,7 +75,7 @@ impl VictimSelection<'_> {
             let stored = |victim: &&VictimCandidate<'_>| cycle.cluster_state().tasks().contains(&victim.task.name);
             let victims = victims.iter().take(count).filter(stored);
             let evictions: Vec<SessionChange> = victims
-                .map(|victim| SessionChange::Evict(victim.task.name.clone()))
+                .map(|victim| SessionChange::Evict(Arc::clone(&victim.task.name)))
                 .collect();
             evicted.insert(cycle.clone()).apply(&evictions)?;
         }
@@ -106,7 +108,7 @@ impl VictimSelection<'_> {
     ) -> Result<Option<Resolution>, Problem> {
         let query = NodeQuery {
             tasks: Vec::new(),
-            resources: cluster_state.resources().clone(),
+            resources: Arc::clone(cluster_state.resources()),
             candidates: None,
             plugins: Vec::new(),
             resource_fit,

@@ -114,7 +114,7 @@ fn read_resource(
         | YamlValue::Float(_)
         | YamlValue::String(_)
         | YamlValue::List(_)) => {
-            report_type_mismatch(&at_node(at, value), "a map with `type` and `weight`", other, report)
+            report_type_mismatch(&at_node(at, value), "a map with `type` and `weight`", other, report);
         }
     }
     warn_resource(&read, &strategy_at, &weight_at, report);

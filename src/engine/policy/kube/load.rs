@@ -254,7 +254,7 @@ impl<'r> KubeConfigReader<'r> {
         match holds {
             Some(KubeFieldType::Integer) => drop(self.integer(value, path)),
             Some(KubeFieldType::Bool) if !matches!(value.value, YamlValue::Bool(_)) => {
-                self.wrong_type(value, path, "a bool")
+                self.wrong_type(value, path, "a bool");
             }
             Some(KubeFieldType::Bool | KubeFieldType::Unchecked) | None => {}
         }
