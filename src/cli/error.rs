@@ -77,18 +77,30 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 fn write_call_error(f: &mut fmt::Formatter<'_>, status: &Status) -> fmt::Result {
-    for diagnostic in policy_report(status).iter().flat_map(|report| &report.diagnostics) {
+    let report = policy_report(status).unwrap_or_default();
+    for diagnostic in &report.diagnostics {
         writeln!(f, "{}", output::diagnostic(diagnostic))?;
     }
+    let message = without_diagnostics(status.message(), &report);
     let reason = status
         .get_details_error_info()
         .map(|info| info.reason)
         .unwrap_or_default();
     if reason.is_empty() {
-        write!(f, "error: {} ({:?})", status.message(), status.code())
+        write!(f, "error: {message} ({:?})", status.code())
     } else {
-        write!(f, "error: {} ({reason})", status.message())
+        write!(f, "error: {message} ({reason})")
     }
+}
+
+/// Message of a refused policy without the diagnostics that it names in parentheses: the report lists all of them.
+fn without_diagnostics(message: &str, report: &pb::PolicyReport) -> String {
+    let named = report.diagnostics.first().and_then(|first| {
+        let start = message.find(&format!(" ({}:{}: ", first.line, first.column))?;
+        let end = message.rfind(')')?.checked_add(1)?;
+        Some((message.get(..start)?, message.get(end..)?))
+    });
+    named.map_or_else(|| message.to_owned(), |(head, tail)| format!("{head}{tail}"))
 }
 
 /// The report among the details of a refused policy.

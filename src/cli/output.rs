@@ -204,7 +204,7 @@ pub(super) fn problem(problem: &pb::Problem) -> String {
 /// Diagnostic of a policy, in the format of the engine.
 pub(super) fn diagnostic(diagnostic: &pb::Diagnostic) -> String {
     let severity = match diagnostic.severity() {
-        pb::Severity::Error => "fault",
+        pb::Severity::Error => "error",
         pb::Severity::Warning | pb::Severity::Unspecified => "warning",
     };
     let place = if diagnostic.line == 0 {

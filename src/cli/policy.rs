@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use tonic::Code;
 
 use super::connect::ClientConnection;
 use super::output::{self, TextTable};
@@ -142,19 +143,20 @@ async fn push(args: PushPolicyArgs) -> Result<(), CommandError> {
         ..pb::ReloadPolicyRequest::default()
     };
     let mut connection = ClientConnection::open(&args.client.server).await?;
+    let before = stored_version(&mut connection, &request.name, 0).await?;
     let reply = connection.policies.reload_policy(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
         return output::json("ReloadPolicyResponse", &reply);
     }
     let durability = reply.durability();
-    print_report(&reply.report.unwrap_or_default());
+    let change = PolicyChange {
+        policy: reply.policy.unwrap_or_default(),
+        report: reply.report.unwrap_or_default(),
+        unchanged: reply.unchanged,
+        dry_run: args.dry_run.then(|| args.file.display().to_string()),
+    };
     print_durability(durability)?;
-    print_accepted(
-        &reply.policy.unwrap_or_default(),
-        reply.unchanged,
-        args.dry_run,
-        &reply.difference,
-    )
+    print_change(&mut connection, before, change).await
 }
 
 async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
@@ -165,38 +167,90 @@ async fn rollback(args: RollbackPolicyArgs) -> Result<(), CommandError> {
         dry_run: args.dry_run,
     };
     let mut connection = ClientConnection::open(&args.client.server).await?;
+    let before = stored_version(&mut connection, &request.name, 0).await?;
     let reply = connection.policies.rollback_policy(request).await?.into_inner();
     if args.client.output == OutputFormat::Json {
         return output::json("RollbackPolicyResponse", &reply);
     }
     let durability = reply.durability();
-    print_report(&reply.report.unwrap_or_default());
+    let change = PolicyChange {
+        policy: reply.policy.unwrap_or_default(),
+        report: reply.report.unwrap_or_default(),
+        unchanged: reply.unchanged,
+        dry_run: args.dry_run.then(|| "the earlier version".to_owned()),
+    };
     print_durability(durability)?;
-    print_accepted(
-        &reply.policy.unwrap_or_default(),
-        reply.unchanged,
-        args.dry_run,
-        &reply.difference,
-    )
+    print_change(&mut connection, before, change).await
 }
 
-/// Says on standard error what loading found.
-fn print_report(report: &pb::PolicyReport) {
-    for diagnostic in &report.diagnostics {
+/// Outcome of a reload or a rollback.
+struct PolicyChange {
+    /// Version in force now; in a dry run the one that would be.
+    policy: pb::Policy,
+    report: pb::PolicyReport,
+    unchanged: bool,
+    /// Of a dry run: name of the document that was tried.
+    dry_run: Option<String>,
+}
+
+/// A stored version of a policy, 0 for the one in force; `None` if there is none.
+async fn stored_version(
+    connection: &mut ClientConnection,
+    name: &str,
+    version: u64,
+) -> Result<Option<pb::GetPolicyResponse>, CommandError> {
+    let request = pb::GetPolicyRequest {
+        name: name.to_owned(),
+        version,
+    };
+    match connection.policies.get_policy(request).await {
+        Ok(reply) => Ok(Some(reply.into_inner())),
+        Err(status) if status.code() == Code::NotFound => Ok(None),
+        Err(status) => Err(status.into()),
+    }
+}
+
+/// Prints how the policy changed, then its diagnostics, then the version in force. `before` is the version that was in
+/// force before the call.
+async fn print_change(
+    connection: &mut ClientConnection,
+    mut before: Option<pb::GetPolicyResponse>,
+    change: PolicyChange,
+) -> Result<(), CommandError> {
+    let PolicyChange {
+        policy,
+        report,
+        unchanged,
+        dry_run,
+    } = change;
+    let version =
+        |reply: &Option<pb::GetPolicyResponse>| reply.as_ref().and_then(|reply| Some(reply.policy.as_ref()?.version));
+    // Somebody else may have put a version in force between the two calls.
+    let previous = policy.version.saturating_sub(1);
+    if !unchanged && dry_run.is_none() && version(&before) != Some(previous) {
+        before = if previous == 0 {
+            None
+        } else {
+            stored_version(connection, &policy.name, previous).await?
+        };
+    }
+    let others = if unchanged {
+        report.diagnostics.clone()
+    } else {
+        let title = dry_run.clone();
+        let title = title.unwrap_or_else(|| format!("{}@{}", policy.name, policy.version));
+        policy_diff::show_change(before, (&policy, &report), title)?
+    };
+    for diagnostic in &others {
         output::note(&output::diagnostic(diagnostic));
     }
     if !report.unserved_plugins.is_empty() {
-        output::note(&format!("not served here: {}", report.unserved_plugins.join(", ")));
+        let names = report.unserved_plugins.join(", ");
+        output::note(&format!("note: plugins that Pumice does not serve: {names}"));
     }
-}
-
-fn print_accepted(policy: &pb::Policy, unchanged: bool, dry_run: bool, difference: &str) -> Result<(), CommandError> {
     let hash = policy.hash.get(..12).unwrap_or(&policy.hash);
     let name = &policy.name;
-    if !difference.is_empty() {
-        output::line(difference.trim_end())?;
-    }
-    output::line(&match (unchanged, dry_run) {
+    output::line(&match (unchanged, dry_run.is_some()) {
         (true, _) => format!(
             "policy {name}: unchanged, version {} ({hash}) is in force",
             policy.version

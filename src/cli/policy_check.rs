@@ -3,37 +3,102 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
 
-use super::{CommandError, output, state_load};
-use crate::engine::policy::{Compatibility, CompileOptions, DiagnosticReport, YamlLimits, compile, unserved_effect};
+use super::{CommandError, OutputFormat, output, policy, state_load};
+use crate::engine::policy::{
+    Compatibility, CompileOptions, Diagnostic, DiagnosticReport, Severity, UnservedPlugin, YamlLimits, compile,
+    unserved_effect,
+};
+
+const EXAMPLES: &str = "Examples:
+  pumice policy check volcano-scheduler.conf
+  kubectl -n volcano-system get configmap volcano-scheduler-configmap \\
+    -o jsonpath='{.data.volcano-scheduler\\.conf}' | pumice policy check -
+  pumice policy check policy.yaml --strict -o json    # in CI: a warning fails the build";
 
 /// Arguments of `pumice policy check`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct CheckPolicyArgs {
     /// The document: volcano-scheduler.conf; `-`: standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Count warnings as faults
+    /// Count warnings as errors
     #[arg(long)]
     strict: bool,
+    /// How the diagnostics are printed
+    #[arg(short, long, value_enum, default_value_t)]
+    output: OutputFormat,
 }
 
-/// Runs it.
+/// Diagnostics of a document as JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckReport<'r> {
+    file: String,
+    /// False: a server would refuse the document.
+    accepted: bool,
+    errors: usize,
+    warnings: usize,
+    diagnostics: Vec<CheckedDiagnostic<'r>>,
+    /// Number of diagnostics beyond those listed.
+    omitted: usize,
+    unserved_plugins: Vec<CheckedPlugin<'r>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckedDiagnostic<'r> {
+    /// `error` or `warning`.
+    severity: &'static str,
+    code: &'static str,
+    line: u32,
+    column: u32,
+    path: &'r str,
+    message: &'r str,
+}
+
+/// A plugin of the document that Pumice does not serve.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckedPlugin<'r> {
+    name: &'r str,
+    line: u32,
+    column: u32,
+    /// True: Volcano or Kubernetes has a plugin of this name.
+    known_upstream: bool,
+    did_you_mean: Option<&'r str>,
+}
+
+/// Checks the document and prints its diagnostics.
 pub(super) fn run(args: &CheckPolicyArgs) -> Result<(), CommandError> {
     let text = state_load::read_text(&args.file)?;
-    let file = args.file.display();
+    let file = args.file.display().to_string();
     let report = compile_report(&text, args.strict);
+    match args.output {
+        OutputFormat::Table => print_table(&file, &report),
+        OutputFormat::Json => {
+            let json = serde_json::to_string_pretty(&check_report(file, &report));
+            output::line(&json.map_err(|error| CommandError::message(format!("error: {error}")))?)?;
+            policy::require_same(!report.has_errors())
+        }
+    }
+}
+
+fn print_table(file: &str, report: &DiagnosticReport) -> Result<(), CommandError> {
     for diagnostic in &report.diagnostics {
         output::line(&format!("{file}:{diagnostic}"))?;
     }
     if report.omitted > 0 {
-        output::line(&format!("{file}: {} more findings are not listed", report.omitted))?;
+        let omitted = output::count(report.omitted, "more diagnostic");
+        output::line(&format!("{file}: {omitted} not listed"))?;
     }
     // Names that Volcano does not know either are among the warnings.
     for plugin in report.unserved_plugins.iter().filter(|plugin| plugin.known_upstream) {
         let mark = plugin.at.mark;
         output::line(&format!(
-            "{file}:{}:{}: note: `{}` is not served here. Not evaluated: {}",
+            "{file}:{}:{}: note: Pumice does not serve `{}`. Not evaluated: {}",
             mark.line,
             mark.column,
             plugin.name,
@@ -43,11 +108,65 @@ pub(super) fn run(args: &CheckPolicyArgs) -> Result<(), CommandError> {
     let warnings = output::count(report.warnings().count(), "warning");
     match report.errors().count() {
         0 => output::line(&format!("{file}: ok, {warnings}")),
-        problems => {
-            let problems = output::count(problems, "fault");
+        errors => {
+            let errors = output::count(errors, "error");
             Err(CommandError::message(format!(
-                "error: {file}: {problems}, {warnings}: a server would refuse it"
+                "error: {file}: {errors}, {warnings}: a server would refuse it"
             )))
+        }
+    }
+}
+
+fn check_report(file: String, report: &DiagnosticReport) -> CheckReport<'_> {
+    CheckReport {
+        file,
+        accepted: !report.has_errors(),
+        errors: report.errors().count(),
+        warnings: report.warnings().count(),
+        diagnostics: report.diagnostics.iter().map(CheckedDiagnostic::from).collect(),
+        omitted: report.omitted,
+        unserved_plugins: report.unserved_plugins.iter().map(CheckedPlugin::from).collect(),
+    }
+}
+
+impl<'r> From<&'r Diagnostic> for CheckedDiagnostic<'r> {
+    fn from(diagnostic: &'r Diagnostic) -> Self {
+        let Diagnostic {
+            severity,
+            code,
+            message,
+            line,
+            column,
+            path,
+        } = diagnostic;
+        CheckedDiagnostic {
+            severity: match severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            },
+            code,
+            line: *line,
+            column: *column,
+            path,
+            message,
+        }
+    }
+}
+
+impl<'r> From<&'r UnservedPlugin> for CheckedPlugin<'r> {
+    fn from(plugin: &'r UnservedPlugin) -> Self {
+        let UnservedPlugin {
+            name,
+            at,
+            known_upstream,
+            did_you_mean,
+        } = plugin;
+        CheckedPlugin {
+            name,
+            line: at.mark.line,
+            column: at.mark.column,
+            known_upstream: *known_upstream,
+            did_you_mean: did_you_mean.as_deref(),
         }
     }
 }

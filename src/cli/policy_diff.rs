@@ -61,9 +61,7 @@ pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
     };
     let before = load_policy(before, &args, &mut server).await?;
     let after = load_policy(after, &args, &mut server).await?;
-    let changes = document_diff::changes(&before.effective, &after.effective)
-        .map_err(|error| CommandError::message(format!("error: an effective document: {error}")))?;
-    let effect = if args.state || !args.cluster.is_empty() {
+    let impact = if args.state || !args.cluster.is_empty() {
         let cluster = if args.state {
             super::records::ClusterRecords::read(open_connection(&args, &mut server).await?)
                 .await?
@@ -84,12 +82,7 @@ pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
     } else {
         None
     };
-    let found = PolicyDiff {
-        before,
-        after,
-        changes,
-        impact: effect,
-    };
+    let found = PolicyDiff::new(before, after, impact)?;
     match args.client.output {
         OutputFormat::Table => found.show()?,
         OutputFormat::Json => output::line(&format!("{:#}", found.json()))?,
@@ -143,12 +136,47 @@ async fn stored_policy(
         version,
     };
     let reply = server.policies.get_policy(request).await?.into_inner();
-    let policy = reply.policy.unwrap_or_default();
-    Ok(ComparedPolicy {
-        title: format!("{}@{}", policy.name, policy.version),
-        effective: policy.effective_document,
-        report: reply.report.unwrap_or_default(),
-    })
+    Ok(ComparedPolicy::stored(reply))
+}
+
+/// Prints how the effect of a policy changed with the version that a reload or a rollback put in force, or would put in
+/// force in a dry run: what `policy diff` prints of the two. Returns the diagnostics that this did not print.
+pub(super) fn show_change(
+    before: Option<pb::GetPolicyResponse>,
+    after: (&pb::Policy, &pb::PolicyReport),
+    after_title: String,
+) -> Result<Vec<pb::Diagnostic>, CommandError> {
+    let (policy, report) = after;
+    let Some(before) = before else {
+        return Ok(report.diagnostics.clone());
+    };
+    let before = ComparedPolicy::stored(before);
+    let after = ComparedPolicy {
+        title: after_title,
+        effective: policy.effective_document.clone(),
+        report: report.clone(),
+    };
+    let shown: Vec<pb::Diagnostic> = diagnostics_only_in(report, &before.report)
+        .into_iter()
+        .cloned()
+        .collect();
+    PolicyDiff::new(before, after, None)?.show()?;
+    let others = report
+        .diagnostics
+        .iter()
+        .filter(|diagnostic| !shown.contains(diagnostic));
+    Ok(others.cloned().collect())
+}
+
+impl ComparedPolicy {
+    fn stored(reply: pb::GetPolicyResponse) -> Self {
+        let policy = reply.policy.unwrap_or_default();
+        ComparedPolicy {
+            title: format!("{}@{}", policy.name, policy.version),
+            effective: policy.effective_document,
+            report: reply.report.unwrap_or_default(),
+        }
+    }
 }
 
 fn document_policy(given: &str, text: &str) -> Result<ComparedPolicy, CommandError> {
@@ -183,7 +211,7 @@ struct PolicyDiff {
     impact: Option<PolicyImpact>,
 }
 
-/// Findings of one side that the other does not have, wherever they stand.
+/// Diagnostics of one side that the other does not have, at whatever line.
 fn diagnostics_only_in<'f>(own: &'f pb::PolicyReport, other: &pb::PolicyReport) -> Vec<&'f pb::Diagnostic> {
     let key = |diagnostic: &pb::Diagnostic| {
         (
@@ -200,6 +228,21 @@ fn diagnostics_only_in<'f>(own: &'f pb::PolicyReport, other: &pb::PolicyReport) 
 }
 
 impl PolicyDiff {
+    fn new(
+        before: ComparedPolicy,
+        after: ComparedPolicy,
+        impact: Option<PolicyImpact>,
+    ) -> Result<PolicyDiff, CommandError> {
+        let changes = document_diff::changes(&before.effective, &after.effective)
+            .map_err(|error| CommandError::message(format!("error: an effective document: {error}")))?;
+        Ok(PolicyDiff {
+            before,
+            after,
+            changes,
+            impact,
+        })
+    }
+
     fn show(&self) -> Result<(), CommandError> {
         let (before, after) = (&self.before, &self.after);
         if self.changes.is_empty() {
@@ -211,8 +254,14 @@ impl PolicyDiff {
             output::line(&change.line())?;
         }
         for (head, diagnostics) in [
-            ("findings that go", diagnostics_only_in(&before.report, &after.report)),
-            ("findings that come", diagnostics_only_in(&after.report, &before.report)),
+            (
+                "diagnostics that go",
+                diagnostics_only_in(&before.report, &after.report),
+            ),
+            (
+                "diagnostics that come",
+                diagnostics_only_in(&after.report, &before.report),
+            ),
         ] {
             if !diagnostics.is_empty() {
                 output::line(&format!("{head}:"))?;

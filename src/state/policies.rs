@@ -11,8 +11,14 @@ use super::policy_store::{self, ActivePolicies, PendingRepair};
 use super::sources::limit_error;
 use crate::engine::PolicyInForce;
 use crate::engine::model::Problem;
+use crate::engine::policy::diagnostics::truncate_text;
 use crate::engine::policy::{Compatibility, DiagnosticReport, Policy, emit};
 use crate::store::{Store, StoreWrite};
+
+/// Errors of a refused document that its message names.
+const MAX_NAMED_ERRORS: usize = 3;
+/// Most characters of one error in that message.
+const MAX_ERROR_CHARS: usize = 240;
 
 /// A version of a policy.
 #[derive(Clone, Debug)]
@@ -63,13 +69,39 @@ impl std::fmt::Display for RejectedDocument {
                 format!("{count} {word}s")
             }
         };
-        write!(f, "policy `{}` refused: {}", self.name, plural(problems, "fault"))?;
+        write!(f, "policy `{}` refused: {}", self.name, plural(problems, "error"))?;
+        self.write_first_errors(f, problems)?;
         if warnings > 0 {
             write!(f, ", {}", plural(warnings, "warning"))?;
         }
         match self.serving {
             0 => f.write_str("; no policy of that name serves"),
             version => write!(f, "; version {version} goes on serving"),
+        }
+    }
+}
+
+impl RejectedDocument {
+    /// Writes the first errors in parentheses, on one line, whatever characters the document has.
+    fn write_first_errors(&self, f: &mut std::fmt::Formatter<'_>, count: usize) -> std::fmt::Result {
+        for (number, error) in self.report.errors().take(MAX_NAMED_ERRORS).enumerate() {
+            f.write_str(if number == 0 { " (" } else { "; " })?;
+            write!(f, "{}:{}: {}: ", error.line, error.column, error.code)?;
+            let text = match error.path.as_str() {
+                "" => error.message.clone(),
+                path => format!("{path}: {}", error.message),
+            };
+            for c in truncate_text(&text, MAX_ERROR_CHARS).chars() {
+                match c {
+                    c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                    c => write!(f, "{c}")?,
+                }
+            }
+        }
+        match count.saturating_sub(MAX_NAMED_ERRORS) {
+            0 if count == 0 => Ok(()),
+            0 => f.write_str(")"),
+            more => write!(f, "; and {more} more)"),
         }
     }
 }

@@ -271,14 +271,36 @@ fn policies_are_checked_pushed_read_and_rolled_back() {
     let checked = pumice(None, &["policy", "check", broken]);
     assert_eq!(checked.status.code(), Some(1));
     assert!(
-        out(&checked).contains(":5:22: fault WRONG_TYPE: tiers[0].plugins[0].enableNodeOrder"),
+        out(&checked).contains(":5:22: error WRONG_TYPE: tiers[0].plugins[0].enableNodeOrder"),
         "{}",
         out(&checked)
     );
     assert_eq!(pumice(None, &["policy", "check", PROPORTIONAL]).status.code(), Some(0));
     let pushed = pumice(Some(&server), &["policy", "push", broken]);
     assert_eq!(pushed.status.code(), Some(1));
-    assert!(err(&pushed).contains("5:22: fault WRONG_TYPE"), "{}", err(&pushed));
+    let said = err(&pushed);
+    assert_eq!(
+        said.matches("5:22: error WRONG_TYPE").count(),
+        1,
+        "the diagnostic is listed once: {said}"
+    );
+    assert!(
+        said.contains("error: policy `default` refused: 1 error; version 1 goes on serving (POLICY_REJECTED)"),
+        "{said}"
+    );
+    let checked = pumice(None, &["policy", "check", broken, "-o", "json"]);
+    assert_eq!(checked.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_str(&out(&checked)).unwrap();
+    assert_eq!(
+        (&report["accepted"], &report["errors"], &report["warnings"]),
+        (&false.into(), &1.into(), &0.into())
+    );
+    let diagnostic = &report["diagnostics"][0];
+    assert_eq!(
+        [&diagnostic["severity"], &diagnostic["code"], &diagnostic["path"]],
+        ["error", "WRONG_TYPE", "tiers[0].plugins[0].enableNodeOrder"]
+    );
+    assert_eq!((&diagnostic["line"], &diagnostic["column"]), (&5.into(), &22.into()));
     std::fs::remove_file(broken).unwrap();
 
     assert!(run_ok(&server, &["policy", "push", PROPORTIONAL, "--dry-run"]).contains("nothing was changed"));
@@ -291,6 +313,78 @@ fn policies_are_checked_pushed_read_and_rolled_back() {
     assert!(run_ok(&server, &["policy", "get", "--effective"]).contains("proportional:\n        enable: true"));
     assert!(run_ok(&server, &["policy", "rollback"]).contains("version 3"));
     assert_eq!(run_ok(&server, &["policy", "history"]).lines().count(), 4);
+}
+
+#[test]
+fn policy_check_prints_plugins_that_are_not_served_as_json() {
+    let file = std::env::temp_dir().join(format!("pumice-unserved-{}.yaml", std::process::id()));
+    std::fs::write(
+        &file,
+        "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: binpak\n",
+    )
+    .unwrap();
+    let checked = pumice(None, &["policy", "check", file.to_str().unwrap(), "-o", "json"]);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{}", err(&checked));
+    let report: serde_json::Value = serde_json::from_str(&out(&checked)).unwrap();
+    assert_eq!(
+        (&report["accepted"], &report["errors"], &report["warnings"]),
+        (&true.into(), &0.into(), &1.into())
+    );
+    let plugins = &report["unservedPlugins"];
+    assert_eq!(
+        (&plugins[0]["name"], &plugins[0]["knownUpstream"]),
+        (&"gang".into(), &true.into())
+    );
+    assert_eq!(
+        (&plugins[1]["didYouMean"], &plugins[1]["line"]),
+        (&"binpack".into(), &5.into())
+    );
+}
+
+#[test]
+fn push_and_rollback_print_what_policy_diff_prints() {
+    let server = EmbeddedServer::start();
+    let example = |name: &str| format!("{}/examples/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let (pack, spread) = (example("pack"), example("spread"));
+    run_ok(&server, &["policy", "push", &pack]);
+    let difference = |before: &str, after: &str| {
+        let output = pumice(Some(&server), &["policy", "diff", before, after]);
+        assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+        out(&output)
+    };
+    let expected = difference("default@active", &spread);
+    assert!(expected.lines().count() < 16, "{expected}");
+
+    let tried = run_ok(&server, &["policy", "push", &spread, "--dry-run"]);
+    assert_eq!(
+        tried.strip_prefix(&*expected).map(|rest| rest.lines().count()),
+        Some(1),
+        "{tried}"
+    );
+    assert!(tried.contains("nothing was changed"), "{tried}");
+
+    let pushed = run_ok(&server, &["policy", "push", &spread]);
+    let expected = expected.replacen(&spread, "default@3", 1);
+    let rest = pushed.strip_prefix(&*expected);
+    assert!(
+        rest.is_some_and(|rest| rest.starts_with("policy default: version 3 (")),
+        "{pushed}"
+    );
+
+    let expected = difference("default@3", "default@2").replacen("default@2", "default@4", 1);
+    let back = run_ok(&server, &["policy", "rollback"]);
+    let rest = back.strip_prefix(&*expected);
+    assert!(
+        rest.is_some_and(|rest| rest.starts_with("policy default: version 4 (")),
+        "{back}"
+    );
+
+    // A first version differs from nothing.
+    let first = run_ok(&server, &["policy", "push", &spread, "--name", "other"]);
+    assert_eq!(first.lines().count(), 1, "{first}");
+    let same = run_ok(&server, &["policy", "push", &spread, "--name", "other"]);
+    assert!(same.starts_with("policy other: unchanged"), "{same}");
 }
 
 #[test]

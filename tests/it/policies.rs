@@ -63,12 +63,25 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
     let two_faults = document(2).replace("2\n", "{}\n") + "      sra: [1]\n";
     let status = wire.reload_policy(reload(&two_faults)).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
+    let path = "tiers[0].plugins[0].arguments";
+    let message = status.message();
+    assert!(
+        message.contains(" refused: 2 errors (6:34: ARGUMENT_TYPE: "),
+        "{message}"
+    );
+    assert!(
+        message.contains(&format!("; 7:12: ARGUMENT_TYPE: {path}.sra: ")),
+        "{message}"
+    );
+    assert!(
+        message.ends_with(&format!("); version {version} goes on serving")),
+        "{message}"
+    );
     let problems = status_diagnostics(&status);
     let places: Vec<_> = problems
         .iter()
         .map(|problem| (problem.severity(), problem.line, problem.column, &*problem.path))
         .collect();
-    let path = "tiers[0].plugins[0].arguments";
     assert_eq!(
         places,
         [
@@ -100,6 +113,24 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
     wire.reload_policy(reload(&document(3))).unwrap();
     let (_, ready) = server.page("/readyz?verbose");
     assert!(!ready.contains("refused"), "mended: {ready}");
+}
+
+#[test]
+fn the_message_of_a_refused_policy_is_one_short_line() {
+    let server = start();
+    let many: String = (0..40).map(|n| format!("bad\\u0007{n}{}, ", "x".repeat(300))).collect();
+    let document = format!("actions: \"{many}allocate\"\n");
+    let status = server.wire.reload_policy(reload(&document)).unwrap_err();
+    let message = status.message();
+    assert!(
+        message.contains(" refused: 40 errors (1:10: UNKNOWN_ACTION: "),
+        "{message}"
+    );
+    assert!(message.contains("; and 37 more); "), "{message}");
+    assert!(
+        message.len() < 1500 && !message.chars().any(char::is_control),
+        "{message:?}"
+    );
 }
 
 #[test]

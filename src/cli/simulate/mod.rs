@@ -186,7 +186,7 @@ fn check_document(given: &str, document: &str, named: &str) -> Result<String, Co
         output::note(&format!("{given}:{diagnostic}"));
     }
     let Some(policy) = policy else {
-        let problems = output::count(report.errors().count(), "fault");
+        let problems = output::count(report.errors().count(), "error");
         return Err(CommandError::message(format!("error: {given}: {problems}: no policy")));
     };
     if policy.profile("").is_ok() {

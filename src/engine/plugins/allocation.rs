@@ -18,7 +18,12 @@ pub(super) enum AllocationStrategy {
     Least,
 }
 
-/// Requested resource that has a weight.
+impl AllocationStrategy {
+    /// Names of the strategies in documents and annotations.
+    pub(super) const NAMES: [&str; 2] = ["MostAllocated", "LeastAllocated"];
+}
+
+/// One requested resource that has a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct AllocationTerm {
     id: ResourceId,

@@ -1,7 +1,10 @@
 //! Resource names in arguments: comma lists, and names that no resource can have.
 
 use crate::engine::model::resource_name::ResourceKind;
-use crate::engine::policy::{DiagnosticReport, DocumentLocation, code};
+use crate::engine::policy::{DiagnosticReport, DocumentLocation, Severity, code};
+
+/// Resources without a domain in their names, for suggestions.
+pub(super) const NATIVE_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// Items of a comma list, trimmed; empty ones are left out.
 pub(super) fn comma_list(list: &str) -> impl Iterator<Item = &str> {
@@ -26,7 +29,8 @@ pub(super) fn check_name_list(names: &[String], at: &DocumentLocation, report: &
 /// Warns of a name that no counted resource has.
 pub(super) fn check_volcano_name(name: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
     if !ResourceKind::of(name).counted_by_volcano() {
-        let message = format!("no resource that counts can be named `{name}`; it has no effect");
+        let hint = report.suggestion(Severity::Warning, name, &NATIVE_RESOURCES);
+        let message = format!("no resource that counts can be named `{name}`; it has no effect{hint}");
         report.warning(code::ARGUMENT_IGNORED, at, message);
     }
 }

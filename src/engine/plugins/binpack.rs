@@ -59,10 +59,13 @@ fn compile(arguments: &PluginArguments, _: Compatibility, report: &mut Diagnosti
         }
     }
     check_weight_overflow(weight, weights.values().copied(), &arguments.at(), report);
-    arguments.warn_unknown(report, DEF.name, |key| match key.strip_prefix(RESOURCE_PREFIX) {
-        Some(name) => weights.contains_key(name) && !["cpu", "memory"].contains(&name),
-        None => [WEIGHT, CPU, MEMORY, RESOURCES].contains(&key),
-    });
+    let listed_keys = weights
+        .keys()
+        .filter(|name| !["cpu", "memory"].contains(&name.as_str()));
+    let listed_keys: Vec<String> = listed_keys.map(|name| resource_key(name)).collect();
+    let known = [WEIGHT, CPU, MEMORY, RESOURCES].into_iter();
+    let known: Vec<&str> = known.chain(listed_keys.iter().map(String::as_str)).collect();
+    arguments.warn_unknown(report, DEF.name, &known, |_| false);
     Arc::new(Binpack {
         weight,
         listed: listed

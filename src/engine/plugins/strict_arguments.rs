@@ -1,7 +1,10 @@
 //! Strict decoding of arguments, as kube-scheduler decodes `args`: exact keys, exact types, nothing ignored.
 
+use super::argument_names::NATIVE_RESOURCES;
 use crate::engine::model::resource_name::ResourceKind;
-use crate::engine::policy::{DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, YamlValue, code};
+use crate::engine::policy::{
+    DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, Severity, YamlValue, code,
+};
 
 /// Only version of kube-scheduler's configuration whose arguments are read.
 pub(super) const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
@@ -19,7 +22,7 @@ pub(super) fn read_resources<'a>(
             "apiVersion" => expect_text(&argument, API_VERSION, report),
             "kind" => expect_text(&argument, kind, report),
             RESOURCES => {}
-            _ => report_unknown_key(key, "`apiVersion`, `kind`, `resources`", &arguments.key_at(key), report),
+            _ => report_unknown_key(key, &["apiVersion", "kind", RESOURCES], &arguments.key_at(key), report),
         }
     }
     arguments.get(RESOURCES).filter(|argument| !argument.is_null())
@@ -44,9 +47,11 @@ fn expect_text(argument: &PluginArgument<'_>, wanted: &str, report: &mut Diagnos
     }
 }
 
-/// Reports an unknown key.
-pub(super) fn report_unknown_key(key: &str, known: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
-    let message = format!("unknown key `{key}`; known are {known}");
+/// Reports a key that is not among `known`, and suggests the nearest one.
+pub(super) fn report_unknown_key(key: &str, known: &[&str], at: &DocumentLocation, report: &mut DiagnosticReport) {
+    let hint = report.suggestion(Severity::Error, key, known);
+    let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+    let message = format!("unknown key `{key}`; known are {}{hint}", known.join(", "));
     report.error(code::ARGUMENT_UNKNOWN_KEY, at, message);
 }
 
@@ -73,6 +78,7 @@ pub(super) fn check_kubernetes_name(name: &str, at: &DocumentLocation, report: &
     } else {
         return;
     };
-    let message = format!("`{name}` never matches: {why}");
+    let hint = report.suggestion(Severity::Warning, name, &NATIVE_RESOURCES);
+    let message = format!("`{name}` never matches: {why}{hint}");
     report.warning(code::ARGUMENT_RESOURCE, at, message);
 }

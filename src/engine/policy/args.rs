@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::diagnostics::{DiagnosticReport, DocumentLocation, DocumentPath, code, truncate_text};
-use super::spec::Compatibility;
+use super::diagnostics::{DiagnosticReport, DocumentLocation, DocumentPath, Severity, code, truncate_text};
+use super::spec::{Compatibility, Switch};
 use super::yaml::{Mark, YamlNode, YamlValue};
 
 /// Number of characters of a key that a message shows.
 const MAX_SHOWN_CHARS: usize = 60;
+/// Names of the two bools, for suggestions.
+pub(crate) const BOOL_NAMES: [&str; 2] = ["true", "false"];
 
 /// Arguments of one plugin or action: keys in the document's spelling, typed values.
 #[derive(Debug, Clone, Default)]
@@ -99,11 +101,26 @@ impl PluginArguments {
         self.get(key)?.as_string()
     }
 
-    /// Warns of every key for which `known` returns false.
-    pub fn warn_unknown(&self, report: &mut DiagnosticReport, plugin: &str, known: impl Fn(&str) -> bool) {
-        for (key, mark, _) in self.entries.iter().filter(|(key, ..)| !known(key)) {
+    /// Warns of every key that is neither among `known` nor accepted by `also_known`, and suggests the nearest key:
+    /// a known one, or a switch, which belongs beside `arguments`.
+    pub fn warn_unknown(
+        &self,
+        report: &mut DiagnosticReport,
+        plugin: &str,
+        known: &[&str],
+        also_known: impl Fn(&str) -> bool,
+    ) {
+        let is_known = |key: &str| known.contains(&key) || also_known(key);
+        for (key, mark, _) in self.entries.iter().filter(|(key, ..)| !is_known(key)) {
+            let mut hint = report.suggestion(Severity::Warning, key, known);
+            if hint.is_empty() {
+                hint = report.suggestion(Severity::Warning, key, &Switch::ALL.map(Switch::key));
+                if !hint.is_empty() {
+                    hint.push_str(" It is a switch: write it beside `arguments`, not below");
+                }
+            }
             let message = format!(
-                "`{plugin}` has no argument `{}`; it has no effect",
+                "`{plugin}` has no argument `{}`; it has no effect{hint}",
                 truncate_text(key, MAX_SHOWN_CHARS)
             );
             report.warning(code::ARGUMENT_UNKNOWN_KEY, &self.path.key(key).at(*mark), message);
@@ -188,7 +205,11 @@ impl<'a> PluginArgument<'a> {
     // integer, and any other type is an error. `None` means that an error was reported.
 
     fn mismatch<T>(&self, expected: &str, report: &mut DiagnosticReport) -> Option<T> {
-        let message = format!("expected {expected}, found {}", self.value().kind());
+        let hint = self.as_string().filter(|_| expected == "a bool");
+        let hint = hint.map_or_else(String::new, |text| {
+            report.suggestion(Severity::Error, text, &BOOL_NAMES)
+        });
+        let message = format!("expected {expected}, found {}{hint}", self.value().kind());
         report.error(code::ARGUMENT_TYPE, &self.at(), message);
         None
     }
@@ -385,8 +406,9 @@ impl<'a> ArgumentMap<'a> {
                     continue;
                 }
                 format!(
-                    "unknown key `{}`; it has no effect",
-                    truncate_text(text, MAX_SHOWN_CHARS)
+                    "unknown key `{}`; it has no effect{}",
+                    truncate_text(text, MAX_SHOWN_CHARS),
+                    report.suggestion(Severity::Warning, text, fields)
                 )
             } else {
                 format!(

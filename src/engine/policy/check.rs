@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Compatibility;
 use super::diagnostics::{DiagnosticReport, DocumentLocation, Severity, UnservedPlugin, code, truncate_text};
-use super::spec::{ACTIONS, PluginSpec, PolicySpec, Switch, UPSTREAM_PLUGINS};
+use super::spec::{ACTIONS, METRICS_SETTINGS, METRICS_TYPES, PluginSpec, PolicySpec, Switch, UPSTREAM_PLUGINS};
 use super::suggestion;
 use super::yaml::Mark;
 
@@ -35,19 +35,14 @@ pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut Dia
         if name.is_empty() {
             report.error(code::UNKNOWN_ACTION, &at, "an empty item in the list of actions");
         } else if !ACTIONS.contains(&name) {
-            let near = if report.is_full(Severity::Error) {
-                None
-            } else {
-                suggestion::nearest_name(name, &ACTIONS)
-            };
-            let hint = near.map_or_else(
-                || format!("known are: {}", ACTIONS.join(", ")),
-                |near| format!("did you mean `{near}`?"),
-            );
+            let mut hint = report.suggestion(Severity::Error, name, &ACTIONS);
+            if hint.is_empty() {
+                hint = format!("; known are: {}", ACTIONS.join(", "));
+            }
             report.error(
                 code::UNKNOWN_ACTION,
                 &at,
-                format!("unknown action `{}`; {hint}", truncate_text(name, MAX_SHOWN_CHARS)),
+                format!("unknown action `{}`{hint}", truncate_text(name, MAX_SHOWN_CHARS)),
             );
         } else if !seen.insert(name) {
             report.warning(
@@ -59,6 +54,45 @@ pub(super) fn parse_actions(text: &str, mark: Mark, hint: &str, report: &mut Dia
         names.push(name.to_owned());
     }
     names
+}
+
+/// Warns of arguments for actions that Volcano does not have.
+pub(super) fn check_configurations(spec: &PolicySpec, report: &mut DiagnosticReport) {
+    for configuration in &spec.configurations {
+        let name = configuration.name.as_str();
+        if name.is_empty() || ACTIONS.contains(&name) {
+            continue;
+        }
+        let hint = report.suggestion(Severity::Warning, name, &ACTIONS);
+        let message = format!(
+            "no action is named `{}`; these arguments have no effect{hint}",
+            truncate_text(name, MAX_SHOWN_CHARS)
+        );
+        report.warning(code::UNKNOWN_KEY, &configuration.at, message);
+    }
+}
+
+/// Warns of a setting of the metrics source whose key or type is nearly one that Volcano reads. Other keys are left
+/// alone: a fork may read them.
+pub(super) fn check_metrics_setting(key: &str, value: &str, at: &DocumentLocation, report: &mut DiagnosticReport) {
+    let message = if !METRICS_SETTINGS.contains(&key) {
+        let hint = report.suggestion(Severity::Warning, key, &METRICS_SETTINGS);
+        (!hint.is_empty()).then(|| {
+            format!(
+                "Volcano reads no setting `{}`{hint}",
+                truncate_text(key, MAX_SHOWN_CHARS)
+            )
+        })
+    } else if key == "type" && !METRICS_TYPES.contains(&value) {
+        let hint = report.suggestion(Severity::Warning, value, &METRICS_TYPES);
+        let value = truncate_text(value, MAX_SHOWN_CHARS);
+        (!hint.is_empty()).then(|| format!("Volcano has no metrics source of type `{value}`{hint}"))
+    } else {
+        None
+    };
+    if let Some(message) = message {
+        report.warning(code::UNKNOWN_KEY, at, message);
+    }
 }
 
 /// Checks the plugins, tier by tier.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::suggestion;
 use super::yaml::{Mark, YamlError, YamlValue};
 
 /// Largest number of errors, and of warnings, that a report lists; it counts the rest.
@@ -143,7 +144,7 @@ impl fmt::Display for Diagnostic {
             path,
         } = self;
         let severity = match severity {
-            Severity::Error => "fault",
+            Severity::Error => "error",
             Severity::Warning => "warning",
         };
         write!(f, "{line}:{column}: {severity} {code}: ")?;
@@ -243,7 +244,16 @@ impl DiagnosticReport {
         count >= MAX_DIAGNOSTICS
     }
 
-    /// True if the document is rejected.
+    /// `; did you mean …?` for a misspelt name, or nothing if no candidate is near. Nothing either once the report is
+    /// full: looking for the nearest name takes time, and a flood of unknown names must not add it up.
+    pub(crate) fn suggestion(&self, severity: Severity, written: &str, candidates: &[&str]) -> String {
+        if self.is_full(severity) {
+            return String::new();
+        }
+        suggestion::hint(written, candidates)
+    }
+
+    /// Is the document refused?
     pub fn has_errors(&self) -> bool {
         self.diagnostics
             .iter()

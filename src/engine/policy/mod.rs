@@ -10,6 +10,8 @@ pub mod load;
 pub mod spec;
 pub(crate) mod suggestion;
 #[cfg(test)]
+mod suggestion_tests;
+#[cfg(test)]
 mod tests;
 mod unserved;
 pub mod yaml;

@@ -16,7 +16,10 @@ pub enum Compatibility {
 }
 
 impl Compatibility {
-    /// Name in documents.
+    /// Both.
+    pub const ALL: [Compatibility; 2] = [Compatibility::Upstream, Compatibility::Corrected];
+
+    /// Its name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Compatibility::Upstream => "upstream",
@@ -26,9 +29,7 @@ impl Compatibility {
 
     /// Compatibility of this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Compatibility::Upstream, Compatibility::Corrected]
-            .into_iter()
-            .find(|c| c.name() == name)
+        Compatibility::ALL.into_iter().find(|c| c.name() == name)
     }
 }
 
@@ -43,6 +44,21 @@ pub const ACTIONS: [&str; 8] = [
     "gangpreempt",
     "gangreclaim",
 ];
+
+/// Settings of the metrics source that Volcano reads (Volcano ed72c7c81, pkg/scheduler/metrics/source).
+pub const METRICS_SETTINGS: [&str; 8] = [
+    "type",
+    "address",
+    "interval",
+    "tls.insecureSkipVerify",
+    "elasticsearch.index",
+    "elasticsearch.hostnameFieldName",
+    "elasticsearch.username",
+    "elasticsearch.password",
+];
+
+/// Types of metrics sources that Volcano has.
+pub const METRICS_TYPES: [&str; 3] = ["prometheus", "prometheus_adaptor", "elasticsearch"];
 
 /// Plugins that Volcano registers (Volcano ed72c7c81, pkg/scheduler/plugins/factory.go).
 pub const UPSTREAM_PLUGINS: [&str; 24] = [

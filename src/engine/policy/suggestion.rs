@@ -1,18 +1,58 @@
-//! Suggestion: the known name that is similar to a misspelt one.
+//! "Did you mean": the known name nearest to a misspelt one.
 
-/// Most similar candidate: equal except for case, dashes and blanks, or within one edit per four characters (at least
-/// one, at most three).
+/// Most characters of a misspelt name that are compared with known names.
+const MAX_COMPARED_CHARS: usize = 100;
+
+/// Known name nearest to `written`, if one is near. Case, dashes, underscores and blanks do not count, nor does the
+/// order of words (`hierarchyEnable` is `enableHierarchy`). One edit per four characters is near: at least one, at most
+/// three. Of two equally near names the first is taken.
 pub(crate) fn nearest_name<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let folded = fold(written);
-    if folded.is_empty() || folded.len() > 100 {
+    if folded.is_empty() || folded.len() > MAX_COMPARED_CHARS {
         return None;
     }
     let allowed = (folded.len() / 4).clamp(1, 3);
-    let distances = candidates
-        .iter()
-        .map(|candidate| (edit_distance(&folded, &fold(candidate)), *candidate));
+    let sorted = sorted_words(written);
+    let distance = |candidate: &str| {
+        let direct = edit_distance(&folded, &fold(candidate));
+        match (&sorted, sorted_words(candidate)) {
+            (Some(own), Some(other)) => direct.min(edit_distance(own, &other)),
+            _ => direct,
+        }
+    };
+    let distances = candidates.iter().map(|candidate| (distance(candidate), *candidate));
     let (least, candidate) = distances.min_by_key(|(distance, _)| *distance)?;
     (least <= allowed && least < folded.len()).then_some(candidate)
+}
+
+/// End of a message about a misspelt name: `; did you mean …?`, or nothing if no known name is near.
+pub(crate) fn hint(written: &str, candidates: &[&str]) -> String {
+    nearest_name(written, candidates).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+/// Letters of a name's words, the words in alphabetical order; `None` for a single word.
+fn sorted_words(name: &str) -> Option<Vec<char>> {
+    let mut words: Vec<Vec<char>> = Vec::new();
+    let mut in_word = false;
+    let mut after_lowercase = false;
+    for c in name.chars() {
+        let separator = c.is_whitespace() || matches!(c, '-' | '_');
+        if separator {
+            in_word = false;
+            continue;
+        }
+        let begins = !in_word || (c.is_uppercase() && after_lowercase);
+        if begins {
+            words.push(Vec::new());
+        }
+        if let Some(word) = words.last_mut() {
+            word.extend(c.to_lowercase());
+        }
+        in_word = true;
+        after_lowercase = !c.is_uppercase();
+    }
+    words.sort_unstable();
+    (words.len() > 1).then(|| words.concat())
 }
 
 fn fold(name: &str) -> Vec<char> {
@@ -22,7 +62,7 @@ fn fold(name: &str) -> Vec<char> {
         .collect()
 }
 
-/// Number of edits between two names: added, omitted, replaced, or swapped characters.
+/// Number of edits between two names: characters added, left out, replaced, or swapped with their neighbour.
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -48,7 +88,7 @@ fn edit_distance(a: &[char], b: &[char]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest_name;
+    use super::{hint, nearest_name};
 
     #[test]
     fn close_names_are_suggested_and_distant_ones_are_not() {
@@ -68,5 +108,22 @@ mod tests {
         ] {
             assert_eq!(nearest_name(written, &names), found, "{written}");
         }
+    }
+
+    #[test]
+    fn words_in_another_order_are_the_same_name() {
+        let names = ["enableJobOrder", "enableHierarchy", "resource-strategy-fit"];
+        for (written, found) in [
+            ("hierarchyEnable", Some("enableHierarchy")),
+            ("hierarchyEnabled", Some("enableHierarchy")),
+            ("hierachyEnable", Some("enableHierarchy")),
+            ("jobOrderEnable", Some("enableJobOrder")),
+            ("strategy-resource-fit", Some("resource-strategy-fit")),
+            ("hierarchy", None),
+        ] {
+            assert_eq!(nearest_name(written, &names), found, "{written}");
+        }
+        assert_eq!(hint("hierarchyEnable", &names), "; did you mean `enableHierarchy`?");
+        assert_eq!(hint("gang", &names), "");
     }
 }

@@ -358,7 +358,7 @@ fn strict_decoding_truncates_floats_and_locates_errors() {
     assert_eq!(map.field("weight").unwrap().lenient_int(), Some(3));
     assert_eq!(map.entries(&mut report).len(), 2);
     map.warn_unknown(&mut report, &["weight"]);
-    all.warn_unknown(&mut report, "drf", |key| key != "a");
+    all.warn_unknown(&mut report, "drf", &["b"], |key| key != "a");
     report.finish(false);
     let path = "tiers[0].plugins[0].arguments";
     let codes: Vec<_> = diagnostic_lines(&report)

@@ -33,7 +33,7 @@ fn documents_and_stored_versions_are_compared_as_they_take_effect() {
         said.contains("~ binpack arguments.binpack.memory: 1 → 5   [score]"),
         "{said}"
     );
-    assert!(said.contains("findings that come:\n  5:"), "{said}");
+    assert!(said.contains("diagnostics that come:\n  5:"), "{said}");
     std::fs::remove_file(&same).unwrap();
 
     let server = EmbeddedServer::start();

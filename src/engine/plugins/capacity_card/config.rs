@@ -1,6 +1,6 @@
 //! The plugin's arguments.
 
-use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, YamlValue, code};
+use crate::engine::policy::{Compatibility, DiagnosticReport, PluginArguments, Severity, YamlValue, code};
 
 /// `true`: cpu and memory of tasks with cards are not counted.
 pub(super) const UNLIMITED_CPU_MEMORY: &str = "cardUnlimitedCpuMemory";
@@ -87,7 +87,7 @@ impl CapacityConfig {
             ORDER_BY_QUOTA,
             VICTIMS,
         ];
-        arguments.warn_unknown(report, super::PLUGIN, |key| known.contains(&key));
+        arguments.warn_unknown(report, super::PLUGIN, &known, |_| false);
         config
     }
 
@@ -122,7 +122,10 @@ fn read_switch(arguments: &PluginArguments, name: &str, report: &mut DiagnosticR
         return *on;
     }
     let found = argument.value().kind();
-    let message = format!("expected a bool, found {found}; the default false counts");
+    let hint = argument.as_string().map_or_else(String::new, |text| {
+        report.suggestion(Severity::Warning, text, &["true", "false"])
+    });
+    let message = format!("expected a bool, found {found}; the default false counts{hint}");
     report.warning(code::ARGUMENT_IGNORED, &argument.at(), message);
     false
 }

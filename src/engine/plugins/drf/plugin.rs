@@ -34,7 +34,7 @@ fn compile(
     compatibility: Compatibility,
     report: &mut DiagnosticReport,
 ) -> Arc<dyn Plugin> {
-    arguments.warn_unknown(report, NAME, |_| false);
+    arguments.warn_unknown(report, NAME, &[], |_| false);
     Arc::new(DrfPlugin { compatibility })
 }
 

@@ -1,9 +1,10 @@
 //! Arguments of `NodeResourcesFitPlus`: `resources`, a map of `{type, weight}` by name.
 
+use super::super::allocation::AllocationStrategy;
 use super::super::strict_arguments::{check_kubernetes_name, read_resources, report_type_mismatch, report_unknown_key};
 use super::score::{FitPlusStrategy, MAX_SCORE};
 use crate::engine::policy::{
-    DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, YamlNode, YamlValue, code,
+    DiagnosticReport, DocumentLocation, PluginArgument, PluginArguments, Severity, YamlNode, YamlValue, code,
 };
 
 /// Entry of `resources`.
@@ -98,7 +99,7 @@ fn read_resource(
                     }
                     _ => report_unknown_key(
                         &name,
-                        "`type`, `weight`",
+                        &["type", "weight"],
                         &DocumentLocation {
                             mark: key.mark,
                             ..field
@@ -128,8 +129,9 @@ fn warn_resource(
     report: &mut DiagnosticReport,
 ) {
     if read.strategy() == FitPlusStrategy::Unknown {
+        let hint = report.suggestion(Severity::Warning, &read.strategy_name, &AllocationStrategy::NAMES);
         let message = format!(
-            "`{}` is neither `MostAllocated` nor `LeastAllocated`: the resource scores 0, and its weight still counts",
+            "`{}` is neither `MostAllocated` nor `LeastAllocated`: the resource scores 0, and its weight still counts{hint}",
             read.strategy_name
         );
         report.warning(code::ARGUMENT_STRATEGY, strategy_at, message);

@@ -17,10 +17,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::arguments::ArgumentReader;
 use super::proportional::ProportionalReserve;
 use super::sra::SraConfig;
-use crate::engine::policy::{ArgumentMap, DocumentLocation, PluginArgument, PluginArguments, code};
+use crate::engine::policy::{ArgumentMap, DocumentLocation, PluginArgument, PluginArguments, Severity, code};
 
 /// Fields of the nested block `sra` that are read here.
 pub(super) const NESTED_FIELDS: [&str; 3] = ["policy", "retention", "proportional"];
+
+/// Keys that are read here, without `sra.`, for suggestions.
+const KEYS: [&str; 8] = [
+    "enable",
+    "policy",
+    "resources",
+    "weight",
+    "retention.weight",
+    PREDICATE_ENABLE,
+    PREDICATE_RESOURCES,
+    "proportional",
+];
 
 const SRA_PREFIX: &str = "sra.";
 const PREDICATE_ENABLE: &str = "predicate.ProportionalEnable";
@@ -125,7 +137,13 @@ impl<'a> LegacyArguments<'a> {
             translated.proportional = Some(self.translate_proportional(reading));
         }
         if let (Some(policy), false) = (&policy, retention || proportional || name.is_empty()) {
-            reading.warn(policy, format!("there is no sra policy `{name}`; it has no effect"));
+            let hint = reading
+                .report
+                .suggestion(Severity::Warning, name, &["retention", "proportional"]);
+            reading.warn(
+                policy,
+                format!("there is no sra policy `{name}`; it has no effect{hint}"),
+            );
         }
         if translated.sra.is_some() || translated.proportional.is_some() {
             let message = "keys of an earlier Volcano; its present code ignores them without a word, here they count";
@@ -133,7 +151,8 @@ impl<'a> LegacyArguments<'a> {
         }
         let unused = self.keys.iter().filter(|(key, _)| !self.used.contains(key));
         for (key, argument) in unused {
-            reading.warn(argument, format!("`{key}` has no effect with this policy"));
+            let hint = reading.report.suggestion(Severity::Warning, key, &KEYS);
+            reading.warn(argument, format!("`{key}` has no effect with this policy{hint}"));
         }
         translated
     }

@@ -77,18 +77,10 @@ fn compile(
         sra = sra.or(old_sra);
         proportional = proportional.or(old_proportional);
     }
-    let known = |key: &str| {
-        [
-            strategies::WEIGHT,
-            strategies::RESOURCES,
-            strategies::NO_RESOURCES,
-            SRA,
-            PROPORTIONAL,
-        ]
-        .contains(&key)
-            || (corrected && legacy::is_flat_key(key))
-    };
-    arguments.warn_unknown(reading.report, NAME, known);
+    let known = [strategies::WEIGHT, strategies::RESOURCES, SRA, PROPORTIONAL];
+    arguments.warn_unknown(reading.report, NAME, &known, |key| {
+        key == strategies::NO_RESOURCES || (corrected && legacy::is_flat_key(key))
+    });
     Arc::new(ResourceStrategyFit {
         strategies,
         sra,

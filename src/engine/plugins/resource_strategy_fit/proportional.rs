@@ -12,7 +12,7 @@ use crate::engine::model::{
 use crate::engine::plugin::{ChunkRejections, Measurement, NodeFilter, Reason, Resolution};
 use crate::engine::plugins::argument_names::{check_name_list, comma_list};
 use crate::engine::plugins::effective_values::{map_entry, value_map};
-use crate::engine::policy::{ArgumentMap, DocumentLocation, YamlValue, code};
+use crate::engine::policy::{ArgumentMap, DocumentLocation, Severity, YamlValue, code};
 
 const FIELDS: [&str; 3] = ["enable", "resources", "resourceProportion"];
 
@@ -57,6 +57,11 @@ impl ProportionalReserve {
     ) -> Self {
         let listed: Vec<String> = comma_list(resources).map(str::to_owned).collect();
         check_name_list(&listed, at, reading.report);
+        let keys: Vec<String> = listed
+            .iter()
+            .flat_map(|name| [format!("{name}.cpu"), format!("{name}.memory")])
+            .collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
         if listed.iter().any(|name| name == "pods") {
             warn("every task requests `pods`: listed here it switches the whole check off".to_owned());
@@ -65,9 +70,11 @@ impl ProportionalReserve {
             warn(format!("`{name}` has no effect here: only devices can be primary"));
         }
         for (key, ratio) in given {
+            let hint = reading.report.suggestion(Severity::Warning, key, &keys);
+            let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
             let primary = key.strip_suffix(".cpu").or_else(|| key.strip_suffix(".memory"));
             if !primary.is_some_and(|primary| listed.iter().any(|name| name == primary)) {
-                warn(format!("`{key}` belongs to no listed resource; it has no effect"));
+                warn(format!("`{key}` belongs to no listed resource; it has no effect{hint}"));
             } else if *ratio < 0.0 {
                 warn(format!("the negative ratio of `{key}` counts as 1"));
             } else if ratio.is_nan() {

@@ -10,7 +10,7 @@ use crate::engine::model::{NodeChunk, NodeMask, ResourceId, ResourceTable, TaskC
 use crate::engine::plugin::ChunkScores;
 use crate::engine::plugins::argument_names::{check_name_list, check_weight_overflow, comma_list};
 use crate::engine::plugins::effective_values::{map_entry, value_map};
-use crate::engine::policy::{ArgumentMap, DocumentLocation, YamlValue, code};
+use crate::engine::policy::{ArgumentMap, DocumentLocation, Severity, YamlValue, code};
 
 const FIELDS: [&str; 4] = ["enable", "resources", "weight", "resourceWeight"];
 
@@ -56,12 +56,15 @@ impl SraConfig {
         check_name_list(&listed, at, reading.report);
         let weight_of = |name: &String| given.get(name).copied().filter(|weight| *weight >= 0).unwrap_or(1);
         check_weight_overflow(weight, listed.iter().map(weight_of), at, reading.report);
-        let mut warn = |message: String| reading.report.warning(code::ARGUMENT_IGNORED, at, message);
+        let candidates: Vec<&str> = listed.iter().map(String::as_str).collect();
         for (name, weight) in given {
             if !listed.contains(name) {
-                warn(format!("`{name}` has a weight but is not listed; it has no effect"));
+                let hint = reading.report.suggestion(Severity::Warning, name, &candidates);
+                let message = format!("`{name}` has a weight but is not listed; it has no effect{hint}");
+                reading.report.warning(code::ARGUMENT_IGNORED, at, message);
             } else if *weight < 0 {
-                warn(format!("the negative weight of `{name}` counts as 1"));
+                let message = format!("the negative weight of `{name}` counts as 1");
+                reading.report.warning(code::ARGUMENT_IGNORED, at, message);
             }
         }
         let weights = listed.iter().map(|name| (name.clone(), weight_of(name))).collect();
@@ -71,7 +74,8 @@ impl SraConfig {
             weights,
         };
         if sra.weight_sum() <= 0 {
-            warn("no listed resource has a weight above 0: every node scores 0".to_owned());
+            let message = "no listed resource has a weight above 0: every node scores 0";
+            reading.report.warning(code::ARGUMENT_IGNORED, at, message);
         }
         sra
     }

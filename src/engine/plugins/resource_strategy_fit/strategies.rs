@@ -10,7 +10,7 @@ use crate::engine::model::{Problem, ProblemKind, TaskClass};
 use crate::engine::plugins::allocation::{AllocationStrategy, StrategyMean};
 use crate::engine::plugins::argument_names::{check_volcano_name, check_weight_overflow};
 use crate::engine::plugins::effective_values::{map_entry, value_map};
-use crate::engine::policy::{ArgumentMap, Compatibility, PluginArgument, PluginArguments, YamlValue, code};
+use crate::engine::policy::{ArgumentMap, Compatibility, PluginArgument, PluginArguments, Severity, YamlValue, code};
 
 /// Argument: weight of the part.
 pub(super) const WEIGHT: &str = "resourceStrategyFitWeight";
@@ -189,7 +189,10 @@ fn read_strategy(argument: &PluginArgument<'_>, reading: &mut ArgumentReader<'_>
         let message = if name.is_empty() {
             "`type` is missing; `LeastAllocated` counts".to_owned()
         } else {
-            format!("there is no type `{name}`; `LeastAllocated` counts")
+            let hint = reading
+                .report
+                .suggestion(Severity::Warning, name, &AllocationStrategy::NAMES);
+            format!("there is no type `{name}`; `LeastAllocated` counts{hint}")
         };
         reading.report.warning(code::ARGUMENT_INVALID, &argument.at(), message);
         AllocationStrategy::Least

@@ -3,7 +3,6 @@
 use super::super::args::PluginArguments;
 use super::super::diagnostics::{DiagnosticReport, DocumentPath, Severity, code, truncate_text};
 use super::super::load::{LoadOptions, read_pumice_section};
-use super::super::suggestion;
 use super::super::yaml::{Mark, YamlDecoder, YamlError, YamlNode, YamlTree, YamlValue};
 use super::{
     API_GROUP, API_VERSION, CONFIGURATION_KIND, EXTENSION_POINTS, KubeProfile, KubeSpec, PluginConfig, PluginEntry,
@@ -154,14 +153,7 @@ impl<'r> KubeConfigReader<'r> {
     }
 
     fn unknown_key(&mut self, key: &str, mark: Mark, path: &DocumentPath, known: &[&str]) {
-        // The search for a similar key takes time, and many unknown keys must not add it up.
-        let flooded = self.report.is_full(Severity::Error);
-        let near = if flooded {
-            None
-        } else {
-            suggestion::nearest_name(key, known)
-        };
-        let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let hint = self.report.suggestion(Severity::Error, key, known);
         let message = format!("unknown key `{}`{hint}", truncate_text(key, MAX_SHOWN_CHARS));
         self.report.error(code::WRONG_TYPE, &path.at(mark), message);
     }

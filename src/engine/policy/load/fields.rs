@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::{MAX_SHOWN_CHARS, SpecLoadResult, SpecLoader};
 use crate::engine::policy::diagnostics::{Severity, code, truncate_text};
-use crate::engine::policy::suggestion;
 use crate::engine::policy::yaml::{Mark, ResolvedScalar, YamlDecoder, YamlNodeId, YamlScalar, YamlShape};
 
 /// Visitor of the fields of a structure: key, its location, value. Returns true if the key is known.
@@ -73,13 +72,7 @@ impl<'r> SpecLoader<'r> {
     }
 
     fn unknown_key(&mut self, decoder: &YamlDecoder<'_>, key: &str, mark: Mark, known: &[&str]) {
-        // The search for a similar key takes time, and many unknown keys must not add it up.
-        let near = if self.report.is_full(Severity::Warning) {
-            None
-        } else {
-            suggestion::nearest_name(key, known)
-        };
-        let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        let hint = self.report.suggestion(Severity::Warning, key, known);
         let message = format!(
             "unknown key `{}`; it has no effect{hint}",
             truncate_text(key, MAX_SHOWN_CHARS)

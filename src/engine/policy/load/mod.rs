@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fields::scalar_kind;
 
-use super::args::PluginArguments;
+use super::args::{BOOL_NAMES, PluginArguments};
 use super::check;
-use super::diagnostics::{DiagnosticReport, DocumentLocation, DocumentPath, code, truncate_text};
+use super::diagnostics::{DiagnosticReport, DocumentLocation, DocumentPath, Severity, code, truncate_text};
 use super::spec::{ActionConfiguration, Compatibility, PluginSpec, PolicySpec, PumiceSection, Switch};
 use super::yaml::{
     Mark, ResolvedScalar, YamlDecoder, YamlError, YamlLimits, YamlNode, YamlNodeId, YamlScalar, YamlShape, YamlTree,
@@ -110,6 +110,7 @@ fn read(
     {
         spec.actions = check::parse_actions(&actions, actions_mark, hint, report);
     }
+    check::check_configurations(&spec, report);
     check::check_tiers(&spec, options.served, compatibility, report);
     Ok(spec)
 }
@@ -233,9 +234,10 @@ impl SpecLoader<'_> {
                         });
                     }
                     format!(
-                        "{} `{}`",
+                        "{} `{}`{}",
                         scalar_kind(&resolved),
-                        truncate_text(scalar.text, MAX_SHOWN_CHARS)
+                        truncate_text(scalar.text, MAX_SHOWN_CHARS),
+                        self.report.suggestion(Severity::Error, scalar.text, &BOOL_NAMES)
                     )
                 }
                 YamlShape::Sequence(_) => "a list".to_owned(),
@@ -346,11 +348,12 @@ impl SpecLoader<'_> {
             };
             let metrics = slot.get_or_insert_default();
             decoder.pairs(pairs, true, &mut |decoder, key, value, _| {
-                let Some((key, _)) = self.text(decoder, key)? else {
+                let Some((key, mark)) = self.text(decoder, key)? else {
                     return Ok(());
                 };
                 decoder.path.push_key(&key);
                 if let Some((value, _)) = self.text(decoder, value)? {
+                    check::check_metrics_setting(&key, &value, &decoder.path.at(mark), self.report);
                     metrics.insert(key, value);
                 }
                 decoder.path.pop();
@@ -385,13 +388,16 @@ pub(super) fn read_pumice_section(
             }
         };
         if text(&key.value) != "compatibility" {
-            let message = format!("unknown key `{}`; known is `compatibility`", text(&key.value));
+            let hint = report.suggestion(Severity::Error, &text(&key.value), &["compatibility"]);
+            let message = format!("unknown key `{}`; known is `compatibility`{hint}", text(&key.value));
             report.error(code::PUMICE_SECTION, &path.at(key.mark), message);
             continue;
         }
         section.compatibility = Compatibility::from_name(&text(&value.value));
         if section.compatibility.is_none() {
-            let message = format!("expected `upstream` or `corrected`, found {}", text(&value.value));
+            let found = text(&value.value);
+            let hint = report.suggestion(Severity::Error, &found, &Compatibility::ALL.map(Compatibility::name));
+            let message = format!("expected `upstream` or `corrected`, found {found}{hint}");
             report.error(code::PUMICE_SECTION, &path.at(value.mark), message);
         }
     }
