@@ -115,6 +115,16 @@ pub(super) fn table(rows: &TextTable) -> Result<(), CommandError> {
 
 /// Writes a reply as protobuf JSON; `name` is its message in `pumice.v1`.
 pub(super) fn json<M: Message>(name: &str, message: &M) -> Result<(), CommandError> {
+    line(&String::from_utf8_lossy(&json_bytes(name, message)?))
+}
+
+/// A reply as protobuf JSON, for a command that adds to it.
+pub(super) fn json_value<M: Message>(name: &str, message: &M) -> Result<serde_json::Value, CommandError> {
+    let read = serde_json::from_slice(&json_bytes(name, message)?);
+    read.map_err(|error| CommandError::message(format!("error: {name} as JSON: {error}")))
+}
+
+fn json_bytes<M: Message>(name: &str, message: &M) -> Result<Vec<u8>, CommandError> {
     let broken = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {name} as JSON: {error}"));
     let pool = DescriptorPool::decode(pb::FILE_DESCRIPTOR_SET).map_err(|error| broken(&error))?;
     let descriptor = pool
@@ -127,7 +137,7 @@ pub(super) fn json<M: Message>(name: &str, message: &M) -> Result<(), CommandErr
     dynamic
         .serialize_with_options(&mut serializer, &options)
         .map_err(|error| broken(&error))?;
-    line(&String::from_utf8_lossy(&serializer.into_inner()))
+    Ok(serializer.into_inner())
 }
 
 /// Number with at most three digits after the point, without trailing zeros.

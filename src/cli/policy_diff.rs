@@ -9,7 +9,7 @@ use serde_json::json;
 use super::connect::ClientConnection;
 use super::document_diff::{self, DocumentChange};
 use super::policy_impact::{self, PolicyImpact};
-use super::{ClientArgs, CommandError, OutputFormat, output, state_load};
+use super::{ClientArgs, CommandError, OutputFormat, import_files, output, state_load};
 use crate::engine::policy::{Compatibility, CompileOptions, YamlLimits, compile};
 use crate::import::AmountRules;
 use crate::server::convert::policy::policy_report;
@@ -67,10 +67,14 @@ pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
                 .await?
                 .cluster
         } else {
-            super::state_watch::import_files(&args.cluster, args.derivation)?
+            import_cluster(&args.cluster, args.derivation)?
         };
         let tasks = match &args.task {
-            Some(file) => super::state_watch::import_files(std::slice::from_ref(file), args.derivation)?.tasks,
+            Some(file) => {
+                let imported = import_files::read(std::slice::from_ref(file), args.derivation)?;
+                imported.report();
+                imported.cluster.tasks
+            }
             None => policy_impact::pending_tasks(&cluster),
         };
         let profile = args.policy_profile.as_deref().unwrap_or_default();
@@ -88,6 +92,13 @@ pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
         OutputFormat::Json => output::line(&format!("{:#}", found.json()))?,
     }
     Ok(found.changes.is_empty())
+}
+
+/// Records of files; all that is odd about them goes to standard error.
+fn import_cluster(files: &[PathBuf], amount_rules: AmountRules) -> Result<pb::Cluster, CommandError> {
+    let imported = import_files::read(files, amount_rules)?.checked();
+    imported.report();
+    Ok(imported.cluster)
 }
 
 async fn open_connection<'c>(

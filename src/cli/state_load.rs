@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use prost::Message as _;
+use serde_json::json;
 
 use super::connect::ClientConnection;
-use super::{ClientArgs, CommandError, OutputFormat, output};
-use crate::import::{AmountRules, ClusterImport};
+use super::import_files::{self, ImportedFiles};
+use super::{ClientArgs, CommandError, OutputFormat, output, state_check};
+use crate::import::AmountRules;
 use crate::server::pb;
 
 /// Bytes of one part: well below the four mebibytes that gRPC servers take by default.
@@ -36,6 +38,9 @@ pub(super) struct LoadStateArgs {
     /// Send the snapshot even if the files hold no record: the source then has none
     #[arg(long)]
     allow_empty: bool,
+    /// Send nothing if there are warnings: misspelt fields, records twice, references to nothing, unreadable annotations
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     client: ClientArgs,
 }
@@ -66,24 +71,33 @@ pub(super) struct LoadOutcome {
 
 /// Runs it.
 pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
-    let mut import = ClusterImport::new(args.derivation);
-    for file in &args.files {
-        import.read(&file.display().to_string(), &read_text(file)?)?;
-    }
-    for (note, count) in import.notes() {
-        output::note(&format!("note: {note} ({count} ×)"));
-    }
-    let unread = UnreadObjects::of(&import);
-    let unreadable = import.unreadable();
-    let cluster = import.into_cluster();
+    let ImportedFiles {
+        cluster,
+        rejected,
+        unnamed,
+        unreadable,
+        mut warnings,
+        ..
+    } = import_files::read(&args.files, args.derivation)?.checked();
+    let unread = UnreadObjects { lines: rejected, unnamed };
     if cluster == pb::Cluster::default() && !args.allow_empty {
+        state_check::report(&warnings);
         return Err(nothing_loaded(&unread.lines, &args.source));
     }
     let counts = record_counts(&cluster);
     let mut connection = ClientConnection::open(&args.client.server).await?;
+    state_check::drop_known(&mut connection, Some(&args.source), &mut warnings).await?;
+    if args.strict {
+        state_check::report(&warnings);
+        state_check::refuse_strict(true, warnings.len(), ": nothing was sent")?;
+    }
     let loaded = send_full_sync_with(&mut connection, &args.source, cluster, unreadable).await?;
     if args.client.output == OutputFormat::Json {
-        output::json("BatchOutcome", &loaded.outcome)?;
+        let mut outcome = output::json_value("BatchOutcome", &loaded.outcome)?;
+        if let Some(outcome) = outcome.as_object_mut() {
+            outcome.insert("loadWarnings".to_owned(), json!(state_check::group(&warnings)));
+        }
+        output::line(&format!("{outcome:#}"))?;
     } else {
         let number = loaded.outcome.revision.map_or(0, |revision| revision.number);
         output::line(&format!(
@@ -94,8 +108,10 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
     for warning in &loaded.outcome.warnings {
         output::note(&format!("warning: {}", output::problem(warning)));
     }
+    state_check::report(&warnings);
     if unread.lines.is_empty() && loaded.rejected.is_empty() {
-        Ok(())
+        let warnings = loaded.outcome.warnings.len();
+        state_check::refuse_strict(args.strict, warnings, ": the records are visible all the same")
     } else {
         Err(load_rejected(&unread, &loaded, &args.source))
     }
@@ -109,16 +125,6 @@ struct UnreadObjects {
     unnamed: usize,
 }
 
-impl UnreadObjects {
-    fn of(import: &ClusterImport) -> Self {
-        let rejected = import.rejected();
-        let lines = rejected.iter().map(|one| format!("{}: {}", one.object, one.error));
-        Self {
-            lines: lines.collect(),
-            unnamed: rejected.iter().filter(|one| one.record.is_none()).count(),
-        }
-    }
-}
 
 /// A line for each refused record, up to a bound.
 fn rejected_lines(refused: &[&String]) -> Vec<String> {

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::connect::ClientConnection;
 use super::output::{self, TextTable};
-use super::{ClientArgs, CommandError, OutputFormat, pages};
+use super::{ClientArgs, CommandError, OutputFormat, pages, state_cards};
 use crate::server::pb;
 
 /// What is shown.
@@ -18,6 +18,8 @@ enum ShownRecords {
     Jobs,
     /// Tasks
     Tasks,
+    /// Cards that nodes have: on how many nodes, how many, how many of them tasks hold
+    Cards,
 }
 
 /// Arguments of `pumice state show`.
@@ -43,6 +45,7 @@ pub(super) async fn run(args: ShowStateArgs) -> Result<(), CommandError> {
         Some(ShownRecords::Queues) => queues(&mut connection, names, format).await,
         Some(ShownRecords::Jobs) => jobs(&mut connection, names, format).await,
         Some(ShownRecords::Tasks) => tasks(&mut connection, names, format).await,
+        Some(ShownRecords::Cards) => state_cards::show(&mut connection, &names, format).await,
     }
 }
 

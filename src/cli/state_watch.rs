@@ -10,8 +10,8 @@ use super::bench::parse_duration;
 use super::connect::ClientConnection;
 use super::in_process::InProcessServer;
 use super::records::{self, ClusterRecords, RecordDiff};
-use super::{ClientArgs, CommandError, OutputFormat, output, state_load};
-use crate::import::{AmountRules, ClusterImport};
+use super::{ClientArgs, CommandError, OutputFormat, import_files, output, state_check, state_load};
+use crate::import::AmountRules;
 use crate::server::pb;
 
 /// Arguments of `pumice state watch`.
@@ -36,6 +36,9 @@ pub(super) struct DiffStateArgs {
     /// Compare with the records of this source only
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
+    /// End with an error if there are warnings about the files
+    #[arg(long)]
+    strict: bool,
     /// How the amounts of pods are counted
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
     derivation: AmountRules,
@@ -56,6 +59,8 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
             record_counts(&seen)
         ))?;
     }
+    let mut warnings = state_check::check_cluster(&seen.cluster);
+    state_check::report(&warnings);
     let mut told = 0;
     while args.count.is_none_or(|count| told < count) {
         tokio::time::sleep(args.interval).await;
@@ -80,6 +85,10 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
             print_change(change, number(&seen), args.client.output)?;
         }
         told = told.saturating_add(changes.len());
+        let now = state_check::check_cluster(&seen.cluster);
+        let new_warnings = now.iter().filter(|warning| warnings.binary_search(warning).is_err());
+        state_check::report(&new_warnings.cloned().collect::<Vec<_>>());
+        warnings = now;
     }
     Ok(())
 }
@@ -105,8 +114,9 @@ fn record_counts(records: &ClusterRecords) -> String {
 /// Compares files with what the server knows. Both go through the same reader, so that a difference is one of content:
 /// `1` and `1000m` are the same, and labels that no plugin reads are in neither.
 pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
-    let cluster = import_files(&args.files, args.derivation)?;
+    let mut imported = import_files::read(&args.files, args.derivation)?.checked();
     let mut local = InProcessServer::start().await?;
+    let cluster = std::mem::take(&mut imported.cluster);
     let loaded = state_load::send_full_sync(&mut local.connection, "file", cluster).await?;
     for refused in &loaded.rejected {
         output::note(&format!("refused, and so not compared: {refused}"));
@@ -114,6 +124,9 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     let given = ClusterRecords::read(&mut local.connection).await?;
     let file = given.fields()?;
     let mut connection = ClientConnection::open(&args.client.server).await?;
+    state_check::drop_known(&mut connection, None, &mut imported.warnings).await?;
+    imported.report();
+    state_check::refuse_strict(args.strict, imported.warnings.len(), "")?;
     if let Some(source) = &args.source {
         require_source(&mut connection, source).await?;
     }
@@ -191,19 +204,4 @@ fn changes_of<'c>(changes: &'c [RecordDiff], kind: &str) -> Vec<&'c RecordDiff> 
 
 fn record_title(change: &RecordDiff) -> String {
     format!("{} {}", change.kind, change.name)
-}
-
-/// The records of files; what could not be used is said.
-pub(super) fn import_files(files: &[PathBuf], counting: AmountRules) -> Result<pb::Cluster, CommandError> {
-    let mut import = ClusterImport::new(counting);
-    for file in files {
-        import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
-    }
-    for refused in import.rejected() {
-        output::note(&format!(
-            "refused, and so left out: {}: {}",
-            refused.object, refused.error
-        ));
-    }
-    Ok(import.into_cluster())
 }

@@ -126,7 +126,7 @@ fn queue_state(object: &Value) -> ImportObjectResult<pb::QueueState> {
     })
 }
 
-/// A Volcano PodGroup. Its priority class is not read: a dump has the class by name only.
+/// A Volcano PodGroup. Its priority comes with its class ([`super::priority`]).
 pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
     let queue = text(object, "spec.queue")?;
     Ok(pb::Job {
@@ -161,13 +161,6 @@ fn job_phase(object: &Value) -> ImportObjectResult<pb::JobPhase> {
             ));
         }
     })
-}
-
-/// Does a pod group name a priority class?
-pub(super) fn has_priority_class(object: &Value) -> bool {
-    get(object, "spec.priorityClassName")
-        .and_then(Value::as_str)
-        .is_some_and(|class| !class.is_empty())
 }
 
 /// Does a node have taints that keep pods away?

@@ -1,12 +1,16 @@
 //! Turns files that people have into records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
-//! Read are Node and Pod (`v1`), and Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job (`batch.volcano.sh`),
-//! alone, in lists of any kind, or in several documents. What is seen and not used is said in [`ClusterImport::notes`], never passed over.
+//! An import reads Node and Pod (`v1`), PriorityClass (`scheduling.k8s.io`), and Volcano's Queue and PodGroup
+//! (`scheduling.volcano.sh`) and Job (`batch.volcano.sh`), alone, in lists of any kind, or in several documents. It
+//! passes over nothing in silence: [`ClusterImport::notes`] has what it saw and does not use, [`ClusterImport::warnings`]
+//! what hardly means what its author has in mind.
 
 mod fields;
 mod kubernetes;
+mod misspelt;
 mod openb;
 mod pod;
+mod priority;
 #[cfg(test)]
 mod tests;
 mod vcjob;
@@ -25,6 +29,9 @@ use crate::server::pb;
 
 /// The API group of Volcano's queues and pod groups.
 const VOLCANO_GROUP: &str = "scheduling.volcano.sh";
+
+/// The API group of priority classes.
+const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 
 /// The API group of Volcano's jobs.
 const VOLCANO_BATCH_GROUP: &str = "batch.volcano.sh";
@@ -102,6 +109,17 @@ impl RecordIdentity {
     }
 }
 
+/// Something in the files that has no effect, or hardly the one that its author has in mind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportWarning {
+    /// Kind of warning, for programs.
+    pub code: &'static str,
+    /// Kind and name of the record, such as `task web/front-0`.
+    pub subject: String,
+    /// Warning for people; equal for records with the same mistake.
+    pub message: String,
+}
+
 /// What was read, by name.
 #[derive(Debug, Default)]
 pub struct ClusterImport {
@@ -114,6 +132,9 @@ pub struct ClusterImport {
     notes: BTreeMap<String, u64>,
     run_seconds: BTreeMap<String, u64>,
     amount_rules: AmountRules,
+    priority_classes: priority::PriorityClasses,
+    misspelt_fields: misspelt::MisspeltFields,
+    warnings: Vec<ImportWarning>,
 }
 
 impl ClusterImport {
@@ -173,15 +194,23 @@ impl ClusterImport {
         &self.notes
     }
 
+    /// Misspelt fields, records that stand more than once, and priority classes that are not in the files.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<ImportWarning> {
+        let found = self.warnings.iter().cloned();
+        found.chain(self.priority_classes.warnings()).collect()
+    }
+
     /// How long tasks ran, in seconds, where the files tell it: by task name.
     #[must_use]
     pub fn run_seconds(&self) -> &BTreeMap<String, u64> {
         &self.run_seconds
     }
 
-    /// The records, sorted by name.
+    /// The records, sorted by name, with the priorities of their classes.
     #[must_use]
-    pub fn into_cluster(self) -> pb::Cluster {
+    pub fn into_cluster(mut self) -> pb::Cluster {
+        self.priority_classes.apply(&mut self.jobs, &mut self.tasks);
         pb::Cluster {
             nodes: self.nodes.into_values().collect(),
             queues: self.queues.into_values().collect(),
@@ -277,12 +306,16 @@ impl ClusterImport {
 
     fn object(&mut self, version: &str, kind: &str, object: &Value) {
         let group = version.split_once('/').map_or("", |(group, _)| group);
+        if is_read(group, kind) {
+            self.warn_misspelt(kind, object);
+        }
         let outcome = match (group, kind) {
             ("", "Node") => self.node(object),
             ("", "Pod") => self.pod(object),
             (VOLCANO_GROUP, "Queue") => kubernetes::queue(object).map(|queue| self.put_queue(queue)),
             (VOLCANO_GROUP, "PodGroup") => self.job(object),
             (VOLCANO_BATCH_GROUP, "Job") => self.volcano_job(object),
+            (SCHEDULING_GROUP, "PriorityClass") => self.priority_classes.add_class(object),
             _ => {
                 self.note(&format!("{kind} ({version}): this kind is not read"));
                 Ok(())
@@ -314,6 +347,16 @@ impl ClusterImport {
         self.rejected.push(RejectedObject { object, error, record });
     }
 
+    fn warn_misspelt(&mut self, kind: &str, object: &Value) {
+        for message in self.misspelt_fields.find(kind, object) {
+            self.warnings.push(ImportWarning {
+                code: "FIELD_NOT_READ",
+                subject: object_title(kind, object),
+                message,
+            });
+        }
+    }
+
     fn node(&mut self, object: &Value) -> Result<(), FieldError> {
         let node = kubernetes::node(object)?;
         if kubernetes::has_taints(object) {
@@ -342,15 +385,14 @@ impl ClusterImport {
         for note in pod::notes(object) {
             self.note(note);
         }
+        self.priority_classes.add_task(object, &task)?;
         self.put_task(task);
         Ok(())
     }
 
     fn job(&mut self, object: &Value) -> Result<(), FieldError> {
         let job = kubernetes::job(object)?;
-        if kubernetes::has_priority_class(object) {
-            self.note("pod groups with a priority class: the class is not read, their priority is 0");
-        }
+        self.priority_classes.add_job(object, &job)?;
         self.put_job(job);
         Ok(())
     }
@@ -363,37 +405,56 @@ impl ClusterImport {
     }
 
     fn put_node(&mut self, node: pb::Node) {
-        self.unreadable.remove(&(pb::RecordKind::Node, node.name.clone()));
-        let twice = insert_record(&mut self.nodes, node.name.clone(), node);
-        self.note_duplicate(twice);
+        let name = node.name.clone();
+        self.unreadable.remove(&(pb::RecordKind::Node, name.clone()));
+        let replaced = insert_record(&mut self.nodes, name.clone(), node);
+        self.warn_duplicate("node", &name, replaced);
     }
 
     fn put_queue(&mut self, queue: pb::Queue) {
-        self.unreadable.remove(&(pb::RecordKind::Queue, queue.name.clone()));
-        let twice = insert_record(&mut self.queues, queue.name.clone(), queue);
-        self.note_duplicate(twice);
+        let name = queue.name.clone();
+        self.unreadable.remove(&(pb::RecordKind::Queue, name.clone()));
+        let replaced = insert_record(&mut self.queues, name.clone(), queue);
+        self.warn_duplicate("queue", &name, replaced);
     }
 
     fn put_job(&mut self, job: pb::Job) {
-        self.unreadable.remove(&(pb::RecordKind::Job, job.name.clone()));
-        let twice = insert_record(&mut self.jobs, job.name.clone(), job);
-        self.note_duplicate(twice);
+        let name = job.name.clone();
+        self.unreadable.remove(&(pb::RecordKind::Job, name.clone()));
+        let replaced = insert_record(&mut self.jobs, name.clone(), job);
+        self.warn_duplicate("job", &name, replaced);
     }
 
     fn put_task(&mut self, task: pb::Task) {
-        self.unreadable.remove(&(pb::RecordKind::Task, task.name.clone()));
-        let twice = insert_record(&mut self.tasks, task.name.clone(), task);
-        self.note_duplicate(twice);
+        let name = task.name.clone();
+        self.unreadable.remove(&(pb::RecordKind::Task, name.clone()));
+        let replaced = insert_record(&mut self.tasks, name.clone(), task);
+        self.warn_duplicate("task", &name, replaced);
     }
 
-    fn note_duplicate(&mut self, twice: bool) {
-        if twice {
-            self.note("objects that stand twice in the files: the later one counts");
+    fn warn_duplicate(&mut self, kind: &str, name: &str, replaced: bool) {
+        if replaced {
+            self.warnings.push(ImportWarning {
+                code: "DUPLICATE_RECORD",
+                subject: format!("{kind} {name}"),
+                message: "this record stands more than once in the files; the last one counts".to_owned(),
+            });
         }
     }
 }
 
-/// Kind and name of an object, for messages.
+/// True for the kinds of objects that become records.
+fn is_read(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "Node" | "Pod")
+            | (VOLCANO_GROUP, "Queue" | "PodGroup")
+            | (VOLCANO_BATCH_GROUP, "Job")
+            | (SCHEDULING_GROUP, "PriorityClass")
+    )
+}
+
+/// Kind and name of an object, as messages name it.
 fn object_title(kind: &str, object: &Value) -> String {
     let name = fields::text(object, "metadata.name").unwrap_or_default();
     let namespace = fields::text(object, "metadata.namespace").unwrap_or_default();

@@ -132,7 +132,6 @@ fn unused_fields_are_noted() {
         [
             "Service (v1): this kind is not read",
             "nodes with taints: taints and tolerations are not read",
-            "pod groups with a priority class: the class is not read, their priority is 0",
         ]
     );
 }
@@ -257,4 +256,104 @@ fn openb_files_are_read() {
     assert_eq!(import.rejected()[0].object, "line 5");
     assert_eq!(import.rejected()[0].error.field, "cpu_milli");
     assert_eq!(import.notes().len(), 2);
+}
+
+#[test]
+fn priority_classes_give_the_priorities_of_pods_and_pod_groups() {
+    let class = |name: &str, value: i32, more: &str| {
+        format!(
+            "{{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {{name: {name}}}, value: {value}{more}}}\n---\n"
+        )
+    };
+    let pod = |name: &str, spec: &str| {
+        format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: []{spec}}}}}\n---\n")
+    };
+    let group = |name: &str, spec: &str| {
+        format!(
+            "{{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {{name: {name}}}, spec: {{minMember: \
+             1{spec}}}}}\n---\n"
+        )
+    };
+    let records = [
+        pod("named", ", priorityClassName: high"),
+        pod("numbered", ", priorityClassName: high, priority: 3"),
+        pod("none", ""),
+        pod("unknown", ", priorityClassName: hihg"),
+        pod("system", ", priorityClassName: system-node-critical"),
+        group("named", ", priorityClassName: high"),
+        group("none", ""),
+        group("unknown", ", priorityClassName: hihg"),
+        class("high", 1000, ""),
+    ]
+    .concat();
+    let priorities = |text: &str| {
+        let import = read(&[text]);
+        let warned: Vec<String> = import
+            .warnings()
+            .into_iter()
+            .map(|warning| format!("{} {}", warning.code, warning.subject))
+            .collect();
+        assert_eq!(
+            warned,
+            [
+                "UNKNOWN_PRIORITY_CLASS job default/unknown",
+                "UNKNOWN_PRIORITY_CLASS task default/unknown"
+            ]
+        );
+        let cluster = import.into_cluster();
+        let tasks = cluster.tasks.iter().map(|task| (task.name.clone(), task.priority));
+        let jobs = cluster.jobs.iter().map(|job| (job.name.clone(), job.priority));
+        let by_name = |all: Vec<(String, i32)>| -> Vec<String> {
+            all.iter()
+                .map(|(name, priority)| format!("{} {priority}", &name["default/".len()..]))
+                .collect()
+        };
+        (by_name(tasks.collect()), by_name(jobs.collect()))
+    };
+    let (tasks, jobs) = priorities(&records);
+    assert_eq!(
+        tasks,
+        ["named 1000", "none 0", "numbered 3", "system 2000001000", "unknown 0"]
+    );
+    assert_eq!(jobs, ["named 1000", "none 0", "unknown 0"]);
+    let with_default = records + &class("normal", 50, ", globalDefault: true");
+    let (tasks, jobs) = priorities(&with_default);
+    assert_eq!(
+        tasks,
+        ["named 1000", "none 50", "numbered 3", "system 2000001000", "unknown 50"]
+    );
+    assert_eq!(jobs, ["named 1000", "none 50", "unknown 50"]);
+}
+
+#[test]
+fn a_volcano_job_hands_its_priority_class_to_its_pods() {
+    let text = "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: j}, spec: {priorityClassName: high, \
+                tasks: [{name: own, replicas: 1, template: {spec: {priorityClassName: low, containers: []}}}, {name: \
+                same, replicas: 1, template: {spec: {containers: []}}}]}}\n---\n{apiVersion: scheduling.k8s.io/v1, kind: \
+                PriorityClass, metadata: {name: high}, value: 9}\n---\n{apiVersion: scheduling.k8s.io/v1, kind: \
+                PriorityClass, metadata: {name: low}, value: 2}\n";
+    let cluster = read(&[text]).into_cluster();
+    assert_eq!(cluster.jobs[0].priority, 9);
+    let tasks: Vec<_> = cluster
+        .tasks
+        .iter()
+        .map(|task| (task.name.as_str(), task.priority))
+        .collect();
+    assert_eq!(tasks, [("default/j-own-0", 2), ("default/j-same-0", 9)]);
+}
+
+#[test]
+fn fields_that_upstream_has_are_not_taken_for_misspelt_ones() {
+    for text in [JSON, YAML, NODES, TASKS] {
+        assert_eq!(
+            read(&[text])
+                .warnings()
+                .iter()
+                .filter(|one| one.code == "FIELD_NOT_READ")
+                .count(),
+            0
+        );
+    }
+    let other = "{apiVersion: rabbitmq.com/v1beta1, kind: Queue, metadata: {name: q}, spec: {capabilities: 1}}";
+    assert_eq!(read(&[other]).warnings(), []);
 }

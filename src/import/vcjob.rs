@@ -15,6 +15,7 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
     let name = required_text(job, "metadata.name")?;
     let namespace = text(job, "metadata.namespace")?;
     let scheduler = text(job, "spec.schedulerName")?;
+    let class = text(job, "spec.priorityClassName")?;
     let mut pods = Vec::new();
     for (place, task) in list(job, "spec.tasks")?.iter().enumerate() {
         let field = |name: &str| format!("spec.tasks[{place}].{name}");
@@ -37,7 +38,7 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
                 &name,
                 &namespace,
                 &format!("{name}-{own}-{number}"),
-                &scheduler,
+                [("schedulerName", &scheduler), ("priorityClassName", &class)],
             ));
         }
     }
@@ -51,19 +52,23 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
         },
         "spec": {
             "queue": text(job, "spec.queue")?,
+            "priorityClassName": class,
             "minMember": integer(job, "spec.minAvailable")?.unwrap_or(all),
         },
     });
     Ok((group, pods))
 }
 
-fn pod(template: &Value, job: &str, namespace: &str, name: &str, scheduler: &str) -> Value {
+/// A pod of the template; `defaults` are fields of its spec that the Job sets where the template does not.
+fn pod(template: &Value, job: &str, namespace: &str, name: &str, defaults: [(&str, &String); 2]) -> Value {
     let annotations = get(template, "metadata.annotations").and_then(Value::as_object);
     let mut annotations: Map<String, Value> = annotations.cloned().unwrap_or_default();
     annotations.insert(GROUP_ANNOTATION.to_owned(), json!(job));
     let mut spec = get(template, "spec").cloned().unwrap_or_default();
-    if let (Some(spec), false) = (spec.as_object_mut(), scheduler.is_empty()) {
-        spec.entry("schedulerName").or_insert_with(|| json!(scheduler));
+    for (field, value) in defaults {
+        if let (Some(spec), false) = (spec.as_object_mut(), value.is_empty()) {
+            spec.entry(field).or_insert_with(|| json!(value));
+        }
     }
     json!({"metadata": {"name": name, "namespace": namespace, "annotations": annotations}, "spec": spec})
 }

@@ -290,7 +290,7 @@ fn policies_are_checked_pushed_read_and_rolled_back() {
     );
     let checked = pumice(None, &["policy", "check", broken, "-o", "json"]);
     assert_eq!(checked.status.code(), Some(1));
-    let report: serde_json::Value = serde_json::from_str(&out(&checked)).unwrap();
+    let report: Value = serde_json::from_str(&out(&checked)).unwrap();
     assert_eq!(
         (&report["accepted"], &report["errors"], &report["warnings"]),
         (&false.into(), &1.into(), &0.into())
@@ -326,7 +326,7 @@ fn policy_check_prints_plugins_that_are_not_served_as_json() {
     let checked = pumice(None, &["policy", "check", file.to_str().unwrap(), "-o", "json"]);
     std::fs::remove_file(&file).unwrap();
     assert_eq!(checked.status.code(), Some(0), "{}", err(&checked));
-    let report: serde_json::Value = serde_json::from_str(&out(&checked)).unwrap();
+    let report: Value = serde_json::from_str(&out(&checked)).unwrap();
     assert_eq!(
         (&report["accepted"], &report["errors"], &report["warnings"]),
         (&true.into(), &0.into(), &1.into())

@@ -7,7 +7,8 @@ use prost_reflect::MessageDescriptor;
 use super::expect::{self, CaseExpectation};
 use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
 use crate::cli::schema::ProtocolSchema;
-use crate::cli::{CommandError, state_watch};
+use crate::cli::state_check::StateWarning;
+use crate::cli::{CommandError, import_files};
 use crate::engine::policy::{YamlLimits, YamlNode, YamlValue};
 use crate::import::AmountRules;
 use crate::server::pb;
@@ -24,6 +25,8 @@ pub(super) struct CaseSetup {
     pub(super) compatibility: String,
     pub(super) profile: String,
     pub(super) cluster: pb::Cluster,
+    /// Warnings of the import of a `clusterFile`.
+    pub(super) import_warnings: Vec<StateWarning>,
 }
 
 /// One case.
@@ -181,11 +184,20 @@ impl CaseReader {
                     "`cluster` and `clusterFile` exclude each other",
                 ));
             }
-            (Some(cluster), None) => evaluation_ref.cluster = self.cluster(cluster)?,
+            (Some(cluster), None) => {
+                evaluation_ref.cluster = self.cluster(cluster)?;
+                evaluation_ref.import_warnings = Vec::new();
+            }
             (None, Some(file)) => {
                 let path = self.relative_path(&yaml::text(file, "`clusterFile`")?);
-                let read = state_watch::import_files(&[path], AmountRules::default());
-                evaluation_ref.cluster = read.map_err(|failure| CaseFileError::at(file.mark, failure.to_string()))?;
+                let read = import_files::read(&[path], AmountRules::default());
+                let imported = read.map_err(|failure| CaseFileError::at(file.mark, failure.to_string()))?;
+                let warnings = imported
+                    .rejected
+                    .iter()
+                    .map(|rejected| StateWarning::rejected(rejected));
+                evaluation_ref.import_warnings = warnings.chain(imported.warnings).collect();
+                evaluation_ref.cluster = imported.cluster;
             }
             (None, None) => {}
         }

@@ -5,6 +5,7 @@ mod compare;
 mod expect;
 mod yaml;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -13,6 +14,7 @@ use regex::Regex;
 use serde_json::json;
 
 use super::in_process::InProcessServer;
+use super::state_check::{self, StateWarning};
 use super::{CommandError, OutputFormat, output};
 use crate::server::pb;
 use case::{CaseQuery, PolicyTestCase};
@@ -27,6 +29,9 @@ pub(super) struct TestPolicyArgs {
     /// Only cases whose `FILE: NAME` matches
     #[arg(long, value_name = "REGEX")]
     run: Option<Regex>,
+    /// End with an error if there are warnings about the clusters of the cases
+    #[arg(long)]
+    strict: bool,
     /// Also write a report in the form of `JUnit`
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -48,6 +53,7 @@ struct CaseOutcome {
 pub(super) async fn run(args: TestPolicyArgs) -> Result<(), CommandError> {
     let mut local = InProcessServer::start().await?;
     let mut outcomes = Vec::new();
+    let mut warning_count = 0;
     for path in case_files(&args.files)? {
         let shown = path.display().to_string();
         let text = super::state_load::read_text(&path)?;
@@ -58,12 +64,20 @@ pub(super) async fn run(args: TestPolicyArgs) -> Result<(), CommandError> {
                 continue;
             }
         };
+        let mut warnings: BTreeSet<StateWarning> = BTreeSet::new();
         for case in cases {
             let full = format!("{shown}: {}", case.name);
             if args.run.as_ref().is_none_or(|run| run.is_match(&full)) {
+                warnings.extend(case.setup.import_warnings.iter().cloned());
+                warnings.extend(state_check::check_cluster(&case.setup.cluster));
                 outcomes.push(run_case(&mut local, &shown, case).await);
             }
         }
+        let warnings: Vec<StateWarning> = warnings.into_iter().collect();
+        for group in state_check::group(&warnings) {
+            output::note(&format!("{shown}: {}", group.line()));
+        }
+        warning_count += warnings.len();
     }
     if let Some(file) = &args.junit {
         std::fs::write(file, junit(&outcomes)?).map_err(|error| CommandError::file_error(file, &error))?;
@@ -72,7 +86,7 @@ pub(super) async fn run(args: TestPolicyArgs) -> Result<(), CommandError> {
     let failed = outcomes.iter().filter(|one| !one.mismatches.is_empty()).count();
     match (outcomes.len(), failed) {
         (0, _) => Err(CommandError::message("error: there is no case to run")),
-        (_, 0) => Ok(()),
+        (_, 0) => state_check::refuse_strict(args.strict, warning_count, ""),
         (_, failed) => Err(CommandError::message(format!(
             "error: {} failed",
             output::count(failed, "case")

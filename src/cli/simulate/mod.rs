@@ -59,6 +59,9 @@ pub(super) struct SimulateArgs {
     /// How the amounts of pods are counted
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = state_load::amount_rules_parser())]
     derivation: AmountRules,
+    /// End with an error if there are warnings about the files
+    #[arg(long)]
+    strict: bool,
     /// Also draw it, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -77,7 +80,7 @@ fn parse_factor(text: &str) -> Result<f64, String> {
 /// Runs it.
 pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let candidates = candidate_policies(&args)?;
-    let workload = workload::read_workload(&args.files, args.derivation, args.arrival_speedup)?;
+    let workload = workload::read_workload(&args.files, args.derivation, args.arrival_speedup, args.strict)?;
     if workload.initial_cluster.nodes.is_empty() || workload.arrivals.is_empty() {
         return Err(CommandError::message(
             "error: the files hold no node, or no task that waits: name both the cluster and the workload",

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::cli::not_evaluated::{UnevaluatedRow, UnevaluatedSet};
-use crate::cli::{CommandError, output, state_load};
+use crate::cli::{CommandError, import_files, output, state_check};
 use crate::engine::decide::{not_evaluated_of_node_fields, not_evaluated_of_tasks};
 use crate::engine::model::UnevaluatedFields;
-use crate::import::{AmountRules, ClusterImport};
+use crate::import::AmountRules;
 use crate::server::pb;
 
 /// The annotation that names the cards that would do.
@@ -60,23 +60,17 @@ impl Workload {
     }
 }
 
-/// Reads the files.
-pub(super) fn read_workload(files: &[PathBuf], counting: AmountRules, speed: f64) -> Result<Workload, CommandError> {
-    let mut import = ClusterImport::new(counting);
-    for file in files {
-        import.read(&file.display().to_string(), &state_load::read_text(file)?)?;
-    }
-    for (note, count) in import.notes() {
-        output::note(&format!("note: {note} ({count} ×)"));
-    }
-    for refused in import.rejected() {
-        output::note(&format!(
-            "refused, and so left out: {}: {}",
-            refused.object, refused.error
-        ));
-    }
-    let runs = import.run_seconds().clone();
-    Ok(split_waiting(import.into_cluster(), &runs, speed))
+/// Reads the files; under `strict` warnings about them are errors.
+pub(super) fn read_workload(
+    files: &[PathBuf],
+    amount_rules: AmountRules,
+    speed: f64,
+    strict: bool,
+) -> Result<Workload, CommandError> {
+    let imported = import_files::read(files, amount_rules)?.checked();
+    imported.report();
+    state_check::refuse_strict(strict, imported.warnings.len(), ": nothing was simulated")?;
+    Ok(split_waiting(imported.cluster, &imported.run_seconds, speed))
 }
 
 /// Takes the waiting tasks out of a cluster; `speed` divides the times between arrivals.

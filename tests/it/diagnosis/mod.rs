@@ -2,6 +2,7 @@
 
 mod explain;
 mod explain_limits;
+mod load_warnings;
 mod not_evaluated;
 mod policy_diff;
 mod policy_test;

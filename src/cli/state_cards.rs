@@ -1,0 +1,113 @@
+//! `pumice state show cards`: the cards that nodes have, whatever the policy in force.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::connect::ClientConnection;
+use super::output::{self, TextTable};
+use super::{CommandError, OutputFormat, state_check};
+use crate::engine::plugins::capacity_card::ClusterCards;
+use crate::engine::policy::{Compatibility, suggestion};
+use crate::server::pb;
+
+/// The cards of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CardRow {
+    /// Name in quotas and in `volcano.sh/card.name`.
+    card: String,
+    /// Resource that pods request.
+    resource: String,
+    /// Number of nodes that have such cards.
+    nodes: usize,
+    total: u64,
+    /// Number of cards that tasks hold.
+    held: f64,
+    free: f64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CardList {
+    cards: Vec<CardRow>,
+    /// Labels and resources of nodes that make no card.
+    warnings: Vec<state_check::WarningGroup>,
+}
+
+/// Shows the cards, or those of these names.
+pub(super) async fn show(
+    connection: &mut ClientConnection,
+    names: &[String],
+    format: OutputFormat,
+) -> Result<(), CommandError> {
+    let nodes = state_check::list_nodes(connection).await?;
+    let (mut rows, warnings) = count_cards(&nodes);
+    let known: Vec<String> = rows.iter().map(|row| row.card.clone()).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    for name in names.iter().filter(|name| !known.contains(&name.as_str())) {
+        let hint = suggestion::hint(name, &known);
+        output::note(&format!("note: no node has card `{name}`{hint}"));
+    }
+    if !names.is_empty() {
+        rows.retain(|row| names.contains(&row.card));
+    }
+    let warnings = state_check::group(&warnings);
+    if format == OutputFormat::Json {
+        let list = serde_json::to_string_pretty(&CardList { cards: rows, warnings });
+        return output::line(&list.map_err(|error| CommandError::message(format!("error: {error}")))?);
+    }
+    for warning in &warnings {
+        output::note(&warning.line());
+    }
+    let mut table = TextTable::new(["CARD", "RESOURCE", "NODES", "TOTAL", "HELD", "FREE"]);
+    for row in &rows {
+        table.row([
+            row.card.clone(),
+            row.resource.clone(),
+            row.nodes.to_string(),
+            row.total.to_string(),
+            output::number(row.held),
+            output::number(row.free),
+        ]);
+    }
+    output::table(&table)?;
+    output::line(&format!(
+        "{} on {}",
+        match rows.len() {
+            1 => "1 kind of cards".to_owned(),
+            kinds => format!("{kinds} kinds of cards"),
+        },
+        output::count(nodes.len(), "node")
+    ))
+}
+
+/// Cards by name and resource, and what makes no card.
+fn count_cards(nodes: &[pb::NodeStatus]) -> (Vec<CardRow>, Vec<state_check::StateWarning>) {
+    let cluster = pb::Cluster {
+        nodes: nodes.iter().filter_map(|status| status.node.clone()).collect(),
+        ..pb::Cluster::default()
+    };
+    let state = state_check::state_of(&cluster);
+    let cards = ClusterCards::of(&state, Compatibility::Corrected);
+    let mut rows: BTreeMap<(String, String), CardRow> = BTreeMap::new();
+    for status in nodes {
+        let name = status.node.as_ref().map(|node| node.name.as_str());
+        let found = name.and_then(|name| cards.node_cards(name));
+        for (card, on_node) in found.into_iter().flat_map(|found| &found.cards) {
+            let resource = state.resources().name(on_node.resource);
+            let used = status.used.iter().find(|amount| amount.resource == resource);
+            let used = used.map_or(0.0, |amount| amount.value / 1000.0);
+            let total = u64::try_from(on_node.cards).unwrap_or_default();
+            let row = rows.entry((card.to_string(), resource.to_owned())).or_default();
+            row.nodes += 1;
+            row.total += total;
+            row.held += used;
+            row.free += (total as f64 - used).max(0.0);
+        }
+    }
+    let rows = rows
+        .into_iter()
+        .map(|((card, resource), row)| CardRow { card, resource, ..row });
+    (rows.collect(), state_check::card_label_warnings(&state))
+}

@@ -1,0 +1,487 @@
+//! Records that a load would pass over in silence: references to records that do not exist, annotations that cannot be
+//! read, cards that no node has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::connect::ClientConnection;
+use super::{CommandError, output, pages};
+use crate::engine::model::ClusterState;
+use crate::engine::plugins::capacity_card::annotations::{self, CARD_SEPARATOR};
+use crate::engine::plugins::capacity_card::{ClusterCards, QuotaAmounts};
+use crate::engine::plugins::{REGISTRY, drf};
+use crate::engine::policy::{Compatibility, suggestion};
+use crate::import::ImportWarning;
+use crate::server::convert::inline;
+use crate::server::convert::reader::ReadOptions;
+use crate::server::limits::EdgeLimits;
+use crate::server::pb;
+
+/// Subjects of one warning that a line names.
+const MAX_NAMED: usize = 5;
+/// Warnings that get a suggestion: each compares a name with all known names.
+const MAX_SUGGESTIONS: usize = 20;
+/// Names in one question to a server.
+const NAMES_PER_CALL: usize = 1_000;
+/// The parent that every queue has without a record of it.
+const ROOT_QUEUE: &str = "root";
+
+/// A record that hardly means what its author has in mind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct StateWarning {
+    /// Kind of warning, for programs.
+    pub(super) code: &'static str,
+    /// Warning for people, without the record; equal for records with the same mistake.
+    pub(super) message: String,
+    /// Record that is missing.
+    missing: Option<(MissingKind, String)>,
+    /// Kind and name of the record.
+    pub(super) subject: String,
+}
+
+/// Kind of a record, or of a card, that others refer to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum MissingKind {
+    Node,
+    Queue,
+    Job,
+    Card,
+}
+
+impl MissingKind {
+    fn code(self) -> &'static str {
+        match self {
+            MissingKind::Node => "UNKNOWN_NODE",
+            MissingKind::Queue => "UNKNOWN_QUEUE",
+            MissingKind::Job => "UNKNOWN_JOB",
+            MissingKind::Card => "UNKNOWN_CARD",
+        }
+    }
+
+    fn message(self, name: &str) -> String {
+        match self {
+            MissingKind::Node => format!("there is no node `{name}`"),
+            MissingKind::Queue => format!("there is no queue `{name}`"),
+            MissingKind::Job => format!("there is no job (PodGroup) `{name}`"),
+            MissingKind::Card => format!("no node has card `{name}`"),
+        }
+    }
+}
+
+impl From<ImportWarning> for StateWarning {
+    fn from(warning: ImportWarning) -> Self {
+        let ImportWarning { code, subject, message } = warning;
+        StateWarning {
+            code,
+            message,
+            missing: None,
+            subject,
+        }
+    }
+}
+
+impl StateWarning {
+    /// Warning about an object that an import left out; `rejected` names it and says why.
+    pub(super) fn rejected(rejected: &str) -> Self {
+        StateWarning {
+            code: "RECORD_REFUSED",
+            message: "refused, and so left out".to_owned(),
+            missing: None,
+            subject: rejected.to_owned(),
+        }
+    }
+}
+
+/// Warnings about a cluster, each once.
+pub(super) fn check_cluster(cluster: &pb::Cluster) -> Vec<StateWarning> {
+    let mut check = ClusterCheck::default();
+    check.references(cluster);
+    let state = state_of(cluster);
+    let cards = ClusterCards::of(&state, Compatibility::Corrected);
+    let cards = card_names(&cards);
+    check.queues(&state, &cards);
+    check.jobs(&state, &cards);
+    check.tasks(cluster, &cards);
+    check.found.extend(card_label_warnings(&state));
+    check.suggest(cluster, &cards);
+    check.found.into_iter().collect()
+}
+
+/// A warning for each label or resource of a node that makes no card.
+pub(super) fn card_label_warnings(state: &ClusterState) -> Vec<StateWarning> {
+    let cards = ClusterCards::of(state, Compatibility::Corrected);
+    let warnings = cards.nodes().flat_map(|(name, found)| {
+        found.diagnostics.iter().map(move |diagnostic| StateWarning {
+            code: "CARD_LABEL_IGNORED",
+            message: diagnostic.clone(),
+            missing: None,
+            subject: format!("node {name}"),
+        })
+    });
+    warnings.collect()
+}
+
+/// Names of all cards that some node has.
+fn card_names(cards: &ClusterCards) -> BTreeSet<String> {
+    let names = cards.nodes().flat_map(|(_, found)| found.cards.keys());
+    names.map(ToString::to_string).collect()
+}
+
+/// Nodes, queues and jobs of a cluster as the service reads them, those left out that it would refuse.
+pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
+    let unlimited = EdgeLimits {
+        inline_records: usize::MAX,
+        query_resources: usize::MAX,
+        ..EdgeLimits::default()
+    };
+    let options = ReadOptions::from_registry(REGISTRY, unlimited);
+    let whole = pb::Cluster {
+        nodes: cluster.nodes.clone(),
+        queues: cluster.queues.clone(),
+        jobs: cluster.jobs.clone(),
+        tasks: Vec::new(),
+    };
+    let read = |cluster: pb::Cluster| inline::cluster_state(cluster, &options).ok().map(|(state, _)| state);
+    if let Some(state) = read(whole.clone()) {
+        return state;
+    }
+    let alone = |part: pb::Cluster| read(part).is_some();
+    let mut usable = whole;
+    usable.nodes.retain(|node| {
+        alone(pb::Cluster {
+            nodes: vec![node.clone()],
+            ..pb::Cluster::default()
+        })
+    });
+    usable.queues.retain(|queue| {
+        alone(pb::Cluster {
+            queues: vec![queue.clone()],
+            ..pb::Cluster::default()
+        })
+    });
+    usable.jobs.retain(|job| {
+        alone(pb::Cluster {
+            jobs: vec![job.clone()],
+            ..pb::Cluster::default()
+        })
+    });
+    read(usable)
+        .or_else(|| read(pb::Cluster::default()))
+        .unwrap_or_else(empty_state)
+}
+
+fn empty_state() -> ClusterState {
+    let index = crate::engine::model::SortedTable::<crate::engine::model::NodeSlot>::default();
+    ClusterState::new(std::sync::Arc::new(index), 0)
+}
+
+#[derive(Default)]
+struct ClusterCheck {
+    found: BTreeSet<StateWarning>,
+}
+
+impl ClusterCheck {
+    fn missing(&mut self, kind: MissingKind, name: &str, subject: String) {
+        self.found.insert(StateWarning {
+            code: kind.code(),
+            message: kind.message(name),
+            missing: Some((kind, name.to_owned())),
+            subject,
+        });
+    }
+
+    fn add(&mut self, code: &'static str, message: String, subject: String) {
+        self.found.insert(StateWarning {
+            code,
+            message,
+            missing: None,
+            subject,
+        });
+    }
+
+    /// Records that refer to a record which is not in the cluster.
+    fn references(&mut self, cluster: &pb::Cluster) {
+        let nodes: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
+        let queues: BTreeSet<&str> = cluster.queues.iter().map(|queue| queue.name.as_str()).collect();
+        let jobs: BTreeSet<&str> = cluster.jobs.iter().map(|job| job.name.as_str()).collect();
+        for queue in &cluster.queues {
+            let parent = queue.parent.as_str();
+            if !parent.is_empty() && parent != ROOT_QUEUE && !queues.contains(parent) {
+                self.missing(MissingKind::Queue, parent, format!("parent of queue {}", queue.name));
+            }
+        }
+        for job in &cluster.jobs {
+            if !job.queue.is_empty() && !queues.contains(job.queue.as_str()) {
+                self.missing(MissingKind::Queue, &job.queue, format!("job {}", job.name));
+            }
+        }
+        for task in &cluster.tasks {
+            if !task.node.is_empty() && !nodes.contains(task.node.as_str()) {
+                self.missing(MissingKind::Node, &task.node, format!("task {}", task.name));
+            }
+            if !task.job.is_empty() && !jobs.contains(task.job.as_str()) {
+                self.missing(MissingKind::Job, &task.job, format!("task {}", task.name));
+            }
+        }
+    }
+
+    fn queues(&mut self, state: &ClusterState, cards: &BTreeSet<String>) {
+        for (name, stored) in state.queues().iter() {
+            let quota =
+                annotations::read_cards(&stored.record.annotations, annotations::QUOTA, Compatibility::Corrected);
+            self.cards_annotation(quota, cards, &format!("queue {name}"));
+        }
+        for (name, problem) in drf::hierarchy_problems(state) {
+            let queue = state.queues().get(&name);
+            let named = queue.is_some_and(|queue| {
+                let texts = &queue.record.annotations;
+                [drf::HIERARCHY, drf::WEIGHTS]
+                    .iter()
+                    .any(|key| crate::engine::model::find_text(texts, key).is_some())
+            });
+            if named {
+                self.add("ANNOTATION_INVALID", problem.message, format!("queue {name}"));
+            }
+        }
+    }
+
+    fn jobs(&mut self, state: &ClusterState, cards: &BTreeSet<String>) {
+        for (name, stored) in state.jobs().iter() {
+            let request = annotations::read_cards(
+                &stored.record.annotations,
+                annotations::REQUEST,
+                Compatibility::Corrected,
+            );
+            self.cards_annotation(request, cards, &format!("job {name}"));
+        }
+    }
+
+    /// The numbers of cards in an annotation of a queue or a job.
+    fn cards_annotation(
+        &mut self,
+        amounts: Result<Option<QuotaAmounts>, annotations::CardsError>,
+        cards: &BTreeSet<String>,
+        subject: &str,
+    ) {
+        match amounts {
+            Err(error) => self.add("ANNOTATION_INVALID", error.to_string(), subject.to_owned()),
+            Ok(None) => {}
+            Ok(Some(amounts)) => {
+                for (choice, _) in amounts.cards() {
+                    self.card_choice(choice, cards, subject);
+                }
+            }
+        }
+    }
+
+    fn tasks(&mut self, cluster: &pb::Cluster, cards: &BTreeSet<String>) {
+        // Tasks of one template name the same cards.
+        let mut unknown: BTreeMap<&str, bool> = BTreeMap::new();
+        for task in &cluster.tasks {
+            let Some(choice) = task.annotations.get(annotations::NAME) else {
+                continue;
+            };
+            let has_unknown = *unknown.entry(choice).or_insert_with(|| {
+                let choice = annotations::normalize_choice(choice);
+                choice.split(CARD_SEPARATOR).any(|card| !cards.contains(card))
+            });
+            if has_unknown {
+                self.card_choice(
+                    &annotations::normalize_choice(choice),
+                    cards,
+                    &format!("task {}", task.name),
+                );
+            }
+        }
+    }
+
+    fn card_choice(&mut self, choice: &str, cards: &BTreeSet<String>, subject: &str) {
+        for card in choice.split(CARD_SEPARATOR).filter(|card| !card.is_empty()) {
+            if !cards.contains(card) {
+                self.missing(MissingKind::Card, card, subject.to_owned());
+            }
+        }
+    }
+
+    /// Adds "did you mean" to the first missing names.
+    fn suggest(&mut self, cluster: &pb::Cluster, cards: &BTreeSet<String>) {
+        let mut hints: BTreeMap<(MissingKind, String), String> = BTreeMap::new();
+        for warning in &self.found {
+            let Some((kind, name)) = &warning.missing else {
+                continue;
+            };
+            if hints.len() < MAX_SUGGESTIONS {
+                hints.entry((*kind, name.clone())).or_insert_with(|| {
+                    let known: Vec<&str> = match kind {
+                        MissingKind::Node => cluster.nodes.iter().map(|node| node.name.as_str()).collect(),
+                        MissingKind::Queue => cluster.queues.iter().map(|queue| queue.name.as_str()).collect(),
+                        MissingKind::Job => cluster.jobs.iter().map(|job| job.name.as_str()).collect(),
+                        MissingKind::Card => cards.iter().map(String::as_str).collect(),
+                    };
+                    suggestion::hint(name, &known)
+                });
+            }
+        }
+        let with_hint = |mut warning: StateWarning| {
+            let hint = warning.missing.as_ref().and_then(|missing| hints.get(missing));
+            warning.message.push_str(hint.map_or("", String::as_str));
+            warning
+        };
+        self.found = std::mem::take(&mut self.found).into_iter().map(with_hint).collect();
+    }
+}
+
+/// Drops warnings about records that a server knows from other sources than `own_source`.
+pub(super) async fn drop_known(
+    connection: &mut ClientConnection,
+    own_source: Option<&str>,
+    warnings: &mut Vec<StateWarning>,
+) -> Result<(), CommandError> {
+    let mut missing: BTreeMap<MissingKind, BTreeSet<String>> = BTreeMap::new();
+    for (kind, name) in warnings.iter().filter_map(|warning| warning.missing.clone()) {
+        missing.entry(kind).or_default().insert(name);
+    }
+    let mut known: BTreeSet<(MissingKind, String)> = BTreeSet::new();
+    for (kind, names) in missing {
+        let names: Vec<String> = names.into_iter().collect();
+        let found = match kind {
+            MissingKind::Card => known_cards(connection, own_source).await?,
+            MissingKind::Node | MissingKind::Queue | MissingKind::Job => {
+                known_names(connection, own_source, kind, &names).await?
+            }
+        };
+        known.extend(found.into_iter().map(|name| (kind, name)));
+    }
+    warnings.retain(|warning| warning.missing.as_ref().is_none_or(|missing| !known.contains(missing)));
+    Ok(())
+}
+
+/// Those of the names that the server knows from other sources.
+async fn known_names(
+    connection: &mut ClientConnection,
+    own_source: Option<&str>,
+    kind: MissingKind,
+    names: &[String],
+) -> Result<Vec<String>, CommandError> {
+    let mut known = Vec::new();
+    for names in names.chunks(NAMES_PER_CALL) {
+        let names = names.to_vec();
+        let found: Vec<(Option<String>, String)> = pages::all(async |token| {
+            let page = Some(pages::large(token));
+            let names = names.clone();
+            let against = None;
+            Ok(match kind {
+                MissingKind::Queue => {
+                    let request = pb::ListQueuesRequest { against, names, page };
+                    let reply = connection.state.list_queues(request).await?.into_inner();
+                    let rows = reply.queues.into_iter();
+                    let rows = rows.map(|row| (row.queue.map(|queue| queue.name), row.source));
+                    (rows.collect(), reply.next_page_token)
+                }
+                MissingKind::Job => {
+                    let request = pb::ListJobsRequest { against, names, page };
+                    let reply = connection.state.list_jobs(request).await?.into_inner();
+                    let rows = reply.jobs.into_iter();
+                    let rows = rows.map(|row| (row.job.map(|job| job.name), row.source));
+                    (rows.collect(), reply.next_page_token)
+                }
+                MissingKind::Node | MissingKind::Card => {
+                    let request = pb::ListNodesRequest { against, names, page };
+                    let reply = connection.state.list_nodes(request).await?.into_inner();
+                    let rows = reply.nodes.into_iter();
+                    let rows = rows.map(|row| (row.node.map(|node| node.name), row.source));
+                    (rows.collect(), reply.next_page_token)
+                }
+            })
+        })
+        .await?;
+        let others = found
+            .into_iter()
+            .filter(|(_, source)| own_source != Some(source.as_str()));
+        known.extend(others.filter_map(|(name, _)| name));
+    }
+    Ok(known)
+}
+
+/// Cards of the nodes that the server knows from other sources.
+async fn known_cards(connection: &mut ClientConnection, own_source: Option<&str>) -> Result<Vec<String>, CommandError> {
+    let nodes = list_nodes(connection).await?.into_iter();
+    let nodes = nodes.filter(|status| own_source != Some(status.source.as_str()));
+    let cluster = pb::Cluster {
+        nodes: nodes.filter_map(|status| status.node).collect(),
+        ..pb::Cluster::default()
+    };
+    let cards = ClusterCards::of(&state_of(&cluster), Compatibility::Corrected);
+    Ok(card_names(&cards).into_iter().collect())
+}
+
+/// All nodes that a server knows.
+pub(super) async fn list_nodes(connection: &mut ClientConnection) -> Result<Vec<pb::NodeStatus>, CommandError> {
+    pages::all(async |token| {
+        let request = pb::ListNodesRequest {
+            page: Some(pages::large(token)),
+            ..pb::ListNodesRequest::default()
+        };
+        let page = connection.state.list_nodes(request).await?.into_inner();
+        Ok((page.nodes, page.next_page_token))
+    })
+    .await
+}
+
+/// Warnings with the same mistake, as JSON.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WarningGroup {
+    code: &'static str,
+    message: String,
+    count: usize,
+    /// Kinds and names of the records.
+    subjects: Vec<String>,
+}
+
+/// Warnings by mistake, in the order of their codes.
+pub(super) fn group(warnings: &[StateWarning]) -> Vec<WarningGroup> {
+    let mut groups: BTreeMap<(&'static str, &str), Vec<String>> = BTreeMap::new();
+    for warning in warnings {
+        let subjects = groups.entry((warning.code, warning.message.as_str())).or_default();
+        subjects.push(warning.subject.clone());
+    }
+    let group = |((code, message), subjects): ((&'static str, &str), Vec<String>)| WarningGroup {
+        code,
+        message: message.to_owned(),
+        count: subjects.len(),
+        subjects,
+    };
+    groups.into_iter().map(group).collect()
+}
+
+impl WarningGroup {
+    /// One line for people.
+    pub(super) fn line(&self) -> String {
+        let named: Vec<&str> = self.subjects.iter().take(MAX_NAMED).map(String::as_str).collect();
+        let more = match self.count.saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("warning: {}: {}{more} ({})", self.message, named.join(", "), self.code)
+    }
+}
+
+/// Names the warnings on standard error.
+pub(super) fn report(warnings: &[StateWarning]) {
+    for group in group(warnings) {
+        output::note(&group.line());
+    }
+}
+
+/// Under `--strict` warnings are errors.
+pub(super) fn refuse_strict(strict: bool, warnings: usize, consequence: &str) -> Result<(), CommandError> {
+    if strict && warnings > 0 {
+        let warnings = output::count(warnings, "warning");
+        return Err(CommandError::message(format!(
+            "error: {warnings} under --strict{consequence}"
+        )));
+    }
+    Ok(())
+}
