@@ -13,13 +13,13 @@ use crate::server::pb::policy_service_client::PolicyServiceClient;
 use crate::server::pb::state_service_client::StateServiceClient;
 use crate::server::{CONNECTION_WINDOW, STREAM_WINDOW};
 
-/// Where a server listens that was started without options.
+/// Address of a server that was started without options.
 pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:7461";
 
-/// Largest reply that is taken: listings and scores of whole clusters.
+/// Largest reply: listings and scores of whole clusters.
 const REPLY_BYTES: usize = 256 << 20;
 
-/// What carries calls: a connection to a server, or the services themselves in this process.
+/// Transport of calls: a connection to a server, or the services in this process.
 pub(super) type CallTransport = BoxCloneSyncService<Request<Body>, Response<Body>, Status>;
 
 /// The three services of one server.
@@ -47,7 +47,7 @@ impl ClientConnection {
         )))
     }
 
-    /// The services at the other end of a carrier.
+    /// Clients of the services at the other end of a transport.
     pub(super) fn with_transport(carrier: CallTransport) -> Self {
         ClientConnection {
             decisions: DecisionServiceClient::new(carrier.clone()).max_decoding_message_size(REPLY_BYTES),

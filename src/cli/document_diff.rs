@@ -1,4 +1,4 @@
-//! What differs between two documents, by meaning: plugins by name, wherever they stand; keys by path.
+//! Differences between two policy documents by meaning: plugins by name, in whatever tier; keys by path.
 
 use serde::Serialize;
 
@@ -8,17 +8,17 @@ use crate::engine::policy::{YamlLimits, YamlNode, YamlValue};
 
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct DocumentChange {
     /// `added`, `removed`, `changed` or `moved`.
-    #[serde(rename = "change")]
     action: &'static str,
-    /// Where: `binpack arguments.binpack.weight`.
+    /// Place in the document, such as `binpack arguments.binpack.weight`.
     path: String,
-    /// Absent: it was not there.
+    /// Value before. Absent: there was none.
     from: Option<String>,
-    /// Absent: it is not there any more.
+    /// Value after. Absent: there is none.
     to: Option<String>,
-    /// Questions whose answers it may change; empty: none of Pumice's.
+    /// Queries whose results the difference may change. Empty: none that Pumice serves.
     affected_queries: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl DocumentChange {
     }
 }
 
-/// What differs between two effective documents, in the order of the first.
+/// Differences between two effective documents, in the order of the first.
 ///
 /// # Errors
 /// One of them is no YAML.
@@ -63,7 +63,7 @@ pub(super) fn changes(before: &str, after: &str) -> Result<Vec<DocumentChange>, 
     Ok(found.changes)
 }
 
-/// A plugin and the tier that it stands in, from 1.
+/// A plugin with the number of its tier, from 1.
 struct TieredPlugin<'n> {
     name: String,
     tier: usize,
@@ -95,7 +95,7 @@ impl DocumentDiff {
     fn compare_tiers(&mut self, before: Option<&YamlNode>, after: Option<&YamlNode>) {
         let (a, b) = (tiered_plugins(before), tiered_plugins(after));
         for old in &a {
-            // The same name may stand there twice: the first goes with the first.
+            // A name may occur twice: the first occurrence is compared with the first.
             let number = a
                 .iter()
                 .take_while(|one| !std::ptr::eq(*one, old))
@@ -134,7 +134,7 @@ impl DocumentDiff {
         self.compare_order(&a, &b);
     }
 
-    /// Who stands before whom counts where the first that distinguishes decides.
+    /// Compares the order of plugins, which counts where the first plugin that distinguishes decides.
     fn compare_order(&mut self, a: &[TieredPlugin<'_>], b: &[TieredPlugin<'_>]) {
         let common = |own: &[TieredPlugin<'_>], other: &[TieredPlugin<'_>]| -> Vec<String> {
             let shared = own
@@ -160,7 +160,7 @@ impl DocumentDiff {
             let path = format!("{name} {key}");
             let touches = match family_of_switch(key) {
                 Some(family) => vec![family.to_owned()],
-                // Of the other switches Pumice asks nothing.
+                // Pumice reads no other switch.
                 None if key.starts_with("enable") => Vec::new(),
                 None => families.to_vec(),
             };

@@ -1,4 +1,4 @@
-//! Why a command did not end well: in words for standard error, and as an exit code for scripts.
+//! Errors of commands: the message for standard error, and the exit code for scripts.
 
 use std::fmt;
 
@@ -10,23 +10,23 @@ use super::output;
 use crate::import::ImportError;
 use crate::server::pb;
 
-/// Why a command failed.
+/// Error that ends a command.
 #[derive(Debug)]
 pub(super) enum CommandError {
     /// The service answered with an error.
     Call(Box<Status>),
     /// No connection to the service.
     Unreachable {
-        /// Where it was looked for.
+        /// Address of the server.
         server: String,
-        /// What happened.
+        /// Error of the connection.
         error: tonic::transport::Error,
     },
     /// The command line, or a file that belongs to it, is wrong.
     Usage(String),
-    /// Two things are not the same, which the answer has told.
+    /// Two things differ; the output has said so.
     Different,
-    /// Something else, said in full.
+    /// Any other error, with its full message.
     Message(String),
 }
 
@@ -35,7 +35,7 @@ impl CommandError {
         CommandError::Message(message.into())
     }
 
-    /// The exit code: 1 refused, failed or not true; 2 wrong usage; 3 no server answers.
+    /// Exit code: 1 refused, failed or different; 2 wrong usage; 3 no server answers.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             CommandError::Usage(_) => 2,
@@ -45,7 +45,7 @@ impl CommandError {
         }
     }
 
-    /// A file that cannot be read.
+    /// Error of a file that cannot be read.
     pub(super) fn file_error(path: &std::path::Path, error: &std::io::Error) -> Self {
         CommandError::Message(format!("error: {}: {error}", path.display()))
     }

@@ -1,4 +1,4 @@
-//! The services in this process, without a socket: for what is judged from files alone.
+//! The services in this process, without a socket, for commands that judge files.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::server::pb;
 use crate::state::{SharedState, StateLimits, StateOptions, SystemClock};
 use crate::telemetry::Metrics;
 
-/// Bytes of one message between the command line and its own services: nothing is sent, so nothing is saved by less.
+/// Largest message between the command line and its own services: no message leaves the process.
 const MESSAGE_BYTES: usize = 1 << 30;
-/// Records that one question may bring.
+/// Largest number of records in one query.
 const INLINE_RECORDS: usize = 5_000_000;
 
-/// The services over a state of their own, which begins empty.
+/// The services over their own state, which begins empty.
 #[derive(Debug)]
 pub(super) struct InProcessServer {
     pub(super) connection: ClientConnection,
-    /// Tells the services to drain when it is gone.
+    /// Drains the services when dropped.
     _drain_on_drop: watch::Sender<bool>,
 }
 
 impl InProcessServer {
-    /// Starts them, under the built-in policy.
+    /// Starts the services under the built-in policy.
     pub(super) async fn start() -> Result<Self, CommandError> {
         let options = StateOptions {
             limits: StateLimits::default(),

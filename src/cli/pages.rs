@@ -1,10 +1,10 @@
-//! Listings that come in pages, read to their end.
+//! Listings in pages, read to their end.
 
 use super::CommandError;
 use crate::server::pb;
 
-/// Calls `page` with the token of each page, the first one's is empty, until a reply names no next one; all records.
-/// It gives the records of its page and the next one's token.
+/// Reads all records of a listing. `page` gets the token of a page, empty for the first, and returns its records and
+/// the token of the next page, empty after the last.
 pub(super) async fn all<T>(
     mut page: impl AsyncFnMut(String) -> Result<(Vec<T>, String), CommandError>,
 ) -> Result<Vec<T>, CommandError> {
@@ -20,7 +20,7 @@ pub(super) async fn all<T>(
     }
 }
 
-/// The page of that token, as large as the server gives them.
+/// Page of a token, of the default size of the server.
 pub(super) fn at(token: String) -> pb::Page {
     pb::Page {
         token,
@@ -28,7 +28,7 @@ pub(super) fn at(token: String) -> pb::Page {
     }
 }
 
-/// The page of that token, of as many records as are worth a call when all are wanted; a server may give fewer.
+/// Large page of a token, for a listing that is read whole; a server may return fewer records.
 pub(super) fn large(token: String) -> pb::Page {
     pb::Page { size: 5_000, token }
 }

@@ -1,4 +1,4 @@
-//! `pumice policy`: check a document here, put it in force there, read what is in force.
+//! `pumice policy`: checks a document here, puts it in force on a server, reads the policy in force.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use super::output::{self, TextTable};
 use super::{ClientArgs, CommandError, OutputFormat, pages, policy_check, policy_diff, policy_test, state_load};
 use crate::server::pb;
 
-/// What to do with a policy.
+/// Command on policies.
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
-    /// Check a document without a server: all findings, with line and column
+    /// Check a document without a server: all diagnostics, with line and column
     Check(policy_check::CheckPolicyArgs),
     /// Compare two documents or versions as they take effect; exit code 1: they differ
     Diff(policy_diff::DiffPolicyArgs),
@@ -43,7 +43,7 @@ pub(super) struct PushPolicyArgs {
     /// Only if this version is in force now; 0: none
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
-    /// Change nothing, say what would change
+    /// Change nothing, show what would change
     #[arg(long)]
     dry_run: bool,
     /// Refuse a document with warnings
@@ -62,10 +62,10 @@ pub(super) struct GetPolicyArgs {
     /// Version; 0: the one in force
     #[arg(long, default_value_t = 0)]
     version: u64,
-    /// With every default put in and every repair made
+    /// Print the document as it takes effect: with every default and every repair
     #[arg(long, conflicts_with = "loaded")]
     effective: bool,
-    /// As it was read: typed values, before defaults and repairs
+    /// Print the document as loaded: typed values, before defaults and repairs
     #[arg(long)]
     loaded: bool,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub(super) struct RollbackPolicyArgs {
     /// Only if this version is in force now
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
-    /// Change nothing, say what would change
+    /// Change nothing, show what would change
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -114,7 +114,7 @@ pub(super) struct DeletePolicyArgs {
     client: ClientArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 pub(super) async fn run(command: PolicyCommand) -> Result<(), CommandError> {
     match command {
         PolicyCommand::Check(args) => policy_check::run(&args),
@@ -128,7 +128,7 @@ pub(super) async fn run(command: PolicyCommand) -> Result<(), CommandError> {
     }
 }
 
-/// As `diff` does: what is not the same ends with code 1, and needs no words.
+/// Ends a command with code 1, without a further message, if two things differ.
 pub(super) fn require_same(same: bool) -> Result<(), CommandError> {
     if same { Ok(()) } else { Err(CommandError::Different) }
 }

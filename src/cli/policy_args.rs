@@ -1,4 +1,4 @@
-//! Which policy a question is asked under: the two arguments that every such command has.
+//! Policy of a query: the two arguments of every command that asks one.
 
 use clap::Args;
 
@@ -21,7 +21,7 @@ impl PolicyArgs {
         &self.policy
     }
 
-    /// Shared state under that policy.
+    /// Reference to shared state under the policy.
     pub(super) fn latest_ref(&self) -> pb::LatestRef {
         pb::LatestRef {
             policy: self.policy.clone(),
@@ -30,7 +30,7 @@ impl PolicyArgs {
         }
     }
 
-    /// The same as the ground of a question.
+    /// Evaluation reference to shared state under the policy.
     pub(super) fn evaluation_ref(&self) -> pb::EvaluationRef {
         pb::EvaluationRef {
             target: Some(pb::evaluation_ref::Target::Latest(self.latest_ref())),

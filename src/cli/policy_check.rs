@@ -11,15 +11,8 @@ use crate::engine::policy::{
     unserved_effect,
 };
 
-const EXAMPLES: &str = "Examples:
-  pumice policy check volcano-scheduler.conf
-  kubectl -n volcano-system get configmap volcano-scheduler-configmap \\
-    -o jsonpath='{.data.volcano-scheduler\\.conf}' | pumice policy check -
-  pumice policy check policy.yaml --strict -o json    # in CI: a warning fails the build";
-
 /// Arguments of `pumice policy check`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct CheckPolicyArgs {
     /// The document: volcano-scheduler.conf; `-`: standard input
     #[arg(value_name = "FILE")]

@@ -1,4 +1,4 @@
-//! `pumice policy diff`: what differs between two policies as they take effect, and whom it touches.
+//! `pumice policy diff`: differences between two policies as they take effect, and the tasks that they touch.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ pub(super) struct DiffPolicyArgs {
     /// A document (`-`: standard input), or a stored version as NAME@VERSION; NAME@active is the one in force
     #[arg(value_name = "BEFORE")]
     before: String,
-    /// Likewise; without it, BEFORE is compared with default@active as what is to come
+    /// Another document or version; without it, default@active is compared with BEFORE
     #[arg(value_name = "AFTER")]
     after: Option<String>,
-    /// Also show whose best nodes change, in the cluster of these files (as for `state load`)
+    /// Also show the tasks whose best nodes change, in the cluster of these files (as for `state load`)
     #[arg(long, value_name = "FILE", conflicts_with = "state")]
     cluster: Vec<PathBuf>,
-    /// Also show whose best nodes change, among what the server knows
+    /// Also show the tasks whose best nodes change, in the state of the server
     #[arg(long)]
     state: bool,
     /// Judge the pods of this file; without it, the tasks that wait in the cluster
@@ -43,16 +43,16 @@ pub(super) struct DiffPolicyArgs {
     client: ClientArgs,
 }
 
-/// One of the two.
+/// One of the two policies.
 #[derive(Debug)]
 pub(super) struct ComparedPolicy {
     title: String,
-    /// With every default put in; it reads back to itself.
+    /// Document with every default; reading it gives the same document.
     pub(super) effective: String,
     report: pb::PolicyReport,
 }
 
-/// Runs it; true: the same.
+/// Runs the command. Returns whether the policies are the same.
 pub(super) async fn run(args: DiffPolicyArgs) -> Result<bool, CommandError> {
     let mut server = None;
     let (before, after) = match &args.after {

@@ -1,4 +1,4 @@
-//! What two policies decide about one cluster: whose best nodes differ.
+//! Decisions of two policies about one cluster: tasks whose best nodes differ.
 
 use serde::Serialize;
 
@@ -8,40 +8,48 @@ use super::output::{self, TextTable};
 use super::{CommandError, state_load};
 use crate::server::pb;
 
-/// Best nodes that are compared.
+/// Number of best nodes that a report names.
 const BEST_NODES: u32 = 3;
 /// Names of the two policies.
 const POLICY_NAMES: [&str; 2] = ["before", "after"];
 
-/// What the two decide.
+/// Tasks that two policies decide differently.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PolicyImpact {
-    /// Tasks judged.
+    /// Number of tasks judged.
     tasks: usize,
-    /// Of these, with another best node or other nodes that fit.
+    /// Number of tasks with another best node, or with other nodes that fit.
     tasks_changed: usize,
-    /// The kinds of tasks that are decided differently.
+    /// Classes of equal tasks that are decided differently.
     changed_classes: Vec<ImpactRow>,
 }
 
-/// One kind of task, decided twice.
+/// A class of equal tasks, decided under both policies.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ImpactRow {
-    /// The first of its kind.
+    /// First task of the class.
     task: String,
     count: usize,
     before: PolicyDecision,
     after: PolicyDecision,
 }
 
+/// A node with its score.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct BestNode {
+    node: String,
+    score: f64,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PolicyDecision {
     fit_count: u32,
-    /// Best first.
-    best_nodes: Vec<(String, f64)>,
-    /// Why it is not decided.
+    /// Best nodes, the best first.
+    best_nodes: Vec<BestNode>,
+    /// Problem that prevents a decision.
     problem: Option<String>,
 }
 
@@ -83,7 +91,7 @@ pub(super) async fn compute_impact(
     let mut decided = decided.into_iter();
     let (before, after) = (decided.next().unwrap_or_default(), decided.next().unwrap_or_default());
     for ((kind, before), after) in kinds.iter().zip(before).zip(after) {
-        let best = |decision: &PolicyDecision| decision.best_nodes.first().map(|(node, _)| node.clone());
+        let best = |decision: &PolicyDecision| decision.best_nodes.first().map(|best| best.node.clone());
         if best(&before) == best(&after) && before.fit_count == after.fit_count && before.problem == after.problem {
             continue;
         }
@@ -132,6 +140,7 @@ async fn decide_tasks(
             .names
             .into_iter()
             .zip(item.totals)
+            .map(|(node, score)| BestNode { node, score })
             .collect(),
         problem: item.problem.as_ref().map(output::problem),
     };
@@ -145,7 +154,7 @@ async fn decide_tasks(
 }
 
 impl PolicyImpact {
-    /// For people.
+    /// Prints the report for people.
     pub(super) fn show(&self) -> Result<(), CommandError> {
         let judged = output::count(self.tasks, "task");
         if self.changed_classes.is_empty() {
@@ -177,7 +186,7 @@ impl PolicyDecision {
         let best = self
             .best_nodes
             .iter()
-            .map(|(node, score)| format!("{node} ({})", output::number(*score)));
+            .map(|BestNode { node, score }| format!("{node} ({})", output::number(*score)));
         match best.collect::<Vec<_>>() {
             best if best.is_empty() => "no node".to_owned(),
             best => best.join(", "),

@@ -14,7 +14,7 @@ use crate::engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, y
 
 /// Largest file, in bytes.
 const FILE_BYTES: usize = 1 << 20;
-/// What a profile can say.
+/// Keys of a profile.
 const PROFILE_KEYS: [&str; 4] = ["server", "metrics", "policy", "output"];
 
 /// Which profile is meant, and where profiles are looked for.
@@ -39,7 +39,7 @@ pub(super) struct ProfileArgs {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ClientProfile(BTreeMap<&'static str, String>);
 
-/// What a file of profiles says.
+/// Content of a file of profiles.
 #[derive(Debug, Default)]
 struct ProfileFile {
     default: Option<String>,
@@ -114,7 +114,7 @@ impl ClientProfile {
     }
 }
 
-/// What is wrong with a file of profiles, and where.
+/// Error in a file of profiles, with its place.
 #[derive(Debug, PartialEq, Eq)]
 struct ProfileError {
     mark: Mark,

@@ -1,4 +1,4 @@
-//! All records that a server knows, and what changed between two looks at them.
+//! All records that a server knows, and the differences between two readings of them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::schema::ProtocolSchema;
 use super::{output, pages};
 use crate::server::pb;
 
-/// How often a listing is begun anew because the state moved on under it.
+/// Number of attempts to read all listings at one revision.
 const ATTEMPTS: usize = 5;
 /// Kinds of records, in the order in which they are shown.
 pub(super) const KINDS: [&str; 4] = ["node", "queue", "job", "task"];
@@ -23,15 +23,15 @@ pub(super) struct ClusterRecords {
     pub(super) cluster: pb::Cluster,
     /// The owner of each record, by kind and name.
     pub(super) sources: BTreeMap<(&'static str, String), String>,
-    /// Refused ones, by kind and name.
+    /// Refused records with their first problem, by kind and name.
     pub(super) invalid: BTreeMap<(&'static str, String), String>,
-    /// State that they were read from; several, if it moved on meanwhile.
+    /// Revision of the first page.
     pub(super) revision: Option<pb::Revision>,
-    /// The state moved on between the pages, again and again.
+    /// True if the state changed between the pages in every attempt.
     pub(super) inconsistent: bool,
 }
 
-/// Reads all pages of one listing, and says at which revisions.
+/// Reads all pages of one listing, and collects their revisions.
 macro_rules! list {
     ($connection:expr, $evaluation_ref:expr, $call:ident, $request:ident, $records:ident, $revisions:expr) => {
         pages::all(async |token| {
@@ -49,7 +49,7 @@ macro_rules! list {
 }
 
 impl ClusterRecords {
-    /// Reads them all, of one revision if the state holds still for so long.
+    /// Reads all records, at one revision if the state does not change meanwhile.
     pub(super) async fn read(connection: &mut ClientConnection) -> Result<Self, CommandError> {
         let mut attempt = 1;
         loop {
@@ -124,7 +124,7 @@ impl ClusterRecords {
         self.sources.insert(key, source);
     }
 
-    /// Every record by kind and name, as fields by path.
+    /// Fields of every record by path, by kind and name of the record.
     pub(super) fn fields(&self) -> Result<BTreeMap<(usize, String), RecordFields>, CommandError> {
         let mut all = BTreeMap::new();
         let cluster = &self.cluster;
@@ -153,32 +153,32 @@ impl ClusterRecords {
     }
 }
 
-/// A record's fields by path, those that are set.
+/// Set fields of a record, by path.
 pub(super) type RecordFields = BTreeMap<String, String>;
 
-/// What became of one record.
+/// Difference of one record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct RecordDiff {
     /// `added`, `removed` or `changed`.
-    #[serde(rename = "change")]
     pub(super) action: &'static str,
     pub(super) kind: &'static str,
     pub(super) name: String,
-    /// Of a changed one: which fields; of the others the main ones.
+    /// Changed fields; of an added or a removed record all set fields.
     pub(super) fields: Vec<FieldDiff>,
 }
 
-/// A field that is not the same.
+/// A field that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct FieldDiff {
     pub(super) field: String,
-    /// Absent: it was not set.
+    /// Value before. Absent: the field was not set.
     pub(super) from: Option<String>,
-    /// Absent: it is not set any more.
+    /// Value after. Absent: the field is not set.
     pub(super) to: Option<String>,
 }
 
-/// What differs from one look to the next, by kind and name.
+/// Differences between two readings, by kind and name.
 pub(super) fn record_diffs(
     before: &BTreeMap<(usize, String), RecordFields>,
     after: &BTreeMap<(usize, String), RecordFields>,
@@ -228,11 +228,11 @@ impl RecordDiff {
             "removed" => '-',
             _ => '~',
         };
-        let told = self
+        let reported = self
             .fields
             .iter()
             .filter(|one| self.action == "changed" || one.field != "name");
-        let shown = told.map(|one| match (&one.from, &one.to) {
+        let shown = reported.map(|one| match (&one.from, &one.to) {
             (Some(from), Some(to)) => format!("{} {from} → {to}", one.field),
             (None, Some(to)) if self.action == "added" => format!("{} {to}", one.field),
             (None, Some(to)) => format!("{} (none) → {to}", one.field),
@@ -263,7 +263,7 @@ fn flatten(path: &str, message: &DynamicMessage, into: &mut RecordFields) {
     let mut empty = true;
     for (field, value) in message.fields() {
         empty = false;
-        // The items of a list of amounts stand for the list.
+        // The path of a list of amounts leaves out its field `items`.
         let path = match (path, field.name()) {
             ("", name) => name.to_owned(),
             (path, "items") => path.to_owned(),

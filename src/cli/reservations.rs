@@ -7,7 +7,7 @@ use super::output::{self, TextTable};
 use super::{ClientArgs, CommandError, OutputFormat, pages};
 use crate::server::pb;
 
-/// What to do with reservations.
+/// Command on reservations.
 #[derive(Debug, Subcommand)]
 pub(super) enum ReservationsCommand {
     /// List what jobs were promised, and how much of it is still held back
@@ -32,7 +32,7 @@ pub(super) struct ReleaseReservationArgs {
     /// The job, as `namespace/name`
     #[arg(value_name = "JOB")]
     job: String,
-    /// Its incarnation; empty: whichever
+    /// uid of the job; empty: any incarnation
     #[arg(long, default_value = "")]
     uid: String,
     /// This attempt and all before it; without it: the one that is listed

@@ -17,7 +17,7 @@ pub(super) struct SessionsArgs {
     client: ClientArgs,
 }
 
-/// What to do with sessions.
+/// Command on sessions.
 #[derive(Debug, Subcommand)]
 enum SessionsCommand {
     /// End a session: its scheduler is answered `SESSION_EXPIRED` from then on

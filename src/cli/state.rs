@@ -1,25 +1,25 @@
-//! `pumice state`: load a cluster, show what the server knows.
+//! `pumice state`: loads a cluster, shows the state of a server.
 
 use clap::Subcommand;
 
 use super::{CommandError, policy, state_forget, state_load, state_show, state_watch};
 
-/// What to do with state.
+/// Command on state.
 #[derive(Debug, Subcommand)]
 pub(super) enum StateCommand {
-    /// Send files as one snapshot: `kubectl get nodes,pods,queues,podgroups -A -o json` (or yaml), or openb CSV
+    /// Send files as one full sync: `kubectl get nodes,pods,queues,podgroups -A -o json` (or yaml), or openb CSV
     Load(state_load::LoadStateArgs),
-    /// Show the server, its nodes, queues, jobs or tasks
+    /// Show the server, its nodes, queues, jobs, tasks or cards
     Show(state_show::ShowStateArgs),
-    /// Follow what changes, as it becomes visible
+    /// Print changes as they become visible
     Watch(state_watch::WatchStateArgs),
-    /// Compare files with what the server knows; exit code 1: they differ
+    /// Compare files with the state of the server; exit code 1: they differ
     Diff(state_watch::DiffStateArgs),
     /// Forget a source: its records, what its jobs had reserved, and its slot
     Forget(state_forget::ForgetSourceArgs),
 }
 
-/// Runs it.
+/// Runs the command.
 pub(super) async fn run(command: StateCommand) -> Result<(), CommandError> {
     match command {
         StateCommand::Load(args) => state_load::run(args).await,

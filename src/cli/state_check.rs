@@ -24,6 +24,8 @@ const MAX_NAMED: usize = 5;
 const MAX_SUGGESTIONS: usize = 20;
 /// Names in one question to a server.
 const NAMES_PER_CALL: usize = 1_000;
+/// Most resource names in the files that are checked.
+const MAX_RESOURCES: usize = 10_000;
 /// The parent that every queue has without a record of it.
 const ROOT_QUEUE: &str = "root";
 
@@ -132,7 +134,7 @@ fn card_names(cards: &ClusterCards) -> BTreeSet<String> {
 pub(super) fn state_of(cluster: &pb::Cluster) -> ClusterState {
     let unlimited = EdgeLimits {
         inline_records: usize::MAX,
-        query_resources: usize::MAX,
+        query_resources: MAX_RESOURCES,
         ..EdgeLimits::default()
     };
     let options = ReadOptions::from_registry(REGISTRY, unlimited);
@@ -357,7 +359,7 @@ pub(super) async fn drop_known(
     Ok(())
 }
 
-/// Those of the names that the server knows from other sources.
+/// Names that the server knows from other sources.
 async fn known_names(
     connection: &mut ClientConnection,
     own_source: Option<&str>,

@@ -1,4 +1,4 @@
-//! `pumice state load`: files as one snapshot of a source, sent in parts.
+//! `pumice state load`: files as one full sync of a source, sent in parts.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::server::pb;
 
 /// Bytes of one part: well below the four mebibytes that gRPC servers take by default.
 const PART_BYTES: usize = 2 << 20;
-/// Refused records that are shown one by one.
+/// Refused records that the output names.
 const REJECTED_SHOWN: usize = 50;
 /// Reason of the server's refusal of a record that the files did not show readable.
 const UNREADABLE_RECORD: &str = "UNREADABLE_RECORD";
@@ -35,7 +35,7 @@ pub(super) struct LoadStateArgs {
     /// How the amounts of pods are counted
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = amount_rules_parser())]
     derivation: AmountRules,
-    /// Send the snapshot even if the files hold no record: the source then has none
+    /// Send the full sync even if the files hold no record: the source then has none
     #[arg(long)]
     allow_empty: bool,
     /// Send nothing if there are warnings: misspelt fields, records twice, references to nothing, unreadable annotations
@@ -60,16 +60,16 @@ pub(super) fn read_text(path: &Path) -> Result<String, CommandError> {
     std::fs::read_to_string(path).map_err(|error| CommandError::file_error(path, &error))
 }
 
-/// What became of a snapshot.
+/// Outcome of a full sync.
 #[derive(Debug)]
 pub(super) struct LoadOutcome {
-    /// The outcome of the whole.
+    /// Outcome of the last part, which is that of the whole.
     pub(super) outcome: pb::BatchOutcome,
-    /// For each refused record: what it is and why it was refused.
+    /// Refused records, each with its name and the reason.
     pub(super) rejected: Vec<String>,
 }
 
-/// Runs it.
+/// Runs the load and prints its outcome.
 pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
     let ImportedFiles {
         cluster,
@@ -136,7 +136,8 @@ fn rejected_lines(refused: &[&String]) -> Vec<String> {
     lines
 }
 
-/// An empty snapshot takes all its records from a source. Most often it is the trace of a dump that failed.
+/// Error of files without a usable record. An empty full sync would remove all records of the source, and most often the
+/// cause is a dump that failed.
 fn nothing_loaded(unread: &[String], source: &str) -> CommandError {
     let mut lines = rejected_lines(&unread.iter().collect::<Vec<_>>());
     lines.push(format!(

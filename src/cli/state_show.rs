@@ -1,4 +1,4 @@
-//! `pumice state show`: what the server knows.
+//! `pumice state show`: the state of a server.
 
 use clap::{Args, ValueEnum};
 
@@ -7,7 +7,7 @@ use super::output::{self, TextTable};
 use super::{ClientArgs, CommandError, OutputFormat, pages, state_cards};
 use crate::server::pb;
 
-/// What is shown.
+/// Kind of records to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ShownRecords {
     /// Nodes with their usage
@@ -25,17 +25,17 @@ enum ShownRecords {
 /// Arguments of `pumice state show`.
 #[derive(Debug, Args)]
 pub(super) struct ShowStateArgs {
-    /// What is shown; without it: the server, its sources and policies
+    /// Kind of records; without it: the server, its sources and policies
     #[arg(value_enum)]
     kind: Option<ShownRecords>,
-    /// Only these, by name
+    /// Names of the records to show; without them: all
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
     client: ClientArgs,
 }
 
-/// Runs it.
+/// Shows the records.
 pub(super) async fn run(args: ShowStateArgs) -> Result<(), CommandError> {
     let mut connection = ClientConnection::open(&args.client.server).await?;
     let (names, format) = (args.names, args.client.output);

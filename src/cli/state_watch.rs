@@ -1,4 +1,4 @@
-//! `pumice state watch` and `pumice state diff`: what changes in what the server knows, and how it differs from a dump.
+//! `pumice state watch` and `pumice state diff`: changes of the state of a server, and its differences from a dump.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::server::pb;
 /// Arguments of `pumice state watch`.
 #[derive(Debug, Args)]
 pub(super) struct WatchStateArgs {
-    /// End after so many changes; without it: when interrupted
+    /// End after this number of changes; without it: when interrupted
     #[arg(long, value_name = "COUNT")]
     count: Option<usize>,
     /// Time between two looks at the revision, such as 500ms or 2s
@@ -46,7 +46,7 @@ pub(super) struct DiffStateArgs {
     client: ClientArgs,
 }
 
-/// Shows changes as the revision advances. Lists are read only when it did.
+/// Prints changes as the revision advances. Listings are read only after it did.
 pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
     let mut connection = ClientConnection::open(&args.client.server).await?;
     let mut seen = ClusterRecords::read(&mut connection).await?;
@@ -61,8 +61,8 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
     }
     let mut warnings = state_check::check_cluster(&seen.cluster);
     state_check::report(&warnings);
-    let mut told = 0;
-    while args.count.is_none_or(|count| told < count) {
+    let mut reported = 0;
+    while args.count.is_none_or(|count| reported < count) {
         tokio::time::sleep(args.interval).await;
         let info = connection
             .state
@@ -74,17 +74,17 @@ pub(super) async fn watch(args: WatchStateArgs) -> Result<(), CommandError> {
         }
         let restarted = info.revision.map(|new| new.epoch) != seen.revision.map(|old| old.epoch);
         if restarted && args.client.output == OutputFormat::Table {
-            output::line("the server was started anew: what follows is against what it knew before")?;
+            output::line("the server was restarted: the next changes are against its state before")?;
         }
         seen = ClusterRecords::read(&mut connection).await?;
         let after = seen.fields()?;
         let changes = records::record_diffs(&before, &after);
         before = after;
-        let left = args.count.map_or(usize::MAX, |count| count.saturating_sub(told));
+        let left = args.count.map_or(usize::MAX, |count| count.saturating_sub(reported));
         for change in changes.iter().take(left) {
             print_change(change, number(&seen), args.client.output)?;
         }
-        told = told.saturating_add(changes.len());
+        reported = reported.saturating_add(changes.len());
         let now = state_check::check_cluster(&seen.cluster);
         let new_warnings = now.iter().filter(|warning| warnings.binary_search(warning).is_err());
         state_check::report(&new_warnings.cloned().collect::<Vec<_>>());
@@ -111,7 +111,7 @@ fn record_counts(records: &ClusterRecords) -> String {
     counts.map(|(number, thing)| output::count(number, thing)).join(", ")
 }
 
-/// Compares files with what the server knows. Both go through the same reader, so that a difference is one of content:
+/// Compares files with the state of the server. Both go through the same reader, so that a difference is one of content:
 /// `1` and `1000m` are the same, and labels that no plugin reads are in neither.
 pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     let mut imported = import_files::read(&args.files, args.derivation)?.checked();
@@ -176,7 +176,7 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
     Ok(changes.is_empty())
 }
 
-/// Fails, and names those that there are, if the server knows no such source.
+/// Fails, and names the known sources, if the server knows no such source.
 async fn require_source(connection: &mut ClientConnection, source: &str) -> Result<(), CommandError> {
     let info = connection
         .state

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::fields::{get, list};
 use crate::engine::policy::suggestion::nearest_name;
 
-/// A part of an object: its path, and the fields that may stand in it.
+/// A part of an object: its path and its fields.
 type ObjectPart = (&'static str, &'static [&'static str]);
 
 const TOP: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
@@ -128,7 +128,7 @@ const ANNOTATIONS: &[&str] = &[
 /// Looks for misspelt names. Each name is compared once, however many objects have it.
 #[derive(Debug, Default)]
 pub(super) struct MisspeltFields {
-    /// Nearest known name by the list of known names (told by its first one and its length) and the name written.
+    /// Nearest known name, by the list of known names (its first name and its length) and the name written.
     seen: BTreeMap<(&'static str, usize, String), Option<&'static str>>,
 }
 

@@ -120,7 +120,7 @@ pub struct ImportWarning {
     pub message: String,
 }
 
-/// What was read, by name.
+/// Records of files, by name.
 #[derive(Debug, Default)]
 pub struct ClusterImport {
     nodes: BTreeMap<String, pb::Node>,
@@ -138,7 +138,7 @@ pub struct ClusterImport {
 }
 
 impl ClusterImport {
-    /// An empty import that counts pods as told.
+    /// Empty import with these rules for the amounts of pods.
     #[must_use]
     pub fn new(amount_rules: AmountRules) -> Self {
         ClusterImport {
@@ -188,7 +188,7 @@ impl ClusterImport {
         self.unreadable.values().cloned().collect()
     }
 
-    /// What was seen and not used, as sentences, with how often.
+    /// Sentences about content that the import does not use, each with its number of objects.
     #[must_use]
     pub fn notes(&self) -> &BTreeMap<String, u64> {
         &self.notes
@@ -201,7 +201,7 @@ impl ClusterImport {
         found.chain(self.priority_classes.warnings()).collect()
     }
 
-    /// How long tasks ran, in seconds, where the files tell it: by task name.
+    /// Run times of tasks in seconds, where the files tell them, by task name.
     #[must_use]
     pub fn run_seconds(&self) -> &BTreeMap<String, u64> {
         &self.run_seconds

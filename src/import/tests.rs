@@ -326,7 +326,7 @@ fn priority_classes_give_the_priorities_of_pods_and_pod_groups() {
 }
 
 #[test]
-fn a_volcano_job_hands_its_priority_class_to_its_pods() {
+fn pods_of_a_volcano_job_inherit_its_priority_class() {
     let text = "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: j}, spec: {priorityClassName: high, \
                 tasks: [{name: own, replicas: 1, template: {spec: {priorityClassName: low, containers: []}}}, {name: \
                 same, replicas: 1, template: {spec: {containers: []}}}]}}\n---\n{apiVersion: scheduling.k8s.io/v1, kind: \

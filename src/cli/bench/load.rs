@@ -1,4 +1,4 @@
-//! The load itself: callers, the two kinds of loop, and the figures that the server gives of itself.
+//! A load on a server: callers, the open and the closed loop, and the measurements that the server reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,46 +15,46 @@ use crate::cli::CommandError;
 use crate::cli::connect::ClientConnection;
 use crate::cli::scrape::MetricsPage;
 
-/// How much is asked, and how.
+/// Size and kind of a load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LoadSpec {
-    /// Calls per second; none: a closed loop.
+    /// Calls per second. Absent: a closed loop.
     pub(super) rate: Option<f64>,
     pub(super) callers: usize,
     pub(super) warm_up: Duration,
-    /// Time measured, unless a count is given.
+    /// Time of the measurement, unless a count is given.
     pub(super) duration: Duration,
-    /// Calls measured.
+    /// Number of calls to measure.
     pub(super) count: Option<u64>,
-    /// Time that each call gets.
+    /// Time limit of each call.
     pub(super) timeout: Duration,
 }
 
-/// What was measured, and for how long.
+/// Measurements of a run, and its length.
 #[derive(Debug)]
 pub(super) struct LoadResult {
     pub(super) stats: CallStats,
     pub(super) elapsed: Duration,
     pub(super) server_cost: Result<ServerCost, String>,
-    /// Ended by a signal.
+    /// True if a signal ended the run.
     pub(super) interrupted: bool,
 }
 
-/// What the server says that the calls cost it.
+/// Cost of the calls, as the server reports it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServerCost {
     /// Processor time per call, in seconds.
     pub(super) per_call: f64,
-    /// Per task judged, if any was.
+    /// Processor time per task judged, in seconds. Absent: no task was judged.
     pub(super) per_task: Option<f64>,
 }
 
-/// What all callers share.
+/// State that all callers share.
 #[derive(Debug)]
 struct LoadRun {
     queries: BenchQueries,
     load: LoadSpec,
-    /// When what is measured begins.
+    /// Begin of the measurement.
     measure_from: Instant,
     schedule: Option<CallSchedule>,
     /// Calls of a closed loop that were begun after the warm-up.
@@ -73,7 +73,7 @@ impl LoadSpec {
         }
     }
 
-    /// Puts the load on a server.
+    /// Runs the load against a server.
     pub(super) async fn run(
         self,
         queries: BenchQueries,
@@ -140,7 +140,7 @@ impl LoadSpec {
     }
 }
 
-/// Calls of a rate in a time, at least one.
+/// Number of calls that a rate makes in a time, at least one.
 fn call_count(rate: f64, time: Duration) -> u64 {
     let calls = (rate * time.as_secs_f64()).ceil();
     Duration::try_from_secs_f64(calls).map_or(u64::MAX, |calls| calls.as_secs())
@@ -151,7 +151,7 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().max(1)
 }
 
-/// The server's figures when the measuring begins.
+/// Measurements of the server at the begin of the measurement.
 async fn metrics_at_start(begin: Instant, metrics: String) -> Result<MetricsPage, String> {
     tokio::time::sleep_until(begin).await;
     MetricsPage::fetch(&metrics).await
@@ -181,7 +181,7 @@ fn server_cost(
 }
 
 impl LoadRun {
-    /// Waits for all callers; says whether a signal ended the run early.
+    /// Waits for all callers. Returns whether a signal ended the run early.
     async fn join_callers(
         &self,
         mut callers: JoinSet<Result<CallStats, CommandError>>,
@@ -212,8 +212,8 @@ impl LoadRun {
         }
     }
 
-    /// A caller of an open loop: it takes calls as they become due. Time counts from then on, so that calls that wait
-    /// for a free caller, because the server keeps all of them waiting, show what they waited.
+    /// Runs a caller of an open loop, which takes calls as they become due. A latency counts from then on, so that calls that wait
+    /// for a free caller, because the server is slow, show how long they waited.
     async fn run_open_loop(
         &self,
         pace: &CallSchedule,
@@ -224,7 +224,7 @@ impl LoadRun {
         while let Some(turn) = pace.next_call().await {
             let begun = Instant::now();
             if begun > pace.last_due_time() + self.load.timeout {
-                // What nobody was free to ask for so long is not asked any more.
+                // A call that no caller was free to make for so long is dropped.
                 let cause = ErrorCause {
                     code: "not begun in time".to_owned(),
                     reason: String::new(),
@@ -241,14 +241,14 @@ impl LoadRun {
         Ok(tally)
     }
 
-    /// A caller of a closed loop: it asks again as soon as it has its answer.
+    /// Runs a caller of a closed loop, which asks again as soon as it has its result.
     async fn run_closed_loop(&self, mut connection: ClientConnection) -> Result<CallStats, CommandError> {
         let mut tally = CallStats::new()?;
         let mut warming: u64 = 0;
         while !self.stopped.load(Ordering::Relaxed) {
             let begun = Instant::now();
             let measured = begun >= self.measure_from;
-            // All callers count together, so that questions are mixed as they are said to be.
+            // All callers count together, so that queries are mixed in the stated proportion.
             let number = if measured {
                 let before = self.calls_begun.fetch_add(1, Ordering::Relaxed);
                 let over = begun >= self.measure_from + self.load.duration;

@@ -1,4 +1,4 @@
-//! `pumice bench`: a load on a running server, and what its callers feel of it. It changes no state.
+//! `pumice bench`: a load on a running server, and the latencies of its callers. A load changes no state.
 
 mod load;
 mod queries;
@@ -32,10 +32,10 @@ pub(super) struct BenchArgs {
     client: ClientArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
-    /// What is asked
+    /// Kind of query
     #[arg(long, value_enum, default_value_t)]
     query: BenchQuery,
-    /// Calls that begin per second, whether or not earlier ones are answered; without it callers wait for their answers
+    /// Calls that begin per second, whether or not earlier ones have ended; without it each caller waits for its result
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]
     rate: Option<f64>,
     /// Callers, and so calls under way at once [default: 1; with --rate 64]
@@ -44,22 +44,22 @@ pub(super) struct BenchArgs {
     /// Connections that they share
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
-    /// How long to measure, such as 500ms, 10s, 2m
+    /// Length of the measurement, such as 500ms, 10s, 2m
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     duration: Duration,
     /// Calls to measure, instead of a time
     #[arg(long, value_name = "CALLS", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Time of load before the measuring begins
+    /// Time of load before the measurement begins
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
-    /// Time that a call gets before it is given up
+    /// Time limit of a call
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
-    /// Tasks of a question
+    /// Tasks of a query
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     tasks: u16,
-    /// Different tasks, made from the sizes of the server's nodes
+    /// Number of different tasks, made from the sizes of the server's nodes
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     distinct_tasks: u16,
     /// Ask about these pods instead, YAML or JSON
@@ -72,7 +72,7 @@ pub(super) struct BenchArgs {
     policy: PolicyArgs,
 }
 
-/// Runs it.
+/// Runs the load and prints the report.
 pub(super) async fn run(args: BenchArgs) -> Result<(), CommandError> {
     let mut connections = Vec::new();
     for _ in 0..args.connections {
@@ -129,10 +129,10 @@ impl BenchArgs {
     fn summary(&self, load: &LoadSpec, version: &str, nodes: u32) -> String {
         let how = match load.rate {
             Some(rate) => format!("{} calls per second", output::number(rate)),
-            None => "as fast as answers come".to_owned(),
+            None => "as fast as results come".to_owned(),
         };
         format!(
-            "{} questions ({}) to {} (pumice {version}): {how}, {} on {}",
+            "{} queries ({}) to {} (pumice {version}): {how}, {} on {}",
             self.query.name(),
             queries::describe_size(self.query, self.tasks.into(), nodes),
             self.client.server,

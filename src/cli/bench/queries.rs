@@ -1,4 +1,4 @@
-//! What is asked: questions made once, about the server's own nodes, and how one is put.
+//! Queries of a load: made once from the server's own nodes, then sent in turn.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,29 +14,29 @@ use crate::engine::model::quantity::Quantity;
 use crate::engine::model::resource_name::amount;
 use crate::server::pb;
 
-/// Nodes that sizes of tasks are taken from.
+/// Number of nodes from which task sizes are taken.
 const SAMPLED_NODES: u32 = 1000;
-/// Nodes that a question of Score names.
+/// Number of nodes that a Score query names.
 const BEST_NODES: u32 = 10;
 
-/// What is asked.
+/// Kind of query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum BenchQuery {
     /// Filter about no task: what a call costs by itself
     Empty,
-    /// Where may tasks run, on all nodes
+    /// Filter: which of all nodes may run the tasks
     Filter,
-    /// Where should they run: the best ten of the nodes that pass Filter
+    /// Score: the best ten of the nodes that pass Filter
     Score,
-    /// Who is next, of all queues and jobs
+    /// Order: which queue and which job is next, of all
     Order,
-    /// Filter and Score by turns, every tenth question Order
+    /// Filter and Score in turn, every tenth query Order
     #[default]
     Mixed,
 }
 
 impl BenchQuery {
-    /// Its name on the command line.
+    /// Name of the query on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             BenchQuery::Empty => "empty",
@@ -47,12 +47,12 @@ impl BenchQuery {
         }
     }
 
-    /// Does it ask about tasks?
+    /// True if the query is about tasks.
     pub(super) fn has_tasks(self) -> bool {
         !matches!(self, BenchQuery::Empty | BenchQuery::Order)
     }
 
-    /// What call number so-and-so asks.
+    /// Query of a call, by its number.
     fn at_call(self, number: u64) -> BenchQuery {
         match (self, number % 10, number % 2) {
             (BenchQuery::Mixed, 9, _) => BenchQuery::Order,
@@ -63,7 +63,7 @@ impl BenchQuery {
     }
 }
 
-/// Questions, made once and asked in turn.
+/// Queries, made once and sent in turn.
 #[derive(Debug)]
 pub(super) struct BenchQueries {
     kind: BenchQuery,
@@ -73,14 +73,14 @@ pub(super) struct BenchQueries {
 }
 
 impl BenchQueries {
-    /// Questions about so many of these tasks each, beginning at each task in turn.
+    /// Queries about `tasks_per_query` of these tasks each, beginning at each task in turn.
     pub(super) fn new(
         kind: BenchQuery,
         evaluation_ref: &pb::EvaluationRef,
         tasks: &[pb::Task],
-        per_question: usize,
+        tasks_per_query: usize,
     ) -> Self {
-        let window = |at: usize| tasks.iter().cycle().skip(at).take(per_question).cloned().collect();
+        let window = |at: usize| tasks.iter().cycle().skip(at).take(tasks_per_query).cloned().collect();
         let filter = |tasks: Vec<pb::Task>| pb::FilterRequest {
             against: Some(evaluation_ref.clone()),
             tasks,
@@ -117,12 +117,12 @@ impl BenchQueries {
         }
     }
 
-    /// What the question of a number asks.
+    /// Query of a number.
     pub(super) fn query_at(&self, number: u64) -> BenchQuery {
         self.kind.at_call(number)
     }
 
-    /// Puts the question of a number, and reads the answer to its end; says what was asked and what became of it.
+    /// Sends the query of a number and reads its result to the end. Returns the kind of query and its outcome.
     pub(super) async fn call(
         &self,
         connection: &mut ClientConnection,
@@ -184,7 +184,7 @@ impl BenchQueries {
     }
 }
 
-/// The question whose turn it is.
+/// Query whose turn it is.
 fn request_at<Q: Clone + Default>(queries: &[Q], number: u64) -> Q {
     let count = u64::try_from(queries.len()).unwrap_or(u64::MAX).max(1);
     let at = usize::try_from(number % count).unwrap_or_default();
@@ -193,12 +193,12 @@ fn request_at<Q: Clone + Default>(queries: &[Q], number: u64) -> Q {
 
 fn with_timeout<Q>(query: Q, timeout: Duration) -> Request<Q> {
     let mut request = Request::new(query);
-    // The server gives work up whose caller has gone.
+    // The server abandons work whose caller has gone.
     request.set_timeout(timeout);
     request
 }
 
-/// How many nodes the server knows. Its node table tells no number: removed nodes keep their slots.
+/// Number of nodes that the server knows. The length of its node table is no such number: removed nodes keep their slots.
 pub(super) async fn count_nodes(connection: &mut ClientConnection) -> Result<u32, CommandError> {
     let counts = pages::all(async |token| {
         let request = pb::ListNodesRequest {
@@ -211,7 +211,7 @@ pub(super) async fn count_nodes(connection: &mut ClientConnection) -> Result<u32
     Ok(u32::try_from(counts.await?.into_iter().sum::<usize>()).unwrap_or(u32::MAX))
 }
 
-/// Tasks of different sizes, cut from the sizes of the server's nodes; always the same ones for the same nodes.
+/// Tasks of different sizes, as fractions of the server's nodes; equal nodes give equal tasks.
 pub(super) async fn sample_tasks(
     connection: &mut ClientConnection,
     classes: usize,
@@ -236,7 +236,7 @@ pub(super) async fn sample_tasks(
     Ok(picks.map(|(at, node)| task_from_node(at, node)).collect())
 }
 
-/// A part of a node: 1/64 to 1/8 of its cpu and memory; every fourth task asks for a device.
+/// Task of a fraction of a node: 1/64 to 1/8 of its cpu and memory; every fourth task requests a device.
 fn task_from_node(at: usize, node: &pb::Node) -> pb::Task {
     let allocatable = node.allocatable.clone().unwrap_or_default().items;
     let of = |name: &str| {
@@ -263,11 +263,11 @@ fn task_from_node(at: usize, node: &pb::Node) -> pb::Task {
     }
 }
 
-/// What the questions are about, in a few words.
-pub(super) fn describe_size(kind: BenchQuery, per_question: usize, nodes: u32) -> String {
+/// Size of the queries, in a few words.
+pub(super) fn describe_size(kind: BenchQuery, tasks_per_query: usize, nodes: u32) -> String {
     let nodes = output::count(usize::try_from(nodes).unwrap_or(usize::MAX), "node");
     if kind.has_tasks() {
-        format!("{} each, {nodes}", output::count(per_question, "task"))
+        format!("{} each, {nodes}", output::count(tasks_per_query, "task"))
     } else {
         nodes
     }

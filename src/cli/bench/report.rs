@@ -1,4 +1,4 @@
-//! What a load showed, for people and for programs.
+//! Report of a load, for people and for programs.
 
 use serde_json::{Map, Value, json};
 
@@ -7,19 +7,19 @@ use super::stats::{ErrorCause, LatencyHistogram, PERCENTILES};
 use crate::cli::output::{self, TextTable, duration};
 use crate::cli::{CommandError, OutputFormat};
 
-/// A load, in words and figures.
+/// Report of a load.
 #[derive(Debug)]
 pub(super) struct BenchReport<'l> {
-    /// What was asked, of whom.
+    /// Settings of the load and of the server, for JSON.
     pub(super) head: Vec<(&'static str, Value)>,
-    /// The same in a sentence.
+    /// Settings of the load in a sentence.
     pub(super) summary: String,
     pub(super) load: &'l LoadSpec,
     pub(super) result: &'l LoadResult,
 }
 
 impl BenchReport<'_> {
-    /// Shows it; fails if calls did.
+    /// Prints the report. Fails if calls failed.
     pub(super) fn show(&self, format: OutputFormat) -> Result<(), CommandError> {
         match format {
             OutputFormat::Json => self.json()?,
@@ -35,10 +35,10 @@ impl BenchReport<'_> {
         Ok(())
     }
 
-    /// Calls answered per second.
-    fn throughput(&self, answered: u64) -> f64 {
+    /// Completed calls per second.
+    fn throughput(&self, completed: u64) -> f64 {
         let seconds = self.result.elapsed.as_secs_f64();
-        if seconds > 0.0 { answered as f64 / seconds } else { 0.0 }
+        if seconds > 0.0 { completed as f64 / seconds } else { 0.0 }
     }
 
     fn table(&self) -> Result<(), CommandError> {
@@ -46,7 +46,7 @@ impl BenchReport<'_> {
         let all = measured.stats.total_latency()?;
         output::line(&self.summary)?;
         output::line(&format!(
-            "{}{:.1} s after {:.1} s of warm-up: {} answered, {} failed, {:.1} answers per second",
+            "{}{:.1} s after {:.1} s of warm-up: {} completed, {} failed, {:.1} results per second",
             if measured.interrupted { "interrupted; " } else { "" },
             measured.elapsed.as_secs_f64(),
             self.load.warm_up.as_secs_f64(),
@@ -65,7 +65,7 @@ impl BenchReport<'_> {
             }
         }
         if self.load.rate.is_some() {
-            latency_row(&mut table, "begun late", &measured.stats.start_delay);
+            latency_row(&mut table, "start delay", &measured.stats.start_delay);
         }
         output::table(&table)?;
         self.print_remarks()?;
@@ -78,9 +78,9 @@ impl BenchReport<'_> {
     fn print_remarks(&self) -> Result<(), CommandError> {
         output::line(if self.load.rate.is_some() {
             "open loop: latency counts from the moment a call was due, so that waiting for a slow server shows;\n\
-             begun late: how much of it passed before the call was sent, for want of a free caller or of processor time here"
+             start delay: how much of it passed before the call was sent, because no caller or no processor was free here"
         } else {
-            "closed loop: each caller waits for its answer before it asks again, so that a stall is one slow call, however \
+            "closed loop: each caller waits for its result before it asks again, so that a stall is one slow call, however \
              long;\ncorrected: as if callers had gone on asking once per median meanwhile. --rate measures it instead"
         })?;
         match &self.result.server_cost {

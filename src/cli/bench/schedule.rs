@@ -1,4 +1,4 @@
-//! When calls begin: a constant rate that no answer, however late, holds up.
+//! Start times of calls: a constant rate that no slow result holds up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,18 +15,18 @@ pub(super) struct CallSchedule {
     start: Instant,
     /// Calls per second.
     rate: f64,
-    /// How many calls there are; lowered to end early.
+    /// Number of calls; lowered to end early.
     calls: AtomicU64,
     next_number: AtomicU64,
     due_calls: Semaphore,
 }
 
-/// A call's turn.
+/// One call of the schedule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScheduledCall {
     /// Number of the call, from 0.
     pub(super) number: u64,
-    /// When it is to begin, whether or not anybody is free to make it.
+    /// Time at which the call is due, whether or not a caller is free to make it.
     pub(super) due: Instant,
 }
 
@@ -41,23 +41,23 @@ impl CallSchedule {
         }
     }
 
-    /// When a call is due.
+    /// Time at which a call is due.
     fn due_time(&self, number: u64) -> Instant {
         self.start + Duration::from_secs_f64(number as f64 / self.rate)
     }
 
-    /// When the last call is due.
+    /// Time at which the last call is due.
     pub(super) fn last_due_time(&self) -> Instant {
         self.due_time(self.calls.load(Ordering::Relaxed).saturating_sub(1))
     }
 
-    /// Ends before all calls were due.
+    /// Ends the schedule before all calls were due.
     pub(super) fn stop(&self) {
         let begun = self.next_number.load(Ordering::Relaxed);
         self.calls.fetch_min(begun, Ordering::Relaxed);
     }
 
-    /// Waits for the next call's turn; none when all have had theirs.
+    /// Waits until the next call is due. Returns `None` after the last one.
     pub(super) async fn next_call(&self) -> Option<ScheduledCall> {
         self.due_calls.acquire().await.ok()?.forget();
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl CallSchedule {
         })
     }
 
-    /// Lets calls begin as they become due, then lets so many callers go home. It blocks: the timers of the async
+    /// Releases calls as they become due, then ends as many callers as are named. This function blocks: the timers of the async
     /// runtime are a thousand times coarser than what is measured.
     pub(super) fn release_due_calls(&self, callers: usize) {
         let mut begun: u64 = 0;

@@ -1,4 +1,4 @@
-//! What was measured: latencies as histograms, failures by code.
+//! Measurements of a load: latencies as histograms, errors by code.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::queries::BenchQuery;
 use crate::cli::CommandError;
 
-/// Longest latency told apart, in nanoseconds: an hour.
+/// Longest latency that a histogram resolves, in nanoseconds: an hour.
 const MAX_LATENCY_NANOS: u64 = 3_600_000_000_000;
 /// Significant digits of a latency.
 const DIGITS: u8 = 3;
@@ -18,7 +18,7 @@ const DIGITS: u8 = 3;
 #[derive(Debug, Clone)]
 pub(super) struct LatencyHistogram(Histogram<u64>);
 
-/// Percentiles that are told, with what they are called.
+/// Percentiles of a report, with their names.
 pub(super) const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 impl LatencyHistogram {
@@ -35,48 +35,49 @@ impl LatencyHistogram {
     }
 
     fn merge(&mut self, other: &LatencyHistogram) {
-        // All have the same bounds, so that nothing can be out of them.
+        // All histograms have the same bounds, so that no value is out of range.
         let _ = self.0.add(&other.0);
     }
 
-    /// How many there are.
+    /// Number of latencies.
     pub(super) fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The latency that so large a part of the calls did not exceed, in seconds.
+    /// Latency that this fraction of the calls did not exceed, in seconds.
     pub(super) fn quantile(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 * 1e-9
     }
 
-    /// The longest, in seconds.
+    /// Longest latency, in seconds.
     pub(super) fn max(&self) -> f64 {
         self.0.max() as f64 * 1e-9
     }
 
-    /// As if a caller who waited for longer than the median had gone on asking once per median meanwhile.
+    /// Latencies corrected for coordinated omission: a caller that waited longer than the median counts as if it had gone on
+    /// asking once per median meanwhile.
     pub(super) fn corrected(&self) -> LatencyHistogram {
         LatencyHistogram(self.0.clone_correct(self.0.value_at_quantile(0.5)))
     }
 }
 
-/// Why a call failed: its gRPC code, and a reason if there is one.
+/// Cause of a failed call: its gRPC code, and a reason if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ErrorCause {
     pub(super) code: String,
     pub(super) reason: String,
 }
 
-/// What was measured.
+/// Measurements of a caller, or of all callers together.
 #[derive(Debug, Clone)]
 pub(super) struct CallStats {
-    /// Of calls that were answered, by question.
+    /// Latencies of completed calls, by query.
     pub(super) completed: BTreeMap<BenchQuery, LatencyHistogram>,
-    /// Calls that failed, by cause.
+    /// Number of failed calls, by cause.
     pub(super) failed: BTreeMap<ErrorCause, u64>,
-    /// How long after their time calls were begun.
+    /// Delays between the time a call was due and its begin.
     pub(super) start_delay: LatencyHistogram,
-    /// When the last call ended.
+    /// End of the last call.
     pub(super) last_ended: Option<Instant>,
 }
 
@@ -90,7 +91,7 @@ impl CallStats {
         })
     }
 
-    /// Counts a call that was to begin at one time, did begin at another, and ended now.
+    /// Counts a call that was due at one time, began at another, and ended now.
     pub(super) fn record_call(
         &mut self,
         kind: BenchQuery,
@@ -115,7 +116,7 @@ impl CallStats {
         Ok(())
     }
 
-    /// Takes in what another caller measured.
+    /// Adds the measurements of another caller.
     pub(super) fn merge(&mut self, other: CallStats) {
         self.last_ended = self.last_ended.max(other.last_ended);
         self.start_delay.merge(&other.start_delay);
@@ -132,7 +133,7 @@ impl CallStats {
         }
     }
 
-    /// Latencies of all questions together.
+    /// Latencies of all queries together.
     pub(super) fn total_latency(&self) -> Result<LatencyHistogram, CommandError> {
         let mut all = LatencyHistogram::new()?;
         for latencies in self.completed.values() {
@@ -141,7 +142,7 @@ impl CallStats {
         Ok(all)
     }
 
-    /// How many calls failed.
+    /// Number of failed calls.
     pub(super) fn failed_count(&self) -> u64 {
         self.failed.values().sum()
     }

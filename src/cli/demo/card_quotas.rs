@@ -18,7 +18,7 @@ const A100: &str = "NVIDIA-A100-80GB";
 const H100: &str = "NVIDIA-H100-80GB";
 const MPS: &str = "NVIDIA-A100-80GB/mps-80g*1/8";
 
-/// A session, and how far it came.
+/// A session, and the number of its last change.
 pub(super) struct DemoSession {
     session: String,
     applied_changes: u64,
@@ -39,7 +39,7 @@ impl DemoSession {
         })
     }
 
-    /// The ground of the next question, with the changes since the last one.
+    /// Evaluation reference of the next query, with the changes since the last one.
     fn evaluation_ref(&mut self) -> pb::EvaluationRef {
         let changes = std::mem::take(&mut self.changes);
         let sent = u64::try_from(changes.len()).unwrap_or_default();
@@ -48,7 +48,7 @@ impl DemoSession {
         evaluation_ref
     }
 
-    /// Asks whether a job may be enqueued, and enqueues it if so. Why not; empty: permitted.
+    /// Asks whether a job may be enqueued, and enqueues it if so. Returns the reasons against it; empty: permitted.
     pub(super) async fn admit(&mut self, stage: &mut DemoHarness, job: &str) -> Result<Vec<String>, CommandError> {
         let named = pb::Job {
             name: job.to_owned(),
@@ -90,7 +90,7 @@ impl DemoSession {
         Ok(node)
     }
 
-    /// What each queue holds of each card, and may hold: `(queue, card) → (held, quota)`.
+    /// Cards that each queue holds, and its quota: `(queue, card) → (held, quota)`.
     pub(super) async fn holdings(&mut self, stage: &mut DemoHarness) -> Result<CardHoldings, CommandError> {
         let request = pb::ListQueuesRequest {
             against: Some(self.evaluation_ref()),
@@ -125,14 +125,14 @@ impl DemoSession {
     }
 }
 
-/// By queue and card: held, and the quota.
+/// Cards held and the quota, by queue and card.
 pub(super) type CardHoldings = BTreeMap<(String, String), (f64, f64)>;
 
 fn is_cpu_or_memory(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory")
 }
 
-/// Shows what is held.
+/// Prints the cards that each queue holds.
 pub(super) fn print_holdings(held: &CardHoldings) -> Result<(), CommandError> {
     let mut table = TextTable::new(["QUEUE", "CARD", "HELD", "QUOTA"]);
     for ((queue, card), (own, quota)) in held {

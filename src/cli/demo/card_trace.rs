@@ -16,7 +16,7 @@ const CARD_NAME: &str = "volcano.sh/card.name";
 const GPU_PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
 const QUEUES: [&str; 2] = ["red", "blue"];
 
-/// A small trace that is made up.
+/// Places a small invented trace.
 pub(super) async fn run_small(stage: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n7. Choices of cards in a small trace: each of two queues may hold a third of each kind")?;
     let mut import = ClusterImport::new(AmountRules::Auto);
@@ -25,7 +25,7 @@ pub(super) async fn run_small(stage: &mut DemoHarness) -> Result<(), CommandErro
     place_all(stage, import.into_cluster()).await
 }
 
-/// The tasks of openb that name cards, if the folder has the list of them.
+/// Places the tasks of openb that name cards, if the folder has the list of them.
 pub(super) async fn run_openb(stage: &mut DemoHarness, folder: &Path) -> Result<(), CommandError> {
     let tasks = folder.join("openb_pod_list_gpuspec33.csv");
     if !tasks.exists() {

@@ -1,4 +1,4 @@
-//! The scenes on small clusters, with the answers that they must give.
+//! Scenes on small clusters, with the results that they must give.
 
 use super::harness::{DemoHarness, allocate, latest_ref, node, session_ref, task};
 use crate::cli::output::{self, TextTable};
@@ -9,7 +9,7 @@ const SRA: &str = include_str!("../../../examples/sra.yaml");
 const SRA_LEGACY: &str = include_str!("../../../examples/sra-legacy-flat.yaml");
 const PROPORTIONAL: &str = include_str!("../../../examples/proportional.yaml");
 
-/// Scores that are fractions may differ from the decimal text that stands here, not from what they mean.
+/// Largest difference between a fractional score and its decimal text here.
 const TOLERANCE: f64 = 1e-6;
 
 /// Tasks that need no T4 and no A10 stay off the nodes that have them; in today's keys and in the old flat ones.

@@ -1,4 +1,4 @@
-//! The two figures of hierarchical DRF: complementary children, and a blocked one.
+//! Two examples of hierarchical DRF: complementary children, and a blocked one.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::server::pb;
 
 const HDRF: &str = include_str!("../../../examples/hdrf.yaml");
 
-/// A queue of the figure: its path, and what a task of its job asks for.
+/// A queue of the example: its path, and the requests of a task of its job.
 type QueueSpec = (&'static str, &'static str);
 
 const GPU: &str = "cpu: 0, example.com/gpu: 1";
 const CPU: &str = "cpu: 1";
 
-/// Serves both figures to the end, always the queue that Order puts first.
+/// Serves both examples to the end, always the queue that Order puts first.
 pub(super) async fn run_examples(stage: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n5. Hierarchical fairness: Order says who is next until nothing is left")?;
     stage.push("hdrf", HDRF).await?;
@@ -36,7 +36,7 @@ pub(super) async fn run_examples(stage: &mut DemoHarness) -> Result<(), CommandE
     stage.check("a blocked child does not hold its parent up", got == [4, 4, 4, 6, 6])
 }
 
-/// How many tasks each group got.
+/// Number of tasks that each group got.
 async fn serve_queues(
     stage: &mut DemoHarness,
     allocatable: &str,
@@ -91,7 +91,7 @@ fn queue(path: &str) -> String {
     path.replace('/', "-")
 }
 
-/// Allocates in a session, one task per question; a queue whose task does not fit waits no longer.
+/// Allocates in a session, one task per query. A queue whose task does not fit drops out.
 async fn allocate_all(
     stage: &mut DemoHarness,
     mut waiting: BTreeMap<String, Vec<String>>,

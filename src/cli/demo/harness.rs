@@ -1,4 +1,4 @@
-//! What every scene needs: the connection, small records, and the count of what was as expected.
+//! Tools of every scene: the connection, small records, and the count of passed and failed checks.
 
 use crate::cli::connect::ClientConnection;
 use crate::cli::{CommandError, output, state_load};
@@ -7,7 +7,7 @@ use crate::server::pb;
 /// The one source of the demo's records; every scene replaces those of the one before.
 const SOURCE: &str = "demo";
 
-/// A server to ask, and what was found out about it.
+/// A server, and the count of checks.
 pub(super) struct DemoHarness {
     pub(super) connection: ClientConnection,
     passed: u32,
@@ -23,7 +23,7 @@ impl DemoHarness {
         }
     }
 
-    /// The best node with room for a task.
+    /// The best node on which a task fits.
     pub(super) async fn best_node(
         &mut self,
         evaluation_ref: pb::EvaluationRef,
@@ -49,7 +49,7 @@ impl DemoHarness {
         }
     }
 
-    /// Says and counts whether something is as expected.
+    /// Prints and counts a check.
     pub(super) fn check(&mut self, what: &str, as_expected: bool) -> Result<(), CommandError> {
         if as_expected {
             self.passed = self.passed.saturating_add(1);
@@ -60,7 +60,7 @@ impl DemoHarness {
         }
     }
 
-    /// The last word.
+    /// Prints the count of checks; fails if one failed.
     pub(super) fn finish(self) -> Result<(), CommandError> {
         output::line(&format!("\n{} checks passed, {} failed", self.passed, self.failed))?;
         if self.failed == 0 {
@@ -123,7 +123,7 @@ pub(super) fn latest_ref(policy: &str) -> pb::EvaluationRef {
     }
 }
 
-/// A point in a session, after so many changes, with more of them.
+/// Evaluation reference to a session after a number of changes, with further changes.
 pub(super) fn session_ref(session: &str, after: u64, changes: Vec<pb::SessionChange>) -> pb::EvaluationRef {
     let step = pb::SessionRef {
         id: session.to_owned(),
@@ -136,7 +136,7 @@ pub(super) fn session_ref(session: &str, after: u64, changes: Vec<pb::SessionCha
     }
 }
 
-/// The change by which a task takes room on a node.
+/// Change that allocates a task on a node.
 pub(super) fn allocate(task: &str, node: &str) -> pb::SessionChange {
     let placed = pb::TaskPlacement {
         task: task.to_owned(),

@@ -1,4 +1,4 @@
-//! `pumice demo`: a server of its own, small clusters, real calls, and answers that are checked.
+//! `pumice demo`: a server of its own, small clusters, real calls, and results that are checked.
 
 mod card_quotas;
 mod card_trace;
@@ -27,7 +27,7 @@ pub(super) struct DemoArgs {
     openb: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Runs all scenes.
 pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
     let bound = app::bind(ServerConfig::on_free_ports())
         .await

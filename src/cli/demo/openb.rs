@@ -16,11 +16,11 @@ const SPREAD: &str = include_str!("../../../examples/spread.yaml");
 /// A task of the trace.
 struct TraceTask {
     name: String,
-    /// Needs no GPU, whole or shared.
+    /// True if the task needs no GPU, whole or shared.
     cpu_only: bool,
 }
 
-/// Where the tasks went.
+/// Counts of placements.
 #[derive(Default)]
 struct TraceCounts {
     cpu: u32,
@@ -30,13 +30,13 @@ struct TraceCounts {
 }
 
 impl TraceCounts {
-    /// Of the CPU tasks that were placed, those on GPU nodes, in percent.
+    /// Percentage of the placed CPU tasks that are on GPU nodes.
     fn gpu_node_percent(&self) -> f64 {
         100.0 * f64::from(self.cpu_on_gpu_nodes) / f64::from(self.cpu.max(1))
     }
 }
 
-/// Runs it.
+/// Places the trace under both policies.
 pub(super) async fn run(stage: &mut DemoHarness, folder: &Path) -> Result<(), CommandError> {
     output::line("\n8. openb, a real GPU cluster: tasks in order of creation, none leaving, each to its best node")?;
     let mut import = ClusterImport::new(AmountRules::Auto);
@@ -112,7 +112,7 @@ fn in_order(tasks: &[pb::Task]) -> Vec<TraceTask> {
     waiting.collect()
 }
 
-/// One session: each question carries the placement before it.
+/// Places tasks in one session: each query carries the placement before it.
 async fn place(
     stage: &mut DemoHarness,
     policy: &str,

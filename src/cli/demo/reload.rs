@@ -1,4 +1,4 @@
-//! A policy that changes under load: no call fails, and every answer is of one policy, whole.
+//! A policy that changes under load: no call fails, and every result is computed under one policy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use crate::server::pb;
 
 const SPREAD: &str = include_str!("../../../examples/spread.yaml");
 const PACK: &str = include_str!("../../../examples/pack.yaml");
-/// Refused: no actions, and a tier that is no list.
+/// A document that is refused: no actions, and a tier that is no list.
 const BROKEN: &str = "tiers: 7\n";
 
 const POLICY: &str = "live";
 const CLIENTS: usize = 4;
 const RELOADS: u64 = 20;
-/// Answers under one version before the next comes.
+/// Number of results under one version before the next comes.
 const REPLIES_PER_VERSION: u32 = 50;
 
-/// One answer: the version that it names, and the best node.
+/// One result: the policy version that it names, and the best node.
 type ReloadReply = Result<(u64, String), String>;
 
-/// Runs it.
+/// Reloads policies under load.
 pub(super) async fn run(stage: &mut DemoHarness) -> Result<(), CommandError> {
     output::line("\n4. Hot reload: 4 clients ask without pause while the policy changes between spread and pack")?;
     let nodes = vec![
@@ -161,7 +161,7 @@ struct ReloadCounts {
 }
 
 impl ReloadCounts {
-    /// Counts an answer; true if it is of this version.
+    /// Counts a result. Returns whether it is of this version.
     fn count_reply(&mut self, first: u64, version: u64, result: ReloadReply) -> bool {
         let (answered, node) = match result {
             Ok(result) => result,

@@ -1,4 +1,4 @@
-//! A file of cases: policy, cluster, question and what is expected, each with its line.
+//! A file of cases: policy, cluster, query and expectations, each with its line.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ const FILE_BYTES: usize = 16 << 20;
 /// Values in it.
 const FILE_VALUES: usize = 2_000_000;
 
-/// What a case is asked on.
+/// Policy and cluster of a case.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CaseSetup {
     pub(super) document: String,
@@ -39,7 +39,7 @@ pub(super) struct PolicyTestCase {
     pub(super) expected: Vec<CaseExpectation>,
 }
 
-/// What is asked.
+/// Query of a case.
 #[derive(Debug, Clone)]
 pub(super) enum CaseQuery {
     Filter(pb::FilterRequest),
@@ -49,7 +49,7 @@ pub(super) enum CaseQuery {
     Victims(pb::SelectVictimsRequest),
 }
 
-/// The messages of records that stand in files.
+/// Descriptors of the records that files hold.
 #[derive(Debug)]
 struct CaseSchema {
     cluster: MessageDescriptor,
@@ -63,7 +63,7 @@ struct CaseReader {
     schema: CaseSchema,
 }
 
-/// Does a text have cases? One that cannot be read has: so its fault is told.
+/// True if a text has cases. A text that cannot be read counts, so that its error is reported.
 pub(super) fn has_cases(text: &str) -> bool {
     match crate::engine::policy::yaml::read(text, &limits()) {
         Ok(node) => {
@@ -91,7 +91,7 @@ fn limits() -> YamlLimits {
 /// Reads a file.
 ///
 /// # Errors
-/// Outer: the protocol's own descriptors cannot be read. Inner: the first fault of the file.
+/// Outer: the protocol's own descriptors cannot be read. Inner: the first error of the file.
 pub(super) fn read_cases(file: &Path, text: &str) -> Result<CaseFileResult<Vec<PolicyTestCase>>, CommandError> {
     let schema = ProtocolSchema::read()?;
     let shapes = CaseSchema {
@@ -157,7 +157,7 @@ impl CaseReader {
         })
     }
 
-    /// Policy and cluster; what is not said is as in `common`.
+    /// Policy and cluster; a field that is not written is taken from `common`.
     fn setup(&self, fields: &mut MapFields<'_>, common: &CaseSetup) -> CaseFileResult<CaseSetup> {
         let mut evaluation_ref = common.clone();
         match (fields.take("policy"), fields.take("document")) {

@@ -9,7 +9,7 @@ use super::expect::{
 use crate::cli::output;
 use crate::server::pb;
 
-/// What did not come out as expected.
+/// Result that differs from the expectation.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(super) struct CaseMismatch {
     pub(super) line: u32,

@@ -1,4 +1,4 @@
-//! What a case expects of an answer.
+//! Expectations of a case about its result.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ pub(super) enum ExpectedOrder {
 pub(super) enum ExpectedVictims {
     Chosen(Vec<String>),
     FitsAfter(Option<u64>),
-    /// What each plugin chose.
+    /// Victims that each plugin chose.
     Choices(BTreeMap<String, Vec<String>>),
 }
 
@@ -171,7 +171,7 @@ fn read_query_keys(
     Ok(())
 }
 
-/// What Filter and Score have in common.
+/// Expectations that Filter and Score share.
 fn read_filter_keys(fields: &mut MapFields<'_>, key: &mut KeyReader<'_>) -> CaseFileResult<()> {
     key(fields, "fit", &|n, w| yaml::texts(n, w).map(ExpectedResult::Fit))?;
     key(fields, "fitCount", &|n, w| {

@@ -1,4 +1,4 @@
-//! `pumice policy test`: files of cases, judged in this process by the service's own code.
+//! `pumice policy test`: files of cases, judged in this process by the code of the service.
 
 mod case;
 mod compare;
@@ -40,7 +40,7 @@ pub(super) struct TestPolicyArgs {
     output: OutputFormat,
 }
 
-/// How one case came out.
+/// Outcome of one case.
 #[derive(Debug)]
 struct CaseOutcome {
     file: String,
@@ -49,7 +49,7 @@ struct CaseOutcome {
     mismatches: Vec<CaseMismatch>,
 }
 
-/// Runs it.
+/// Runs the cases and prints their outcomes.
 pub(super) async fn run(args: TestPolicyArgs) -> Result<(), CommandError> {
     let mut local = InProcessServer::start().await?;
     let mut outcomes = Vec::new();
@@ -158,8 +158,8 @@ async fn run_case(local: &mut InProcessServer, file: &str, case: PolicyTestCase)
         Ok(result) => compare::check(&case.expected, &result),
         Err(failure) => vec![CaseMismatch {
             line: case.line,
-            subject: "question".to_owned(),
-            expected: "an answer".to_owned(),
+            subject: "query".to_owned(),
+            expected: "a result".to_owned(),
             actual: failure.to_string(),
         }],
     };
@@ -183,7 +183,7 @@ async fn evaluate_case(local: &mut InProcessServer, case: &PolicyTestCase) -> Re
         ..pb::EvaluationRef::default()
     });
     let decisions = &mut local.connection.decisions;
-    let nothing = || CommandError::message("error: no answer came");
+    let nothing = || CommandError::message("error: no result came");
     match case.query.clone() {
         CaseQuery::Filter(request) => {
             let reply = decisions

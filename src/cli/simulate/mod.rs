@@ -1,5 +1,5 @@
-//! `pumice simulate`: a workload placed under several policies, each on the same cluster from its beginning, so that a
-//! policy is chosen by what would come of it.
+//! `pumice simulate`: a workload placed under several policies, each from the same initial cluster, so that a policy can
+//! be chosen by its results.
 
 mod report;
 mod run;
@@ -16,7 +16,7 @@ use crate::import::AmountRules;
 use report::SimulationReport;
 use run::{CandidatePolicy, SimulationRules};
 
-/// Policies that are compared when none is named: the examples with these names, and what the server starts with.
+/// Policies that can be named: the examples, and the policy that a server starts with.
 const KNOWN_POLICIES: [(&str, &str); 6] = [
     ("spread", include_str!("../../../examples/spread.yaml")),
     ("pack", include_str!("../../../examples/pack.yaml")),
@@ -31,7 +31,7 @@ const KNOWN_POLICIES: [(&str, &str); 6] = [
     ),
     ("built-in", crate::server::BUILT_IN_POLICY),
 ];
-/// How many of them, when none is named; what the server starts with says the same as one of them.
+/// Number of them that are compared when none is named: the built-in policy equals one of the others.
 const DEFAULT_POLICY_COUNT: usize = 5;
 
 /// Arguments of `pumice simulate`.
@@ -47,13 +47,13 @@ pub(super) struct SimulateArgs {
     /// Profile of the policies, where they are a `KubeSchedulerConfiguration` with several
     #[arg(long, value_name = "NAME", default_value = "")]
     policy_profile: String,
-    /// Let tasks leave when they have run as long as the files tell; what waits is tried again then
+    /// Let tasks leave when they have run as long as the files tell; waiting tasks are tried again then
     #[arg(long)]
     departures: bool,
-    /// Divide the times between arrivals by this; how long tasks run stays
+    /// Divide the times between arrivals by this; run times of tasks stay
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_factor)]
     arrival_speedup: f64,
-    /// Seconds of the simulated time between two attempts at what waits
+    /// Simulated seconds between two attempts to place waiting tasks
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = parse_factor)]
     retry: f64,
     /// How the amounts of pods are counted
@@ -62,7 +62,7 @@ pub(super) struct SimulateArgs {
     /// End with an error if there are warnings about the files
     #[arg(long)]
     strict: bool,
-    /// Also draw it, as SVG
+    /// Also draw the report, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// How the outcome is printed
@@ -77,7 +77,7 @@ fn parse_factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Runs it.
+/// Runs the simulation and prints the report.
 pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let candidates = candidate_policies(&args)?;
     let workload = workload::read_workload(&args.files, args.derivation, args.arrival_speedup, args.strict)?;
@@ -128,7 +128,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     }
 }
 
-/// The policies to judge; what is odd in a document is said, with its name.
+/// Policies to judge. Diagnostics of their documents go to standard error.
 fn candidate_policies(args: &SimulateArgs) -> Result<Vec<CandidatePolicy>, CommandError> {
     let known = || {
         KNOWN_POLICIES
@@ -164,7 +164,7 @@ fn candidate_policies(args: &SimulateArgs) -> Result<Vec<CandidatePolicy>, Comma
     Ok(candidates)
 }
 
-/// A policy as it was given, a name or a file: what it is called, and its document.
+/// Name and document of a policy that was given by name or as a file.
 fn read_policy(given: &str) -> Result<(String, String), CommandError> {
     if let Some((name, document)) = KNOWN_POLICIES.iter().find(|(name, _)| *name == given) {
         return Ok(((*name).to_owned(), (*document).to_owned()));
@@ -179,7 +179,7 @@ fn read_policy(given: &str) -> Result<(String, String), CommandError> {
     Ok((name.into_owned(), state_load::read_text(path)?))
 }
 
-/// Says what is odd in a document; which profile of it is meant: the one named, if it has several.
+/// Prints the diagnostics of a document. Returns the profile to use: the one named, if the document has several.
 fn check_document(given: &str, document: &str, named: &str) -> Result<String, CommandError> {
     let (policy, report) = match compile(document, &CompileOptions::default()) {
         Ok(compiled) => (Some(compiled.policy), compiled.report),

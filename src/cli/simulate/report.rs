@@ -1,4 +1,4 @@
-//! What came of it: tables for people, one JSON object for programs, charts.
+//! Report of a simulation: tables for people, one JSON object for programs, charts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::cli::not_evaluated::{self, UnevaluatedRow};
 use crate::cli::output::{self, TextTable};
 use crate::plot::{PlotAxis, PlotLine, PlotPanel, render_svg};
 
-/// Reasons of a policy that are shown.
+/// Reasons per policy that a table shows.
 const REASONS_SHOWN: usize = 3;
 
 /// The whole report.
@@ -24,34 +24,42 @@ pub(super) struct SimulationReport {
     pub(super) gpus: f64,
     /// Cores of the cluster.
     pub(super) cores: f64,
-    /// Tasks leave when their time is over.
+    /// True if tasks leave when their run time is over.
     pub(super) departures: bool,
-    /// One for each policy, in the order asked.
+    /// Outcomes by policy, in the order of the command line.
     pub(super) policies: Vec<PolicyOutcome>,
     /// Fields of nodes and tasks that no policy takes into account here.
     pub(super) not_evaluated: Vec<UnevaluatedRow>,
 }
 
-/// One policy.
+/// Outcome of one policy.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PolicyOutcome {
     pub(super) policy: String,
     pub(super) tasks: TaskCounts,
-    /// After the last arrival.
+    /// Levels after the last arrival.
     pub(super) after_last_arrival: AllocationLevels,
-    /// Over the time between the first and the last arrival if tasks leave, else over the tasks that arrived.
+    /// Mean levels: over the time between the first and the last arrival if tasks leave, else over the tasks that arrived.
     pub(super) mean: AllocationLevels,
     pub(super) cpu_only: CpuTaskCounts,
     /// GPUs after the last arrival, by kind.
     pub(super) cards: BTreeMap<String, CardUsage>,
-    /// Tasks that were refused when they arrived, by what refused most nodes.
-    pub(super) rejected: Vec<(String, u64)>,
+    /// Tasks that found no node when they arrived, by the reason that rejected most nodes.
+    pub(super) rejected: Vec<RejectionCount>,
     /// Plugins of the policy that took no part.
     pub(super) not_evaluated: Vec<UnevaluatedRow>,
-    /// The only part that differs from run to run.
+    /// Speed of decisions: the only part that differs from run to run.
     pub(super) decision_speed: DecisionSpeed,
     pub(super) samples: Vec<TimelineSample>,
+}
+
+/// Tasks that found no node when they arrived, with one reason.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RejectionCount {
+    pub(super) reason: String,
+    pub(super) tasks: u64,
 }
 
 /// Numbers of tasks.
@@ -61,9 +69,9 @@ pub(super) struct TaskCounts {
     pub(super) arrived: u64,
     pub(super) placed: u64,
     pub(super) finished: u64,
-    /// Not placed at once.
+    /// Number of tasks not placed at once.
     pub(super) delayed: u64,
-    /// Not placed by the end.
+    /// Number of tasks not placed by the end.
     pub(super) waiting: u64,
 }
 
@@ -75,7 +83,7 @@ pub(super) struct CpuTaskCounts {
     pub(super) on_gpu_nodes: u64,
 }
 
-/// What is taken.
+/// Allocated shares of the cluster.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AllocationLevels {
@@ -86,11 +94,11 @@ pub(super) struct AllocationLevels {
     pub(super) gpus_stranded: f64,
 }
 
-/// One point of the lines.
+/// One point of the chart lines.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TimelineSample {
-    /// After the first arrival.
+    /// Seconds after the first arrival.
     pub(super) seconds: f64,
     pub(super) arrived: u64,
     pub(super) waiting: u64,
@@ -99,7 +107,7 @@ pub(super) struct TimelineSample {
     pub(super) state: AllocationLevels,
 }
 
-/// How fast it was decided: one call of Place each, without a socket.
+/// Speed of decisions: one call of Place each, without a socket.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DecisionSpeed {
@@ -130,7 +138,7 @@ impl DecisionSpeed {
     }
 }
 
-/// The mean of states, each as long as it lasted.
+/// Mean of states, weighted by their durations.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WeightedAllocation {
     sum: AllocationLevels,
@@ -138,7 +146,7 @@ pub(super) struct WeightedAllocation {
 }
 
 impl WeightedAllocation {
-    /// Takes in a state that lasted so long.
+    /// Adds a state with its duration.
     pub(super) fn add(&mut self, state: AllocationLevels, lasted: f64) {
         self.total_weight += lasted;
         self.sum.gpu_allocated_percent += lasted * state.gpu_allocated_percent;
@@ -162,13 +170,13 @@ impl WeightedAllocation {
 }
 
 impl SimulationReport {
-    /// Prints it for programs.
+    /// Prints the report as JSON.
     pub(super) fn json(&self) -> Result<(), CommandError> {
         let text = serde_json::to_string_pretty(self);
         output::line(&text.map_err(|error| CommandError::message(format!("error: the report as JSON: {error}")))?)
     }
 
-    /// Prints it for people.
+    /// Prints the report as tables.
     pub(super) fn show(&self) -> Result<(), CommandError> {
         output::line(&format!(
             "{}, {} GPUs, {} cores; {}",
@@ -268,7 +276,7 @@ impl SimulationReport {
     fn print_rejections(&self) -> Result<(), CommandError> {
         for outcome in self.policies.iter().filter(|outcome| !outcome.rejected.is_empty()) {
             let shown = outcome.rejected.iter().take(REASONS_SHOWN);
-            let words: Vec<String> = shown.map(|(why, count)| format!("{count} by {why}")).collect();
+            let words: Vec<String> = shown.map(|one| format!("{} by {}", one.tasks, one.reason)).collect();
             output::line(&format!(
                 "\n{}: not placed at once: {}",
                 outcome.policy,
@@ -278,7 +286,7 @@ impl SimulationReport {
         Ok(())
     }
 
-    /// Draws it.
+    /// Draws the report.
     pub(super) fn chart(&self) -> String {
         let timed = self.departures;
         let axis = if timed {

@@ -1,4 +1,4 @@
-//! One workload under one policy, in a process of its own making: the services without a socket.
+//! One workload under one policy, by the services in this process, without a socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +8,8 @@ use prost::Message as _;
 use tokio::time::Instant;
 
 use super::report::{
-    AllocationLevels, CpuTaskCounts, DecisionSpeed, PolicyOutcome, TaskCounts, TimelineSample, WeightedAllocation,
+    AllocationLevels, CpuTaskCounts, DecisionSpeed, PolicyOutcome, RejectionCount, TaskCounts, TimelineSample,
+    WeightedAllocation,
 };
 use super::usage::{ClusterUsage, TypicalGpuTask, from_milli, percent, requested_amounts};
 use super::workload::{ArrivingJob, Workload};
@@ -19,7 +20,7 @@ use crate::server::pb;
 
 /// Owner of all records of a simulation.
 const SOURCE: &str = "simulate";
-/// Points of a line, about.
+/// Approximate number of points of a chart line.
 const TIMELINE_POINTS: usize = 200;
 
 /// A policy to judge.
@@ -27,23 +28,23 @@ const TIMELINE_POINTS: usize = 200;
 pub(super) struct CandidatePolicy {
     pub(super) name: String,
     pub(super) document: String,
-    /// Which of a document's profiles.
+    /// Profile of the document.
     pub(super) profile: String,
 }
 
-/// How it is simulated.
+/// Rules of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SimulationRules {
-    /// Tasks leave when their time is over.
+    /// True if tasks leave when their run time is over.
     pub(super) departures: bool,
-    /// Seconds between two attempts at what waits.
+    /// Seconds between two attempts to place waiting tasks.
     pub(super) retry_seconds: f64,
 }
 
-/// Tasks that found no place.
+/// Tasks that were not placed.
 struct UnplacedTasks {
     tasks: Vec<pb::Task>,
-    /// What kept the first of them from one, in a few words.
+    /// Reason against the first of them, in a few words.
     reason: String,
 }
 
@@ -54,15 +55,15 @@ struct SimulationRun<'w> {
     workload: &'w Workload,
     usage: ClusterUsage,
     position: (u64, u64),
-    /// Tasks that hold room, with their nodes: by time of their end in microseconds, then by arrival.
+    /// Placed tasks with their nodes, by time of their end in microseconds, then by arrival.
     departures: BTreeMap<(u64, usize), Vec<(String, String)>>,
     /// Tasks that wait, by arrival.
     waiting: BTreeMap<usize, Vec<pb::Task>>,
-    /// Tasks that are there or were put there, by job.
+    /// Number of placed tasks, by job.
     placed_by_job: BTreeMap<String, u64>,
-    /// Faults and warnings that were said already.
+    /// Problems and warnings that were printed already.
     reported: BTreeSet<String>,
-    /// Something left since what waits was tried.
+    /// True if a task left since the waiting tasks were tried.
     capacity_freed: bool,
     last_retry: f64,
     place_durations: Vec<Duration>,
@@ -75,7 +76,7 @@ struct SimulationRun<'w> {
     now: f64,
 }
 
-/// Runs it to its end.
+/// Runs the simulation to its end.
 pub(super) async fn run(
     workload: &Workload,
     policy: &CandidatePolicy,
@@ -132,7 +133,7 @@ pub(super) async fn run(
 }
 
 impl SimulationRun<'_> {
-    /// Lets time pass: what is over leaves, what waits is tried again.
+    /// Advances the time: finished tasks leave, waiting tasks are tried again.
     async fn advance_to(&mut self, at: f64) -> Result<(), CommandError> {
         while let Some(entry) = self
             .departures
@@ -148,7 +149,7 @@ impl SimulationRun<'_> {
         self.retry_if_due().await
     }
 
-    /// Time goes on to this moment, and all stays as it is.
+    /// Advances the time while the cluster stays as it is.
     fn advance_clock(&mut self, to: f64) {
         // Ends are rounded to microseconds.
         let lasted = (to - self.now).max(0.0);
@@ -183,7 +184,7 @@ impl SimulationRun<'_> {
         Ok(())
     }
 
-    /// Tries what waits, in the order of arrival; of equal jobs one refusal is enough.
+    /// Tries the waiting tasks in the order of arrival. One rejection is enough for equal jobs.
     async fn retry_waiting(&mut self) -> Result<(), CommandError> {
         self.capacity_freed = false;
         self.last_retry = self.now;
@@ -204,7 +205,7 @@ impl SimulationRun<'_> {
         Ok(())
     }
 
-    /// Asks for places for tasks of an arrival; those that found none are handed back.
+    /// Places the tasks of an arrival. Returns those that were not placed.
     async fn place(&mut self, number: usize, tasks: Vec<pb::Task>) -> Result<Option<UnplacedTasks>, CommandError> {
         let snapshot = pb::LatestRef {
             profile: self.policy.profile.clone(),
@@ -246,8 +247,8 @@ impl SimulationRun<'_> {
         self.workload.arrivals.get(number)
     }
 
-    /// Says what is odd with tasks that were asked about, each oddity once; with a fault, which nothing can be placed with,
-    /// its name.
+    /// Prints problems and warnings of a query, each once. Returns the reason of a problem, with which nothing can be
+    /// placed.
     fn report_problems(&mut self, groups: &[pb::TaskGroup], result: &pb::PlaceResult) -> Option<String> {
         let mut problem = None;
         for (group, placed) in groups.iter().zip(&result.groups) {
@@ -265,7 +266,7 @@ impl SimulationRun<'_> {
         problem
     }
 
-    /// Counts tasks that hold room, by job.
+    /// Counts placed tasks, by job.
     fn count_placed(&mut self, tasks: &[pb::Task]) {
         for task in tasks.iter().filter(|task| !task.job.is_empty()) {
             let held = self.placed_by_job.entry(task.job.clone()).or_default();
@@ -358,7 +359,7 @@ impl SimulationRun<'_> {
         }
     }
 
-    /// What arrivals have in common that get the same answer.
+    /// Properties that arrivals with equal results share.
     fn equivalence_key(&self, number: usize, tasks: &[pb::Task]) -> Vec<u8> {
         let mut like = Vec::new();
         if let Some(job) = self.arrival(number).and_then(|arrival| arrival.job.as_ref()) {
@@ -412,8 +413,11 @@ impl SimulationRun<'_> {
 
     fn into_outcome(mut self) -> PolicyOutcome {
         self.tasks.waiting = self.waiting_count();
-        let mut refused: Vec<(String, u64)> = std::mem::take(&mut self.rejected).into_iter().collect();
-        refused.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let rejected = std::mem::take(&mut self.rejected).into_iter();
+        let mut rejected: Vec<RejectionCount> = rejected
+            .map(|(reason, tasks)| RejectionCount { reason, tasks })
+            .collect();
+        rejected.sort_by(|a, b| b.tasks.cmp(&a.tasks).then_with(|| a.reason.cmp(&b.reason)));
         PolicyOutcome {
             policy: self.policy.name.clone(),
             tasks: self.tasks,
@@ -421,7 +425,7 @@ impl SimulationRun<'_> {
             mean: self.mean.mean_or(self.allocation()),
             cpu_only: self.cpu_only,
             cards: self.usage.by_card(),
-            rejected: refused,
+            rejected,
             not_evaluated: self.unevaluated.rows(),
             decision_speed: DecisionSpeed::from_durations(self.place_durations),
             samples: self.samples,
@@ -440,7 +444,7 @@ fn count<T>(things: &[T]) -> u64 {
     u64::try_from(things.len()).unwrap_or(u64::MAX)
 }
 
-/// Tasks with the nodes that they found, and those that found none.
+/// Placed tasks with their nodes, and the tasks that were not placed.
 fn assign_nodes(
     tasks: Vec<pb::Task>,
     groups: &[pb::TaskGroup],
@@ -466,7 +470,7 @@ fn assign_nodes(
     (bound, left)
 }
 
-/// What kept the first task from its place, in a few words.
+/// Reason against the first task, in a few words.
 fn rejection_summary(result: &pb::PlaceResult) -> String {
     let most = result.blockers.iter().max_by_key(|blocker| blocker.count);
     let Some(reason) = most.and_then(|blocker| blocker.reason.as_ref()) else {

@@ -1,4 +1,4 @@
-//! What of a cluster is taken, counted beside the server from the placements alone.
+//! Usage of a cluster, counted from the placements alone.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::engine::model::quantity::Quantity;
 use crate::import::{GPU_MILLI_RESOURCE, GPU_RESOURCE};
 use crate::server::pb;
 
-/// The label that tells a node's kind of GPU.
+/// Label with the kind of GPU of a node.
 const GPU_PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
-/// Stands for a GPU node without that label.
+/// Kind of GPU of a node without that label.
 const UNNAMED_CARD: &str = "unnamed";
 
-/// Amounts of the three resources that a report tells: cores, bytes, GPUs; all in thousandths.
+/// Amounts of the three resources of a report, in thousandths: cores, bytes, GPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ClusterAmounts {
     pub(super) cpu: i128,
@@ -38,7 +38,7 @@ impl ClusterAmounts {
         })
     }
 
-    /// What of them a list names; what cannot be read counts nothing, the server has refused it.
+    /// Amounts of a list. A quantity that cannot be read counts 0: the server has refused its record.
     fn parse_list(list: Option<&pb::ResourceList>) -> Self {
         let milli = |name: &str| {
             let text = list.and_then(|list| list.items.get(name));
@@ -54,12 +54,12 @@ impl ClusterAmounts {
     }
 }
 
-/// What a task asks for.
+/// Requests of a task.
 pub(super) fn requested_amounts(task: &pb::Task) -> ClusterAmounts {
     ClusterAmounts::parse_list(task.requests.as_ref())
 }
 
-/// What a usual GPU task asks for beside each GPU: the medians of the workload.
+/// Typical GPU task: the medians of cpu and memory per GPU in the workload.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TypicalGpuTask {
     /// Thousandths of a core per GPU.
@@ -69,7 +69,7 @@ pub(super) struct TypicalGpuTask {
 }
 
 impl TypicalGpuTask {
-    /// Of these tasks; nothing if none asks for a GPU.
+    /// Typical GPU task of these tasks; zero if none requests a GPU.
     pub(super) fn median_of<'t>(tasks: impl Iterator<Item = &'t pb::Task>) -> Self {
         let gpu: Vec<ClusterAmounts> = tasks.map(requested_amounts).filter(|task| task.gpu > 0).collect();
         let median = |part: fn(&ClusterAmounts) -> i128| {
@@ -90,14 +90,14 @@ impl TypicalGpuTask {
 /// A node.
 #[derive(Debug, Default)]
 struct SimulatedNode {
-    /// Its kind of GPU; none: it has no GPU.
+    /// Kind of GPU. Absent: the node has no GPU.
     card: Option<String>,
     total: ClusterAmounts,
     used: ClusterAmounts,
 }
 
 impl SimulatedNode {
-    /// Free GPUs that a usual task cannot use, because too little else is left beside them; thousandths.
+    /// Thousandths of free GPUs that a typical task cannot use, because too little cpu or memory is left on the node.
     fn stranded(&self, usual: TypicalGpuTask) -> i128 {
         let free = self.total.minus(self.used);
         let reach = |left: i128, each: i128| {
@@ -116,15 +116,15 @@ impl SimulatedNode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CardUsage {
-    /// All of them.
+    /// Number of all GPUs.
     pub(super) total: f64,
-    /// Held by tasks.
+    /// Number of GPUs that tasks hold.
     pub(super) allocated: f64,
-    /// Free, with too little cpu or memory beside them.
+    /// Number of free GPUs with too little cpu or memory on their node.
     pub(super) stranded: f64,
 }
 
-/// What of a cluster is taken.
+/// Usage of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct ClusterUsage {
     nodes: BTreeMap<String, SimulatedNode>,
@@ -136,7 +136,7 @@ pub(super) struct ClusterUsage {
 }
 
 impl ClusterUsage {
-    /// A cluster with the tasks that hold room in it.
+    /// Usage of a cluster by its placed tasks.
     pub(super) fn new(cluster: &pb::Cluster, usual: TypicalGpuTask) -> Self {
         let mut account = ClusterUsage {
             typical_task: usual,
@@ -164,12 +164,12 @@ impl ClusterUsage {
         account
     }
 
-    /// A task is put on a node.
+    /// Adds a task to a node.
     pub(super) fn allocate(&mut self, node: &str, amounts: ClusterAmounts) {
         self.adjust(node, amounts, 1);
     }
 
-    /// A task leaves its node.
+    /// Removes a task from its node.
     pub(super) fn release(&mut self, node: &str, amounts: ClusterAmounts) {
         self.adjust(node, amounts, -1);
     }
@@ -190,7 +190,7 @@ impl ClusterUsage {
         self.stranded = self.stranded.saturating_add(after).saturating_sub(before);
     }
 
-    /// Has this node a GPU?
+    /// True if this node has a GPU.
     pub(super) fn has_gpu(&self, node: &str) -> bool {
         self.nodes.get(node).is_some_and(|room| room.card.is_some())
     }
@@ -221,7 +221,7 @@ pub(super) fn from_milli(milli: i128) -> f64 {
     milli as f64 / 1000.0
 }
 
-/// A share in percent; of nothing, nothing.
+/// Share in percent; 0 of 0.
 pub(super) fn percent(part: i128, total: i128) -> f64 {
     if total == 0 {
         0.0

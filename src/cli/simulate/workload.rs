@@ -1,4 +1,4 @@
-//! What is simulated: a cluster as it stands, and jobs that arrive one after another.
+//! Workload of a simulation: an initial cluster, and jobs that arrive one after another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ use crate::engine::model::UnevaluatedFields;
 use crate::import::AmountRules;
 use crate::server::pb;
 
-/// The annotation that names the cards that would do.
+/// Annotation that names the acceptable cards.
 const CARD_NAME_ANNOTATION: &str = "volcano.sh/card.name";
 /// The queue of tasks without a job.
 const DEFAULT_QUEUE: &str = "default";
 
-/// A cluster and what is to be placed on it.
+/// An initial cluster, and the jobs to place on it.
 #[derive(Debug)]
 pub(super) struct Workload {
-    /// Nodes, queues, jobs, and the tasks that hold room already.
+    /// Nodes, queues, jobs, and the tasks that are placed already.
     pub(super) initial_cluster: pb::Cluster,
-    /// In the order of their arrival; at the same second, by name.
+    /// Jobs in the order of their arrival; at the same second, by name.
     pub(super) arrivals: Vec<ArrivingJob>,
-    /// Some tasks name the cards that would do.
+    /// True if tasks name acceptable cards.
     pub(super) has_card_names: bool,
 }
 
@@ -32,11 +32,11 @@ pub(super) struct Workload {
 pub(super) struct ArrivingJob {
     /// The job, if its record is known.
     pub(super) job: Option<pb::Job>,
-    /// Its tasks, by name.
+    /// Tasks of the job, by name.
     pub(super) tasks: Vec<pb::Task>,
     /// Seconds after the first arrival.
     pub(super) arrival_seconds: f64,
-    /// Seconds that it runs. Absent: not known, it stays.
+    /// Run time in seconds. Absent: unknown, the job stays.
     pub(super) run_seconds: Option<f64>,
 }
 
@@ -93,7 +93,7 @@ fn split_waiting(mut cluster: pb::Cluster, runs: &BTreeMap<String, u64>, speed: 
         .any(|task| task.annotations.contains_key(CARD_NAME_ANNOTATION));
     let mut jobs: BTreeMap<String, pb::Job> = BTreeMap::new();
     for job in &mut cluster.jobs {
-        // Who arrives is let in: it is judged when it is placed.
+        // An arriving job counts as admitted: it is judged when it is placed.
         if matches!(job.phase(), pb::JobPhase::Pending | pb::JobPhase::Unspecified) {
             job.set_phase(pb::JobPhase::Inqueue);
         }
@@ -191,12 +191,12 @@ mod tests {
         };
         let runs = [("a/gang-0".to_owned(), 5), ("a/gang-1".to_owned(), 9)].into();
         let workload = split_waiting(cluster, &runs, 2.0);
-        let told: Vec<(usize, f64, Option<f64>)> = workload
+        let arrivals: Vec<(usize, f64, Option<f64>)> = workload
             .arrivals
             .iter()
             .map(|one| (one.tasks.len(), one.arrival_seconds, one.run_seconds))
             .collect();
-        assert_eq!(told, [(2, 0.0, Some(9.0)), (1, 15.0, None)]);
+        assert_eq!(arrivals, [(2, 0.0, Some(9.0)), (1, 15.0, None)]);
         assert_eq!(workload.initial_cluster.tasks.len(), 1);
         assert_eq!(workload.initial_cluster.jobs[0].phase(), pb::JobPhase::Inqueue);
         assert!(workload.arrivals[0].job.is_some() && workload.arrivals[1].job.is_none());

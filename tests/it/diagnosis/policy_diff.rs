@@ -86,8 +86,8 @@ fn whose_best_nodes_change_is_shown() {
         (&changed[0]["task"], &changed[0]["count"]),
         (&"a/small-0".into(), &2.into())
     );
-    assert_eq!(changed[0]["before"]["bestNodes"][0][0], "half");
-    assert_eq!(changed[0]["after"]["bestNodes"][0][0], "empty");
+    assert_eq!(changed[0]["before"]["bestNodes"][0]["node"], "half");
+    assert_eq!(changed[0]["after"]["bestNodes"][0]["node"], "empty");
     let same = json(&server, &["policy", "diff", &pack, &pack, "--state"]);
     assert_eq!(same["impact"]["tasksChanged"], 0);
     ends(None, &["policy", "diff", &pack, &spread, "--task", "x.yaml"], 2);

@@ -157,7 +157,7 @@ fn a_load_asks_about_the_servers_nodes_and_changes_nothing() {
     .output();
     let file = file.unwrap();
     assert!(
-        out(&file).contains("5 answered, 0 failed"),
+        out(&file).contains("5 completed, 0 failed"),
         "{}{}",
         out(&file),
         err(&file)

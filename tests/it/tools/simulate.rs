@@ -67,7 +67,7 @@ fn policies_differ_in_where_cpu_tasks_go_and_what_that_strands() {
     for outcome in [spread, built_in] {
         assert_eq!(outcome["tasks"]["placed"], 4);
         assert_eq!(outcome["tasks"]["waiting"], 1);
-        assert_eq!(outcome["rejected"][0][1], 1, "the task with nine GPUs");
+        assert_eq!(outcome["rejected"][0]["tasks"], 1, "the task with nine GPUs");
         assert_eq!(outcome["cards"]["A10"]["allocated"], 1.5);
         assert_eq!(outcome["afterLastArrival"]["gpuAllocatedPercent"], 18.75);
     }
@@ -187,7 +187,7 @@ fn tasks_beyond_a_gangs_minimum_wait_without_free_capacity() {
             assert_eq!(counts(outcome), expected, "{policy}: {outcome}");
             assert_eq!(
                 outcome["rejected"],
-                serde_json::json!([["resource-fit InsufficientResource cpu", 1]])
+                serde_json::json!([{"reason": "resource-fit InsufficientResource cpu", "tasks": 1}])
             );
         }
     }
@@ -208,7 +208,10 @@ fn an_unusable_record_is_rejected_alone() {
         let report: Value = serde_json::from_str(&out(&output)).unwrap();
         let outcome = &report["policies"][0];
         assert_eq!(counts(outcome), [3, 2, 1, 1], "{policy}: {outcome}");
-        assert_eq!(outcome["rejected"], serde_json::json!([["UNKNOWN_JOB", 1]]));
+        assert_eq!(
+            outcome["rejected"],
+            serde_json::json!([{"reason": "UNKNOWN_JOB", "tasks": 1}])
+        );
         let said = err(&output);
         assert!(said.contains("there is no job `d/nobody`"), "{said}");
         assert!(said.contains("1 task with a scheduling gate"), "{said}");
@@ -312,7 +315,7 @@ fn policies_are_judged_before_anything_is_placed() {
     let output = simulate(&[&nodes, &workload, "--policy", "spread", "--policy", &wrong]);
     assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""));
     assert!(
-        err(&output).contains("wrong.yaml: 1 fault: no policy"),
+        err(&output).contains("wrong.yaml: 1 error: no policy"),
         "{}",
         err(&output)
     );
