@@ -1,4 +1,4 @@
-//! `pumice completions`: what a shell needs to complete command lines.
+//! `pumice completions`: completions of command lines for shells.
 
 use clap::Args;
 use clap_complete::Shell;
@@ -13,7 +13,7 @@ pub(super) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Runs it.
+/// Writes the completions.
 pub(super) fn run(args: &CompletionsArgs) -> Result<(), CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command_line(), "pumice", &mut script);

@@ -1,4 +1,4 @@
-//! `pumice man`: the manual, a page for each command, out of the help texts.
+//! `pumice man`: the manual, one page per command, made from the help texts.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(super) struct ManArgs {
     dir: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Writes the manual.
 pub(super) fn run(args: &ManArgs) -> Result<(), CommandError> {
     // Where and when it was built is nobody's business, and equal builds write equal pages.
     let mut command = command_line().disable_help_subcommand(true);

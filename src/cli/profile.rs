@@ -1,4 +1,4 @@
-//! Named servers: a small file of the person who types, and how its values go together with flags and environment.
+//! Profiles: named servers in a small file of the user, and their precedence among flags and environment.
 //!
 //! A profile's values become the defaults of the command line, so that a flag goes before the environment, the
 //! environment before the profile, and the profile before the default that the help shows.
@@ -17,7 +17,7 @@ const FILE_BYTES: usize = 1 << 20;
 /// Keys of a profile.
 const PROFILE_KEYS: [&str; 4] = ["server", "metrics", "policy", "output"];
 
-/// Which profile is meant, and where profiles are looked for.
+/// Choice of a profile, and of the file with profiles.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(super) struct ProfileArgs {
@@ -47,7 +47,7 @@ struct ProfileFile {
 }
 
 impl ProfileArgs {
-    /// The profile in force; none if none is named and the file, if there is one, has no default.
+    /// Profile in force. Absent: none is named, and there is no file or it has no default.
     pub(super) fn find(&self) -> Result<Option<ClientProfile>, CommandError> {
         let named = self.profile.as_deref().filter(|name| !name.is_empty());
         let given = self.client_config.as_deref().filter(|path| !path.is_empty());
@@ -82,7 +82,7 @@ impl ProfileArgs {
     }
 }
 
-/// Where the file is when nobody says.
+/// Default path of the file.
 fn default_path() -> Option<PathBuf> {
     let home = || nonempty_env("HOME").map(|home| PathBuf::from(home).join(".config"));
     let folder = nonempty_env("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)?;

@@ -1,4 +1,4 @@
-//! `pumice reservations`: what the admission ledger has promised, and taking it back.
+//! `pumice reservations`: lists and releases the reservations of the admission ledger.
 
 use clap::{Args, Subcommand};
 
@@ -10,7 +10,7 @@ use crate::server::pb;
 /// Command on reservations.
 #[derive(Debug, Subcommand)]
 pub(super) enum ReservationsCommand {
-    /// List what jobs were promised, and how much of it is still held back
+    /// List the reservations of jobs, and how much of each is still held back
     List(ListReservationsArgs),
     /// Take the reservation of a job back; a late confirmation cannot revive it
     Release(ReleaseReservationArgs),
@@ -42,7 +42,7 @@ pub(super) struct ReleaseReservationArgs {
     client: ClientArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 pub(super) async fn run(command: ReservationsCommand) -> Result<(), CommandError> {
     match command {
         ReservationsCommand::List(args) => list(args).await,

@@ -1,4 +1,4 @@
-//! The protocol's own descriptors: what the fields of a record are called and hold.
+//! Descriptors of the protocol: names and types of the fields of records.
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 

@@ -11,10 +11,10 @@ use crate::config::ServerConfig;
 
 /// Largest page that is read, in bytes.
 const PAGE_BYTES: u64 = 16 << 20;
-/// Time that the page gets.
+/// Time limit of reading the page.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a server's metrics are.
+/// Address of the metrics of a server.
 #[derive(Debug, Args)]
 pub(super) struct MetricsArgs {
     /// The server's /metrics [default: port 7462 of the server's host]
@@ -39,7 +39,7 @@ impl MetricsArgs {
     }
 }
 
-/// One figure of a page.
+/// One sample of a page.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MetricSample {
     pub(super) name: String,
@@ -47,7 +47,7 @@ pub(super) struct MetricSample {
     pub(super) value: f64,
 }
 
-/// All figures of a page.
+/// All samples of a page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MetricsPage(Vec<MetricSample>);
 
@@ -116,7 +116,7 @@ fn parse_sample(line: &str) -> Option<MetricSample> {
     })
 }
 
-/// Labels up to the closing brace, and what stands behind it.
+/// Labels up to the closing brace, and the rest of the line.
 fn parse_labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     let mut rest = text;
@@ -132,7 +132,7 @@ fn parse_labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     }
 }
 
-/// A text up to its closing quote, and what stands behind it.
+/// A text up to its closing quote, and the rest of the line.
 fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

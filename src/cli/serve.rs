@@ -1,4 +1,4 @@
-//! `pumice serve`: the service itself, until it is told to stop.
+//! `pumice serve`: runs the service until a signal stops it.
 
 use std::io::Write as _;
 
@@ -7,7 +7,7 @@ use crate::app;
 use crate::config::ServeArgs;
 use crate::telemetry;
 
-/// Runs it.
+/// Runs the service.
 pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let said = |error: &dyn std::fmt::Display| CommandError::message(format!("error: {error}"));
     let print = args.print_config;

@@ -1,4 +1,4 @@
-//! `pumice sessions`: which sessions are open, and how one is ended.
+//! `pumice sessions`: lists the open sessions, and ends one.
 
 use clap::{Args, Subcommand};
 
@@ -20,7 +20,7 @@ pub(super) struct SessionsArgs {
 /// Command on sessions.
 #[derive(Debug, Subcommand)]
 enum SessionsCommand {
-    /// End a session: its scheduler is answered `SESSION_EXPIRED` from then on
+    /// End a session: later calls of its scheduler get `SESSION_EXPIRED`
     Close(CloseSessionArgs),
 }
 
@@ -34,7 +34,7 @@ struct CloseSessionArgs {
     client: ClientArgs,
 }
 
-/// Runs it.
+/// Runs the command.
 pub(super) async fn run(args: SessionsArgs) -> Result<(), CommandError> {
     match args.command {
         None => list(args.client).await,

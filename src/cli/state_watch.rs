@@ -150,12 +150,20 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
         output::line(&format!("{found:#}"))?;
         return Ok(changes.is_empty());
     }
+    print_differences(&changes)?;
+    if changes.is_empty() {
+        output::line(&format!("the same: {}", record_counts(&given)))?;
+    }
+    Ok(changes.is_empty())
+}
+
+fn print_differences(changes: &[RecordDiff]) -> Result<(), CommandError> {
     for (change, head) in [
         ("removed", "missing: in the file, not on the server"),
         ("added", "extra: on the server, not in the file"),
         ("changed", "different: file → server"),
     ] {
-        let found = changes_of(&changes, change);
+        let found = changes_of(changes, change);
         if !found.is_empty() {
             output::line(&format!("{head} ({})", found.len()))?;
         }
@@ -170,10 +178,7 @@ pub(super) async fn diff(args: DiffStateArgs) -> Result<bool, CommandError> {
             ))?;
         }
     }
-    if changes.is_empty() {
-        output::line(&format!("the same: {}", record_counts(&given)))?;
-    }
-    Ok(changes.is_empty())
+    Ok(())
 }
 
 /// Fails, and names the known sources, if the server knows no such source.

@@ -13,7 +13,7 @@ use crate::server::pb;
 pub struct FieldError {
     /// Path of the field in its object, such as `status.allocatable[cpu]`.
     pub field: String,
-    /// What is wrong with it.
+    /// Reason, without the field.
     pub reason: String,
 }
 
@@ -32,7 +32,7 @@ impl FieldError {
 
 type ImportFieldResult<T> = Result<T, FieldError>;
 
-/// What people call this kind of value.
+/// Name of the kind of a value, for people.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,6 +1,6 @@
 //! Turns files that people have into records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
-//! An import reads Node and Pod (`v1`), PriorityClass (`scheduling.k8s.io`), and Volcano's Queue and PodGroup
+//! An import reads Node and Pod (`v1`), `PriorityClass` (`scheduling.k8s.io`), and Volcano's Queue and PodGroup
 //! (`scheduling.volcano.sh`) and Job (`batch.volcano.sh`), alone, in lists of any kind, or in several documents. It
 //! passes over nothing in silence: [`ClusterImport::notes`] has what it saw and does not use, [`ClusterImport::warnings`]
 //! what hardly means what its author has in mind.
@@ -36,7 +36,7 @@ const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 /// The API group of Volcano's jobs.
 const VOLCANO_BATCH_GROUP: &str = "batch.volcano.sh";
 
-/// Why a file cannot be read at all.
+/// Error of a file that cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// Not JSON.
@@ -44,7 +44,7 @@ pub enum ImportError {
     Json {
         /// The file.
         file: String,
-        /// What is wrong, and where.
+        /// Error with its place.
         source: serde_json::Error,
     },
     /// Not YAML 1.1.
@@ -56,7 +56,7 @@ pub enum ImportError {
         line: u32,
         /// From 1, in characters.
         column: u32,
-        /// What is wrong.
+        /// Error message.
         message: String,
     },
     /// Not CSV.
@@ -64,7 +64,7 @@ pub enum ImportError {
     Csv {
         /// The file.
         file: String,
-        /// What is wrong, and where.
+        /// Error with its place.
         source: csv::Error,
     },
     /// A document that is no object, or an object without a kind.
@@ -72,7 +72,7 @@ pub enum ImportError {
     Shape {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// Error message.
         message: String,
     },
 }
@@ -82,7 +82,7 @@ pub enum ImportError {
 pub struct RejectedObject {
     /// The object, such as `TaskPod default/web-0`.
     pub object: String,
-    /// The field, and what is wrong with it.
+    /// The field, with the reason.
     pub error: FieldError,
     /// Record that the object would be, if its name can be read.
     pub record: Option<RecordIdentity>,

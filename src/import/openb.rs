@@ -3,7 +3,7 @@
 //! A share of one GPU (`gpu_milli` below 1000) is a scalar of its own, [`GPU_MILLI_RESOURCE`], in thousandths: every node
 //! offers 1000 per GPU, every GPU task takes what it uses, and only tasks with whole GPUs ask for [`GPU_RESOURCE`] too.
 //! Which card of a node a share lies on is left out. Tasks are pending, without a node and in the namespace `openb`;
-//! phase is left out; how long a task ran stands beside the records. Nodes offer [`PODS_PER_NODE`] pods, which the trace does not tell.
+//! phase is left out; how long a task ran is next to the records. Nodes offer [`PODS_PER_NODE`] pods, which the trace does not tell.
 
 use std::collections::BTreeMap;
 

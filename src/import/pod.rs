@@ -17,7 +17,7 @@ const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "schedulin
 /// Fields that bind a pod to nodes or to other pods.
 const PLACEMENT_FIELDS: [&str; 3] = ["spec.nodeSelector", "spec.affinity", "spec.topologySpreadConstraints"];
 
-/// Whose way of counting is used for the amounts of pods.
+/// Rules for the amounts of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AmountRules {
     /// That of the scheduler which the pod names.
@@ -164,7 +164,7 @@ fn is_not_empty(value: &Value) -> bool {
     !empty_list && !value.as_object().is_some_and(Map::is_empty)
 }
 
-/// What this pod has that no amount tells.
+/// Sentences about content of a pod that no amount expresses.
 pub(super) fn notes(object: &Value) -> Vec<&'static str> {
     let mut notes = Vec::new();
     if get(object, "spec.resourceClaims").is_some_and(|claims| claims.as_array().is_some_and(|list| !list.is_empty())) {

@@ -305,7 +305,7 @@ fn priority_classes_give_the_priorities_of_pods_and_pod_groups() {
         let jobs = cluster.jobs.iter().map(|job| (job.name.clone(), job.priority));
         let by_name = |all: Vec<(String, i32)>| -> Vec<String> {
             all.iter()
-                .map(|(name, priority)| format!("{} {priority}", &name["default/".len()..]))
+                .map(|(name, priority)| format!("{} {priority}", name.trim_start_matches("default/")))
                 .collect()
         };
         (by_name(tasks.collect()), by_name(jobs.collect()))

@@ -387,7 +387,7 @@ impl CaseReader {
 
 type CaseQueryReader = fn(&CaseReader, &YamlNode) -> CaseFileResult<CaseQuery>;
 
-/// The questions by their keys.
+/// Readers of queries, by their keys.
 const QUERY_READERS: [(&str, CaseQueryReader); 5] = [
     ("filter", CaseReader::filter),
     ("score", CaseReader::score),

@@ -1,4 +1,4 @@
-//! Holds an answer against what is expected.
+//! Comparison of the result of a case with its expectations.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) struct CaseMismatch {
     pub(super) actual: String,
 }
 
-/// An answer, whatever was asked.
+/// Result of a query.
 #[derive(Debug)]
 pub(super) enum CaseResult {
     Filter(pb::FilterItem),
@@ -29,7 +29,7 @@ pub(super) enum CaseResult {
     Victims(pb::VictimItem, Vec<String>),
 }
 
-/// Holds an answer against what is expected.
+/// Compares a result with the expectations.
 pub(super) fn check(expected: &[CaseExpectation], result: &CaseResult) -> Vec<CaseMismatch> {
     let problem = result.problem();
     if let (Some(problem), Some(first)) = (problem, expected.first())
@@ -127,7 +127,7 @@ impl CaseExpectation {
         })
     }
 
-    /// Expected and got, in words, if they differ.
+    /// Expected and actual value in words, if they differ.
     fn compare(&self, result: &CaseResult) -> Option<(String, String)> {
         match &self.value {
             ExpectedResult::Problem(wanted) => {
@@ -272,7 +272,7 @@ fn compare_best(wanted: &str, ranking: &[(String, f64)]) -> Option<(String, Stri
     Some((shown(wanted), got))
 }
 
-/// The named ones only; what is not named is not looked at.
+/// Compares the named entries only.
 fn compare_numbers(
     wanted: &BTreeMap<String, f64>,
     got: &BTreeMap<String, f64>,
@@ -305,7 +305,7 @@ fn compare_keys((wanted, tolerance): &ExpectedOrderKeys, ranks: &[pb::Rank]) -> 
     None
 }
 
-/// Each wanted one must be there, and none that is not wanted.
+/// Compares sets: each expected entry must occur, and no other.
 fn compare_reasons(wanted: &[ExpectedReason], got: &[(pb::Reason, u64)]) -> Option<(String, String)> {
     let mut left: Vec<&(pb::Reason, u64)> = got.iter().collect();
     let mut missing = Vec::new();

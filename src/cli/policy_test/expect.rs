@@ -6,7 +6,7 @@ use super::case::CaseQuery;
 use super::yaml::{self, CaseFileError, CaseFileResult, MapFields};
 use crate::engine::policy::YamlNode;
 
-/// How far a number may be from the expected one, if nothing is said.
+/// Default tolerance of a number.
 const TOLERANCE: f64 = 1e-6;
 
 /// One expectation and its line.
@@ -17,7 +17,7 @@ pub(super) struct CaseExpectation {
     pub(super) value: ExpectedResult,
 }
 
-/// Numbers by name, with how far off they may be.
+/// Numbers by name, with the tolerance.
 pub(super) type ExpectedNumbers = (BTreeMap<String, f64>, f64);
 /// Lists of numbers by name and plugin, likewise.
 pub(super) type ExpectedOrderKeys = (BTreeMap<String, BTreeMap<String, Vec<f64>>>, f64);
@@ -61,7 +61,7 @@ pub(super) enum ExpectedVictims {
     Choices(BTreeMap<String, Vec<String>>),
 }
 
-/// A refusal; what is not said is not looked at.
+/// A rejection; only the fields that are written are compared.
 #[derive(Debug, Default)]
 pub(super) struct ExpectedReason {
     pub(super) plugin: Option<String>,

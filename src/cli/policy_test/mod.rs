@@ -183,63 +183,40 @@ async fn evaluate_case(local: &mut InProcessServer, case: &PolicyTestCase) -> Re
         ..pb::EvaluationRef::default()
     });
     let decisions = &mut local.connection.decisions;
-    let nothing = || CommandError::message("error: no result came");
-    match case.query.clone() {
-        CaseQuery::Filter(request) => {
-            let reply = decisions
-                .filter(pb::FilterRequest {
-                    against: evaluation_ref,
-                    ..request
-                })
-                .await?
-                .into_inner();
-            let item = reply.result.unwrap_or_default().items.into_iter().next();
-            item.map(CaseResult::Filter).ok_or_else(nothing)
+    let result = match case.query.clone() {
+        CaseQuery::Filter(mut request) => {
+            request.against = evaluation_ref;
+            let reply = decisions.filter(request).await?.into_inner();
+            let mut items = reply.result.unwrap_or_default().items.into_iter();
+            items.next().map(CaseResult::Filter)
         }
-        CaseQuery::Score(request) => {
-            let reply = decisions
-                .score(pb::ScoreRequest {
-                    against: evaluation_ref,
-                    ..request
-                })
-                .await?
-                .into_inner();
-            let item = reply.result.unwrap_or_default().items.into_iter().next();
-            item.map(CaseResult::Score).ok_or_else(nothing)
+        CaseQuery::Score(mut request) => {
+            request.against = evaluation_ref;
+            let reply = decisions.score(request).await?.into_inner();
+            let mut items = reply.result.unwrap_or_default().items.into_iter();
+            items.next().map(CaseResult::Score)
         }
-        CaseQuery::Admit(request) => {
-            let reply = decisions
-                .admit(pb::AdmitRequest {
-                    against: evaluation_ref,
-                    ..request
-                })
-                .await?
-                .into_inner();
-            let item = reply.result.unwrap_or_default().items.into_iter().next_back();
-            item.map(CaseResult::Admit).ok_or_else(nothing)
+        CaseQuery::Admit(mut request) => {
+            request.against = evaluation_ref;
+            let reply = decisions.admit(request).await?.into_inner();
+            let items = reply.result.unwrap_or_default().items;
+            items.into_iter().next_back().map(CaseResult::Admit)
         }
-        CaseQuery::Order(request) => {
-            let reply = decisions
-                .order(pb::OrderRequest {
-                    against: evaluation_ref,
-                    ..request
-                })
-                .await?
-                .into_inner();
-            Ok(CaseResult::Order(reply.result.unwrap_or_default()))
+        CaseQuery::Order(mut request) => {
+            request.against = evaluation_ref;
+            let reply = decisions.order(request).await?.into_inner();
+            Some(CaseResult::Order(reply.result.unwrap_or_default()))
         }
-        CaseQuery::Victims(request) => {
+        CaseQuery::Victims(mut request) => {
+            request.against = evaluation_ref;
             let candidates = request.groups.iter().flat_map(|group| &group.candidates);
             let names = candidates.map(|task| task.name.clone()).collect();
-            let request = pb::SelectVictimsRequest {
-                against: evaluation_ref,
-                ..request
-            };
             let reply = decisions.select_victims(request).await?.into_inner();
-            let item = reply.result.unwrap_or_default().items.into_iter().next();
-            item.map(|item| CaseResult::Victims(item, names)).ok_or_else(nothing)
+            let mut items = reply.result.unwrap_or_default().items.into_iter();
+            items.next().map(|item| CaseResult::Victims(item, names))
         }
-    }
+    };
+    result.ok_or_else(|| CommandError::message("error: no result came"))
 }
 
 fn show(outcomes: &[CaseOutcome], format: OutputFormat) -> Result<(), CommandError> {

@@ -252,9 +252,9 @@ impl SimulationRun<'_> {
     fn report_problems(&mut self, groups: &[pb::TaskGroup], result: &pb::PlaceResult) -> Option<String> {
         let mut problem = None;
         for (group, placed) in groups.iter().zip(&result.groups) {
-            let told = placed.warnings.iter().map(|warning| (warning, &warning.message));
+            let reported = placed.warnings.iter().map(|warning| (warning, &warning.message));
             let problems = placed.problem.iter().map(|problem| (problem, &problem.reason));
-            for (problem, key) in told.chain(problems) {
+            for (problem, key) in reported.chain(problems) {
                 if self.reported.insert(key.clone()) {
                     let title = node_query::task_title(&group.task.clone().unwrap_or_default());
                     let (policy, problem) = (&self.policy.name, output::problem(problem));

@@ -90,7 +90,7 @@ fn words(text: &str) -> Vec<(usize, &str)> {
         match begin {
             None if c.is_ascii_alphabetic() => begin = Some(at),
             Some(first) if !is_part(c) => {
-                words.push((first, &text[first..at]));
+                words.push((first, text.get(first..at).unwrap()));
                 begin = None;
             }
             _ => {}
@@ -106,7 +106,7 @@ fn misspellings(word: &str) -> Vec<String> {
     let mut swapped: Vec<char> = word.chars().collect();
     swapped.swap(middle - 1, middle);
     let all = [
-        format!("{head}{}", &tail[1..]),
+        format!("{head}{}", tail.chars().skip(1).collect::<String>()),
         format!("{head}x{tail}"),
         swapped.into_iter().collect(),
         format!("{}-", word.to_uppercase()),
@@ -118,12 +118,13 @@ fn assert_every_misspelling_is_noticed(document: &str) {
     let document = document.replace(": -\n", ": example.com/foo\n");
     for (at, word) in words(&document) {
         // Names of the operator's own: a list of resources, and the name of a scheduler.
-        let is_own_name = document[..at].ends_with("resources: ") || document[..at].ends_with("schedulerName: ");
-        if is_own_name {
+        let (head, tail) = document.split_at(at);
+        if head.ends_with("resources: ") || head.ends_with("schedulerName: ") {
             continue;
         }
+        let (_, tail) = tail.split_at(word.len());
         for misspelt in misspellings(word) {
-            let text = format!("{}{misspelt}{}", &document[..at], &document[at + word.len()..]);
+            let text = format!("{head}{misspelt}{tail}");
             let report = match compile(&text, &CompileOptions::default()) {
                 Ok(compiled) => compiled.report,
                 Err(report) => report,

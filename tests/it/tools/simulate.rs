@@ -108,8 +108,8 @@ fn tasks_leave_when_their_time_is_over_and_what_waits_is_tried_again() {
     );
     // 0 to 100 the first, 100 to 300 the second, which waited, 400 to 500 the third.
     let leaves = run(&["--departures"]);
-    let told = ["placed", "delayed", "waiting", "finished"].map(|name| leaves["tasks"][name].as_u64().unwrap());
-    assert_eq!(told, [4, 1, 0, 3]);
+    let reported = ["placed", "delayed", "waiting", "finished"].map(|name| leaves["tasks"][name].as_u64().unwrap());
+    assert_eq!(reported, [4, 1, 0, 3]);
     // So all GPUs were taken for 400 of 1,000 seconds.
     assert_eq!(leaves["mean"]["gpuAllocatedPercent"], 40.0);
     // Ten times as fast, the second and the third come while the first still runs.
