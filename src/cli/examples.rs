@@ -2,33 +2,57 @@
 
 /// Examples of each command, by its path below `pumice`.
 const EXAMPLES: &[(&str, &str)] = &[
-    ("serve", "pumice serve\npumice serve --data-dir /var/lib/pumice --listen 127.0.0.1:7461"),
+    (
+        "serve",
+        "pumice serve\npumice serve --data-dir /var/lib/pumice --listen 127.0.0.1:7461",
+    ),
     ("demo", "pumice demo"),
-    ("policy check", "pumice policy check volcano-scheduler.conf\npumice policy check --strict -"),
+    (
+        "policy check",
+        "pumice policy check volcano-scheduler.conf\npumice policy check --strict -",
+    ),
     (
         "policy diff",
         "pumice policy diff volcano-scheduler.conf\npumice policy diff default@3 default@active --state",
     ),
-    ("policy test", "pumice policy test cases/\npumice policy test cases.yaml --run 'gang'"),
+    (
+        "policy test",
+        "pumice policy test cases/\npumice policy test cases.yaml --run 'gang'",
+    ),
     (
         "policy push",
         "pumice policy push volcano-scheduler.conf\npumice policy push volcano-scheduler.conf --expected-version 3 --strict",
     ),
-    ("policy get", "pumice policy get\npumice policy get --version 2 --effective"),
+    (
+        "policy get",
+        "pumice policy get\npumice policy get --version 2 --effective",
+    ),
     ("policy history", "pumice policy history"),
-    ("policy rollback", "pumice policy rollback\npumice policy rollback 2 --dry-run"),
+    (
+        "policy rollback",
+        "pumice policy rollback\npumice policy rollback 2 --dry-run",
+    ),
     ("policy delete", "pumice policy delete batch"),
     (
         "state load",
         "pumice state load cluster.yaml\nkubectl get nodes,pods,queues,podgroups -A -o json | pumice state load -",
     ),
-    ("state show", "pumice state show\npumice state show nodes n-1 n-2\npumice state show queues -o json"),
-    ("state watch", "pumice state watch\npumice state watch --count 10 -o json"),
+    (
+        "state show",
+        "pumice state show\npumice state show nodes n-1 n-2\npumice state show queues -o json",
+    ),
+    (
+        "state watch",
+        "pumice state watch\npumice state watch --count 10 -o json",
+    ),
     ("state diff", "pumice state diff cluster.yaml"),
     ("state forget", "pumice state forget old-cluster"),
     ("sessions", "pumice sessions"),
     ("sessions close", "pumice sessions close 5f1c-2"),
-    ("reservations list", "pumice reservations list\npumice reservations list --queue research"),
+    (
+        "reservations list",
+        "pumice reservations list\npumice reservations list --queue research",
+    ),
     ("reservations release", "pumice reservations release train/bert"),
     (
         "explain",

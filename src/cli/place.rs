@@ -82,7 +82,10 @@ pub(super) async fn run(args: PlaceArgs) -> Result<(), CommandError> {
         idle_only: args.idle_only,
         ..pb::PlaceRequest::default()
     };
-    let mut target = args.what_if.connect(&args.client, &args.policy, args.derivation).await?;
+    let mut target = args
+        .what_if
+        .connect(&args.client, &args.policy, args.derivation)
+        .await?;
     let outcome = query(&args, request, &groups, &mut target.connection).await;
     match outcome {
         Ok(()) => Ok(()),

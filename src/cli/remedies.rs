@@ -7,17 +7,35 @@ use crate::server::pb;
 
 /// Remedies by reason code.
 const REMEDIES: &[(&str, &str)] = &[
-    ("NodeNotReady", "repair the node; a node that is not ready takes no task"),
+    (
+        "NodeNotReady",
+        "repair the node; a node that is not ready takes no task",
+    ),
     ("NodeUnschedulable", "uncordon the node (`kubectl uncordon NODE`)"),
-    ("NodeInvalid", "send the node again with the field corrected that `pumice state show nodes` names"),
+    (
+        "NodeInvalid",
+        "send the node again with the field corrected that `pumice state show nodes` names",
+    ),
     ("NodeNotFound", "name a node that `pumice state show nodes` lists"),
     ("NoCandidates", "allow more nodes with --nodes, or exclude fewer"),
-    ("InsufficientResource", "wait until tasks end, request less, or add nodes"),
-    ("ProportionalReserve", "use another node, or change `proportional` in the policy; preemption does not help"),
-    ("TooFewTasks", "give at least as many tasks as must start together, or lower the minimum"),
+    (
+        "InsufficientResource",
+        "wait until tasks end, request less, or add nodes",
+    ),
+    (
+        "ProportionalReserve",
+        "use another node, or change `proportional` in the policy; preemption does not help",
+    ),
+    (
+        "TooFewTasks",
+        "give at least as many tasks as must start together, or lower the minimum",
+    ),
     ("QueueNotOpen", "open the queue, or use another one"),
     ("QueueInvalid", "send the queue again with the named field corrected"),
-    ("InsufficientCPUQuota", "wait until jobs of the queue end, request less cpu, or raise `spec.capability.cpu` of the queue"),
+    (
+        "InsufficientCPUQuota",
+        "wait until jobs of the queue end, request less cpu, or raise `spec.capability.cpu` of the queue",
+    ),
     (
         "InsufficientMemoryQuota",
         "wait until jobs of the queue end, request less memory, or raise `spec.capability.memory` of the queue",
@@ -27,9 +45,18 @@ const REMEDIES: &[(&str, &str)] = &[
         "wait until jobs of the queue end, request fewer cards, accept more kinds of cards (`volcano.sh/card.name: A|B`), \
          or raise the annotation `volcano.sh/card.quota` of the queue",
     ),
-    ("CardNotOnNode", "use a node with one of the task's cards, or accept more kinds of cards (`volcano.sh/card.name: A|B`)"),
-    ("QueuePathInvalid", "correct `spec.parent` of the queue, so that its parents lead to the root"),
-    ("EmptyQueueCapability", "give the queue `spec.capability` or the annotation `volcano.sh/card.quota`"),
+    (
+        "CardNotOnNode",
+        "use a node with one of the task's cards, or accept more kinds of cards (`volcano.sh/card.name: A|B`)",
+    ),
+    (
+        "QueuePathInvalid",
+        "correct `spec.parent` of the queue, so that its parents lead to the root",
+    ),
+    (
+        "EmptyQueueCapability",
+        "give the queue `spec.capability` or the annotation `volcano.sh/card.quota`",
+    ),
     (
         "GetTaskRequestResourceFailed",
         "correct the card annotations (`volcano.sh/card.name`, `volcano.sh/card.request`) so that they name cards of the \

@@ -90,7 +90,9 @@ pub(super) fn score_table(item: &pb::ScoreItem) -> TextTable {
     for (at, name) in names.iter().enumerate() {
         let totals = std::iter::once(item.totals.get(at));
         let scores = totals.chain(item.parts.iter().map(|part| part.scores.get(at)));
-        let scores: Vec<String> = scores.map(|score| score.copied().map(output::number).unwrap_or_default()).collect();
+        let scores: Vec<String> = scores
+            .map(|score| score.copied().map(output::number).unwrap_or_default())
+            .collect();
         match rows.last_mut() {
             Some((names, last)) if *last == scores => names.push(name),
             Some(_) | None => rows.push((vec![name], scores)),

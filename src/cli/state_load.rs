@@ -79,7 +79,10 @@ pub(super) async fn run(args: LoadStateArgs) -> Result<(), CommandError> {
         mut warnings,
         ..
     } = import_files::read(&args.files, args.derivation)?.checked();
-    let unread = UnreadObjects { lines: rejected, unnamed };
+    let unread = UnreadObjects {
+        lines: rejected,
+        unnamed,
+    };
     if cluster == pb::Cluster::default() && !args.allow_empty {
         state_check::report(&warnings);
         return Err(nothing_loaded(&unread.lines, &args.source));
@@ -124,7 +127,6 @@ struct UnreadObjects {
     /// Number of those without a readable name.
     unnamed: usize,
 }
-
 
 /// A line for each refused record, up to a bound.
 fn rejected_lines(refused: &[&String]) -> Vec<String> {

@@ -63,7 +63,9 @@ impl TextTable {
             }
         }
         let Some(width) = width else {
-            let capped = columns.iter().map(|column| column.width.min(SENTENCE_WIDTH).max(column.least()));
+            let capped = columns
+                .iter()
+                .map(|column| column.width.min(SENTENCE_WIDTH).max(column.least()));
             return capped.collect();
         };
         let total = |columns: &[ColumnSize]| columns.iter().map(|column| column.width + CELL_PADDING).sum::<usize>();
@@ -110,7 +112,11 @@ impl ColumnSize {
 
     /// Least width that cuts no word.
     fn least(&self) -> usize {
-        if self.wraps { self.longest_word.min(self.width) } else { self.width }
+        if self.wraps {
+            self.longest_word.min(self.width)
+        } else {
+            self.width
+        }
     }
 }
 
@@ -151,7 +157,11 @@ mod tests {
         let mut table = TextTable::new(["NODES", "REASON", "EXAMPLE"]);
         let reason = "Queue <research> has insufficient <NVIDIA-H100> quota: requested <8 cards>, total would be <12 cards>, \
                       but capability is <8 cards>";
-        table.row(["1523", reason, "gpu-node-with-a-long-name-0001: requested 8 cards, total 12 cards"]);
+        table.row([
+            "1523",
+            reason,
+            "gpu-node-with-a-long-name-0001: requested 8 cards, total 12 cards",
+        ]);
         table
     }
 

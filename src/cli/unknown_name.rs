@@ -38,10 +38,7 @@ fn unknown_name(message: &str) -> Option<(NameKind, &str)> {
 }
 
 /// Adds the name that was probably meant to an error about a name that the server does not know. Any other error stays.
-pub(super) async fn with_suggestion(
-    connection: &mut ClientConnection,
-    failure: CommandError,
-) -> CommandError {
+pub(super) async fn with_suggestion(connection: &mut ClientConnection, failure: CommandError) -> CommandError {
     let message = failure.to_string();
     if message.contains("hint: ") {
         return failure;
@@ -100,7 +97,10 @@ macro_rules! record_names {
                 ..pb::$request::default()
             };
             let page = $connection.state.$call(request).await?.into_inner();
-            let names = page.$records.into_iter().filter_map(|status| Some(status.$record?.name));
+            let names = page
+                .$records
+                .into_iter()
+                .filter_map(|status| Some(status.$record?.name));
             Ok((names.collect(), page.next_page_token))
         })
         .await
@@ -132,7 +132,9 @@ pub(super) async fn node_resources(connection: &mut ClientConnection) -> Result<
         Ok((page.nodes, page.next_page_token))
     });
     let nodes = nodes.await?;
-    let lists = nodes.iter().filter_map(|status| status.node.as_ref()?.allocatable.as_ref());
+    let lists = nodes
+        .iter()
+        .filter_map(|status| status.node.as_ref()?.allocatable.as_ref());
     let names: BTreeSet<&String> = lists.flat_map(|list| list.items.keys()).collect();
     Ok(names.into_iter().cloned().collect())
 }

@@ -194,9 +194,6 @@ mod tests {
         };
         let mut cluster = nodes(vec![node("a", false), node("b", false)]);
         lay_over(&mut cluster, nodes(vec![node("b", true), node("c", false)]));
-        assert_eq!(
-            cluster.nodes,
-            [node("a", false), node("b", true), node("c", false)]
-        );
+        assert_eq!(cluster.nodes, [node("a", false), node("b", true), node("c", false)]);
     }
 }

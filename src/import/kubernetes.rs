@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::RecordIdentity;
-use super::fields::{FieldError, amounts, boolean, get, integer, list, required_text, text, texts, time};
+use super::fields::{FieldError, amounts, boolean, integer, list, required_text, text, texts, time};
 use crate::derive;
 use crate::server::pb;
 

@@ -83,7 +83,10 @@ pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
         (Some(text), None) => GangShape::parse(text)?,
         (None, None) => return Err(CommandError::Usage("error: give --shape or --file".to_owned())),
     };
-    let mut target = args.what_if.connect(&args.client, &args.policy, args.derivation).await?;
+    let mut target = args
+        .what_if
+        .connect(&args.client, &args.policy, args.derivation)
+        .await?;
     let report = match query(&args, &shape, &mut target.connection).await {
         Ok(report) => report,
         Err(failure) => return Err(unknown_name::with_suggestion(&mut target.connection, failure).await),
@@ -96,7 +99,9 @@ pub(super) async fn run(args: CapacityArgs) -> Result<(), CommandError> {
         return Ok(());
     }
     let shape = &report.shape;
-    Err(CommandError::message(format!("refused: not one more of {shape} fits now")))
+    Err(CommandError::message(format!(
+        "refused: not one more of {shape} fits now"
+    )))
 }
 
 async fn query(

@@ -117,7 +117,9 @@ impl CapacityReport {
             table.row(row);
         }
         output::table(&table)?;
-        output::paragraph("stranded: free, but their node has no cpu, memory or pods left for such a pod, or takes none")?;
+        output::paragraph(
+            "stranded: free, but their node has no cpu, memory or pods left for such a pod, or takes none",
+        )?;
         output::paragraph("split: free, but fewer on their node than one such pod requests")
     }
 }

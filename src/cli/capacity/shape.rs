@@ -34,7 +34,10 @@ impl GangShape {
         for part in each.split('+') {
             let mut words = part.split_whitespace();
             let (Some(amount), Some(name), None) = (words.next(), words.next(), words.next()) else {
-                return Err(invalid_shape(text, "each part is an amount and a resource, such as `4 cpu`"));
+                return Err(invalid_shape(
+                    text,
+                    "each part is an amount and a resource, such as `4 cpu`",
+                ));
             };
             if Quantity::parse(amount).is_err() {
                 return Err(invalid_shape(text, &format!("`{amount}` is no quantity")));

@@ -43,7 +43,10 @@ impl ClusterIdleCapacity {
 
     /// Node among these with most of a resource idle, with that amount.
     pub(super) fn most_idle(&self, among: &[String], resource: &str) -> Option<(&str, f64)> {
-        let nodes = self.0.iter().filter(|capacity| among.binary_search(&capacity.node).is_ok());
+        let nodes = self
+            .0
+            .iter()
+            .filter(|capacity| among.binary_search(&capacity.node).is_ok());
         let idle = nodes.map(|capacity| (capacity.node.as_str(), amount_of(&capacity.idle, resource)));
         // The first by name of several that have as much.
         idle.reduce(|best, next| if next.1 > best.1 { next } else { best })
@@ -76,7 +79,10 @@ impl ClusterIdleCapacity {
 
     /// Number of tasks of such a request that these nodes hold, by their idle capacity alone.
     pub(super) fn fitting_copies(&self, among: &[String], requests: &AmountsByResource) -> u64 {
-        let nodes = self.0.iter().filter(|capacity| among.binary_search(&capacity.node).is_ok());
+        let nodes = self
+            .0
+            .iter()
+            .filter(|capacity| among.binary_search(&capacity.node).is_ok());
         let copies = nodes.map(|capacity| {
             let per = requests.iter().filter(|(_, needed)| **needed > 0.0);
             let per = per.map(|(name, needed)| ((amount_of(&capacity.idle, name) + MIN_AMOUNT) / needed).floor());

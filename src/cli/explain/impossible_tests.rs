@@ -52,7 +52,11 @@ impl QuotaCase {
             ..pb::Cluster::default()
         };
         let (tasks, each) = self.asker;
-        let phase = if self.enqueued { pb::JobPhase::Inqueue } else { pb::JobPhase::Pending };
+        let phase = if self.enqueued {
+            pb::JobPhase::Inqueue
+        } else {
+            pb::JobPhase::Pending
+        };
         cluster.jobs.push(pb::Job {
             annotations: [(
                 "volcano.sh/card.request".to_owned(),
@@ -63,7 +67,9 @@ impl QuotaCase {
             ..job("a/asker", tasks, phase)
         });
         for at in 0..tasks {
-            cluster.tasks.push(task(&format!("a/asker-{at}"), "a/asker", &self.choice(), each));
+            cluster
+                .tasks
+                .push(task(&format!("a/asker-{at}"), "a/asker", &self.choice(), each));
         }
         for (at, (card, cards)) in self.holders.iter().enumerate().filter(|_| with_holders) {
             let name = format!("a/holder-{at}");
@@ -91,16 +97,27 @@ impl QuotaCase {
 }
 
 fn amounts(items: &[(&str, u32)]) -> pb::ResourceList {
-    let items = items.iter().map(|(name, amount)| ((*name).to_owned(), amount.to_string()));
+    let items = items
+        .iter()
+        .map(|(name, amount)| ((*name).to_owned(), amount.to_string()));
     pb::ResourceList { items: items.collect() }
 }
 
 fn node(card: &str) -> pb::Node {
-    let labels = [("product", card.to_owned()), ("count", ON_NODE.to_string()), ("memory", "81920".to_owned())];
+    let labels = [
+        ("product", card.to_owned()),
+        ("count", ON_NODE.to_string()),
+        ("memory", "81920".to_owned()),
+    ];
     pb::Node {
         name: card.to_lowercase(),
         labels: labels.map(|(name, value)| (format!("{GPU}.{name}"), value)).into(),
-        allocatable: Some(amounts(&[("cpu", 1000), ("memory", u32::MAX), ("pods", 100), (GPU, ON_NODE)])),
+        allocatable: Some(amounts(&[
+            ("cpu", 1000),
+            ("memory", u32::MAX),
+            ("pods", 100),
+            (GPU, ON_NODE),
+        ])),
         ..pb::Node::default()
     }
 }
@@ -134,20 +151,27 @@ fn cases() -> impl Strategy<Value = QuotaCase> {
         held.filter(|(_, cards)| *cards > 0).collect::<Vec<(usize, u32)>>()
     });
     let asker = (1_u32..=3, 1_u32..=10);
-    (prop::array::uniform2(0_u32..=12), accepted, asker, holders, any::<bool>()).prop_map(
-        |(quotas, accepted, asker, holders, enqueued)| QuotaCase {
+    (
+        prop::array::uniform2(0_u32..=12),
+        accepted,
+        asker,
+        holders,
+        any::<bool>(),
+    )
+        .prop_map(|(quotas, accepted, asker, holders, enqueued)| QuotaCase {
             quotas,
             accepted,
             asker,
             holders,
             enqueued,
-        },
-    )
+        })
 }
 
 async fn explain(server: &InProcessServer, cluster: pb::Cluster) -> ExplainReport {
     let mut connection = server.connection.clone();
-    let loaded = state_load::send_full_sync(&mut connection, "test", cluster).await.unwrap();
+    let loaded = state_load::send_full_sync(&mut connection, "test", cluster)
+        .await
+        .unwrap();
     assert_eq!(loaded.rejected, Vec::<String>::new());
     let mut client = PinnedClient::open(connection, pb::LatestRef::default()).await.unwrap();
     let report = gather::explain(&mut client, ExplainTarget::Job("a/asker".to_owned()), 1).await;
@@ -192,7 +216,10 @@ fn run(mixed: bool) {
             let (tasks, each) = case.asker;
             let needed = if case.enqueued { each } else { tasks * each };
             let largest = case.accepted.iter().map(|card| case.quotas[*card]).max();
-            prop_assert!(largest.is_some_and(|quota| quota >= needed), "it never fits: {verdict:?}");
+            prop_assert!(
+                largest.is_some_and(|quota| quota >= needed),
+                "it never fits: {verdict:?}"
+            );
         }
         Ok(())
     });
@@ -211,7 +238,10 @@ fn a_job_of_several_cards_called_impossible_fits_after_no_end_of_other_jobs() {
 
 #[test]
 fn a_job_that_fits_when_another_ends_is_not_called_impossible() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let case = QuotaCase {
         quotas: [12, 4],
         accepted: vec![0, 1],
@@ -235,5 +265,8 @@ fn a_job_that_fits_when_another_ends_is_not_called_impossible() {
     assert!(!report.verdict.impossible, "{:?}", report.verdict);
     let hints = report.verdict.hints.join("\n");
     assert!(!hints.contains("never"), "{hints}");
-    assert!(hints.contains("it fits when 8 cards of one of A100, H100 are given back"), "{hints}");
+    assert!(
+        hints.contains("it fits when 8 cards of one of A100, H100 are given back"),
+        "{hints}"
+    );
 }

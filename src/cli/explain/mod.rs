@@ -5,8 +5,8 @@ mod gather;
 #[cfg(test)]
 mod impossible_tests;
 mod phrases;
-mod quota;
 pub(super) mod pinned_client;
+mod quota;
 mod report;
 mod show;
 mod target;
@@ -70,7 +70,10 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), CommandError> {
         (None, Some(ExplainKind::Task), Some(name)) => ExplainTarget::Task(name.clone()),
         (None, _, name) => ExplainTarget::Job(name.clone().unwrap_or_default()),
     };
-    let mut target = args.what_if.connect(&args.client, &args.policy, args.derivation).await?;
+    let mut target = args
+        .what_if
+        .connect(&args.client, &args.policy, args.derivation)
+        .await?;
     let report = match query(&args, wanted, &target).await {
         Ok(report) => report,
         Err(failure) => return Err(unknown_name::with_suggestion(&mut target.connection, failure).await),

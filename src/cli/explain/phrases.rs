@@ -169,7 +169,11 @@ pub(super) fn node_rejection(rejection: &RejectionRow) -> String {
         let resource = &reason.resource;
         return format!("{nodes} {verb} {resource} (need {needed}, {best} has {idle} idle{node}{never})");
     }
-    let verb = if rejection.count == 1 { "rejects it" } else { "reject it" };
+    let verb = if rejection.count == 1 {
+        "rejects it"
+    } else {
+        "reject it"
+    };
     let measurements = reason.measurements.iter();
     let measurements = measurements.map(|one| format!("{} {}", one.name, amount(one.value, &one.unit)));
     let measurements: Vec<String> = measurements.collect();

@@ -60,7 +60,10 @@ macro_rules! list {
 
 impl PinnedClient {
     /// Pins the latest state under a policy. A server without a free session is asked without one.
-    pub(in crate::cli) async fn open(mut connection: ClientConnection, snapshot: pb::LatestRef) -> Result<Self, CommandError> {
+    pub(in crate::cli) async fn open(
+        mut connection: ClientConnection,
+        snapshot: pb::LatestRef,
+    ) -> Result<Self, CommandError> {
         let info = connection
             .state
             .get_server_info(pb::GetServerInfoRequest {})

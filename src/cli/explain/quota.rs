@@ -18,7 +18,11 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
     let queue = reason_queue(reason).unwrap_or(own);
     let Some(quota) = phrases::quota_usage(reason) else {
         let sentence = format!("queue {own} does not admit {who}: {}", reason.message);
-        return verdict_parts(VerdictCode::Quota, sentence, [remedies::of_code(&reason.code).to_owned()]);
+        return verdict_parts(
+            VerdictCode::Quota,
+            sentence,
+            [remedies::of_code(&reason.code).to_owned()],
+        );
     };
     let asked = match quota.unit.as_str() {
         "bytes" => phrases::amount(quota.requested, "bytes"),
@@ -35,9 +39,9 @@ pub(super) fn rejection(report: &ExplainReport, admission: &AdmissionReport, who
     if quota.left > 0.0 {
         let left = phrases::amount(quota.left, &quota.unit);
         let resource = &reason.resource;
-        parts
-            .hints
-            .push(format!("asking for at most {left} of {resource} would be admitted by this quota"));
+        parts.hints.push(format!(
+            "asking for at most {left} of {resource} would be admitted by this quota"
+        ));
     }
     let holders = report.queue.iter().flat_map(|queue| &queue.holders);
     let holders: Vec<String> = holders.map(phrases::holder_text).collect();
@@ -62,13 +66,19 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
     }
     if quota.requested > quota.ceiling {
         let ceiling = phrases::amount(quota.ceiling, &quota.unit);
-        let best = if resource.contains('|') { ", for the best of these cards" } else { "" };
+        let best = if resource.contains('|') {
+            ", for the best of these cards"
+        } else {
+            ""
+        };
         return Some(format!(
             "it never fits: the whole quota of queue {queue} is {ceiling} of {resource}{best}"
         ));
     }
     if quota.missing <= 0.0 {
-        return Some(format!("it fits when jobs of queue {queue} that accept the same cards end"));
+        return Some(format!(
+            "it fits when jobs of queue {queue} that accept the same cards end"
+        ));
     }
     let missing = phrases::amount(quota.missing, &quota.unit);
     let of = if resource.contains('|') {
@@ -77,7 +87,9 @@ fn quota_hint(reason: &RejectionReason, quota: &phrases::QuotaUsage, queue: &str
         resource.clone()
     };
     let are = if missing.starts_with("1 ") { "is" } else { "are" };
-    Some(format!("it fits when {missing} of {of} {are} given back in queue {queue}"))
+    Some(format!(
+        "it fits when {missing} of {of} {are} given back in queue {queue}"
+    ))
 }
 
 /// Queue that a reason of capacity-card names: the job's own, or one above it.
@@ -107,7 +119,10 @@ pub(super) fn closed_queue(report: &ExplainReport, job: &str) -> Option<VerdictP
     let sentence = if name == queue.name {
         format!("queue {name} is {}, and takes nothing new", queue.state)
     } else {
-        format!("queue {name}, above queue {}, is not open and takes nothing new", queue.name)
+        format!(
+            "queue {name}, above queue {}, is not open and takes nothing new",
+            queue.name
+        )
     };
     let hint = format!("open queue {name}, or give job {job} another queue");
     Some(verdict_parts(VerdictCode::QueueClosed, sentence, [hint]))

@@ -222,5 +222,8 @@ fn best_nodes(item: &pb::ScoreItem) -> Vec<ScoredNode> {
 }
 
 fn requests(task: &pb::Task) -> BTreeMap<String, String> {
-    task.requests.as_ref().map(|list| list.items.clone()).unwrap_or_default()
+    task.requests
+        .as_ref()
+        .map(|list| list.items.clone())
+        .unwrap_or_default()
 }

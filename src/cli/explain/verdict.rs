@@ -373,9 +373,9 @@ fn no_node_fits(report: &ExplainReport, class: &TaskClassReport) -> VerdictParts
         {
             let idle = phrases::amount(short.idle, short.unit);
             let (resource, node) = (&short.resource, &near.node);
-            parts
-                .hints
-                .push(format!("asking for at most {idle} of {resource} it would have room on {node}"));
+            parts.hints.push(format!(
+                "asking for at most {idle} of {resource} it would have room on {node}"
+            ));
             break;
         }
     }
@@ -390,7 +390,9 @@ fn no_node_fits(report: &ExplainReport, class: &TaskClassReport) -> VerdictParts
     let others = class.rejections.iter().filter(|one| codes.insert(&one.reason.code));
     for rejection in others.take(REMEDIES_NAMED) {
         let (nodes, code) = (count_of(rejection.count, "node"), &rejection.reason.code);
-        parts.hints.push(format!("{nodes} ({code}): {}", remedies::of_code(code)));
+        parts
+            .hints
+            .push(format!("{nodes} ({code}): {}", remedies::of_code(code)));
     }
     parts
 }
@@ -484,6 +486,7 @@ fn placeable_now(report: &ExplainReport, gang: &GangReport, before: &str) -> Ver
     let unevaluated = not_evaluated::sentence(&report.not_evaluated);
     let unevaluated = unevaluated.map(|limits| format!(". {limits}")).unwrap_or_default();
     let sentence = format!("Pumice finds no reason that keeps {what}: {sentence}{unevaluated}");
-    let hint = "its scheduler has not placed it yet; if it does not in its next cycles, look at the scheduler's log".to_owned();
+    let hint = "its scheduler has not placed it yet; if it does not in its next cycles, look at the scheduler's log"
+        .to_owned();
     verdict_parts(VerdictCode::Placeable, sentence, [hint])
 }

@@ -110,10 +110,7 @@ async fn event_loop(
 }
 
 /// Handles a key; false ends the view.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "all other keys do nothing"
-)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "all other keys do nothing")]
 fn handle_key(key: KeyEvent, ui: &mut ViewOptions, queues: usize) -> bool {
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => return false,

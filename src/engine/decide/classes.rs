@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::candidates::ChunkSlice;
-use super::query::{NodeQuery, Parallelism, QueryTask, TaskResult, TaskResults};
 use super::class_scorers::ScoreScratch;
+use super::query::{NodeQuery, Parallelism, QueryTask, TaskResult, TaskResults};
 use crate::engine::model::{ClusterState, Problem, ResourceAmounts, ResourceTable, TaskClass, TaskRecord, TextMap};
 use crate::engine::policy::Policy;
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::candidates::{ChunkSlice, NodeCandidates};
+use super::class_scorers::ScoreScratch;
 use super::classes::{self, AccountLookup, ChunkVisitor, ClassResult};
 use super::plugin_selection::PluginSelection;
 use super::query::{FilterVerdict, NodeQuery, Parallelism, TaskResults};
 use super::reduce;
 use super::rejections::RejectionTally;
-use super::class_scorers::ScoreScratch;
 use crate::engine::model::{ClusterState, NodeMask, NodeSlot, Problem, TaskClass};
 use crate::engine::plugin::PrepareContext;
 use crate::engine::plugin_state::PluginStates;

@@ -20,7 +20,10 @@ fn small_node(name: &str) -> pb::Node {
 
 /// A job of one task with 2 cores in a queue.
 fn waiting_job(name: &str, queue: &str, phase: pb::JobPhase) -> (pb::Job, pb::Task) {
-    (gang(name, queue, phase, 1), task(&format!("{name}-0"), name, &[("cpu", "2")]))
+    (
+        gang(name, queue, phase, 1),
+        task(&format!("{name}-0"), name, &[("cpu", "2")]),
+    )
 }
 
 fn written(folder: &ToolTestFolder, name: &str, text: &str) -> String {
@@ -151,20 +154,54 @@ fn gpu_means_the_same_resource_everywhere_and_slips_are_pointed_out() {
         },
     );
     let scored = json(&server, &["score", "--cpu", "1", "--request", "gpu=1"]);
-    assert_eq!(scored["result"]["items"][0]["nodes"]["names"], serde_json::json!(["gpu-1"]));
+    assert_eq!(
+        scored["result"]["items"][0]["nodes"]["names"],
+        serde_json::json!(["gpu-1"])
+    );
     assert!(ends(Some(&server), &["filter", "--request", "gpu=1"], 0).contains("passed: gpu-1"));
-    assert!(ends(Some(&server), &["place", "--shape", GPU_SHAPE, "--queue", "research"], 0).contains("gpu-1"));
+    assert!(
+        ends(
+            Some(&server),
+            &["place", "--shape", GPU_SHAPE, "--queue", "research"],
+            0
+        )
+        .contains("gpu-1")
+    );
     ends(Some(&server), &["capacity", "--shape", GPU_SHAPE], 0);
     for (arguments, exit_code, words) in [
         (&["score", "--request", "gpus=1"][..], 2, "did you mean `gpu`?"),
         (&["filter", "--request", "memroy=1Gi"], 2, "did you mean `memory`?"),
-        (&["filter", "--request", "nvidia.com/gpuu=1"], 1, "did you mean `nvidia.com/gpu`?"),
+        (
+            &["filter", "--request", "nvidia.com/gpuu=1"],
+            1,
+            "did you mean `nvidia.com/gpu`?",
+        ),
         (&["filter", "--task", "train/bret-0"], 1, "did you mean `train/bert-0`?"),
-        (&["score", "--cpu", "1", "--nodes", "gpu-11"], 1, "did you mean `gpu-1`?"),
-        (&["score", "--cpu", "1", "--policy", "defualt"], 1, "did you mean `default`?"),
-        (&["score", "--cpu", "1", "--plugins", "binpak"], 1, "did you mean `binpack`?"),
-        (&["place", "--shape", "1 cpu", "--queue", "reserch"], 1, "did you mean `research`?"),
-        (&["capacity", "--shape", "1 cpu", "--queue", "reserch"], 1, "did you mean `research`?"),
+        (
+            &["score", "--cpu", "1", "--nodes", "gpu-11"],
+            1,
+            "did you mean `gpu-1`?",
+        ),
+        (
+            &["score", "--cpu", "1", "--policy", "defualt"],
+            1,
+            "did you mean `default`?",
+        ),
+        (
+            &["score", "--cpu", "1", "--plugins", "binpak"],
+            1,
+            "did you mean `binpack`?",
+        ),
+        (
+            &["place", "--shape", "1 cpu", "--queue", "reserch"],
+            1,
+            "did you mean `research`?",
+        ),
+        (
+            &["capacity", "--shape", "1 cpu", "--queue", "reserch"],
+            1,
+            "did you mean `research`?",
+        ),
         (&["explain", "job", "bret"], 1, "did you mean `train/bert`?"),
     ] {
         let said = ends(Some(&server), arguments, exit_code);
@@ -214,7 +251,11 @@ fn with_lays_records_of_a_file_over_the_state_for_one_question() {
     // A record of the same name replaces the server's; several files add up.
     ends(Some(&server), &["filter", "--cpu", "1"], 0);
     ends(Some(&server), &["filter", "--cpu", "1", "--with", &less], 1);
-    ends(Some(&server), &["filter", "--cpu", "1", "--with", &less, "--with", &more], 0);
+    ends(
+        Some(&server),
+        &["filter", "--cpu", "1", "--with", &less, "--with", &more],
+        0,
+    );
     let nodes = server.wire.list_nodes(pb::ListNodesRequest::default()).unwrap().nodes;
     assert_eq!(nodes.len(), 1, "the server is only read");
     assert!(!nodes[0].node.as_ref().unwrap().unschedulable);
@@ -245,7 +286,10 @@ fn a_quota_that_names_no_card_is_0_in_sentence_and_table() {
     let row = rows.iter().find(|row| row["resource"] == "H100").unwrap();
     assert_eq!((&row["allocated"], &row["capability"]), (&1.0.into(), &0.0.into()));
     let said = ends(Some(&server), &["explain", "job", "a/asker"], 0);
-    assert!(said.contains("it never fits: the quota of queue research names no H100"), "{said}");
+    assert!(
+        said.contains("it never fits: the quota of queue research names no H100"),
+        "{said}"
+    );
     assert!(said.contains("raise the annotation `volcano.sh/card.quota`"), "{said}");
     assert!(!said.contains("may help"), "beside what never fits: {said}");
     let memory = said.lines().find(|line| line.contains(" memory ")).unwrap();
@@ -282,7 +326,15 @@ fn tables_and_sentences_fit_the_terminal() {
         &["filter", "--cpu", "100"],
         &["score", "--task", "a/asker-0"],
         &["capacity", "--shape", "2 x 4 gpu + 1 cpu"],
-        &["place", "--shape", "4 x 4 gpu + 1 cpu", "--queue", "research", "--card", "H100"],
+        &[
+            "place",
+            "--shape",
+            "4 x 4 gpu + 1 cpu",
+            "--queue",
+            "research",
+            "--card",
+            "H100",
+        ],
     ] {
         let text = out(&narrow(&server, arguments));
         assert!(text.contains(' '), "{arguments:?}");
@@ -296,7 +348,9 @@ fn tables_and_sentences_fit_the_terminal() {
 fn equal_tasks_and_equal_scores_are_grouped() {
     let folder = ToolTestFolder::new("grouped");
     let pod = |at: u32| {
-        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: p-{at}}}\nspec:\n  containers:\n  - name: c\n    resources: {{requests: {{cpu: 1}}}}\n---\n")
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p-{at}}}\nspec:\n  containers:\n  - name: c\n    resources: {{requests: {{cpu: 1}}}}\n---\n"
+        )
     };
     let file = written(&folder, "pods.yaml", &(0..6).map(pod).collect::<String>());
     let nodes = (0..12).map(|at| small_node(&format!("n-{at:02}")));
@@ -308,7 +362,10 @@ fn equal_tasks_and_equal_scores_are_grouped() {
         },
     );
     let said = ends(Some(&server), &["filter", "-f", &file], 0);
-    assert!(said.starts_with("task default/p-0 and 5 more like it: 12 of 12 nodes passed"), "{said}");
+    assert!(
+        said.starts_with("task default/p-0 and 5 more like it: 12 of 12 nodes passed"),
+        "{said}"
+    );
     let said = ends(Some(&server), &["score", "-f", &file, "--limit", "0"], 0);
     assert_eq!(said.lines().count(), 3, "{said}");
     assert!(said.contains("n-00, n-01, n-02, n-03 and 8 more"), "{said}");

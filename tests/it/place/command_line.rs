@@ -130,12 +130,24 @@ fn capacity_counts_shapes_by_queue_and_card_and_names_stranded_cards() {
 fn capacity_says_what_it_cannot_count() {
     let server = started();
     let cases: [(&[&str], i32, &str); 6] = [
-        (&["--shape", "8 gpus"], 2, "`gpus` is no resource of a node; did you mean `gpu`?"),
+        (
+            &["--shape", "8 gpus"],
+            2,
+            "`gpus` is no resource of a node; did you mean `gpu`?",
+        ),
         (&["--shape", "eight x 1 gpu"], 2, "no shape"),
-        (&["--shape", "1 gpu", "--queue", "reserch"], 1, "did you mean `research`?"),
+        (
+            &["--shape", "1 gpu", "--queue", "reserch"],
+            1,
+            "did you mean `research`?",
+        ),
         (&["--shape", "1 gpu", "--card", "V100"], 1, "no node has a card `V100`"),
         (&["--shape", "1 gpu", "--card", "A10"], 1, "did you mean `A100`?"),
-        (&["--shape", "1 gpu", "--policy", "defalt"], 1, "did you mean `default`?"),
+        (
+            &["--shape", "1 gpu", "--policy", "defalt"],
+            1,
+            "did you mean `default`?",
+        ),
     ];
     for (arguments, code, word) in cases {
         let (ended, _, complaint) = pumice(&server, &[&["capacity"], arguments].concat());

@@ -6,10 +6,10 @@ use super::ranking::{NodeRankKey, NodeRanking, rank_key, rank_score};
 use crate::engine::cycle::assume;
 use crate::engine::decide::builtin_filters::ResourceFitFilter;
 use crate::engine::decide::candidates::{ChunkSlice, NodeCandidates};
+use crate::engine::decide::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
 use crate::engine::decide::plugin_selection::PluginSelection;
 use crate::engine::decide::query::{NodeQuery, ResourceFit};
 use crate::engine::decide::reduce;
-use crate::engine::decide::class_scorers::{ClassScorers, OutOfRangeScores, ScoreScratch};
 use crate::engine::model::{
     ClusterState, NodeChunk, NodeEntry, NodeMask, NodeSlot, Problem, TaskClass, TaskRecord, TaskStatus, UniformArrival,
 };

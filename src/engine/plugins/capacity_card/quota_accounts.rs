@@ -303,7 +303,12 @@ impl QuotaAccount<'_> {
             total: used + requested,
             capability: sum(|compared| compared.capability),
         };
-        insufficient(self.queue, QuotaDimension::Card(choice), together, &self.quota_error_note())
+        insufficient(
+            self.queue,
+            QuotaDimension::Card(choice),
+            together,
+            &self.quota_error_note(),
+        )
     }
 
     /// How many tasks of this cpu and memory there is room for; `None`: without limit.
