@@ -19,9 +19,9 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
     names.enable_type_names();
     tonic_prost_build::configure()
         .bytes(".pumice.v1.NodeSet.bitmap")
-        // Sorted: problems of a record come in the order of its keys, whatever the order of arrival.
+        // Sorted maps: problems of a record come in the order of its keys, whatever the order of arrival.
         .btree_map(".")
-        // The large one of two variants is the usual one, so a box would only cost an allocation.
+        // The larger variant is the usual one, so a box would only cost an allocation.
         .enum_attribute(".", "#[allow(clippy::large_enum_variant)]")
         .codec_path("crate::server::codec::WeighedCodec")
         .compile_fds_with_config(descriptors, names)?;

@@ -6,9 +6,9 @@
 //! cli ─► app ─► server ─► state ─► engine
 //! ```
 //!
-//! The life of a decision: `server` turns bytes into a question and a ground (a published [`engine::snapshot`], or a
-//! session's private copy of one), `engine::decide` answers it as a pure function of the two, and `server` turns the
-//! answer into bytes. `state` is the only place that changes anything; it publishes snapshots.
+//! Life of a decision: `server` decodes a request into a query and resolves its `against` to a state (a published
+//! [`engine::snapshot`], or a session's private copy of one). `engine::decide` evaluates the query as a pure function
+//! of the two, and `server` encodes the result. Only `state` changes anything; it publishes snapshots.
 
 #[cfg(feature = "server")]
 pub mod app;

@@ -1,4 +1,4 @@
-//! The process: parses the command line, runs it, and exits with its code.
+//! Process: parses the command line, runs it, and exits with its code.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Line charts as SVG: a few panels beside each other, readable on light and dark pages.
+//! Line charts as SVG: panels side by side, readable on light and dark pages.
 
 use std::fmt::Write as _;
 
@@ -6,43 +6,43 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 460.0;
 /// Height of a panel, with its labels, in pixels.
 const HEIGHT: f64 = 270.0;
-/// Room around the axes of a panel: left, right, above, below.
+/// Margins around the axes of a panel: left, right, above, below.
 const MARGIN: [f64; 4] = [62.0, 14.0, 30.0, 44.0];
 /// Height of the title and of each line of the legend, in pixels.
 const LINE: f64 = 20.0;
-/// Marks on an axis, about.
+/// Approximate number of marks on an axis.
 const TICKS: f64 = 5.0;
-/// Colours that people with a colour blindness tell apart (Okabe and Ito, 2008), without the yellow.
+/// Colours that people with colour blindness can tell apart (Okabe and Ito, 2008), without the yellow.
 const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888",
 ];
-/// Dashes tell lines apart where colours cannot.
+/// Dash patterns, which tell lines apart where colours cannot.
 const DASHES: [&str; 3] = ["", "7 3", "2 3"];
 const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#222}.title{font-size:15px;font-weight:600}\
     .panel{font-weight:600}.frame{stroke:#999;fill:none}.grid{stroke:#ddd}.page{fill:#fff}\
     @media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#333}.page{fill:#0d1117}}";
 
-/// How an axis is divided.
+/// Scale of an axis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AxisScale {
-    /// From zero, or from the smallest value if that is below.
+    /// Linear scale from zero, or from the smallest value if that is below.
     #[default]
     Linear,
-    /// By powers of ten; values must be above zero, others are left out.
+    /// Logarithmic scale; values must be above zero, others are left out.
     Log,
 }
 
-/// An axis.
+/// Axis of a panel.
 #[derive(Debug, Clone, Default)]
 pub struct PlotAxis {
-    /// What is told, with its unit.
+    /// Label of the axis: its quantity and unit.
     pub label: String,
-    /// How it is divided.
+    /// Scale of the axis.
     pub scale: AxisScale,
 }
 
 impl PlotAxis {
-    /// An axis from zero.
+    /// Linear axis from zero.
     #[must_use]
     pub fn linear(label: &str) -> Self {
         PlotAxis {
@@ -51,7 +51,7 @@ impl PlotAxis {
         }
     }
 
-    /// An axis by powers of ten.
+    /// Logarithmic axis.
     #[must_use]
     pub fn log(label: &str) -> Self {
         PlotAxis {
@@ -61,29 +61,29 @@ impl PlotAxis {
     }
 }
 
-/// A line of a panel. Lines of one name look the same in all panels.
+/// Line of a panel. Lines of one name look the same in all panels.
 #[derive(Debug, Clone, Default)]
 pub struct PlotLine {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Its points, from left to right.
+    /// Points, from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
 /// One chart.
 #[derive(Debug, Clone, Default)]
 pub struct PlotPanel {
-    /// What it shows.
+    /// Title of the chart.
     pub title: String,
-    /// The horizontal axis.
+    /// Horizontal axis.
     pub x: PlotAxis,
-    /// The vertical axis.
+    /// Vertical axis.
     pub y: PlotAxis,
-    /// Its lines.
+    /// Lines of the chart.
     pub lines: Vec<PlotLine>,
 }
 
-/// Draws panels, so many beside each other, under a title and a legend.
+/// Draws panels in rows of `columns`, under a title and a legend.
 #[must_use]
 pub fn render_svg(title: &str, panels: &[PlotPanel], columns: usize) -> String {
     let columns = columns.clamp(1, panels.len().max(1));
@@ -124,13 +124,13 @@ pub fn render_svg(title: &str, panels: &[PlotPanel], columns: usize) -> String {
     out
 }
 
-/// Text is never refused by a `String`.
+/// Writing to a `String` cannot fail.
 fn push_format(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
 fn text(out: &mut String, [x, y]: [f64; 2], attributes: &str, words: &str) {
-    // XML has no way to write most control characters.
+    // XML cannot represent most control characters.
     let words: String = words
         .chars()
         .map(|c| {
@@ -148,7 +148,7 @@ fn text(out: &mut String, [x, y]: [f64; 2], attributes: &str, words: &str) {
     );
 }
 
-/// How the line of that number in the legend looks.
+/// Style of the line with this number in the legend.
 fn line_style(at: usize) -> String {
     let colour = COLOURS.get(at % COLOURS.len()).copied().unwrap_or_default();
     let dash = DASHES.get(at % DASHES.len()).copied().unwrap_or_default();
@@ -171,7 +171,7 @@ impl AxisSpan {
         });
         let (low, high) = ends.unwrap_or((1.0, 1.0));
         let (low, high) = match scale {
-            // All zero, or nothing at all: an axis from 0 to 1.
+            // No value, or all zero: an axis from 0 to 1.
             AxisScale::Linear if low >= 0.0 && high <= 0.0 => (0.0, 1.0),
             AxisScale::Linear => (low.min(0.0), high.max(0.0)),
             AxisScale::Log => (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0)),
@@ -185,7 +185,7 @@ impl AxisSpan {
         span
     }
 
-    /// 1, 2 or 5 times a power of ten, so that about [`TICKS`] marks stand on the axis.
+    /// Distance of marks: 1, 2 or 5 times a power of ten, so that the axis has about [`TICKS`] marks.
     fn step(&self) -> f64 {
         let rough = ((self.high - self.low) / TICKS).max(f64::MIN_POSITIVE);
         let power = 10_f64.powf(rough.log10().floor());
@@ -195,7 +195,7 @@ impl AxisSpan {
         factor.unwrap_or(10.0) * power
     }
 
-    /// Where a value stands, from 0 to 1; nowhere if the axis has no place for it.
+    /// Position of a value, from 0 to 1; `None` if the axis cannot show it.
     fn share(&self, value: f64) -> Option<f64> {
         let value = match self.scale {
             AxisScale::Linear => value,
@@ -220,7 +220,7 @@ impl AxisSpan {
     }
 }
 
-/// The rectangle inside the axes of a panel.
+/// Rectangle inside the axes of a panel.
 struct PlotFrame {
     left: f64,
     right: f64,
@@ -306,7 +306,7 @@ fn grid(out: &mut String, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) {
     );
 }
 
-/// A mark's value in few characters.
+/// Value of a mark, in few characters.
 fn mark_label(value: f64) -> String {
     for (unit, name) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
         if value.abs() >= unit {

@@ -1,4 +1,4 @@
-//! Listeners: TCP and a Unix socket, and connections that can neither be too many nor hang for ever.
+//! Listeners on TCP and on a Unix socket, with bounds on the number of connections and on their silence.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,14 +20,14 @@ use crate::telemetry::Metrics;
 /// Pause after a failed accept, which usually means that no more files can be opened.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// How long a connection may do nothing.
+/// Longest times for which a connection may do nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionTimeouts {
-    /// Until the first byte comes.
+    /// Time until the first byte arrives.
     pub(super) first_byte: Duration,
-    /// Between bytes; `None`: for ever.
+    /// Time between bytes; `None`: no limit.
     pub(super) idle: Option<Duration>,
-    /// While it takes none of what is written.
+    /// Time for which it may take none of the bytes written to it.
     pub(super) write: Duration,
 }
 
@@ -36,7 +36,7 @@ enum AcceptedStream {
     Unix(UnixStream),
 }
 
-/// Counts an open connection.
+/// Guard that counts an open connection.
 struct ConnectionGuard {
     metrics: Option<Arc<Metrics>>,
     _permit: OwnedSemaphorePermit,
@@ -50,7 +50,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// A connection.
+/// Connection with timeouts.
 pub(super) struct TimedConnection {
     socket: AcceptedStream,
     timeouts: ConnectionTimeouts,
@@ -64,7 +64,7 @@ impl TimedConnection {
     fn new(socket: AcceptedStream, timeouts: ConnectionTimeouts, counted: ConnectionGuard) -> Self {
         let info = match &socket {
             AcceptedStream::Tcp(stream) => {
-                // Answers are written whole; to wait for more would only delay them.
+                // Responses are written whole; waiting for more would only delay them.
                 let _ = stream.set_nodelay(true);
                 TcpConnectInfo {
                     local_addr: stream.local_addr().ok(),
@@ -86,12 +86,12 @@ impl TimedConnection {
         }
     }
 
-    /// Pending, or the end of the patience with what has not been written.
+    /// Pending, or a timeout of the bytes that are not written yet.
     fn poll_write_timeout<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let stalled = self.timeouts.write;
         let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep(stalled)));
         ready!(timer.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nothing is taken")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the connection takes no bytes")))
     }
 }
 
@@ -117,7 +117,7 @@ impl AsyncRead for TimedConnection {
             return Poll::Pending;
         };
         ready!(timer.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nothing is said")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the connection sends no bytes")))
     }
 }
 
@@ -169,7 +169,7 @@ impl AsyncWrite for TimedConnection {
     }
 }
 
-/// Connections of the gRPC services, from both kinds of socket. Beyond the limit they are closed at once.
+/// Connections of the gRPC services, from both kinds of socket. Connections beyond the limit are closed at once.
 pub(super) struct GrpcListener {
     tcp: TcpListener,
     unix: Option<SocketFile>,
@@ -221,7 +221,7 @@ impl Stream for GrpcListener {
             match ready!(self.poll_accept(context)) {
                 Ok(socket) => {
                     let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-                        tracing::warn!(limit = "connections", "connection refused");
+                        tracing::warn!(limit = "connections", "connection rejected");
                         self.metrics.record_limit_rejection("connections");
                         continue;
                     };
@@ -241,7 +241,7 @@ impl Stream for GrpcListener {
     }
 }
 
-/// Connections of probes and metrics. Beyond the limit they wait.
+/// Connections of probes and metrics. Connections beyond the limit wait.
 pub(super) struct HttpListener {
     tcp: TcpListener,
     permits: Arc<Semaphore>,
@@ -292,7 +292,7 @@ impl axum::serve::Listener for HttpListener {
     }
 }
 
-/// A Unix socket and its file, which goes when the socket goes.
+/// Unix socket and its file, which is removed with the socket.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     listener: UnixListener,
@@ -301,21 +301,21 @@ pub(super) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens there. A socket that nobody listens on any more, as a killed process leaves it, is replaced; anything else
-    /// in that place is not touched.
+    /// Listens on a path. A socket file that no process listens on, as a killed process leaves it, is replaced. Any
+    /// other file in that place is left alone.
     pub(super) async fn bind(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::FileTypeExt as _;
         match std::fs::symlink_metadata(path) {
             Ok(metadata) if metadata.file_type().is_socket() => {
                 if UnixStream::connect(path).await.is_ok() {
-                    let message = "another process listens there";
+                    let message = "another process listens on it";
                     return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
                 }
                 tracing::warn!(path = %path.display(), "a socket left behind is replaced");
                 std::fs::remove_file(path)?;
             }
             Ok(_) => {
-                let message = "something that is no socket stands there";
+                let message = "a file that is not a socket has this name";
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
             }
             Err(_) => {}
@@ -330,7 +330,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another process may have put its own there.
+        // Another process may have created its own socket there.
         if self.identity.is_some() && file_identity(&self.path) == self.identity {
             let _ = std::fs::remove_file(&self.path);
         }

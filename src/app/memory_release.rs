@@ -1,8 +1,8 @@
-//! Memory that changes freed goes back to the system.
+//! Returns memory that changes have freed to the system.
 //!
-//! The allocator keeps what was freed for a second, in case it is asked for again, and gives it back when the next large
-//! block is freed after that. A server at rest frees none, so that it would go on holding whatever a snapshot needed while
-//! it was taken in. So it is asked, on a thread that nobody waits for.
+//! The allocator holds freed memory for a second, in case it is needed again, and returns it when a large block is
+//! freed after that. An idle server frees no large block, so it would hold whatever a full sync needed while it was
+//! applied. This module therefore frees such blocks, on a thread that nothing waits for.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use std::time::Duration;
 use crate::engine::Revision;
 use crate::state::{SharedState, StateError};
 
-/// A little longer than the allocator keeps what was freed.
+/// Delay after a change, a little longer than the allocator holds freed memory.
 const PURGE_DELAY: Duration = Duration::from_millis(1_100);
 
-/// How often it is asked after a change: old snapshots, and what threads hold, are freed later than the change.
+/// Number of rounds after a change: old snapshots, and memory held by threads, are freed later than the change.
 const PURGE_ROUNDS: usize = 2;
 
-/// How long to wait for a change at a time.
+/// Longest wait for one change.
 const CHANGE_TIMEOUT: Duration = Duration::from_hours(1);
 
-/// Bytes of a block that the allocator neither keeps for a thread nor puts among others.
+/// Bytes of a block that the allocator neither caches for a thread nor places among others.
 const BLOCK_BYTES: usize = 8 << 20;
 
-/// Blocks to free at a time: each lets the allocator look at one of its regions, of a gigabyte.
+/// Number of blocks to free at once: each makes the allocator look at one of its regions of a gigabyte.
 const BLOCK_COUNT: usize = 8;
 
-/// Asks the allocator after changes of the state, as long as that is alive.
+/// Makes the allocator return memory after changes of the state, as long as the state exists.
 pub(super) async fn release_freed_memory(state: Arc<SharedState>) {
     let mut seen = state.snapshot().revision;
     loop {

@@ -1,4 +1,4 @@
-//! The composition root: builds state, services and listeners, and owns the order in which they stop.
+//! Composition root: builds state, services and listeners, and defines the order in which they stop.
 
 mod listen;
 mod memory_release;
@@ -28,56 +28,56 @@ use listen::{ConnectionTimeouts, GrpcListener, HttpListener, SocketFile};
 
 pub use policy_file::PolicyFile;
 
-/// Connections of probes and metrics.
+/// Maximum number of connections for probes and metrics.
 const MAX_HTTP_CONNECTIONS: usize = 64;
 
-/// Why a server did not start, or stopped.
+/// Error of a server that did not start, or that stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address is taken, or not this machine's.
+    /// The address is in use, or is not an address of this machine.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// The address.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The Unix socket is taken, or its place is.
+    /// The Unix socket is in use, or its path is.
     #[error("cannot listen on {}: {source}", path.display())]
     Socket {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// The policy file cannot be read.
     #[error("cannot read the policy file {}: {source}", path.display())]
     PolicyFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The policy is not served.
+    /// The policy is rejected.
     #[error("{0}")]
     Policy(PolicyError),
-    /// The state could not be started.
+    /// The state cannot be started.
     #[error("{0}")]
     State(StateStartError),
-    /// The reflection service refuses the descriptors.
+    /// The reflection service rejects the descriptors.
     #[error("server reflection: {0}")]
     Reflection(String),
     /// A listener failed.
     #[error("the {what} server failed: {message}")]
     Transport {
-        /// Which.
+        /// Name of the listener.
         what: &'static str,
-        /// Why.
+        /// Error of the listener.
         message: String,
     },
 }
 
-/// A server that listens but does not answer yet.
+/// Server that listens but does not yet reply.
 #[derive(Debug)]
 pub struct BoundServer {
     config: ServerConfig,
@@ -105,7 +105,7 @@ pub async fn serve(
 /// Loads the policy, starts the state and listens.
 ///
 /// # Errors
-/// The policy is refused, or an address cannot be had.
+/// The policy is rejected, or an address cannot be bound.
 pub async fn bind(config: ServerConfig) -> Result<BoundServer, ServeError> {
     let options = StateOptions {
         limits: config.limits.state.clone(),
@@ -152,7 +152,7 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeE
     bind.await.map_err(|source| ServeError::Bind { address, source })
 }
 
-/// Loads the policy that serves from the start, and says what the file held, if it came from one.
+/// Loads the policy that is in force from the start. Returns the content of the policy file, if it was read.
 async fn load_policy(
     config: &ServerConfig,
     state: &SharedState,
@@ -162,7 +162,7 @@ async fn load_policy(
         if let Ok(kept) = state.policy_version(&DEFAULT_POLICY.into(), 0)
             && kept.origin != PolicyOrigin::BuiltIn
         {
-            tracing::info!(version = kept.in_force.version, origin = %kept.origin, "the policy that was in force serves again");
+            tracing::info!(version = kept.in_force.version, origin = %kept.origin, "the policy that was in force is in force again");
             return Ok(None);
         }
         let bring = policy_file::reload_policy(
@@ -182,7 +182,7 @@ async fn load_policy(
     })?;
     if state.file_was_accepted(DEFAULT_POLICY, &content, config.compatibility) {
         tracing::info!(
-            "the policy file has not changed since it was accepted; the policy that was in force serves again"
+            "the policy file has not changed since it was accepted; the policy that was in force is in force again"
         );
         return Ok(Some((file, content)));
     }
@@ -192,29 +192,29 @@ async fn load_policy(
     Ok(Some((file, content)))
 }
 
-/// A number that no other start of the process is likely to have.
+/// Number that no other start of the process is likely to have.
 fn random_epoch() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
 impl BoundServer {
-    /// Where gRPC is served.
+    /// Address of the gRPC services.
     pub fn grpc_address(&self) -> SocketAddr {
         self.grpc_address
     }
 
-    /// Where probes and metrics are served.
+    /// Address of probes and metrics.
     pub fn http_address(&self) -> SocketAddr {
         self.http_address
     }
 
-    /// The state behind the services.
+    /// State behind the services.
     pub fn state(&self) -> &Arc<SharedState> {
         &self.state
     }
 
-    /// Answers until `shutdown` completes, then drains: `NOT_SERVING`, no new connections, calls under way finish, and
-    /// what is left after the deadline is cut.
+    /// Serves until `shutdown` completes, then drains: reports `NOT_SERVING`, accepts no new connections, lets calls
+    /// under way finish, and cancels those that are left at the deadline.
     ///
     /// # Errors
     /// A listener fails.
@@ -313,7 +313,7 @@ fn listeners(
         patience,
         Arc::clone(metrics),
     );
-    // A prober asks again on a connection of its own if this one was closed for its silence.
+    // A prober opens another connection if this one was closed for its silence.
     let silence = Some(config.keepalive);
     (
         incoming,
@@ -362,9 +362,9 @@ fn spawn_grpc(
     ))
 }
 
-/// Completes when the flag turns true, or can no longer turn.
+/// Completes when the flag turns true, or can no longer change.
 async fn wait_until_true(mut flag: watch::Receiver<bool>) {
-    // Without a sender there is nobody left to serve for, so an error ends the wait, too.
+    // Without a sender there is nothing left to serve for, so an error ends the wait, too.
     let _ = flag.wait_for(|turned| *turned).await.is_ok();
 }
 

@@ -1,8 +1,8 @@
-//! The policy file: read at the start, whenever its content changes, and on SIGHUP.
+//! Policy file: read at the start, whenever its content changes, and on SIGHUP.
 //!
-//! It is looked at by content, at a steady pace: that serves a plain write, a rename over it and the swapped links of a
-//! Kubernetes `ConfigMap` alike, on every file system. A new content is brought once two looks in a row saw the same, so
-//! that a file half written, or a burst of writes, is waited out.
+//! The content is compared at a steady pace. That handles a plain write, a rename over the file and the swapped links
+//! of a Kubernetes `ConfigMap` alike, on every file system. New content is loaded once two looks in a row saw the same,
+//! so that a half-written file or a burst of writes is waited out.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -18,10 +18,10 @@ use crate::server::convert::evaluation_ref::DEFAULT_POLICY;
 use crate::state::{PolicyError, PolicyOrigin, PolicyReload, SharedState};
 use crate::telemetry::{Metrics, ReloadOutcome};
 
-/// Most faults of one document in the log.
+/// Maximum number of errors of one document in the log.
 const MAX_LOGGED: usize = 20;
 
-/// The policy file and how it stands.
+/// Policy file and its status.
 #[derive(Clone, Debug)]
 pub struct PolicyFile {
     path: PathBuf,
@@ -42,17 +42,17 @@ impl PolicyFile {
         }
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Why the file cannot be read, if it cannot.
+    /// Error of reading the file, if it cannot be read.
     pub fn read_failure(&self) -> Option<String> {
         self.read_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Its content; of a file beyond the limit a little more than the limit, which is then refused by name.
+    /// Content of the file. Content beyond the limit is cut a little above it, and then rejected with the limit's name.
     pub(super) fn read(&self) -> io::Result<Arc<str>> {
         let mut content = Vec::new();
         let most = u64::try_from(self.max_bytes).unwrap_or(u64::MAX).saturating_add(1);
@@ -85,7 +85,7 @@ impl PolicyFile {
         }
     }
 
-    /// Brings a content.
+    /// Reloads the policy with this content.
     pub(super) async fn reload(
         &self,
         content: Arc<str>,
@@ -102,7 +102,7 @@ impl PolicyFile {
         reload_policy(content, self.compatibility, origin, state, metrics).await
     }
 
-    /// Follows the file until the server drains. `taken`: the content that was brought last.
+    /// Watches the file until the server drains. `taken`: the content that was loaded last.
     async fn watch_changes(&self, taken: Arc<str>, hangup: &mut HangupSignal, state: &SharedState, metrics: &Metrics) {
         let mut looks = ContentDebounce {
             last_loaded: taken,
@@ -114,25 +114,25 @@ impl PolicyFile {
                 () = poll_delay(self.poll) => false,
             };
             if let Some(content) = looks.observe(self.poll_content().await, by_hangup) {
-                // What became of it has been told.
+                // The outcome is logged and counted there.
                 drop(self.reload(content, by_hangup, state, metrics).await);
             }
         }
     }
 }
 
-/// What the last looks at a file showed.
+/// Result of the last looks at the file.
 #[derive(Debug)]
 struct ContentDebounce {
-    /// Brought last.
+    /// Content that was loaded last.
     last_loaded: Arc<str>,
-    /// Seen last; `None`: the file could not be read.
+    /// Content that was seen last; `None`: the file could not be read.
     last_seen: Option<Arc<str>>,
 }
 
 impl ContentDebounce {
-    /// What to bring after this look. An operator who asks gets what stands there; nobody else is brought a file that may
-    /// not be whole yet.
+    /// Content to load after this look. An operator's request (`asked`) loads the content as it is; otherwise a file
+    /// that may be half-written is not loaded yet.
     fn observe(&mut self, content: Option<Arc<str>>, asked: bool) -> Option<Arc<str>> {
         let settled = content.is_some() && content == self.last_seen;
         self.last_seen.clone_from(&content);
@@ -149,7 +149,7 @@ async fn poll_delay(poll: Duration) {
     tokio::time::sleep(poll).await;
 }
 
-/// Puts a document in force, and tells in log and instruments what became of it.
+/// Puts a document in force, and logs and counts the outcome.
 pub(super) async fn reload_policy(
     document: Arc<str>,
     compatibility: Compatibility,
@@ -183,7 +183,7 @@ pub(super) async fn reload_policy(
             Ok(())
         }
         Err(error) => {
-            tracing::error!(policy = DEFAULT_POLICY, %error, origin = from, "policy refused");
+            tracing::error!(policy = DEFAULT_POLICY, %error, origin = from, "policy rejected");
             if let PolicyError::Rejected(rejection) = &error {
                 for problem in rejection.report.errors().take(MAX_LOGGED) {
                     tracing::error!(%problem, "policy");
@@ -194,7 +194,7 @@ pub(super) async fn reload_policy(
     }
 }
 
-/// SIGHUP, where there is such a thing.
+/// Receiver of SIGHUP, where the system has it.
 struct HangupSignal {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,
@@ -225,7 +225,7 @@ impl HangupSignal {
     }
 }
 
-/// Follows the file, if there is one, and SIGHUP until the server drains.
+/// Watches the file, if there is one, and SIGHUP until the server drains.
 pub(super) async fn watch_policy_file(
     file: Option<(PolicyFile, Arc<str>)>,
     state: Arc<SharedState>,
@@ -273,7 +273,7 @@ mod tests {
             assert_eq!(shown(&mut looks, text), None, "{text:?}");
         }
         assert_eq!(shown(&mut looks, Some("new")), Some("new".to_owned()));
-        assert_eq!(shown(&mut looks, Some("new")), None, "brought once");
+        assert_eq!(shown(&mut looks, Some("new")), None, "loaded once");
         assert_eq!(
             looks.observe(Some("new".into()), true).as_deref(),
             Some("new"),

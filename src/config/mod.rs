@@ -16,9 +16,9 @@ use crate::telemetry::LogFormat;
 pub use serve_args::{ServeArgs, SettingOrigin, SettingProblem, Settings, SettingsError};
 pub use settings::{Setting, settings};
 
-/// Where gRPC is served, unless said otherwise.
+/// Default address of gRPC.
 pub const GRPC_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7461);
-/// Where probes and metrics are served, unless said otherwise.
+/// Default address of probes and metrics.
 pub const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7462);
 
 /// Checked settings of a server.
@@ -26,48 +26,48 @@ pub const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALH
 pub struct ServerConfig {
     /// Address of the gRPC services.
     pub grpc_address: SocketAddr,
-    /// Unix socket of the gRPC services, beside the address; `None`: none.
+    /// Unix socket of the gRPC services in addition to the address; `None`: none.
     pub grpc_socket: Option<PathBuf>,
     /// Address of probes and metrics.
     pub http_address: SocketAddr,
-    /// Directory of what must outlive the process; `None`: kept in memory only.
+    /// Directory of durable state; `None`: the state is held in memory only.
     pub data_dir: Option<PathBuf>,
     /// Policy document to serve as `default`; `None`: the built-in one.
     pub policy_file: Option<PathBuf>,
-    /// How often the policy file is looked at; zero: only when told to.
+    /// Period of the check for a changed policy file; zero: only on SIGHUP.
     pub policy_poll: Duration,
-    /// How to read a policy file that does not say it.
+    /// Compatibility of a policy file that does not set it.
     pub compatibility: Compatibility,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
     /// Policies that must be in force before the server is ready.
     pub expected_policies: Vec<ExpectedPolicy>,
-    /// Time between `NOT_SERVING` and refusing new connections.
+    /// Time between `NOT_SERVING` and rejecting new connections.
     pub drain_delay: Duration,
-    /// Time that calls under way get to finish.
+    /// Time that calls under way have to finish.
     pub drain_deadline: Duration,
-    /// A connection that is silent for so long is asked whether it lives.
+    /// Silence after which a connection is probed.
     pub keepalive: Duration,
-    /// Time that it gets to answer.
+    /// Time that the other side has to reply to the probe.
     pub keepalive_timeout: Duration,
-    /// Every bound.
+    /// Limits of the server.
     pub limits: ServerLimits,
-    /// What to log.
+    /// Filter of log lines.
     pub log: String,
-    /// How to log.
+    /// Format of log lines.
     pub log_format: LogFormat,
-    /// Where traces are sent; `None`: nowhere.
+    /// Collector that traces are sent to; `None`: none.
     pub otlp_endpoint: Option<String>,
-    /// Share of calls without a caller's decision that are traced, from 0 to 1.
+    /// Share of calls without a caller's sampling decision that are traced, from 0 to 1.
     pub trace_ratio: f64,
-    /// Promises whatever is asked for, so that tests of the promise can be seen to fail.
+    /// Confirms every request. Tests use this to prove that they notice a broken promise.
     #[doc(hidden)]
     #[cfg(debug_assertions)]
     pub skip_checks: bool,
 }
 
 impl Default for ServerConfig {
-    /// The embedded defaults: loopback, fixed ports, the built-in policy.
+    /// Embedded defaults: loopback, fixed ports, the built-in policy.
     fn default() -> Self {
         Self {
             grpc_address: GRPC_ADDRESS,
@@ -105,7 +105,7 @@ impl ServerConfig {
         }
     }
 
-    /// What settings that are right one by one are wrong about together: the setting and the fault.
+    /// Settings that are valid one by one and contradict each other: the setting and the problem.
     fn conflicting_settings(&self) -> Vec<(&'static str, String)> {
         let mut problems = Vec::new();
         if self.grpc_address == self.http_address && self.grpc_address.port() != 0 {

@@ -1,5 +1,5 @@
-//! What an operator said, by flag, environment and file: a flag goes before the environment, the environment before the
-//! file, the file before the default. All faults are told at once, each with its place.
+//! Sources of settings: a flag takes precedence over the environment, the environment over the file, the file over the
+//! default. All errors are reported at once, each with its origin.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -12,23 +12,24 @@ use super::ServerConfig;
 use super::settings::{Setting, settings};
 use crate::engine::policy::{Mark, YamlLimits, YamlNode, YamlValue, suggestion, yaml};
 
-/// In builds for tests: promises whatever is asked for, so that tests of the promise can be seen to fail.
+/// Variable that, in builds for tests, makes the server confirm every request. Tests use it to prove that they notice a
+/// broken promise.
 #[cfg(debug_assertions)]
 const WITHOUT_CHECKS: &str = "PUMICE_TEST_WITHOUT_CHECKS";
 
 /// Largest settings file, in bytes.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// Where a value stands.
+/// Origin of a setting's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingOrigin {
-    /// Nowhere: it is the default.
+    /// Default of the setting.
     Default,
-    /// In the settings file.
+    /// Place in the settings file.
     File(PathBuf, Mark),
-    /// In a variable of the environment.
+    /// Variable of the environment.
     Environment(String),
-    /// On the command line.
+    /// Flag on the command line.
     Flag(String),
 }
 
@@ -43,14 +44,14 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// A value that cannot be taken.
+/// Value that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingProblem {
-    /// Where it stands.
+    /// Origin of the value.
     pub origin: SettingOrigin,
-    /// Its setting; empty: the whole file.
+    /// Name of the setting; empty: the whole file.
     pub setting: String,
-    /// What is wrong.
+    /// Problem of the value.
     pub message: String,
 }
 
@@ -64,16 +65,16 @@ impl fmt::Display for SettingProblem {
     }
 }
 
-/// Settings that cannot be taken: all faults.
+/// Settings that are not valid, with all problems.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problem_lines(problems))]
 pub struct SettingsError {
-    /// The faults: the file's first, then the environment's, then the flags', then contradictions.
+    /// Problems: those of the file first, then the environment's, then the flags', then contradictions.
     pub problems: Vec<SettingProblem>,
 }
 
 fn problem_lines(problems: &[SettingProblem]) -> String {
-    let plural = if problems.len() == 1 { "fault" } else { "faults" };
+    let plural = if problems.len() == 1 { "error" } else { "errors" };
     let mut text = format!("{} {plural} in the settings", problems.len());
     for problem in problems {
         // Writing to a string cannot fail.
@@ -90,7 +91,7 @@ pub struct ServeArgs {
     file: Option<PathBuf>,
     environment: SettingLayer,
     flags: SettingLayer,
-    /// Show the settings in force, and end.
+    /// True to print the settings in force and end.
     pub print_config: bool,
 }
 
@@ -100,12 +101,12 @@ impl clap::Args for ServeArgs {
             .long("config")
             .env("PUMICE_CONFIG")
             .value_name("FILE")
-            .help("File of settings, YAML; a flag or a variable of the environment goes before it")
+            .help("Settings file (YAML); flags and environment variables take precedence over it")
             .value_parser(clap::value_parser!(PathBuf));
         let print = Arg::new("print-config")
             .long("print-config")
             .action(ArgAction::SetTrue)
-            .help("Show the settings in force as a settings file, with where each comes from, and end");
+            .help("Print the settings in force as a settings file, each with its origin, and exit");
         settings().fold(command.arg(file).arg(print), |command, setting| {
             command.arg(setting_arg(setting))
         })
@@ -156,7 +157,7 @@ impl clap::FromArgMatches for ServeArgs {
                     let place = SettingOrigin::Flag(format!("--{}", setting.flag()));
                     args.flags.insert(setting.name, (place, values));
                 }
-                // A variable that is there and empty says nothing.
+                // An empty variable sets nothing.
                 Some(ValueSource::EnvVariable) if values.iter().any(|value| !value.is_empty()) => {
                     let place = SettingOrigin::Environment(setting.variable());
                     args.environment.insert(setting.name, (place, values));
@@ -173,22 +174,22 @@ impl clap::FromArgMatches for ServeArgs {
     }
 }
 
-/// Settings in force, and where each comes from.
+/// Settings in force, each with its origin.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The settings.
+    /// Settings in force.
     pub config: ServerConfig,
     origins: BTreeMap<&'static str, SettingOrigin>,
 }
 
 impl Settings {
-    /// Where a setting's value comes from.
+    /// Origin of a setting's value.
     pub fn origin(&self, name: &str) -> &SettingOrigin {
         self.origins.get(name).unwrap_or(&SettingOrigin::Default)
     }
 }
 
-/// As a settings file, each line with the place that its value comes from.
+/// Text of a settings file, each line with the origin of its value.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for setting in settings() {
@@ -200,10 +201,10 @@ impl fmt::Display for Settings {
 }
 
 impl ServeArgs {
-    /// Reads the file, if there is one, and puts everything together.
+    /// Reads the file, if there is one, and combines all origins.
     ///
     /// # Errors
-    /// All that is wrong, in every layer, even where another layer goes before it.
+    /// All problems of every origin, even of values that another origin overrides.
     pub fn resolve(self) -> Result<Settings, SettingsError> {
         let mut problems = Vec::new();
         let file = match &self.file {
@@ -303,8 +304,8 @@ fn read_file(path: &Path, problems: &mut Vec<SettingProblem>) -> SettingLayer {
         let name = text_of(&key.value).unwrap_or_default();
         let Some(setting) = settings().find(|setting| setting.name == name) else {
             let names: Vec<&str> = settings().map(|setting| setting.name).collect();
-            let meant = suggestion::nearest_name(&name, &names).map(|near| format!("; `{near}` was meant?"));
-            let message = format!("there is no such setting{}", meant.unwrap_or_default());
+            let meant = suggestion::nearest_name(&name, &names).map(|near| format!("; did you mean `{near}`?"));
+            let message = format!("no such setting{}", meant.unwrap_or_default());
             problems.push(problem(key.mark, &name, message));
             continue;
         };
@@ -312,7 +313,7 @@ fn read_file(path: &Path, problems: &mut Vec<SettingProblem>) -> SettingLayer {
             let place = SettingOrigin::File(path.to_owned(), node.mark);
             given.insert(setting.name, (place, values));
         } else {
-            let message = format!("{} is no value of a setting", node.value.kind());
+            let message = format!("{} is not a value of a setting", node.value.kind());
             problems.push(problem(node.mark, setting.name, message));
         }
     }

@@ -1,4 +1,4 @@
-//! The list of settings: names, defaults, and how each is read and shown. Limits follow those of their own.
+//! List of settings: names, defaults, and how each is read and shown. The limits are appended from their own list.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ use crate::server::limits::{LIMITS, LimitDef};
 use crate::server::probe::ExpectedPolicy;
 use crate::telemetry::LogFormat;
 
-/// One setting, by whatever way it comes.
+/// Definition of one setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Its name in a file; `--its-name` as a flag, `PUMICE_ITS_NAME` in the environment.
+    /// Name in a settings file; the flag is `--name-with-dashes`, the variable `PUMICE_NAME`.
     pub name: &'static str,
-    /// What a value looks like.
+    /// Placeholder for a value.
     pub value_name: &'static str,
-    /// What it does.
+    /// Help text.
     pub help: &'static str,
     kind: SettingKind,
 }
@@ -41,17 +41,17 @@ enum SettingKind {
 }
 
 impl Setting {
-    /// True if it takes several values.
+    /// True if the setting takes several values.
     pub fn is_list(&self) -> bool {
         matches!(self.kind, SettingKind::List(..))
     }
 
-    /// Its flag, without the dashes.
+    /// Flag, without the dashes.
     pub fn flag(&self) -> String {
         self.name.replace('_', "-")
     }
 
-    /// Its variable in the environment.
+    /// Variable of the environment.
     pub fn variable(&self) -> String {
         format!("PUMICE_{}", self.name.to_uppercase())
     }
@@ -59,7 +59,7 @@ impl Setting {
     /// Reads values into a configuration.
     ///
     /// # Errors
-    /// They are not such values.
+    /// The values are not valid.
     pub fn set(&self, config: &mut ServerConfig, values: Vec<String>) -> Result<(), String> {
         if let SettingKind::List(set, _) = self.kind {
             return set(config, values);
@@ -74,7 +74,7 @@ impl Setting {
         }
     }
 
-    /// Its value as a settings file would say it.
+    /// Value as a settings file would have it.
     pub fn show(&self, config: &ServerConfig) -> String {
         match self.kind {
             SettingKind::Single(_, get) => quoted(&get(config)),
@@ -87,7 +87,7 @@ impl Setting {
     }
 }
 
-/// Plain numbers and words as they are, the rest in quotes.
+/// Text of a value: plain numbers and words as they are, others in quotes.
 fn quoted(value: &str) -> String {
     let plain = value.chars().all(|c| c.is_ascii_digit() || c == '.')
         || matches!(value, "text" | "json" | "corrected" | "upstream" | "info");
@@ -98,7 +98,7 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// Every setting: those of the process first, then the limits by name.
+/// All settings: those of the process first, then the limits by name.
 pub fn settings() -> impl Iterator<Item = Setting> {
     let limit = |row: &'static LimitDef| Setting {
         name: row.name,
@@ -117,12 +117,12 @@ fn limit_unit(name: &str) -> &'static str {
     }
 }
 
-/// Settings that are no limits.
+/// Settings that are not limits.
 static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "grpc_address",
         value_name: "IP:PORT",
-        help: "Address of the gRPC services; port 0: any free one",
+        help: "Address of the gRPC services; port 0: any free port",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.grpc_address, address(value)),
             |config| config.grpc_address.to_string(),
@@ -131,7 +131,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "grpc_socket",
         value_name: "PATH",
-        help: "Unix socket of the gRPC services, beside the address; empty: none",
+        help: "Unix socket of the gRPC services, in addition to the address; empty: none",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.grpc_socket, Ok(path(value))),
             |config| path_text(config.grpc_socket.as_ref()),
@@ -140,7 +140,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "http_address",
         value_name: "IP:PORT",
-        help: "Address of /livez, /readyz and /metrics; port 0: any free one",
+        help: "Address of /livez, /readyz and /metrics; port 0: any free port",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.http_address, address(value)),
             |config| config.http_address.to_string(),
@@ -149,7 +149,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "data_dir",
         value_name: "DIR",
-        help: "Directory of what must outlive the process: reservations, committed placements, versions of policies; empty: kept in memory only",
+        help: "Directory of durable state: reservations, committed placements, versions of policies; empty: this state is held in memory and lost with the process",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.data_dir, Ok(path(value))),
             |config| path_text(config.data_dir.as_ref()),
@@ -158,7 +158,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "policy_file",
         value_name: "FILE",
-        help: "Policy document to serve under the name `default`; empty: the built-in policy serves",
+        help: "Policy document to put in force as `default`; empty: the built-in policy",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.policy_file, Ok(path(value))),
             |config| path_text(config.policy_file.as_ref()),
@@ -167,7 +167,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "policy_poll_ms",
         value_name: "MS",
-        help: "How often the policy file is looked at; 0: only on SIGHUP",
+        help: "Period of the check for a changed policy file; 0: only on SIGHUP",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.policy_poll, milliseconds(value)),
             |config| config.policy_poll.as_millis().to_string(),
@@ -176,7 +176,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "compatibility",
         value_name: "NAME",
-        help: "How to read a policy file that does not say it: `corrected` or `upstream`",
+        help: "Compatibility of a policy file that does not set it: `corrected` or `upstream`",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.compatibility, compatibility(value)),
             |config| config.compatibility.name().to_owned(),
@@ -185,7 +185,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "expect_source",
         value_name: "NAME",
-        help: "Source that must have sent a snapshot before the server is ready; may be given several times",
+        help: "Source that must have sent a full sync before the server is ready; may be given several times",
         kind: SettingKind::List(
             |config, values| assign(&mut config.expected_sources, sources(values)),
             |config| config.expected_sources.iter().map(ToString::to_string).collect(),
@@ -203,7 +203,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "drain_delay_ms",
         value_name: "MS",
-        help: "Time between telling callers to go elsewhere and refusing new connections",
+        help: "Time between reporting NOT_SERVING and rejecting new connections",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.drain_delay, milliseconds(value)),
             |config| config.drain_delay.as_millis().to_string(),
@@ -212,7 +212,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "drain_deadline_ms",
         value_name: "MS",
-        help: "Time that calls under way get to finish when the server stops",
+        help: "Time that calls under way have to finish when the server stops",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.drain_deadline, milliseconds(value)),
             |config| config.drain_deadline.as_millis().to_string(),
@@ -221,7 +221,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "keepalive_ms",
         value_name: "MS",
-        help: "A connection that is silent for so long is asked whether it lives",
+        help: "Silence after which the server probes a connection",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.keepalive, positive(value)),
             |config| config.keepalive.as_millis().to_string(),
@@ -230,7 +230,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "keepalive_timeout_ms",
         value_name: "MS",
-        help: "Time that it gets to answer before it is closed",
+        help: "Time that the caller has to reply to the probe before the connection is closed",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.keepalive_timeout, positive(value)),
             |config| config.keepalive_timeout.as_millis().to_string(),
@@ -239,7 +239,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "log",
         value_name: "FILTER",
-        help: "What to log: a level such as `info`, or directives such as `pumice=debug`",
+        help: "Filter of log lines: a level such as `info`, or directives such as `pumice=debug`",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.log, filter(value)),
             |config| config.log.clone(),
@@ -248,7 +248,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "log_format",
         value_name: "FORMAT",
-        help: "How to log: `text`, or `json` for one object per line",
+        help: "Format of log lines: `text`, or `json` for one object per line",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.log_format, LogFormat::from_str(value, false)),
             |config| {
@@ -273,7 +273,7 @@ static PROCESS_SETTINGS: &[Setting] = &[
     Setting {
         name: "trace_ratio",
         value_name: "RATIO",
-        help: "Share of calls that are traced where the caller has not decided, from 0 to 1",
+        help: "Share of calls without a caller's sampling decision that are traced, from 0 to 1",
         kind: SettingKind::Single(
             |config, value| assign(&mut config.trace_ratio, ratio(value)),
             |config| config.trace_ratio.to_string(),
@@ -359,7 +359,7 @@ fn ratio(value: &str) -> Result<f64, String> {
     }
 }
 
-/// A whole number; bytes may say `Ki`, `Mi` or `Gi`.
+/// Sets a limit to a whole number; bytes may have the suffix `Ki`, `Mi` or `Gi`.
 fn set_limit(row: &LimitDef, config: &mut ServerConfig, value: &str) -> Result<(), String> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
     let scaled = units
@@ -388,7 +388,7 @@ mod tests {
 
     use super::*;
 
-    /// The page of settings, which a person reads and `PUMICE_BLESS=1` rewrites.
+    /// Page of settings, which people read and `PUMICE_BLESS=1` rewrites.
     fn page() -> String {
         let mut page = String::from(
             "# Settings\n\nFlags are `--name-with-dashes`, variables `PUMICE_NAME`, keys of the settings file the name as it stands. \

@@ -10,27 +10,27 @@ use super::total::{InitAmounts, SummableAmounts, pod_total};
 use super::volcano::VolcanoAmounts;
 use crate::engine::model::resource_name::{AmountError, AmountUnit, amount_in};
 
-/// What capacity-card derives from a pod.
+/// Amounts that capacity-card derives from a pod.
 #[derive(Clone, Debug)]
 pub struct CardAmounts {
     /// Effective requests, exact: with resize status and overhead, without pod level.
     pub requests: ResourceQuantities,
     /// Effective limits, exact: with overhead, without resize status and pod level.
     pub limits: ResourceQuantities,
-    /// The task's request of that commit, the pod itself (`pods`) included: overhead counts before the maximum with
-    /// init containers, pod level and resize status do not count.
+    /// Task's request of that commit, including the pod itself (`pods`). Overhead counts before the maximum with init
+    /// containers; pod level and resize status do not count.
     pub resreq: VolcanoAmounts,
-    /// Nothing but `pods` is requested.
+    /// True if the pod requests nothing but `pods`.
     pub best_effort: bool,
 }
 
-/// Why a pod has no number of cards.
+/// Error of counting a pod's cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CardError {
     /// The card's resource is neither limited nor requested.
     #[error("no resource `{resource}` in the pod's requests or limits")]
     Missing {
-        /// The resource.
+        /// Name of the resource.
         resource: String,
     },
     /// The number does not fit.
@@ -42,7 +42,7 @@ impl CardAmounts {
     /// Thousandths of cards of a resource: its effective limit, else its effective request, rounded up to whole cards.
     ///
     /// # Errors
-    /// If the pod names the resource in neither, or the number does not fit in 64 bits.
+    /// The pod names the resource in neither, or the number does not fit in 64 bits.
     pub fn cards_milli(&self, resource: &str) -> Result<i64, CardError> {
         let quantity = self.limits.get(resource).or_else(|| self.requests.get(resource));
         let missing = || CardError::Missing {
@@ -54,10 +54,10 @@ impl CardAmounts {
     }
 }
 
-/// What capacity-card derives from the pod.
+/// Derives the amounts of capacity-card from a pod.
 ///
 /// # Errors
-/// If the amount of a container does not fit in 64 bits.
+/// The amount of a container does not fit in 64 bits.
 pub fn card_amounts(pod: &Pod) -> Result<CardAmounts, PodError> {
     let mut requests = container_requests(pod, ContainerStatusSource::EitherList, &ResourceQuantities::new())?;
     if let Some(overhead) = &pod.overhead {
@@ -76,7 +76,7 @@ pub fn card_amounts(pod: &Pod) -> Result<CardAmounts, PodError> {
 
 fn resreq(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
     let containers = each_container_requests(pod, ContainerStatusSource::Ignored);
-    // The overhead is one more container: it counts beside them, and before the maximum.
+    // The overhead is one more container: it counts besides the others, and before the maximum.
     let running = containers.iter().chain(&pod.overhead).map(VolcanoAmounts::of);
     let running = running.collect::<Result<Vec<_>, PodError>>()?;
     let inits = each_init_requests(pod, ContainerStatusSource::Ignored);

@@ -1,44 +1,44 @@
-//! What can be wrong with a pod.
+//! Errors of reading pods.
 
 use crate::engine::model::quantity::{QuantityError, SumError};
 use crate::engine::model::resource_name::AmountError;
 
-/// A pod that cannot be read, or whose amounts cannot be counted.
+/// Error of a pod that cannot be read, or whose amounts cannot be counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodError {
     /// A field has another JSON type than the Kubernetes API gives it.
     #[error("{path}: not {expected}")]
     Type {
-        /// Where, such as `spec.containers[0].name`.
+        /// Path of the field, such as `spec.containers[0].name`.
         path: String,
-        /// What stands there in a pod, such as `a string`.
+        /// Expected JSON type, such as `a string`.
         expected: &'static str,
     },
-    /// A text that is not a quantity.
+    /// A text is not a quantity.
     #[error("{path}: {error}")]
     Quantity {
-        /// Where.
+        /// Path of the field.
         path: String,
-        /// Why.
+        /// Error of the text.
         error: QuantityError,
     },
-    /// A quantity below 0.
+    /// A quantity is below 0.
     #[error("{path}: `{quantity}` is negative")]
     Negative {
-        /// Where.
+        /// Path of the field.
         path: String,
-        /// The quantity.
+        /// Text of the quantity.
         quantity: String,
     },
-    /// An effective amount that does not fit.
+    /// An effective amount does not fit.
     #[error(transparent)]
     Amount(#[from] AmountError),
-    /// A sum over containers that needs too many digits.
+    /// A sum over containers needs too many digits.
     #[error("`{name}`: {error}")]
     Sum {
-        /// The resource.
+        /// Name of the resource.
         name: String,
-        /// Why.
+        /// Error of the sum.
         error: SumError,
     },
 }

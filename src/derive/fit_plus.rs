@@ -1,4 +1,4 @@
-//! What `NodeResourcesFitPlus` adds to a node for a pod (Koordinator a7a1b76b, on Kubernetes 1.35.6).
+//! Amounts that `NodeResourcesFitPlus` adds to a node for a pod (Koordinator a7a1b76b, on Kubernetes 1.35.6).
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use super::pod::{Pod, PodContainer, ResourceQuantities};
 use super::total::SummableAmounts;
 use crate::engine::model::resource_name::{AmountError, AmountUnit, ResourceKind, amount_in};
 
-/// The amounts of the names that the pod requests: cpu in thousandths, the rest in whole units, rounded per container.
+/// Amounts of the names that the pod requests: cpu in thousandths, the rest in whole units, rounded per container.
 ///
-/// Names come from the effective request, amounts from containers, init containers in order (not as Kubernetes sums
-/// them) and overhead, which counts in whole units for cpu, too. Upstream ends its process on a pod with overhead; here
-/// the amounts are those that it would have with the feature gate that it asks for.
+/// Names come from the effective request. Amounts come from containers, init containers in order (not as Kubernetes
+/// sums them) and overhead, which counts in whole units, even for cpu. Upstream ends its process on a pod with
+/// overhead; here the amounts are those that it would have with the feature gate that it checks.
 ///
 /// # Errors
-/// If an amount does not fit in 64 bits.
+/// An amount does not fit in 64 bits.
 pub fn fit_plus_amounts(pod: &Pod) -> Result<BTreeMap<String, i64>, PodError> {
     let mut requests = container_requests(pod, ContainerStatusSource::Ignored, &ResourceQuantities::new())?;
     for (name, quantity) in pod_level_requests(pod) {
@@ -39,7 +39,7 @@ pub fn fit_plus_amounts(pod: &Pod) -> Result<BTreeMap<String, i64>, PodError> {
     Ok(amounts)
 }
 
-/// What the node's amount of one resource grows by.
+/// Amount that one resource of the node grows by.
 fn added_amount(pod: &Pod, name: &str, kind: ResourceKind) -> Result<i64, PodError> {
     let mut sum = 0_i128;
     for container in &pod.containers {
@@ -59,7 +59,7 @@ fn added_amount(pod: &Pod, name: &str, kind: ResourceKind) -> Result<i64, PodErr
     i64::try_from(sum).map_err(|_| AmountError::too_large(kind.kubernetes_unit(), name, sum).into())
 }
 
-/// A container's request, or the default for a cpu or memory request that it lacks.
+/// Request of a container, or the default for a cpu or memory request that it lacks.
 fn container_amount(container: &PodContainer, name: &str, kind: ResourceKind) -> Result<i64, AmountError> {
     match container
         .resources

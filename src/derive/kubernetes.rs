@@ -8,47 +8,47 @@ use super::total::{InitAmounts, SummableAmounts, pod_total};
 use crate::engine::model::quantity::{Quantity, QuantityFormat};
 use crate::engine::model::resource_name::{ResourceKind, amount_in};
 
-/// What kube-scheduler assumes of a container without a cpu request, in thousandths of a core.
+/// Cpu that kube-scheduler assumes for a container without a cpu request, in thousandths of a core.
 pub const DEFAULT_CPU_MILLI: i64 = 100;
-/// What kube-scheduler assumes of a container without a memory request, in bytes.
+/// Memory that kube-scheduler assumes for a container without a memory request, in bytes.
 pub const DEFAULT_MEMORY: i64 = 200 << 20;
 
-/// The Kubernetes release to follow.
+/// Kubernetes release whose rules apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubernetesRelease {
-    /// 1.35: the resize of a pod as a whole does not count.
+    /// Release 1.35: the resize of a pod as a whole does not count.
     V1_35,
-    /// 1.36: it does.
+    /// Release 1.36: the resize of a pod as a whole counts.
     V1_36,
 }
 
-/// A pod's amounts in Kubernetes.
+/// Amounts of a pod in Kubernetes.
 #[derive(Clone, Debug)]
 pub struct KubernetesAmounts {
     /// Effective requests, exact, under all names.
     pub requests: ResourceQuantities,
     /// Effective limits, exact, under all names.
     pub limits: ResourceQuantities,
-    /// What a node's usage grows by: cpu in thousandths, the rest in whole units. Only names that Kubernetes counts,
-    /// without `pods`; a requested 0 is present.
+    /// Amounts that a node's usage grows by: cpu in thousandths, the rest in whole units. Only names that Kubernetes
+    /// counts, without `pods`; a requested 0 is present.
     pub counted: BTreeMap<String, i64>,
-    /// The same of cpu and memory, with the defaults for containers that do not request them.
+    /// Non-zero requests: cpu and memory, with the defaults for containers that do not request them.
     pub nonzero: NonzeroRequests,
 }
 
 /// Non-zero requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NonzeroRequests {
-    /// Thousandths of a core.
+    /// Cpu in thousandths of a core.
     pub cpu_milli: i64,
-    /// Bytes.
+    /// Memory in bytes.
     pub memory: i64,
 }
 
-/// The pod's amounts in Kubernetes.
+/// Derives a pod's amounts in Kubernetes.
 ///
 /// # Errors
-/// If an amount does not fit in 64 bits.
+/// An amount does not fit in 64 bits.
 pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<KubernetesAmounts, PodError> {
     let requests = requests(pod, release, &ResourceQuantities::new())?;
     let mut counted = BTreeMap::new();
@@ -67,7 +67,7 @@ pub fn kubernetes_amounts(pod: &Pod, release: KubernetesRelease) -> Result<Kuber
     })
 }
 
-/// Effective requests; `missing` stands in for what a container does not name.
+/// Effective requests; `missing` gives the amounts that a container does not name.
 fn requests(
     pod: &Pod,
     release: KubernetesRelease,
@@ -99,18 +99,18 @@ fn nonzero(pod: &Pod, release: KubernetesRelease, requests: &ResourceQuantities)
     })
 }
 
-/// Which status entries stand for a container's own resources.
+/// Status entries that replace a container's own resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContainerStatusSource {
-    /// None: the specification alone counts.
+    /// None: only the specification counts.
     Ignored,
-    /// Those of its own list: Volcano.
+    /// Entries of the container's own list, as in Volcano.
     OwnList,
-    /// Those of its name in either list, init containers first: Kubernetes.
+    /// Entries of the container's name in either list, init containers first, as in Kubernetes.
     EitherList,
 }
 
-/// The status entry of a container that has `resources` set.
+/// Status entry of a container that has `resources` set.
 pub(super) fn status_of<'a>(
     pod: &'a Pod,
     statuses: ContainerStatusSource,
@@ -126,7 +126,8 @@ pub(super) fn status_of<'a>(
     Some((entry.resources.as_ref()?, entry))
 }
 
-/// A container's request, raised by what it runs with while it is resized; that alone if the resize is infeasible.
+/// Request of a container. During a resize: the maximum of its specified, running and allocated requests; if the
+/// resize is infeasible, without the specified ones.
 pub(super) fn effective_requests(
     pod: &Pod,
     spec: Option<&ResourceQuantities>,
@@ -141,14 +142,14 @@ pub(super) fn effective_requests(
     effective
 }
 
-/// The requests of each container, as `statuses` say.
+/// Requests of each container, according to `statuses`.
 pub(super) fn each_container_requests(pod: &Pod, statuses: ContainerStatusSource) -> Vec<ResourceQuantities> {
     let own = &pod.status.containers;
     let request = |container| container_request(pod, statuses, container, own);
     pod.containers.iter().map(request).collect()
 }
 
-/// The requests of each init container; only sidecars have a status that counts.
+/// Requests of each init container. Only sidecars have a status that counts.
 pub(super) fn each_init_requests(pod: &Pod, statuses: ContainerStatusSource) -> Vec<InitAmounts<ResourceQuantities>> {
     let request = |container: &PodContainer| {
         let statuses = if container.always_restarted {
@@ -226,7 +227,7 @@ pub(super) fn container_limits(pod: &Pod, statuses: ContainerStatusSource) -> Re
     pod_total(&containers, &pod.init_containers.iter().map(init).collect::<Vec<_>>())
 }
 
-/// Limits while a resize is under way. An infeasible one leaves what runs, or nothing.
+/// Limits during a resize; if the resize is infeasible, the running limits, or none.
 fn effective_limits(
     pod: &Pod,
     spec: Option<&ResourceQuantities>,
@@ -254,14 +255,14 @@ fn limits(pod: &Pod, release: KubernetesRelease) -> Result<ResourceQuantities, P
     Ok(limits)
 }
 
-/// Overhead counts towards limits that are present and not 0.
+/// Adds overhead to the limits that are present and not 0.
 pub(super) fn add_overhead_to_limits(limits: &mut ResourceQuantities, pod: &Pod) -> Result<(), PodError> {
     let mut overhead = pod.overhead.clone().unwrap_or_default();
     overhead.retain(|name, _| limits.get(name).is_some_and(|limit| !limit.is_zero()));
     limits.add(&overhead)
 }
 
-/// Replaces requests by those that the pod has as a whole.
+/// Replaces requests by those of the pod as a whole.
 fn raise_pod_level(requests: &mut ResourceQuantities, pod: &Pod, release: KubernetesRelease) {
     let spec = pod.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     let effective = pod_level_status(pod, release)
@@ -271,7 +272,7 @@ fn raise_pod_level(requests: &mut ResourceQuantities, pod: &Pod, release: Kubern
     }
 }
 
-/// The pod's own status, where the release counts it.
+/// Status of the pod as a whole, if the release counts it.
 fn pod_level_status(pod: &Pod, release: KubernetesRelease) -> Option<&ResourceRequirements> {
     match release {
         KubernetesRelease::V1_35 => None,
@@ -279,8 +280,8 @@ fn pod_level_status(pod: &Pod, release: KubernetesRelease) -> Option<&ResourceRe
     }
 }
 
-/// The amount of a name at pod level: the specified one, or while a resize is under way the effective one, which is 0
-/// for a name that the status lacks.
+/// Amount of a name at pod level: the specified one, or during a resize the effective one, which is 0 for a name that
+/// the status lacks.
 fn pod_level_amount(effective: Option<&ResourceQuantities>, name: &str, specified: &Quantity) -> Quantity {
     match effective {
         None => specified.clone(),
@@ -291,12 +292,12 @@ fn pod_level_amount(effective: Option<&ResourceQuantities>, name: &str, specifie
     }
 }
 
-/// The requests at pod level that count there: cpu, memory and huge pages.
+/// Requests at pod level that count there: cpu, memory and huge pages.
 pub(super) fn pod_level_requests(pod: &Pod) -> impl Iterator<Item = (&String, &Quantity)> {
     pod_level_entries(pod.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
 }
 
-/// The entries whose names count at pod level.
+/// Entries whose names count at pod level.
 pub(super) fn pod_level_entries(list: Option<&ResourceQuantities>) -> impl Iterator<Item = (&String, &Quantity)> {
     let counts = |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
     list.into_iter().flatten().filter(move |(name, _)| counts(name))

@@ -1,6 +1,6 @@
-//! Pods to effective amounts, as each scheduler counts them. Pure: JSON in, amounts out.
+//! Derives effective amounts from pods, as each scheduler counts them. Pure: JSON in, amounts out.
 //!
-//! Five derivations exist, and they differ: see [`kubernetes`](mod@kubernetes), its non-zero requests,
+//! There are five different derivations: [`kubernetes`](mod@kubernetes), its non-zero requests,
 //! [`volcano`](mod@volcano), [`fit_plus`](mod@fit_plus) and [`card`](mod@card).
 
 pub mod card;
@@ -28,20 +28,20 @@ use crate::engine::model::resource_name::{AmountError, ResourceKind, amount_in, 
 use kubernetes::KubernetesAmounts;
 use volcano::VolcanoAmounts;
 
-/// Whose way of counting makes a task's requests.
+/// Derivation of a task's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestDerivation {
-    /// kube-scheduler's, which Koordinator shares.
+    /// Derivation of kube-scheduler, which Koordinator shares.
     Kubernetes,
-    /// Volcano's.
+    /// Derivation of Volcano.
     Volcano,
 }
 
 impl RequestDerivation {
-    /// The names that [`RequestDerivation::from_name`] knows.
+    /// Names that [`RequestDerivation::from_name`] knows.
     pub const NAMES: [&str; 2] = ["kubernetes", "volcano"];
 
-    /// The derivation of that name.
+    /// Derivation of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "kubernetes" => Some(Self::Kubernetes),
@@ -50,7 +50,7 @@ impl RequestDerivation {
         }
     }
 
-    /// The derivation of the scheduler that the pod asks for: the default one and those of Koordinator count as
+    /// Derivation of the scheduler that the pod asks for: the default scheduler and those of Koordinator count as
     /// Kubernetes does, any other as Volcano does.
     pub fn of(pod: &Pod) -> Self {
         match pod.scheduler_name.as_deref() {
@@ -61,33 +61,33 @@ impl RequestDerivation {
     }
 }
 
-/// A pod as a task on the wire. Amounts are quantity texts, exact in the unit that the scheduler counts in.
+/// Task on the wire for a pod. Amounts are quantity texts, exact in the unit that the scheduler counts in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveTask {
     /// Effective requests, without the pod itself.
     pub requests: BTreeMap<String, String>,
     /// Effective limits, without the pod itself.
     pub limits: BTreeMap<String, String>,
-    /// Kubernetes' non-zero requests: `cpu` and `memory`.
+    /// Non-zero requests of Kubernetes: `cpu` and `memory`.
     pub nonzero_requests: BTreeMap<String, String>,
-    /// What `NodeResourcesFitPlus` adds to a node for the pod.
+    /// Amounts that `NodeResourcesFitPlus` adds to a node for the pod.
     pub counted_requests: BTreeMap<String, String>,
-    /// Where the pod stands.
+    /// Status of the pod.
     pub status: PodTaskStatus,
-    /// The node, empty if none.
+    /// Node; empty if none.
     pub node: String,
-    /// The nominated node, empty if none.
+    /// Nominated node; empty if none.
     pub nominated_node: String,
-    /// Larger first.
+    /// Priority; larger comes first.
     pub priority: i32,
-    /// Has a scheduling gate.
+    /// True if the pod has a scheduling gate.
     pub gated: bool,
 }
 
-/// The pod as a task, counted as `derivation` says.
+/// Task for a pod, counted by `derivation`.
 ///
 /// # Errors
-/// If an amount does not fit in 64 bits.
+/// An amount does not fit in 64 bits.
 pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<EffectiveTask, PodError> {
     let kubernetes = kubernetes_amounts(pod, KubernetesRelease::V1_36)?;
     let nonzero = kubernetes.nonzero;
@@ -127,7 +127,7 @@ pub fn effective_task(pod: &Pod, derivation: RequestDerivation) -> Result<Effect
 
 type QuantityTexts = BTreeMap<String, String>;
 
-/// Requests as counted, and limits in the same units: Kubernetes counts scalars in whole ones.
+/// Requests as counted, and limits in the same units: Kubernetes counts scalars in whole units.
 fn kubernetes_texts(amounts: &KubernetesAmounts) -> Result<(QuantityTexts, QuantityTexts), PodError> {
     let requests = amounts
         .counted
@@ -145,7 +145,7 @@ fn kubernetes_texts(amounts: &KubernetesAmounts) -> Result<(QuantityTexts, Quant
     Ok((requests, limits.collect::<Result<_, PodError>>()?))
 }
 
-/// A name and an amount that Kubernetes counted.
+/// Name and amount that Kubernetes counted, as texts.
 fn counted_text(name: &str, amount: i64) -> (String, String) {
     (
         name.to_owned(),

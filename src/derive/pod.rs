@@ -1,4 +1,4 @@
-//! A Kubernetes pod as far as its amounts go, read from JSON.
+//! Kubernetes pod as far as its amounts go, read from JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use super::error::PodError;
 use crate::engine::model::quantity::{Quantity, QuantityFormat};
 
-/// Resource name to quantity.
+/// Quantities by resource name.
 pub type ResourceQuantities = BTreeMap<String, Quantity>;
 
-/// A pod. Nothing is defaulted: absent, empty and zero are three things.
+/// Pod. No field has a default: absent, empty and zero differ.
 #[derive(Clone, Debug, Default)]
 pub struct Pod {
     /// `metadata.namespace`.
@@ -22,15 +22,15 @@ pub struct Pod {
     pub annotations: BTreeMap<String, String>,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `spec.schedulerName`.
     pub scheduler_name: Option<String>,
-    /// `spec.nodeName`, empty if none.
+    /// `spec.nodeName`; empty if none.
     pub node: String,
     /// `spec.priority`.
     pub priority: Option<i32>,
-    /// `spec.schedulingGates` has an entry.
+    /// True if `spec.schedulingGates` has an entry.
     pub gated: bool,
     /// `spec.containers`.
     pub containers: Vec<PodContainer>,
@@ -49,7 +49,7 @@ pub struct Pod {
 pub struct PodContainer {
     /// `name`.
     pub name: String,
-    /// `restartPolicy` is `Always`: as an init container, it keeps running beside the containers.
+    /// True if `restartPolicy` is `Always`: as an init container, it keeps running beside the containers.
     pub always_restarted: bool,
     /// `resources`.
     pub resources: ResourceRequirements,
@@ -64,42 +64,42 @@ pub struct ResourceRequirements {
     pub limits: Option<ResourceQuantities>,
 }
 
-/// A pod's status.
+/// Status of a pod.
 #[derive(Clone, Debug, Default)]
 pub struct PodStatus {
-    /// `phase`, empty if none.
+    /// `phase`; empty if none.
     pub phase: String,
-    /// `nominatedNodeName`, empty if none.
+    /// `nominatedNodeName`; empty if none.
     pub nominated_node: String,
-    /// The first condition `PodResizePending` has the reason `Infeasible`.
+    /// True if the first condition `PodResizePending` has the reason `Infeasible`.
     pub resize_infeasible: bool,
     /// `containerStatuses`.
     pub containers: Vec<ContainerStatus>,
     /// `initContainerStatuses`.
     pub init_containers: Vec<ContainerStatus>,
-    /// `resources`: what the pod as a whole runs with.
+    /// `resources`: the resources that the pod as a whole runs with.
     pub resources: Option<ResourceRequirements>,
-    /// `allocatedResources`: what the node has set aside for the pod as a whole.
+    /// `allocatedResources`: the resources that the node has set aside for the pod as a whole.
     pub allocated: Option<ResourceQuantities>,
 }
 
-/// A container's status.
+/// Status of a container.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerStatus {
     /// `name`.
     pub name: String,
-    /// `resources`: what the container runs with.
+    /// `resources`: the resources that the container runs with.
     pub resources: Option<ResourceRequirements>,
-    /// `allocatedResources`: what the node has set aside for it.
+    /// `allocatedResources`: the resources that the node has set aside for the container.
     pub allocated: Option<ResourceQuantities>,
 }
 
 impl Pod {
-    /// Reads a pod from the JSON of the Kubernetes API. Bare numbers are taken by their text.
+    /// Reads a pod from the JSON of the Kubernetes API. Bare numbers are read by their text.
     ///
     /// # Errors
-    /// If a field has the wrong type, or a quantity is malformed or negative; the error names its path. Fields that do
-    /// not matter for amounts are not looked at.
+    /// A field has the wrong type, or a quantity is malformed or negative; the error names its path. Fields that do not
+    /// matter for amounts are ignored.
     pub fn read(pod: &Value) -> Result<Self, PodError> {
         let root = JsonCursor {
             value: Some(pod),
@@ -172,15 +172,15 @@ fn container_status(at: &JsonCursor<'_, '_>) -> Result<ContainerStatus, PodError
     })
 }
 
-/// A place in a JSON document. The path is put together only for errors.
+/// Place in a JSON document. Its path is built only for errors.
 struct JsonCursor<'v, 'p> {
-    /// Nothing for an absent field and for `null`.
+    /// Value at the place; `None` for an absent field and for `null`.
     value: Option<&'v Value>,
     parent: Option<&'p JsonCursor<'v, 'p>>,
     step: JsonStep<'v>,
 }
 
-/// How a place is reached from its parent.
+/// Step from a place to one below it.
 #[derive(Clone, Copy)]
 enum JsonStep<'v> {
     Root,
@@ -198,7 +198,7 @@ impl<'v> JsonCursor<'v, '_> {
         }
     }
 
-    /// A field of an object; absent if this is no object: the caller has asked `object` for that.
+    /// Field of an object; absent if this is not an object, which the caller has checked with `object`.
     fn field<'c>(&'c self, name: &'static str) -> JsonCursor<'v, 'c> {
         self.child(self.value.and_then(|value| value.get(name)), JsonStep::Field(name))
     }
@@ -226,7 +226,7 @@ impl<'v> JsonCursor<'v, '_> {
         value.as_array().map(Vec::as_slice).ok_or_else(|| self.error("a list"))
     }
 
-    /// The items of a list, each an object.
+    /// Items of a list, each an object.
     fn map_items<T>(&self, read: impl Fn(&JsonCursor<'_, '_>) -> Result<T, PodError>) -> Result<Vec<T>, PodError> {
         let items = self.array()?.iter().enumerate();
         items
@@ -238,7 +238,7 @@ impl<'v> JsonCursor<'v, '_> {
             .collect()
     }
 
-    /// A string; empty if absent, as in the Kubernetes API.
+    /// String; empty if absent, as in the Kubernetes API.
     fn string(&self) -> Result<String, PodError> {
         let Some(value) = self.value else {
             return Ok(String::new());
@@ -273,7 +273,7 @@ impl<'v> JsonCursor<'v, '_> {
 
     fn quantity(&self) -> Result<Quantity, PodError> {
         let parsed = match self.value {
-            // The Kubernetes API reads null as a zero of no format.
+            // The Kubernetes API reads null as a zero without a format.
             None => return Ok(Quantity::zero(QuantityFormat::DecimalExponent)),
             Some(Value::String(text)) => Quantity::parse_in_object(text),
             Some(Value::Number(number)) => Quantity::parse_in_object(&number.to_string()),
@@ -295,7 +295,7 @@ impl<'v> JsonCursor<'v, '_> {
     }
 }
 
-/// The path, such as `spec.containers[0].resources.requests["nvidia.com/gpu"]`.
+/// Path, such as `spec.containers[0].resources.requests["nvidia.com/gpu"]`.
 impl fmt::Display for JsonCursor<'_, '_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(parent) = self.parent {

@@ -1,4 +1,4 @@
-//! Where the derivations part, and what they refuse; the recorded pods stand in the vectors.
+//! Cases in which the derivations differ, and pods that they reject. The vectors have the recorded pods.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! From the amounts of containers to those of their pod: sums, and the maximum over the starting phase.
+//! Amounts of a pod from those of its containers: sums, and the maximum over the starting phase.
 
 use super::error::PodError;
 use super::pod::ResourceQuantities;
@@ -7,7 +7,7 @@ use super::pod::ResourceQuantities;
 pub(super) trait SummableAmounts: Clone + Default {
     /// Adds `more`, name by name.
     fn add(&mut self, more: &Self) -> Result<(), PodError>;
-    /// Raises every amount that `other` has more of.
+    /// Raises every amount to that of `other` if the latter is larger.
     fn raise_to(&mut self, other: &Self);
 }
 
@@ -35,15 +35,15 @@ impl SummableAmounts for ResourceQuantities {
     }
 }
 
-/// The amounts of one init container.
+/// Amounts of one init container.
 pub(super) struct InitAmounts<T> {
-    /// It keeps running beside those that follow.
+    /// True if the init container keeps running beside the following ones.
     pub(super) sidecar: bool,
     pub(super) amounts: T,
 }
 
-/// What a pod needs: the sum of containers and sidecars, or the largest need while it starts, name by name
-/// (Kubernetes enhancement 753).
+/// Amounts of a pod, name by name: the sum of containers and sidecars, or the largest amount while it starts, whichever
+/// is more (Kubernetes enhancement 753).
 pub(super) fn pod_total<T: SummableAmounts>(containers: &[T], inits: &[InitAmounts<T>]) -> Result<T, PodError> {
     let mut running = T::default();
     for container in containers {

@@ -10,19 +10,19 @@ use super::pod::{ContainerStatus, Pod, PodContainer, ResourceQuantities};
 use super::total::{InitAmounts, SummableAmounts, pod_total};
 use crate::engine::model::resource_name::{ResourceKind, amount};
 
-/// The annotation and label that make a pod preemptable.
+/// Annotation and label that make a pod preemptable.
 const PREEMPTABLE: &str = "volcano.sh/preemptable";
-/// The annotation that allows a pod on revocable nodes.
+/// Annotation that allows a pod on revocable nodes.
 const REVOCABLE_ZONE: &str = "volcano.sh/revocable-zone";
-/// The annotation that overrides a pod's priority.
+/// Annotation that overrides a pod's priority.
 const TASK_PRIORITY: &str = "volcano.sh/task-priority";
 
-/// An amount in the unit of the engine.
+/// Amount in the unit of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct VolcanoAmount {
-    /// The exact sum.
+    /// Exact sum.
     pub exact: i128,
-    /// The sum as Volcano has it: in doubles, rounded at every step.
+    /// Sum as Volcano computes it: in doubles, rounded at every step.
     pub float: f64,
 }
 
@@ -31,12 +31,12 @@ pub struct VolcanoAmount {
 pub struct VolcanoAmounts(pub BTreeMap<String, VolcanoAmount>);
 
 impl VolcanoAmounts {
-    /// The amount of a resource, 0 if it is not there.
+    /// Amount of a resource; 0 if it is absent.
     pub fn get(&self, name: &str) -> VolcanoAmount {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Volcano's amounts of a resource list.
+    /// Amounts of a resource list as Volcano counts them.
     pub(super) fn of(list: &ResourceQuantities) -> Result<Self, PodError> {
         let counted = list
             .iter()
@@ -52,12 +52,12 @@ impl VolcanoAmounts {
         Ok(Self(amounts.collect::<Result<_, PodError>>()?))
     }
 
-    /// Nothing but `pods` is asked for.
+    /// True if the amounts have nothing but `pods`.
     pub(super) fn is_best_effort(&self) -> bool {
         self.0.iter().all(|(name, amount)| name == "pods" || amount.exact == 0)
     }
 
-    /// The same with one pod more.
+    /// Amounts with one more pod.
     pub(super) fn with_pod_count(mut self) -> Self {
         let pods = self.0.entry("pods".to_owned()).or_default();
         pods.exact += 1;
@@ -85,27 +85,27 @@ impl SummableAmounts for VolcanoAmounts {
     }
 }
 
-/// Where a pod stands, in Volcano's words.
+/// Status of a pod, in Volcano's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodTaskStatus {
-    /// Has no node.
+    /// The pod has no node.
     Pending,
-    /// Has a node, and does not run yet.
+    /// The pod has a node, and does not run yet.
     Bound,
-    /// Runs.
+    /// The pod runs.
     Running,
-    /// Is being deleted.
+    /// The pod is being deleted.
     Releasing,
-    /// Ended well.
+    /// The pod has succeeded.
     Succeeded,
-    /// Ended badly.
+    /// The pod has failed.
     Failed,
-    /// Has another phase, or none.
+    /// The pod has another phase, or none.
     Unknown,
 }
 
 impl PodTaskStatus {
-    /// The standing of a pod.
+    /// Status of a pod.
     pub fn of(pod: &Pod) -> Self {
         match pod.status.phase.as_str() {
             "Running" | "Pending" if pod.deleting => Self::Releasing,
@@ -118,7 +118,7 @@ impl PodTaskStatus {
         }
     }
 
-    /// Volcano's name for it.
+    /// Volcano's name of the status.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -132,48 +132,48 @@ impl PodTaskStatus {
     }
 }
 
-/// What Volcano derives from a pod.
+/// Task that Volcano derives from a pod.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent facts, as Volcano's task has them"
 )]
 pub struct VolcanoTask {
-    /// The task's request, without the pod itself.
+    /// Request of the task, without the pod itself.
     pub requests: VolcanoAmounts,
-    /// The request without init containers and sidecars, and without the pod itself.
+    /// Request without init containers and sidecars, and without the pod itself.
     pub without_init: VolcanoAmounts,
     /// Limits, without the pod itself.
     pub limit: VolcanoAmounts,
-    /// Nothing but `pods` is requested.
+    /// True if the pod requests nothing but `pods`.
     pub best_effort: bool,
-    /// Some init container keeps running.
+    /// True if an init container keeps running.
     pub has_sidecar: bool,
-    /// Has a scheduling gate.
+    /// True if the pod has a scheduling gate.
     pub scheduling_gated: bool,
-    /// Where the pod stands.
+    /// Status of the pod.
     pub status: PodTaskStatus,
-    /// The node, empty if none.
+    /// Node; empty if none.
     pub node: String,
-    /// Larger first.
+    /// Priority; larger comes first.
     pub priority: i32,
-    /// May be preempted.
+    /// True if the pod may be preempted.
     pub preemptable: bool,
-    /// `*`, or empty.
+    /// Revocable zone: `*`, or empty.
     pub revocable_zone: String,
 }
 
 impl VolcanoTask {
-    /// The request as Volcano has it: with the pod itself (`pods`).
+    /// Request as Volcano counts it, including the pod itself (`pods`).
     pub fn resreq(&self) -> VolcanoAmounts {
         self.requests.clone().with_pod_count()
     }
 }
 
-/// What Volcano derives from the pod.
+/// Derives Volcano's task from a pod.
 ///
 /// # Errors
-/// If the amount of a container does not fit in 64 bits.
+/// The amount of a container does not fit in 64 bits.
 pub fn volcano_task(pod: &Pod) -> Result<VolcanoTask, PodError> {
     let containers = volcano_amounts(&each_container_requests(pod, ContainerStatusSource::OwnList))?;
     let inits = each_init_requests(pod, ContainerStatusSource::OwnList);
@@ -204,7 +204,7 @@ fn volcano_amounts(lists: &[ResourceQuantities]) -> Result<Vec<VolcanoAmounts>, 
     lists.iter().map(VolcanoAmounts::of).collect()
 }
 
-/// Puts the values at pod level in place, then adds the overhead.
+/// Replaces amounts by those at pod level, then adds the overhead.
 fn with_pod_level(mut amounts: VolcanoAmounts, pod: &Pod) -> Result<VolcanoAmounts, PodError> {
     let requests = pod.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     replace_at_pod_level(&mut amounts, requests)?;
@@ -250,7 +250,7 @@ fn limit(pod: &Pod) -> Result<VolcanoAmounts, PodError> {
     Ok(amounts)
 }
 
-/// A container's limits: the larger of specification and status, whether the resize is feasible or not.
+/// Limits of a container: the larger of specification and status, whether the resize is feasible or not.
 fn container_limit(
     pod: &Pod,
     statuses: ContainerStatusSource,
@@ -266,13 +266,13 @@ fn container_limit(
     VolcanoAmounts::of(&limits)
 }
 
-/// The annotation if it is a number, else the specification's, else 1.
+/// Priority: the annotation if it is a number, else the specification's, else 1.
 fn priority(pod: &Pod) -> i32 {
     let annotated = pod.annotations.get(TASK_PRIORITY).and_then(|text| text.parse().ok());
     annotated.or(pod.priority).unwrap_or(1)
 }
 
-/// Annotation before label before yes; what is no truth value is no.
+/// True if the annotation says so, else the label, else if neither exists. A text that is not a truth value means no.
 fn preemptable(pod: &Pod) -> bool {
     let value = pod.annotations.get(PREEMPTABLE).or_else(|| pod.labels.get(PREEMPTABLE));
     value.is_none_or(|value| parse_go_bool(value) == Some(true))
@@ -287,7 +287,7 @@ fn revocable_zone(pod: &Pod) -> &'static str {
     if revocable { "*" } else { "" }
 }
 
-/// A truth value as Go spells them.
+/// Parses a truth value in Go's spelling.
 fn parse_go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

@@ -1,4 +1,4 @@
-//! Reads single fields of a JSON object, and says which one is not what it should be.
+//! Readers of single fields of a JSON object. Errors name the field.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::server::pb;
 
-/// A field that cannot be used.
+/// Error of a field that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct FieldError {
     /// Path of the field in its object, such as `status.allocatable[cpu]`.
     pub field: String,
-    /// Reason, without the field.
+    /// Problem of the field.
     pub reason: String,
 }
 
@@ -32,7 +32,7 @@ impl FieldError {
 
 type ImportFieldResult<T> = Result<T, FieldError>;
 
-/// Name of the kind of a value, for people.
+/// Name of this kind of value for people.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -44,14 +44,14 @@ pub(super) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The value at a dotted path; null counts as absent.
+/// Value at a dotted path; null counts as absent.
 pub(super) fn get<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.')
         .try_fold(object, |value, key| value.get(key))
         .filter(|value| !value.is_null())
 }
 
-/// A text. Absent: empty.
+/// Text; empty if absent.
 pub(super) fn text(object: &Value, path: &str) -> ImportFieldResult<String> {
     match get(object, path) {
         None => Ok(String::new()),
@@ -60,7 +60,7 @@ pub(super) fn text(object: &Value, path: &str) -> ImportFieldResult<String> {
     }
 }
 
-/// A text that must be there.
+/// Text that must be present.
 pub(super) fn required_text(object: &Value, path: &str) -> ImportFieldResult<String> {
     let text = text(object, path)?;
     if text.is_empty() {
@@ -70,7 +70,7 @@ pub(super) fn required_text(object: &Value, path: &str) -> ImportFieldResult<Str
     }
 }
 
-/// A boolean.
+/// Boolean at a path.
 pub(super) fn boolean(object: &Value, path: &str) -> ImportFieldResult<Option<bool>> {
     match get(object, path) {
         None => Ok(None),
@@ -79,7 +79,7 @@ pub(super) fn boolean(object: &Value, path: &str) -> ImportFieldResult<Option<bo
     }
 }
 
-/// A whole number of 32 bits.
+/// Whole number of 32 bits.
 pub(super) fn integer(object: &Value, path: &str) -> ImportFieldResult<Option<i32>> {
     let Some(value) = get(object, path) else {
         return Ok(None);
@@ -89,10 +89,10 @@ pub(super) fn integer(object: &Value, path: &str) -> ImportFieldResult<Option<i3
     };
     i32::try_from(number)
         .map(Some)
-        .map_err(|_| FieldError::new(path, format!("{number} is outside of 32 bits")))
+        .map_err(|_| FieldError::new(path, format!("{number} does not fit in 32 bits")))
 }
 
-/// A list. Absent: empty.
+/// List; empty if absent.
 pub(super) fn list<'v>(object: &'v Value, path: &str) -> ImportFieldResult<&'v [Value]> {
     match get(object, path) {
         None => Ok(&[]),
@@ -101,7 +101,7 @@ pub(super) fn list<'v>(object: &'v Value, path: &str) -> ImportFieldResult<&'v [
     }
 }
 
-/// A map of texts. Absent: empty.
+/// Map of texts; empty if absent.
 pub(super) fn texts(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<String, String>> {
     let Some(value) = get(object, path) else {
         return Ok(BTreeMap::new());
@@ -120,8 +120,8 @@ pub(super) fn texts(object: &Value, path: &str) -> ImportFieldResult<BTreeMap<St
         .collect()
 }
 
-/// Amounts by resource name, as Kubernetes reads them from objects: white space around a text is trimmed,
-/// a bare number counts by its text, null is 0.
+/// Amounts by resource name, as Kubernetes reads them from objects: white space around a text is trimmed, a bare number
+/// counts by its text, null is 0.
 pub(super) fn amounts(object: &Value, path: &str) -> ImportFieldResult<Option<pb::ResourceList>> {
     let Some(value) = get(object, path) else {
         return Ok(None);
@@ -143,7 +143,7 @@ pub(super) fn amounts(object: &Value, path: &str) -> ImportFieldResult<Option<pb
     Ok(Some(pb::ResourceList { items }))
 }
 
-/// A point in time, as Kubernetes writes it.
+/// Point in time, as Kubernetes writes it.
 pub(super) fn time(object: &Value, path: &str) -> ImportFieldResult<Option<Timestamp>> {
     let text = text(object, path)?;
     if text.is_empty() {
@@ -151,5 +151,5 @@ pub(super) fn time(object: &Value, path: &str) -> ImportFieldResult<Option<Times
     }
     text.parse()
         .map(Some)
-        .map_err(|_| FieldError::new(path, format!("`{text}` is no time")))
+        .map_err(|_| FieldError::new(path, format!("`{text}` is not a time")))
 }

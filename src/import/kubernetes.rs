@@ -1,4 +1,4 @@
-//! Kubernetes and Volcano objects other than pods, as records.
+//! Records from Kubernetes and Volcano objects other than pods.
 
 use serde_json::Value;
 
@@ -7,16 +7,17 @@ use super::fields::{FieldError, amounts, boolean, integer, list, required_text, 
 use crate::derive;
 use crate::server::pb;
 
-/// Added to a node's CPU, in milli-cores (Volcano ed72c7c81, `pkg/scheduler/api/node_info.go`).
+/// Annotation with the amount that is added to a node's CPU, in milli-cores (Volcano ed72c7c81,
+/// `pkg/scheduler/api/node_info.go`).
 const OVERSUBSCRIBED_CPU: &str = "volcano.sh/oversubscription-cpu";
-/// Added to a node's memory, in bytes.
+/// Annotation with the amount that is added to a node's memory, in bytes.
 const OVERSUBSCRIBED_MEMORY: &str = "volcano.sh/oversubscription-memory";
-/// The queue of a pod group that names none.
+/// Queue of a pod group that names none.
 const DEFAULT_QUEUE: &str = "default";
 
 type ImportObjectResult<T> = Result<T, FieldError>;
 
-/// `namespace/name`; without a namespace, as in a hand-written file, `default/name`.
+/// `namespace/name` of an object; `default/name` without a namespace, as in a hand-written file.
 pub(super) fn namespaced(object: &Value) -> ImportObjectResult<String> {
     let namespace = text(object, "metadata.namespace")?;
     let name = required_text(object, "metadata.name")?;
@@ -38,7 +39,7 @@ pub(super) fn job_identity(object: &Value) -> Option<RecordIdentity> {
     Some(RecordIdentity::new(pb::RecordKind::Job, name))
 }
 
-/// A v1 Node. Read are: labels, `status.allocatable`, the Ready condition, `spec.unschedulable`, and the two
+/// Reads a v1 Node: its labels, `status.allocatable`, the Ready condition, `spec.unschedulable`, and the two
 /// annotations by which Volcano adds oversubscribed CPU and memory.
 pub(super) fn node(object: &Value) -> ImportObjectResult<pb::Node> {
     Ok(pb::Node {
@@ -80,7 +81,7 @@ fn oversubscription(object: &Value) -> ImportObjectResult<Option<pb::ResourceLis
         } else {
             Err(FieldError::new(
                 format!("metadata.annotations[{key}]"),
-                format!("`{text}` is no number"),
+                format!("`{text}` is not a number"),
             ))
         }
     };
@@ -92,7 +93,7 @@ fn oversubscription(object: &Value) -> ImportObjectResult<Option<pb::ResourceLis
     }))
 }
 
-/// A Volcano Queue.
+/// Reads a Volcano Queue.
 pub(super) fn queue(object: &Value) -> ImportObjectResult<pb::Queue> {
     Ok(pb::Queue {
         name: required_text(object, "metadata.name")?,
@@ -120,13 +121,13 @@ fn queue_state(object: &Value) -> ImportObjectResult<pb::QueueState> {
         other => {
             return Err(FieldError::new(
                 "status.state",
-                format!("`{other}` is no state of a queue"),
+                format!("`{other}` is not a state of a queue"),
             ));
         }
     })
 }
 
-/// A Volcano PodGroup. Its priority comes with its class ([`super::priority`]).
+/// Reads a Volcano PodGroup. Its priority class is ignored: a dump has the class by name only.
 pub(super) fn job(object: &Value) -> ImportObjectResult<pb::Job> {
     let queue = text(object, "spec.queue")?;
     Ok(pb::Job {
@@ -157,7 +158,7 @@ fn job_phase(object: &Value) -> ImportObjectResult<pb::JobPhase> {
         other => {
             return Err(FieldError::new(
                 "status.phase",
-                format!("`{other}` is no phase of a pod group"),
+                format!("`{other}` is not a phase of a pod group"),
             ));
         }
     })

@@ -1,9 +1,8 @@
-//! Turns files that people have into records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
+//! Imports files as records: dumps of `kubectl get … -o json` or `-o yaml`, and openb's CSV.
 //!
-//! An import reads Node and Pod (`v1`), `PriorityClass` (`scheduling.k8s.io`), and Volcano's Queue and PodGroup
-//! (`scheduling.volcano.sh`) and Job (`batch.volcano.sh`), alone, in lists of any kind, or in several documents. It
-//! passes over nothing in silence: [`ClusterImport::notes`] has what it saw and does not use, [`ClusterImport::warnings`]
-//! what hardly means what its author has in mind.
+//! It reads Node and Pod (`v1`), and Volcano's Queue and PodGroup (`scheduling.volcano.sh`) and Job
+//! (`batch.volcano.sh`), alone, in lists of any kind, or in several documents. [`ClusterImport::notes`] reports
+//! everything that it ignores.
 
 mod fields;
 mod kubernetes;
@@ -27,62 +26,62 @@ pub use pod::AmountRules;
 
 use crate::server::pb;
 
-/// The API group of Volcano's queues and pod groups.
+/// API group of Volcano's queues and pod groups.
 const VOLCANO_GROUP: &str = "scheduling.volcano.sh";
 
 /// The API group of priority classes.
 const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 
-/// The API group of Volcano's jobs.
+/// API group of Volcano's jobs.
 const VOLCANO_BATCH_GROUP: &str = "batch.volcano.sh";
 
 /// Error of a file that cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// Not JSON.
+    /// The text is not JSON.
     #[error("{file}: {source}")]
     Json {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Error with its place.
+        /// Error and its place.
         source: serde_json::Error,
     },
-    /// Not YAML 1.1.
+    /// The text is not YAML 1.1.
     #[error("{file}: line {line}, column {column}: {message}")]
     Yaml {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// From 1.
+        /// Line, from 1.
         line: u32,
-        /// From 1, in characters.
+        /// Column in characters, from 1.
         column: u32,
-        /// Error message.
+        /// Problem of the text.
         message: String,
     },
-    /// Not CSV.
+    /// The text is not CSV.
     #[error("{file}: {source}")]
     Csv {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Error with its place.
+        /// Error and its place.
         source: csv::Error,
     },
-    /// A document that is no object, or an object without a kind.
+    /// A document is not an object, or an object has no kind.
     #[error("{file}: {message}")]
     Shape {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Error message.
+        /// Problem of the document.
         message: String,
     },
 }
 
-/// An object that was not taken.
+/// Object that was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedObject {
-    /// The object, such as `TaskPod default/web-0`.
+    /// Name of the object, such as `Pod default/web-0`.
     pub object: String,
-    /// The field, with the reason.
+    /// Field and its problem.
     pub error: FieldError,
     /// Record that the object would be, if its name can be read.
     pub record: Option<RecordIdentity>,
@@ -120,7 +119,7 @@ pub struct ImportWarning {
     pub message: String,
 }
 
-/// Records of files, by name.
+/// Records by name, from the files read so far.
 #[derive(Debug, Default)]
 pub struct ClusterImport {
     nodes: BTreeMap<String, pb::Node>,
@@ -138,7 +137,7 @@ pub struct ClusterImport {
 }
 
 impl ClusterImport {
-    /// Empty import with these rules for the amounts of pods.
+    /// Empty import that counts pods by these rules.
     #[must_use]
     pub fn new(amount_rules: AmountRules) -> Self {
         ClusterImport {
@@ -150,7 +149,7 @@ impl ClusterImport {
     /// Reads one more file; `file` is its name in messages.
     ///
     /// # Errors
-    /// If the text is none of the formats. Single objects that cannot be used are in [`ClusterImport::rejected`].
+    /// The text has none of the formats. Single objects that cannot be used are in [`ClusterImport::rejected`].
     pub fn read(&mut self, file: &str, text: &str) -> Result<(), ImportError> {
         if let Some(table) = openb::recognise(text) {
             return self.csv(table, text).map_err(|source| ImportError::Csv {
@@ -175,7 +174,7 @@ impl ClusterImport {
         Ok(())
     }
 
-    /// Objects that were not taken, in the order of the files.
+    /// Objects that were rejected, in the order of the files.
     #[must_use]
     pub fn rejected(&self) -> &[RejectedObject] {
         &self.rejected
@@ -188,7 +187,7 @@ impl ClusterImport {
         self.unreadable.values().cloned().collect()
     }
 
-    /// Sentences about content that the import does not use, each with its number of objects.
+    /// Notes about ignored parts, as sentences, each with its count.
     #[must_use]
     pub fn notes(&self) -> &BTreeMap<String, u64> {
         &self.notes
@@ -201,13 +200,13 @@ impl ClusterImport {
         found.chain(self.priority_classes.warnings()).collect()
     }
 
-    /// Run times of tasks in seconds, where the files tell them, by task name.
+    /// Time that tasks ran, in seconds, by task name, where the files give it.
     #[must_use]
     pub fn run_seconds(&self) -> &BTreeMap<String, u64> {
         &self.run_seconds
     }
 
-    /// The records, sorted by name, with the priorities of their classes.
+    /// All records, sorted by name.
     #[must_use]
     pub fn into_cluster(mut self) -> pb::Cluster {
         self.priority_classes.apply(&mut self.jobs, &mut self.tasks);
@@ -253,9 +252,9 @@ impl ClusterImport {
             }
         })?;
         self.note(match table {
-            openb::OpenbTable::Nodes => "openb nodes: each is given `pods: 110`, which the trace does not tell",
+            openb::OpenbTable::Nodes => "openb nodes: each gets `pods: 110`, which the trace does not give",
             openb::OpenbTable::Tasks => {
-                "openb tasks: a share of a GPU is the scalar openb/gpu-milli; all are pending, how long they ran is read by simulations only"
+                "openb tasks: a share of a GPU is the scalar openb/gpu-milli; all are pending; only simulations read how long they ran"
             }
         });
         Ok(())
@@ -293,7 +292,7 @@ impl ClusterImport {
             }
         };
         for item in items {
-            // Items of a typed list, such as a NodeList, leave their own kind out.
+            // Items of a typed list, such as a NodeList, leave out their own kind.
             let kind = item.get("kind").and_then(Value::as_str).unwrap_or(item_kind);
             self.object(
                 item.get("apiVersion").and_then(Value::as_str).unwrap_or(version),
@@ -366,7 +365,7 @@ impl ClusterImport {
         Ok(())
     }
 
-    /// A Job stands for the pod group and the pods that its controller makes of it.
+    /// Reads a Job as the pod group and the pods that its controller makes of it.
     fn volcano_job(&mut self, object: &Value) -> Result<(), FieldError> {
         let (group, pods) = vcjob::split(object)?;
         for pod in &pods {
@@ -462,7 +461,7 @@ fn object_title(kind: &str, object: &Value) -> String {
     format!("{kind} {namespace}{slash}{name}")
 }
 
-/// Does a text begin as JSON does? A flow map of YAML without quotes does not.
+/// True if a text begins as JSON does; a flow map of YAML without quotes does not.
 fn is_json(text: &str) -> bool {
     let mut rest = text.chars().filter(|c| !c.is_whitespace());
     match rest.next() {
@@ -472,7 +471,7 @@ fn is_json(text: &str) -> bool {
     }
 }
 
-/// Puts a record in; true if it replaced one.
+/// Inserts a record; true if it replaced one.
 fn insert_record<T>(records: &mut BTreeMap<String, T>, name: String, record: T) -> bool {
     match records.entry(name) {
         Entry::Occupied(mut entry) => {

@@ -1,9 +1,10 @@
-//! The CSV files of openb, a GPU cluster's public trace (cluster-trace-gpu-v2023), as nodes and tasks.
+//! Nodes and tasks from the CSV files of openb, a GPU cluster's public trace (cluster-trace-gpu-v2023).
 //!
-//! A share of one GPU (`gpu_milli` below 1000) is a scalar of its own, [`GPU_MILLI_RESOURCE`], in thousandths: every node
-//! offers 1000 per GPU, every GPU task takes what it uses, and only tasks with whole GPUs ask for [`GPU_RESOURCE`] too.
-//! Which card of a node a share lies on is left out. Tasks are pending, without a node and in the namespace `openb`;
-//! phase is left out; how long a task ran is next to the records. Nodes offer [`PODS_PER_NODE`] pods, which the trace does not tell.
+//! A share of one GPU (`gpu_milli` below 1000) is a scalar of its own, [`GPU_MILLI_RESOURCE`], in thousandths: every
+//! node offers 1000 per GPU, every GPU task takes the part that it uses, and only tasks with whole GPUs also ask for
+//! [`GPU_RESOURCE`]. The import leaves out which GPU of a node a share is on, and the phase of tasks. Tasks are
+//! pending, without a node and in the namespace `openb`; their run times are separate from the records. Nodes offer
+//! [`PODS_PER_NODE`] pods, which the trace does not give.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +14,11 @@ use super::RecordIdentity;
 use super::fields::FieldError;
 use crate::server::pb;
 
-/// Whole GPUs.
+/// Resource of whole GPUs.
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
-/// Thousandths of GPUs.
+/// Resource of thousandths of GPUs.
 pub const GPU_MILLI_RESOURCE: &str = "openb/gpu-milli";
-/// Pods that each node may hold: the default of a kubelet.
+/// Number of pods that each node may hold: the default of a kubelet.
 pub const PODS_PER_NODE: &str = "110";
 
 const NODE_HEADER: &str = "sn,cpu_milli,memory_mib,";
@@ -26,7 +27,7 @@ const MODEL_LABEL: &str = "nvidia.com/gpu.product";
 const CARD_ANNOTATION: &str = "volcano.sh/card.name";
 const MILLI_PER_GPU: u64 = 1000;
 
-/// Which of the two kinds of file a text is.
+/// Kind of an openb file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpenbTable {
     Nodes,
@@ -45,7 +46,7 @@ pub(super) fn recognise(text: &str) -> Option<OpenbTable> {
     }
 }
 
-/// A line by column name.
+/// Values of a line by column name.
 pub(super) struct OpenbLine<'l> {
     columns: &'l BTreeMap<String, usize>,
     record: &'l csv::StringRecord,
@@ -63,14 +64,14 @@ impl OpenbLine<'_> {
     fn number(&self, column: &str) -> Result<u64, FieldError> {
         let text = self.text(column)?;
         text.parse()
-            .map_err(|_| FieldError::new(column, format!("`{text}` is no whole number")))
+            .map_err(|_| FieldError::new(column, format!("`{text}` is not a whole number")))
     }
 }
 
-/// Calls `each` with every line after the header and its number.
+/// Calls `each` with every line after the header, and its number.
 ///
 /// # Errors
-/// If the text is no CSV, at the first such line.
+/// The text is not CSV from some line on.
 pub(super) fn lines(text: &str, mut each: impl FnMut(u64, &OpenbLine<'_>)) -> Result<(), csv::Error> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
     let columns = reader
@@ -92,7 +93,7 @@ pub(super) fn lines(text: &str, mut each: impl FnMut(u64, &OpenbLine<'_>)) -> Re
     Ok(())
 }
 
-/// A line of the list of nodes.
+/// Reads a line of the list of nodes.
 pub(super) fn node(line: &OpenbLine<'_>) -> Result<pb::Node, FieldError> {
     let gpus = line.number("gpu")?;
     let mut items = cpu_and_memory(line)?;
@@ -116,7 +117,7 @@ pub(super) fn node(line: &OpenbLine<'_>) -> Result<pb::Node, FieldError> {
     })
 }
 
-/// A line of a list of tasks.
+/// Reads a line of a list of tasks.
 pub(super) fn task(line: &OpenbLine<'_>) -> Result<pb::Task, FieldError> {
     let (gpus, milli) = (line.number("num_gpu")?, line.number("gpu_milli")?);
     let mut items = cpu_and_memory(line)?;
@@ -154,7 +155,7 @@ pub(super) fn task_identity(line: &OpenbLine<'_>) -> Option<RecordIdentity> {
     Some(RecordIdentity::new(pb::RecordKind::Task, format!("openb/{name}")))
 }
 
-/// How long the task of a line ran: from when it was scheduled, or else created, until it was deleted.
+/// Time that the task of a line ran: from its scheduling, or else its creation, until its deletion.
 pub(super) fn run_seconds(line: &OpenbLine<'_>) -> Option<u64> {
     let time = |column: &str| line.number(column).ok();
     let start = time("scheduled_time").or_else(|| time("creation_time"))?;

@@ -1,4 +1,4 @@
-//! Pods as tasks: who they are is read here, what they ask for is derived as their scheduler counts it.
+//! Tasks from pods: identity and placement are read here, amounts are derived as the pod's scheduler counts them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,24 +11,24 @@ use super::kubernetes::{field_names, namespaced};
 use crate::derive::{self, Pod, PodError, PodTaskStatus, RequestDerivation};
 use crate::server::pb;
 
-/// Names the pod group of a pod; the first that is there and not empty counts.
+/// Annotations that name the pod group of a pod; the first that is present and not empty counts.
 const GROUP_ANNOTATIONS: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
 
 /// Fields that bind a pod to nodes or to other pods.
 const PLACEMENT_FIELDS: [&str; 3] = ["spec.nodeSelector", "spec.affinity", "spec.topologySpreadConstraints"];
 
-/// Rules for the amounts of pods.
+/// Rules by which amounts of pods are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AmountRules {
-    /// That of the scheduler which the pod names.
+    /// Rules of the scheduler that the pod names.
     #[default]
     Auto,
-    /// This one, for all pods.
+    /// Rules of this derivation, for all pods.
     Fixed(RequestDerivation),
 }
 
 impl AmountRules {
-    /// `auto`, or the name of a derivation.
+    /// Rules by name: `auto`, or the name of a derivation.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         if name == "auto" {
@@ -38,17 +38,17 @@ impl AmountRules {
         }
     }
 
-    /// The names that [`AmountRules::from_name`] knows.
+    /// Names that [`AmountRules::from_name`] knows.
     pub fn names() -> impl Iterator<Item = &'static str> {
         std::iter::once("auto").chain(RequestDerivation::NAMES)
     }
 }
 
-/// A v1 Pod.
+/// Reads a v1 Pod.
 pub(super) fn task(object: &Value, counting: AmountRules) -> Result<pb::Task, FieldError> {
     let name = namespaced(object)?;
     let annotations = texts(object, "metadata.annotations")?;
-    // A fault is told with its place in the object as it was given.
+    // Errors name the place in the object as it was given.
     let read = Pod::read(&with_default_requests(object));
     let pod = read.map_err(|error| pod_field_error(Pod::read(object).err().unwrap_or(error)))?;
     let derivation = match counting {
@@ -93,7 +93,7 @@ pub(super) fn identity(object: &Value) -> Option<RecordIdentity> {
     })
 }
 
-/// The pod as the API server would store it: a container asks for what it is limited to, unless it says otherwise.
+/// Pod as the API server would store it: a container without a request for a limited resource requests its limit.
 fn with_default_requests(object: &Value) -> Cow<'_, Value> {
     let mut pod = Cow::Borrowed(object);
     for containers in ["/spec/containers", "/spec/initContainers"] {
@@ -111,7 +111,7 @@ fn with_default_requests(object: &Value) -> Cow<'_, Value> {
     pod
 }
 
-/// A container's requests with its limits filled in; none if that changes nothing.
+/// Requests of a container with its limits filled in; `None` if that changes nothing.
 fn default_requests(container: &Value) -> Option<Map<String, Value>> {
     let limits = get(container, "resources.limits")?.as_object()?;
     let own = match get(container, "resources.requests") {
@@ -133,7 +133,7 @@ fn job(pod: &str, annotations: &BTreeMap<String, String>) -> String {
     group.map(|group| format!("{namespace}/{group}")).unwrap_or_default()
 }
 
-/// A pod without a phase was never seen by an API server: it is a manifest, and waits like any new pod.
+/// Status of a pod. A pod without a phase is a manifest that no API server has seen, and waits like any new pod.
 fn status(object: &Value, context: PodTaskStatus) -> pb::TaskStatus {
     if get(object, "status.phase").is_none() {
         return pb::TaskStatus::Unspecified;
@@ -158,13 +158,13 @@ fn pod_field_error(error: PodError) -> FieldError {
     }
 }
 
-/// Is this more than an empty list or object?
+/// True if this is more than an empty list or object.
 fn is_not_empty(value: &Value) -> bool {
     let empty_list = value.as_array().is_some_and(Vec::is_empty);
     !empty_list && !value.as_object().is_some_and(Map::is_empty)
 }
 
-/// Sentences about content of a pod that no amount expresses.
+/// Notes about properties of the pod that no amount shows.
 pub(super) fn notes(object: &Value) -> Vec<&'static str> {
     let mut notes = Vec::new();
     if get(object, "spec.resourceClaims").is_some_and(|claims| claims.as_array().is_some_and(|list| !list.is_empty())) {

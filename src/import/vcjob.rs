@@ -1,16 +1,16 @@
-//! A Volcano Job as its controller would split it: a pod group and pods.
+//! Pod group and pods that Volcano's controller would make of a Job.
 
 use serde_json::{Map, Value, json};
 
 use super::fields::{FieldError, get, integer, list, required_text, text};
 
-/// Most pods that a Job is split into.
+/// Maximum number of pods that a Job is split into.
 const MAX_PODS: i64 = 100_000;
-/// Names the pod group of a pod.
+/// Annotation that names the pod group of a pod.
 const GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
 
-/// The pod group, and the pods of all replicas. `minAvailable` that is not said is all of them; a task without a name is
-/// `default` and its place, from 0.
+/// Pod group, and pods of all replicas. A missing `minAvailable` means all of them; a task without a name is called
+/// `default` and its index, from 0.
 pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
     let name = required_text(job, "metadata.name")?;
     let namespace = text(job, "metadata.namespace")?;
@@ -20,9 +20,9 @@ pub(super) fn split(job: &Value) -> Result<(Value, Vec<Value>), FieldError> {
     for (place, task) in list(job, "spec.tasks")?.iter().enumerate() {
         let field = |name: &str| format!("spec.tasks[{place}].{name}");
         let replicas: i64 = integer(task, "replicas")?.unwrap_or(1).into();
-        let room = MAX_PODS - i64::try_from(pods.len()).unwrap_or(MAX_PODS);
-        if !(0..=room).contains(&replicas) {
-            let message = format!("{replicas} are none, or more than {MAX_PODS} in the Job");
+        let left = MAX_PODS - i64::try_from(pods.len()).unwrap_or(MAX_PODS);
+        if !(0..=left).contains(&replicas) {
+            let message = format!("{replicas} is below 0, or the Job has more than {MAX_PODS} pods");
             return Err(FieldError::new(field("replicas"), message));
         }
         let own = match text(task, "name")? {

@@ -1,4 +1,4 @@
-//! YAML to the same JSON values that a JSON dump gives, read by the policy loader's own reader.
+//! JSON values from YAML, equal to those of a JSON dump, read by the policy loader's own reader.
 
 use serde_json::{Map, Number, Value};
 
@@ -38,12 +38,12 @@ pub(super) fn documents(text: &str) -> Vec<ImportDocument<'_>> {
     documents
 }
 
-/// Reads one document; `None` if there is nothing in it.
+/// Reads one document; `None` if it is empty.
 ///
 /// # Errors
-/// If the text is no YAML 1.1, or nested too deeply, with the line in its own document.
+/// The text is not YAML 1.1, or nested too deeply. The error has the line in its own document.
 pub(super) fn read(text: &str) -> Result<Option<Value>, YamlError> {
-    // The file is the caller's own: nothing bounds its length, only what aliases may make of it.
+    // The file is the caller's own: its length is not bounded, only the text that aliases repeat.
     let limits = YamlLimits {
         bytes: usize::MAX,
         read_bytes: text.len().saturating_mul(2).saturating_add(1 << 20),
@@ -88,7 +88,7 @@ fn typed(scalar: &YamlScalar<'_>) -> Result<Value, YamlError> {
     Ok(match scalar.resolve()? {
         ResolvedScalar::Null => Value::Null,
         ResolvedScalar::Bool(flag) => Value::Bool(flag),
-        // Quantities are read from the text of a number, so the text is kept where JSON can write it so.
+        // Quantities are read from the text of a number, so the text is preserved where JSON can represent it.
         ResolvedScalar::Int(number) => Value::Number(as_written(scalar.text).unwrap_or_else(|| number.into())),
         ResolvedScalar::UInt(number) => Value::Number(as_written(scalar.text).unwrap_or_else(|| number.into())),
         ResolvedScalar::Float(number) => match as_written(scalar.text).or_else(|| Number::from_f64(number)) {

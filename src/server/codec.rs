@@ -1,4 +1,5 @@
-//! Weighs a request before it is decoded: a few bytes on the wire can stand for a record of hundreds in memory.
+//! Weighs a request before it is decoded: a few bytes on the wire can stand for a record of hundreds of bytes in
+//! memory.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -12,19 +13,19 @@ use tonic_prost::ProstCodec;
 use super::pb;
 use super::status::CallError;
 
-/// Most bytes that the parts of one decoded request may take, texts not counted.
+/// Maximum bytes that the parts of one decoded request may take, without texts.
 pub const DECODED_BYTES: u64 = 256 << 20;
-/// A repeated message in memory; the largest is a task.
+/// Weight of a repeated message: the size of the largest, a task, in memory.
 const MESSAGE_WEIGHT: u64 = 344;
-/// An entry of a map.
+/// Weight of an entry of a map.
 const ENTRY_WEIGHT: u64 = 96;
-/// A repeated text.
+/// Weight of a repeated text.
 const TEXT_WEIGHT: u64 = 24;
 
 const _: () =
     assert!(size_of::<pb::Task>() as u64 <= MESSAGE_WEIGHT && size_of::<pb::Queue>() as u64 <= MESSAGE_WEIGHT);
 
-/// The usual codec, with requests weighed.
+/// Codec of tonic that weighs requests.
 #[derive(Clone, Debug)]
 pub struct WeighedCodec<T, U>(ProstCodec<T, U>);
 
@@ -53,7 +54,7 @@ where
     }
 }
 
-/// The usual decoder, with requests weighed.
+/// Decoder of tonic that weighs requests.
 #[derive(Clone, Debug)]
 pub struct WeighedDecoder<D>(D);
 
@@ -67,7 +68,7 @@ where
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         if let Some(shape) = WEIGHTS.requests.get(U::NAME) {
-            // The whole message is one piece here; prost reads it from the same one.
+            // The whole message is one piece here, and prost reads the same piece.
             let mut left = DECODED_BYTES;
             if weigh(prost::bytes::Buf::chunk(bytes), *shape, &mut left).is_err() {
                 let message = format!(
@@ -82,24 +83,24 @@ where
     }
 }
 
-/// A field whose content takes memory beyond its own bytes.
+/// Weight of a field whose content takes memory beyond its own bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct FieldWeight {
-    /// What each occurrence takes.
+    /// Weight of each occurrence.
     weight: u64,
-    /// What is inside: an index of shapes.
+    /// Index of the weights of the message inside.
     inner: Option<usize>,
 }
 
-/// Fields by number.
+/// Weights of a message's fields, by number.
 type MessageWeights = BTreeMap<u64, FieldWeight>;
 
 #[derive(Debug, Default)]
 struct WeightTable {
     messages: Vec<MessageWeights>,
-    /// Shapes by full name of the message.
+    /// Indices of message weights by full name.
     by_name: BTreeMap<String, usize>,
-    /// Shapes of requests, by short name.
+    /// Indices of the weights of requests by short name.
     requests: BTreeMap<String, usize>,
 }
 
@@ -158,11 +159,11 @@ impl WeightTable {
     }
 }
 
-/// The message is too heavy.
+/// Error: the message is too heavy.
 struct TooHeavy;
 
-/// Takes what the message weighs from what is left. A message that is malformed is weighed up to the fault, which is how
-/// far it will be decoded.
+/// Subtracts the message's weight from what is left. A malformed message is weighed up to its error, which is as far as
+/// it will be decoded.
 fn weigh(mut bytes: &[u8], shape: usize, left: &mut u64) -> Result<(), TooHeavy> {
     let Some(fields) = WEIGHTS.messages.get(shape) else {
         return Ok(());
@@ -181,7 +182,7 @@ fn weigh(mut bytes: &[u8], shape: usize, left: &mut u64) -> Result<(), TooHeavy>
                 Some(Ok(length)) => length,
                 Some(Err(_)) | None => return Ok(()),
             },
-            // Groups, which this protocol does not have, could hide anything.
+            // Groups, which this protocol does not use, could hide anything.
             _ => return Err(TooHeavy),
         };
         let Some((content, rest)) = bytes.split_at_checked(length) else {

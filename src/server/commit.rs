@@ -1,4 +1,4 @@
-//! Commits of sessions, and the release of what they made others assume.
+//! CommitSession and ReleaseAssumptions.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl ServerContext {
         answered.map_err(|failure| self.with_session_progress(&name, failure))
     }
 
-    /// Ends assumptions.
+    /// Releases assumptions.
     pub(super) async fn release_assumptions(
         &self,
         request: pb::ReleaseAssumptionsRequest,

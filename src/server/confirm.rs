@@ -19,7 +19,7 @@ use crate::engine::policy::DecisionKind;
 use crate::state::{ConfirmItem, ConfirmOutcome, LedgerConfirm, SessionConfirm, StateError};
 
 impl ServerContext {
-    /// Confirms jobs at the newest state; in a session the jobs that it keeps, too.
+    /// Confirms jobs at the newest state, or in a session.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,
@@ -31,7 +31,7 @@ impl ServerContext {
             EvaluationRef::Latest(evaluation_ref) => self.confirm_latest(evaluation_ref, call, metadata).await,
             EvaluationRef::Session(step) => self.confirm_in_session(step, call).await,
             EvaluationRef::Inline(_) => {
-                let message = "mode: CONFIRM writes to shared state, and the question stands on a cluster of its own";
+                let message = "mode: CONFIRM writes to shared state, and the request brings a cluster of its own";
                 Err(CallError::invalid("CONFIRM_INLINE", message))
             }
         }
@@ -54,7 +54,7 @@ impl ServerContext {
             .of_profile(&evaluation_ref.profile)
             .map_err(StateError::ProfileUnknown)?;
         if policy.policy.has_plugin_state() && !snapshot.plugin_state_cache.is_ready(&policy.name) {
-            // Here, so that the writer does not have to.
+            // Computed here so that the writer does not have to compute it.
             let derive = move |_: &CancellationToken| {
                 snapshot.plugin_states(&policy);
                 Ok(())
@@ -114,7 +114,7 @@ impl ServerContext {
         })
     }
 
-    /// Reads the items when the writer comes to them.
+    /// Reader of the items, which the writer calls.
     fn item_reader(self: &Arc<Self>, mut call: AdmitCall) -> crate::state::ConfirmReader {
         let (edge, items) = (Arc::clone(self), call.take_items());
         Box::new(

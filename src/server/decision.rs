@@ -1,4 +1,4 @@
-//! `DecisionService`: each call finds its ground, reads its question, asks the engine, and writes the answer.
+//! `DecisionService`: each call resolves its `against`, reads its request, asks the engine, and writes the result.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ use super::pb::decision_service_server::DecisionService;
 use super::status::CallError;
 use super::worker_pool::CancellationToken;
 
-/// Task-node pairs above which a question leaves the async threads: at some 20 ns each, half a millisecond.
+/// Number of task-node pairs above which a query leaves the async threads: at some 20 ns each, half a millisecond.
 const MAX_ASYNC_PAIRS: usize = 25_000;
-/// Tasks above which a question leaves the async threads, however few nodes there are.
+/// Number of tasks above which a query leaves the async threads, however few nodes there are.
 const MAX_ASYNC_TASKS: usize = 200;
 
-/// The service.
+/// Implementation of the service.
 #[derive(Debug)]
 pub(super) struct DecisionRpc(pub(super) Arc<ServerContext>);
 
@@ -136,7 +136,7 @@ impl DecisionService for DecisionRpc {
 }
 
 impl DecisionRpc {
-    /// Answers a question of so many tasks on these candidates, here or on a blocking thread.
+    /// Evaluates a query of this many tasks on these candidates, here or on a blocking thread.
     pub(super) async fn evaluate<T: Send + 'static>(
         &self,
         (tasks, width): (usize, Option<usize>),
@@ -162,7 +162,7 @@ impl DecisionRpc {
         })
     }
 
-    /// Answers a question on a blocking thread: derived state may have to be worked out first.
+    /// Evaluates a query on a blocking thread, because plugin states may have to be computed first.
     async fn evaluate_blocking<T: Send + 'static>(
         &self,
         context: EvaluationContext,
@@ -196,7 +196,7 @@ impl DecisionRpc {
         }
         let (evaluation_ref, _) = evaluation_ref::read_ref(evaluation_ref, &self.0.read_options.limits)?;
         let EvaluationRef::Session(step) = evaluation_ref else {
-            let message = "mode: TENTATIVE counts in a session, and the question stands on none";
+            let message = "mode: TENTATIVE counts in a session, and the request names none";
             return Err(CallError::invalid("TENTATIVE_WITHOUT_SESSION", message));
         };
         let edge = Arc::clone(&self.0);
@@ -237,7 +237,7 @@ impl DecisionRpc {
                 (SessionBase::Latest { policy, profile }, Vec::new())
             }
             EvaluationRef::Inline(_) if batch.is_some() => {
-                let message = "batch: an inline cluster comes whole, a batch would change shared state only";
+                let message = "batch: a batch changes shared state, and the session has an inline cluster";
                 return Err(CallError::invalid("BATCH_WITH_INLINE", message));
             }
             EvaluationRef::Inline(evaluation_ref) => {
@@ -328,16 +328,16 @@ fn session_status(status: &SessionStatus) -> pb::SessionStatus {
     }
 }
 
-/// The caller is gone, so nobody reads this.
+/// Error of a call whose caller is gone: nobody reads it.
 pub(super) fn cancelled() -> CallError {
     CallError::new(
         Code::Cancelled,
         "CANCELLED",
-        "the caller does not wait for the answer any more",
+        "the caller no longer waits for the response",
     )
 }
 
-/// Counts what was decided, and by whom.
+/// Counts a decision, and the plugins that took part.
 fn record_decision(
     edge: &ServerContext,
     context: &EvaluationContext,
@@ -356,14 +356,14 @@ fn record_decision(
     } else {
         query.plugins.iter().map(|name| &**name).collect()
     };
-    // As the registry has them: a caller must not be able to invent labels.
+    // Names as the registry has them: callers must not be able to invent labels.
     let served = plugins::REGISTRY.iter().map(|row| row.name);
     let plugins: Vec<&'static str> = served.filter(|name| asked.contains(name)).collect();
     edge.metrics
         .record_decision(rpc, query.tasks.len(), &plugins, start.elapsed());
 }
 
-/// Task-node pairs of a question.
+/// Number of task-node pairs of a query.
 fn pair_count(context: &EvaluationContext, query: &NodeQuery) -> usize {
     let nodes = query
         .candidates
@@ -372,7 +372,7 @@ fn pair_count(context: &EvaluationContext, query: &NodeQuery) -> usize {
     query.tasks.len().saturating_mul(nodes)
 }
 
-/// At most so many nodes are in the set.
+/// Maximum number of nodes in the set.
 pub(super) fn max_nodes(set: &pb::NodeSet) -> usize {
     set.names.len() + set.slots.len() + set.bitmap.len().saturating_mul(8)
 }

@@ -1,71 +1,72 @@
-//! Bounds at the edge, with their defaults.
+//! Limits at the edge, with their defaults.
 
 use std::time::Duration;
 
-/// Bounds at the edge: on messages, questions, connections and work.
+/// Limits at the edge: on messages, requests, connections and work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeLimits {
     /// Largest request, in bytes.
     pub request_bytes: usize,
-    /// Largest answer, in bytes.
+    /// Largest response, in bytes.
     pub response_bytes: usize,
-    /// Connections open at once, of all callers.
+    /// Maximum number of open connections of all callers.
     pub connections: usize,
-    /// Calls under way on one connection.
+    /// Maximum number of calls under way on one connection.
     pub connection_calls: usize,
-    /// Calls under way or whose answers are not taken yet, of all callers; health checks do not count.
+    /// Maximum number of calls under way, or with a response that is not yet taken, of all callers; health checks do
+    /// not count.
     pub calls: usize,
-    /// Time that a connection may take none of what is written to it.
+    /// Time for which a connection may take none of the bytes written to it.
     pub stalled: Duration,
-    /// Large questions, and as many conversions of large messages, that are worked on at once.
+    /// Maximum number of large requests that are evaluated at once, and of large messages that are converted at once.
     pub workers: usize,
-    /// Large questions or conversions that wait for a worker; each holds its request.
+    /// Maximum number of large requests, and of conversions, that wait for a worker; each holds its request.
     pub worker_queue: usize,
-    /// Tasks of one question.
+    /// Maximum number of tasks in one request.
     pub tasks: usize,
-    /// Task-node pairs that one question makes the server look at.
+    /// Maximum number of task-node pairs that one request makes the server look at.
     pub pairs: usize,
-    /// Task-node pairs in an answer that names nodes.
+    /// Maximum number of task-node pairs in a response that names nodes.
     pub named_pairs: usize,
-    /// Task-node pairs in an answer by slot.
+    /// Maximum number of task-node pairs in a response by slot.
     pub slot_pairs: usize,
-    /// Plugins that one question names.
+    /// Maximum number of plugins that one request names.
     pub plugins: usize,
-    /// Names of queues or of jobs in one question of Order.
+    /// Maximum number of names of queues or of jobs in one request of Order.
     pub order_names: usize,
-    /// Groups of one question of `SelectVictims`.
+    /// Maximum number of groups in one request of `SelectVictims`.
     pub victim_groups: usize,
-    /// Candidates of all groups of one question.
+    /// Maximum number of candidates of all groups in one request of `SelectVictims`.
     pub victim_candidates: usize,
-    /// Assumptions of one group.
+    /// Maximum number of assumptions of one group.
     pub victim_changes: usize,
-    /// Tasks of all groups of one question of Place.
+    /// Maximum number of tasks of all groups in one request of Place.
     pub place_tasks: usize,
-    /// Refused nodes shown per rejection.
+    /// Maximum number of rejected nodes shown per rejection.
     pub samples: usize,
-    /// Source positions that one question waits for.
+    /// Maximum number of source positions that one request waits for.
     pub positions: usize,
-    /// Records on a page.
+    /// Maximum number of records on a page.
     pub page_records: usize,
-    /// Records and removals in one batch.
+    /// Maximum number of records and removals in one batch.
     pub batch_records: usize,
-    /// Records in an inline cluster.
+    /// Maximum number of records in an inline cluster.
     pub inline_records: usize,
-    /// Resources in one list.
+    /// Maximum number of resources in one list.
     pub list_resources: usize,
-    /// Resource names that a question may use and the state not know.
+    /// Maximum number of resource names in a request that the state does not have.
     pub query_resources: usize,
     /// Longest name, in bytes.
     pub name_bytes: usize,
-    /// Labels or annotations sent with one record.
+    /// Maximum number of labels or annotations sent with one record.
     pub texts: usize,
-    /// Longest label or annotation that is kept, in bytes.
+    /// Longest label or annotation that is stored, in bytes.
     pub label_bytes: usize,
 }
 
 impl Default for EdgeLimits {
     fn default() -> Self {
-        // One core is left to small questions, if there is more than one.
+        // One core stays free for small requests, if there is more than one.
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
             request_bytes: 32 << 20,

@@ -1,4 +1,4 @@
-//! From the ground that a question names to the state and the policy that it is answered from.
+//! Resolves a request's `against` to the state and the policy that evaluate it.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -27,16 +27,16 @@ use super::status::CallError;
 use super::throttle::parse_grpc_timeout;
 use super::worker_pool::CancellationToken;
 
-/// Name of a policy that came with a question.
+/// Name of a policy that came with a request.
 const INLINE_POLICY: &str = "inline";
 /// Session steps with more changes than this leave the async threads.
 const MAX_ASYNC_CHANGES: usize = 64;
-/// Longest stamp in the trailers of a failure, where it stands as base64.
+/// Longest metadata in the trailers of an error, where it is sent as base64.
 const METADATA_BYTES: usize = 1_500;
-/// What is left of a caller's deadline for the answer itself, in percent.
+/// Share of a caller's deadline that is reserved for the response itself, in percent.
 const RESPONSE_SHARE: u32 = 10;
 
-/// An inline cluster, its policy, and what was overlooked.
+/// Inline cluster, its policy, and the warnings from reading them.
 type InlineEvaluation = (ClusterState, Arc<PolicyInForce>, Vec<Problem>);
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ enum HeldState {
     Inline(Box<ClusterState>),
 }
 
-/// What one question is answered from, held to the end of the call.
+/// Context in which one request is evaluated, held to the end of the call.
 #[derive(Debug)]
 pub(super) struct EvaluationContext {
     state: HeldState,
@@ -65,7 +65,7 @@ impl EvaluationContext {
         }
     }
 
-    /// What plugins derive from the state. Takes long if that is not there yet.
+    /// Plugin states of the cluster state. Takes long if they have to be computed first.
     pub(super) fn plugin_states(&self) -> PluginStates {
         match &self.state {
             HeldState::Snapshot(snapshot) => snapshot.plugin_states(&self.policy),
@@ -74,7 +74,7 @@ impl EvaluationContext {
         }
     }
 
-    /// The same for a question of Filter or Score that asks these plugins; empty if none of them reads it.
+    /// Plugin states for a query of Filter or Score with these plugins; empty if none of them reads its state.
     pub(super) fn plugin_states_for(&self, plugins: &[Arc<str>]) -> PluginStates {
         if self.policy.policy.reads_plugin_state(plugins) {
             self.plugin_states()
@@ -83,7 +83,7 @@ impl EvaluationContext {
         }
     }
 
-    /// True if nothing has to be worked out for Filter and Score by the policy's tiers.
+    /// True if Filter and Score by the policy's tiers have all plugin states that they need.
     pub(super) fn has_plugin_states(&self) -> bool {
         match &self.state {
             HeldState::Session(_) => true,
@@ -94,7 +94,7 @@ impl EvaluationContext {
         }
     }
 
-    /// How what plugins derived stands to the state.
+    /// Origin of the plugin states: whether they belong to a snapshot or to a session.
     pub(super) fn plugin_state_origin<'a>(&self, derived: &'a PluginStates) -> PluginStateOrigin<'a> {
         match &self.state {
             HeldState::Session(_) => PluginStateOrigin::Modified(derived),
@@ -102,7 +102,7 @@ impl EvaluationContext {
         }
     }
 
-    /// What filters and scores read.
+    /// Context that filters and scores read.
     pub(super) fn prepare_context<'a>(&'a self, derived: &'a PluginStates) -> PrepareContext<'a> {
         PrepareContext {
             state: self.cluster_state(),
@@ -110,7 +110,7 @@ impl EvaluationContext {
         }
     }
 
-    /// The state as a cycle, with what plugins derive from it. Takes long if that is not there yet.
+    /// Cluster state as a cycle, with its plugin states. Takes long if they have to be computed first.
     pub(super) fn cycle(&self) -> SchedulingCycle {
         match &self.state {
             HeldState::Session(step) => step.cycle.clone(),
@@ -122,7 +122,7 @@ impl EvaluationContext {
         }
     }
 
-    /// The cluster state with the table of its slots.
+    /// Reader of node sets, with the table of this cluster state's slots.
     pub(super) fn node_sets(&self) -> NodeSetReader<'_> {
         NodeSetReader {
             state: self.cluster_state(),
@@ -131,12 +131,12 @@ impl EvaluationContext {
         }
     }
 
-    /// The table that the question's slots refer to.
+    /// Table that the request's slots refer to.
     pub(super) fn node_table(&self) -> Option<&pb::NodeTableVersion> {
         self.node_table.as_ref()
     }
 
-    /// The stamp of an answer that names nodes in this way.
+    /// Metadata of a response that names nodes in this encoding.
     pub(super) fn response_metadata(&self, edge: &ServerContext, encoding: NodeEncoding) -> pb::ResponseMetadata {
         let effects = match &self.state {
             HeldState::Session(step) => Some(session_effects(step, encoding)),
@@ -158,7 +158,7 @@ impl EvaluationContext {
         }
     }
 
-    /// A failure, in a session with the stamp that says how far the session came.
+    /// Adds the metadata of the session, which says how far it came, to an error.
     pub(super) fn attach_metadata(&self, edge: &ServerContext, failure: CallError) -> CallError {
         match self.state {
             HeldState::Session(_) => {
@@ -169,7 +169,7 @@ impl EvaluationContext {
     }
 }
 
-/// The stamp of a state and a policy.
+/// Response metadata for a state and a policy.
 pub(super) fn response_metadata(
     decision_id: String,
     revision: Revision,
@@ -192,7 +192,7 @@ pub(super) fn response_metadata(
     }
 }
 
-/// All earlier answers are stale.
+/// Invalidation of all earlier results.
 fn invalidate_all() -> pb::Invalidation {
     pb::Invalidation {
         scope: pb::InvalidationScope::All.into(),
@@ -200,7 +200,7 @@ fn invalidate_all() -> pb::Invalidation {
     }
 }
 
-/// A stamp that fits in trailers, of which clients take a few kilobytes: what is too long to name is said at large.
+/// Shortens metadata to fit in trailers, of which clients take a few kilobytes: long invalidations become general ones.
 fn fit_trailers(mut metadata: pb::ResponseMetadata) -> pb::ResponseMetadata {
     if metadata.encoded_len() > METADATA_BYTES
         && let Some(effects) = &mut metadata.effects
@@ -231,8 +231,8 @@ fn session_effects(step: &SteppedSession, encoding: NodeEncoding) -> pb::Session
     } else {
         pb::InvalidationScope::Nodes
     };
-    // What repeated changes did was said in a reply that may be lost, and is not remembered. What jobs and queues hold
-    // counts on every node.
+    // Repeated changes: their outcome was part of a reply that may be lost, and is not remembered. Amounts of jobs and
+    // queues count on every node.
     let elsewhere = !touched.is_empty() && step.policy.policy.reads_plugin_state(&[]);
     let invalidation = if step.repeated || elsewhere {
         invalidate_all()
@@ -250,7 +250,7 @@ fn session_effects(step: &SteppedSession, encoding: NodeEncoding) -> pb::Session
     }
 }
 
-/// Queues whose keys moved, by name.
+/// Names of queues whose keys changed.
 fn changed_queues(step: &SteppedSession, queues: &BTreeSet<Arc<str>>) -> Vec<String> {
     if queues.contains(EVERY_QUEUE) {
         return step
@@ -264,7 +264,7 @@ fn changed_queues(step: &SteppedSession, queues: &BTreeSet<Arc<str>>) -> Vec<Str
 }
 
 impl ServerContext {
-    /// Answers a question that changes its session: one more change, numbered after those that ride along.
+    /// Evaluates a query that changes its session: one more change, numbered after those in the request.
     pub(super) async fn query_session<T: Any + Send + Sync>(
         self: &Arc<Self>,
         step: SessionRef,
@@ -281,7 +281,7 @@ impl ServerContext {
         self.change_session(step, asked).await
     }
 
-    /// Does on a worker what changes a session, and stands on the session as it is then.
+    /// Changes a session on a worker. Returns the context after the change, and the result.
     pub(super) async fn change_session<T: Any + Send + Sync>(
         self: &Arc<Self>,
         step: SessionRef,
@@ -297,7 +297,7 @@ impl ServerContext {
         Ok((Self::session_context(stepped), result))
     }
 
-    /// What an answer about a session stands on.
+    /// Context of a session after a step.
     pub(super) fn session_context(stepped: SteppedSession) -> EvaluationContext {
         EvaluationContext {
             policy: Arc::clone(&stepped.policy),
@@ -308,7 +308,8 @@ impl ServerContext {
         }
     }
 
-    /// Finds, waits for or builds what a question stands on. A failure says how far the session came, if it is about one.
+    /// Resolves the `against` of a request: finds, waits for or builds its state. An error about a session says how far
+    /// it came.
     pub(super) async fn resolve(
         self: &Arc<Self>,
         evaluation_ref: Option<pb::EvaluationRef>,
@@ -328,7 +329,7 @@ impl ServerContext {
         })
     }
 
-    /// The failure with a stamp that says how far the session came, if that is known.
+    /// Adds to an error how far the session came, if that is known.
     pub(super) fn with_session_progress(&self, session: &str, failure: CallError) -> CallError {
         match self.state.applied_through(session) {
             Some(applied) => failure.with_applied_through(applied),
@@ -368,7 +369,7 @@ impl ServerContext {
         })
     }
 
-    /// The newest snapshot, or one that is as new as asked for.
+    /// Newest snapshot, or one that is at least as new as requested.
     pub(super) async fn resolve_snapshot(
         &self,
         evaluation_ref: &LatestRef,
@@ -422,7 +423,7 @@ impl ServerContext {
         Ok(Self::session_context(stepped))
     }
 
-    /// Builds the cluster and the policy that came with a question, and says what was overlooked.
+    /// Builds the cluster and the policy that came with a request. Returns warnings, too.
     pub(super) fn resolve_inline(&self, evaluation_ref: InlineRef) -> Result<InlineEvaluation, CallError> {
         let InlineRef {
             cluster,
@@ -448,7 +449,7 @@ impl ServerContext {
             strict: false,
         };
         let compiled = policy::compile(document, &options).map_err(|report| {
-            let message = format!("against.inline.policy_document: {} faults", report.errors().count());
+            let message = format!("against.inline.policy_document: {} errors", report.errors().count());
             let failure = CallError::invalid("POLICY_REJECTED", message);
             failure.with_policy_report(convert::policy::policy_report(&report))
         })?;
@@ -462,7 +463,7 @@ impl ServerContext {
     }
 }
 
-/// How long to wait for a state, so that the refusal still comes before the caller's deadline.
+/// Time to wait for a state, so that the error still arrives before the caller's deadline.
 fn wait_before_deadline(wanted: Duration, metadata: &MetadataMap) -> Duration {
     let timeout = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok());
     match timeout.and_then(parse_grpc_timeout) {

@@ -1,5 +1,5 @@
-//! Every limit by name: its bounds, its default, and what it is for. Settings, refusals and the server's own account of
-//! itself all read this one list.
+//! Limits by name: each with its bounds, its default, and its purpose. Settings, errors and `GetServerInfo` all read
+//! this list.
 
 use std::time::Duration;
 
@@ -11,36 +11,36 @@ pub use super::edge_limits::EdgeLimits;
 /// All limits of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// On what is kept.
+    /// Limits on the state.
     pub state: StateLimits,
-    /// On what comes and goes.
+    /// Limits at the edge.
     pub edge: EdgeLimits,
 }
 
-/// One limit.
+/// Definition of one limit.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitDef {
-    /// Its name in settings, refusals and `GetServerInfo`; the unit is its ending.
+    /// Name in settings, errors and `GetServerInfo`; it ends with the unit.
     pub name: &'static str,
-    /// What it bounds.
+    /// Help text: the quantity that the limit bounds.
     pub help: &'static str,
-    /// Least value that makes sense.
+    /// Smallest allowed value.
     pub least: u64,
-    /// Greatest value that is taken.
+    /// Largest allowed value.
     pub most: u64,
-    /// Reads it.
+    /// Reads the limit.
     pub get: fn(&ServerLimits) -> u64,
-    /// Sets it.
+    /// Sets the limit.
     pub set: fn(&mut ServerLimits, u64),
 }
 
-/// 2 GiB less one: what a length on the wire can say for a message.
+/// Largest message in bytes: the protocol's lengths reach 2 GiB less one.
 const MAX_MESSAGE_BYTES: u64 = (1 << 31) - 1;
-/// Counts are kept in 32 bits in places.
+/// Largest count: some counts are stored in 32 bits.
 const MAX_COUNT: u64 = u32::MAX as u64;
-/// A tebibyte.
+/// Largest memory limit in bytes: a tebibyte.
 const MAX_MEMORY_BYTES: u64 = 1 << 40;
-/// A year.
+/// Longest time in milliseconds: a year.
 const AGE: u64 = 365 * 86_400_000;
 
 macro_rules! row {
@@ -73,13 +73,13 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "assumption_lease_ms",
         state.assumption_lease,
-        "How long a committed placement counts that nobody confirms, while its source is heard"
+        "Lease of a committed placement that its source does not confirm; it runs only while the source is heard"
     ),
     count!(
         "assumptions",
         state.assumptions,
         0..=MAX_COUNT,
-        "Committed placements that nobody has confirmed yet"
+        "Committed placements that their sources have not confirmed yet"
     ),
     count!(
         "batch_records",
@@ -91,7 +91,7 @@ pub static LIMITS: &[LimitDef] = &[
         "calls",
         edge.calls,
         1..=MAX_COUNT,
-        "Calls under way or whose answers are not taken yet; health checks do not count"
+        "Calls under way, or with a response that is not taken yet; health checks do not count"
     ),
     count!(
         "commit_outcomes",
@@ -121,13 +121,13 @@ pub static LIMITS: &[LimitDef] = &[
         "full_sync_records",
         state.full_sync_records,
         1..=MAX_COUNT,
-        "Records in snapshots being sent, of all sources"
+        "Records in full syncs that are being sent, of all sources together"
     ),
     count!(
         "inline_records",
         edge.inline_records,
         1..=MAX_COUNT,
-        "Records in a cluster that comes with a question"
+        "Records in an inline cluster of a request"
     ),
     count!(
         "labels",
@@ -146,13 +146,13 @@ pub static LIMITS: &[LimitDef] = &[
         "named_pairs",
         edge.named_pairs,
         1..=MAX_COUNT,
-        "Task-node pairs in an answer that names nodes"
+        "Task-node pairs in a response that names nodes"
     ),
     count!(
         "order_names",
         edge.order_names,
         1..=MAX_COUNT,
-        "Names of queues or of jobs in one question of Order"
+        "Names of queues or of jobs in one request of Order"
     ),
     count!(
         "page_records",
@@ -164,19 +164,19 @@ pub static LIMITS: &[LimitDef] = &[
         "pairs",
         edge.pairs,
         1..=1_000_000_000_000,
-        "Task-node pairs that one question makes the server look at"
+        "Task-node pairs that one request makes the server look at"
     ),
     count!(
         "place_tasks",
         edge.place_tasks,
         1..=MAX_COUNT,
-        "Tasks of all groups of one question of Place"
+        "Tasks of all groups in one request of Place"
     ),
     count!(
         "plugins",
         edge.plugins,
         1..=MAX_COUNT,
-        "Plugins that one question names"
+        "Plugins that one request names"
     ),
     count!(
         "policy_bytes",
@@ -194,7 +194,7 @@ pub static LIMITS: &[LimitDef] = &[
         "policy_history_bytes",
         state.policy_history_bytes,
         1..=MAX_COUNT,
-        "Bytes of documents kept per policy"
+        "Bytes of documents stored per policy"
     ),
     count!("policy_names", state.policy_names, 1..=MAX_COUNT, "Names of policies"),
     count!(
@@ -207,31 +207,31 @@ pub static LIMITS: &[LimitDef] = &[
         "policy_read_bytes",
         state.policy_read_bytes,
         1..=MAX_MESSAGE_BYTES,
-        "Text read from a policy document, what aliases repeat included"
+        "Text read from a policy document; text that aliases repeat counts each time"
     ),
     count!(
         "policy_reads",
         state.policy_reads,
         1..=MAX_COUNT,
-        "Values read from a policy document, what aliases repeat included"
+        "Values read from a policy document; values that aliases repeat count each time"
     ),
     count!(
         "policy_versions",
         state.policy_versions,
         1..=MAX_COUNT,
-        "Versions kept per policy"
+        "Versions stored per policy"
     ),
     count!(
         "positions",
         edge.positions,
         0..=MAX_COUNT,
-        "Source positions that one question waits for"
+        "Source positions that one request waits for"
     ),
     count!(
         "query_resources",
         edge.query_resources,
         0..=MAX_COUNT,
-        "Resource names of a question that the state does not know"
+        "Resource names in one request that the state does not have"
     ),
     count!(
         "queued_writes",
@@ -259,7 +259,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "reservation_lease_ms",
         state.reservation_lease,
-        "How long an unused reservation lives, unless its caller asked for another time"
+        "Lease of an unused reservation, unless its caller asked for another time"
     ),
     count!(
         "reservation_tombstones",
@@ -283,13 +283,13 @@ pub static LIMITS: &[LimitDef] = &[
         "response_bytes",
         edge.response_bytes,
         1..=MAX_MESSAGE_BYTES,
-        "Largest answer"
+        "Largest response"
     ),
     count!(
         "samples",
         edge.samples,
         0..=MAX_COUNT,
-        "Refused nodes shown per rejection"
+        "Rejected nodes shown per rejection"
     ),
     time!(
         "session_age_ms",
@@ -318,7 +318,7 @@ pub static LIMITS: &[LimitDef] = &[
     time!(
         "session_lease_ms",
         state.session_lease,
-        "Silence after which a session ends, unless it asked for another"
+        "Silence after which a session ends, unless it asked for another lease"
     ),
     count!(
         "session_savepoints",
@@ -331,36 +331,36 @@ pub static LIMITS: &[LimitDef] = &[
         "slot_pairs",
         edge.slot_pairs,
         1..=MAX_COUNT,
-        "Task-node pairs in an answer by slot"
+        "Task-node pairs in a response by slot"
     ),
     time!(
         "source_stale_ms",
         state.source_stale,
-        "Silence of a source after which leases of its reservations and assumptions stand still"
+        "Silence of a source after which the leases of its reservations and assumptions pause"
     ),
     count!("sources", state.sources, 1..=MAX_COUNT, "Sources"),
     time!(
         "stalled_ms",
         edge.stalled,
-        "Time that a connection may take none of what is written to it"
+        "Time for which a connection may take none of the bytes written to it"
     ),
     count!(
         "stored_outcomes",
         state.stored_outcomes,
         1..=MAX_COUNT,
-        "Outcomes kept per source for repeated batches"
+        "Outcomes stored per source for repeated batches"
     ),
-    count!("tasks", edge.tasks, 1..=MAX_COUNT, "Tasks of one question"),
+    count!("tasks", edge.tasks, 1..=MAX_COUNT, "Tasks in one request"),
     count!(
         "label_bytes",
         edge.label_bytes,
         1..=MAX_MESSAGE_BYTES,
-        "Longest label or annotation that is kept"
+        "Longest label or annotation that is stored"
     ),
     time!(
         "tombstone_age_ms",
         state.tombstone_age,
-        "How long an ended session answers with its recorded outcome, and an ended reservation is remembered"
+        "Time for which an ended session replies with its recorded outcome, and for which an ended reservation is remembered"
     ),
     count!(
         "tombstones",
@@ -372,7 +372,7 @@ pub static LIMITS: &[LimitDef] = &[
         "victim_candidates",
         edge.victim_candidates,
         1..=MAX_COUNT,
-        "Candidates of all groups of one question of SelectVictims"
+        "Candidates of all groups in one request of SelectVictims"
     ),
     count!(
         "victim_changes",
@@ -384,20 +384,20 @@ pub static LIMITS: &[LimitDef] = &[
         "victim_groups",
         edge.victim_groups,
         1..=MAX_COUNT,
-        "Groups of one question of SelectVictims"
+        "Groups in one request of SelectVictims"
     ),
     time!("wait_ms", state.wait, "Longest wait for a revision"),
     count!(
         "workers",
         edge.workers,
         1..=512,
-        "Large questions, and as many large messages, that are worked on at once"
+        "Large requests, and as many large messages, that are worked on at once"
     ),
     count!(
         "worker_queue",
         edge.worker_queue,
         0..=MAX_COUNT,
-        "Large questions, and as many large messages, that wait for a worker"
+        "Large requests, and as many large messages, that wait for a worker"
     ),
 ];
 

@@ -1,4 +1,5 @@
-//! The edge: bytes to questions and records, answers to bytes. The only place that knows gRPC and HTTP.
+//! Edge of the server: converts bytes to queries and records, and results to bytes. Only this module knows gRPC and
+//! HTTP.
 
 pub mod codec;
 mod commit;
@@ -42,16 +43,16 @@ pub use throttle::ThrottleLayer;
 pub(crate) use throttle::grpc_timeout;
 pub use worker_pool::{WorkerGate, WorkerPool};
 
-/// The policy that serves when none is given.
+/// Policy that is in force when none is given.
 pub const BUILT_IN_POLICY: &str = include_str!("../../policies/default.yaml");
 
-/// Bytes that may be under way in one direction of a call before the receiver has taken any: a part of a snapshot, or all
-/// scores of 10,000 nodes for 50 tasks, without a pause. HTTP/2 begins with 64 KiB otherwise.
+/// Bytes of one direction of a call that may be under way before the receiver has taken any: a part of a full sync, or
+/// all scores of 10,000 nodes for 50 tasks, without a pause. The default of HTTP/2 is 64 KiB.
 pub const STREAM_WINDOW: u32 = 4 << 20;
-/// The same for all calls of a connection together, which bounds what is held for a slow reader.
+/// Bytes that all calls of a connection together may have under way, which bounds the memory held for a slow reader.
 pub const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// What all services share.
+/// Parts that all services share.
 #[derive(Debug)]
 pub struct ServerContext {
     state: Arc<SharedState>,
@@ -64,7 +65,7 @@ pub struct ServerContext {
 }
 
 impl ServerContext {
-    /// The edge of a state. `draining` turns true when the server is to stop.
+    /// Edge of a state. `draining` turns true when the server begins to stop.
     pub fn new(
         state: Arc<SharedState>,
         metrics: Arc<Metrics>,
@@ -84,7 +85,7 @@ impl ServerContext {
         })
     }
 
-    /// All services of `pumice.v1`.
+    /// Routes of all services of `pumice.v1`.
     pub fn routes(self: &Arc<Self>) -> Routes {
         let EdgeLimits {
             request_bytes,
@@ -103,18 +104,18 @@ impl ServerContext {
         Routes::new(decision).add_service(state).add_service(policy)
     }
 
-    /// Large work, under way and waiting.
+    /// Workers of large requests.
     pub fn workers(&self) -> &Arc<WorkerPool> {
         &self.workers
     }
 
-    /// A name for one answer.
+    /// Unique name of one decision.
     fn next_decision_id(&self) -> String {
         let number = self.next_id.fetch_add(1, Ordering::Relaxed);
         format!("{:08x}-{number:x}", self.id_prefix >> 32)
     }
 
-    /// Does work on records that may take longer than half a millisecond.
+    /// Runs work on records that may take longer than half a millisecond.
     async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, CallError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! `DecisionService.Place`: a preview on any ground, or the next change of a session.
+//! `DecisionService.Place`: a preview on any `against`, or the next change of a session.
 
 use tonic::Request;
 
@@ -19,7 +19,7 @@ use super::status::CallError;
 use super::worker_pool::CancellationToken;
 
 impl DecisionRpc {
-    /// Answers Place.
+    /// Evaluates Place.
     pub(super) async fn evaluate_place(&self, rpc: Request<pb::PlaceRequest>) -> Result<pb::PlaceResponse, CallError> {
         let (metadata, _, mut request) = rpc.into_parts();
         let evaluation_ref = request.against.take();
@@ -30,7 +30,7 @@ impl DecisionRpc {
             return self.place_in_session(evaluation_ref, call).await;
         }
         let context = self.0.resolve(evaluation_ref, &metadata).await?;
-        // Admission may have to work out what plugins keep.
+        // Admission may have to compute plugin states.
         let admits = context.policy.policy.allocators().iter().any(|tier| !tier.is_empty());
         let size = if admits {
             usize::MAX
@@ -50,7 +50,7 @@ impl DecisionRpc {
     ) -> Result<pb::PlaceResponse, CallError> {
         let (evaluation_ref, table) = evaluation_ref::read_ref(evaluation_ref, &self.0.read_options.limits)?;
         let EvaluationRef::Session(step) = evaluation_ref else {
-            let message = "effect: SESSION changes a session, and the question stands on none";
+            let message = "effect: SESSION changes a session, and the request names none";
             return Err(CallError::invalid("SESSION_MISSING", message));
         };
         let encoding = call.encoding;
@@ -93,7 +93,7 @@ fn preview_place(
     let query = call.into_query(context.node_sets(), context.node_table(), &edge.read_options)?;
     let policy = &context.policy.policy;
     let admits = policy.allocators().iter().any(|tier| !tier.is_empty());
-    // Filters may read it where nobody is asked for admission.
+    // Filters may read plugin states where no plugin is asked for admission.
     let derived = if admits || policy.reads_plugin_state(&[]) {
         context.plugin_states()
     } else {

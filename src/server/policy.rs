@@ -21,7 +21,7 @@ use super::pb::policy_service_server::PolicyService;
 use super::status::CallError;
 use super::{BUILT_IN_POLICY, ServerContext};
 
-/// The service.
+/// Implementation of the service.
 #[derive(Debug)]
 pub(super) struct PolicyRpc(pub(super) Arc<ServerContext>, pub(super) Once);
 
@@ -167,7 +167,7 @@ impl PolicyService for PolicyRpc {
             let active = versions.first().cloned();
             (versions, active)
         };
-        // Names go up, versions go down; the token is the last of the page before.
+        // Names ascend, versions descend; the token is the last row of the previous page.
         let key = |row: &PolicyVersion| {
             if all {
                 row.in_force.name.to_string()
@@ -198,7 +198,7 @@ impl PolicyService for PolicyRpc {
     }
 }
 
-/// What both ways of changing a policy answer.
+/// Result of a reload or of a rollback.
 struct AcceptedPolicy {
     policy: Option<pb::Policy>,
     unchanged: bool,
@@ -219,7 +219,7 @@ impl PolicyRpc {
         }
     }
 
-    /// Counts and logs what became of a document.
+    /// Counts and logs the outcome of a document.
     fn record_outcome(
         &self,
         reloaded: Result<ReloadedPolicy, PolicyError>,
@@ -260,7 +260,7 @@ impl PolicyRpc {
     }
 }
 
-/// The same with what is wrong with the queues that stand there, which is no part of the version.
+/// Adds problems of existing queues, which are not part of the version, to a policy report.
 fn with_queue_problems(mut report: pb::PolicyReport, queues: &[Problem]) -> pb::PolicyReport {
     report.diagnostics.extend(queues.iter().map(|problem| pb::Diagnostic {
         severity: pb::Severity::Warning.into(),

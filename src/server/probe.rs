@@ -1,4 +1,4 @@
-//! How the process is watched: `/livez`, `/readyz` and `/metrics` over HTTP, and `grpc.health.v1`.
+//! Health and metrics of the process: `/livez`, `/readyz` and `/metrics` over HTTP, and `grpc.health.v1`.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -21,29 +21,29 @@ use crate::telemetry::Metrics;
 
 use super::WorkerPool;
 
-/// Services whose health is reported one by one, and whether they need a state and a policy to answer; the empty name is
-/// the server as a whole.
+/// Services whose health is reported, each with true if it needs a state and a policy; the empty name is the server as
+/// a whole.
 const SERVICES: [(&str, bool); 4] = [
     ("", true),
     ("pumice.v1.DecisionService", true),
     ("pumice.v1.StateService", false),
     ("pumice.v1.PolicyService", false),
 ];
-/// How often gRPC health follows readiness.
+/// Period at which gRPC health is updated from readiness.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
-/// OpenMetrics text.
+/// Content type of OpenMetrics text.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What is watched.
+/// Parts of the server that the health checks watch.
 #[derive(Clone, Debug)]
 pub struct HealthProbe {
-    /// The state.
+    /// Shared state.
     pub state: Arc<SharedState>,
-    /// Instruments.
+    /// Metrics of the server.
     pub metrics: Arc<Metrics>,
-    /// Large work.
+    /// Workers of large requests.
     pub workers: Arc<WorkerPool>,
-    /// The policy file, if there is one.
+    /// Policy file, if there is one.
     pub policy_file: Option<PolicyFile>,
     /// Sources that must be synced before the server is ready.
     pub expected_sources: Vec<Arc<str>>,
@@ -96,16 +96,16 @@ impl fmt::Display for ExpectedPolicy {
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// What.
+    /// Name of the check.
     pub name: String,
-    /// Nothing stands against serving.
+    /// True if the check passed.
     pub passed: bool,
-    /// How it stands.
+    /// Explanation for people.
     pub detail: String,
 }
 
 impl HealthProbe {
-    /// Everything that readiness hangs on, and what an operator should know besides.
+    /// Checks that readiness depends on, and others that operators should see.
     pub fn checks(&self) -> Vec<HealthCheck> {
         let draining = *self.draining.borrow();
         let mut checks = vec![HealthCheck {
@@ -139,7 +139,7 @@ impl HealthProbe {
         }
     }
 
-    /// The policy serves on without its file, so that the server stays ready.
+    /// Check of the policy file. A problem leaves the server ready, because the policy in force stays in force.
     fn policy_file_check(&self) -> Option<HealthCheck> {
         let file = self.policy_file.as_ref()?;
         let path = file.path().display();
@@ -147,7 +147,7 @@ impl HealthProbe {
             name: "policy-file".to_owned(),
             passed: true,
             detail: match file.read_failure() {
-                None => format!("{path} is followed"),
+                None => format!("{path} is watched"),
                 Some(trouble) => format!("{path} cannot be read: {trouble}"),
             },
         })
@@ -189,7 +189,7 @@ impl HealthProbe {
                 detail: "none is loaded".to_owned(),
             });
         }
-        // The old policy serves on, so the server stays ready.
+        // A rejected document leaves the server ready, because the old policy stays in force.
         checks.extend(
             self.state
                 .rejected_documents()
@@ -197,7 +197,7 @@ impl HealthProbe {
                 .map(|rejection| HealthCheck {
                     name: format!("reload/{}", rejection.name),
                     passed: true,
-                    detail: format!("the last document, from {}, was refused: {rejection}", rejection.origin),
+                    detail: format!("the last document, from {}, was rejected: {rejection}", rejection.origin),
                 }),
         );
         checks
@@ -239,7 +239,7 @@ impl HealthProbe {
         }
     }
 
-    /// The HTTP paths.
+    /// Router of the HTTP paths.
     pub fn router(self) -> Router {
         Router::new()
             .route("/livez", get(live))
@@ -248,12 +248,13 @@ impl HealthProbe {
             .with_state(self)
     }
 
-    /// Keeps gRPC health in step with readiness; ends once the server drains.
+    /// Updates gRPC health from readiness, and ends once the server drains.
     pub async fn publish_health(self, health: HealthReporter) {
         let mut last = None;
         let mut draining = self.draining.clone();
         loop {
-            // Sources sync, and policies are brought, before there is anything to decide from.
+            // State and policy services are healthy before there is anything to decide from: sources sync, and policies
+            // are pushed.
             let health_now = (self.is_ready(), !*self.draining.borrow() && self.state.is_alive());
             if last != Some(health_now) {
                 let (ready, open) = health_now;
@@ -272,7 +273,7 @@ impl HealthProbe {
                 return;
             }
             let wait = async { draining.wait_for(|draining| *draining).await.is_ok() };
-            // Whether it was the time or the draining: what to do next is looked up again.
+            // The timeout and the drain signal both lead to the next look.
             drop(tokio::time::timeout(HEALTH_INTERVAL, wait).await);
         }
     }
@@ -283,7 +284,7 @@ struct ReadyQuery {
     verbose: Option<String>,
 }
 
-/// A process whose writer has stopped does not come back by itself.
+/// A process whose writer has ended does not recover by itself.
 async fn live(Shared(probe): Shared<HealthProbe>, Query(query): Query<ReadyQuery>) -> Response {
     check_page(&[probe.writer_check()], query.verbose.is_some(), "ok\n", "not ok\n")
 }

@@ -1,4 +1,4 @@
-//! Reservations, as they are listed and taken back.
+//! ListReservations and ReleaseReservation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl ServerContext {
         self.run_blocking(list).await
     }
 
-    /// Takes a reservation back.
+    /// Releases a reservation.
     pub(super) async fn release_reservation(
         self: &Arc<Self>,
         request: pb::ReleaseReservationRequest,
@@ -50,7 +50,7 @@ impl ServerContext {
         let pb::ReleaseReservationRequest { job, job_uid, attempt } = request;
         let most = self.read_options.limits.name_bytes;
         if job.is_empty() {
-            return Err(CallError::invalid("NAME_MISSING", "job: whose reservation is not said"));
+            return Err(CallError::invalid("NAME_MISSING", "job: the name of the job is missing"));
         }
         for (field, text) in [("job", &job), ("job_uid", &job_uid)] {
             if text.len() > most {

@@ -21,10 +21,10 @@ use super::pb;
 use super::pb::state_service_server::StateService;
 use super::status::CallError;
 
-/// Answers of a Sync stream that wait for a slow reader.
+/// Maximum number of responses of a Sync stream that wait for a slow reader.
 const WAITING_RESPONSES: usize = 16;
 
-/// The service.
+/// Implementation of the service.
 #[derive(Debug)]
 pub(super) struct StateRpc(pub(super) Arc<ServerContext>);
 
@@ -259,12 +259,12 @@ impl StateRpc {
     }
 }
 
-/// What to do when too many batches wait for the writer.
+/// Action when too many batches wait for the writer.
 #[derive(Clone, Copy)]
 enum QueueFullAction {
-    /// Say so.
+    /// Reject the batch.
     Reject,
-    /// Read no more from the stream: the sender is held back.
+    /// Read no more from the stream, which holds the sender back.
     Wait,
 }
 
@@ -274,7 +274,7 @@ async fn apply_batch(
     full: QueueFullAction,
 ) -> Result<pb::BatchOutcome, CallError> {
     let Some(batch) = batch else {
-        return Err(CallError::invalid("BATCH_MISSING", "batch: there is none"));
+        return Err(CallError::invalid("BATCH_MISSING", "batch: the batch is missing"));
     };
     let batch = edge.read_batch(batch).await?;
     let applied = match full {
@@ -284,7 +284,7 @@ async fn apply_batch(
     Ok(batch_outcome(applied?))
 }
 
-/// Takes batches one after the other: the next is read from the wire when the one before is visible.
+/// Applies batches one after the other: the next is read from the wire when the previous one is visible.
 async fn run_sync(
     edge: Arc<ServerContext>,
     mut batches: Streaming<pb::SyncRequest>,
@@ -302,7 +302,7 @@ async fn run_sync(
         };
         let result = match next {
             Ok(Some(pb::SyncRequest { batch })) => apply_batch(&edge, batch, QueueFullAction::Wait).await,
-            // The stream is over, or its caller is gone: there is nobody to tell.
+            // The stream is over, or its caller is gone: nobody reads a reply.
             Ok(None) | Err(_) => return,
         };
         let over = result.is_err();

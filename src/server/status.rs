@@ -1,4 +1,4 @@
-//! The one table: what went wrong with a whole call, as a gRPC status with details.
+//! Errors of whole calls as gRPC statuses with details: the only table of codes and reasons.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use crate::engine::model::{Problem, ProblemKind};
 use crate::server::{convert, pb};
 use crate::state::{PolicyError, StateError};
 
-/// Whose reasons these are, in `google.rpc.ErrorInfo`.
+/// Domain of the reasons in `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "pumice";
-/// Longest message. Clients in Java refuse trailers of more than 8 KiB, in which it stands twice, once in base64.
+/// Longest message. Java clients reject trailers of more than 8 KiB, which contain the message twice, once as base64.
 const MESSAGE_BYTES: usize = 1_000;
-/// Longest figure or name beside the message: names may be the caller's.
+/// Longest value beside the message: names may come from the caller.
 const VALUE_BYTES: usize = 300;
-/// Most bytes of the list of fields or findings, which stands in the trailers as base64.
+/// Maximum bytes of the list of fields or diagnostics, which the trailers contain as base64.
 const LIST_BYTES: usize = 3_000;
-/// Limits that are soon below their value again, so that trying again is of use.
+/// Limits that fall below their value again soon, so that a retry may succeed.
 const TRANSIENT_LIMITS: [&str; 4] = ["assumptions", "queued_writes", "session_bytes", "sessions"];
-/// When to try again.
+/// Delay before a retry.
 const TRANSIENT_RETRY: Duration = Duration::from_millis(500);
 const GOOGLE: &str = "type.googleapis.com/google.rpc.";
 const PUMICE: &str = "type.googleapis.com/pumice.v1.";
 
-/// Why a whole call failed.
+/// Error of a whole call.
 #[derive(Clone, Debug)]
 pub struct CallError {
     code: Code,
@@ -38,7 +38,7 @@ pub struct CallError {
 }
 
 impl CallError {
-    /// A failure with a stable reason word and a sentence.
+    /// Error with a reason code and a message.
     pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -49,43 +49,43 @@ impl CallError {
         }
     }
 
-    /// The caller's request is wrong whatever the state is.
+    /// Error: the request is wrong whatever the state is.
     pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, reason, message)
     }
 
-    /// Something named is not there.
+    /// Error: something that the request names does not exist.
     pub fn not_found(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Code::NotFound, reason, message)
     }
 
-    /// The state is not as the caller takes it to be.
+    /// Error: the state is not as the caller expects.
     pub fn precondition(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Code::FailedPrecondition, reason, message)
     }
 
-    /// A bound would be exceeded.
+    /// Error: a bound would be exceeded.
     pub fn exhausted(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Code::ResourceExhausted, reason, message)
     }
 
-    /// A limit, named as in the settings, would be exceeded.
+    /// Error: a limit, named as in the settings, would be exceeded.
     pub fn limit(reason: &'static str, name: &'static str, limit: usize, message: &str) -> Self {
         Self::exhausted(reason, format!("{message} (limit `{name}` is {limit})"))
             .with_entry("limit", name)
             .with_entry("value", limit.to_string())
     }
 
-    /// A fault of this server; the log says more than the caller is told.
+    /// Error of this server itself; the log has more detail than the caller gets.
     pub fn internal(what: &'static str) -> Self {
         tracing::error!(what, "internal error");
         Self::new(Code::Internal, "INTERNAL", "internal error")
     }
 
-    /// The first of some problems, which are all listed.
+    /// Error for the first of some problems; the details list all.
     pub fn from_problems(problems: &[Problem]) -> Self {
         let Some(first) = problems.first() else {
-            return Self::internal("a refusal without a problem");
+            return Self::internal("a rejection without a problem");
         };
         let message = match problems.len() {
             1 => format!("{}: {}", first.field, first.message),
@@ -107,7 +107,7 @@ impl CallError {
         Self::new(grpc_code(first.kind), first.reason, message).with_detail(GOOGLE, "BadRequest", &fields)
     }
 
-    /// A figure or name that programs may want, beside the message.
+    /// Adds a measurement or a name that programs may want.
     #[must_use]
     pub fn with_entry(mut self, name: &str, value: impl Into<String>) -> Self {
         let mut value = value.into();
@@ -116,7 +116,7 @@ impl CallError {
         self
     }
 
-    /// When the caller may try again.
+    /// Adds the delay after which the caller may retry.
     #[must_use]
     pub fn retry_after(self, delay: Duration) -> Self {
         let retry = RetryInfo {
@@ -125,13 +125,13 @@ impl CallError {
         self.with_detail(GOOGLE, "RetryInfo", &retry)
     }
 
-    /// The stamp of a session, which says how far it came.
+    /// Adds the metadata of a session, which says how far it came.
     #[must_use]
     pub fn with_response_metadata(self, metadata: &pb::ResponseMetadata) -> Self {
         self.with_detail(PUMICE, "ResponseMetadata", metadata)
     }
 
-    /// A stamp that says only how far the session came, if there is none yet.
+    /// Adds metadata that only says how far the session came, unless there is metadata already.
     #[must_use]
     pub fn with_applied_through(self, applied_through: u64) -> Self {
         if self
@@ -151,7 +151,8 @@ impl CallError {
         })
     }
 
-    /// The report of a refused policy; if it is long, its first findings and how many are left out.
+    /// Adds the report of a rejected policy. Of a long report only the first diagnostics are added, and the number of
+    /// the others.
     #[must_use]
     pub fn with_policy_report(self, mut report: pb::PolicyReport) -> Self {
         let found = report.diagnostics.len();
@@ -161,19 +162,19 @@ impl CallError {
             report.diagnostics.push(pb::Diagnostic {
                 severity: pb::Severity::Error.into(),
                 code: "MORE_DIAGNOSTICS".to_owned(),
-                message: format!("{left_out} more findings are left out here"),
+                message: format!("{left_out} more diagnostics are left out here"),
                 ..pb::Diagnostic::default()
             });
         }
         self.with_detail(PUMICE, "PolicyReport", &report)
     }
 
-    /// The gRPC code.
+    /// gRPC code of the error.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// The stable reason word.
+    /// Reason code of the error.
     pub fn reason(&self) -> &'static str {
         self.reason
     }
@@ -212,7 +213,7 @@ impl From<CallError> for Status {
     }
 }
 
-/// A question that cannot be asked at all.
+/// Error of a request that cannot be evaluated at all.
 impl From<Problem> for CallError {
     fn from(problem: Problem) -> Self {
         Self::from_problems(&[problem])
@@ -317,7 +318,7 @@ impl From<PolicyError> for CallError {
     }
 }
 
-/// The code of a problem.
+/// gRPC code for a kind of problem.
 pub fn grpc_code(kind: ProblemKind) -> Code {
     match kind {
         ProblemKind::Invalid => Code::InvalidArgument,

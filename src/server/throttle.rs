@@ -1,4 +1,4 @@
-//! What stands before every call: how many there are at once, and how long its caller waits.
+//! Throttling of calls: bounds the number of calls under way, and enforces each caller's deadline.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,14 +15,15 @@ use tower::{Layer, Service};
 use super::limits::EdgeLimits;
 use super::status::CallError;
 
-/// When a caller that was refused may come again.
+/// Delay before a rejected caller may retry.
 const THROTTLE_RETRY: Duration = Duration::from_millis(250);
-/// The refusal goes out so long before the caller gives up, and before the transport would call it cancelled.
+/// Time before the caller's deadline at which the error is sent, so that it arrives before the transport cancels the
+/// call.
 const DEADLINE_MARGIN: Duration = Duration::from_millis(1);
-/// How the transport begins to say that a message is too large.
+/// Beginning of the transport's message about a request that is too large.
 const TOO_LARGE_PREFIX: &str = "Error, decoded message length too large";
 
-/// Admits calls.
+/// Layer that throttles calls.
 #[derive(Clone, Debug)]
 pub struct ThrottleLayer {
     calls: Arc<Semaphore>,
@@ -31,7 +32,7 @@ pub struct ThrottleLayer {
 }
 
 impl ThrottleLayer {
-    /// Within these limits.
+    /// Layer with these limits.
     pub fn new(limits: &EdgeLimits) -> Self {
         Self {
             calls: Arc::new(Semaphore::new(limits.calls.min(Semaphore::MAX_PERMITS))),
@@ -42,17 +43,17 @@ impl ThrottleLayer {
 
     fn acquire_permit(&self) -> Result<OwnedSemaphorePermit, CallError> {
         Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
-            let message = "so many calls are under way, or their answers are not taken";
+            let message = "too many calls are under way, or their responses are not taken";
             CallError::limit("OVERLOADED", "calls", self.limit, message).retry_after(THROTTLE_RETRY)
         })
     }
 
-    /// The transport's refusal of a large message, in this service's words.
+    /// Rewrites the transport's error about a large request in this service's words.
     fn rewrite_too_large(&self, result: Response<Body>) -> Response<Body> {
         let large = Status::from_header_map(result.headers())
             .is_some_and(|status| status.code() == Code::OutOfRange && status.message().starts_with(TOO_LARGE_PREFIX));
         if large {
-            let message = "the request is larger than this server takes";
+            let message = "the request is larger than this server accepts";
             error_response(CallError::limit(
                 "REQUEST_TOO_LARGE",
                 "request_bytes",
@@ -76,7 +77,7 @@ impl<S> Layer<S> for ThrottleLayer {
     }
 }
 
-/// A service whose calls are admitted.
+/// Service whose calls are throttled.
 #[derive(Clone, Debug)]
 pub struct CallThrottle<S> {
     inner: S,
@@ -100,7 +101,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // Health is asked for just when there is too much to do.
+        // Health checks always pass: probes ask when the server is busiest.
         if !request.uri().path().starts_with("/pumice.") {
             return Box::pin(self.inner.call(request));
         }
@@ -128,7 +129,7 @@ where
 }
 
 fn deadline_response() -> Response<Body> {
-    let message = "the caller's deadline is past; the work was given up";
+    let message = "the caller's deadline has passed; the work was cancelled";
     error_response(CallError::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message))
 }
 
@@ -136,7 +137,7 @@ fn error_response(failure: CallError) -> Response<Body> {
     Status::from(failure).into_http()
 }
 
-/// An answer on its way: it counts as a call until it is taken or its caller is gone.
+/// Body of a response under way. It counts as a call until it is taken or its caller is gone.
 struct ThrottledBody {
     body: Body,
     _permit: OwnedSemaphorePermit,
@@ -162,12 +163,12 @@ impl http_body::Body for ThrottledBody {
     }
 }
 
-/// The time that a caller gives a call, from its `grpc-timeout`.
+/// Time that a caller gives a call in `grpc-timeout`.
 pub(crate) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     parse_grpc_timeout(headers.get("grpc-timeout")?.to_str().ok()?)
 }
 
-/// `grpc-timeout`: up to eight digits and a unit.
+/// Parses `grpc-timeout`: up to eight digits and a unit.
 pub(super) fn parse_grpc_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;

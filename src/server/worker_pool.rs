@@ -1,5 +1,5 @@
-//! Work that takes longer than half a millisecond: off the async threads, so much at once, so much waiting, and given up
-//! when nobody wants its answer any more.
+//! Workers for requests that take longer than half a millisecond: off the async threads, with a bound on how many run
+//! and how many wait. Work whose caller is gone is cancelled.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::sync::Semaphore;
 use super::limits::EdgeLimits;
 use super::status::CallError;
 
-/// When a caller that was refused may come again.
+/// Delay before a rejected caller may retry.
 const WORKER_RETRY: Duration = Duration::from_millis(250);
 
-/// Turns true when the caller is gone or its deadline is past.
+/// Cancellation token: turns true when the caller is gone or its deadline has passed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CancellationToken(Arc<AtomicBool>);
 
@@ -24,7 +24,7 @@ impl CancellationToken {
     }
 }
 
-/// Sets its flag unless the work came to its end: a call that is dropped takes its work with it.
+/// Guard that cancels its work when the call is dropped before the work ends.
 struct CancelOnDrop(CancellationToken);
 
 impl Drop for CancelOnDrop {
@@ -33,18 +33,18 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// A number of workers, and a number of places to wait for one.
+/// Gate to a number of workers, and to a number of places to wait for one.
 #[derive(Debug)]
 pub struct WorkerGate {
     workers: Arc<Semaphore>,
     queue_slots: Arc<Semaphore>,
     worker_count: usize,
     queue_limit: usize,
-    /// Cores that no question uses beside its own.
+    /// Cores that no request uses besides its own.
     spare_cores: AtomicUsize,
 }
 
-/// Cores that one question works on; given back when dropped.
+/// Cores that one query works on; returned when dropped.
 #[derive(Debug)]
 pub(super) struct CoreLease<'g> {
     gate: &'g WorkerGate,
@@ -63,7 +63,7 @@ impl Drop for CoreLease<'_> {
     }
 }
 
-/// Task-node pairs that are worth a thread: at some 5 ns each, half a millisecond.
+/// Number of task-node pairs that are worth a thread: at some 5 ns each, half a millisecond.
 const PAIRS_PER_CORE: usize = 100_000;
 
 impl WorkerGate {
@@ -80,19 +80,20 @@ impl WorkerGate {
         }
     }
 
-    /// Pieces of work under way.
+    /// Number of pieces of work under way.
     pub fn running(&self) -> usize {
         self.worker_count.saturating_sub(self.workers.available_permits())
     }
 
-    /// Pieces of work that wait.
+    /// Number of pieces of work that wait.
     pub fn waiting(&self) -> usize {
         let taken = (self.worker_count + self.queue_limit).saturating_sub(self.queue_slots.available_permits());
         taken.saturating_sub(self.running())
     }
 
-    /// The cores for a question of so many task-node pairs: its own, and more if it is large and nobody else works or
-    /// waits for a worker. Small questions are not kept out: the kernel gives them their share of a core at once.
+    /// Leases cores for a query of this many task-node pairs: its own, and more if the query is large and no other
+    /// works or waits for a worker. Small requests are not affected: the kernel gives them their share of a core at
+    /// once.
     pub(super) fn lease_cores(&self, pairs: usize) -> CoreLease<'_> {
         let alone = self.running() <= 1 && self.waiting() == 0;
         let wanted = if alone {
@@ -110,28 +111,28 @@ impl WorkerGate {
         }
     }
 
-    /// Does a piece of work on a blocking thread.
+    /// Runs a piece of work on a blocking thread.
     ///
     /// # Errors
-    /// Its own; or too much work waits.
+    /// The work's own error; or too much work waits.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&CancellationToken) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
         let Ok(place) = Arc::clone(&self.queue_slots).try_acquire_owned() else {
-            let message = "the server has as much large work as it takes; small questions are answered";
+            let message = "too many large requests wait for a worker; small requests are still evaluated";
             return Err(
                 CallError::limit("OVERLOADED", "worker_queue", self.queue_limit, message).retry_after(WORKER_RETRY),
             );
         };
         let stop = CancelOnDrop(CancellationToken::default());
         let Ok(worker) = Arc::clone(&self.workers).acquire_owned().await else {
-            return Err(CallError::internal("the gate for large work is closed"));
+            return Err(CallError::internal("the gate to the workers is closed"));
         };
         let flag = stop.0.clone();
         let span = tracing::Span::current();
         let work = move || {
-            // Until it is done or gives up, the work holds its worker, whether its caller waits or not.
+            // The work holds its worker until it ends, whether its caller waits or not.
             let _held = (place, worker);
             span.in_scope(|| tracing::info_span!("work").in_scope(|| work(&flag)))
         };
@@ -142,17 +143,17 @@ impl WorkerGate {
     }
 }
 
-/// All large work. A long question does not hold up listings and batches.
+/// Workers for all large requests. A long query does not delay listings and batches.
 #[derive(Debug)]
 pub struct WorkerPool {
-    /// Questions.
+    /// Workers for queries.
     pub queries: WorkerGate,
-    /// Listings, inline clusters, and conversions of batches.
+    /// Workers for listings, inline clusters, and conversions of batches.
     pub records: WorkerGate,
 }
 
 impl WorkerPool {
-    /// Nothing to do yet.
+    /// Pool without work.
     pub fn new(limits: &EdgeLimits) -> Self {
         let gate = || WorkerGate::new(limits.workers, limits.worker_queue);
         Self {

@@ -1,4 +1,7 @@
-//! The writer's second step: what a group asks of the ledger and of the assumptions, settled together and written in one go.
+//! The writer's second step: commands whose effect must be durable before the reply.
+//!
+//! The writer drafts the commands of a group together, on top of the group's other commands, and writes them to the
+//! store at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,25 +19,25 @@ use crate::engine::PolicyInForce;
 use crate::engine::model::{Problem, Reservation};
 use crate::store::StoreError;
 
-/// What is asked that must be kept before it is answered.
+/// Command whose effect must be durable before it is acknowledged.
 #[derive(Debug)]
 pub(super) enum DurableCommand {
-    /// Promise jobs what they need.
+    /// Confirm jobs: promise each what it needs.
     Confirm(Box<LedgerConfirm>, CommandReply<Result<ConfirmOutcome, StateError>>),
-    /// Take a reservation back.
+    /// Release a reservation.
     Release(
         LedgerRelease,
         CommandReply<Result<Option<ReservationStatus>, StateError>>,
     ),
-    /// Commit, or end assumptions.
+    /// Commit placements, or release assumptions.
     Assume(Box<AssumptionCommand>),
-    /// Look at the clock: end what is over.
+    /// Look at the clock, and end leases that have expired.
     ExpireLeases(Option<CommandReply<()>>),
-    /// Write what is owed, close the store, and end.
+    /// Write pending repairs, close the store, and end.
     Stop(CommandReply<()>),
 }
 
-/// An answer that waits for the store, and for the publication.
+/// Reply that waits for the store and for the publication.
 pub(super) enum DurableOutcome {
     Confirmed {
         items: Vec<Result<JobConfirmOutcome, Problem>>,
@@ -50,7 +53,7 @@ pub(super) enum DurableOutcome {
 }
 
 impl DurableOutcome {
-    /// The store failed: nothing of it has happened.
+    /// Reports that the store failed and that the command had no effect.
     fn reply_error(self, error: &StoreError) {
         match self {
             Self::Confirmed { reply, .. } => reply.send(Err(StateError::Store(error.clone()))),
@@ -62,59 +65,58 @@ impl DurableOutcome {
 }
 
 impl Writer {
-    /// Settles commands on what the group's other commands have made of the state. Answers who waits for the
-    /// publication.
+    /// Applies durable commands after the group's other commands. Returns the replies that wait for the publication.
     pub(super) fn apply_durable(&mut self, commands: Vec<DurableCommand>) -> Vec<DurableOutcome> {
-        // That a job has ended is kept before it is answered, too; but a store that fails does not stop batches.
-        let owes = (self.ledger.needs_repair() || self.policies.needs_repair()) && !self.store_fails;
-        if commands.is_empty() && !owes {
+        // The end of a job, too, is written before the reply; but a failing store does not stop batches.
+        let repair_due = (self.ledger.needs_repair() || self.policies.needs_repair()) && !self.store_fails;
+        if commands.is_empty() && !repair_due {
             return Vec::new();
         }
         let now = self.clock.monotonic();
-        // Before the stage is set: old tombstones and assumptions go.
+        // Old tombstones and assumptions go before the draft is made.
         let passes = commands
             .iter()
             .any(|command| matches!(command, DurableCommand::ExpireLeases(_)));
-        let over = if passes { self.advance_clock(now) } else { Vec::new() };
-        // What is known to be derived from the newest snapshot holds for the next one, as long as they are the same.
+        let expired = if passes { self.advance_clock(now) } else { Vec::new() };
+        // Plugin states of the newest snapshot are valid for the next one as long as the two have the same content.
         let known = if self.changed {
             BTreeMap::new()
         } else {
             self.publisher.newest().plugin_state_cache.ready()
         };
-        let mut stage = LedgerDraft::new(&self.ledger, &self.next.state, known, self.clock.wall());
-        let mut draft = AssumptionDraft::default();
-        stage.expire(&over);
+        let mut ledger_draft = LedgerDraft::new(&self.ledger, &self.next.state, known, self.clock.wall());
+        let mut assumption_draft = AssumptionDraft::default();
+        ledger_draft.expire(&expired);
         let outcomes: Vec<DurableOutcome> = commands
             .into_iter()
-            .filter_map(|command| self.draft_command(&mut stage, &mut draft, command))
+            .filter_map(|command| self.draft_command(&mut ledger_draft, &mut assumption_draft, command))
             .collect();
         let waiting = outcomes
             .iter()
             .any(|outcome| !matches!(outcome, DurableOutcome::Expired(_)));
-        if !waiting && stage.is_unchanged() && !self.needs_repair() {
+        if !waiting && ledger_draft.is_unchanged() && !self.needs_repair() {
             return outcomes;
         }
         let mut others = self.policies.repair_writes();
-        others.extend(self.arbiter.assumptions.writes(&draft));
-        match self.ledger.write_draft(stage, now, others) {
+        others.extend(self.arbiter.assumptions.writes(&assumption_draft));
+        match self.ledger.write_draft(ledger_draft, now, others) {
             Ok(AppliedDraft {
                 cluster_state,
-                plugin_states: derived,
+                plugin_states,
                 changed,
             }) => {
                 self.policies.repaired();
-                self.changed |= changed || !draft.is_empty();
-                self.arbiter.assumptions.apply_draft(draft);
+                self.changed |= changed || !assumption_draft.is_empty();
+                self.arbiter.assumptions.apply_draft(assumption_draft);
                 self.next.state = cluster_state;
-                self.plugin_states = derived;
+                self.plugin_states = plugin_states;
                 self.store_fails = false;
                 outcomes
             }
             Err(error) => {
-                self.arbiter.assumptions.fail_draft(draft);
+                self.arbiter.assumptions.fail_draft(assumption_draft);
                 self.store_fails = true;
-                tracing::error!(%error, "the store failed; nothing was confirmed, committed or released");
+                tracing::error!(%error, "the store failed: nothing was confirmed, committed or released");
                 for outcome in outcomes {
                     outcome.reply_error(&error);
                 }
@@ -123,7 +125,7 @@ impl Writer {
         }
     }
 
-    /// Lets time pass; reservations whose leases are over.
+    /// Advances the clocks of all leases. Returns the jobs whose reservations have expired.
     fn advance_clock(&mut self, now: Duration) -> Vec<Arc<str>> {
         let heard = self.sources.heard(now);
         self.changed |= self
@@ -135,40 +137,40 @@ impl Writer {
         self.ledger.advance_clock(now, heard)
     }
 
-    /// True if the store may hold something that is not true.
+    /// True if the store may differ from memory.
     fn needs_repair(&self) -> bool {
         self.ledger.needs_repair() || self.policies.needs_repair() || self.arbiter.assumptions.needs_repair()
     }
 
     fn draft_assumptions(
         &self,
-        stage: &mut LedgerDraft,
-        draft: &mut AssumptionDraft,
-        asked: AssumptionCommand,
+        ledger_draft: &mut LedgerDraft,
+        assumption_draft: &mut AssumptionDraft,
+        command: AssumptionCommand,
     ) -> Option<DurableOutcome> {
-        let same = !self.changed && stage.is_unchanged() && draft.is_empty();
-        let evaluation_ref = CommitContext {
-            cluster_state: &mut stage.cluster_state,
+        let same = !self.changed && ledger_draft.is_unchanged() && assumption_draft.is_empty();
+        let context = CommitContext {
+            cluster_state: &mut ledger_draft.cluster_state,
             next: &self.next,
             newest: same.then(|| self.publisher.newest()),
             durability: self.ledger.durability(),
         };
-        let drafted = self.arbiter.draft(asked, draft, evaluation_ref);
-        if !draft.is_empty() {
-            // It is worked out anew by whoever needs it.
-            stage.plugin_states.clear();
+        let drafted = self.arbiter.draft(command, assumption_draft, context);
+        if !assumption_draft.is_empty() {
+            // The next query computes the plugin states again.
+            ledger_draft.plugin_states.clear();
         }
         drafted.map(DurableOutcome::Assumed)
     }
 
     fn draft_command(
         &mut self,
-        stage: &mut LedgerDraft,
-        draft: &mut AssumptionDraft,
+        ledger_draft: &mut LedgerDraft,
+        assumption_draft: &mut AssumptionDraft,
         command: DurableCommand,
     ) -> Option<DurableOutcome> {
         match command {
-            DurableCommand::Assume(asked) => self.draft_assumptions(stage, draft, *asked),
+            DurableCommand::Assume(command) => self.draft_assumptions(ledger_draft, assumption_draft, *command),
             DurableCommand::Confirm(confirm, reply) => {
                 let policy = match self.policy_in_force(&confirm.policy, &confirm.profile) {
                     Ok(policy) => policy,
@@ -177,7 +179,7 @@ impl Writer {
                         return None;
                     }
                 };
-                match stage.confirm(*confirm, &policy) {
+                match ledger_draft.confirm(*confirm, &policy) {
                     Ok(items) => Some(DurableOutcome::Confirmed { items, policy, reply }),
                     Err(problem) => {
                         reply.send(Err(StateError::QueryRejected { problem }));
@@ -187,7 +189,7 @@ impl Writer {
             }
             DurableCommand::Release(release, reply) => {
                 let left = self.ledger.lease_left(&release.job);
-                let row = stage.release(&release).map(|row| (row, left));
+                let row = ledger_draft.release(&release).map(|row| (row, left));
                 Some(DurableOutcome::Released { row, reply })
             }
             DurableCommand::ExpireLeases(reply) => Some(DurableOutcome::Expired(reply)),
@@ -204,7 +206,7 @@ impl Writer {
         policy.of_profile(profile).map_err(StateError::ProfileUnknown)
     }
 
-    /// Answers who waited for the publication.
+    /// Sends the replies that waited for the publication.
     pub(super) fn reply_durable(&self, outcomes: Vec<DurableOutcome>) {
         for outcome in outcomes {
             match outcome {

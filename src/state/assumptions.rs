@@ -1,10 +1,12 @@
-//! Assumptions: committed placements that count until their source tells of them, someone releases them, or their lease
-//! ends.
+//! Assumptions: committed placements. Each counts until its source reports the task as placed or ended, until somebody
+//! releases it, or until its lease ends.
 //!
-//! The store keeps them, because nobody would send them again: after a restart each waits for its task and counts from the
-//! batch on that tells of it. What commits and releases make of them is a [`AssumptionDraft`] until it is written; what a source
-//! shows, and leases that end, hold at once, and the store learns of it later: what it has too much ends when its task is
-//! told again.
+//! The store holds assumptions because no source would send them again. After a restart each assumption waits for its
+//! task, and counts from the batch that reports it.
+//!
+//! Commits and releases are drafted ([`AssumptionDraft`]) and take effect once they are written. Records of sources and
+//! expired leases take effect at once, and the next write brings the store up to date. If the process dies before that
+//! write, the surplus assumption ends when its task is reported again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,36 +17,37 @@ use super::limits::StateLimits;
 use crate::engine::model::{ClusterState, RecordKind, TaskRecord, TaskStatus};
 use crate::store::{StoreWrite, StoredAssumption, StoredState};
 
-/// How long what was restored waits for a source that is not heard: leases stand still meanwhile, and a source that has got
-/// another name would never come.
+/// Longest wait of a restored assumption for a source that is silent.
+///
+/// Leases pause while a source is silent, so a source that was renamed would keep its assumptions forever.
 const RESTORED_MAX_WAIT: Duration = Duration::from_hours(24);
 
-/// One committed placement.
+/// One assumption: a committed placement and the task's own record.
 #[derive(Clone, Debug)]
 struct AssumedPlacement {
-    /// What is kept of it.
+    /// Durable part: the placement.
     stored: Arc<StoredAssumption>,
-    /// The task as its source tells of it; `None`: it has not, since the server started.
+    /// Task as its source reports it; `None`: not reported since the server started.
     reported: Option<TaskRecord>,
 }
 
-/// All assumptions; the cluster state shows their effect.
+/// All assumptions. The cluster state shows their effect.
 #[derive(Debug)]
 pub(super) struct AssumedPlacements {
     lease: Duration,
     by_task: BTreeMap<Arc<str>, AssumedPlacement>,
     by_session: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// Of tasks.
+    /// Leases by task.
     leases: LeaseTable,
-    /// Tasks that have not been told since the server started, by source.
+    /// Tasks that have not been reported since the server started, by source.
     unreported: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// When the server first looked at the clock.
+    /// Time at which the server first looked at the clock.
     started: Option<Duration>,
-    /// Tasks of which the store may hold something else than is true.
+    /// Tasks whose assumption in the store may differ from the one in memory.
     dirty: BTreeSet<Arc<str>>,
 }
 
-/// What commits and releases make of assumptions, before it is true: by task, `None`: no more.
+/// Changes to assumptions that are not written yet, by task; `None`: the assumption ends.
 #[derive(Debug, Default)]
 pub(super) struct AssumptionDraft(BTreeMap<Arc<str>, Option<AssumedPlacement>>);
 
@@ -55,8 +58,8 @@ impl AssumptionDraft {
 }
 
 impl AssumedPlacements {
-    /// Those that are kept, each with a full lease.
-    pub(super) fn open(limits: &StateLimits, kept: &StoredState) -> Self {
+    /// Restores the stored assumptions, each with a full lease.
+    pub(super) fn open(limits: &StateLimits, stored_state: &StoredState) -> Self {
         let mut own = Self {
             lease: limits.assumption_lease,
             by_task: BTreeMap::new(),
@@ -66,13 +69,13 @@ impl AssumedPlacements {
             started: None,
             dirty: BTreeSet::new(),
         };
-        for kept in &kept.assumptions {
+        for stored in &stored_state.assumptions {
             own.unreported
-                .entry(Arc::clone(&kept.source))
+                .entry(Arc::clone(&stored.source))
                 .or_default()
-                .insert(Arc::clone(&kept.task));
+                .insert(Arc::clone(&stored.task));
             let restored = AssumedPlacement {
-                stored: Arc::clone(kept),
+                stored: Arc::clone(stored),
                 reported: None,
             };
             own.insert(restored);
@@ -86,7 +89,7 @@ impl AssumedPlacements {
         own
     }
 
-    /// How many there would be.
+    /// Number of assumptions once the draft is applied.
     pub(super) fn len_with(&self, draft: &AssumptionDraft) -> usize {
         let more = |task: &Arc<str>, now: &Option<AssumedPlacement>| {
             isize::from(now.is_some()) - isize::from(self.by_task.contains_key(task))
@@ -95,7 +98,9 @@ impl AssumedPlacements {
         self.by_task.len().saturating_add_signed(more)
     }
 
-    /// Lets time pass, and ends what is over. `heard`: sources whose leases run. True if that changed the cluster state.
+    /// Advances the clock and ends expired assumptions. True if that changed the cluster state.
+    ///
+    /// `heard`: sources whose leases run.
     pub(super) fn advance_clock(
         &mut self,
         now: Duration,
@@ -110,7 +115,7 @@ impl AssumedPlacements {
             if !over.is_empty() {
                 tracing::warn!(
                     assumptions = over.len(),
-                    "committed placements end: their sources did not come back"
+                    "committed placements have ended: their sources did not come back"
                 );
             }
         }
@@ -125,7 +130,7 @@ impl AssumedPlacements {
         changed
     }
 
-    /// Puts a task's record, as its source now tells of it. One that shows neither a node nor an end does not end the
+    /// Puts a task's record, as its source now reports it. A record with neither a node nor an end does not end the
     /// assumption.
     pub(super) fn put_task(&mut self, record: TaskRecord, source: &Arc<str>, cluster_state: &mut ClusterState) {
         let (name, uid) = (Arc::clone(&record.name), record.uid.clone());
@@ -137,8 +142,8 @@ impl AssumedPlacements {
         }
         let Some(own) = self.by_task.get_mut(&name) else { return };
         own.reported = cluster_state.assume(&name, &own.stored.node, &own.stored.card);
-        let told_by = Arc::clone(&own.stored.source);
-        if *told_by != **source || own.stored.uid.is_empty() && !uid.is_empty() {
+        let reporter = Arc::clone(&own.stored.source);
+        if *reporter != **source || own.stored.uid.is_empty() && !uid.is_empty() {
             own.stored = Arc::new(StoredAssumption {
                 uid,
                 source: Arc::clone(source),
@@ -146,30 +151,31 @@ impl AssumedPlacements {
             });
             self.dirty.insert(Arc::clone(&name));
         }
-        if *told_by != **source {
+        if *reporter != **source {
             self.leases.start(&name, source, self.lease);
         }
-        self.stop_waiting(&told_by, &name);
+        self.stop_waiting(&reporter, &name);
     }
 
-    /// The task is gone: so is its assumption.
+    /// Ends the assumption of a task that was removed.
     pub(super) fn task_removed(&mut self, task: &str) {
         self.forget(task);
     }
 
-    /// A source deletes a task that it has not told since the server started.
+    /// Ends the assumption of a task that its source deletes without having reported it since the server started.
     pub(super) fn unreported_task_removed(&mut self, source: &str, task: &str) {
         if self.unreported.get(source).is_some_and(|tasks| tasks.contains(task)) {
             self.forget(task);
         }
     }
 
-    /// Does anything of an earlier process wait for tasks of this source?
+    /// True if restored assumptions wait for tasks of this source.
     pub(super) fn awaits_source(&self, source: &str) -> bool {
         self.unreported.get(source).is_some_and(|tasks| !tasks.is_empty())
     }
 
-    /// A source has told of all its tasks: what still waits for one that is not `among` them ends.
+    /// Ends the restored assumptions of a source that has reported all its tasks, except those of the tasks `among`
+    /// them.
     pub(super) fn retain_reported(&mut self, source: &str, among: impl Fn(&str) -> bool) {
         let waiting = self.unreported.get(source).into_iter().flatten();
         let gone: Vec<Arc<str>> = waiting.filter(|task| !among(task)).cloned().collect();
@@ -178,33 +184,33 @@ impl AssumedPlacements {
         }
     }
 
-    /// Drafts a placement that `view` shows already. `told`: the record as its source has it.
+    /// Drafts a placement that `cluster_state` shows already. `reported`: the record as its source has it.
     pub(super) fn draft_placement(
         draft: &mut AssumptionDraft,
-        told: TaskRecord,
+        reported: TaskRecord,
         cluster_state: &ClusterState,
         session: &Arc<str>,
     ) {
-        let Some(stored) = cluster_state.tasks().get(&told.name) else {
+        let Some(stored) = cluster_state.tasks().get(&reported.name) else {
             return;
         };
-        let kept = StoredAssumption {
-            task: Arc::clone(&told.name),
-            uid: told.uid.clone(),
+        let assumed = StoredAssumption {
+            task: Arc::clone(&reported.name),
+            uid: reported.uid.clone(),
             node: Arc::clone(&stored.record.node),
             card: Arc::clone(&stored.record.card),
             session: Arc::clone(session),
             source: Arc::clone(&stored.source),
         };
         let assumption = AssumedPlacement {
-            stored: Arc::new(kept),
-            reported: Some(told),
+            stored: Arc::new(assumed),
+            reported: Some(reported),
         };
         draft.0.insert(Arc::clone(&assumption.stored.task), Some(assumption));
     }
 
-    /// Drafts the end of assumptions that were made by this session's commit (empty: by any): of these tasks, or (none
-    /// named) of all of them. Answers which.
+    /// Drafts the end of assumptions that this session's commit made (empty: any commit): of the named tasks, or of all
+    /// if none is named. Returns the tasks whose assumption ends.
     pub(super) fn draft_release(
         &self,
         draft: &mut AssumptionDraft,
@@ -233,7 +239,7 @@ impl AssumedPlacements {
         released
     }
 
-    /// Drafts the end of the assumption that a task is on this node, if there is one.
+    /// Drafts the end of a task's assumption if it is on this node. True if there was one.
     pub(super) fn draft_release_from(
         &self,
         draft: &mut AssumptionDraft,
@@ -248,7 +254,7 @@ impl AssumedPlacements {
         there
     }
 
-    /// What is to be written, so that the store holds what is true with the draft.
+    /// Writes that make the store hold the assumptions as they are with the draft applied.
     pub(super) fn writes(&self, draft: &AssumptionDraft) -> Vec<StoreWrite> {
         let tasks: BTreeSet<&Arc<str>> = self.dirty.iter().chain(draft.0.keys()).collect();
         let write = |task: &Arc<str>| StoreWrite::Task {
@@ -258,7 +264,7 @@ impl AssumedPlacements {
         tasks.into_iter().map(write).collect()
     }
 
-    /// The draft is written, and with it what was owed.
+    /// Applies a draft that was written. The same write has made all pending repairs.
     pub(super) fn apply_draft(&mut self, draft: AssumptionDraft) {
         for (task, now) in draft.0 {
             self.forget(&task);
@@ -269,12 +275,12 @@ impl AssumedPlacements {
         self.dirty.clear();
     }
 
-    /// The draft could not be written: what may be there of it all the same is owed.
+    /// Drops a draft whose write failed. The store may hold it all the same, so its tasks wait for a repair.
     pub(super) fn fail_draft(&mut self, draft: AssumptionDraft) {
         self.dirty.extend(draft.0.into_keys());
     }
 
-    /// True if the store may hold something that is not true.
+    /// True if the store may differ from memory.
     pub(super) fn needs_repair(&self) -> bool {
         !self.dirty.is_empty()
     }
@@ -286,7 +292,7 @@ impl AssumedPlacements {
         }
     }
 
-    /// The task is again what its source tells.
+    /// Drafts the end of an assumption: the task is again as its source reports it.
     fn draft_end(&self, draft: &mut AssumptionDraft, task: &Arc<str>, cluster_state: &mut ClusterState) {
         let own = self.get(draft, task).cloned();
         draft.0.insert(Arc::clone(task), None);
@@ -296,23 +302,23 @@ impl AssumedPlacements {
     }
 
     fn insert(&mut self, own: AssumedPlacement) {
-        let kept = &own.stored;
-        self.leases.start(&kept.task, &kept.source, self.lease);
+        let stored = &own.stored;
+        self.leases.start(&stored.task, &stored.source, self.lease);
         self.by_session
-            .entry(Arc::clone(&kept.session))
+            .entry(Arc::clone(&stored.session))
             .or_default()
-            .insert(Arc::clone(&kept.task));
-        self.by_task.insert(Arc::clone(&kept.task), own);
+            .insert(Arc::clone(&stored.task));
+        self.by_task.insert(Arc::clone(&stored.task), own);
     }
 
-    /// There is none of this task any more. The store is told with the next write.
+    /// Removes the assumption of a task. The next write removes it from the store.
     fn forget(&mut self, task: &str) -> Option<AssumedPlacement> {
         let own = self.by_task.remove(task)?;
-        let kept = &own.stored;
-        self.leases.stop(&kept.task);
-        remove_from_set(&mut self.by_session, &kept.session, task);
-        self.stop_waiting(&kept.source, task);
-        self.dirty.insert(Arc::clone(&kept.task));
+        let stored = &own.stored;
+        self.leases.stop(&stored.task);
+        remove_from_set(&mut self.by_session, &stored.session, task);
+        self.stop_waiting(&stored.source, task);
+        self.dirty.insert(Arc::clone(&stored.task));
         Some(own)
     }
 
@@ -321,7 +327,7 @@ impl AssumedPlacements {
     }
 }
 
-/// Takes a name out of a set, and the set out of its map when that was the last.
+/// Removes a name from its set, and an empty set from its map.
 fn remove_from_set(sets: &mut BTreeMap<Arc<str>, BTreeSet<Arc<str>>>, of: &str, name: &str) {
     if let Some(set) = sets.get_mut(of) {
         set.remove(name);
@@ -331,14 +337,14 @@ fn remove_from_set(sets: &mut BTreeMap<Arc<str>, BTreeSet<Arc<str>>>, of: &str, 
     }
 }
 
-/// The cluster state shows the task again as its source tells of it. False if it tells of none.
+/// Makes the cluster state show the task as its source reports it. False if no source has reported it.
 fn restore_reported(own: AssumedPlacement, cluster_state: &mut ClusterState) -> bool {
-    let Some(told) = own.reported else { return false };
-    let task = Arc::clone(&told.name);
+    let Some(reported) = own.reported else { return false };
+    let task = Arc::clone(&reported.name);
     let Some(stored) = cluster_state.tasks().get(&task).cloned() else {
         return false;
     };
-    cluster_state.put_task(told, &stored.source);
+    cluster_state.put_task(reported, &stored.source);
     if stored.invalid().is_some() {
         cluster_state.set_invalid(RecordKind::Task, &task, stored.invalid().cloned());
     }
@@ -346,7 +352,7 @@ fn restore_reported(own: AssumedPlacement, cluster_state: &mut ClusterState) -> 
 }
 
 impl AssumedPlacement {
-    /// True if a record that the source sends does not end it.
+    /// True if this record of the source leaves the assumption in force.
     fn survives(&self, record: &TaskRecord) -> bool {
         let over = matches!(record.status, TaskStatus::Succeeded | TaskStatus::Failed);
         self.stored.uid.may_equal(&record.uid) && record.node.is_empty() && !over

@@ -1,11 +1,11 @@
-//! Batches of records by one source, and what becomes of them.
+//! Batches of records by one source, and their outcomes.
 
 use std::sync::Arc;
 
 use crate::engine::model::{JobRecord, NodeRecord, Problem, QueueRecord, RecordKind, TaskRecord};
 use crate::engine::{Revision, SourcePosition};
 
-/// A record to put in the place of the one of its name.
+/// Record that replaces the one of its kind and name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BatchRecord {
     /// A node.
@@ -19,7 +19,7 @@ pub enum BatchRecord {
 }
 
 impl BatchRecord {
-    /// Its kind and name.
+    /// Kind and name of the record.
     pub fn key(&self) -> (RecordKind, &Arc<str>) {
         match self {
             Self::Node(record) => (RecordKind::Node, &record.name),
@@ -30,28 +30,28 @@ impl BatchRecord {
     }
 }
 
-/// Where a record stands in a request. A snapshot holds a million of them back, so it is put into words only for the few of
-/// which something is to be said.
+/// Location of a record in a request. A full sync stages millions of them, so the text of a field path is built only
+/// for the few records that a message is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordLocation {
     parent: LocationParent,
     index: u32,
 }
 
-/// What a place is said of.
+/// Message that a record location belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LocationParent {
-    /// The records themselves.
+    /// The records alone, without a message around them.
     #[default]
     Records,
-    /// The batch that is answered.
+    /// The batch that this reply is for.
     Batch,
-    /// A part of a snapshot, by its number, that was answered before.
+    /// Earlier part of a full sync, by number; its own reply was sent before.
     SyncPart(u64),
 }
 
 impl RecordLocation {
-    /// The place of a record among those of its kind.
+    /// Location of the record at this index among those of its kind.
     pub fn at(index: usize) -> Self {
         Self {
             parent: LocationParent::Records,
@@ -59,7 +59,7 @@ impl RecordLocation {
         }
     }
 
-    /// In words: `batch.put.nodes[3]`.
+    /// Field path, such as `batch.put.nodes[3]`.
     pub fn field_path(self, kind: RecordKind) -> String {
         let records = match kind {
             RecordKind::Node => "nodes",
@@ -76,15 +76,15 @@ impl RecordLocation {
     }
 }
 
-/// What a batch is.
+/// Kind of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchKind {
-    /// Changes.
+    /// Changes since the previous batch.
     #[default]
     Delta,
-    /// Part of a snapshot, held back until the last part.
+    /// Part of a full sync, staged until the last part.
     FullSyncPart,
-    /// Last or only part: now the snapshot replaces all records of the source.
+    /// Last or only part of a full sync: the sync now replaces all records of the source.
     FullSyncLast,
 }
 
@@ -93,21 +93,22 @@ pub enum BatchKind {
 pub struct Batch {
     /// Owner of the records.
     pub source: Arc<str>,
-    /// A higher one fences the lower and starts with a snapshot.
+    /// Epoch of the source. A higher one fences off the lower and begins with a full sync.
     pub source_epoch: u64,
-    /// Counts batches of an epoch.
+    /// Number of this batch in its epoch.
     pub sequence: u64,
-    /// What it is.
+    /// Delta or part of a full sync.
     pub kind: BatchKind,
-    /// Of a snapshot: number of this part, from 1. Part 1 begins a snapshot anew; every other must follow the one before.
+    /// Number of this part of a full sync, from 1. Part 1 restarts the sync; every other part must follow the one
+    /// before.
     pub part: u32,
-    /// Records to put, each with its place among what was sent.
+    /// Records to put, each with its location in the request.
     pub put: Vec<(BatchRecord, RecordLocation)>,
     /// Records that could not be read, by their source or here.
     pub rejected: Vec<RejectedRecord>,
     /// Records to take away. Unknown names are no fault.
     pub remove: Vec<(RecordKind, Arc<str>)>,
-    /// What was overlooked in records that could be read.
+    /// Warnings about records that could be read, such as unknown fields.
     pub warnings: Vec<Problem>,
     /// Whether the source follows a cluster.
     pub source_kind: SourceKind,
@@ -145,16 +146,16 @@ pub enum SourceKind {
     File,
 }
 
-/// Why a source has to send a snapshot.
+/// Reason why a source has to send a full sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResyncReason {
     /// A batch is missing.
     Gap,
     /// A newer incarnation of the source has taken over.
     Fenced,
-    /// The source has not sent a snapshot yet.
+    /// The source has not sent a full sync yet.
     UnknownSource,
-    /// The source's epoch is newer than what is known of it.
+    /// The source's epoch is newer than the last known one.
     EpochChanged,
 }
 
@@ -164,7 +165,7 @@ impl ResyncReason {
         matches!(self, Self::Fenced | Self::EpochChanged)
     }
 
-    /// Stable word for programs.
+    /// Reason code for programs.
     pub fn code(self) -> &'static str {
         match self {
             Self::Gap => "GAP",
@@ -175,32 +176,32 @@ impl ResyncReason {
     }
 }
 
-/// Asks a source for a snapshot.
+/// Request to a source for a full sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResyncRequest {
-    /// Why.
+    /// Reason for the request.
     pub reason: ResyncReason,
-    /// Sentence for people.
+    /// Explanation for people.
     pub message: String,
 }
 
-/// What became of a batch.
+/// Outcome of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchOutcome {
     /// Position of the source now.
     pub position: SourcePosition,
-    /// Its changes are visible from here on.
+    /// First revision that shows the batch.
     pub revision: Revision,
-    /// Records not taken, by field.
+    /// Problems of records that were rejected, by field.
     pub rejected: Vec<Problem>,
-    /// What was overlooked in records that were taken, by field.
+    /// Warnings about records that were accepted, by field.
     pub warnings: Vec<Problem>,
-    /// Set: nothing was taken, send a snapshot.
+    /// Set if the batch was not taken: the source has to send a full sync.
     pub resync: Option<ResyncRequest>,
 }
 
 impl Batch {
-    /// Says of every field which request it stands in: of a part of a snapshot that is answered later, by number.
+    /// Makes every field path start with its message: of a staged part of a full sync by the part's number.
     pub(super) fn with_locations(mut self) -> Self {
         let (request, prefix) = match self.kind {
             BatchKind::FullSyncPart => (

@@ -1,9 +1,9 @@
-//! Where the time comes from: read here, passed on as data.
+//! Source of the time. Only this module reads it; all other code gets it as data.
 
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
 
-/// A clock.
+/// Clock of the state.
 pub trait Clock: Debug + Send + Sync {
     /// Time since some fixed moment; never goes back.
     fn monotonic(&self) -> Duration;
@@ -11,14 +11,14 @@ pub trait Clock: Debug + Send + Sync {
     fn wall(&self) -> Duration;
 }
 
-/// The machine's clock.
+/// Clock of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: std::time::Instant,
 }
 
 impl Default for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place where the clock is read")]
+    #[expect(clippy::disallowed_methods, reason = "only this module reads the clock")]
     fn default() -> Self {
         Self {
             start: std::time::Instant::now(),
@@ -31,7 +31,7 @@ impl Clock for SystemClock {
         self.start.elapsed()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the one place where the clock is read")]
+    #[expect(clippy::disallowed_methods, reason = "only this module reads the clock")]
     fn wall(&self) -> Duration {
         SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)

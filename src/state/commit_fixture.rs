@@ -66,8 +66,8 @@ impl CommitFixture {
     /// Tasks of which the store keeps a placement, once time has passed.
     pub(super) async fn stored_tasks(&self) -> Vec<String> {
         self.state.expire_leases().await.unwrap();
-        let kept = self.store.content().load().unwrap().assumptions;
-        kept.iter().map(|one| one.task.to_string()).collect()
+        let stored = self.store.content().load().unwrap().assumptions;
+        stored.iter().map(|one| one.task.to_string()).collect()
     }
 
     /// Without any record; sessions live as long as they need.

@@ -1,4 +1,5 @@
-//! What of a session's placements still holds: judged job by job, in order, against the newest state and policy.
+//! Checks of a commit: whether a session's placements still hold under the newest state and policy, job by job in
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,104 +14,105 @@ use crate::engine::policy::Policy;
 use crate::engine::{PolicyInForce, Revision};
 use crate::store::Durability;
 
-/// Stands for a plugin in reasons that the commit itself gives.
+/// Plugin name in reasons that the commit itself gives.
 pub const COMMIT_PLUGIN: &str = "commit";
 
-/// What became of a commit.
+/// Outcome of a commit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommitOutcome {
-    /// From here on the placements are visible.
+    /// First revision that shows the placements.
     pub revision: Revision,
     /// Name, version and hash of the policy that judged.
     pub policy: (Arc<str>, u64, Arc<str>),
     /// Number of the session's last change.
     pub applied_through: u64,
-    /// Where the placements are kept.
+    /// Durability of the placements.
     pub durability: Durability,
-    /// In the order judged.
+    /// Outcomes by job, in the order judged.
     pub jobs: Vec<JobCommitOutcome>,
-    /// Tasks whose assumption ended, by name.
+    /// Names of tasks whose assumption ended.
     pub released: Vec<Arc<str>>,
-    /// Tasks that the session evicted, by name: not committed.
+    /// Names of tasks that the session evicted; evictions are not committed.
     pub evicted: Vec<Arc<str>>,
-    /// Tasks that the session pipelined, by name: not committed.
+    /// Names of tasks that the session pipelined; pipelined tasks are not committed.
     pub pipelined: Vec<Arc<str>>,
 }
 
 impl CommitOutcome {
-    /// Jobs, tasks and conflicts in it.
+    /// Number of jobs, tasks and conflicts in the outcome.
     pub(super) fn item_count(&self) -> usize {
         let conflicts: usize = self.jobs.iter().map(|job| job.rejections.len()).sum();
         self.jobs.len() + conflicts + self.released.len() + self.evicted.len() + self.pipelined.len()
     }
 }
 
-/// What became of one job.
+/// Outcome of one job in a commit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobCommitOutcome {
-    /// The job; empty: tasks without one.
+    /// Name of the job; empty: tasks without a job.
     pub job: Arc<str>,
-    /// Something of it was committed.
+    /// True if any placement of the job was committed.
     pub committed: bool,
-    /// What was not.
+    /// Placements that were not committed.
     pub rejections: Vec<CommitRejection>,
 }
 
-/// A placement that was not committed.
+/// Placement that was not committed, with its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommitRejection {
-    /// The placement; `None`: the job was named and has none.
+    /// Rejected placement; `None`: the request named the job, and the session placed none of its tasks.
     pub placement: Option<TaskPlacement>,
-    /// Why.
+    /// Reason of the rejection.
     pub reason: Reason,
-    /// The figures of the reason.
+    /// Measurements of the reason.
     pub measurements: Vec<Measurement>,
 }
 
-/// A placement as the session made it.
+/// Placement as the session made it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProposedPlacement {
     pub(super) placement: TaskPlacement,
-    /// Incarnation of the task in the session; empty: not said.
+    /// Incarnation of the task in the session; empty: not given.
     pub(super) uid: Uid,
-    /// Incarnation of the node, likewise.
+    /// Incarnation of the node in the session; empty: not given.
     pub(super) node_uid: Arc<str>,
 }
 
-/// The placements of one job, in the order in which the session made them.
+/// Placements of one job, in the order in which the session made them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ProposedJob {
     pub(super) job: Arc<str>,
-    /// Its incarnation in the session; `None`: the session knew no such job.
+    /// Incarnation of the job in the session; `None`: the session had no such job.
     pub(super) uid: Option<Arc<str>>,
     pub(super) placements: Vec<ProposedPlacement>,
 }
 
-/// What a commit would make of the state.
+/// Result of judging a commit, before it is written.
 #[derive(Debug)]
 pub(super) struct JudgedCommit {
-    /// The state with what holds.
+    /// State with the accepted placements.
     pub(super) cluster_state: ClusterState,
-    /// What was placed, with the task's record before.
+    /// Tasks that were placed, each with its record before the commit.
     pub(super) placed: Vec<TaskRecord>,
-    /// In the order judged.
+    /// Outcomes by job, in the order judged.
     pub(super) jobs: Vec<JobCommitOutcome>,
 }
 
-/// How strictly a commit judges.
+/// Strictness of a commit's checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum CommitChecks {
-    /// As documented.
+    /// All documented checks.
     #[default]
     All,
-    /// Only what keeps the books whole: shows that tests see what the checks prevent.
+    /// Only the checks that keep accounts consistent. Tests use this to prove that they notice what the other checks
+    /// prevent.
     #[cfg(debug_assertions)]
     Off,
 }
 
 type MeasuredReason = (Reason, Vec<Measurement>);
 
-/// Judges jobs in order; each sees what was committed before it.
+/// Judges jobs in order. Each sees the placements that were accepted before it.
 pub(super) fn judge_commit(
     cluster_state: &ClusterState,
     policy: &PolicyInForce,
@@ -141,7 +143,7 @@ pub(super) fn judge_commit(
     }
 }
 
-/// The state as it would be.
+/// State with the placements accepted so far.
 #[derive(Clone)]
 struct TentativeState {
     cluster_state: ClusterState,
@@ -154,7 +156,7 @@ struct CommitJudge<'a> {
     policy: &'a Policy,
     checks: CommitChecks,
     job_names: BTreeSet<&'a str>,
-    /// Tasks that have their place before the commit, by job; counted when first needed.
+    /// Tasks that have their place before the commit, by job; counted on first use.
     ready_counts: Option<BTreeMap<&'a str, usize>>,
     tentative: TentativeState,
 }
@@ -208,12 +210,12 @@ impl CommitJudge<'_> {
         }
     }
 
-    /// Why nothing of a job can hold, if so.
+    /// Reason why nothing of a job can hold, if there is one.
     fn job_gone(&self, wanted: &ProposedJob) -> Option<MeasuredReason> {
         let uid = wanted.uid.as_ref()?;
         let job = &wanted.job;
         let Some(stored) = self.tentative.cluster_state.jobs().get(job) else {
-            return Some(commit_reason("JobGone", format!("job `{job}` is gone")));
+            return Some(commit_reason("JobGone", format!("job `{job}` no longer exists")));
         };
         (!same(uid, &stored.record.uid)).then(|| {
             let message = format!("job `{job}` is now another incarnation, `{}`", stored.record.uid);
@@ -221,11 +223,11 @@ impl CommitJudge<'_> {
         })
     }
 
-    /// Places one task, if that still holds.
+    /// Places one task, if the placement still holds.
     fn judge_placement(&mut self, job: &str, wanted: &ProposedPlacement) -> Result<(), MeasuredReason> {
         let TaskPlacement { task, node, card } = &wanted.placement;
         let Some(stored) = self.tentative.cluster_state.tasks().get(task) else {
-            return Err(commit_reason("TaskGone", format!("task `{task}` is gone")));
+            return Err(commit_reason("TaskGone", format!("task `{task}` no longer exists")));
         };
         let record = Arc::new(stored.record.clone());
         if !wanted.uid.may_equal(&record.uid) || *record.job != *job {
@@ -249,7 +251,8 @@ impl CommitJudge<'_> {
         }
         let mut card = Arc::clone(card);
         if self.checks == CommitChecks::All {
-            // Judged as one that names its card: what came free elsewhere meanwhile chooses no other for its job.
+            // The task is judged as one that names its card, so that free cards elsewhere do not choose another card
+            // for its job.
             let mut asked = Arc::clone(&record);
             if asked.card != card {
                 Arc::make_mut(&mut asked).card = Arc::clone(&card);
@@ -260,11 +263,11 @@ impl CommitJudge<'_> {
         self.apply_placement(&record, node, &card)
     }
 
-    /// The node is the same, and has room; the policy's filters pass it.
+    /// Checks that the node is still the same, that it has free capacity, and that the policy's filters pass it.
     fn check_node(&self, task: &Arc<TaskRecord>, node: &str, uid: &str) -> Result<(), MeasuredReason> {
         let cluster_state = &self.tentative.cluster_state;
         let (Some(slot), Some(entry)) = (cluster_state.slot_of(node), cluster_state.node_by_name(node)) else {
-            return Err(commit_reason("NodeGone", format!("node `{node}` is gone")));
+            return Err(commit_reason("NodeGone", format!("node `{node}` no longer exists")));
         };
         if !same(uid, &entry.record.uid) {
             let message = format!("node `{node}` is now another incarnation, `{}`", entry.record.uid);
@@ -301,7 +304,8 @@ impl CommitJudge<'_> {
         }
     }
 
-    /// The policy admits the task, and to this card if one was said; else the card that it uses there.
+    /// Card that the task uses on the node, if the policy admits the task: the named card, else the one that the policy
+    /// chooses there.
     fn admitted_card(&self, task: &TaskRecord, node: &str, card: &Arc<str>) -> Result<Arc<str>, MeasuredReason> {
         let cluster_state = &self.tentative.cluster_state;
         let asks = self.policy.allocators().iter().any(|tier| !tier.is_empty());
@@ -332,7 +336,7 @@ impl CommitJudge<'_> {
                 .card_on_node(&self.tentative.plugin_states, task, node, &cards)
         });
         if first.is_none() && !cards.is_empty() {
-            // Whatever card the node has would be counted in its place.
+            // Without this check any other card of the node would be counted.
             let message = format!(
                 "node `{node}` has none of the cards that task `{}` may use: {}",
                 task.name,
@@ -343,7 +347,7 @@ impl CommitJudge<'_> {
         Ok(first.unwrap_or_default())
     }
 
-    /// Counts the task where it was placed.
+    /// Counts the task on the node where it was placed.
     fn apply_placement(&mut self, before: &TaskRecord, node: &Arc<str>, card: &Arc<str>) -> Result<(), MeasuredReason> {
         let TentativeState {
             cluster_state,
@@ -370,7 +374,7 @@ impl CommitJudge<'_> {
         Ok(())
     }
 
-    /// Why a job that got so many more tasks placed would be split, if it would.
+    /// Reason why a job with `placed` more tasks would be an incomplete gang, if it would be.
     fn check_gang(&mut self, job: &str, placed: usize) -> Option<MeasuredReason> {
         let stored = self.base.jobs().get(job)?;
         let least = usize::try_from(stored.record.min_member).unwrap_or(0);
@@ -409,7 +413,7 @@ impl CommitJudge<'_> {
     }
 }
 
-/// A task that a gang need not wait for any more.
+/// True if a gang need no longer wait for the task.
 fn is_ready(task: &TaskRecord) -> bool {
     task.status.is_allocated() || task.status == TaskStatus::Succeeded
 }
@@ -433,7 +437,7 @@ fn commit_reason(code: &'static str, message: String) -> MeasuredReason {
     (reason, Vec::new())
 }
 
-/// Something cannot be judged, and so it is refused.
+/// Rejection of a placement that cannot be judged.
 fn unjudged_reason(problem: &Problem) -> MeasuredReason {
     commit_reason(problem.reason, problem.message.clone())
 }

@@ -118,11 +118,11 @@ impl ReferenceModel {
 
     /// A task as its source tells of it.
     fn task(&self, task: usize) -> BatchRecord {
-        let told = &self.tasks[&task];
+        let reported = &self.tasks[&task];
         BatchRecord::Task(TaskRecord {
-            uid: told.uid.to_string().into(),
-            status: told.status,
-            node: told.node.map_or_else(String::new, |node| format!("m{node}")).into(),
+            uid: reported.uid.to_string().into(),
+            status: reported.status,
+            node: reported.node.map_or_else(String::new, |node| format!("m{node}")).into(),
             ..record(&name(task), &format!("m/j{}", job_of(task)), 100)
         })
     }
@@ -135,7 +135,7 @@ impl ReferenceModel {
     }
 
     fn used(&self, node: usize) -> i64 {
-        let on = self.tasks.values().filter(|told| told.current_node() == Some(node));
+        let on = self.tasks.values().filter(|reported| reported.current_node() == Some(node));
         i64::try_from(on.count()).unwrap()
     }
 
@@ -150,7 +150,7 @@ impl ReferenceModel {
 
     fn ready(&self, job: usize) -> usize {
         let own = self.tasks.iter().filter(|(task, _)| job_of(**task) == job);
-        own.filter(|(_, told)| told.current_node().is_some() || told.status == TaskStatus::Succeeded)
+        own.filter(|(_, reported)| reported.current_node().is_some() || reported.status == TaskStatus::Succeeded)
             .count()
     }
 
@@ -227,13 +227,13 @@ impl ReferenceRun {
     /// A new incarnation of a task.
     async fn renew(&mut self, task: usize) {
         self.model.incarnations += 1;
-        let told = ReportedTask {
+        let reported = ReportedTask {
             uid: self.model.incarnations,
             status: TaskStatus::Pending,
             node: None,
             assumed: None,
         };
-        self.model.tasks.insert(task, told);
+        self.model.tasks.insert(task, reported);
         self.show(task).await;
     }
 
@@ -243,10 +243,10 @@ impl ReferenceRun {
     }
 
     async fn report_task(&mut self, task: usize, status: TaskStatus, node: Option<usize>) {
-        let Some(told) = self.model.tasks.get_mut(&task) else {
+        let Some(reported) = self.model.tasks.get_mut(&task) else {
             return;
         };
-        (told.status, told.node, told.assumed) = (status, node, None);
+        (reported.status, reported.node, reported.assumed) = (status, node, None);
         self.show(task).await;
     }
 
@@ -267,7 +267,7 @@ impl ReferenceRun {
             .seen
             .tasks
             .get(&task)
-            .is_some_and(|told| told.status == TaskStatus::Pending && told.current_node().is_none());
+            .is_some_and(|reported| reported.status == TaskStatus::Pending && reported.current_node().is_none());
         let change = allocate(&name(task), &format!("m{node}"));
         let after = cycle.placed.len() as u64;
         if free && cycle.seen.nodes.contains_key(&node) && cycle.placed.iter().all(|(placed, _)| *placed != task) {
@@ -344,25 +344,25 @@ impl ReferenceRun {
         self.fixture.report_all(self.model.all_records()).await;
         self.fixture.state.expire_leases().await.unwrap();
         let mut revived = BTreeSet::new();
-        for (task, told) in &mut self.model.tasks {
-            if let Some((_, ends)) = &mut told.assumed {
+        for (task, reported) in &mut self.model.tasks {
+            if let Some((_, ends)) = &mut reported.assumed {
                 *ends = self.model.now + LEASE;
             }
             if !self.unrepaired.contains(task) {
                 continue;
             }
             let (_, node, assumed) = self.fixture.task(&name(*task));
-            if assumed && told.assumed.is_none() {
+            if assumed && reported.assumed.is_none() {
                 revived.insert(*task);
                 let node = node.trim_start_matches('m').parse().unwrap();
-                told.assumed = Some((node, self.model.now + LEASE));
+                reported.assumed = Some((node, self.model.now + LEASE));
             } else if !assumed {
-                told.assumed = None;
+                reported.assumed = None;
             }
         }
         let open = |(task, uid): (&usize, &u32)| {
-            let told = self.model.tasks.get(task);
-            let open = told.is_some_and(|told| told.uid == *uid && told.status == TaskStatus::Pending);
+            let reported = self.model.tasks.get(task);
+            let open = reported.is_some_and(|reported| reported.uid == *uid && reported.status == TaskStatus::Pending);
             open.then_some(*task)
         };
         let late: BTreeSet<usize> = self.late_commit.iter().filter_map(open).collect();
@@ -388,7 +388,7 @@ impl ReferenceRun {
                     .model
                     .tasks
                     .get(&task)
-                    .is_some_and(|told| told.status == TaskStatus::Pending);
+                    .is_some_and(|reported| reported.status == TaskStatus::Pending);
                 if pending {
                     self.show(task).await;
                 }
@@ -418,8 +418,8 @@ impl ReferenceRun {
                 self.fixture.advance_clock(seconds, true).await;
                 self.model.now += seconds;
                 let now = self.model.now;
-                for (task, told) in &mut self.model.tasks {
-                    let over = told.assumed.take_if(|(_, ends)| *ends <= now);
+                for (task, reported) in &mut self.model.tasks {
+                    let over = reported.assumed.take_if(|(_, ends)| *ends <= now);
                     if over.is_some() && self.error_mode != StoreErrorMode::None {
                         self.unrepaired.insert(*task);
                     }
@@ -440,7 +440,7 @@ impl ReferenceRun {
             self.write_failed(&BTreeSet::from([task]));
             return;
         };
-        let own = self.model.tasks.get_mut(&task).and_then(|told| told.assumed.take());
+        let own = self.model.tasks.get_mut(&task).and_then(|reported| reported.assumed.take());
         assert_eq!(released.len(), usize::from(own.is_some()));
         assert!(
             self.error_mode == StoreErrorMode::None || own.is_none(),
@@ -451,13 +451,13 @@ impl ReferenceRun {
     fn compare(&self) {
         let snapshot = self.fixture.state.snapshot();
         assert_eq!(snapshot.state.tasks().len(), self.model.tasks.len());
-        for (task, told) in &self.model.tasks {
+        for (task, reported) in &self.model.tasks {
             let (status, node, assumed) = self.fixture.task(&name(*task));
-            let expected = told.assumed.map_or(told.status, |_| TaskStatus::Allocated);
-            let at = told.current_node().map_or_else(String::new, |node| format!("m{node}"));
+            let expected = reported.assumed.map_or(reported.status, |_| TaskStatus::Allocated);
+            let at = reported.current_node().map_or_else(String::new, |node| format!("m{node}"));
             assert_eq!(
                 (status, node, assumed),
-                (expected, at, told.assumed.is_some()),
+                (expected, at, reported.assumed.is_some()),
                 "{task}"
             );
         }

@@ -1,4 +1,4 @@
-//! The ways of commits and releases to the writer, and what it does with them.
+//! Commits and releases: their way to the writer, and how the writer carries them out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::store::{Durability, StoredState};
 
 type StateReply<T> = CommandReply<Result<T, StateError>>;
 
-/// What a session asks to be committed.
+/// Commit that a session asks for.
 #[derive(Debug)]
 pub(super) struct SessionCommit {
     pub(super) session: Arc<str>,
@@ -35,23 +35,23 @@ pub(super) struct SessionCommit {
     pub(super) withdrawn: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// What the writer is asked to do with assumptions.
+/// Command about assumptions.
 #[derive(Debug)]
 pub(super) enum AssumptionCommand {
-    /// Judge a session's placements and assume what holds.
+    /// Judge a session's placements and assume those that hold.
     Commit(Box<SessionCommit>, StateReply<CommitOutcome>),
-    /// End assumptions of a session, or of any.
+    /// Release assumptions of a session, or of any session.
     Release(Arc<str>, Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
 }
 
-/// What is done with assumptions, and waits for the store and for the publication.
+/// Reply about assumptions that waits for the store and for the publication.
 pub(super) enum AssumptionOutcome {
     Committed(Box<CommitOutcome>, StateReply<CommitOutcome>),
     Released(Vec<Arc<str>>, StateReply<(Revision, Vec<Arc<str>>)>),
 }
 
 impl AssumptionOutcome {
-    /// It is kept, and visible from this revision on.
+    /// Sends the reply: the change is durable, and visible from this revision on.
     pub(super) fn reply(self, revision: Revision) {
         match self {
             Self::Committed(outcome, reply) => reply.send(Ok(CommitOutcome { revision, ..*outcome })),
@@ -59,7 +59,7 @@ impl AssumptionOutcome {
         }
     }
 
-    /// Nothing of it has happened.
+    /// Reports an error: the command had no effect.
     pub(super) fn reply_error(self, error: StateError) {
         match self {
             Self::Committed(_, reply) => reply.send(Err(error)),
@@ -68,20 +68,20 @@ impl AssumptionOutcome {
     }
 }
 
-/// What a commit is judged by.
+/// Context in which the writer judges a commit.
 #[derive(Debug)]
 pub(super) struct CommitContext<'a> {
-    /// The state, which what holds is put into.
+    /// State that accepted placements are put into.
     pub(super) cluster_state: &'a mut ClusterState,
-    /// Its policies.
+    /// Next snapshot, with its policies.
     pub(super) next: &'a Snapshot,
-    /// The newest snapshot, if the state is still the same.
+    /// Newest published snapshot, if it has the same state.
     pub(super) newest: Option<Arc<Snapshot>>,
-    /// Where the commit will be kept.
+    /// Durability that the commit will have.
     pub(super) durability: Durability,
 }
 
-/// The assumptions and what bounds them.
+/// Assumptions and their limits.
 #[derive(Debug)]
 pub(super) struct CommitArbiter {
     pub(super) assumptions: AssumedPlacements,
@@ -90,9 +90,9 @@ pub(super) struct CommitArbiter {
 }
 
 impl CommitArbiter {
-    pub(super) fn open(limits: &StateLimits, kept: &StoredState) -> Self {
+    pub(super) fn open(limits: &StateLimits, stored_state: &StoredState) -> Self {
         Self {
-            assumptions: AssumedPlacements::open(limits, kept),
+            assumptions: AssumedPlacements::open(limits, stored_state),
             limit: limits.assumptions,
             checks: CommitChecks::All,
         }
@@ -103,21 +103,21 @@ impl CommitArbiter {
         self.checks = if without { CommitChecks::Off } else { CommitChecks::All };
     }
 
-    /// Drafts it. `None`: it is refused, and answered.
+    /// Drafts a commit or a release. `None`: it was rejected, and the reply is sent.
     pub(super) fn draft(
         &self,
         asked: AssumptionCommand,
         draft: &mut AssumptionDraft,
-        evaluation_ref: CommitContext<'_>,
+        context: CommitContext<'_>,
     ) -> Option<AssumptionOutcome> {
         match asked {
             AssumptionCommand::Release(session, tasks, reply) => {
                 let released = self
                     .assumptions
-                    .draft_release(draft, &session, &tasks, evaluation_ref.cluster_state);
+                    .draft_release(draft, &session, &tasks, context.cluster_state);
                 Some(AssumptionOutcome::Released(released, reply))
             }
-            AssumptionCommand::Commit(commit, reply) => match self.draft_commit(&commit, draft, evaluation_ref) {
+            AssumptionCommand::Commit(commit, reply) => match self.draft_commit(&commit, draft, context) {
                 Ok(outcome) => Some(AssumptionOutcome::Committed(Box::new(outcome), reply)),
                 Err(error) => {
                     reply.send(Err(error));
@@ -131,18 +131,18 @@ impl CommitArbiter {
         &self,
         commit: &SessionCommit,
         draft: &mut AssumptionDraft,
-        evaluation_ref: CommitContext<'_>,
+        context: CommitContext<'_>,
     ) -> Result<CommitOutcome, StateError> {
         let CommitContext {
             cluster_state,
             next,
             newest,
             durability,
-        } = evaluation_ref;
+        } = context;
         let placements: usize = commit.jobs.iter().map(|job| job.placements.len()).sum();
         let there = self.assumptions.len_with(draft);
         if there + placements > self.limit {
-            let message = format!("{there} are there, and the commit has {placements} placements");
+            let message = format!("{there} are in use, and the commit has {placements} placements");
             return Err(limit_error("assumptions", self.limit, message));
         }
         let policy = policy_in_snapshot(next, &commit.policy.0, &commit.policy.1)?;
@@ -159,8 +159,8 @@ impl CommitArbiter {
         };
         let judged = judge_commit(cluster_state, &policy, derived, &commit.jobs, self.checks);
         *cluster_state = judged.cluster_state;
-        for told in judged.placed {
-            AssumedPlacements::draft_placement(draft, told, cluster_state, &commit.session);
+        for reported in judged.placed {
+            AssumedPlacements::draft_placement(draft, reported, cluster_state, &commit.session);
         }
         Ok(CommitOutcome {
             revision: next.revision,
@@ -175,16 +175,16 @@ impl CommitArbiter {
     }
 }
 
-/// True if judging a commit under the policy needs what plugins keep beside the state.
+/// True if judging a commit under the policy needs plugin states.
 fn reads_plugin_states(policy: &PolicyInForce) -> bool {
     let policy = &policy.policy;
     policy.reads_plugin_state(&[]) || policy.allocators().iter().any(|tier| !tier.is_empty())
 }
 
-/// What a session did, sorted out.
+/// Changes of a session, sorted for the commit.
 #[derive(Debug, Default)]
 struct SessionOutcome {
-    /// By job, in the order of their first placements.
+    /// Jobs in the order of their first placements.
     jobs: Vec<ProposedJob>,
     withdrawn: Vec<(Arc<str>, Arc<str>)>,
     evicted: Vec<Arc<str>>,
@@ -245,7 +245,7 @@ impl SessionOutcome {
         done
     }
 
-    /// Only these jobs, in this order; none named: all.
+    /// Selects the named jobs, in this order; all jobs if none is named.
     fn select_jobs(&mut self, names: &[Arc<str>]) {
         if names.is_empty() {
             return;
@@ -283,14 +283,14 @@ fn proposed_placement(
 }
 
 impl SharedState {
-    /// Commits what a session allocated, after these changes: job by job, those named in that order, or all in the order
-    /// of their first placements. Ends the session; asked again, the recorded outcome comes back.
+    /// Commits the allocations of a session as they are after these changes, job by job: the named jobs in that order,
+    /// or all in the order of their first placements. Ends the session; a retry gets the recorded outcome.
     ///
-    /// Waits for the writer: not to be called on an async thread.
+    /// This waits for the writer: never call it on an async thread.
     ///
     /// # Errors
-    /// As [`Self::step`]; a job is named twice; the session stands on a cluster of its own; a limit; or its policy is
-    /// gone. The session stays open.
+    /// As [`Self::step`]; a job is named twice; the session is on a cluster of its own; a limit is exceeded;
+    /// or the policy no longer exists. The session stays open.
     pub fn commit_session(
         &self,
         session: &str,
@@ -371,7 +371,7 @@ impl SharedState {
         Err(limit_error("commit_placements", most, message))
     }
 
-    /// Works out here what the writer would otherwise have to work out while others wait.
+    /// Computes plugin states on this thread, so that the writer need not compute them while others wait.
     fn warm_plugin_states(&self, (name, profile): &(Arc<str>, Arc<str>)) {
         let snapshot = self.snapshot();
         if let Ok(policy) = policy_in_snapshot(&snapshot, name, profile)
@@ -381,11 +381,11 @@ impl SharedState {
         }
     }
 
-    /// Ends assumptions: those that a session's commit made (empty: any commit), of these tasks, or (none named) all.
-    /// Answers from which revision on they do not count, and which they were.
+    /// Releases assumptions: those that a session's commit made (empty: any commit), of these tasks, or of all tasks if
+    /// none is named. Returns the first revision that does not count them, and their tasks.
     ///
     /// # Errors
-    /// Neither a session nor a task is named; or the writer is gone.
+    /// Neither a session nor a task is named; or the writer has ended.
     pub async fn release_assumptions(
         &self,
         session: &str,

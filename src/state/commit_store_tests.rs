@@ -136,8 +136,8 @@ async fn another_source_that_reports_the_task_takes_it_over() {
     stage.report_all(Vec::new()).await;
     assert!(stage.is_assumed("a/g1"));
     assert_eq!(stage.stored_tasks().await, ["a/g1", "a/g2"]);
-    let kept = stage.store.content().load().unwrap().assumptions;
-    assert!(kept.iter().all(|one| &*one.source == "other"));
+    let stored = stage.store.content().load().unwrap().assumptions;
+    assert!(stored.iter().all(|one| &*one.source == "other"));
 }
 
 #[tokio::test]

@@ -13,13 +13,13 @@ use crate::engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use crate::engine::model::reservation::same_incarnation;
 use crate::engine::model::{ClusterState, Problem, ProblemKind};
 
-/// Asks that a session's jobs be promised what they need.
+/// Request that a session's jobs be confirmed.
 pub struct SessionConfirm {
-    /// Ask these plugins only; empty: the policy's tiers.
+    /// Plugins that judge; empty: those of the policy's tiers.
     pub plugins: Vec<Arc<str>>,
-    /// How long unused reservations live; `None`: as the limits say.
+    /// Lease of reservations that are not used; `None`: the default of the limits.
     pub lease: Option<Duration>,
-    /// The items; `None`: the jobs that the session has enqueued and not confirmed yet, in that order.
+    /// Items to confirm; `None`: the jobs that the session has enqueued and not confirmed yet, in that order.
     pub read_items: Option<ConfirmReader>,
 }
 
@@ -31,7 +31,8 @@ impl std::fmt::Debug for SessionConfirm {
 }
 
 impl SessionRegistry {
-    /// Applies changes, confirms, and lets jobs that are refused leave: one more change, numbered after them.
+    /// Applies changes and confirms. Jobs that are rejected leave the session: that is one more change, numbered after
+    /// the others.
     fn confirm(
         &self,
         name: &str,
@@ -43,7 +44,7 @@ impl SessionRegistry {
         let busy = self.find(name)?;
         let session = Arc::clone(&busy.0);
         if session.revision.number == 0 {
-            let message = "the session stands on a cluster of its own; CONFIRM writes to shared state";
+            let message = "the session is on a cluster of its own; CONFIRM writes to shared state";
             let problem = Problem::new(ProblemKind::Invalid, "CONFIRM_INLINE", "mode", message);
             return Err(StateError::QueryRejected { problem });
         }
@@ -72,7 +73,7 @@ impl SessionRegistry {
             read_items: read,
         } = confirm;
         let all = read.is_none();
-        // After the write nothing may be refused any more.
+        // Checked before the write: after it, nothing may fail.
         self.check_growth(&session, cycle.bytes())?;
         let done = write(LedgerConfirm {
             policy: Arc::clone(&session.policy.name),
@@ -81,10 +82,10 @@ impl SessionRegistry {
             lease,
             read_items: read.unwrap_or_else(|| read_enqueued_jobs(&cycle)),
         })?;
-        let (permitted, refused) = verdicts(&done, all.then(|| cycle.enqueued()));
-        let settled = cycle.resolve_enqueued(&permitted, &refused);
-        let settled = settled.map_err(|problem| StateError::ChangeRejected { problem, applied })?;
-        outcome.queues.extend(settled.queues);
+        let (permitted, rejected) = verdicts(&done, all.then(|| cycle.enqueued()));
+        let resolved = cycle.resolve_enqueued(&permitted, &rejected);
+        let resolved = resolved.map_err(|problem| StateError::ChangeRejected { problem, applied })?;
+        outcome.queues.extend(resolved.queues);
         let done = Arc::new(done);
         let next = Arc::new(SessionState {
             recorded_result: Some(Arc::clone(&done) as RecordedResult),
@@ -97,25 +98,25 @@ impl SessionRegistry {
     }
 }
 
-/// Jobs that the ledger has permitted, and those that it has refused; of all that were enqueued, or of those asked about.
+/// Jobs that the ledger permitted, and jobs that it rejected; only those in `enqueued` if it is given.
 fn verdicts(done: &ConfirmOutcome, enqueued: Option<&[Arc<str>]>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
     let said = done.items.iter().flatten();
-    let (permitted, refused): (Vec<_>, Vec<_>) = said.partition(|item| item.verdict.permitted);
+    let (permitted, rejected): (Vec<_>, Vec<_>) = said.partition(|item| item.verdict.permitted);
     let jobs = |items: Vec<&JobConfirmOutcome>| -> Vec<Arc<str>> {
         items.into_iter().map(|item| Arc::clone(&item.job)).collect()
     };
     let permitted = jobs(permitted);
-    let refused = match enqueued {
+    let rejected = match enqueued {
         Some(enqueued) => {
-            let kept: BTreeSet<&Arc<str>> = permitted.iter().collect();
-            enqueued.iter().filter(|job| !kept.contains(job)).cloned().collect()
+            let permitted_jobs: BTreeSet<&Arc<str>> = permitted.iter().collect();
+            enqueued.iter().filter(|job| !permitted_jobs.contains(job)).cloned().collect()
         }
-        None => jobs(refused),
+        None => jobs(rejected),
     };
-    (permitted, refused)
+    (permitted, rejected)
 }
 
-/// The jobs that a cycle has enqueued, as the newest state has them.
+/// Reader of the jobs that a cycle has enqueued, as the newest state has them.
 fn read_enqueued_jobs(cycle: &SchedulingCycle) -> ConfirmReader {
     let asked: Vec<(Arc<str>, Arc<str>)> = cycle
         .enqueued()
@@ -134,7 +135,7 @@ fn read_enqueued_jobs(cycle: &SchedulingCycle) -> ConfirmReader {
     })
 }
 
-/// The job as the newest state has it, asking once more for what it was promised already.
+/// Item for a job as the newest state has it, with the attempt that its reservation has.
 fn confirm_item(
     cluster_state: &ClusterState,
     number: usize,
@@ -153,14 +154,14 @@ fn confirm_item(
             names: Arc::clone(cluster_state.resources()),
         })
     } else {
-        let message = format!("there is no job `{name}` any more");
+        let message = format!("job `{name}` no longer exists");
         let field = format!("items[{number}].job");
         Err(Problem::new(ProblemKind::NotFound, "JOB_NOT_FOUND", field, message))
     }
 }
 
 impl SharedState {
-    /// Confirms in a session. To be called where blocking is allowed. Asked again, the recorded answer comes back.
+    /// Confirms in a session. Blocks: call it where blocking is allowed. A retry gets the recorded outcome.
     ///
     /// # Errors
     /// As [`Self::step`] and [`Self::confirm`]; nothing was applied.

@@ -1,4 +1,4 @@
-//! Why a request on state failed as a whole.
+//! Errors of requests on state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,49 +10,49 @@ use crate::engine::model::Problem;
 use crate::engine::policy::UnknownProfileError;
 use crate::store::StoreError;
 
-/// Why a request on state failed as a whole.
+/// Error of a request on state that failed as a whole.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StateError {
-    /// The caller's revision is of another start of the server.
+    /// The caller's revision is from an earlier start of the server.
     #[error("the server was restarted: its epoch is {epoch} now, start over")]
     EpochChanged {
-        /// The epoch now.
+        /// Epoch of this start.
         epoch: u64,
     },
-    /// The state that was asked for did not become visible in time.
-    #[error("the state that was asked for was not reached in time; the newest is revision {}", newest.number)]
+    /// The requested state did not become visible in time.
+    #[error("the requested state was not reached in time; the newest revision is {}", newest.number)]
     NotReached {
-        /// The newest revision.
+        /// Newest revision.
         newest: Revision,
     },
     /// The session was closed, or its lease or its age ended.
     #[error("session `{session}` has ended: {why}")]
     SessionExpired {
-        /// The session.
+        /// Name of the session.
         session: Arc<str>,
-        /// How it ended.
+        /// Reason why it ended.
         why: &'static str,
     },
-    /// The server has never heard of the session, or has forgotten it.
-    #[error("session `{session}` is not known here")]
+    /// The session never existed on this server, or the server no longer remembers it.
+    #[error("session `{session}` is not known to this server")]
     SessionUnknown {
-        /// The session.
+        /// Name of the session.
         session: Arc<str>,
     },
-    /// Changes were left out.
+    /// Changes before the request's own are missing.
     #[error("changes {applied} + 1 to {after} are missing")]
     SequenceGap {
         /// Number of the last applied change.
         applied: u64,
-        /// Number after which the caller wanted to go on.
+        /// Number of the change after which the caller wants to continue.
         after: u64,
     },
-    /// The question was to see another state of the session than it is in.
-    #[error("the question is about the state after change {wanted}, the session is at {applied}")]
+    /// The request is about another state of the session than its current one.
+    #[error("the request is about the state after change {wanted}, but the session is at change {applied}")]
     SequenceMismatch {
         /// Number of the last applied change.
         applied: u64,
-        /// Number that the question named.
+        /// Number of the change that the request names.
         wanted: u64,
     },
     /// Another call is changing the session.
@@ -61,30 +61,30 @@ pub enum StateError {
         /// Number of the last applied change.
         applied: u64,
     },
-    /// The session stands on a cluster of its own: there is nothing to commit to.
-    #[error("session `{session}` stands on a cluster of its own; only one on shared state can be committed")]
+    /// The session is on a cluster of its own: its commit would have no shared state to change.
+    #[error("session `{session}` is on a cluster of its own; only a session on shared state can be committed")]
     SessionInline {
-        /// The session.
+        /// Name of the session.
         session: Arc<str>,
     },
     /// A commit names a job twice.
-    #[error("jobs: one stands there twice")]
+    #[error("jobs: a job is named twice")]
     JobsRepeated,
     /// Neither a session nor a task was named.
     #[error("tasks: name the tasks, or the session whose commit made the assumptions")]
     NothingNamed,
-    /// A change cannot be applied, so none of the call was.
+    /// A change cannot be applied, so no change of the call was.
     #[error("{}", problem.message)]
     ChangeRejected {
-        /// The change and why.
+        /// Problem of the change.
         problem: Problem,
         /// Number of the last applied change.
         applied: u64,
     },
-    /// The scheduler's own changes could not be taken in.
-    #[error("the batch was not taken in: {}", outcome.resync.as_ref().map_or("", |resync| &resync.message))]
+    /// The batch that comes with the request was not taken.
+    #[error("the batch was not taken: {}", outcome.resync.as_ref().map_or("", |resync| &resync.message))]
     ResyncNeeded {
-        /// What became of the batch.
+        /// Outcome of the batch.
         outcome: Box<BatchOutcome>,
     },
     /// No source of that name is known.
@@ -106,10 +106,10 @@ pub enum StateError {
         /// Silence that makes its removal safe.
         least: Duration,
     },
-    /// There is no policy of that name.
+    /// No policy has that name.
     #[error("there is no policy `{name}`")]
     PolicyUnknown {
-        /// The name.
+        /// Name of the policy.
         name: Arc<str>,
     },
     /// The policy has no such profile.
@@ -118,35 +118,35 @@ pub enum StateError {
     /// The batch contradicts itself.
     #[error("{}: {}", problem.field, problem.message)]
     BatchInvalid {
-        /// Field and fault.
+        /// Field and problem.
         problem: Problem,
     },
     /// A limit would be exceeded.
     #[error("limit `{limit}` is {value}: {message}")]
     Limit {
-        /// The limit's name, as in the settings.
+        /// Name of the limit, as in the settings.
         limit: &'static str,
-        /// Its value.
+        /// Value of the limit.
         value: u64,
-        /// What would exceed it.
+        /// Explanation of what exceeds the limit.
         message: String,
     },
-    /// The question cannot be asked.
+    /// The request cannot be evaluated.
     #[error("{}: {}", problem.field, problem.message)]
     QueryRejected {
-        /// Field and fault.
+        /// Field and problem.
         problem: Problem,
     },
     /// The store failed: nothing was changed.
     #[error("nothing was written: {0}")]
     Store(StoreError),
-    /// The server is going down.
+    /// The server is shutting down.
     #[error("the server is shutting down")]
     ShuttingDown,
 }
 
 impl StateError {
-    /// Stable word for programs.
+    /// Reason code for programs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::EpochChanged { .. } => "EPOCH_CHANGED",
@@ -173,7 +173,7 @@ impl StateError {
         }
     }
 
-    /// In a session: the number of the last applied change, if it is known.
+    /// Number of the session's last applied change, if the error is about a session and knows it.
     pub fn applied_through(&self) -> Option<u64> {
         match self {
             Self::SequenceGap { applied, .. }
@@ -201,43 +201,43 @@ impl StateError {
     }
 }
 
-/// Why a policy was not changed.
+/// Error of a change to a policy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PolicyError {
-    /// The document has faults; the one in force goes on serving.
+    /// The document has errors. The version in force stays in force.
     #[error("{0}")]
     Rejected(Box<RejectedDocument>),
     /// Another version is in force than the caller expected.
     #[error("policy `{name}` is at version {active}, not at the expected {expected}")]
     VersionMismatch {
-        /// The policy.
+        /// Name of the policy.
         name: Arc<str>,
         /// The version in force; 0: none.
         active: u64,
-        /// The version that was expected.
+        /// Version that the caller expected.
         expected: u64,
     },
-    /// There is no such policy.
+    /// No policy has that name.
     #[error("there is no policy `{name}`")]
     UnknownPolicy {
-        /// The name.
+        /// Name of the policy.
         name: Arc<str>,
     },
-    /// There is no such version, or it is no longer kept.
-    #[error("policy `{name}` has no version {version}, or it is no longer kept")]
+    /// The policy has no such version, or no longer stores it.
+    #[error("policy `{name}` has no version {version}, or no longer stores it")]
     UnknownVersion {
-        /// The policy.
+        /// Name of the policy.
         name: Arc<str>,
-        /// The version.
+        /// Number of the version.
         version: u64,
     },
-    /// The name cannot name a policy.
+    /// The name is not a valid policy name.
     #[error("`{name}` is not a policy name: at most 63 of a–z, 0–9 and `-`, alphanumeric at both ends")]
     InvalidName {
-        /// The name.
+        /// Rejected name.
         name: Arc<str>,
     },
-    /// A limit would be exceeded, or the server is going down.
+    /// A limit would be exceeded, or the server is shutting down.
     #[error(transparent)]
     State(#[from] StateError),
 }

@@ -1,27 +1,27 @@
-//! A store in memory that fails as it is told to, for tests.
+//! Store in memory that fails on demand, for tests.
 
 use std::sync::{Arc, Mutex};
 
 use crate::store::{Durability, MemoryStore, Store, StoreError, StoreWrite, StoredState};
 
-/// How a store fails.
+/// Ways in which the store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StoreErrorMode {
-    /// It does not.
+    /// The store works.
     #[default]
     None,
-    /// Nothing is written.
+    /// The store rejects writes and writes nothing.
     RejectWrites,
-    /// All is written, and then it says that it failed; after that nothing is.
+    /// The store writes the next write and reports an error; it rejects all later writes.
     FailAfterWrite,
 }
 
-/// The store, as one server has it open. Clones are the same.
+/// Failing store, as one server has it open. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FailingStore {
     content: MemoryStore,
     error_mode: Arc<Mutex<StoreErrorMode>>,
-    /// What each write that went well held.
+    /// Writes that succeeded, each with its content.
     written: Arc<Mutex<Vec<Vec<StoreWrite>>>>,
 }
 
@@ -30,19 +30,20 @@ impl FailingStore {
         *self.error_mode.lock().unwrap() = problem;
     }
 
-    /// What was written since this was asked last, one write after the other.
+    /// Writes since the last call, in order.
     pub(super) fn take_written(&self) -> Vec<Vec<StoreWrite>> {
         std::mem::take(&mut *self.written.lock().unwrap())
     }
 
-    /// What is in it.
+    /// Content of the store.
     pub(super) fn content(&self) -> MemoryStore {
         self.content.clone()
     }
 
-    /// The server that has it open dies: whatever it still does is not seen. What the next one opens.
+    /// Crashes the server that has the store open: its later writes are lost. Returns the store that the next server
+    /// opens.
     pub(super) fn crash(&self) -> Self {
-        // Whoever is writing has written, and nobody begins any more.
+        // A write under way finishes; no new one begins.
         self.set_error_mode(StoreErrorMode::RejectWrites);
         Self {
             content: self.content.clone(),

@@ -1,4 +1,4 @@
-//! What many records say alike is kept once: shapes of tasks, labels of nodes.
+//! Interner: equal values of many records, such as shapes of tasks and labels of nodes, are stored once.
 #![expect(
     clippy::disallowed_types,
     reason = "values are found and dropped, never walked: no order of theirs can show"
@@ -12,15 +12,15 @@ use crate::engine::model::{
     ClusterState, JobRecord, NodeRecord, ResourceAmounts, TaskRecord, TaskShape, UnevaluatedFields,
 };
 
-/// Up to so many values a pool does not look for those that nobody uses any more.
+/// Number of values up to which an interner does not look for unused ones.
 const SWEEP_MIN: usize = 1_024;
 
-/// Values that records share. It holds at most twice what they used when it looked last, or a thousand; it looks again
-/// after as many questions.
+/// Values that records share. An interner holds at most 1,024 values or twice the values in use at its last sweep,
+/// whichever is more. The next sweep comes after as many look-ups.
 #[derive(Debug)]
 struct ValueInterner<T: ?Sized> {
     known: HashSet<Arc<T>>,
-    /// Number of questions after which those are dropped that no record uses any more.
+    /// Number of look-ups before the next sweep drops the values that no record uses.
     sweep_in: usize,
 }
 
@@ -34,7 +34,7 @@ impl<T: Eq + Hash + ?Sized> Default for ValueInterner<T> {
 }
 
 impl<T: Eq + Hash + ?Sized> ValueInterner<T> {
-    /// The value as it is known, if it is.
+    /// Interned value that is equal to this one, if there is one.
     fn find(&mut self, value: &T) -> Option<&Arc<T>> {
         if self.sweep_in == 0 {
             self.known.retain(|known| Arc::strong_count(known) > 1);
@@ -45,25 +45,26 @@ impl<T: Eq + Hash + ?Sized> ValueInterner<T> {
         self.known.get(value)
     }
 
-    /// Makes a value known that was not found.
+    /// Adds a value that [`Self::find`] did not return.
     fn insert(&mut self, value: &Arc<T>) {
         self.known.insert(Arc::clone(value));
     }
 
-    /// Puts the known value in the place of an equal one, or makes it known; as `anew` gives it, if that says anything.
-    fn intern(&mut self, value: &mut Arc<T>, anew: impl FnOnce(&T) -> Option<Arc<T>>) {
+    /// Replaces a value by the interned one that is equal to it. If there is none, adds the copy that `copy` returns,
+    /// or the value itself if it returns none.
+    fn intern(&mut self, value: &mut Arc<T>, copy: impl FnOnce(&T) -> Option<Arc<T>>) {
         if let Some(known) = self.find(value) {
             *value = Arc::clone(known);
             return;
         }
-        if let Some(anew) = anew(value) {
-            *value = anew;
+        if let Some(copy) = copy(value) {
+            *value = copy;
         }
         self.insert(value);
     }
 }
 
-/// What the records of the shared state have in common. Texts are compared whole, then one by one.
+/// Values that records of the shared state have in common. Lists are compared as a whole first, then text by text.
 #[derive(Debug, Default)]
 pub(crate) struct RecordInterner {
     shapes: ValueInterner<TaskShape>,
@@ -76,7 +77,7 @@ pub(crate) struct RecordInterner {
 #[derive(Debug, Default)]
 struct TextInterner {
     values: ValueInterner<str>,
-    /// Those that become known are copied.
+    /// True if new texts are copied.
     copies_new: bool,
 }
 
@@ -106,7 +107,7 @@ impl TextInterner {
         names
     }
 
-    /// A shape in memory of its own.
+    /// Copy of a shape in its own memory.
     fn copy_shape(&mut self, shape: &TaskShape) -> TaskShape {
         let copied =
             |amounts: &Option<Box<ResourceAmounts>>| amounts.as_ref().map(|amounts| Box::new(amounts.copied()));
@@ -126,7 +127,7 @@ impl TextInterner {
     }
 }
 
-/// A name in memory of its own.
+/// Moves a name to its own memory.
 fn copy_name(name: &mut Arc<str>) {
     if !name.is_empty() {
         *name = Arc::from(&**name);
@@ -134,8 +135,8 @@ fn copy_name(name: &mut Arc<str>) {
 }
 
 impl RecordInterner {
-    /// A pool for records that stay. What it makes known, and what is new of a record, is copied: what was just read lies
-    /// in memory among what is thrown away, and would keep all of that from being used otherwise.
+    /// Interner for records that stay in the state. Retained fields are copied: they share allocator pages with the
+    /// discarded request, which could otherwise not be reused.
     pub(super) fn copying() -> Self {
         Self {
             texts: TextInterner {
@@ -146,7 +147,7 @@ impl RecordInterner {
         }
     }
 
-    /// Lets a task use the shape that others have.
+    /// Makes a task share its shape with other tasks.
     fn intern_task_shape(&mut self, task: &mut TaskRecord) {
         let texts = &mut self.texts;
         self.shapes.intern(&mut task.shape, |shape| {
@@ -154,20 +155,21 @@ impl RecordInterner {
         });
     }
 
-    /// Lets a task use the shape that others have, and the names of its job and its node, as far as others name them.
+    /// Makes a task of a batch share its shape, and the names of its job and its node, with other tasks.
     pub(crate) fn intern_batch_task(&mut self, task: &mut TaskRecord) {
         self.intern_task_shape(task);
         self.texts.intern(&mut task.job);
         self.texts.intern(&mut task.node);
     }
 
-    /// Lets a node use the labels that others have.
+    /// Makes a node of a batch share its labels with other nodes.
     pub(crate) fn intern_batch_node(&mut self, node: &mut NodeRecord) {
         self.intern_labels(&mut node.labels);
         self.intern_node_fields(&mut node.unevaluated_fields);
     }
 
-    /// Lets a task that is to stay use the shape that others have. `is_new`: there is none of its name.
+    /// Makes a task that stays in the state share its shape with other tasks. `is_new`: the state has no task of its
+    /// name.
     pub(super) fn intern_task(&mut self, task: &mut TaskRecord, is_new: bool) {
         self.intern_task_shape(task);
         if is_new {
@@ -178,7 +180,7 @@ impl RecordInterner {
         }
     }
 
-    /// Lets a job that is to stay use the texts that others have.
+    /// Makes a job that stays in the state share its texts with other jobs.
     pub(super) fn intern_job(&mut self, job: &mut JobRecord) {
         copy_name(&mut job.name);
         copy_name(&mut job.uid);
@@ -187,7 +189,8 @@ impl RecordInterner {
         job.annotations = self.texts.intern_pairs(&job.annotations);
     }
 
-    /// Lets a node that is to stay use what the record before it has, and labels that others have.
+    /// Makes a node that stays in the state share values with the record that it replaces, and its labels with other
+    /// nodes.
     pub(super) fn intern_node(&mut self, record: Arc<NodeRecord>, cluster_state: &ClusterState) -> Arc<NodeRecord> {
         let before = cluster_state.node_by_name(&record.name).map(|entry| &entry.record);
         if let Some(before) = before.filter(|before| **before == record) {
@@ -257,15 +260,15 @@ mod tests {
     #[test]
     fn unused_values_are_dropped() {
         let mut pool = RecordInterner::default();
-        let mut kept = task(-1);
-        pool.intern_task_shape(&mut kept);
+        let mut used = task(-1);
+        pool.intern_task_shape(&mut used);
         for cpu in 0..100_000 {
             pool.intern_task_shape(&mut task(cpu));
             assert!(pool.shapes.known.len() <= SWEEP_MIN);
         }
         let mut again = task(-1);
         pool.intern_task_shape(&mut again);
-        assert!(Arc::ptr_eq(&again.shape, &kept.shape));
+        assert!(Arc::ptr_eq(&again.shape, &used.shape));
     }
 
     #[test]
@@ -299,21 +302,21 @@ mod tests {
             limits: Some(Box::new(amounts())),
             ..TaskFields::default()
         });
-        let mut kept = sent.clone();
-        pool.intern_task(&mut kept, true);
-        assert_eq!(kept, sent);
+        let mut stored = sent.clone();
+        pool.intern_task(&mut stored, true);
+        assert_eq!(stored, sent);
         for (own, sent) in [
-            (&kept.name, &sent.name),
-            (&kept.job, &sent.job),
-            (&kept.node, &sent.node),
+            (&stored.name, &sent.name),
+            (&stored.job, &sent.job),
+            (&stored.node, &sent.node),
         ] {
             assert!(!Arc::ptr_eq(own, sent));
         }
-        assert!(!Arc::ptr_eq(&kept.nominated_node, &sent.nominated_node));
-        assert!(!Arc::ptr_eq(&kept.annotations[0].0, &sent.annotations[0].0));
+        assert!(!Arc::ptr_eq(&stored.nominated_node, &sent.nominated_node));
+        assert!(!Arc::ptr_eq(&stored.annotations[0].0, &sent.annotations[0].0));
         let mut again = sent.clone();
         pool.intern_task(&mut again, false);
-        assert!(Arc::ptr_eq(&again.shape, &kept.shape) && Arc::ptr_eq(&again.name, &sent.name));
+        assert!(Arc::ptr_eq(&again.shape, &stored.shape) && Arc::ptr_eq(&again.name, &sent.name));
         let job = JobRecord {
             name: text("a/j"),
             uid: text("u1"),

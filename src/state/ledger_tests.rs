@@ -338,8 +338,8 @@ async fn a_store_that_fails_changes_nothing() {
         .unwrap();
     house.store.set_error_mode(StoreErrorMode::None);
     assert_eq!(house.confirm(job("ns/c", "u", 4), 1).await, (true, 4, ""));
-    let kept = house.store.content().load().unwrap();
-    let rows: Vec<&str> = kept.reservations.iter().map(|row| &*row.job).collect();
+    let stored = house.store.content().load().unwrap();
+    let rows: Vec<&str> = stored.reservations.iter().map(|row| &*row.job).collect();
     assert_eq!(rows, ["ns/a", "ns/c"]);
 }
 

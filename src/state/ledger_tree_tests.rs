@@ -69,14 +69,14 @@ impl LedgerFixture {
     fn queue_accounts(&self, queues: [&str; 3]) -> [(i128, i128, i128); 3] {
         let snapshot = self.state.snapshot();
         let policy = snapshot.policies.get("default").unwrap();
-        let (kept, anew) = (
+        let (incremental, rebuilt) = (
             snapshot.plugin_states(policy),
             policy.policy.compute_plugin_states(&snapshot.state),
         );
-        let [kept, anew] = [&kept, &anew].map(|derived| derived.get::<CapacityState>(PLUGIN).unwrap());
-        assert!(kept.accounts().eq(anew.accounts()));
+        let [incremental, rebuilt] = [&incremental, &rebuilt].map(|derived| derived.get::<CapacityState>(PLUGIN).unwrap());
+        assert!(incremental.accounts().eq(rebuilt.accounts()));
         queues.map(|queue| {
-            let account = kept.account(queue).unwrap();
+            let account = incremental.account(queue).unwrap();
             let cards = account.inqueue.card_or_zero("A") / 1_000;
             (account.inqueue.cpu / 1_000, cards, account.allocated.cpu / 1_000)
         })
@@ -148,11 +148,11 @@ async fn what_runs_is_handed_over_along_the_path() {
         house.confirm_verdict(job_of_queue("ns/a", "x", 6, 0), 1).await,
         "permitted"
     );
-    let told = vec![
+    let records = vec![
         BatchRecord::Job(job_of_queue("ns/a", "x", 6, 0)),
         running("ns/a-0", "ns/a", 4),
     ];
-    house.apply(3, BatchKind::Delta, told).await;
+    house.apply(3, BatchKind::Delta, records).await;
     assert_eq!(house.queue_accounts(QUEUE_PATH), [(2, 0, 4), (2, 0, 4), (0, 0, 0)]);
     assert_eq!(
         house.confirm_verdict(job_of_queue("ns/b", "y", 5, 0), 1).await,

@@ -1,83 +1,84 @@
-//! Every bound on what a caller can make grow.
+//! Bounds on everything that callers can make grow.
 
 use std::time::Duration;
 
 use crate::engine::policy;
 
-/// Bounds, each with a clear refusal that names it.
+/// Bounds of the state. A request that would exceed one is rejected with an error that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateLimits {
-    /// Distinct resource names.
+    /// Maximum number of distinct resource names.
     pub resource_names: usize,
-    /// Sources.
+    /// Maximum number of sources.
     pub sources: usize,
-    /// Records of all kinds, of all sources.
+    /// Maximum number of records, of all kinds and sources together.
     pub records: usize,
-    /// Records in snapshots that are being sent, of all sources.
+    /// Maximum number of records in full syncs that are being sent, of all sources together.
     pub full_sync_records: usize,
-    /// Batches waiting for the writer.
+    /// Maximum number of batches that wait for the writer.
     pub queued_writes: usize,
-    /// Outcomes kept per source for repeated batches.
+    /// Maximum number of outcomes stored per source for repeated batches.
     pub stored_outcomes: usize,
-    /// Sessions open at once.
+    /// Maximum number of sessions open at once.
     pub sessions: usize,
-    /// Changes in one session.
+    /// Maximum number of changes in one session.
     pub session_changes: u64,
-    /// Bytes that open sessions pin, all together.
+    /// Maximum bytes that open sessions pin together.
     pub session_bytes: usize,
-    /// Savepoints in one session.
+    /// Maximum number of savepoints in one session.
     pub session_savepoints: usize,
-    /// Silence after which a session ends, unless it asked for another.
+    /// Silence after which a session ends, unless it asked for another lease.
     pub session_lease: Duration,
     /// Longest lease that a session can ask for.
     pub session_lease_max: Duration,
-    /// Placements that are assumed at once.
+    /// Maximum number of assumptions at once.
     pub assumptions: usize,
-    /// How long a placement is assumed that nobody confirms, while its source is heard.
+    /// Lease of an assumption that its source does not confirm. It runs only while the source is heard.
     pub assumption_lease: Duration,
-    /// Placements, and jobs, in one commit.
+    /// Maximum number of placements, and of jobs, in one commit.
     pub commit_placements: usize,
-    /// Jobs, tasks and conflicts in the outcomes of commits that are remembered.
+    /// Maximum number of jobs, tasks and conflicts in the remembered outcomes of commits.
     pub commit_outcomes: usize,
     /// Age at which a session ends, unless a change of it is under way.
     pub session_age: Duration,
-    /// How long an ended session answers with its recorded outcome.
+    /// Time for which an ended session answers with its recorded outcome.
     pub tombstone_age: Duration,
-    /// Ended sessions remembered.
+    /// Maximum number of ended sessions that are remembered.
     pub tombstones: usize,
-    /// Reservations of jobs.
+    /// Maximum number of reservations of jobs.
     pub reservations: usize,
-    /// How long a reservation lives that is not used, unless its caller asked for another time.
+    /// Lease of a reservation that is not used, unless its caller asked for another time.
     pub reservation_lease: Duration,
     /// Longest lease that a confirmation can ask for.
     pub reservation_lease_max: Duration,
-    /// Ended reservations remembered, so that late requests do not revive them.
+    /// Maximum number of ended reservations that are remembered, so that late requests do not revive them.
     pub reservation_tombstones: usize,
-    /// Silence after which a source counts as stale: leases of its jobs' reservations and of its assumed tasks stand still.
+    /// Silence after which a source counts as stale: leases of its jobs' reservations and of its tasks' assumptions
+    /// pause.
     pub source_stale: Duration,
-    /// Names of policies.
+    /// Maximum number of names of policies.
     pub policy_names: usize,
-    /// Versions kept per policy.
+    /// Maximum number of versions stored per policy.
     pub policy_versions: usize,
-    /// Bytes of documents kept per policy, earlier versions and what was read from them included. Two versions stay
-    /// whatever they take.
+    /// Maximum bytes of documents stored per policy, including earlier versions and the text that loading derived from
+    /// them. Two versions stay whatever their size.
     pub policy_history_bytes: usize,
-    /// Bytes of a policy document.
+    /// Longest policy document in bytes.
     pub policy_bytes: usize,
     /// Deepest nesting of a policy document.
     pub policy_depth: usize,
-    /// Values in a policy document.
+    /// Maximum number of values in a policy document.
     pub policy_nodes: usize,
-    /// Values read from a policy document, those that aliases repeat counted each time.
+    /// Maximum number of values read from a policy document; values that aliases repeat count each time.
     pub policy_reads: usize,
-    /// Bytes of text read from a policy document, likewise.
+    /// Maximum bytes of text read from a policy document; text that aliases repeat counts each time.
     pub policy_read_bytes: usize,
     /// Longest wait for a revision.
     pub wait: Duration,
 }
 
 impl StateLimits {
-    /// Those on the text of a policy document.
+    /// Bounds on the text of a policy document.
     pub fn document_limits(&self) -> policy::YamlLimits {
         policy::YamlLimits {
             bytes: self.policy_bytes,

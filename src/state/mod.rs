@@ -1,4 +1,4 @@
-//! Memory that changes: one writer applies everything, snapshots are published whole, readers never wait.
+//! State of the server: one writer applies all changes and publishes immutable snapshots; readers never wait.
 
 mod apply_durable;
 mod assumptions;
@@ -105,36 +105,36 @@ use published::PublishedSnapshot;
 use session_registry::SessionRegistry;
 use writer::{Writer, WriterCommand, WriterParts};
 
-/// What the state is started with.
+/// Options with which the state starts.
 #[derive(Clone, Debug, Default)]
 pub struct StateOptions {
     /// Every bound.
     pub limits: StateLimits,
-    /// The epoch of this start; to be random.
+    /// Epoch of this start; choose it at random.
     pub epoch: u64,
-    /// Sources that have to be synced before the service is ready.
+    /// Sources that must be synced before the service is ready.
     pub expected_sources: Vec<Arc<str>>,
-    /// Promises whatever is asked for, so that tests of the promise can be seen to fail.
+    /// Confirms every request. Tests use this to prove that they notice a broken promise.
     #[doc(hidden)]
     #[cfg(debug_assertions)]
     pub without_checks: bool,
 }
 
-/// Why the state could not be started.
+/// Error of the start of the state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateStartError {
-    /// A thread could not be started.
+    /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is kept can no longer be read.
+    /// A stored policy that was in force can no longer be read.
     #[error(transparent)]
     Policy(#[from] StoredPolicyError),
 }
 
-/// All shared state, and the way to change it.
+/// Shared state of the server, and all ways to read and change it.
 #[derive(Debug)]
 pub struct SharedState {
     limits: StateLimits,
@@ -150,19 +150,20 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    /// Starts the writer on a thread of its own, over an empty state without policies, which is kept in memory only. It
-    /// ends when the last handle on the state is dropped.
+    /// Starts the writer on its own thread, over an empty state without policies that is held in memory only. The
+    /// writer ends when the last handle on the state is dropped.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// No thread can be started.
     pub fn start(options: StateOptions, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StateStartError> {
         Self::start_on(options, clock, Box::new(MemoryStore::default()))
     }
 
-    /// The same over a store, and what is kept there.
+    /// Starts the state over a store, with the store's content.
     ///
     /// # Errors
-    /// No thread could be started, or the store cannot be read.
+    /// No thread can be started, the store cannot be read, or this program rejects a stored policy that was in
+    /// force.
     pub fn start_on(
         options: StateOptions,
         clock: Arc<dyn Clock>,
@@ -176,7 +177,7 @@ impl SharedState {
             limits,
             ..
         } = options;
-        let kept = store.load()?;
+        let stored_state = store.load()?;
         let durability = store.durability();
         let names = Arc::new(ResourceNames::new(limits.resource_names));
         let snapshots = Arc::new(PublishedSnapshot::new(epoch));
@@ -185,7 +186,7 @@ impl SharedState {
             limits.clone(),
             Arc::clone(&clock),
         ));
-        let (policies, in_force) = PolicyRegistry::open(&limits, &kept)?;
+        let (policies, in_force) = PolicyRegistry::open(&limits, &stored_state)?;
         let policies = Arc::new(policies);
         let leases = SharedLeases::default();
         let (commands, queue) = tokio::sync::mpsc::channel(limits.queued_writes);
@@ -196,8 +197,8 @@ impl SharedState {
             policies: Arc::clone(&policies),
             clock: Arc::clone(&clock),
         };
-        let writer = Writer::new(parts, &kept, |cluster_state| {
-            let ledger = AdmissionLedger::open(&limits, store, &kept, &leases, cluster_state);
+        let writer = Writer::new(parts, &stored_state, |cluster_state| {
+            let ledger = AdmissionLedger::open(&limits, store, &stored_state, &leases, cluster_state);
             #[cfg(debug_assertions)]
             let ledger = ledger.without_checks(without_checks);
             ledger
@@ -205,7 +206,7 @@ impl SharedState {
         #[cfg(debug_assertions)]
         let writer = writer.without_checks(without_checks);
         let mut writer = writer;
-        if kept != StoredState::default() {
+        if stored_state != StoredState::default() {
             writer.publish_initial(in_force);
         }
         std::thread::Builder::new()
@@ -228,15 +229,15 @@ impl SharedState {
         Ok(state)
     }
 
-    /// The newest snapshot: one atomic load.
+    /// Newest snapshot: one atomic load.
     pub fn snapshot(&self) -> Arc<crate::engine::Snapshot> {
         self.published.newest()
     }
 
-    /// A snapshot that is at least so new, waited for.
+    /// Waits for a snapshot that is at least as new as the revision.
     ///
     /// # Errors
-    /// Another epoch; or not reached within `max_wait`.
+    /// The revision is of another epoch, or no such snapshot exists within `max_wait`.
     pub async fn snapshot_at(
         &self,
         at_least: Option<crate::engine::Revision>,
@@ -246,17 +247,17 @@ impl SharedState {
         self.published.wait_for(at_least, positions, max_wait).await
     }
 
-    /// Names of resources, for conversion at the edge.
+    /// Resource names, for conversion at the edge.
     pub fn resource_names(&self) -> &ResourceNames {
         &self.names
     }
 
-    /// Every bound.
+    /// Bounds of the state.
     pub fn limits(&self) -> &StateLimits {
         &self.limits
     }
 
-    /// Where the time comes from.
+    /// Clock of the state.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
@@ -266,17 +267,17 @@ impl SharedState {
         self.sources.status()
     }
 
-    /// Takes a batch in; the answer comes when its changes are visible.
+    /// Applies a batch. The outcome comes when its changes are visible.
     ///
     /// # Errors
-    /// A limit; or the writer is gone. A gap or a fenced source is an outcome.
+    /// A limit is exceeded, or the writer has ended. A gap and a fenced source are outcomes, not errors.
     pub async fn apply_batch(&self, batch: Batch) -> Result<BatchOutcome, StateError> {
         let (reply, outcome) = tokio::sync::oneshot::channel();
         self.send(WriterCommand::Apply(Box::new(batch), reply.into())).await?;
         outcome.await.map_err(|_| StateError::ShuttingDown)?
     }
 
-    /// As [`SharedState::apply_batch`], but refused when too many batches wait for the writer.
+    /// Applies a batch like [`SharedState::apply_batch`], but rejects it if too many batches wait for the writer.
     ///
     /// # Errors
     /// As [`SharedState::apply_batch`].
@@ -289,7 +290,7 @@ impl SharedState {
             Ok(()) => outcome.await.map_err(|_| StateError::ShuttingDown)?,
             Err(TrySendError::Closed(_)) => Err(StateError::ShuttingDown),
             Err(TrySendError::Full(_)) => {
-                let message = "so many batches wait for the writer".to_owned();
+                let message = "too many batches wait for the writer".to_owned();
                 Err(sources::limit_error(
                     "queued_writes",
                     self.limits.queued_writes,
@@ -299,12 +300,12 @@ impl SharedState {
         }
     }
 
-    /// Batches and policies that wait for the writer.
+    /// Number of batches and policies that wait for the writer.
     pub fn queued_writes(&self) -> usize {
         self.commands.max_capacity() - self.commands.capacity()
     }
 
-    /// True as long as the writer works.
+    /// True as long as the writer runs.
     pub fn is_alive(&self) -> bool {
         !self.commands.is_closed()
     }

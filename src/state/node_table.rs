@@ -1,4 +1,4 @@
-//! The node table: names to slots, readable while it grows.
+//! Node table: slots of nodes by name, readable while the table grows.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -6,16 +6,16 @@ use dashmap::DashMap;
 
 use crate::engine::model::{NodeIndex, NodeSlot};
 
-/// Names to slots of one generation. It only grows: a name keeps its slot, a slot its name.
+/// Slots of nodes in one generation of the table. The table only grows: a name keeps its slot, and a slot its name.
 #[derive(Debug, Default)]
 pub(super) struct NodeTable {
     slots: DashMap<Arc<str>, NodeSlot>,
-    /// By slot.
+    /// Names by slot.
     names: RwLock<Vec<Arc<str>>>,
 }
 
 impl NodeTable {
-    /// Gives a name a slot, if it has none. To be called by the writer only.
+    /// Assigns a slot to a name that has none. Only the writer calls this.
     pub(super) fn assign_slot(&self, name: &Arc<str>) {
         if self.slots.contains_key(name) {
             return;
@@ -27,7 +27,7 @@ impl NodeTable {
         }
     }
 
-    /// Number of slots given.
+    /// Number of assigned slots.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }

@@ -1,25 +1,25 @@
-//! Where a version of a policy came from.
+//! Origins of policy versions.
 
-/// Who brought a version.
+/// Origin of a policy version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyOrigin {
-    /// Embedded in the program.
+    /// Policy embedded in the program.
     BuiltIn,
-    /// Read from a file.
+    /// Policy file, by path.
     File(String),
-    /// Read from a file because the process was sent SIGHUP.
+    /// Policy file, by path, read because the process received SIGHUP.
     Hangup(String),
-    /// Sent by a caller.
+    /// Caller of ReloadPolicy, by address.
     Rpc(String),
-    /// An earlier version, put in force again.
+    /// Earlier version, by number, that a rollback put in force again.
     Rollback(u64),
 }
 
 impl PolicyOrigin {
-    /// Every word that [`PolicyOrigin::kind`] says.
+    /// Every value of [`PolicyOrigin::kind`].
     pub const KINDS: [&'static str; 5] = ["built-in", "file", "sighup", "rpc", "rollback"];
 
-    /// Its first word.
+    /// Kind of the origin, as one word.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",

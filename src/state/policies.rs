@@ -1,4 +1,4 @@
-//! Policies: versions, history, and the one way in which a policy changes.
+//! Policies: their versions, their history, and the one operation that changes a policy.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,42 +20,42 @@ const MAX_NAMED_ERRORS: usize = 3;
 /// Most characters of one error in that message.
 const MAX_ERROR_CHARS: usize = 240;
 
-/// A version of a policy.
+/// Version of a policy.
 #[derive(Clone, Debug)]
 pub struct PolicyVersion {
-    /// Name, version, hash, and the compiled policy.
+    /// Compiled policy with its name, version and hash.
     pub in_force: Arc<PolicyInForce>,
-    /// As sent.
+    /// Document as it was sent.
     pub document: Arc<str>,
-    /// As loaded: typed values before defaults and repairs.
+    /// Document as loaded: typed values, before defaults and repairs.
     pub loaded_document: Arc<str>,
-    /// With every default put in and every repair made.
+    /// Effective document: every default filled in and every repair made.
     pub effective_document: Arc<str>,
-    /// What loading found.
+    /// Diagnostics from loading.
     pub report: Arc<DiagnosticReport>,
-    /// Who brought it.
+    /// Origin of the version.
     pub origin: PolicyOrigin,
-    /// When it was accepted, since 1970.
+    /// Time since 1970 at which the version was accepted.
     pub accepted_at: Duration,
 }
 
 impl PolicyVersion {
-    /// Bytes of its documents.
+    /// Bytes of all its documents.
     fn bytes(&self) -> usize {
         self.document.len() + self.loaded_document.len() + self.effective_document.len()
     }
 }
 
-/// A document that was refused.
+/// Document that was rejected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RejectedDocument {
     /// Name of the policy.
     pub name: Arc<str>,
-    /// Who brought it.
+    /// Origin of the document.
     pub origin: PolicyOrigin,
-    /// What is wrong with it.
+    /// Diagnostics, errors among them.
     pub report: DiagnosticReport,
-    /// The version that goes on serving; 0: none.
+    /// Version that stays in force; 0: none.
     pub serving: u64,
 }
 
@@ -75,8 +75,8 @@ impl std::fmt::Display for RejectedDocument {
             write!(f, ", {}", plural(warnings, "warning"))?;
         }
         match self.serving {
-            0 => f.write_str("; no policy of that name serves"),
-            version => write!(f, "; version {version} goes on serving"),
+            0 => f.write_str("; no policy of that name is in force"),
+            version => write!(f, "; version {version} stays in force"),
         }
     }
 }
@@ -106,74 +106,74 @@ impl RejectedDocument {
     }
 }
 
-/// Asks for a document to be put in force.
+/// Request to put a document in force.
 #[derive(Clone, Debug)]
 pub struct PolicyReload {
     /// Name of the policy.
     pub name: Arc<str>,
-    /// The document.
+    /// Policy document.
     pub document: Arc<str>,
-    /// Version that must be in force now; 0: none.
+    /// Version that must be in force now; 0: none; `None`: any.
     pub expected_version: Option<u64>,
-    /// Change nothing.
+    /// True to check only, and change nothing.
     pub dry_run: bool,
-    /// Warnings are faults.
+    /// True if warnings count as errors.
     pub strict: bool,
-    /// Where the document does not say.
+    /// Compatibility of a document that does not set it.
     pub compatibility: Compatibility,
-    /// Who brings it.
+    /// Origin of the document.
     pub origin: PolicyOrigin,
 }
 
-/// Asks for an earlier version to be put in force again.
+/// Request to put an earlier version in force again.
 #[derive(Clone, Debug)]
 pub struct PolicyRollback {
     /// Name of the policy.
     pub name: Arc<str>,
-    /// The version; 0: the one before the one in force.
+    /// Version to put in force; 0: the one before the version in force.
     pub version: u64,
-    /// Version that must be in force now.
+    /// Version that must be in force now; `None`: any.
     pub expected_version: Option<u64>,
-    /// Change nothing.
+    /// True to check only, and change nothing.
     pub dry_run: bool,
 }
 
-/// A document that was accepted.
+/// Result of a reload or a rollback that was accepted.
 #[derive(Clone, Debug)]
 pub struct ReloadedPolicy {
-    /// Now in force; in a dry run what would be, as version 0.
+    /// Version that is now in force; in a dry run the version that would be, numbered 0.
     pub version: Arc<PolicyVersion>,
-    /// It already was: nothing changed.
+    /// True if this policy was in force already: nothing changed.
     pub unchanged: bool,
-    /// Effective documents, before and after, as a unified diff.
+    /// Unified diff of the effective documents before and after.
     pub difference: String,
-    /// Queues for which the policy has no place, as they stand now.
+    /// Queues, as they are now, that the policy cannot place in its hierarchy.
     pub queue_problems: Vec<Problem>,
     dry_run: bool,
 }
 
 impl ReloadedPolicy {
-    /// True if it made a new snapshot.
+    /// True if the reload made a new snapshot.
     pub(super) fn publishes(&self) -> bool {
         !self.unchanged && !self.dry_run
     }
 }
 
-/// A compiled document on its way to the writer.
+/// Compiled document on its way to the writer.
 #[derive(Debug)]
 pub(super) struct PolicyInstall {
     pub(super) name: Arc<str>,
     pub(super) expected_version: Option<u64>,
     pub(super) dry_run: bool,
     pub(super) hash: Arc<str>,
-    /// Tells the document, and how it is to be read, from another.
+    /// Hash of the document and its compatibility.
     pub(super) fingerprint: Arc<str>,
     pub(super) policy: Arc<Policy>,
     pub(super) version: PolicyVersion,
 }
 
 impl PolicyInstall {
-    /// True if it says what is in force already.
+    /// True if the document is the one in force.
     fn is_in_force(&self, active: &PolicyVersion) -> bool {
         let other = &active.in_force;
         self.hash == other.hash && self.policy.compatibility() == other.policy.compatibility()
@@ -203,18 +203,18 @@ pub(super) struct PolicyHistory {
     pub(super) last: u64,
     pub(super) versions: VecDeque<Arc<PolicyVersion>>,
     pub(super) rejected_document: Option<RejectedDocument>,
-    /// Tells the policy file that was last accepted from another.
+    /// Fingerprint of the last accepted policy file.
     pub(super) file_fingerprint: Option<Arc<str>>,
 }
 
 impl PolicyHistory {
-    /// Takes a version in, and lets go of the oldest beyond so many versions or bytes.
-    fn accept(&mut self, version: &Arc<PolicyVersion>, kept: usize, bytes: usize) -> Vec<Arc<PolicyVersion>> {
+    /// Adds a version. Returns the oldest versions, which are dropped to stay within `max_versions` and `max_bytes`.
+    fn accept(&mut self, version: &Arc<PolicyVersion>, max_versions: usize, max_bytes: usize) -> Vec<Arc<PolicyVersion>> {
         (self.last, self.rejected_document) = (version.in_force.version, None);
         self.versions.push_back(Arc::clone(version));
         let beyond = |versions: &VecDeque<Arc<PolicyVersion>>| {
             let size: usize = versions.iter().map(|version| version.bytes()).sum();
-            versions.len() > kept.max(1) || (size > bytes && versions.len() > 2)
+            versions.len() > max_versions.max(1) || (size > max_bytes && versions.len() > 2)
         };
         let mut dropped = Vec::new();
         while beyond(&self.versions) {
@@ -224,14 +224,14 @@ impl PolicyHistory {
     }
 }
 
-/// All policies with their history. Changed by the writer only, but for refusals.
+/// All policies with their history. Only the writer changes them; the exception is the record of a rejected document.
 #[derive(Debug)]
 pub(super) struct PolicyRegistry {
     max_names: usize,
     max_versions: usize,
     max_bytes: usize,
     histories: Mutex<BTreeMap<Arc<str>, PolicyHistory>>,
-    /// Locked after the histories, if both are.
+    /// Pending repairs of the store. Lock order: histories first.
     pending_repair: Mutex<PendingRepair>,
 }
 
@@ -246,7 +246,7 @@ impl PolicyRegistry {
         }
     }
 
-    /// Compares the expected version with the one in force, and swaps. The only place where a policy changes.
+    /// Puts a version in force by compare-and-swap with the expected version. No other code changes a policy.
     pub(super) fn install(
         &self,
         install: PolicyInstall,
@@ -315,7 +315,7 @@ impl PolicyRegistry {
         })
     }
 
-    /// Remembers that a policy file said what is in force already.
+    /// Records that a policy file, or a caller, sent the policy that is in force already.
     fn confirm_unchanged(
         &self,
         histories: &mut BTreeMap<Arc<str>, PolicyHistory>,
@@ -333,12 +333,12 @@ impl PolicyRegistry {
             policy_store::version_writes(active, true, &[], origin, content)
         };
         let file = !writes.is_empty();
-        let mut owed = self.lock_pending_repair();
-        // What is owed may be the opposite of what is confirmed here.
-        if file || owed.is_needed() {
-            owed.write_with_repairs(histories, store, writes)?;
+        let mut pending_repair = self.lock_pending_repair();
+        // A pending repair may contradict what this call confirms.
+        if file || pending_repair.is_needed() {
+            pending_repair.write_with_repairs(histories, store, writes)?;
         }
-        drop(owed);
+        drop(pending_repair);
         if let Some(history) = histories.get_mut(&install.name) {
             if file {
                 history.file_fingerprint = Some(Arc::clone(content));
@@ -348,18 +348,18 @@ impl PolicyRegistry {
         Ok(())
     }
 
-    /// True if the store may hold something that is not true.
+    /// True if the store may differ from memory.
     pub(super) fn needs_repair(&self) -> bool {
         self.lock_pending_repair().is_needed()
     }
 
-    /// What sets that right; to be followed by [`Self::repaired`] once it is written.
+    /// Writes that repair the store; call [`Self::repaired`] once they are written.
     pub(super) fn repair_writes(&self) -> Vec<StoreWrite> {
         let histories = self.lock();
         self.lock_pending_repair().writes(&histories)
     }
 
-    /// It is written.
+    /// Marks the pending repairs as written.
     pub(super) fn repaired(&self) {
         self.lock_pending_repair().clear();
     }
@@ -368,7 +368,7 @@ impl PolicyRegistry {
         self.pending_repair.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a version that is kept.
+    /// Restores a stored version.
     pub(super) fn restore_version(&self, history: &mut PolicyHistory, version: &Arc<PolicyVersion>) {
         history.accept(version, self.max_versions, self.max_bytes);
     }
@@ -379,7 +379,7 @@ impl PolicyRegistry {
         let versions = &histories.get(name).ok_or_else(unknown)?.versions;
         let found = match version {
             0 => versions.back(),
-            wanted => versions.iter().find(|kept| kept.in_force.version == wanted),
+            wanted => versions.iter().find(|stored| stored.in_force.version == wanted),
         };
         found.cloned().ok_or_else(|| match version {
             0 => unknown(),
@@ -397,7 +397,7 @@ impl PolicyRegistry {
             .as_ref()
             .and_then(|h| h.versions.back())
             .map_or(0, |active| active.in_force.version);
-        // A name without any version is not remembered: a caller could invent them without end.
+        // A name without any version is not remembered: callers could invent names without end.
         if let Some(history) = history.filter(|_| !dry_run) {
             history.rejected_document = Some(rejection.clone());
         }

@@ -1,4 +1,4 @@
-//! The ways of a policy to the writer: reload, rollback, and what is asked about versions.
+//! Reload and rollback: the way of a policy to the writer, and look-ups of versions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::engine::PolicyInForce;
 use crate::engine::policy::{self, Compatibility, CompileOptions, CompiledPolicy};
 
 impl SharedState {
-    /// True if a policy is in force that need not give way to the policy file of this content: the file was accepted
-    /// before, and whatever is in force came later.
+    /// True if a policy is in force that has precedence over a policy file of this content: the file was accepted
+    /// before, so whatever is in force came later.
     pub fn file_was_accepted(&self, name: &str, document: &str, compatibility: Compatibility) -> bool {
         let histories = self.policies.lock();
         let file = histories
@@ -27,10 +27,11 @@ impl SharedState {
         file.is_some_and(|file| *file == policy_store::document_fingerprint(document, compatibility))
     }
 
-    /// Checks a document and, unless it is a dry run, puts it in force. Compiling is done on a blocking thread.
+    /// Compiles a document and, unless this is a dry run, puts it in force. A blocking thread compiles it.
     ///
     /// # Errors
-    /// The document has faults, another version is in force than expected, or the name cannot name a policy.
+    /// The document has errors, another version is in force than expected, the name is not a policy name, a
+    /// limit is exceeded, or the store failed.
     pub async fn reload_policy(&self, reload: PolicyReload) -> Result<ReloadedPolicy, PolicyError> {
         check_policy_name(&reload.name)?;
         let options = CompileOptions {
@@ -79,10 +80,10 @@ impl SharedState {
         self.install(install).await
     }
 
-    /// Puts an earlier version in force again, as a new one.
+    /// Puts an earlier version in force again, under a new version number.
     ///
     /// # Errors
-    /// There is no such version, or another one is in force than expected.
+    /// The version does not exist, or another version is in force than expected.
     pub async fn rollback_policy(&self, rollback: PolicyRollback) -> Result<ReloadedPolicy, PolicyError> {
         let PolicyRollback {
             name,
@@ -101,7 +102,8 @@ impl SharedState {
         again.accepted_at = self.clock.wall();
         let install = PolicyInstall {
             name,
-            // What was judged to be the version before must still be that when the writer comes to it.
+            // The version that was in force when the target was chosen must still be in force when the writer gets to
+            // it.
             expected_version: expected_version.or(Some(active)),
             dry_run,
             hash: Arc::clone(&earlier.in_force.hash),
@@ -112,18 +114,18 @@ impl SharedState {
         self.install(install).await
     }
 
-    /// A version of a policy; 0: the one in force.
+    /// Version of a policy; 0: the one in force.
     ///
     /// # Errors
-    /// There is none.
+    /// The policy or the version does not exist.
     pub fn policy_version(&self, name: &Arc<str>, version: u64) -> Result<Arc<PolicyVersion>, PolicyError> {
         self.policies.version(name, version)
     }
 
-    /// Kept versions of a policy, newest first.
+    /// Stored versions of a policy, newest first.
     ///
     /// # Errors
-    /// There is no such policy.
+    /// The policy does not exist.
     pub fn policy_versions(&self, name: &Arc<str>) -> Result<Vec<Arc<PolicyVersion>>, PolicyError> {
         let histories = self.policies.lock();
         let history = histories
@@ -132,7 +134,7 @@ impl SharedState {
         Ok(history.versions.iter().rev().cloned().collect())
     }
 
-    /// The versions in force, by name.
+    /// Versions in force, by policy name.
     pub fn active_policies(&self) -> Vec<Arc<PolicyVersion>> {
         self.policies
             .lock()
@@ -141,7 +143,7 @@ impl SharedState {
             .collect()
     }
 
-    /// The last refused documents of policies that have not accepted one since, by name.
+    /// Last rejected document of each policy that has not accepted one since, by policy name.
     pub fn rejected_documents(&self) -> Vec<RejectedDocument> {
         self.policies
             .lock()

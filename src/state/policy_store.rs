@@ -1,4 +1,4 @@
-//! Policies as they are kept: versions with their origin, and which policy file was last accepted.
+//! Policies in the store: versions with their origin, and the last accepted policy file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::engine::PolicyInForce;
 use crate::engine::policy::{self, Compatibility, CompileOptions, DiagnosticReport};
 use crate::store::{Store, StoreWrite, StoredPolicy, StoredState};
 
-/// A policy in force that is kept and can no longer be read.
+/// Error of a stored policy that was in force and that this program rejects.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "version {version} of policy `{name}`, which was in force, is refused by this program: {}",
+    "version {version} of policy `{name}`, which was in force, is rejected by this program: {}",
     first_error(report)
 )]
 pub struct StoredPolicyError {
-    /// The policy.
+    /// Name of the policy.
     pub name: Arc<str>,
-    /// Its version.
+    /// Number of the version.
     pub version: u64,
-    /// What is wrong with it.
+    /// Diagnostics of the document.
     pub report: DiagnosticReport,
 }
 
@@ -31,13 +31,13 @@ fn first_error(report: &DiagnosticReport) -> String {
     report.errors().next().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Tells the content of a policy file, and how it is read, from another.
+/// Fingerprint of a policy file: hash of its content and its compatibility.
 pub(super) fn document_fingerprint(document: &str, compatibility: Compatibility) -> Arc<str> {
     format!("{}:{}", document_hash(document), compatibility.name()).into()
 }
 
 impl PolicyOrigin {
-    /// What stands beside its first word.
+    /// Detail of the origin beside its kind.
     fn detail(&self) -> Arc<str> {
         match self {
             Self::BuiltIn => Arc::default(),
@@ -46,7 +46,7 @@ impl PolicyOrigin {
         }
     }
 
-    /// The origin of these words.
+    /// Origin from its stored kind and detail.
     fn from_stored(kind: &str, detail: &str) -> Self {
         match kind {
             "built-in" => Self::BuiltIn,
@@ -76,7 +76,7 @@ impl PolicyVersion {
     }
 }
 
-/// What is to be written when a version is accepted, or is in force already (`unchanged`).
+/// Writes for a version that was accepted, or that was in force already (`unchanged`).
 pub(super) fn version_writes(
     version: &PolicyVersion,
     unchanged: bool,
@@ -102,7 +102,7 @@ pub(super) fn version_writes(
     writes
 }
 
-/// What a write is about.
+/// Subject of a write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum RepairSubject {
     Version(Arc<str>, u64),
@@ -119,7 +119,7 @@ impl RepairSubject {
         }
     }
 
-    /// What is true of it.
+    /// Write that makes the store equal to memory for this subject.
     fn true_write(&self, histories: &BTreeMap<Arc<str>, PolicyHistory>) -> StoreWrite {
         match self {
             Self::Version(name, number) => {
@@ -140,16 +140,16 @@ impl RepairSubject {
     }
 }
 
-/// What the store may hold of policies that is not true: a write that failed may be there all the same, and would be in
-/// force after a crash. The next write, whoever makes it, sets it right.
+/// Subjects for which the store may differ from memory: a failed write may have reached the store, and would be in
+/// force after a crash. The next successful write repairs it.
 #[derive(Debug, Default)]
 pub(super) struct PendingRepair(BTreeSet<RepairSubject>);
 
 impl PendingRepair {
-    /// Writes, and with it what is owed.
+    /// Writes to the store, together with all pending repairs.
     ///
     /// # Errors
-    /// The store failed: all of it is owed.
+    /// The store failed: the subjects of these writes wait for a repair, too.
     pub(super) fn write_with_repairs(
         &mut self,
         histories: &BTreeMap<Arc<str>, PolicyHistory>,
@@ -205,20 +205,20 @@ fn compile_stored(stored: &StoredPolicy, limits: &StateLimits) -> Result<PolicyV
     })
 }
 
-/// Versions in force, by name.
+/// Policies in force, by name.
 pub(super) type ActivePolicies = BTreeMap<Arc<str>, Arc<PolicyInForce>>;
 
 impl PolicyRegistry {
-    /// Policies as they are kept, and those in force.
+    /// Stored policies, and those in force.
     ///
     /// # Errors
-    /// One that was in force is refused by this program. An earlier version that is refused is left out.
-    pub(super) fn open(limits: &StateLimits, kept: &StoredState) -> Result<(Self, ActivePolicies), StoredPolicyError> {
+    /// This program rejects a version that was in force. An earlier version that it rejects is left out.
+    pub(super) fn open(limits: &StateLimits, stored_state: &StoredState) -> Result<(Self, ActivePolicies), StoredPolicyError> {
         let policies = Self::new(limits);
         let mut in_force = ActivePolicies::new();
         {
             let mut histories = policies.lock();
-            let mut stored = kept.policies.iter().peekable();
+            let mut stored = stored_state.policies.iter().peekable();
             while let Some(one) = stored.next() {
                 let is_last = stored.peek().is_none_or(|next| next.name != one.name);
                 let version = match compile_stored(one, limits) {
@@ -231,7 +231,7 @@ impl PolicyRegistry {
                         });
                     }
                     Err(_) => {
-                        tracing::warn!(policy = %one.name, version = one.version, "a kept version can no longer be read; it is left out");
+                        tracing::warn!(policy = %one.name, version = one.version, "this program rejects a stored version: it is left out");
                         continue;
                     }
                 };
@@ -239,7 +239,7 @@ impl PolicyRegistry {
                 let history: &mut PolicyHistory = histories.entry(Arc::clone(&one.name)).or_default();
                 policies.restore_version(history, &version);
             }
-            for (name, content) in &kept.policy_files {
+            for (name, content) in &stored_state.policy_files {
                 if let Some(history) = histories.get_mut(name) {
                     history.file_fingerprint = Some(Arc::clone(content));
                 }

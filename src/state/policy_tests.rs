@@ -73,9 +73,9 @@ impl PolicyFixture {
         let active = self.state.active_policies();
         let one = |version: &Arc<PolicyVersion>| {
             let name = &version.in_force.name;
-            let kept = self.state.policy_versions(name).unwrap();
-            let kept = kept.iter().map(|version| version.in_force.version).collect();
-            (name.to_string(), version.in_force.version, kept)
+            let stored = self.state.policy_versions(name).unwrap();
+            let stored = stored.iter().map(|version| version.in_force.version).collect();
+            (name.to_string(), version.in_force.version, stored)
         };
         active.iter().map(one).collect()
     }
@@ -87,7 +87,7 @@ async fn a_reload_that_failed_is_not_in_force_after_a_crash() {
     for document in [BINPACK, QUOTAS] {
         office.push(document).await.unwrap();
     }
-    let (serving, kept) = (office.serving(), office.stored());
+    let (serving, stored) = (office.serving(), office.stored());
     assert_eq!(serving, [("default".to_owned(), 2, vec![2, 1])]);
     // The third would have taken the place of the first, and a file would have been accepted.
     office
@@ -99,7 +99,7 @@ async fn a_reload_that_failed_is_not_in_force_after_a_crash() {
     assert_eq!(office.serving(), serving);
     office.store.set_error_mode(StoreErrorMode::None);
     office.state.expire_leases().await.unwrap();
-    assert_eq!(office.stored(), kept, "it is set right when time passes");
+    assert_eq!(office.stored(), stored, "it is set right when time passes");
     let office = office.crash();
     assert_eq!(office.serving(), serving);
     assert!(!office.state.file_was_accepted("default", FIT, Compatibility::Corrected));
@@ -109,7 +109,7 @@ async fn a_reload_that_failed_is_not_in_force_after_a_crash() {
 async fn whatever_is_written_next_sets_it_right() {
     let office = PolicyFixture::with_store(FailingStore::default());
     office.push(QUOTAS).await.unwrap();
-    let kept = office.stored();
+    let stored = office.stored();
     // A promise.
     office
         .fail_late("default", FIT, PolicyOrigin::Rpc("test".to_owned()))
@@ -121,7 +121,7 @@ async fn whatever_is_written_next_sets_it_right() {
         attempt: 1,
     };
     office.state.release(release).await.unwrap();
-    assert_eq!(office.stored().policies, kept.policies);
+    assert_eq!(office.stored().policies, stored.policies);
     // Another policy.
     office
         .fail_late("default", FIT, PolicyOrigin::Rpc("test".to_owned()))

@@ -1,5 +1,5 @@
-//! Where the writer meets the threads around it: what it is told, whom it answers, what it shows. Seams, so that a model
-//! checker can stand there instead.
+//! Ports of the writer: incoming commands, replies, and published snapshots. They are traits so that a model checker
+//! can take the place of the threads.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::writer::WriterCommand;
 use crate::engine::Snapshot;
 
-/// Where commands come from.
+/// Source of the writer's commands.
 pub(super) trait CommandInbox {
-    /// The next one, waited for; `None`: there will be no more.
+    /// Waits for the next command; `None`: no more will come.
     fn wait(&mut self) -> Option<WriterCommand>;
 
-    /// The next one, if it is there.
+    /// Next command, if one is waiting.
     fn take(&mut self) -> Option<WriterCommand>;
 }
 
@@ -28,25 +28,25 @@ impl CommandInbox for mpsc::Receiver<WriterCommand> {
     }
 }
 
-/// Where snapshots are shown.
+/// Publisher of snapshots.
 pub(super) trait SnapshotPublisher: Debug + Send + Sync {
-    /// The newest snapshot.
+    /// Newest snapshot.
     fn newest(&self) -> Arc<Snapshot>;
 
     /// Makes a snapshot the newest.
     fn publish(&self, snapshot: Snapshot);
 }
 
-/// Who waits for an answer.
+/// Reply to a command: sends the result to whoever waits for it.
 pub(super) struct CommandReply<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> CommandReply<T> {
-    /// Calls this with the answer.
+    /// Reply that calls this function with the result.
     pub(super) fn to(result: impl FnOnce(T) + Send + 'static) -> Self {
         Self(Box::new(result))
     }
 
-    /// Answers.
+    /// Sends the result.
     pub(super) fn send(self, result: T) {
         (self.0)(result);
     }
@@ -60,7 +60,7 @@ impl<T> Debug for CommandReply<T> {
 
 impl<T: Send + 'static> From<oneshot::Sender<T>> for CommandReply<T> {
     fn from(sender: oneshot::Sender<T>) -> Self {
-        // A caller that has gone away does not want its answer any more.
+        // The result is dropped if the caller has gone away.
         Self::to(move |result| drop(sender.send(result)))
     }
 }

@@ -1,4 +1,4 @@
-//! The one published snapshot, and waiting for a newer one.
+//! Published snapshot, and waiting for a newer one.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -16,17 +16,17 @@ use crate::engine::model::ClusterState;
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::{PluginStateCache, PolicyInForce, Revision, Snapshot, SourcePosition};
 
-/// How often the reclaiming thread looks whether readers have let go.
+/// Period at which the reclaiming thread checks whether readers have dropped old snapshots.
 const RECLAIM_EVERY: Duration = Duration::from_millis(20);
 
-/// Old snapshots that are held back from being dropped by a reader.
+/// Maximum number of old snapshots that the reclaiming thread holds, so that no reader drops them.
 const MAX_HELD_BACK: usize = 1_024;
 
-/// Old snapshots that wait for the reclaiming thread. If it does not keep up, the writer waits for it: a storm of changes
-/// must not pile snapshots up.
+/// Maximum number of old snapshots that wait for the reclaiming thread. Beyond that the writer waits: a storm of changes must not
+/// pile snapshots up.
 const MAX_RETIRED: usize = 64;
 
-/// The published snapshot.
+/// Newest snapshot and its waiters.
 #[derive(Debug)]
 pub(super) struct PublishedSnapshot {
     newest: ArcSwap<Snapshot>,
@@ -45,7 +45,7 @@ impl SnapshotPublisher for PublishedSnapshot {
 }
 
 impl PublishedSnapshot {
-    /// Publishes an empty snapshot as number 0.
+    /// Publishes an empty snapshot with revision number 0.
     pub(super) fn new(epoch: u64) -> Self {
         let cluster_state = ClusterState::new(Arc::new(NodeTable::default()), 1);
         let revision = Revision { epoch, number: 0 };
@@ -57,7 +57,7 @@ impl PublishedSnapshot {
             plugin_state_cache: PluginStateCache::default(),
         };
         let (retired, queue) = mpsc::sync_channel(MAX_RETIRED);
-        // Without the thread, snapshots are dropped by whoever holds them last: slower, not wrong.
+        // Without the thread, the last reader of a snapshot drops it: slower, but correct.
         drop(
             std::thread::Builder::new()
                 .name("pumice-reclaim".to_owned())
@@ -70,22 +70,22 @@ impl PublishedSnapshot {
         }
     }
 
-    /// The newest snapshot.
+    /// Newest snapshot.
     pub(super) fn newest(&self) -> Arc<Snapshot> {
         self.newest.load_full()
     }
 
-    /// Makes a snapshot the newest. To be called by the writer only.
+    /// Makes a snapshot the newest. Only the writer calls this.
     pub(super) fn publish(&self, mut snapshot: Snapshot) {
         let number = snapshot.revision.number;
         snapshot.plugin_state_cache.reuse_from(&self.newest.load());
         let old = self.newest.swap(Arc::new(snapshot));
         self.published.send_replace(number);
-        // A closed channel gives the snapshot back, and it is dropped here.
+        // A closed channel returns the snapshot, which is then dropped here.
         drop(self.retired.send(old));
     }
 
-    /// The newest snapshot as soon as it is new enough.
+    /// Waits for a snapshot that is new enough.
     pub(super) async fn wait_for(
         &self,
         at_least: Option<Revision>,
@@ -149,7 +149,7 @@ fn reclaim(queue: &mpsc::Receiver<Arc<Snapshot>>) {
     }
 }
 
-/// Derives on a blocking thread, if there is anything to derive.
+/// Computes plugin states on a blocking thread, if there is anything to compute.
 pub(super) async fn derive_plugin_states(
     policy: &PolicyInForce,
     work: impl FnOnce() -> PluginStates + Send + 'static,
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// Publishes so many snapshots, and looks after each how many there are.
+    /// Publishes this many snapshots, and checks after each how many are alive.
     fn storm(snapshots: &PublishedSnapshot, publications: u64, most: usize) {
         let mut alive: Vec<Weak<Snapshot>> = Vec::new();
         for _ in 0..publications {
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_storm_leaves_few_snapshots_behind() {
         let snapshots = PublishedSnapshot::new(1);
-        // Those that wait, the newest, and the few that the thread looks at.
+        // At most those that wait, the newest, and the few that the thread holds are alive.
         storm(&snapshots, 20_000, MAX_RETIRED + 4);
         let held = snapshots.newest();
         storm(&snapshots, 20_000, MAX_RETIRED + 4);
@@ -199,10 +199,10 @@ mod tests {
             storm(&snapshots, 1, 1);
             held.push(snapshots.newest());
         }
-        let kept: Vec<Weak<Snapshot>> = held.iter().map(Arc::downgrade).collect();
+        let references: Vec<Weak<Snapshot>> = held.iter().map(Arc::downgrade).collect();
         drop(held);
-        // What was held back is dropped by the thread when it looks again, and it does after every publication.
-        while kept.iter().filter(|snapshot| snapshot.strong_count() > 0).count() > 1 {
+        // The thread drops held snapshots at its next check, which follows every publication.
+        while references.iter().filter(|snapshot| snapshot.strong_count() > 0).count() > 1 {
             storm(&snapshots, 1, 2);
         }
     }

@@ -1,4 +1,4 @@
-//! Queues that are taken in, or stand there when a policy is put in force, judged by their places in the hierarchy.
+//! Places of queues in the hierarchy: checks of new queues, and of existing queues when a policy is put in force.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::engine::model::{ClusterState, Problem, QueueRecord, RecordKind};
 use crate::engine::plugins::drf;
 use crate::engine::policy::Policy;
 
-/// What to look at again once a batch is applied.
+/// Queues to check again once a batch is applied.
 #[derive(Debug)]
 pub(super) struct QueueRecheck {
     /// Field of each queue that the batch puts.
@@ -17,8 +17,8 @@ pub(super) struct QueueRecheck {
     is_needed: bool,
 }
 
-/// Judges the queues of a batch one by one. If a policy in force needs their places, faulty ones are refused, and the last
-/// good records stay; else they are taken with a warning, for such a policy may come.
+/// Checks the queues of a batch one by one. If a policy in force needs their places, queues with problems are rejected
+/// and their last good records stay. Otherwise they are accepted with a warning, because such a policy may come.
 pub(super) fn judge_queues(
     batch: &mut Batch,
     cluster_state: &ClusterState,
@@ -55,13 +55,13 @@ pub(super) fn judge_queues(
     watch
 }
 
-/// True if a queue may stand somewhere else now.
+/// True if the new record may have another place in the hierarchy.
 fn changes_place(before: &QueueRecord, after: &QueueRecord) -> bool {
     (&before.annotations, before.creation_time) != (&after.annotations, after.creation_time)
 }
 
-/// Queues whose places contradict each other once the batch is applied. Which of two is to blame hangs on the one that was
-/// created first, so both are taken, and orders leave the later one out.
+/// Problems of queues whose places contradict each other once the batch is applied. Both queues of a contradiction are
+/// accepted, because the one created first decides which is wrong; orders leave the later one out.
 pub(super) fn hierarchy_problems(watch: &QueueRecheck, cluster_state: &ClusterState) -> Vec<Problem> {
     if !watch.is_needed {
         return Vec::new();
@@ -80,7 +80,7 @@ pub(super) fn hierarchy_problems(watch: &QueueRecheck, cluster_state: &ClusterSt
     problems.map(of_record).collect()
 }
 
-/// What a policy will find wrong with the queues that stand there.
+/// Problems that a policy finds in the existing queues.
 pub(super) fn policy_problems(policy: &Policy, cluster_state: &ClusterState) -> Vec<Problem> {
     if !drf::checks_hierarchy(policy) {
         return Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn policy_problems(policy: &Policy, cluster_state: &ClusterState) -> 
         .collect()
 }
 
-/// The fault of a queue, said of the record that came with it.
+/// Problem of a queue, located at the record that the batch put.
 fn at_record(problem: Problem, name: &str, field: &str) -> Problem {
     let annotation = problem
         .field

@@ -1,4 +1,4 @@
-//! Reservations, as callers ask for them.
+//! Reservations: confirming and releasing them.
 
 use std::time::Duration;
 
@@ -13,20 +13,21 @@ use super::writer::WriterCommand;
 use crate::store::Durability;
 
 impl SharedState {
-    /// Promises jobs what they need, at the newest state under its policy; the answer comes when the permits are kept
-    /// and visible.
+    /// Confirms jobs: promises them what they need, at the newest state under its policy. The outcome comes when the
+    /// permits are durable and visible.
     ///
     /// # Errors
-    /// There is no such policy, or the store failed: nothing was promised.
+    /// No such policy exists, or the store failed: nothing was promised.
     pub async fn confirm(&self, confirm: LedgerConfirm) -> Result<ConfirmOutcome, StateError> {
         self.send_durable(|reply| DurableCommand::Confirm(Box::new(confirm), reply))
             .await
     }
 
-    /// Takes a reservation back; the answer comes when that is kept and visible. The row as it was, if there was one.
+    /// Releases a reservation. The outcome comes when the release is durable and visible: the row as it was, if there
+    /// was one.
     ///
     /// # Errors
-    /// The store failed: nothing was taken back.
+    /// The store failed: nothing was released.
     pub async fn release(&self, release: LedgerRelease) -> Result<Option<ReservationStatus>, StateError> {
         self.send_durable(|reply| DurableCommand::Release(release, reply)).await
     }
@@ -40,7 +41,7 @@ impl SharedState {
         result.await.map_err(|_| StateError::ShuttingDown)?
     }
 
-    /// As [`Self::confirm`], for a thread that may block.
+    /// Confirms jobs on a thread that may block; see [`Self::confirm`].
     pub(super) fn confirm_blocking(&self, confirm: LedgerConfirm) -> Result<ConfirmOutcome, StateError> {
         let (reply, result) = oneshot::channel();
         let command = WriterCommand::Durable(DurableCommand::Confirm(Box::new(confirm), CommandReply::from(reply)));
@@ -50,20 +51,20 @@ impl SharedState {
         result.blocking_recv().map_err(|_| StateError::ShuttingDown)?
     }
 
-    /// What is left of the lease of a job's reservation; `None`: it stands still, or there is none.
+    /// Time left of the lease of a job's reservation; `None`: the lease is paused, or the job has none.
     pub fn lease_left(&self, job: &str) -> Option<Duration> {
         lock_leases(&self.leases).remaining(job)
     }
 
-    /// Where confirmations are kept.
+    /// Durability of confirmations.
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Lets the writer look at the clock, as it does by itself twice a second; done when leases that are over have ended.
+    /// Makes the writer look at the clock, as it does by itself twice a second. Returns when expired leases have ended.
     ///
     /// # Errors
-    /// The writer is gone.
+    /// The writer has ended.
     pub async fn expire_leases(&self) -> Result<(), StateError> {
         let (reply, result) = oneshot::channel();
         self.send(WriterCommand::Durable(DurableCommand::ExpireLeases(Some(
@@ -73,7 +74,7 @@ impl SharedState {
         result.await.map_err(|_| StateError::ShuttingDown)
     }
 
-    /// The same without waiting. A writer that has much to do looks later.
+    /// Makes the writer look at the clock, without waiting for it. A busy writer looks later.
     pub(super) fn try_expire_leases(&self) {
         drop(
             self.commands
@@ -81,7 +82,7 @@ impl SharedState {
         );
     }
 
-    /// Ends the writer: what it owes the store is written, the store is closed. Later writes are refused.
+    /// Ends the writer: it writes pending repairs and closes the store. Later writes are rejected.
     pub async fn stop(&self) {
         let (reply, result) = oneshot::channel();
         if self
@@ -89,7 +90,7 @@ impl SharedState {
             .await
             .is_ok()
         {
-            // Without an answer it has ended already.
+            // Without a reply the writer has ended already.
             drop(result.await);
         }
     }

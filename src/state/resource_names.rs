@@ -1,10 +1,10 @@
-//! Names of resources, shared by all conversions; ids never change their meaning.
+//! Resource names, shared by all conversions. An id never changes its meaning.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::engine::model::{ResourceId, ResourceTable, TooManyResourcesError};
 
-/// A table that grows under concurrent readers.
+/// Table of resource names that grows while others read it.
 #[derive(Debug)]
 pub struct ResourceNames {
     table: RwLock<Arc<ResourceTable>>,
@@ -12,7 +12,7 @@ pub struct ResourceNames {
 }
 
 impl ResourceNames {
-    /// An empty table for at most `limit` names.
+    /// Empty table for at most `limit` names.
     pub fn new(limit: usize) -> Self {
         Self {
             table: RwLock::default(),
@@ -20,12 +20,12 @@ impl ResourceNames {
         }
     }
 
-    /// The table as it stands.
+    /// Current table.
     pub fn current_table(&self) -> Arc<ResourceTable> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The id of a name, which becomes known.
+    /// Id of a name. Adds the name if it is new.
     ///
     /// # Errors
     /// The table is full.

@@ -1,4 +1,4 @@
-//! Questions that change their session: one more numbered change, whose answer is remembered for a retry.
+//! Queries that change their session: each is one numbered change, and its result is recorded for a retry.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::engine::model::{ClusterState, Problem};
 use crate::engine::plugin_state::PluginStates;
 
 impl SessionRegistry {
-    /// Applies changes and then a question that changes the session itself: one more change, numbered after them.
+    /// Applies changes and then a query that changes the session itself: one more change, numbered after the others.
     fn query<T: Any + Send + Sync, E: From<StateError>>(
         &self,
         name: &str,
@@ -59,11 +59,11 @@ impl SessionRegistry {
 }
 
 impl SharedState {
-    /// A session after these changes and a question that changes it, too: one more change, numbered after them. Asked
-    /// again, the recorded answer comes back.
+    /// Applies changes to a session and then evaluates a query that changes it: one more change, numbered after the
+    /// others. A retry gets the recorded result.
     ///
     /// # Errors
-    /// As [`Self::step`]; or the question cannot be answered, and nothing was applied.
+    /// As [`Self::step`]; or the query cannot be evaluated, and nothing was applied.
     pub fn query_session<T: Any + Send + Sync>(
         &self,
         session: &str,
@@ -78,11 +78,11 @@ impl SharedState {
         })
     }
 
-    /// The same for a question that changes the cycle itself, and says in the outcome what it did there. After an error
-    /// nothing was applied.
+    /// Applies changes to a session and then evaluates a query that changes its cycle and records in the outcome what
+    /// it changed. A failed call has applied nothing.
     ///
     /// # Errors
-    /// As [`Self::step`], or the question's own.
+    /// As [`Self::step`], or the query's own.
     pub fn query_cycle<T: Any + Send + Sync, E: From<StateError>>(
         &self,
         session: &str,

@@ -1,4 +1,4 @@
-//! All sessions: private cluster states that one scheduler each changes, with leases and a memory of how they ended.
+//! All sessions: each is a private cluster state that one scheduler changes, with a lease and a record of its end.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use crate::engine::model::{ClusterState, NodeChunk};
 use crate::engine::plugin_state::PluginStates;
 use crate::engine::{PolicyInForce, Revision};
 
-/// An answer to a question that changed the session, for whoever asks again.
+/// Result of a query that changed the session, recorded for retries.
 pub(super) type RecordedResult = Arc<dyn Any + Send + Sync>;
 
 #[derive(Debug)]
 pub(super) struct SessionState {
-    /// The answer to the last change, if that was a question.
+    /// Result of the last change, if that was a query.
     pub(super) recorded_result: Option<RecordedResult>,
     pub(super) cycle: SchedulingCycle,
     pub(super) applied: u64,
@@ -36,18 +36,18 @@ pub(super) struct SessionState {
 pub(super) struct SessionEntry {
     pub(super) name: Arc<str>,
     pub(super) policy: Arc<PolicyInForce>,
-    /// Name and profile of the policy that shared state has; `None`: it stands on a cluster of its own.
+    /// Name and profile of its policy in shared state; `None`: the session is on a cluster of its own.
     pub(super) shared: Option<(Arc<str>, Arc<str>)>,
     pub(super) revision: Revision,
-    /// Owner of the batch that it was opened with.
+    /// Source of the batch that it was opened with.
     pub(super) source: Option<Arc<str>>,
     pub(super) inner: ArcSwap<SessionState>,
     change_lock: Mutex<()>,
-    /// Bytes that it holds of its own.
+    /// Bytes that the session holds alone.
     copied_bytes: AtomicUsize,
     pub(super) opened_at: Duration,
     pub(super) lease: Duration,
-    /// Milliseconds of the monotonic clock.
+    /// Time of the last renewal, in milliseconds of the monotonic clock.
     pub(super) renewed_at: AtomicU64,
     pub(super) active_queries: AtomicU32,
 }
@@ -65,7 +65,7 @@ impl SessionEntry {
     }
 }
 
-/// Counts a question under way; at its end the lease starts anew.
+/// Guard of a call on a session. When it is dropped, the session's lease starts again.
 #[derive(Debug)]
 pub(super) struct SessionGuard(pub(super) Arc<SessionEntry>, Arc<dyn Clock>);
 
@@ -83,18 +83,18 @@ impl Drop for SessionGuard {
     }
 }
 
-/// How a session ended.
+/// Record of a session that has ended.
 #[derive(Debug)]
 pub(super) struct EndedSession {
     ended_at: Duration,
     closed: bool,
     reason: &'static str,
-    /// What became of its commit.
+    /// Outcome of its commit.
     commit_outcome: Option<Arc<CommitOutcome>>,
     pub(super) applied: u64,
 }
 
-/// All sessions.
+/// All sessions, open and ended.
 #[derive(Debug)]
 pub(super) struct SessionRegistry {
     pub(super) limits: StateLimits,
@@ -102,9 +102,9 @@ pub(super) struct SessionRegistry {
     name_prefix: u64,
     next: AtomicU64,
     pub(super) open: DashMap<Arc<str>, Arc<SessionEntry>>,
-    /// Bytes that open sessions hold of their own.
+    /// Bytes that open sessions hold alone.
     copied_bytes: AtomicUsize,
-    /// Bytes of former states that only sessions still hold, as counted last.
+    /// Bytes of former states that only sessions still hold, as of the last count.
     retained_bytes: AtomicUsize,
     pub(super) ended: DashMap<Arc<str>, EndedSession>,
 }
@@ -123,7 +123,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Room for one more session.
+    /// Checks that one more session may be opened.
     pub(super) fn check_session_limit(&self) -> Result<(), StateError> {
         if self.open.len() >= self.limits.sessions {
             self.sweep();
@@ -132,13 +132,13 @@ impl SessionRegistry {
             return Err(limit_error(
                 "sessions",
                 self.limits.sessions,
-                "so many sessions are open".to_owned(),
+                "no session can be opened until one ends".to_owned(),
             ));
         }
         self.check_bytes(self.bytes())
     }
 
-    /// Bytes that open sessions pin: what they copied, and former states that nobody else holds.
+    /// Bytes that open sessions pin: the columns that they copied, and former states that nothing else holds.
     pub(super) fn bytes(&self) -> usize {
         let own = self.copied_bytes.load(Ordering::Acquire);
         own.saturating_add(self.retained_bytes.load(Ordering::Acquire))
@@ -153,14 +153,15 @@ impl SessionRegistry {
         Err(limit_error("session_bytes", most, message))
     }
 
-    /// Counts what a session will hold, unless that is more than all may. To be called with its lock held.
+    /// Reserves the bytes that a session will hold, unless all sessions together would hold too many. The caller holds
+    /// the session's lock.
     pub(super) fn reserve_bytes(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
         self.check_growth(session, bytes)?;
         self.record_bytes(session, bytes);
         Ok(())
     }
 
-    /// Refuses what is more than all may hold. Nothing is counted yet.
+    /// Checks that a session may hold this many bytes. Reserves nothing.
     pub(super) fn check_growth(&self, session: &SessionEntry, bytes: usize) -> Result<(), StateError> {
         let before = session.copied_bytes.load(Ordering::Acquire);
         match bytes.checked_sub(before) {
@@ -169,7 +170,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Counts what a session holds now. To be called with its lock held.
+    /// Records the bytes that a session holds now. The caller holds the session's lock.
     pub(super) fn record_bytes(&self, session: &SessionEntry, bytes: usize) {
         let before = session.copied_bytes.swap(bytes, Ordering::AcqRel);
         self.adjust_bytes(bytes, before);
@@ -177,13 +178,13 @@ impl SessionRegistry {
 
     fn adjust_bytes(&self, more: usize, less: usize) {
         let grown = |own: usize| Some(own.saturating_add(more).saturating_sub(less));
-        // It always succeeds: the closure never says no.
+        // The update always succeeds: the closure never returns `None`.
         let _ = self
             .copied_bytes
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, grown);
     }
 
-    /// Counts again what sessions hold of former states, the newest being this one.
+    /// Counts again the bytes of former states that sessions hold. `newest`: the state that is not counted.
     pub(super) fn recount_retained(&self, newest: &ClusterState) {
         let mut former: BTreeMap<*const NodeChunk, usize> = BTreeMap::new();
         let mut own = 0;
@@ -195,7 +196,7 @@ impl SessionRegistry {
             }
         }
         self.retained_bytes.store(former.values().sum(), Ordering::Release);
-        // What a session took that ended meanwhile is no longer counted.
+        // Bytes of sessions that ended meanwhile are no longer counted.
         self.copied_bytes.store(own, Ordering::Release);
     }
 
@@ -244,7 +245,7 @@ impl SessionRegistry {
         })
     }
 
-    /// The session, if it has not ended.
+    /// Session of this name, if it has not ended.
     pub(super) fn find(&self, name: &str) -> Result<SessionGuard, StateError> {
         let found = self
             .open
@@ -253,7 +254,7 @@ impl SessionRegistry {
         let Some(busy) = found else {
             return Err(self.ended_error(name));
         };
-        // The question that asks does not keep a session alive whose time was over before it came.
+        // A call does not revive a session that had expired before the call came.
         if let Some(why) = self.end_if_expired(&busy.0, 1) {
             return Err(StateError::SessionExpired {
                 session: name.into(),
@@ -285,7 +286,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Why a session is over, if it is; `own` questions under way do not count.
+    /// Reason why a session has expired, if it has. `own`: calls under way that do not count.
     fn expiry_reason(&self, session: &SessionEntry, own: u32) -> Option<&'static str> {
         let now = self.clock.monotonic();
         if now.saturating_sub(session.opened_at) > self.limits.session_age {
@@ -296,7 +297,7 @@ impl SessionRegistry {
         (idle && u128::from(silent) > session.lease.as_millis()).then_some("its lease ended")
     }
 
-    /// Ends a session whose time is over, unless a change or a commit of it is under way: that may still succeed.
+    /// Ends a session that has expired, unless a change or a commit of it is under way, which may still succeed.
     fn end_if_expired(&self, session: &SessionEntry, own: u32) -> Option<&'static str> {
         self.expiry_reason(session, own)?;
         let _changing = session.lock().ok()?;
@@ -307,7 +308,7 @@ impl SessionRegistry {
         Some(why)
     }
 
-    /// To be called with its lock held.
+    /// Ends a session. The caller holds its lock.
     fn end(&self, session: &SessionEntry, closed: bool, why: &'static str, outcome: Option<Arc<CommitOutcome>>) -> u64 {
         let applied = session.inner.load().applied;
         self.ended.insert(
@@ -331,12 +332,12 @@ impl SessionRegistry {
         self.end(session, true, "it was committed", Some(outcome));
     }
 
-    /// What became of a session's commit, if it was committed and is remembered.
+    /// Outcome of a session's commit, if it was committed and is still remembered.
     pub(super) fn commit_outcome(&self, name: &str) -> Option<Arc<CommitOutcome>> {
         self.ended.get(name)?.commit_outcome.clone()
     }
 
-    /// Ends sessions whose time is over, and forgets those that ended long ago.
+    /// Ends expired sessions, and forgets sessions that ended long ago.
     pub(super) fn sweep(&self) {
         let over = self
             .open
@@ -350,23 +351,24 @@ impl SessionRegistry {
         self.ended
             .retain(|_, ended| now.saturating_sub(ended.ended_at) <= self.limits.tombstone_age);
         self.forget_outcomes();
-        let surplus = self.ended.len().saturating_sub(self.limits.tombstones);
-        if surplus > 0 {
+        let excess = self.ended.len().saturating_sub(self.limits.tombstones);
+        if excess > 0 {
             let mut oldest: Vec<(Duration, Arc<str>)> = self
                 .ended
                 .iter()
                 .map(|ended| (ended.ended_at, Arc::clone(ended.key())))
                 .collect();
             oldest.sort_unstable();
-            for (_, name) in oldest.iter().take(surplus) {
+            for (_, name) in oldest.iter().take(excess) {
                 self.ended.remove(name);
             }
         }
     }
 
-    /// Drops the oldest outcomes of commits beyond the bound; that they were committed is still remembered.
+    /// Drops the oldest outcomes of commits beyond the limit. The server still remembers that those sessions were
+    /// committed.
     fn forget_outcomes(&self) {
-        let mut kept: Vec<(Duration, Arc<str>, usize)> = self
+        let mut committed: Vec<(Duration, Arc<str>, usize)> = self
             .ended
             .iter()
             .filter_map(|ended| {
@@ -377,9 +379,9 @@ impl SessionRegistry {
                 ))
             })
             .collect();
-        let mut items: usize = kept.iter().map(|(_, _, items)| items).sum();
-        kept.sort_unstable();
-        for (_, name, own) in kept {
+        let mut items: usize = committed.iter().map(|(_, _, items)| items).sum();
+        committed.sort_unstable();
+        for (_, name, own) in committed {
             if items <= self.limits.commit_outcomes {
                 return;
             }
@@ -408,7 +410,7 @@ impl SessionRegistry {
         Ok(self.end(&busy.0, true, "it was closed", None))
     }
 
-    /// What closing a session answers that has ended.
+    /// Result of closing a session that has ended already.
     fn closed_result(&self, name: &str) -> Option<Result<u64, StateError>> {
         let ended = self.ended.get(name)?;
         Some(if ended.closed {
@@ -422,10 +424,10 @@ impl SessionRegistry {
     }
 }
 
-/// How often leases are looked at.
+/// Period of the check for expired leases.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
-/// Ends sessions in time, on a thread of its own, as long as the state is there.
+/// Starts the thread that ends expired sessions as long as the state exists.
 pub(super) fn sweep_while_alive(state: &Arc<SharedState>) -> std::io::Result<()> {
     let state = Arc::downgrade(state);
     let sweep = move || {

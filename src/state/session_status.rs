@@ -1,4 +1,4 @@
-//! Open sessions as people see them from outside. Looking at one does not renew it.
+//! Status of open sessions, for people. Reading it does not renew a session.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,33 +7,33 @@ use std::time::Duration;
 use super::SharedState;
 use crate::engine::{PolicyInForce, Revision};
 
-/// An open session, at this moment.
+/// Status of an open session at one moment.
 #[derive(Clone, Debug)]
 pub struct SessionStatus {
-    /// Its name.
+    /// Name of the session.
     pub session: Arc<str>,
-    /// Owner of the batch that it was opened with.
+    /// Source of the batch that it was opened with.
     pub source: Option<Arc<str>>,
     /// Time since it was opened.
     pub age: Duration,
-    /// Time since its last question ended; `None`: one is under way.
+    /// Time since its last call ended; `None`: a call is under way.
     pub idle: Option<Duration>,
-    /// Until it ends unless it is asked; `None`: a question is under way.
+    /// Time until it ends if no call comes; `None`: a call is under way.
     pub lease_left: Option<Duration>,
     /// Number of the last applied change.
     pub changes: u64,
-    /// Marks that can be returned to.
+    /// Number of savepoints.
     pub savepoints: usize,
-    /// Questions under way.
+    /// Number of calls under way.
     pub active_queries: u32,
     /// Policy that it is pinned to.
     pub policy: Arc<PolicyInForce>,
-    /// State that it is pinned to.
+    /// Revision of the state that it is pinned to.
     pub revision: Revision,
 }
 
 impl SharedState {
-    /// Open sessions by name.
+    /// Open sessions, by name.
     pub fn list_sessions(&self) -> Vec<SessionStatus> {
         let now = self.clock.monotonic();
         let status = |session: &super::session_registry::SessionEntry| {

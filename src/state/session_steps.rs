@@ -1,4 +1,4 @@
-//! Sessions as schedulers see them: opened, stepped through, closed.
+//! Sessions: opening, stepping through, and closing them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,69 +13,70 @@ use crate::engine::cycle::{ChangeOutcome, SchedulingCycle, SessionChange};
 use crate::engine::model::ClusterState;
 use crate::engine::{PolicyInForce, Revision, Snapshot};
 
-/// What a session is pinned to.
+/// Base of a session: the state and the policy that it is pinned to.
 #[derive(Clone, Debug)]
 pub enum SessionBase {
-    /// The newest state under a policy.
+    /// Newest state, under a policy in force.
     Latest {
-        /// Policy name.
+        /// Name of the policy.
         policy: Arc<str>,
-        /// Profile of it; empty: the only one.
+        /// Profile of the policy; empty: the only one.
         profile: Arc<str>,
     },
-    /// A cluster and a policy of its own.
+    /// Cluster and policy of its own.
     Inline {
-        /// The cluster.
+        /// Cluster state.
         cluster_state: Box<ClusterState>,
-        /// The policy.
+        /// Compiled policy.
         policy: Arc<PolicyInForce>,
     },
 }
 
-/// Asks for a session.
+/// Request to open a session.
 #[derive(Debug)]
 pub struct OpenSession {
-    /// What it is pinned to, after `batch`.
+    /// State and policy to pin, after `batch` is applied.
     pub base: SessionBase,
-    /// The scheduler's own changes since its last batch.
+    /// Changes of the scheduler's own source since its last batch.
     pub batch: Option<Batch>,
-    /// Ends when silent for so long; `None`: as the limits say.
+    /// Silence after which the session ends; `None`: the default of the limits.
     pub lease: Option<Duration>,
 }
 
-/// A session that was opened.
+/// Session that was opened.
 #[derive(Clone, Debug)]
 pub struct OpenedSession {
-    /// Names it in every question.
+    /// Name that every later call on the session gives.
     pub session: Arc<str>,
-    /// State that it is pinned to.
+    /// Revision of the state that it is pinned to.
     pub revision: Revision,
     /// Policy that it is pinned to.
     pub policy: Arc<PolicyInForce>,
-    /// What became of the batch.
+    /// Outcome of the batch.
     pub batch_outcome: Option<BatchOutcome>,
-    /// Lease granted.
+    /// Granted lease.
     pub lease: Duration,
-    /// Hard end.
+    /// Age at which the session ends whatever happens.
     pub max_age: Duration,
 }
 
-/// A session at one point. While it is held, the session's lease does not run.
+/// Session after some of its changes. Its lease pauses while this value exists.
 #[derive(Debug)]
 pub struct SteppedSession {
     /// State as the session sees it.
     pub cluster_state: ClusterState,
     /// Policy of the session.
     pub policy: Arc<PolicyInForce>,
-    /// State that the session is pinned to.
+    /// Revision of the state that the session is pinned to.
     pub revision: Revision,
     /// Number of the last applied change.
     pub applied_through: u64,
-    /// What the changes of this step did.
+    /// Outcome of the changes of this step.
     pub outcome: ChangeOutcome,
-    /// Some changes had been applied before: what they did is not in `outcome`, and may never have reached the caller.
+    /// True if some changes had been applied before. Their outcome is not part of `outcome`, and may never have reached
+    /// the caller.
     pub repeated: bool,
-    /// The cycle as it stands, for what is only taken to have happened.
+    /// Cycle after the changes, for queries that try hypothetical changes.
     pub cycle: SchedulingCycle,
     _busy: SessionGuard,
 }
@@ -95,7 +96,7 @@ impl SteppedSession {
     }
 }
 impl SessionRegistry {
-    /// Applies changes that are new, all or none, and shows the session as it then stands.
+    /// Applies the changes that are new, all or none. Returns the session after them.
     fn step(&self, name: &str, after: u64, changes: &[SessionChange]) -> Result<SteppedSession, StateError> {
         let busy = self.find(name)?;
         let (mut outcome, mut repeated) = (ChangeOutcome::default(), false);
@@ -108,7 +109,7 @@ impl SessionRegistry {
         Ok(SteppedSession::new(&inner, busy, outcome, repeated))
     }
 
-    /// The session after these changes. To be called with its lock held.
+    /// Session after these changes. The caller holds the session's lock.
     pub(super) fn session_after(
         &self,
         session: &SessionEntry,
@@ -161,7 +162,7 @@ impl SessionRegistry {
         })
     }
 
-    /// The cycle after those changes that are new, what they did, and whether some were not new.
+    /// Cycle after the changes that are new, their outcome, and whether some were not new.
     pub(super) fn cycle_after(
         &self,
         session: &SessionEntry,
@@ -172,7 +173,7 @@ impl SessionRegistry {
         let applied = inner.applied;
         let skip = usize::try_from(applied.saturating_sub(after)).unwrap_or(usize::MAX);
         let new = changes.get(skip..).unwrap_or_default();
-        // Those that the changes take back on their way are not counted off: nothing may grow beyond the bound meanwhile.
+        // Savepoints that these changes remove are not subtracted: the bound holds at every point on the way.
         let more = new
             .iter()
             .filter(|change| matches!(change, SessionChange::Savepoint(_)))
@@ -194,7 +195,7 @@ impl SessionRegistry {
     }
 }
 
-/// The policy of this name, and of this profile of it.
+/// Policy of this name and profile.
 pub(super) fn policy_in_snapshot(
     snapshot: &Snapshot,
     name: &Arc<str>,
@@ -205,7 +206,7 @@ pub(super) fn policy_in_snapshot(
     policy.of_profile(profile).map_err(StateError::ProfileUnknown)
 }
 
-/// The session, if it is exactly there.
+/// State of the session, if it is exactly after change `after`.
 fn session_at(session: &SessionEntry, after: u64) -> Result<Arc<SessionState>, StateError> {
     let inner = session.inner.load_full();
     if inner.applied == after {
@@ -221,14 +222,14 @@ impl SharedState {
     /// Opens a session on the newest state, after the scheduler's own changes, or on a cluster of its own.
     ///
     /// # Errors
-    /// The batch could not be taken in, there is no such policy, or too many sessions are open.
+    /// The batch was not taken, no such policy exists, or a limit is exceeded.
     pub async fn open_session(&self, open: OpenSession) -> Result<OpenedSession, StateError> {
         let OpenSession {
             base: evaluation_ref,
             batch,
             lease,
         } = open;
-        // Refused before anything is applied.
+        // Checked before the batch is applied.
         if let SessionBase::Latest { policy, profile } = &evaluation_ref {
             policy_in_snapshot(&self.snapshot(), policy, profile)?;
         }
@@ -281,11 +282,11 @@ impl SharedState {
         })
     }
 
-    /// A session after these changes. `after`: number of changes before them; those already applied are skipped.
-    /// Without changes: the session must be exactly there.
+    /// Applies changes to a session and returns the session after them. `after`: number of changes before these; those
+    /// that were applied already are skipped. Without changes, the session must be exactly after change `after`.
     ///
     /// # Errors
-    /// The session has ended, is elsewhere in its sequence, or refuses a change; nothing was applied.
+    /// The session has ended, is at another change, or rejects a change; nothing was applied.
     pub fn step_session(
         &self,
         session: &str,
@@ -295,7 +296,7 @@ impl SharedState {
         self.sessions.step(session, after, changes)
     }
 
-    /// A session wherever it stands, for reading.
+    /// State of a session at its current change, for reading.
     ///
     /// # Errors
     /// The session has ended.
@@ -304,15 +305,15 @@ impl SharedState {
         Ok(busy.0.inner.load().cycle.cluster_state().clone())
     }
 
-    /// Ends a session; a retry gets the same answer: the number of its last applied change.
+    /// Closes a session. Returns the number of its last applied change; a retry gets the same number.
     ///
     /// # Errors
-    /// The session had ended otherwise, or a change or its commit is under way.
+    /// The session has ended in another way, or a change or its commit is under way.
     pub fn close_session(&self, session: &str) -> Result<u64, StateError> {
         self.sessions.close(session)
     }
 
-    /// Number of the last applied change of a session, also of one that has ended and is remembered.
+    /// Number of the last applied change of a session. An ended session counts as long as it is remembered.
     pub fn applied_through(&self, session: &str) -> Option<u64> {
         let open = self.sessions.open.get(session).map(|open| open.inner.load().applied);
         open.or_else(|| self.sessions.ended.get(session).map(|ended| ended.applied))

@@ -202,7 +202,7 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
         power: power.clone(),
         error_mode: Arc::clone(problem),
     };
-    let kept = store.load().unwrap();
+    let stored = store.load().unwrap();
     let parts = WriterParts {
         names: Arc::new(ResourceNames::new(limits.resource_names)),
         publisher: Arc::clone(&screen) as _,
@@ -214,8 +214,8 @@ fn start(disk: &MemoryStore, problem: &Arc<AtomicU8>, clock: &Arc<FakeClock>, bo
         policies: Arc::new(PolicyRegistry::new(&limits)),
         clock,
     };
-    let mut writer = Writer::new(parts, &kept, |cluster_state| {
-        AdmissionLedger::open(&limits, Box::new(store), &kept, &SharedLeases::default(), cluster_state)
+    let mut writer = Writer::new(parts, &stored, |cluster_state| {
+        AdmissionLedger::open(&limits, Box::new(store), &stored, &SharedLeases::default(), cluster_state)
             .without_checks(!checks)
     });
     writer = writer.without_checks(!checks);
@@ -483,10 +483,10 @@ impl ShuttleFixture {
             (0, 0),
             "something leaks"
         );
-        let kept = self.disk.clone().load().unwrap();
+        let stored = self.disk.clone().load().unwrap();
         assert!(
-            kept.reservations.is_empty() && kept.assumptions.is_empty(),
-            "something leaks on the disk: {kept:?}"
+            stored.reservations.is_empty() && stored.assumptions.is_empty(),
+            "something leaks on the disk: {stored:?}"
         );
         machine.power.turn_off();
         drop(

@@ -38,8 +38,8 @@ fn crossing(checks: bool) {
         with(|site| {
             let permitted = site.confirm("ns/c", 4, 1);
             let replaced = site.confirm("ns/c", 8, 1);
-            let kept = site.rows().contains(&"ns/c".to_owned());
-            assert_eq!(kept, permitted || replaced, "what is acknowledged is visible");
+            let stored = site.rows().contains(&"ns/c".to_owned());
+            assert_eq!(stored, permitted || replaced, "what is acknowledged is visible");
         }),
         with(ShuttleFixture::crash),
     ];

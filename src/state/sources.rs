@@ -1,4 +1,4 @@
-//! Sources: who sends records, how far each came, and the snapshots that are being staged.
+//! Sources: their positions, and the full syncs that are being staged.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,17 +11,17 @@ use super::limits::StateLimits;
 use crate::engine::model::{Problem, ProblemKind};
 use crate::engine::{Revision, SourcePosition};
 
-/// Silence after which a snapshot that is being sent gives its room to others.
+/// Silence after which a staged full sync is dropped, so that others can stage theirs.
 const ABANDONED_AFTER: Duration = Duration::from_mins(1);
 
-/// How a source stands.
+/// Status of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceStatus {
-    /// How far it came.
+    /// Position of the source.
     pub position: SourcePosition,
-    /// Time since it was last heard; `None`: never.
+    /// Time since the source was last heard; `None`: never.
     pub silence: Option<Duration>,
-    /// A full sync has been applied, nothing is missing since, and the source is not stale.
+    /// True if a full sync of the source was applied and nothing is missing since.
     pub synced: bool,
     /// Kind of the source.
     pub kind: SourceKind,
@@ -33,9 +33,9 @@ pub struct SourceStatus {
 struct SourceProgress {
     epoch: u64,
     sequence: u64,
-    /// A snapshot of this epoch was taken in.
+    /// True if a full sync of this epoch was applied.
     complete: bool,
-    /// A batch was missing when it was last heard.
+    /// True if a batch was missing when the source was last heard.
     gap: bool,
     heard: Option<Duration>,
     outcomes: VecDeque<BatchOutcome>,
@@ -56,12 +56,12 @@ impl SourceProgress {
     }
 }
 
-/// What to do with a batch.
+/// Decision about a batch.
 #[derive(Debug)]
 pub(super) enum IntakeResult {
-    /// Answer at once: repeated, fenced, with a gap, or held back.
+    /// Reply at once: the batch is repeated, fenced, after a gap, or staged.
     Reply(BatchOutcome),
-    /// Apply it, then tell [`SourceRegistry::applied`].
+    /// Apply the batch, then call [`SourceRegistry::applied`].
     Apply(Box<Batch>),
 }
 
@@ -110,7 +110,7 @@ impl SourceRegistry {
         heard.map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// Judges a batch by its place in its source's sequence. `newest`: the revision that is visible now.
+    /// Decides about a batch by its position in its source's sequence. `newest`: the revision that is visible now.
     pub(super) fn intake(&self, batch: Batch, newest: Revision) -> Result<IntakeResult, StateError> {
         check_batch(&batch)?;
         let batch = batch.with_locations();
@@ -129,7 +129,7 @@ impl SourceRegistry {
             BatchKind::FullSyncPart | BatchKind::FullSyncLast => staged_elsewhere(&mut sources, &name, now),
         };
         if !sources.contains_key(&name) {
-            // A source is remembered from its first accepted batch on: names alone must not fill the memory.
+            // A source is remembered only from its first accepted batch, so that invented names do not fill the memory.
             let fresh = SourceProgress::default();
             if let Some((reason, message)) = resync_reason(&fresh, &batch) {
                 return result(&fresh, Some(ResyncRequest { reason, message }));
@@ -174,7 +174,7 @@ impl SourceRegistry {
         self.accept(source, batch, newest, elsewhere)
     }
 
-    /// A batch in its place: held back, or to be applied.
+    /// Stages a batch that is next in its sequence, or accepts it for application.
     fn accept(
         &self,
         source: &mut SourceProgress,
@@ -205,7 +205,7 @@ impl SourceRegistry {
         }
     }
 
-    /// Records that a batch was applied, and what became of it.
+    /// Records that a batch was applied, with its outcome.
     pub(super) fn applied(&self, kind: BatchKind, outcome: &BatchOutcome) {
         let mut sources = self.lock();
         let Some(source) = sources.get_mut(&outcome.position.source) else {
@@ -217,7 +217,7 @@ impl SourceRegistry {
         store_outcome(source, outcome.clone(), self.limits.stored_outcomes);
     }
 
-    /// The staged parts with this one behind them; part 1 begins anew.
+    /// Appends a part to the staged ones; part 1 restarts the full sync. `elsewhere`: records staged by other sources.
     fn stage_part(&self, source: &mut SourceProgress, mut batch: Batch, elsewhere: usize) -> Result<Batch, StateError> {
         let Some(mut staged) = source.staged.take().filter(|_| batch.part > 1) else {
             return self.check_staged_size(batch, elsewhere);
@@ -233,11 +233,11 @@ impl SourceRegistry {
         let most = self.limits.full_sync_records;
         if record_count(&batch) + elsewhere > most {
             let also = if elsewhere > 0 {
-                format!(" beside {elsewhere} of other sources")
+                format!(", besides {elsewhere} of other sources")
             } else {
                 String::new()
             };
-            let message = format!("the snapshot of `{}` holds more records{also}", batch.source);
+            let message = format!("the full sync of `{}` would hold more records{also}", batch.source);
             return Err(limit_error("full_sync_records", most, message));
         }
         Ok(batch)
@@ -268,12 +268,12 @@ impl SourceRegistry {
         Ok(())
     }
 
-    /// Every bound.
+    /// Bounds of the state.
     pub(super) fn limits(&self) -> &StateLimits {
         &self.limits
     }
 
-    /// Records that the state may hold.
+    /// Maximum number of records that the state may hold.
     pub(super) fn max_records(&self) -> usize {
         self.limits.records
     }
@@ -287,7 +287,7 @@ fn record_count(batch: &Batch) -> usize {
     batch.put.len() + batch.rejected.len()
 }
 
-/// Records staged by other sources. Snapshots that nobody goes on with are thrown away.
+/// Number of records staged by other sources. Drops full syncs that their sources have abandoned.
 fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, SourceProgress>, name: &str, now: Duration) -> usize {
     let mut staged = 0;
     for (_, source) in sources.iter_mut().filter(|(other, _)| ***other != *name) {
@@ -300,7 +300,7 @@ fn staged_elsewhere(sources: &mut BTreeMap<Arc<str>, SourceProgress>, name: &str
     staged
 }
 
-/// Why a batch cannot be taken at its place, if it cannot.
+/// Reason why the source must send a full sync, if this batch cannot be accepted.
 fn resync_reason(source: &SourceProgress, batch: &Batch) -> Option<(ResyncReason, String)> {
     let delta = batch.kind == BatchKind::Delta;
     if batch.source_epoch < source.epoch {
@@ -308,16 +308,16 @@ fn resync_reason(source: &SourceProgress, batch: &Batch) -> Option<(ResyncReason
         return Some((ResyncReason::Fenced, message));
     }
     if delta && batch.source_epoch > source.epoch && source.complete {
-        let message = format!("source epoch {} begins with a snapshot", batch.source_epoch);
+        let message = format!("source epoch {} must begin with a full sync", batch.source_epoch);
         return Some((ResyncReason::EpochChanged, message));
     }
     if delta && (!source.complete || batch.source_epoch > source.epoch) {
         return Some((
             ResyncReason::UnknownSource,
-            "a source begins with a snapshot".to_owned(),
+            "a source must begin with a full sync".to_owned(),
         ));
     }
-    // A snapshot may come with any number, the largest too: then nothing can follow it in this epoch.
+    // A full sync may have any number. After the largest number no batch can follow in this epoch.
     let next = source.sequence.checked_add(1);
     let missing = || match next {
         Some(next) => format!("expected {next}, got {}", batch.sequence),
@@ -333,13 +333,13 @@ fn resync_reason(source: &SourceProgress, batch: &Batch) -> Option<(ResyncReason
         return (!follows).then(|| (ResyncReason::Gap, missing()));
     }
     if batch.part > 1 && !(follows && Some(batch.part) == part.checked_add(1)) {
-        let message = format!("part {} of a snapshot came without the part before it", batch.part);
+        let message = format!("part {} of a full sync came without the part before it", batch.part);
         return Some((ResyncReason::Gap, message));
     }
     None
 }
 
-/// What a batch must hold, whatever came before it.
+/// Checks that do not depend on earlier batches.
 fn check_batch(batch: &Batch) -> Result<(), StateError> {
     let problem = |field: &str, message: &str| {
         let problem = Problem::new(ProblemKind::Invalid, "INVALID_BATCH", field, message);
@@ -352,12 +352,12 @@ fn check_batch(batch: &Batch) -> Result<(), StateError> {
         return problem("batch.sequence", "batches are numbered from 1");
     }
     match batch.kind {
-        BatchKind::Delta if batch.part != 0 => problem("batch.part", "only parts of a snapshot are numbered"),
+        BatchKind::Delta if batch.part != 0 => problem("batch.part", "only parts of a full sync are numbered"),
         BatchKind::FullSyncPart | BatchKind::FullSyncLast if !batch.remove.is_empty() => {
-            problem("batch.remove", "a snapshot removes by what it leaves out")
+            problem("batch.remove", "a full sync removes the records that it leaves out")
         }
         BatchKind::FullSyncPart | BatchKind::FullSyncLast if batch.part == 0 => {
-            problem("batch.part", "parts of a snapshot are numbered from 1")
+            problem("batch.part", "parts of a full sync are numbered from 1")
         }
         BatchKind::Delta | BatchKind::FullSyncPart | BatchKind::FullSyncLast => Ok(()),
     }

@@ -25,19 +25,19 @@ use crate::engine::plugin_state::PluginStates;
 use crate::engine::{Revision, Snapshot, SourcePosition};
 use crate::store::StoredState;
 
-/// Most commands that share a publication.
+/// Maximum number of commands that share a publication.
 const MAX_GROUP: usize = 64;
 
-/// Most problems, and most warnings, that an outcome lists.
+/// Maximum number of problems, and of warnings, that an outcome lists.
 const MAX_LISTED: usize = 1_000;
 
-/// A node table is renewed when fewer than half of so many slots hold a node.
+/// Number of slots from which the node table is rebuilt, if fewer than half of them hold a node.
 const COMPACT_FROM: usize = 4_096;
 
-/// What the writer is asked to do.
+/// Command to the writer.
 #[derive(Debug)]
 pub(super) enum WriterCommand {
-    /// Take a batch in.
+    /// Apply a batch.
     Apply(Box<Batch>, CommandReply<Result<BatchOutcome, StateError>>),
     /// Put a compiled policy in force.
     Install(Box<PolicyInstall>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
@@ -45,11 +45,12 @@ pub(super) enum WriterCommand {
     Remove(Box<PolicyRemoval>, CommandReply<Result<DeletedPolicy, PolicyError>>),
     /// Forget a source.
     Forget(Box<ForgetSource>, CommandReply<Result<ForgottenSource, StateError>>),
-    /// Something of the admission ledger, or of assumptions: after the others of its group, at the state that they make.
+    /// Change the admission ledger or assumptions. The writer handles these after the other commands of the group, on
+    /// the state that those make.
     Durable(DurableCommand),
 }
 
-/// An answer that waits for the publication.
+/// Reply that waits for the publication.
 enum PendingReply {
     Applied(Box<BatchOutcome>, CommandReply<Result<BatchOutcome, StateError>>),
     Installed(Box<ReloadedPolicy>, CommandReply<Result<ReloadedPolicy, PolicyError>>),
@@ -57,7 +58,7 @@ enum PendingReply {
     Forgotten(ForgottenSource, CommandReply<Result<ForgottenSource, StateError>>),
 }
 
-/// The writer's own state: the snapshot that it will publish next.
+/// The writer's own state: the snapshot that it publishes next.
 #[derive(Debug)]
 pub(super) struct Writer {
     names: Arc<ResourceNames>,
@@ -71,17 +72,17 @@ pub(super) struct Writer {
     interner: RecordInterner,
     pub(super) unreadable: UnreadableTasks,
     pub(super) next: Snapshot,
-    /// By policy: what is known to be derived from the next snapshot.
+    /// Plugin states of the next snapshot that are known already, by policy.
     pub(super) plugin_states: BTreeMap<Arc<str>, PluginStates>,
-    /// The next snapshot is not the newest.
+    /// True if the next snapshot differs from the newest one.
     pub(super) changed: bool,
-    /// The last write failed.
+    /// True if the last write to the store failed.
     pub(super) store_fails: bool,
-    /// It is to end after this group.
+    /// Set if the writer is to end after this group.
     pub(super) stop: Option<CommandReply<()>>,
 }
 
-/// What the writer works with.
+/// Shared parts that the writer works with.
 #[derive(Debug)]
 pub(super) struct WriterParts {
     pub(super) names: Arc<ResourceNames>,
@@ -92,10 +93,11 @@ pub(super) struct WriterParts {
 }
 
 impl Writer {
-    /// A writer over a state without records, with what is kept. `ledger` puts what it keeps into the cluster state.
+    /// Writer over a state without records, with the store's content. `ledger` puts its reservations into the cluster
+    /// state.
     pub(super) fn new(
         parts: WriterParts,
-        kept: &StoredState,
+        stored_state: &StoredState,
         ledger: impl FnOnce(&mut ClusterState) -> AdmissionLedger,
     ) -> Self {
         let WriterParts {
@@ -109,7 +111,7 @@ impl Writer {
         let mut next = Snapshot::clone(&publisher.newest());
         next.state = ClusterState::new(Arc::clone(&node_table) as _, 1);
         let ledger = ledger(&mut next.state);
-        let arbiter = CommitArbiter::open(sources.limits(), kept);
+        let arbiter = CommitArbiter::open(sources.limits(), stored_state);
         Self {
             names,
             publisher,
@@ -129,21 +131,21 @@ impl Writer {
         }
     }
 
-    /// Commits hold whatever they break, so that tests of what they keep can be seen to fail.
+    /// Makes commits accept placements that break the rules. Tests use this to prove that they notice a broken promise.
     #[cfg(debug_assertions)]
     pub(super) fn without_checks(mut self, without: bool) -> Self {
         self.arbiter.without_checks(without);
         self
     }
 
-    /// Shows what was kept: policies, and promises.
+    /// Publishes what the store held: policies and reservations.
     pub(super) fn publish_initial(&mut self, policies: ActivePolicies) {
         self.next.policies = Arc::new(policies);
         self.next.revision.number += 1;
         self.publish();
     }
 
-    /// Works until every sender is gone.
+    /// Runs until every sender is gone, or a command stops it.
     pub(super) fn run(mut self, mut queue: impl CommandInbox) {
         while let Some(first) = queue.wait() {
             let (mut pending, mut ledger, mut taken) = (Vec::new(), Vec::new(), 1);
@@ -157,14 +159,14 @@ impl Writer {
             if self.ledger.is_overdue(self.clock.monotonic()) {
                 ledger.push(DurableCommand::ExpireLeases(None));
             }
-            let settled = self.apply_durable(ledger);
+            let outcomes = self.apply_durable(ledger);
             if std::mem::take(&mut self.changed) {
                 self.publish();
             } else {
                 self.next.revision.number -= 1;
                 self.plugin_states.clear();
             }
-            self.reply_durable(settled);
+            self.reply_durable(outcomes);
             for pending in pending {
                 send_reply(pending);
             }
@@ -173,7 +175,7 @@ impl Writer {
             }
         }
         let stop = self.stop.take();
-        // The store is closed before anybody is told.
+        // The store is closed before the reply.
         drop((self, queue));
         if let Some(stop) = stop {
             stop.send(());
@@ -194,11 +196,11 @@ impl Writer {
                     let kind = batch.kind;
                     let outcome = self.apply_batch(*batch);
                     self.changed = true;
-                    // Later batches of this group are judged by it.
+                    // Later batches of this group are judged after this one.
                     self.sources.applied(kind, &outcome);
                     pending.push(PendingReply::Applied(Box::new(outcome), reply));
                 }
-                // The stored outcome of a batch of this very group waits with it.
+                // The stored outcome of a batch of this group waits for the publication, too.
                 Ok(IntakeResult::Reply(outcome)) if outcome.revision == self.next.revision => {
                     pending.push(PendingReply::Applied(Box::new(outcome), reply));
                 }
@@ -209,7 +211,7 @@ impl Writer {
                 let mut installed = self
                     .policies
                     .install(*install, &mut self.next.policies, self.ledger.store());
-                // What it may have left in the store is set right when time passes, not by every batch until then.
+                // The next look at the clock repairs the store; batches do not try it each time.
                 self.store_fails |= matches!(installed, Err(PolicyError::State(StateError::Store(_))));
                 if let Ok(reloaded) = &mut installed {
                     let policy = &reloaded.version.in_force.policy;
@@ -217,7 +219,7 @@ impl Writer {
                         truncate_problems(queue_hierarchy::policy_problems(policy, &self.next.state));
                 }
                 match installed {
-                    // What another command of this group has put in force is not visible yet: its repetition waits, too.
+                    // A repeated reload of a policy that this group put in force waits for the publication, too.
                     Ok(reloaded) if reloaded.publishes() || !pending.is_empty() => {
                         self.changed |= reloaded.publishes();
                         pending.push(PendingReply::Installed(Box::new(reloaded), reply));
@@ -260,7 +262,7 @@ impl Writer {
             kind,
             part: _,
             put,
-            rejected: refused,
+            rejected,
             remove,
             mut warnings,
             source_kind: _,
@@ -355,7 +357,7 @@ impl Writer {
             .is_some_and(|owner| owner == source)
     }
 
-    /// Records of all kinds; nodes that are gone count until the node table is renewed.
+    /// Number of records of all kinds. Nodes that were removed count until the node table is rebuilt.
     fn record_count(&self) -> usize {
         let cluster_state = &self.next.state;
         cluster_state.slots() as usize
@@ -391,7 +393,7 @@ impl Writer {
         }
     }
 
-    /// Tells the ledger: a reservation ends with its job.
+    /// Tells the ledger about a changed job, since a reservation ends with its job.
     fn job_changed(&mut self, name: &str, before: Option<&JobRecord>) {
         let after = self.next.state.jobs().get(name).cloned();
         let after = after.as_ref().map(|after| &after.record);
@@ -422,7 +424,7 @@ impl Writer {
         let mut derived = std::mem::take(&mut self.plugin_states);
         if self.node_table.len() > COMPACT_FROM.max(nodes * 2) {
             self.compact();
-            // It names nodes by their slots.
+            // Plugin states name nodes by their slots.
             derived.clear();
         }
         self.next.state.refresh_ranks();
@@ -433,7 +435,7 @@ impl Writer {
         self.publisher.publish(next);
     }
 
-    /// Assigns slots anew, without those of nodes that are gone.
+    /// Assigns the slots again, without removed nodes.
     fn compact(&mut self) {
         let nodes = Arc::new(NodeTable::default());
         let names: BTreeSet<&Arc<str>> = self.next.state.nodes().map(|(_, entry)| &entry.record.name).collect();
@@ -454,7 +456,8 @@ fn send_reply(pending: PendingReply) {
     }
 }
 
-/// The first problems, and how many more there were: outcomes are kept, and a batch can hold a million faults.
+/// First problems of a list, and the number of the others. Outcomes are stored, and a batch can have a million
+/// problems.
 fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
     let more = problems.len().saturating_sub(MAX_LISTED);
     if more > 0 {
@@ -467,7 +470,7 @@ fn truncate_problems(mut problems: Vec<Problem>) -> Vec<Problem> {
 }
 
 fn too_many_records(limit: usize, field: &str) -> Problem {
-    let message = format!("there are as many records as limit `records` allows: {limit}");
+    let message = format!("limit `records` is {limit}: the state holds no more records");
     Problem::new(ProblemKind::Exhausted, "TOO_MANY_RECORDS", field, message)
 }
 

@@ -1,4 +1,4 @@
-//! A store in one file of a directory: an embedded B-tree with transactions, written through to the disk.
+//! Store in one file of a directory: an embedded B-tree with transactions, written through to the disk.
 
 use std::fmt::{self, Debug};
 use std::path::Path;
@@ -9,9 +9,9 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefini
 use super::format;
 use super::{Durability, Store, StoreError, StoreWrite, StoredState};
 
-/// Its file in the directory.
+/// Name of the file in the directory.
 pub(super) const FILE_NAME: &str = "pumice.redb";
-/// Format of the records.
+/// Version of the record format.
 const FORMAT: u64 = 1;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -23,11 +23,11 @@ const POLICY_FILES: TableDefinition<'_, &str, &str> = TableDefinition::new("poli
 
 type DatabaseOpener = Box<dyn FnMut() -> Result<Database, DatabaseError> + Send>;
 
-/// Keeps things in a file. The file is locked as long as it is open.
+/// Store on disk. The file is locked as long as the store is open.
 pub struct DiskStore {
     location: String,
     open: DatabaseOpener,
-    /// `None`: after a failure, until it can be opened again.
+    /// Open database; `None`: after a failure, until it can be opened again.
     database: Option<Database>,
 }
 
@@ -40,10 +40,10 @@ impl Debug for DiskStore {
 }
 
 impl DiskStore {
-    /// Opens the store of a directory; both are made if they are not there.
+    /// Opens the store of a directory; creates the directory and the store if they do not exist.
     ///
     /// # Errors
-    /// Another server has it open, it is of another format, or the directory cannot be written.
+    /// Another server has it open, it has another format, or the directory cannot be written.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
         let file = directory.join(FILE_NAME);
         let place = file.display().to_string();
@@ -53,7 +53,8 @@ impl DiskStore {
         })?;
         let mut made = false;
         let open = move || {
-            // Once it was there it is never made anew: a disk that went away would come back as an empty store.
+            // A file that existed once is never created again: a disk that was unmounted would come back as an empty
+            // store.
             let database = if made {
                 Database::open(&file)
             } else {
@@ -65,7 +66,7 @@ impl DiskStore {
         Self::with_opener(place, Box::new(open))
     }
 
-    /// Opens a store in whatever way `open` does; also after each failure.
+    /// Opens a store with this opener, which is called again after each failure.
     pub(super) fn with_opener(place: String, open: DatabaseOpener) -> Result<Self, StoreError> {
         let mut store = Self {
             location: place,
@@ -76,7 +77,7 @@ impl DiskStore {
         Ok(store)
     }
 
-    /// The database; after a failure it is opened again, which looks it through.
+    /// Open database. After a failure it is opened again, which also checks it.
     fn database(&mut self) -> Result<&Database, StoreError> {
         match &mut self.database {
             Some(database) => Ok(database),
@@ -85,7 +86,7 @@ impl DiskStore {
     }
 }
 
-/// Opens the file, makes its tables and checks its format.
+/// Opens the file, creates its tables and checks its format.
 fn open_database(place: &str, open: &mut DatabaseOpener) -> Result<Database, StoreError> {
     let place = || place.to_owned();
     let database = open().map_err(|error| {
@@ -112,7 +113,7 @@ fn store_error(place: &str, error: &redb::Error) -> StoreError {
     }
 }
 
-/// Makes what a new store needs; the format of the store.
+/// Creates the tables of a new store. Returns the format of the store.
 fn create_tables(database: &Database) -> Result<u64, redb::Error> {
     let transaction = database.begin_write()?;
     let format = {
@@ -189,7 +190,7 @@ fn put(table: &mut redb::Table<'_, &str, &[u8]>, name: &str, bytes: Option<Vec<u
     Ok(())
 }
 
-/// Everything; records that cannot be read are told apart from a disk that fails.
+/// Complete content. A record that cannot be read is an inner error; a failing disk is an outer one.
 fn load_state(database: &Database) -> Result<Result<StoredState, String>, redb::Error> {
     let transaction = database.begin_read()?;
     let mut kept = StoredState::default();
@@ -244,7 +245,7 @@ impl Store for DiskStore {
 
     fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
         apply_writes(self.database()?, writes).map_err(|error| {
-            // After an error of the disk it has to be opened and looked through again before it can be trusted.
+            // After a disk error the database must be opened and checked again before it can be trusted.
             self.database = None;
             store_error(&self.location, &error)
         })

@@ -1,4 +1,4 @@
-//! Records as bytes: protocol buffers, so that a later version can add to them. Format 1.
+//! Records as bytes: protocol buffers, so that a later version can add fields. Format 1.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::engine::model::Reservation;
 struct AmountRecord {
     #[prost(string, tag = "1")]
     name: String,
-    /// Decimal: amounts are wider than 64 bits.
+    /// Amount in decimal: amounts are wider than 64 bits.
     #[prost(string, tag = "2")]
     value: String,
 }
@@ -100,7 +100,7 @@ pub(super) fn encode_reservation(row: &Reservation) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Reads a row; an error says what is wrong.
+/// Decodes a reservation. An error names the reservation and its problem.
 pub(super) fn decode_reservation(job: &str, bytes: &[u8]) -> Result<Reservation, String> {
     let problem = |what: &str| format!("the reservation of `{job}`: {what}");
     let record = ReservationRecord::decode(bytes).map_err(|error| problem(&error.to_string()))?;
@@ -108,7 +108,7 @@ pub(super) fn decode_reservation(job: &str, bytes: &[u8]) -> Result<Reservation,
         .amounts
         .into_iter()
         .map(|AmountRecord { name, value }| {
-            let amount = value.parse().map_err(|_| problem("an amount is no number"))?;
+            let amount = value.parse().map_err(|_| problem("an amount is not a number"))?;
             Ok((Arc::from(name), amount))
         })
         .collect();
@@ -138,7 +138,7 @@ pub(super) fn encode_tombstone(tombstone: &ReservationTombstone) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Reads a tombstone; an error says what is wrong.
+/// Decodes a tombstone. An error names the tombstone and its problem.
 pub(super) fn decode_tombstone(job: &str, bytes: &[u8]) -> Result<ReservationTombstone, String> {
     let ReservationTombstoneRecord {
         uid,
@@ -164,7 +164,7 @@ pub(super) fn encode_assumption(assumption: &StoredAssumption) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Reads a committed placement; an error says what is wrong.
+/// Decodes a committed placement. An error names the task and its problem.
 pub(super) fn decode_assumption(task: &str, bytes: &[u8]) -> Result<StoredAssumption, String> {
     let AssumptionRecord {
         uid,
@@ -194,7 +194,7 @@ pub(super) fn encode_policy(policy: &StoredPolicy) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Reads a version of a policy; an error says what is wrong.
+/// Decodes a version of a policy. An error names the version and its problem.
 pub(super) fn decode_policy(name: &str, version: u64, bytes: &[u8]) -> Result<StoredPolicy, String> {
     let problem = |error| format!("version {version} of policy `{name}`: {error}");
     let PolicyRecord {

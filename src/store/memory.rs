@@ -1,4 +1,4 @@
-//! A store in memory: what it keeps ends with its last handle.
+//! Store in memory: its content ends with its last handle.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ struct MemoryContent {
     policy_files: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-/// Keeps things in memory. Clones share them.
+/// Store in memory. Clones share the content.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore(Arc<Mutex<MemoryContent>>);
 

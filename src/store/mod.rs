@@ -1,7 +1,8 @@
-//! Durable things: one trait, one suite of tests, several backends.
+//! Durable storage: one trait, one conformance suite, several backends.
 //!
-//! A store keeps what no source will send again: confirmed reservations with their tombstones, committed placements,
-//! versions of policies, and which policy file was last accepted. It is written by the writer only, and read once, at the start.
+//! A store holds what no source will send again: confirmed reservations with their tombstones, committed placements,
+//! versions of policies, and the last accepted policy file. Only the writer writes to it; it is read once, at the
+//! start.
 
 mod disk;
 mod format;
@@ -19,12 +20,12 @@ pub use memory::MemoryStore;
 
 use crate::engine::model::{Reservation, Uid};
 
-/// Where writes are kept.
+/// Durability of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Lost with the process.
+    /// The write is lost when the process ends.
     Memory,
-    /// There after a crash.
+    /// The write survives a crash.
     Disk,
 }
 
@@ -37,159 +38,160 @@ impl std::fmt::Display for Durability {
     }
 }
 
-/// What is remembered of a reservation that ended, so that a late request cannot revive it.
+/// Record of a reservation that ended, so that a late request cannot revive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationTombstone {
-    /// Key: the job's name.
+    /// Name of the job: the key.
     pub job: Arc<str>,
-    /// Its incarnation; empty: not said.
+    /// Incarnation of the job; empty: not given.
     pub uid: Arc<str>,
-    /// This attempt and all before it are over.
+    /// Last attempt that has ended; all earlier ones have ended, too.
     pub attempt: u64,
-    /// The job itself has ended: every attempt of this incarnation is over.
+    /// True if the job itself has ended: every attempt of this incarnation is over.
     pub job_ended: bool,
 }
 
-/// A committed placement that its source has not told of yet, as it is kept.
+/// Committed placement that its source has not reported yet, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAssumption {
-    /// Key: the task's name.
+    /// Name of the task: the key.
     pub task: Arc<str>,
-    /// Its incarnation; empty: not said.
+    /// Incarnation of the task; empty: not given.
     pub uid: Uid,
-    /// The node.
+    /// Node that the task is placed on.
     pub node: Arc<str>,
-    /// The card; empty: none said.
+    /// Card that the task uses; empty: none chosen.
     pub card: Arc<str>,
-    /// Whose commit made it.
+    /// Session whose commit made the placement.
     pub session: Arc<str>,
-    /// Who tells of the task.
+    /// Source that reports the task.
     pub source: Arc<str>,
 }
 
-/// A version of a policy, as it is kept.
+/// Version of a policy, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredPolicy {
     /// Name of the policy.
     pub name: Arc<str>,
-    /// 1, 2, 3, … under that name.
+    /// Number of the version: 1, 2, 3, … under that name.
     pub version: u64,
-    /// As sent.
+    /// Document as it was sent.
     pub document: Arc<str>,
-    /// How it was read where it does not say: `corrected` or `upstream`.
+    /// Compatibility used if the document does not set it: `corrected` or `upstream`.
     pub compatibility: Arc<str>,
-    /// First word of its origin.
+    /// Kind of the origin.
     pub origin: Arc<str>,
-    /// The rest of its origin: a path, a caller, a version.
+    /// Detail of the origin: a path, a caller, or a version.
     pub origin_detail: Arc<str>,
-    /// When it was accepted, since 1970.
+    /// Time since 1970 at which it was accepted.
     pub accepted: Duration,
 }
 
-/// One change of what is kept.
+/// One write to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreWrite {
-    /// What is kept of a job now; `None`: nothing.
+    /// State of a job now; `None` twice: the store holds nothing of it.
     Job {
-        /// The job.
+        /// Name of the job.
         job: Arc<str>,
-        /// Its reservation.
+        /// Reservation of the job.
         reservation: Option<Arc<Reservation>>,
-        /// What is remembered of an earlier one.
+        /// Tombstone of an earlier reservation.
         tombstone: Option<Arc<ReservationTombstone>>,
     },
-    /// What is kept of a task now.
+    /// State of a task now.
     Task {
-        /// The task.
+        /// Name of the task.
         task: Arc<str>,
-        /// Its committed placement; `None`: none.
+        /// Committed placement; `None`: the store holds none.
         assumption: Option<Arc<StoredAssumption>>,
     },
-    /// A version of a policy is kept.
+    /// Stores a version of a policy.
     Policy(StoredPolicy),
-    /// A version of a policy is no longer kept.
+    /// Removes a version of a policy.
     RemovePolicy {
-        /// The policy.
+        /// Name of the policy.
         name: Arc<str>,
-        /// The version.
+        /// Number of the version.
         version: u64,
     },
-    /// Which policy file was accepted last.
+    /// Records the last accepted policy file.
     PolicyFile {
         /// Name of the policy.
         name: Arc<str>,
-        /// Tells its content from another; `None`: none was.
+        /// Fingerprint of the file's content; `None`: no file was accepted.
         content: Option<Arc<str>>,
     },
 }
 
-/// All that is kept.
+/// Complete content of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredState {
-    /// By job.
+    /// Reservations, by job.
     pub reservations: Vec<Arc<Reservation>>,
-    /// By job.
+    /// Tombstones, by job.
     pub tombstones: Vec<Arc<ReservationTombstone>>,
-    /// By task.
+    /// Committed placements, by task.
     pub assumptions: Vec<Arc<StoredAssumption>>,
-    /// By name and version.
+    /// Versions of policies, by name and version.
     pub policies: Vec<StoredPolicy>,
-    /// By policy: the file last accepted.
+    /// Fingerprint of the last accepted policy file, by policy.
     pub policy_files: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// Why a store failed.
+/// Error of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Another process has it open.
+    /// Another process has the store open.
     #[error("{place} is in use by another server")]
     InUse {
-        /// Where it is.
+        /// Location of the store.
         place: String,
     },
-    /// It was written by another version of the program.
-    #[error("{place} is of format {found}; this program reads format {known}")]
+    /// Another version of the program wrote the store.
+    #[error("{place} has format {found}; this program reads format {known}")]
     Format {
-        /// Where it is.
+        /// Location of the store.
         place: String,
-        /// Its format.
+        /// Format of the store.
         found: u64,
-        /// The format of this program.
+        /// Format that this program reads.
         known: u64,
     },
-    /// Something in it cannot be read.
+    /// A record of the store cannot be read.
     #[error("{place} holds a record that cannot be read: {what}")]
     Damaged {
-        /// Where it is.
+        /// Location of the store.
         place: String,
-        /// What.
+        /// Record and its problem.
         what: String,
     },
-    /// The disk refused, or is full.
+    /// The disk failed, or is full.
     #[error("{place}: {message}")]
     Failed {
-        /// Where it is.
+        /// Location of the store.
         place: String,
-        /// Why.
+        /// Message of the system.
         message: String,
     },
 }
 
-/// A place for durable things.
+/// Store of durable records.
 pub trait Store: Debug + Send {
-    /// Where writes are kept.
+    /// Durability of writes to this store.
     fn durability(&self) -> Durability;
 
-    /// Everything that is kept, sorted.
+    /// Complete content, sorted.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The store cannot be read.
     fn load(&mut self) -> Result<StoredState, StoreError>;
 
     /// Makes changes in order, all or none; they are durable when it returns.
+    /// Writes in order, all or none. The writes are durable when it returns.
     ///
     /// # Errors
-    /// Nothing can be taken to be written. After a crash some of it may be there all the same: whoever goes on writes
-    /// again what is true.
+    /// The store failed. Part of the writes may be visible after a crash all the same, so the caller has to write the
+    /// true content again.
     fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError>;
 }

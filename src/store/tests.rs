@@ -1,4 +1,4 @@
-//! What every store must do, run against each backend; and what the one on disk does when the disk does not.
+//! Conformance suite that runs against every backend, and tests of the store on disk when its disk fails.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -73,7 +73,7 @@ fn job_write(name: &str, row: Option<Arc<Reservation>>, tombstone: Option<Arc<Re
     }
 }
 
-/// What every backend must do. `open` opens the same store once more; the one before is closed.
+/// Conformance checks of one backend. `open` opens the same store again after the previous one was closed.
 fn check_conformance(mut open: impl FnMut() -> Box<dyn Store>) {
     let mut store = open();
     assert_eq!(store.load().unwrap(), StoredState::default());
@@ -107,7 +107,7 @@ fn check_conformance(mut open: impl FnMut() -> Box<dyn Store>) {
     assert_eq!(store.load().unwrap(), expected);
     drop(store);
     let mut store = open();
-    assert_eq!(store.load().unwrap(), expected, "it is there after a restart");
+    assert_eq!(store.load().unwrap(), expected, "the content survives a restart");
     overwrites(&mut *store);
     drop(store);
     let expected = StoredState {
@@ -120,7 +120,7 @@ fn check_conformance(mut open: impl FnMut() -> Box<dyn Store>) {
     assert_eq!(open().load().unwrap(), expected);
 }
 
-/// Later writes of one go win over earlier ones, and over what was there.
+/// Later writes of one call override earlier ones, and the earlier content.
 fn overwrites(store: &mut dyn Store) {
     store
         .write(&[
@@ -151,7 +151,7 @@ fn overwrites(store: &mut dyn Store) {
         .unwrap();
 }
 
-/// A directory that goes with the test.
+/// Directory that is removed with the test.
 struct StoreScratchDir(PathBuf);
 
 impl StoreScratchDir {
@@ -230,7 +230,7 @@ fn a_file_in_place_of_the_directory_is_rejected() {
     assert!(matches!(DiskStore::open(&file), Err(StoreError::Failed { .. })));
 }
 
-/// A disk in memory that can be told to fail.
+/// Disk in memory that fails on demand.
 #[derive(Debug)]
 struct FailingDisk {
     disk: Arc<InMemoryBackend>,
@@ -292,7 +292,7 @@ fn the_store_recovers_after_a_disk_failure() {
             .unwrap_err();
         assert!(matches!(error, StoreError::Failed { .. }), "{error}");
         assert!(error.to_string().starts_with("the disk: "), "{error}");
-        // It stays closed as long as the disk refuses.
+        // It stays closed as long as the disk fails.
         assert!(store.write(&[]).is_err());
         fails.store(false, Ordering::Relaxed);
         store

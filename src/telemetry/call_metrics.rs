@@ -1,4 +1,4 @@
-//! One layer around all calls: it counts and times them, and logs each.
+//! Layer around all calls: counts, times and logs each.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,7 +16,7 @@ use super::metrics::Metrics;
 use super::traces;
 use crate::server::{grpc_timeout, limits};
 
-/// Measures every call that passes.
+/// Layer that measures every call.
 #[derive(Clone, Debug)]
 pub struct CallMetricsLayer(pub Arc<Metrics>);
 
@@ -31,7 +31,7 @@ impl<S> Layer<S> for CallMetricsLayer {
     }
 }
 
-/// A service whose calls are measured.
+/// Service whose calls are measured.
 #[derive(Clone, Debug)]
 pub struct CallMetricsService<S> {
     inner: S,
@@ -81,7 +81,7 @@ where
     }
 }
 
-/// A call under way. One that is dropped was given up by its caller, or its time was over.
+/// Call under way. When it is dropped without a result, its caller has given up or its deadline has passed.
 struct MeasuredCall {
     metrics: Arc<Metrics>,
     rpc: &'static str,
@@ -96,7 +96,7 @@ impl MeasuredCall {
         let Some(headers) = headers else {
             return self.record_end(Code::Unknown, "");
         };
-        // A failed call has its code in the headers; another one has none there yet.
+        // Only the headers of a failed call have a code.
         let Some(status) = Status::from_header_map(headers) else {
             return self.record_end(Code::Ok, "");
         };

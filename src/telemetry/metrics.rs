@@ -1,4 +1,4 @@
-//! All instruments, and the page that shows them.
+//! All metrics, and the page that shows them.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -76,22 +76,22 @@ struct BuildLabel {
     version: &'static str,
 }
 
-/// What became of a document that was to be put in force.
+/// Outcome of a document that was to be put in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum ReloadOutcome {
-    /// In force now.
+    /// The document is now in force.
     #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     accepted,
-    /// It already was.
+    /// The document was in force already.
     #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     unchanged,
-    /// The one before goes on serving.
+    /// The document was rejected; the version in force stays in force.
     #[expect(non_camel_case_types, reason = "the label's value is the variant's name")]
     rejected,
 }
 
 impl ReloadOutcome {
-    /// The outcome of a reload.
+    /// Outcome of a reload.
     pub fn of(reloaded: &Result<ReloadedPolicy, PolicyError>) -> Self {
         match reloaded {
             Ok(reloaded) if reloaded.unchanged => Self::unchanged,
@@ -103,7 +103,7 @@ impl ReloadOutcome {
 
 type IntegerGauge = Gauge<u64, AtomicU64>;
 
-/// All instruments.
+/// All metrics of the server.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -124,7 +124,7 @@ pub struct Metrics {
     page_lock: Mutex<()>,
 }
 
-/// What is read from the state when the page is asked for.
+/// Metrics that are read from the state when the page is requested.
 #[derive(Debug, Default)]
 struct StateGauges {
     policy_version: Family<PolicyLabel, IntegerGauge>,
@@ -154,12 +154,12 @@ struct ProcessGauges {
     uptime: Gauge<f64, AtomicU64>,
 }
 
-/// From 50 µs to 26 s, doubling.
+/// Histogram from 50 µs to 26 s, doubling.
 fn call_histogram() -> Histogram {
     Histogram::new(exponential_buckets(50e-6, 2.0, 20))
 }
 
-/// From 1 µs to 8.4 s, doubling.
+/// Histogram from 1 µs to 8.4 s, doubling.
 fn decision_histogram() -> Histogram {
     Histogram::new(exponential_buckets(1e-6, 2.0, 24))
 }
@@ -171,7 +171,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Instruments that read zero.
+    /// Metrics that are all zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let process = ProcessGauges::default();
@@ -206,21 +206,21 @@ impl Metrics {
 
     fn register(&self, own: &mut Registry) {
         let seconds = || Unit::Seconds;
-        own.register("calls", "Calls answered, by RPC and gRPC code", self.calls.clone());
-        let help = "Time from a call's headers to its answer, by RPC";
+        own.register("calls", "Finished calls, by RPC and gRPC code", self.calls.clone());
+        let help = "Time from a call's headers to its response, by RPC";
         own.register_with_unit("call_duration", help, seconds(), self.call_seconds.clone());
         own.register("decided_tasks", "Tasks judged, by RPC", self.decided_tasks.clone());
-        let help = "Time in the engine per question, by RPC";
+        let help = "Time in the engine per request, by RPC";
         own.register_with_unit("decision_duration", help, seconds(), self.decision_seconds.clone());
-        let help = "Tasks judged, by RPC and plugin asked";
+        let help = "Tasks judged, by RPC and plugin";
         own.register("plugin_tasks", help, self.plugin_tasks.clone());
-        let help = "Time in the engine of questions that a plugin was asked in, by RPC and plugin";
+        let help = "Time in the engine of requests that a plugin took part in, by RPC and plugin";
         own.register_with_unit("plugin_decision_duration", help, seconds(), self.plugin_seconds.clone());
-        let help = "Documents brought, by origin and what became of them";
+        let help = "Policy documents received, by origin and outcome";
         own.register("policy_reloads", help, self.reloads.clone());
         own.register(
             "limit_rejections",
-            "Calls and connections refused, by limit",
+            "Calls and connections rejected, by limit",
             self.limit_rejections.clone(),
         );
         let help = "Calls that ended with an error of the server, by RPC";
@@ -253,22 +253,22 @@ impl Metrics {
         self.server_errors.get_or_create(&RpcLabel { rpc }).inc();
     }
 
-    /// Counts a document that was brought.
+    /// Counts the outcome of a policy document.
     pub fn record_reload(&self, origin: &'static str, outcome: ReloadOutcome) {
         self.reloads.get_or_create(&ReloadLabels { origin, outcome }).inc();
     }
 
-    /// Counts what a limit refused.
+    /// Counts a rejection by a limit.
     pub fn record_limit_rejection(&self, limit: &'static str) {
         self.limit_rejections.get_or_create(&LimitLabel { limit }).inc();
     }
 
-    /// Open connections: to be counted up and down.
+    /// Gauge of open connections.
     pub(crate) fn connections(&self) -> &Gauge<u64, AtomicU64> {
         &self.connections
     }
 
-    /// Counts a question that the engine answered.
+    /// Counts a query that the engine evaluated.
     pub(crate) fn record_decision(&self, rpc: &'static str, tasks: usize, plugins: &[&'static str], time: Duration) {
         let (tasks, seconds) = (count(tasks), time.as_secs_f64());
         self.decided_tasks.get_or_create(&RpcLabel { rpc }).inc_by(tasks);
@@ -285,11 +285,11 @@ impl Metrics {
         self.call_seconds.get_or_create(&RpcLabel { rpc }).observe(seconds);
     }
 
-    /// All instruments as OpenMetrics text, with the figures of state and process as they are now. May take long: accounts
-    /// of queues may have to be worked out.
+    /// Writes all metrics as OpenMetrics text, with the current measurements of state and process. May take long,
+    /// because plugin states of queues may have to be computed.
     ///
     /// # Errors
-    /// An instrument cannot be written.
+    /// A metric cannot be written.
     pub fn encode(&self, state: &SharedState, work: &WorkerPool) -> Result<String, fmt::Error> {
         let _page = self.page_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.state_gauges.read(state, work);
@@ -309,9 +309,9 @@ impl StateGauges {
             "Version in force, by policy",
             self.policy_version.clone(),
         );
-        let help = "The document in force, by version and hash, always 1";
+        let help = "Document in force, by version and hash, always 1";
         own.register("policy_info", help, self.policy_info.clone());
-        let help = "1 if the last document brought was refused, else 0";
+        let help = "1 if the last received document was rejected, else 0";
         own.register("policy_rejected", help, self.policy_rejected.clone());
         own.register(
             "source_synced",
@@ -390,7 +390,7 @@ impl StateGauges {
             .into_iter()
             .map(|rejection| rejection.name)
             .collect();
-        // Versions that are not in force any more, and policies that were deleted, have no series.
+        // Versions that are no longer in force are removed from the page.
         self.policy_info.clear();
         self.policy_version.clear();
         self.policy_rejected.clear();

@@ -1,4 +1,4 @@
-//! What the process tells of itself: log lines, traces, and instruments that one layer around all calls measures with.
+//! Telemetry: log lines, traces and metrics. One layer around all calls measures them.
 
 mod call_metrics;
 mod metrics;
@@ -19,7 +19,7 @@ pub use call_metrics::{CallMetricsLayer, CallMetricsService};
 pub use metrics::{Metrics, ReloadOutcome};
 pub use traces::TraceExporter;
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people.
@@ -29,8 +29,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts logging to the standard error, and traces if there is somebody to send them to. Sending needs the runtime that
-/// this is called on.
+/// Starts logging to standard error, and traces if a collector is set. Must be called on the runtime, which sends the
+/// spans.
 ///
 /// # Errors
 /// The filter cannot be read, the collector's address cannot be used, or logging was started before.
@@ -48,7 +48,7 @@ pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingErro
         Some(endpoint) => {
             let (traces, sender) =
                 TraceExporter::export_to(endpoint, config.trace_ratio).map_err(LoggingError::Collector)?;
-            // Those of the sender itself would be sent, and sent again.
+            // Spans of the exporter itself are left out: they would be exported, too, without end.
             let own = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("pumice"));
             (
                 traces,
@@ -61,7 +61,7 @@ pub fn start_logging(config: &ServerConfig) -> Result<TraceExporter, LoggingErro
     Ok(traces)
 }
 
-/// Why logging could not be started.
+/// Error of the start of logging.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoggingError {
     /// The filter cannot be read.

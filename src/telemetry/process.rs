@@ -1,8 +1,8 @@
-//! Figures of the process itself, from the kernel.
+//! Measurements of the process itself, from the kernel.
 
 use std::fs;
 
-/// What the kernel says of this process. Where it does not say it, figures are absent.
+/// Kernel's measurements of this process; absent where the kernel gives none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ProcessStats {
     /// Memory in use, in bytes.
@@ -11,17 +11,17 @@ pub(super) struct ProcessStats {
     pub(super) cpu_seconds: Option<f64>,
     /// Threads.
     pub(super) threads: Option<u64>,
-    /// Files, sockets included, that are open.
+    /// Open files, including sockets.
     pub(super) open_files: Option<u64>,
 }
 
 /// Kernel ticks per second, as user space sees them on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Fields of `stat` behind the command, which may hold blanks: user time, system time, threads.
+/// Indices in `stat` after the command, which may contain blanks: user time, system time, threads.
 const STAT_FIELDS: [usize; 3] = [11, 12, 17];
 
 impl ProcessStats {
-    /// Asks the kernel.
+    /// Reads the measurements from the kernel.
     pub(super) fn now() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,4 +1,4 @@
-//! Gauges of queues, from what plugins keep beside the newest state: worked out when the page is asked for.
+//! Gauges of queues, from the plugin states of the newest snapshot; computed when the page is requested.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use crate::engine::Snapshot;
 use crate::engine::plugins::capacity_card::metrics::{self, QueueGauge};
 use crate::engine::plugins::capacity_card::{CapacityState, PLUGIN};
 
-/// Most series of queues on the page; those of the last queues by name are left out first.
+/// Maximum number of series of queues on the page; the last queues by name are left out first.
 const MAX_SERIES: usize = 50_000;
 
-/// Names and values of labels.
+/// Labels of a gauge: names and values.
 type QueueGaugeLabels = Vec<(&'static str, String)>;
 type QueueGaugeFamily = Family<QueueGaugeLabels, Gauge<f64, AtomicU64>>;
 
-/// Gauges by name, and how many series there was no room for.
+/// Gauges by name, and the number of series that were left out.
 #[derive(Debug, Default)]
 struct QueueGaugePage {
     families: BTreeMap<&'static str, QueueGaugeFamily>,
@@ -45,7 +45,8 @@ impl QueueGaugePage {
     }
 }
 
-/// Writes the gauges of all policies with `capacity-card`. May take long: accounts may have to be worked out.
+/// Writes the gauges of all policies with `capacity-card`. May take long, because plugin states may have to be
+/// computed.
 pub(super) fn write(text: &mut String, snapshot: &Arc<Snapshot>) -> fmt::Result {
     let mut page = QueueGaugePage::default();
     for (name, policy) in snapshot.policies.iter() {
@@ -69,7 +70,7 @@ pub(super) fn write(text: &mut String, snapshot: &Arc<Snapshot>) -> fmt::Result 
     }
     let left_out: Gauge<u64, AtomicU64> = Gauge::default();
     left_out.set(u64::try_from(page.omitted).unwrap_or(u64::MAX));
-    let about = "Series of queues that the page has no room for";
+    let about = "Series of queues that are left out of the page";
     registry.register("pumice_queue_series_omitted", about, left_out);
     encode_registry(text, &registry)
 }
@@ -80,14 +81,14 @@ fn help(name: &str) -> String {
         Some("bytes") => "bytes of memory",
         Some("resources") => "thousandths of cards",
         _ if name.starts_with("volcano_queue_card_") => "cards",
-        _ => return "The largest part of what a queue deserves that it holds".to_owned(),
+        _ => return "Largest ratio of a queue's allocated to its deserved amount over all resources".to_owned(),
     };
     let what = match name {
-        _ if name.contains("real_capacity") => "What the cluster leaves to a queue after others' guarantees",
-        _ if name.contains("capacity") => "What a queue may hold",
-        _ if name.contains("deserved") => "What a queue deserves",
-        _ if name.contains("allocated") => "What a queue holds",
-        _ => "What a queue holds or waits for",
+        _ if name.contains("real_capacity") => "Amount that the cluster leaves to a queue after the guarantees of others",
+        _ if name.contains("capacity") => "Amount that a queue may hold",
+        _ if name.contains("deserved") => "Amount that a queue deserves",
+        _ if name.contains("allocated") => "Amount that a queue holds",
+        _ => "Amount that a queue holds or waits for",
     };
     format!("{what}, in {unit}")
 }

@@ -1,4 +1,4 @@
-//! Traces: spans of calls, sent to an OpenTelemetry collector, as part of the trace that the caller began.
+//! Traces: spans of calls, sent to an OpenTelemetry collector as part of the caller's trace.
 
 use axum::http::HeaderMap;
 use opentelemetry::KeyValue;
@@ -11,16 +11,16 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// Name of this service among others.
+/// Name of this service in traces.
 const SERVICE_NAME: &str = "pumice";
 
-/// Sends spans until it is told to stop.
+/// Exporter of spans, until it is stopped.
 #[derive(Debug, Default)]
 pub struct TraceExporter(Option<SdkTracerProvider>);
 
 impl TraceExporter {
-    /// Sends spans to a collector. Where the caller has decided whether its trace is kept, that holds; of the other calls
-    /// this share is traced.
+    /// Exports spans to a collector. The caller's sampling decision is followed; calls without one are sampled at this
+    /// ratio.
     ///
     /// # Errors
     /// The endpoint cannot be used.
@@ -43,10 +43,10 @@ impl TraceExporter {
         Ok((Self(Some(provider)), tracer))
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans and stops.
     pub async fn stop(self) {
         let Some(provider) = self.0 else { return };
-        // It blocks, and what it waits for runs on this runtime.
+        // The shutdown blocks, and waits for tasks of this runtime.
         let stopped = tokio::task::spawn_blocking(move || provider.shutdown()).await;
         if let Ok(Err(error)) = stopped {
             tracing::warn!(%error, "the last traces were not sent");
@@ -66,7 +66,7 @@ impl Extractor for HeaderExtractor<'_> {
     }
 }
 
-/// Makes a span part of the caller's trace, if the caller has one (W3C `traceparent`).
+/// Makes a span part of the caller's trace (W3C `traceparent`), if the caller has one.
 pub(super) fn join_caller_trace(span: &Span, headers: &HeaderMap) {
     if !headers.contains_key("traceparent") {
         return;
@@ -77,6 +77,6 @@ pub(super) fn join_caller_trace(span: &Span, headers: &HeaderMap) {
         return;
     }
     span.record("trace_id", tracing::field::display(caller.trace_id()));
-    // Without a collector there is nobody to tell.
+    // Without a collector there is no trace to join.
     drop(span.set_parent(context));
 }

@@ -1,4 +1,4 @@
-//! What plugins keep for jobs, queues and nodes, as listings show it.
+//! Accounts that plugins have of jobs, queues and nodes, as listings show them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) fn job_accounts(cluster_state: &ClusterState, job: &JobRecord, derive
     card.into_iter().chain(shares.map(account)).collect()
 }
 
-/// Accounts of a queue: under drf, of its node in the hierarchy.
+/// Accounts of a queue; under drf, of its node in the hierarchy.
 pub(super) fn queue_accounts(queue: &str, derived: &PluginStates, resources: &ResourceTable) -> Vec<pb::Account> {
     let node = derived.get::<DrfState>(drf::NAME).and_then(|drf| drf.queue_node(queue));
     let account = |node: drf::ShareTreeNode| pb::Account {
@@ -101,7 +101,7 @@ fn card_job_account(state: &CapacityState, cluster_state: &ClusterState, job: &J
     }
 }
 
-/// What is still kept back of a reservation; `None`: no plugin says it.
+/// Amounts of a reservation that are still reserved; `None`: no plugin knows.
 pub(in crate::server) fn reserved_amounts(derived: &PluginStates, row: &Reservation) -> Option<Vec<pb::Amount>> {
     let held = derived.get::<CapacityState>(PLUGIN)?.remaining_reservation(row);
     let some = |counts: &QuotaAmounts| {
@@ -113,7 +113,7 @@ pub(in crate::server) fn reserved_amounts(derived: &PluginStates, row: &Reservat
     Some(some(&held))
 }
 
-/// Cpu and memory where there is a limit, and cards.
+/// Amounts of cpu and memory where there is a limit, and of cards.
 fn amounts(counts: &QuotaAmounts, with_cpu: bool, with_memory: bool) -> Vec<pb::Amount> {
     let amount = |resource: &str, value: i128| pb::Amount {
         resource: resource.to_owned(),

@@ -1,4 +1,4 @@
-//! Question and answer of Admit.
+//! Request and result of Admit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,34 +23,34 @@ use super::result;
 const EVENT_BYTES: usize = 1_024;
 const ELLIPSIS: &str = "…";
 
-/// What a permit is to mean.
+/// Meaning of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmitMode {
-    /// Nothing is written.
+    /// The permit is reported, and nothing is written.
     Check,
-    /// It counts in the session.
+    /// The permit counts in the session.
     Tentative,
-    /// It is reserved for everybody.
+    /// The permit is reserved in shared state.
     Confirm,
 }
 
-/// A question of Admit, before its items are read: that takes the state that they stand on.
+/// Request of Admit before its items are read, since that takes the state that they refer to.
 #[derive(Debug)]
 pub struct AdmitCall {
-    /// What a permit is to mean.
+    /// Meaning of a permit.
     pub mode: AdmitMode,
     items: Vec<pb::AdmitSubject>,
-    /// Ask these plugins only.
+    /// Plugins that judge; empty: those of the policy's tiers.
     pub plugins: Vec<Arc<str>>,
-    /// With [`AdmitMode::LedgerConfirm`]: how long unused reservations live.
+    /// Lease of unused reservations, with [`AdmitMode::Confirm`].
     pub lease: Option<Duration>,
 }
 
 impl AdmitCall {
-    /// Reads the question; its ground has been taken out before.
+    /// Reads the request, whose `against` was taken out before.
     ///
     /// # Errors
-    /// Something that belongs to no item is wrong, or is not served.
+    /// A field that belongs to no item has a problem, or is not supported.
     pub fn read(request: pb::AdmitRequest, limits: &EdgeLimits) -> Result<Self, CallError> {
         let pb::AdmitRequest {
             against: _,
@@ -85,7 +85,7 @@ impl AdmitCall {
         self.items.len()
     }
 
-    /// Reads the items of a confirmation. Fields of problems are relative to the question.
+    /// Reads the items of a confirmation. Fields of problems are relative to the request.
     pub fn read_confirm_items(
         items: Vec<pb::AdmitSubject>,
         cluster_state: &ClusterState,
@@ -112,12 +112,12 @@ impl AdmitCall {
         read.into_iter().map(|read| read.map(item)).collect()
     }
 
-    /// The items, as they were sent.
+    /// Takes the items out, as they were sent.
     pub fn take_items(&mut self) -> Vec<pb::AdmitSubject> {
         std::mem::take(&mut self.items)
     }
 
-    /// Reads the items. Fields of problems are relative to the question.
+    /// Reads the items. Fields of problems are relative to the request.
     pub fn into_query(self, cluster_state: &ClusterState, declared: &ReadOptions) -> AdmitQuery {
         let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
         let mut reader = WireReader::new(&mut names, declared);
@@ -158,11 +158,11 @@ fn read_subject(
 }
 
 fn check_only_problem() -> Problem {
-    let message = "tasks are asked about with mode CHECK only";
+    let message = "a task can only be admitted with mode CHECK";
     Problem::new(ProblemKind::Invalid, "CHECK_ONLY", "task", message)
 }
 
-/// A job of a question: as it is sent, or the stored one. Fields of problems are relative to it.
+/// Job of a request: the one sent, or the stored one. Fields of problems are relative to it.
 pub(super) fn read_job(
     job: pb::Job,
     cluster_state: &ClusterState,
@@ -192,7 +192,7 @@ pub(super) fn read_job(
     let record: &JobRecord = &stored.record;
     if !job.uid.is_empty() && !record.uid.is_empty() && *job.uid != *record.uid {
         let message = format!(
-            "the job `{}` that is there is another incarnation, `{}`",
+            "the existing job `{}` is another incarnation, `{}`",
             job.name, record.uid
         );
         return missing("UID_MISMATCH", "uid", message);
@@ -200,7 +200,7 @@ pub(super) fn read_job(
     Ok(Arc::new(record.clone()))
 }
 
-/// The answer of Admit.
+/// Result of Admit.
 pub fn admit_result(query: &AdmitQuery, items: &[Result<AdmitVerdict, Problem>]) -> pb::AdmitResult {
     let mut unevaluated = not_evaluated::of_subjects(query).into_iter();
     let mut item = |(number, item): (usize, &Result<AdmitVerdict, Problem>)| match (item, unevaluated.next()) {
@@ -218,7 +218,7 @@ pub fn admit_result(query: &AdmitQuery, items: &[Result<AdmitVerdict, Problem>])
     }
 }
 
-/// The answer of a confirmation.
+/// Result of a confirmation.
 pub fn confirm_result(items: &[Result<JobConfirmOutcome, Problem>]) -> pb::AdmitResult {
     let item = |item: &Result<JobConfirmOutcome, Problem>| match item {
         Ok(JobConfirmOutcome {
@@ -240,7 +240,7 @@ pub fn confirm_result(items: &[Result<JobConfirmOutcome, Problem>]) -> pb::Admit
     }
 }
 
-/// What there is of each.
+/// Amounts by resource name.
 pub fn named_amounts(amounts: &NamedAmounts) -> Vec<pb::Amount> {
     let some = amounts.iter().filter(|(_, amount)| *amount != 0);
     some.map(|(name, amount)| pb::Amount {
@@ -250,7 +250,7 @@ pub fn named_amounts(amounts: &NamedAmounts) -> Vec<pb::Amount> {
     .collect()
 }
 
-/// The event that tells a job's owner why it waits.
+/// Event that tells a job's owner why the job waits.
 fn job_event(reasons: &[(Reason, Vec<Measurement>)]) -> Option<pb::KubernetesEvent> {
     let (first, _) = reasons.first()?;
     let messages: Vec<&str> = reasons.iter().map(|(reason, _)| reason.message.as_str()).collect();
@@ -266,7 +266,7 @@ fn job_event(reasons: &[(Reason, Vec<Measurement>)]) -> Option<pb::KubernetesEve
     })
 }
 
-/// Problems of the engine do not know their item yet.
+/// Adds the item to a problem of the engine, which does not know it.
 fn within_item(found: &Problem, number: usize) -> Problem {
     let place = format!("items[{number}]");
     if found.field.starts_with(&place) {

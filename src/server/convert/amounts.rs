@@ -11,19 +11,19 @@ use crate::server::pb;
 
 use super::reader::WireReader;
 
-/// Where resource names become numbers.
+/// Table that assigns ids to resource names.
 pub trait ResourceInterner {
-    /// The id of a name that is known.
+    /// Id of a name that the table has.
     fn lookup(&self, name: &str) -> Option<ResourceId>;
 
-    /// The id of a name, which becomes known.
+    /// Id of a name. Adds the name if it is new.
     ///
     /// # Errors
-    /// There are too many names.
+    /// The table is full.
     fn intern(&mut self, name: &str) -> Result<ResourceId, TooManyResourcesError>;
 }
 
-/// The names of a cluster state, and those that one question adds for itself: a question must not fill the state's table.
+/// Names of a cluster state, and names that one request adds for itself: a request must not fill the state's table.
 #[derive(Debug)]
 pub struct QueryResourceNames {
     table: Arc<ResourceTable>,
@@ -31,7 +31,7 @@ pub struct QueryResourceNames {
 }
 
 impl QueryResourceNames {
-    /// Starts from the names of a cluster state, and takes so many more.
+    /// Starts from the names of a cluster state, and accepts `more` new ones.
     pub fn new(table: &Arc<ResourceTable>, more: usize) -> Self {
         Self {
             limit: table.len() + more,
@@ -39,7 +39,7 @@ impl QueryResourceNames {
         }
     }
 
-    /// All names, the added ones included.
+    /// Table of all names, including the added ones.
     pub fn into_table(self) -> Arc<ResourceTable> {
         self.table
     }
@@ -57,7 +57,7 @@ impl ResourceInterner for QueryResourceNames {
 }
 
 impl WireReader<'_> {
-    /// Reads a list of amounts. Names that nobody counts are dropped with a warning.
+    /// Reads a list of amounts. Names that schedulers do not count are dropped with a warning.
     pub(super) fn amounts(&mut self, field: &'static str, list: pb::ResourceList) -> ResourceAmounts {
         let pb::ResourceList { items } = list;
         let limit = self.options.limits.list_resources;
@@ -86,7 +86,7 @@ impl WireReader<'_> {
         list.map(|list| self.amounts(field, list))
     }
 
-    /// Reads a list of which only cpu and memory have a meaning; the rest is dropped with a warning.
+    /// Reads a list in which only cpu and memory have a meaning. Other names are dropped with a warning.
     pub(super) fn cpu_and_memory(
         &mut self,
         field: &'static str,
@@ -106,7 +106,7 @@ impl WireReader<'_> {
     fn amount(&mut self, field: &'static str, name: &str, text: &str) -> Option<(ResourceId, CountedAmount)> {
         let limit = self.options.limits.name_bytes;
         if name.len() > limit {
-            // Names that become known stay in memory for good, and faults repeat them.
+            // New names stay in memory until the server ends, and problems repeat them.
             let message = format!("a resource name of {} bytes; limit `name_bytes` is {limit}", name.len());
             self.problem(ProblemKind::Invalid, "NAME_TOO_LONG", format!("{field}.items"), message);
             return None;
@@ -114,7 +114,7 @@ impl WireReader<'_> {
         let known = self.resource_names.lookup(name);
         let place = || format!("{field}.items[{name}]");
         if known.is_none() && ResourceKind::of(name) == ResourceKind::Uncounted {
-            let message = format!("`{name}` is no resource that schedulers count; it is dropped");
+            let message = format!("`{name}` is not a resource that schedulers count; it is dropped");
             self.warning("UNCOUNTED_RESOURCE", place(), message);
             return None;
         }
@@ -154,12 +154,12 @@ impl WireReader<'_> {
     }
 }
 
-/// An amount that was read.
+/// Amount that was read.
 #[derive(Clone, Copy)]
 enum CountedAmount {
-    /// In the unit of the engine.
+    /// Amount in the unit of the engine.
     EngineUnits(i64),
-    /// In whole units: its thousandths do not fit in 64 bits.
+    /// Amount in whole units: its thousandths do not fit in 64 bits.
     WholeUnits(i64),
 }
 
@@ -186,7 +186,7 @@ pub(super) fn resource_list(amounts: &ResourceAmounts, resources: &ResourceTable
     pb::ResourceList { items: items.collect() }
 }
 
-/// Amounts of an answer: cpu, memory, then by name.
+/// Amounts of a result: cpu, memory, then the others by name.
 pub(super) fn result_amounts(
     amounts: impl Iterator<Item = (ResourceId, i128)>,
     resources: &ResourceTable,
@@ -194,7 +194,7 @@ pub(super) fn result_amounts(
     result_float_amounts(amounts.map(|(id, amount)| (id, amount as f64)), resources)
 }
 
-/// The same of amounts that have been computed with.
+/// Amounts of a result that were computed in floating point.
 pub(super) fn result_float_amounts(
     amounts: impl Iterator<Item = (ResourceId, f64)>,
     resources: &ResourceTable,
@@ -217,7 +217,7 @@ pub(super) fn result_float_amounts(
     amounts.into_iter().map(amount).collect()
 }
 
-/// Totals of an answer.
+/// Totals of a result.
 pub(super) fn result_totals(totals: &ResourceTotals, resources: &ResourceTable) -> Vec<pb::Amount> {
     result_amounts(totals.iter(), resources)
 }

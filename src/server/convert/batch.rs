@@ -17,7 +17,7 @@ use super::reader::{ReadOptions, WireReader};
 /// Bytes of a field and of a message that are kept of an unreadable record.
 const MAX_TEXT_BYTES: usize = 1_024;
 
-/// The names that all records share.
+/// Resource names that all records share.
 #[derive(Debug)]
 pub struct SharedResourceNames<'a> {
     shared: &'a ResourceNames,
@@ -25,7 +25,7 @@ pub struct SharedResourceNames<'a> {
 }
 
 impl<'a> SharedResourceNames<'a> {
-    /// The shared names; what is known now is looked up without a lock.
+    /// Shared names. Names that are known now are looked up without a lock.
     pub fn new(shared: &'a ResourceNames) -> Self {
         Self {
             shared,
@@ -46,10 +46,10 @@ impl ResourceInterner for SharedResourceNames<'_> {
     }
 }
 
-/// Reads a batch. A record that cannot be read is refused alone.
+/// Reads a batch. A record that cannot be read is rejected alone.
 ///
 /// # Errors
-/// The batch as a whole makes no sense.
+/// The batch as a whole is invalid.
 pub fn read_batch(
     batch: pb::Batch,
     names: &mut dyn ResourceInterner,
@@ -68,7 +68,7 @@ pub fn read_batch(
     } = batch;
     let limit = declared.limits.name_bytes;
     if source.is_empty() || source.len() > limit {
-        let message = format!("batch.source: a source needs a name of 1 to {limit} bytes (limit `name_bytes`)");
+        let message = format!("batch.source: the name of a source has 1 to {limit} bytes (limit `name_bytes`)");
         return Err(CallError::invalid("SOURCE_INVALID", message));
     }
     let kind = match pb::BatchKind::try_from(kind) {
@@ -94,7 +94,7 @@ pub fn read_batch(
     let records = records + remove.len() + unreadable.len();
     let limit = declared.limits.batch_records;
     if records > limit {
-        let message = format!("batch: {records} records; send a snapshot in parts, or several batches of changes");
+        let message = format!("batch: {records} records; send a full sync in parts, or changes in several batches");
         return Err(CallError::limit("BATCH_TOO_LARGE", "batch_records", limit, &message));
     }
     let mut batch = Batch {
@@ -123,7 +123,7 @@ pub(super) fn read_cluster(cluster: pb::Cluster, reader: &mut WireReader<'_>, ba
         tasks,
     } = cluster;
     batch.put.reserve(nodes.len() + queues.len() + jobs.len() + tasks.len());
-    // Of a batch, what many say alike is thrown away where it was read.
+    // Values that many records of a batch share are deduplicated where they are read.
     let mut pool = RecordInterner::default();
     for (i, node) in nodes.into_iter().enumerate() {
         let mut record = reader.node(node);
@@ -247,7 +247,7 @@ fn read_removals(removals: pb::Removals) -> Vec<(RecordKind, Arc<str>)> {
         .collect()
 }
 
-/// The reply to a batch.
+/// Reply to a batch.
 pub fn batch_outcome(outcome: BatchOutcome) -> pb::BatchOutcome {
     let BatchOutcome {
         position,
@@ -273,7 +273,7 @@ pub fn problems(problems: &[Problem]) -> Vec<pb::Problem> {
     problems.iter().map(problem).collect()
 }
 
-/// A problem as the wire has it.
+/// Problem as the wire has it.
 pub fn problem(problem: &Problem) -> pb::Problem {
     let Problem {
         kind,

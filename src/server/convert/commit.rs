@@ -1,4 +1,4 @@
-//! What became of a commit, as the wire has it.
+//! Outcomes of commits as the wire has them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::state::{CommitOutcome, CommitRejection, JobCommitOutcome};
 
 use super::result;
 
-/// The reply to a commit. `decision_id`: of this reply.
+/// Reply to a commit. `decision_id`: id of this reply.
 pub fn commit_response(decision_id: String, committed: &CommitOutcome) -> pb::CommitSessionResponse {
     let CommitOutcome {
         revision,

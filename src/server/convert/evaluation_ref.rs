@@ -1,4 +1,5 @@
-//! What a question stands on: shared state, a step of a session, or a cluster and policy sent along.
+//! References to the state and policy that evaluate a request: shared state, a step of a session, or an inline cluster
+//! and policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,63 +10,63 @@ use crate::server::limits::EdgeLimits;
 use crate::server::pb;
 use crate::server::status::CallError;
 
-/// Name of the policy when none is said.
+/// Name of the policy if the request gives none.
 pub const DEFAULT_POLICY: &str = "default";
 
-/// What a question stands on.
+/// Reference to the state and policy that evaluate a request.
 #[derive(Clone, Debug)]
 pub enum EvaluationRef {
-    /// Shared state.
+    /// Shared state at its newest, or at least at some revision.
     Latest(LatestRef),
-    /// A step of a session.
+    /// Step of a session.
     Session(SessionRef),
-    /// A cluster and policy sent along.
+    /// Cluster and policy in the request.
     Inline(Box<InlineRef>),
 }
 
-/// Shared state under a policy.
+/// Reference to shared state and a policy in force.
 #[derive(Clone, Debug)]
 pub struct LatestRef {
-    /// Policy name.
+    /// Name of the policy.
     pub policy: Arc<str>,
-    /// Profile of it; empty: the only one.
+    /// Profile of the policy; empty: the only one.
     pub profile: Arc<str>,
-    /// Wait until this revision is visible.
+    /// Revision that must be visible first.
     pub at_least: Option<Revision>,
-    /// Wait until these positions are visible.
+    /// Source positions that must be visible first.
     pub positions: Vec<SourcePosition>,
-    /// How long to wait.
+    /// Longest wait.
     pub max_wait: Duration,
 }
 
-/// A step of a session.
+/// Reference to a step of a session.
 #[derive(Clone, Debug)]
 pub struct SessionRef {
-    /// The session.
+    /// Name of the session.
     pub session: String,
     /// Number of changes before these.
     pub after: u64,
-    /// Changes that ride along.
+    /// Changes to apply first.
     pub changes: Vec<SessionChange>,
 }
 
-/// A cluster and policy sent along.
+/// Cluster and policy in the request.
 #[derive(Clone, Debug)]
 pub struct InlineRef {
-    /// The whole cluster.
+    /// Complete cluster.
     pub cluster: pb::Cluster,
     /// Policy document; empty: the built-in one.
     pub document: String,
-    /// Profile of it; empty: the only one.
+    /// Profile of the policy; empty: the only one.
     pub profile: String,
-    /// Compatibility where the document does not say.
+    /// Compatibility if the document does not set it.
     pub compatibility: String,
 }
 
-/// Reads a ground and the node table that the question's slots refer to.
+/// Reads a reference, and the node table that the request's slots refer to.
 ///
 /// # Errors
-/// It contradicts itself, or asks for what this server does not have.
+/// The reference contradicts itself, or asks for something that this server does not have.
 pub fn read_ref(
     evaluation_ref: Option<pb::EvaluationRef>,
     limits: &EdgeLimits,
@@ -126,7 +127,7 @@ fn read_position(position: pb::SourcePosition) -> SourcePosition {
     }
 }
 
-/// The policy name that a request means.
+/// Policy name of a request; empty: the default.
 pub fn policy_name_or_default(name: String) -> Arc<str> {
     if name.is_empty() {
         Arc::from(DEFAULT_POLICY)
@@ -153,15 +154,15 @@ fn read_inline(inline: pb::InlineSnapshot) -> InlineRef {
 /// Reads a step of a session.
 ///
 /// # Errors
-/// A change that says nothing, or too much.
+/// A change is empty, or has too much in it.
 pub fn read_session(step: pb::SessionRef, limits: &EdgeLimits) -> Result<SessionRef, CallError> {
     read_session_at("against.session", step, limits)
 }
 
-/// As [`session`], of a step that stands in this field.
+/// Reads a step of a session in the named field; see [`read_session`].
 ///
 /// # Errors
-/// As [`session`].
+/// As [`read_session`].
 pub fn read_session_at(field: &str, step: pb::SessionRef, limits: &EdgeLimits) -> Result<SessionRef, CallError> {
     let pb::SessionRef {
         id: session,
@@ -180,14 +181,14 @@ pub fn read_session_at(field: &str, step: pb::SessionRef, limits: &EdgeLimits) -
 /// Reads changes.
 ///
 /// # Errors
-/// Number of the first that cannot be read, with the reason and a message.
+/// Number of the first change that cannot be read, with the reason and a message.
 pub fn read_changes(
     changes: Vec<pb::SessionChange>,
     limits: &EdgeLimits,
 ) -> Result<Vec<SessionChange>, (usize, &'static str, String)> {
     let read = |(i, pb::SessionChange { change }): (usize, pb::SessionChange)| {
         let Some(change) = change else {
-            return Err((i, "CHANGE_UNKNOWN", "says nothing that this server knows".to_owned()));
+            return Err((i, "CHANGE_UNKNOWN", "this server knows no such change".to_owned()));
         };
         let change = read_change(change);
         match change_names(&change)
@@ -250,10 +251,10 @@ fn change_names(change: &SessionChange) -> Vec<&str> {
     }
 }
 
-/// Reads a length of time.
+/// Reads a duration.
 ///
 /// # Errors
-/// It is negative or not a time at all.
+/// It is negative or not a duration at all.
 pub fn read_duration(field: &str, duration: Option<prost_types::Duration>) -> Result<Option<Duration>, CallError> {
     let Some(duration) = duration else {
         return Ok(None);

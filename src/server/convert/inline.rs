@@ -1,4 +1,4 @@
-//! A cluster that comes with a question, as a cluster state of its own.
+//! Cluster in a request, as a cluster state of its own.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::reader::{ReadOptions, WireReader};
 /// Owner of all records of an inline cluster.
 pub const INLINE_SOURCE: &str = "inline";
 
-/// Builds the cluster state of a cluster; the order of its nodes is their slots. Also says what was overlooked.
+/// Builds the cluster state; the order of the nodes gives their slots. Returns warnings, too.
 ///
 /// # Errors
-/// A record cannot be read, or stands there twice: no answer could be trusted then.
+/// A record cannot be read, or is given twice: no result could be trusted.
 pub fn cluster_state(cluster: pb::Cluster, declared: &ReadOptions) -> Result<(ClusterState, Vec<Problem>), CallError> {
     let records = cluster.nodes.len() + cluster.queues.len() + cluster.jobs.len() + cluster.tasks.len();
     let limit = declared.limits.inline_records;
@@ -88,6 +88,6 @@ fn build_state(put: Vec<(BatchRecord, RecordLocation)>, names: QueryResourceName
 
 fn duplicate_record(what: &str, name: &str, place: &str) -> CallError {
     let place = place.trim_start_matches("put.");
-    let message = format!("against.inline.cluster.{place}: the {what} `{name}` stands there twice");
+    let message = format!("against.inline.cluster.{place}: the {what} `{name}` is given twice");
     CallError::invalid("DUPLICATE_RECORD", message)
 }

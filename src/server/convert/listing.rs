@@ -1,4 +1,4 @@
-//! Records as they are shown, page by page, with what is derived for them.
+//! Records as listings show them, page by page, with their accounts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::accounts;
 use super::amounts::{resource_list, result_amounts, result_totals};
 use super::batch::{problem, problems};
 
-/// Records on a page when nothing is said.
+/// Number of records on a page if the request gives none.
 pub const DEFAULT_PAGE_SIZE: u32 = 500;
 
-/// Which records are wanted, and where to go on.
+/// Requested names of a listing, and the place to continue at.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
     names: BTreeSet<String>,
@@ -38,12 +38,12 @@ impl PageRequest {
         }
     }
 
-    /// The name after which it goes on.
+    /// Name after which the page begins.
     pub fn after(&self) -> &str {
         &self.after
     }
 
-    /// Cuts a page out of what comes by name, and says where the next one starts.
+    /// Cuts a page out of rows that are sorted by name. Returns the token of the next page, too.
     pub fn cut_page<'a, T>(&self, sorted: impl Iterator<Item = (&'a str, T)>) -> (Vec<T>, String) {
         let mut token = String::new();
         let mut page = Vec::new();
@@ -59,7 +59,7 @@ impl PageRequest {
         (page, token)
     }
 
-    /// A page of a table.
+    /// Page of a table.
     fn rows<'a, R>(&'a self, table: &'a SortedTable<Arc<StoredRecord<R>>>) -> (Vec<&'a Arc<StoredRecord<R>>>, String) {
         if self.names.is_empty() {
             return self.cut_page(table.iter_after(&self.after).map(|(name, row)| (&**name, row)));
@@ -69,13 +69,13 @@ impl PageRequest {
     }
 }
 
-/// The size of a page, which has at most so many records.
+/// Size of a page, at most `most`.
 pub fn page_size(size: u32, most: usize) -> usize {
     let size = if size == 0 { DEFAULT_PAGE_SIZE } else { size };
     (size as usize).min(most)
 }
 
-/// A page of nodes.
+/// Page of nodes.
 pub fn nodes(
     cluster_state: &ClusterState,
     derived: &PluginStates,
@@ -100,7 +100,7 @@ pub fn nodes(
     (page.into_iter().map(status).collect(), token)
 }
 
-/// A page of queues.
+/// Page of queues.
 pub fn queues(
     cluster_state: &ClusterState,
     derived: &PluginStates,
@@ -116,7 +116,7 @@ pub fn queues(
     (page.into_iter().map(status).collect(), token)
 }
 
-/// A page of jobs.
+/// Page of jobs.
 pub fn jobs(
     cluster_state: &ClusterState,
     derived: &PluginStates,
@@ -137,7 +137,7 @@ pub fn jobs(
     (page.into_iter().map(status).collect(), token)
 }
 
-/// A page of tasks.
+/// Page of tasks.
 pub fn tasks(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::StoredTask>, String) {
     let (page, token) = wanted.rows(cluster_state.tasks());
     let status = |stored: &Arc<StoredRecord<TaskRecord>>| pb::StoredTask {
@@ -150,7 +150,7 @@ pub fn tasks(cluster_state: &ClusterState, wanted: &PageRequest) -> (Vec<pb::Sto
     (page.into_iter().map(status).collect(), token)
 }
 
-/// Faults of a newer record, and why the queue has no place in the hierarchy.
+/// Problems of a newer record that was rejected, and of the queue's place in the hierarchy.
 fn queue_problems(stored: &StoredRecord<QueueRecord>, derived: &PluginStates) -> Vec<pb::Problem> {
     let drf = derived.get::<DrfState>(drf::NAME);
     let place = drf.and_then(|drf| drf.queue_problem(&stored.record.name));
@@ -337,7 +337,7 @@ fn task(record: &TaskRecord, resources: &ResourceTable) -> pb::Task {
     }
 }
 
-/// The requests as they were sent: the engine's own `pods: 1` is taken out again.
+/// Requests as they were sent, without the engine's own `pods: 1`.
 fn without_pod(requests: &ResourceAmounts) -> ResourceAmounts {
     let sent = requests.iter().map(|(id, amount)| {
         let own = i64::from(id == ResourceId::PODS);

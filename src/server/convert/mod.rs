@@ -1,4 +1,5 @@
-//! Wire to model and back; nothing else. Every message is taken apart by field, so that a new field breaks the build.
+//! Conversion from the wire to the model and back; nothing else. Every message is destructured, so that a new field
+//! breaks the build.
 
 pub mod accounts;
 pub mod admit;
@@ -23,7 +24,7 @@ use crate::engine::{Revision, SourcePosition};
 use crate::server::pb;
 use crate::store::Durability;
 
-/// Where a write is kept.
+/// Durability of a write.
 pub fn durability(durability: Durability) -> pb::Durability {
     match durability {
         Durability::Memory => pb::Durability::Memory,
@@ -31,13 +32,13 @@ pub fn durability(durability: Durability) -> pb::Durability {
     }
 }
 
-/// State's age as the wire has it.
+/// Revision as the wire has it.
 pub fn revision(revision: Revision) -> pb::Revision {
     let Revision { epoch, number } = revision;
     pb::Revision { epoch, number }
 }
 
-/// A source's position as the wire has it.
+/// Position of a source as the wire has it.
 pub fn position(position: &SourcePosition) -> pb::SourcePosition {
     let SourcePosition {
         source,

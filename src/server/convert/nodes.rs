@@ -1,4 +1,4 @@
-//! Sets of nodes: names, slots and bitmaps, both ways.
+//! Sets of nodes as names, slots and bitmaps, both ways.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,22 @@ use crate::engine::model::{ClusterState, NodeSlot};
 use crate::server::pb;
 use crate::server::status::CallError;
 
-/// How many names an error repeats.
+/// Maximum number of names that an error repeats.
 const MAX_NAMES_SHOWN: usize = 10;
 
-/// A cluster state, and which table its slots belong to.
+/// Reader of node sets: a cluster state, and the table that its slots belong to.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSetReader<'a> {
-    /// The cluster state.
+    /// State that has the nodes.
     pub state: &'a ClusterState,
     /// Epoch of this process.
     pub epoch: u64,
-    /// The cluster came with the question: its order is its slots, no table is needed.
+    /// True if the cluster came with the request: its order gives the slots, and no table is needed.
     pub inline: bool,
 }
 
 impl NodeSetReader<'_> {
-    /// The table that slots refer to.
+    /// Table that slots refer to.
     pub fn table_version(self) -> pb::NodeTableVersion {
         pb::NodeTableVersion {
             epoch: self.epoch,
@@ -30,10 +30,10 @@ impl NodeSetReader<'_> {
         }
     }
 
-    /// Checks the table that a question names.
+    /// Checks the table that a request names.
     ///
     /// # Errors
-    /// Its slots mean other nodes here.
+    /// The table's slots mean other nodes than this server's.
     pub fn check_table(self, named: Option<&pb::NodeTableVersion>) -> Result<(), CallError> {
         let Some(pb::NodeTableVersion { epoch, generation, .. }) = named else {
             return Ok(());
@@ -41,12 +41,12 @@ impl NodeSetReader<'_> {
         if *epoch != self.epoch {
             return Err(CallError::precondition(
                 "EPOCH_CHANGED",
-                "the node table is of another process: read it again",
+                "the node table belongs to another process: read it again",
             ));
         }
         if *generation != self.state.generation() {
             let message = format!(
-                "the node table is of generation {generation}, this state of {}: read it again",
+                "the node table has generation {generation}, and this state has {}: read the table again",
                 self.state.generation()
             );
             return Err(CallError::precondition("NODE_TABLE_CHANGED", message));
@@ -57,8 +57,8 @@ impl NodeSetReader<'_> {
     /// Reads a set of nodes, in its order.
     ///
     /// # Errors
-    /// The set is given in two ways, holds a node twice, or one that is not there; nothing can be answered then, because
-    /// the fault belongs to no task.
+    /// The set is given in two ways, holds a node twice, or holds an unknown one. The whole request fails, because the
+    /// problem belongs to no task.
     pub fn read(
         self,
         field: &'static str,
@@ -128,7 +128,7 @@ fn unknown_nodes(field: &str, what: &str, missing: &[String]) -> CallError {
     } else {
         String::new()
     };
-    let message = format!("{field}: there is no {what} {}{more}", shown.join(", "));
+    let message = format!("{field}: no such {what}: {}{more}", shown.join(", "));
     CallError::not_found("NODE_NOT_FOUND", message).with_entry("field", field)
 }
 
@@ -140,7 +140,7 @@ fn distinct_slots(
     let mut seen = BTreeSet::new();
     match slots.iter().find(|slot| !seen.insert(**slot)) {
         Some(twice) => {
-            let message = format!("{field}: `{}` stands there twice", name(*twice));
+            let message = format!("{field}: `{}` is named twice", name(*twice));
             Err(CallError::invalid("DUPLICATE_NODE", message).with_entry("field", field))
         }
         None => Ok(slots),
@@ -150,10 +150,10 @@ fn distinct_slots(
 fn bitmap_slots(field: &str, bitmap: &[u8], length: NodeSlot) -> Result<Vec<NodeSlot>, CallError> {
     let mut slots = Vec::new();
     for (byte, bits) in bitmap.iter().enumerate().filter(|(_, bits)| **bits != 0) {
-        // Checked before anything is gathered: a long bitmap must not become a list 32 times as long.
+        // Checked before the slots are collected: a long bitmap must not become a list 32 times as long.
         let first = NodeSlot::try_from(byte).ok().and_then(|byte| byte.checked_mul(8));
         let Some(first) = first.filter(|first| *first < length) else {
-            let message = format!("{field}: the node table has {length} slots, the bitmap names later ones");
+            let message = format!("{field}: the node table has {length} slots, and the bitmap names later ones");
             return Err(CallError::not_found("NODE_NOT_FOUND", message).with_entry("field", field));
         };
         slots.extend((0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| first + bit));
@@ -161,25 +161,25 @@ fn bitmap_slots(field: &str, bitmap: &[u8], length: NodeSlot) -> Result<Vec<Node
     Ok(slots)
 }
 
-/// The name of a node, empty if it is not there.
+/// Name of a node; empty if it does not exist.
 pub(super) fn name_of(cluster_state: &ClusterState, slot: NodeSlot) -> &str {
     cluster_state.node(slot).map_or("", |entry| &entry.record.name)
 }
 
-/// How an answer names nodes.
+/// Encoding of nodes in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeEncoding {
-    /// By name.
+    /// Nodes by name.
     Names,
-    /// By slot.
+    /// Nodes by slot.
     Slots,
 }
 
 impl NodeEncoding {
-    /// Reads the wish of a question.
+    /// Reads the encoding that a request asks for.
     ///
     /// # Errors
-    /// This server does not know it.
+    /// This server does not know the encoding.
     pub fn read(encoding: i32) -> Result<Self, CallError> {
         match pb::NodeEncoding::try_from(encoding) {
             Ok(pb::NodeEncoding::Unspecified | pb::NodeEncoding::Names) => Ok(Self::Names),
@@ -192,17 +192,17 @@ impl NodeEncoding {
     }
 }
 
-/// Writes nodes of a cluster state.
+/// Writer of node sets of a cluster state.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSetWriter<'a> {
-    /// The cluster state.
+    /// State that has the nodes.
     pub state: &'a ClusterState,
-    /// How it names them.
+    /// Encoding of the nodes.
     pub encoding: NodeEncoding,
 }
 
 impl NodeSetWriter<'_> {
-    /// A list, in its order.
+    /// Nodes as a list, in its order.
     pub fn list(self, slots: &[NodeSlot]) -> pb::NodeSet {
         match self.encoding {
             NodeEncoding::Names => self.names(slots.iter().copied()),
@@ -213,7 +213,7 @@ impl NodeSetWriter<'_> {
         }
     }
 
-    /// A set: names sorted, or a bitmap.
+    /// Nodes as a set: sorted names, or a bitmap.
     pub fn set(self, slots: &[NodeSlot]) -> pb::NodeSet {
         match self.encoding {
             NodeEncoding::Names => self.names(self.order(slots).into_iter().filter_map(|i| slots.get(i).copied())),
@@ -250,7 +250,7 @@ impl NodeSetWriter<'_> {
 fn bitmap(slots: &[NodeSlot]) -> Vec<u8> {
     let length = slots.iter().max().map_or(0, |last| *last as usize / 8 + 1);
     let mut bytes = vec![0; length];
-    // All there are, as a rule: whole bytes at once.
+    // Usually these are all nodes: whole bytes are written at once.
     let is_run = slots.is_sorted()
         && slots.first() == Some(&0)
         && slots.last().map(|last| *last as usize + 1) == Some(slots.len());

@@ -1,4 +1,4 @@
-//! Questions and answers of Order.
+//! Requests and results of Order.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::amounts::result_float_amounts;
 use super::batch::problem;
 use super::query::read_plugins;
 
-/// Reads a question of Order; its ground has been taken out before.
+/// Reads a request of Order, whose `against` was taken out before.
 ///
 /// # Errors
-/// Something in it is wrong.
+/// A field has a problem.
 pub fn read_order(request: pb::OrderRequest, limits: &EdgeLimits) -> Result<OrderQuery, CallError> {
     let pb::OrderRequest {
         against: _,
@@ -57,7 +57,7 @@ fn read_names(field: &str, set: Option<pb::NameSet>, limits: &EdgeLimits) -> Res
     Ok(Some(names.into_iter().map(Arc::from).collect()))
 }
 
-/// The answer of Order.
+/// Result of Order.
 pub fn order_result(result: OrderResult, resources: &ResourceTable) -> pb::OrderResult {
     let OrderResult { queues, jobs, tree } = result;
     pb::OrderResult {
@@ -89,7 +89,7 @@ fn order_rank(rank: OrderRank, field: &str) -> pb::Rank {
     }
 }
 
-/// A node of the tree as the wire has it.
+/// Node of the share tree as the wire has it.
 pub fn tree_node(node: ShareTreeNode, resources: &ResourceTable) -> pb::TreeNode {
     let ShareTreeNode {
         path,

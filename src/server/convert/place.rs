@@ -1,4 +1,4 @@
-//! Question and answer of Place.
+//! Request and result of Place.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use super::query::{self, DEFAULT_SAMPLES, NamelessTask};
 use super::reader::{ReadOptions, WireReader};
 use super::result;
 
-/// A question of Place, before what depends on the state is read.
+/// Request of Place, before the parts that depend on the state are read.
 #[derive(Debug)]
 pub struct PlaceCall {
-    /// The placement becomes the session's next change.
+    /// True if the placement becomes the session's next change.
     pub in_session: bool,
-    /// How the answer names nodes.
+    /// Encoding of nodes in the response.
     pub encoding: NodeEncoding,
-    /// Tasks of all groups.
+    /// Number of tasks of all groups.
     pub tasks: usize,
-    /// The question.
+    /// Request as it was sent.
     request: pb::PlaceRequest,
 }
 
@@ -42,10 +42,10 @@ fn group_size(group: &pb::TaskGroup) -> usize {
 }
 
 impl PlaceCall {
-    /// Reads the question; its ground has been taken out before.
+    /// Reads the request, whose `against` was taken out before.
     ///
     /// # Errors
-    /// Something that belongs to no group is wrong.
+    /// A field that belongs to no group has a problem.
     pub fn read(request: pb::PlaceRequest, limits: &EdgeLimits) -> Result<Self, CallError> {
         let in_session = match pb::PlaceEffect::try_from(request.effect) {
             Ok(pb::PlaceEffect::Unspecified | pb::PlaceEffect::Preview) => false,
@@ -63,7 +63,7 @@ impl PlaceCall {
         }
         let groups = request.groups.len();
         if groups > limits.tasks {
-            let message = format!("groups: {groups} of them");
+            let message = format!("groups: {groups} groups");
             return Err(CallError::limit("TOO_MANY_GROUPS", "tasks", limits.tasks, &message));
         }
         let tasks = request.groups.iter().map(group_size).fold(0, usize::saturating_add);
@@ -86,10 +86,10 @@ impl PlaceCall {
         })
     }
 
-    /// Reads the rest. Fields of groups' problems are relative to the question.
+    /// Reads the parts that depend on the state. Fields of groups' problems are relative to the request.
     ///
     /// # Errors
-    /// Something that belongs to no group is wrong.
+    /// A field that belongs to no group has a problem.
     pub fn into_query(
         self,
         nodes: NodeSetReader<'_>,
@@ -153,7 +153,7 @@ impl PlaceCall {
     }
 }
 
-/// True if a job stands in the state just so.
+/// True if the state has a job equal to this one.
 fn is_stored(cluster_state: &ClusterState, job: &JobRecord) -> bool {
     let known = cluster_state.jobs().get(&job.name);
     known.is_some_and(|known| known.record == *job)
@@ -176,17 +176,17 @@ fn check_pairs(
 /// First task of a group, the names of its tasks, and their unevaluated fields.
 type StoredGroup = (Arc<TaskRecord>, Vec<Arc<str>>, Vec<(UnevaluatedFields, usize)>);
 
-/// Groups of one job, read one after the other.
+/// Reader of the groups of one job, in order.
 struct GroupReader<'a> {
     state: &'a ClusterState,
     in_session: bool,
-    /// The job of all tasks; `None`: none was said or seen yet.
+    /// Job of all tasks; `None`: none was given or seen yet.
     job: Option<Arc<str>>,
-    /// Stored tasks that some group is about.
+    /// Names of stored tasks that some group has.
     seen: SeenNames,
 }
 
-/// Names that came, mostly in ascending order.
+/// Names that were seen, mostly in ascending order.
 #[derive(Debug, Default)]
 struct SeenNames {
     ascending: Vec<Arc<str>>,
@@ -194,7 +194,7 @@ struct SeenNames {
 }
 
 impl SeenNames {
-    /// Takes a name in; false if it was there.
+    /// Adds a name; false if it was seen before.
     fn insert(&mut self, name: &Arc<str>) -> bool {
         if self.ascending.last().is_none_or(|last| last < name) {
             self.ascending.push(Arc::clone(name));
@@ -209,7 +209,7 @@ fn invalid(reason: &'static str, field: impl Into<String>, message: impl Into<St
 }
 
 impl GroupReader<'_> {
-    /// Fields of problems are relative to the group.
+    /// Reads a group. Fields of problems are relative to it.
     fn read_group(&mut self, group: pb::TaskGroup, reader: &mut WireReader<'_>) -> Result<PlaceGroup, Problem> {
         let pb::TaskGroup { task, count, names } = group;
         let given = task.filter(|task| !names.is_empty() || *task != pb::Task::default());
@@ -222,14 +222,14 @@ impl GroupReader<'_> {
                 return Err(invalid(
                     "NAMES_MISSING",
                     "names",
-                    "effect SESSION is about stored tasks: name them",
+                    "effect SESSION places stored tasks: give their names",
                 ));
             }
             let Some(sample) = sample else {
                 return Err(invalid(
                     "TASK_MISSING",
                     "task",
-                    "a group needs a task, or names of stored ones",
+                    "a group needs a task, or names of stored tasks",
                 ));
             };
             let mut task = TaskRecord {
@@ -255,7 +255,7 @@ impl GroupReader<'_> {
         if let Some(sample) = sample
             && !is_same_task(&sample, &task, false)
         {
-            let message = format!("it is another one than `{}`, as that is stored", task.name);
+            let message = format!("the task differs from the stored `{}`", task.name);
             return Err(invalid("TASK_MISMATCH", "task", message));
         }
         Ok(PlaceGroup {
@@ -267,12 +267,12 @@ impl GroupReader<'_> {
         })
     }
 
-    /// Puts a task into the job of the question.
+    /// Puts a task into the job of the request.
     fn assign_job(&mut self, task: &mut TaskRecord) -> Result<(), Problem> {
         match &self.job {
             Some(job) if task.job.is_empty() => task.job = Arc::clone(job),
             Some(job) if *job != task.job => {
-                let message = format!("the task is of job `{}`, the question about `{job}`", task.job);
+                let message = format!("the task belongs to job `{}`, and the request is about `{job}`", task.job);
                 return Err(invalid("JOB_MISMATCH", "task.job", message));
             }
             Some(_) => {}
@@ -282,7 +282,7 @@ impl GroupReader<'_> {
         Ok(())
     }
 
-    /// The stored tasks of these names: the first task, the names, and the unevaluated fields.
+    /// First of the stored tasks of these names, their names, and their unevaluated fields.
     fn read_stored_tasks(&mut self, names: Vec<String>) -> Result<StoredGroup, Problem> {
         let mut unevaluated: Vec<(UnevaluatedFields, usize)> = Vec::new();
         let mut first: Option<Arc<TaskRecord>> = None;
@@ -290,7 +290,7 @@ impl GroupReader<'_> {
         for (at, name) in names.into_iter().enumerate() {
             let at = || format!("names[{at}]");
             let Some(stored) = self.state.tasks().get_with_cursor(&name, &mut near) else {
-                let message = format!("there is no task `{name}`");
+                let message = format!("task `{name}` does not exist");
                 return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", at(), message));
             };
             let task = &stored.record;
@@ -312,11 +312,11 @@ impl GroupReader<'_> {
                 return refuse("TASKS_DIFFER", message);
             }
             if let Some(job) = self.job.as_ref().filter(|job| **job != task.job) {
-                let message = format!("task `{name}` is of job `{}`, the question about `{job}`", task.job);
+                let message = format!("task `{name}` belongs to job `{}`, and the request is about `{job}`", task.job);
                 return refuse("JOB_MISMATCH", message);
             }
             if !self.seen.insert(&task.name) {
-                return refuse("DUPLICATE_TASK", format!("task `{name}` stands there twice"));
+                return refuse("DUPLICATE_TASK", format!("task `{name}` is named twice"));
             }
             found.push(Arc::clone(&task.name));
             if !task.unevaluated_fields.is_empty() {
@@ -340,16 +340,16 @@ impl GroupReader<'_> {
     }
 }
 
-/// True if two stored tasks are equal in what decisions read, in whose they are and in how they stand.
+/// True if two stored tasks are equal in all that decisions read, in their job, and in their status.
 fn is_same_stored(one: &TaskRecord, other: &TaskRecord) -> bool {
-    // Those of one template share its shape.
+    // Tasks of one template share its shape.
     let shared = Arc::ptr_eq(&one.shape, &other.shape);
     shared && (&one.job, &one.node, one.status) == (&other.job, &other.node, other.status)
         || is_same_task(one, other, true)
 }
 
-/// True if two tasks are equal in what decisions read; with `all`, also in whose they are and how they stand. Fields
-/// that no decision reads do not count.
+/// True if two tasks are equal in all that decisions read; with `all`, also in their job and their status. Fields that
+/// no decision reads do not count.
 fn is_same_task(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
     let plain = |task: &TaskRecord| {
         let mut task = TaskRecord {
@@ -377,7 +377,7 @@ fn is_same_task(one: &TaskRecord, other: &TaskRecord, all: bool) -> bool {
     plain(one) == plain(other)
 }
 
-/// The answer of Place.
+/// Result of Place.
 pub fn place_result(
     query: &PlaceQuery,
     placing: &PlaceResult,
@@ -417,7 +417,7 @@ fn placed_group(number: usize, group: &Result<PlacedGroup, Problem>, writer: Nod
     let place = format!("groups[{number}]");
     let placed = |found: &Problem| {
         let found = found.clone();
-        // Problems of the engine do not know their group yet.
+        // Problems of the engine do not name their group yet.
         if found.field.starts_with(&place) {
             found
         } else {

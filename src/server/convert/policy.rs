@@ -1,4 +1,4 @@
-//! Policies: versions, documents and what was found in them.
+//! Policies: versions, documents and diagnostics.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::server::pb;
 use crate::server::status::CallError;
 use crate::state::PolicyVersion;
 
-/// Reads the compatibility for a document that does not say its own.
+/// Reads the compatibility of a document that does not set its own.
 ///
 /// # Errors
-/// It is neither `upstream` nor `corrected`.
+/// The name is neither `upstream` nor `corrected`.
 pub fn read_compatibility(field: &str, name: &str) -> Result<Compatibility, CallError> {
     if name.is_empty() {
         return Ok(Compatibility::default());
@@ -21,7 +21,7 @@ pub fn read_compatibility(field: &str, name: &str) -> Result<Compatibility, Call
     })
 }
 
-/// A version with its documents.
+/// Version with its documents.
 pub fn policy(version: &PolicyVersion, active: bool) -> pb::Policy {
     pb::Policy {
         document: version.document.to_string(),
@@ -31,7 +31,7 @@ pub fn policy(version: &PolicyVersion, active: bool) -> pb::Policy {
     }
 }
 
-/// A version without documents.
+/// Version without its documents.
 pub fn policy_summary(version: &PolicyVersion, active: bool) -> pb::Policy {
     let PolicyVersion {
         in_force,
@@ -55,14 +55,14 @@ pub fn policy_summary(version: &PolicyVersion, active: bool) -> pb::Policy {
     }
 }
 
-/// What loading found.
+/// Diagnostics from loading.
 pub fn policy_report(report: &DiagnosticReport) -> pb::PolicyReport {
     let mut diagnostics: Vec<pb::Diagnostic> = report.diagnostics.iter().map(diagnostic).collect();
     if report.omitted > 0 {
         diagnostics.push(pb::Diagnostic {
             severity: pb::Severity::Warning.into(),
             code: "MORE_DIAGNOSTICS".to_owned(),
-            message: format!("{} more findings are not listed", report.omitted),
+            message: format!("{} more diagnostics are not listed", report.omitted),
             ..pb::Diagnostic::default()
         });
     }
@@ -99,7 +99,7 @@ fn diagnostic(diagnostic: &Diagnostic) -> pb::Diagnostic {
     }
 }
 
-/// A moment.
+/// Point in time as the wire has it.
 pub fn timestamp(since_1970: Duration) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX),
@@ -107,7 +107,7 @@ pub fn timestamp(since_1970: Duration) -> prost_types::Timestamp {
     }
 }
 
-/// A length of time as the wire has it.
+/// Duration as the wire has it.
 pub fn duration(duration: Duration) -> prost_types::Duration {
     prost_types::Duration::try_from(duration).unwrap_or_default()
 }

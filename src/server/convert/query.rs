@@ -1,4 +1,4 @@
-//! Questions of Filter and Score: tasks, candidates, and how much of the answer is wanted.
+//! Requests of Filter and Score: tasks, candidates, and the requested detail of the result.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -14,28 +14,28 @@ use super::amounts::QueryResourceNames;
 use super::nodes::{NodeEncoding, NodeSetReader};
 use super::reader::{ReadOptions, WireReader};
 
-/// Refused nodes shown per rejection when nothing is said.
+/// Number of rejected nodes shown per rejection if the request gives none.
 pub const DEFAULT_SAMPLES: u32 = 3;
 
-/// A question of Filter, and how its answer is to be written.
+/// Request of Filter, and the encoding of its result.
 #[derive(Debug)]
 pub struct FilterCall {
-    /// The question.
+    /// Query for the engine.
     pub query: NodeQuery,
-    /// How the answer names nodes.
+    /// Encoding of nodes in the response.
     pub encoding: NodeEncoding,
 }
 
-/// A question of Score, and how its answer is to be written.
+/// Request of Score, and the encoding of its result.
 #[derive(Debug)]
 pub struct ScoreCall {
-    /// The question.
+    /// Query for the engine.
     pub query: ScoreQuery,
-    /// How the answer names nodes.
+    /// Encoding of nodes in the response.
     pub encoding: NodeEncoding,
 }
 
-/// The parts that Filter and Score share, as they arrive.
+/// Fields that Filter and Score share, as they arrive.
 struct SharedQueryFields {
     tasks: Vec<pb::Task>,
     candidates: Option<pb::NodeSet>,
@@ -46,10 +46,10 @@ struct SharedQueryFields {
     detail: i32,
 }
 
-/// Reads a question of Filter; its ground has been taken out before.
+/// Reads a request of Filter, whose `against` was taken out before.
 ///
 /// # Errors
-/// Something that belongs to no task is wrong.
+/// A field that belongs to no task has a problem.
 pub fn read_filter(
     request: pb::FilterRequest,
     nodes: NodeSetReader<'_>,
@@ -81,10 +81,10 @@ pub fn read_filter(
     Ok(FilterCall { query, encoding })
 }
 
-/// Reads a question of Score; its ground has been taken out before.
+/// Reads a request of Score, whose `against` was taken out before.
 ///
 /// # Errors
-/// Something that belongs to no task is wrong.
+/// A field that belongs to no task has a problem.
 pub fn read_score(
     request: pb::ScoreRequest,
     nodes: NodeSetReader<'_>,
@@ -154,7 +154,7 @@ fn read_shared(
     Ok((query, NodeEncoding::read(asked.node_encoding)?))
 }
 
-/// Reads the plugins that a question names.
+/// Reads the plugins that a request names.
 pub(super) fn read_plugins(names: Vec<String>, limit: usize) -> Result<Vec<Arc<str>>, CallError> {
     if names.len() > limit {
         let message = format!("plugins: {} names", names.len());
@@ -162,7 +162,7 @@ pub(super) fn read_plugins(names: Vec<String>, limit: usize) -> Result<Vec<Arc<s
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
-        let message = format!("plugins: `{twice}` stands there twice");
+        let message = format!("plugins: `{twice}` is named twice");
         return Err(CallError::invalid("DUPLICATE_PLUGIN", message));
     }
     Ok(names.into_iter().map(Arc::from).collect())
@@ -192,7 +192,7 @@ fn read_detail(detail: i32) -> Result<FilterDetail, CallError> {
     }
 }
 
-/// Number of nodes that each task is judged on.
+/// Number of nodes on which each task is judged.
 pub fn node_count(query: &NodeQuery, cluster_state: &ClusterState) -> u64 {
     match &query.candidates {
         Some(candidates) => candidates.len() as u64,
@@ -200,7 +200,7 @@ pub fn node_count(query: &NodeQuery, cluster_state: &ClusterState) -> u64 {
     }
 }
 
-/// Most refused nodes that a rejection shows with their names and figures.
+/// Maximum number of rejected nodes that a rejection shows with their names and measurements.
 fn samples_per_task(query: &NodeQuery) -> u64 {
     match query.detail {
         FilterDetail::Counts => 0,
@@ -208,7 +208,8 @@ fn samples_per_task(query: &NodeQuery) -> u64 {
     }
 }
 
-/// `shown` of a task's nodes are in the answer, `sampled` are named there whatever the encoding is.
+/// Checks the size of the result. `shown`: nodes per task in the result; `sampled`: nodes per task that it names
+/// whatever the encoding is.
 fn check_size(
     query: &NodeQuery,
     encoding: NodeEncoding,
@@ -241,7 +242,7 @@ fn check_size(
     Ok(())
 }
 
-/// A task whose name says nothing: tasks that differ in name only are one.
+/// Task without its name: tasks that differ only in name are equal.
 pub(super) struct NamelessTask(pub(super) Arc<TaskRecord>);
 
 impl NamelessTask {
@@ -297,7 +298,7 @@ impl Ord for NamelessTask {
 
 type ReadTasks = Vec<Result<QueryTask, Problem>>;
 
-/// Reads the tasks of a question. Fields of problems are relative to the task.
+/// Reads the tasks of a request. Fields of problems are relative to the task.
 fn read_tasks(
     tasks: Vec<pb::Task>,
     cluster_state: &ClusterState,
@@ -305,7 +306,7 @@ fn read_tasks(
 ) -> Result<(ReadTasks, Arc<ResourceTable>), CallError> {
     let limit = declared.limits.tasks;
     if tasks.len() > limit {
-        let message = format!("tasks: {} of them", tasks.len());
+        let message = format!("tasks: {} tasks", tasks.len());
         return Err(CallError::limit("TOO_MANY_TASKS", "tasks", limit, &message));
     }
     let mut names = QueryResourceNames::new(cluster_state.resources(), declared.limits.query_resources);
@@ -331,7 +332,7 @@ fn read_tasks(
     Ok((read, names.into_table()))
 }
 
-/// A task of a question: as it is sent, or the stored one. Fields of problems are relative to the task.
+/// Task of a request: the one sent, or the stored one. Fields of problems are relative to the task.
 pub(super) fn read_task(
     task: pb::Task,
     cluster_state: &ClusterState,
@@ -344,7 +345,7 @@ pub(super) fn read_task(
     }
 }
 
-/// A task as the question has it.
+/// Task as the request gives it.
 pub(super) fn read_sent_task(task: pb::Task, reader: &mut WireReader<'_>) -> Result<QueryTask, Problem> {
     let task = Arc::new(reader.task(task));
     let found = reader.take_problems();
@@ -357,7 +358,7 @@ pub(super) fn read_sent_task(task: pb::Task, reader: &mut WireReader<'_>) -> Res
     }
 }
 
-/// The stored task of the question's name.
+/// Stored task that the request names.
 pub(super) fn read_stored_task(task: &pb::Task, cluster_state: &ClusterState) -> Result<QueryTask, Problem> {
     let pb::Task { name, uid, .. } = task;
     if name.is_empty() {
@@ -371,13 +372,13 @@ pub(super) fn read_stored_task(task: &pb::Task, cluster_state: &ClusterState) ->
         ));
     }
     let Some(stored) = cluster_state.tasks().get(name) else {
-        let message = format!("there is no task `{name}`, and no `requests` say what it would be");
+        let message = format!("task `{name}` does not exist, and the request gives no `requests` for it");
         return Err(Problem::new(ProblemKind::NotFound, "TASK_NOT_FOUND", "name", message));
     };
     let record = &stored.record;
     if !record.uid.may_equal(&uid.as_str().into()) {
         let message = format!(
-            "the task `{name}` that is there is another incarnation, `{}`",
+            "the existing task `{name}` is another incarnation, `{}`",
             record.uid
         );
         return Err(Problem::new(ProblemKind::NotFound, "UID_MISMATCH", "uid", message));
@@ -390,7 +391,7 @@ pub(super) fn read_stored_task(task: &pb::Task, cluster_state: &ClusterState) ->
     let warnings = if *task == only {
         Vec::new()
     } else {
-        let message = "without `requests` the task stands for the stored one; its other fields are not looked at";
+        let message = "without `requests` the task means the stored one; its other fields are ignored";
         vec![Problem::new(ProblemKind::Invalid, "FIELDS_IGNORED", "", message)]
     };
     Ok(QueryTask {

@@ -1,4 +1,4 @@
-//! Reads the fields of one message after the other, and gathers what is wrong with each.
+//! Reader of message fields, which collects the problems of each message.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,19 +10,20 @@ use crate::server::limits::EdgeLimits;
 
 use super::amounts::ResourceInterner;
 
-/// What is read of records: labels and annotations that plugins declare, nothing else, and all within limits.
+/// Options for reading records: only labels and annotations that plugins declare are stored, and everything is within
+/// limits.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
     pub(super) task_annotations: KeyPatterns,
     pub(super) job_annotations: KeyPatterns,
     pub(super) queue_annotations: KeyPatterns,
     pub(super) node_labels: KeyPatterns,
-    /// The limits.
+    /// Limits on what is read.
     pub limits: EdgeLimits,
 }
 
 impl ReadOptions {
-    /// What the plugins of a registry declare.
+    /// Options with the labels and annotations that the plugins of a registry declare.
     pub fn from_registry(registry: &[PluginDef], limits: EdgeLimits) -> Self {
         let gather = |of: fn(&PluginDef) -> &'static [&'static str]| {
             KeyPatterns(registry.iter().flat_map(of).copied().collect())
@@ -37,7 +38,7 @@ impl ReadOptions {
     }
 }
 
-/// Names; a trailing `*` means any that begins so, a leading one any that ends so.
+/// Patterns of keys; a trailing `*` matches any suffix, a leading one any prefix.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyPatterns(Vec<&'static str>);
 
@@ -53,17 +54,17 @@ impl KeyPatterns {
     }
 }
 
-/// What was found in one message.
+/// Problems and warnings of one message.
 #[derive(Debug, Default)]
 pub(super) struct ReadProblems {
-    /// With any of these the message is not taken.
+    /// Problems; with any of these the message is rejected.
     pub(super) problems: Vec<Problem>,
-    /// What was overlooked.
+    /// Warnings about parts that are ignored.
     pub(super) warnings: Vec<Problem>,
 }
 
 impl ReadProblems {
-    /// The same seen from outside the message at `place`.
+    /// Problems with field paths that start at the message around `place`.
     pub(super) fn within(self, place: &str) -> Self {
         let prefix = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.within(place)).collect();
         Self {
@@ -72,13 +73,13 @@ impl ReadProblems {
         }
     }
 
-    /// True if nothing was found.
+    /// True if there is neither a problem nor a warning.
     pub(super) fn is_empty(&self) -> bool {
         self.problems.is_empty() && self.warnings.is_empty()
     }
 }
 
-/// Reads messages.
+/// Reader of wire messages.
 pub(super) struct WireReader<'a> {
     pub(super) resource_names: &'a mut dyn ResourceInterner,
     pub(super) options: &'a ReadOptions,
@@ -95,7 +96,7 @@ impl fmt::Debug for WireReader<'_> {
 }
 
 impl<'a> WireReader<'a> {
-    /// A reader that names resources with `resource_names`.
+    /// Reader that takes the ids of resources from `resource_names`.
     pub(super) fn new(resource_names: &'a mut dyn ResourceInterner, options: &'a ReadOptions) -> Self {
         Self {
             resource_names,
@@ -105,17 +106,17 @@ impl<'a> WireReader<'a> {
         }
     }
 
-    /// What was found since the last call.
+    /// Takes the problems and warnings since the last call.
     pub(super) fn take_problems(&mut self) -> ReadProblems {
         std::mem::take(&mut self.problems)
     }
 
-    /// Notes why the message cannot be taken.
+    /// Records a problem, which rejects the message.
     pub(super) fn problem(&mut self, kind: ProblemKind, reason: &'static str, field: String, message: String) {
         self.problems.problems.push(Problem::new(kind, reason, field, message));
     }
 
-    /// Notes what is overlooked.
+    /// Records a warning about a part that is ignored.
     pub(super) fn warning(&mut self, reason: &'static str, field: String, message: String) {
         let warning = Problem::new(ProblemKind::Invalid, reason, field, message);
         self.problems.warnings.push(warning);
@@ -144,7 +145,7 @@ impl<'a> WireReader<'a> {
         self.name("name", name)
     }
 
-    /// Reads labels or annotations, of which only those declared are kept.
+    /// Reads labels or annotations. Only declared ones are stored.
     pub(super) fn text_map(
         &mut self,
         field: &'static str,
@@ -157,7 +158,7 @@ impl<'a> WireReader<'a> {
             ..
         } = self.options.limits;
         if texts.len() > limit {
-            let message = format!("{} of them; limit `labels` is {limit}", texts.len());
+            let message = format!("{} entries; limit `labels` is {limit}", texts.len());
             self.problem(ProblemKind::Exhausted, "TOO_MANY_LABELS", field.to_owned(), message);
             return TextMap::default();
         }
@@ -192,7 +193,7 @@ impl<'a> WireReader<'a> {
         Some(seconds)
     }
 
-    /// Reads an enumeration; a number that this server does not know is a problem.
+    /// Reads an enumeration value; a number that this server does not know is a problem.
     pub(super) fn enum_value<E: TryFrom<i32>>(&mut self, field: &'static str, number: i32) -> Option<E> {
         let word = E::try_from(number).ok();
         if word.is_none() {

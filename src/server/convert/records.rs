@@ -111,7 +111,7 @@ impl WireReader<'_> {
         task
     }
 
-    /// Reads a task. Its requests get the pod itself.
+    /// Reads a task. Its requests include the pod itself.
     pub(super) fn task(&mut self, task: pb::Task) -> TaskRecord {
         let pb::Task {
             name,
@@ -168,7 +168,7 @@ impl WireReader<'_> {
         names.collect()
     }
 
-    /// Adds the pod itself.
+    /// Adds the pod itself to the requests.
     fn with_pod(&mut self, mut requests: ResourceAmounts) -> ResourceAmounts {
         let pods = requests.get(ResourceId::PODS).unwrap_or(0);
         match pods.checked_add(1) {

@@ -1,4 +1,4 @@
-//! Answers of Filter and Score, with nodes named as the question wished.
+//! Results of Filter and Score, with nodes in the requested encoding.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use super::batch::{problem, problems};
 use super::nodes::{NodeEncoding, NodeSetWriter, name_of};
 use super::not_evaluated;
 
-/// What the answer of Score depends on besides the scores.
+/// Options that the result of Score depends on besides the scores.
 #[derive(Clone, Copy, Debug)]
 pub struct ScoreResultOptions {
-    /// How nodes are named.
+    /// Encoding of nodes.
     pub encoding: NodeEncoding,
-    /// The nodes are in a stated order: best first, or that of the candidates.
+    /// True if the nodes are in a stated order: best first, or that of the candidates.
     pub limited: bool,
-    /// Candidates were given.
+    /// True if the request gave candidates.
     pub candidates: bool,
-    /// How much of the filter's verdict is wanted.
+    /// Requested detail of the filter's verdict.
     pub detail: FilterDetail,
 }
 
-/// The answer of Filter.
+/// Result of Filter.
 pub fn filter_result(
     query: &NodeQuery,
     items: &TaskResults<FilterVerdict>,
@@ -56,7 +56,7 @@ pub fn filter_result(
     pb::FilterResult { items }
 }
 
-/// The answer of Score.
+/// Result of Score.
 pub fn score_result(
     query: &NodeQuery,
     items: &TaskResults<ScoreSheet>,
@@ -86,7 +86,7 @@ pub fn score_result(
     pb::ScoreResult { items }
 }
 
-/// Writes each item once per class: neighbours that share an answer share its encoding, too.
+/// Encodes each item once per class: neighbours that share a result share its encoding.
 fn encode_items<T, Item: Clone>(
     items: &TaskResults<T>,
     write: impl Fn(&T) -> Item,
@@ -138,7 +138,7 @@ fn filter_item(
     }
 }
 
-/// Nodes refused for one reason.
+/// Nodes rejected for one reason.
 pub(super) fn rejection(rejection: &RejectionGroup, writer: NodeSetWriter<'_>, detail: FilterDetail) -> pb::Rejection {
     let RejectionGroup {
         reason,
@@ -158,7 +158,7 @@ pub(super) fn rejection(rejection: &RejectionGroup, writer: NodeSetWriter<'_>, d
     }
 }
 
-/// A reason without its figures.
+/// Reason without its measurements.
 pub(super) fn reason(reason: &Reason) -> pb::Reason {
     let Reason {
         plugin,
@@ -181,7 +181,7 @@ pub(super) fn reason(reason: &Reason) -> pb::Reason {
     }
 }
 
-/// A figure.
+/// Measurement as the wire has it.
 pub(super) fn measurement(measurement: &Measurement) -> pb::Measurement {
     let Measurement { name, value, unit } = measurement;
     pb::Measurement {
@@ -198,7 +198,7 @@ fn score_item(sheet: &ScoreSheet, writer: NodeSetWriter<'_>, shape: ScoreResultO
         parts,
         filter,
     } = sheet;
-    // A bitmap has no order of its own, and without candidates names come sorted.
+    // A bitmap has no order of its own, and without candidates names are sorted.
     let sorted = !shape.limited && (shape.encoding == NodeEncoding::Slots || !shape.candidates);
     let in_order = shape.encoding == NodeEncoding::Slots && nodes.is_sorted();
     let order = (sorted && !in_order).then(|| writer.order(nodes));

@@ -1,4 +1,4 @@
-//! Questions and answers of `SelectVictims`.
+//! Requests and results of `SelectVictims`.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use super::not_evaluated;
 use super::query::{read_plugins, read_sent_task, read_stored_task};
 use super::reader::{ReadOptions, WireReader};
 
-/// Reads a question of `SelectVictims`; its ground has been taken out before.
+/// Reads a request of `SelectVictims`, whose `against` was taken out before.
 ///
 /// # Errors
-/// Something that belongs to no group is wrong.
+/// A field that belongs to no group has a problem.
 pub fn read_victims(
     request: pb::SelectVictimsRequest,
     cluster_state: &ClusterState,
@@ -37,7 +37,7 @@ pub fn read_victims(
         Ok(pb::VictimKind::Preempt) => VictimKind::Preempt,
         Ok(pb::VictimKind::Reclaim) => VictimKind::Reclaim,
         Ok(pb::VictimKind::Unspecified) | Err(_) => {
-            let message = "kind: say PREEMPT (within a queue) or RECLAIM (between queues)";
+            let message = "kind: give PREEMPT (within a queue) or RECLAIM (between queues)";
             return Err(CallError::invalid("VICTIM_KIND_MISSING", message));
         }
     };
@@ -109,7 +109,7 @@ fn read_group(
         let mut record = read_victim_task(candidate, cluster_state, reader)
             .map_err(|problem| problem.within(&format!("candidates[{at}]")))?;
         if whole {
-            // Somebody who may have to go, given whole and without a status, is there.
+            // A candidate that is sent whole and without a status counts as running.
             record.status = TaskStatus::Running;
         }
         read.push(record);
@@ -138,7 +138,7 @@ fn read_victim_task(
 fn read_assumptions(assumptions: Vec<pb::SessionChange>, limits: &EdgeLimits) -> Result<Vec<SessionChange>, Problem> {
     let limit = limits.victim_changes;
     if assumptions.len() > limit {
-        let message = format!("{} of them; limit `victim_changes` is {limit}", assumptions.len());
+        let message = format!("{} assumptions; limit `victim_changes` is {limit}", assumptions.len());
         return Err(Problem::new(
             ProblemKind::Exhausted,
             "TOO_MANY_ASSUMPTIONS",
@@ -151,7 +151,7 @@ fn read_assumptions(assumptions: Vec<pb::SessionChange>, limits: &EdgeLimits) ->
     })
 }
 
-/// The answer of `SelectVictims`.
+/// Result of `SelectVictims`.
 pub fn victims_result(
     query: &VictimsQuery,
     items: &[Result<VictimVerdict, Problem>],

@@ -1,4 +1,4 @@
-//! What a confirmation asks, and what it is answered.
+//! Requests to the ledger and their outcomes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,36 +12,36 @@ use crate::engine::plugin::{Reason, Resolution};
 use crate::engine::{PolicyInForce, Revision};
 use crate::store::{Durability, ReservationTombstone};
 
-/// Stands in reasons that the ledger gives.
+/// Plugin name in reasons that the ledger itself gives.
 const LEDGER_PLUGIN: &str = "admission-ledger";
-/// The reservation was released, or its job has ended.
+/// Reason code: the reservation was released, or its job has ended.
 const RESERVATION_RELEASED: &str = "ReservationReleased";
 
-/// A job that asks to be promised what it needs.
+/// Job to be confirmed.
 #[derive(Clone, Debug)]
 pub struct ConfirmItem {
-    /// The job.
+    /// Record of the job.
     pub job: Arc<JobRecord>,
-    /// Raised by the caller to ask anew.
+    /// Attempt number; the caller raises it to ask again after a release.
     pub attempt: u64,
-    /// Names of its resources, also of those that no record has named yet.
+    /// Table of the job's resource names, including names that no stored record uses.
     pub names: Arc<ResourceTable>,
 }
 
-/// Reads the items of a confirmation from the newest state.
+/// Reader of the items of a confirmation from the newest state.
 pub type ConfirmReader = Box<dyn FnOnce(&ClusterState) -> Vec<Result<ConfirmItem, Problem>> + Send>;
 
-/// Asks that jobs be promised what they need.
+/// Request to confirm jobs: to promise each what it needs.
 pub struct LedgerConfirm {
-    /// Policy name.
+    /// Name of the policy.
     pub policy: Arc<str>,
-    /// Profile of it; empty: the only one.
+    /// Profile of the policy; empty: the only one.
     pub profile: Arc<str>,
-    /// Ask these plugins only; empty: the policy's tiers.
+    /// Plugins that judge; empty: those of the policy's tiers.
     pub plugins: Vec<Arc<str>>,
-    /// How long unused reservations live; `None`: as the limits say.
+    /// Lease of reservations that are not used; `None`: the default of the limits.
     pub lease: Option<Duration>,
-    /// The items, judged in this order, each seeing the permits before it.
+    /// Items, judged in this order; each sees the permits before it.
     pub read_items: ConfirmReader,
 }
 
@@ -54,51 +54,51 @@ impl fmt::Debug for LedgerConfirm {
     }
 }
 
-/// What became of one job.
+/// Outcome of confirming one job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobConfirmOutcome {
-    /// The job.
+    /// Name of the job.
     pub job: Arc<str>,
-    /// The verdict.
+    /// Verdict of the policy, or of the ledger.
     pub verdict: AdmitVerdict,
-    /// What it is promised now, also if it was refused.
+    /// Amounts that the job is promised now, whether this request was permitted or not.
     pub reserved: NamedAmounts,
 }
 
-/// What became of a confirmation.
+/// Outcome of a confirmation.
 #[derive(Clone, Debug)]
 pub struct ConfirmOutcome {
-    /// One per item.
+    /// Outcomes, one per item.
     pub items: Vec<Result<JobConfirmOutcome, Problem>>,
-    /// The state in which the permits are visible.
+    /// First revision that shows the permits.
     pub revision: Revision,
-    /// The policy that judged.
+    /// Policy that judged.
     pub policy: Arc<PolicyInForce>,
-    /// Where the permits are kept.
+    /// Durability of the permits.
     pub durability: Durability,
 }
 
-/// Asks that a reservation be taken back.
+/// Request to release a reservation.
 #[derive(Clone, Debug)]
 pub struct LedgerRelease {
-    /// The job.
+    /// Name of the job.
     pub job: Arc<str>,
-    /// Its incarnation; empty: whichever.
+    /// Incarnation of the job; empty: any.
     pub uid: Arc<str>,
-    /// This attempt and all before it.
+    /// Attempt to release, with all attempts before it.
     pub attempt: u64,
 }
 
-/// A reservation as it stands.
+/// Status of a reservation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReservationStatus {
-    /// The row.
+    /// Row of the ledger.
     pub row: Arc<Reservation>,
-    /// What is left of its lease; `None`: it stands still.
+    /// Time left of its lease; `None`: the lease is paused.
     pub lease_left: Option<Duration>,
 }
 
-/// What is answered for a row that is there.
+/// Outcome for a request that an existing row answers already.
 pub(super) fn recorded_outcome(row: &Reservation) -> JobConfirmOutcome {
     JobConfirmOutcome {
         job: Arc::clone(&row.job),
@@ -110,14 +110,14 @@ pub(super) fn recorded_outcome(row: &Reservation) -> JobConfirmOutcome {
     }
 }
 
-/// Why nothing is promised to a job whose reservation is over.
+/// Verdict on a request whose reservation has ended.
 pub(super) fn ended_verdict(tombstone: &ReservationTombstone) -> AdmitVerdict {
     let job = &tombstone.job;
     let message = if tombstone.job_ended {
         format!("job `{job}` has ended")
     } else {
         let attempt = tombstone.attempt;
-        format!("the reservation of job `{job}` was released; ask anew with an `attempt` above {attempt}")
+        format!("the reservation of job `{job}` was released; ask again with an `attempt` above {attempt}")
     };
     let reason = Reason {
         plugin: Arc::from(LEDGER_PLUGIN),
@@ -132,7 +132,7 @@ pub(super) fn ended_verdict(tombstone: &ReservationTombstone) -> AdmitVerdict {
     }
 }
 
-/// Tells one request of a job from another: its queue, its minimum, and its annotations.
+/// Fingerprint of a job's request: its queue, its minimum, and its annotations.
 pub(super) fn request_fingerprint(names: &ResourceTable, job: &JobRecord) -> [u8; 16] {
     let mut hash = Sha256::new();
     let mut text = |text: &str| {

@@ -1,4 +1,4 @@
-//! A group of commands, settled on a copy of the state.
+//! Draft of a group of commands: a copy of the state that the commands change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::engine::model::{ClusterState, JobRecord, Problem, ProblemKind, Record
 use crate::engine::plugin_state::{PlacementEvent, PluginStates};
 use crate::store::ReservationTombstone;
 
-/// The state as the commands of a group change it, before any of it is true.
+/// State as the commands of a group change it, before the store has it.
 #[derive(Debug)]
 pub(in crate::state) struct LedgerDraft {
     pub(in crate::state) cluster_state: ClusterState,
-    /// By policy: what is known to be derived from the cluster state.
+    /// Plugin states of the cluster state that are known already, by policy.
     pub(in crate::state) plugin_states: BTreeMap<Arc<str>, PluginStates>,
     pub(super) tombstones: SortedTable<Arc<ReservationTombstone>>,
     /// Jobs whose row or tombstone changed.
     pub(super) changed_jobs: BTreeSet<Arc<str>>,
-    /// Leases that begin anew, where nothing else changed: job, source, lease.
+    /// Leases that start again although nothing else changed: job, source, lease.
     pub(super) renewed_leases: Vec<(Arc<str>, Arc<str>, Duration)>,
-    /// Since 1970.
+    /// Time since 1970.
     now: Duration,
     max_rows: usize,
     default_lease: Duration,
@@ -32,19 +32,19 @@ pub(in crate::state) struct LedgerDraft {
     checks: bool,
 }
 
-/// A stage that has become true.
+/// Draft that was written to the store.
 #[derive(Debug)]
 pub(in crate::state) struct AppliedDraft {
-    /// The state.
+    /// Cluster state with the draft applied.
     pub(in crate::state) cluster_state: ClusterState,
-    /// What is derived from it, by policy.
+    /// Plugin states of the cluster state, by policy.
     pub(in crate::state) plugin_states: BTreeMap<Arc<str>, PluginStates>,
-    /// A row or a tombstone changed.
+    /// True if a row or a tombstone changed.
     pub(in crate::state) changed: bool,
 }
 
 impl LedgerDraft {
-    /// A stage on a state, and what is known to be derived from it. `now`: since 1970.
+    /// Draft on a cluster state and its known plugin states. `now`: time since 1970.
     pub(in crate::state) fn new(
         ledger: &AdmissionLedger,
         cluster_state: &ClusterState,
@@ -65,10 +65,10 @@ impl LedgerDraft {
         }
     }
 
-    /// Settles a confirmation under a policy, item by item.
+    /// Confirms jobs under a policy, item by item.
     ///
     /// # Errors
-    /// It names a plugin that the policy does not have.
+    /// The request names a plugin that the policy does not have.
     pub(in crate::state) fn confirm(
         &mut self,
         confirm: LedgerConfirm,
@@ -76,16 +76,16 @@ impl LedgerDraft {
     ) -> Result<Vec<Result<JobConfirmOutcome, Problem>>, Problem> {
         let judge = JobAdmitter::new(&policy.policy, &confirm.plugins)?;
         if !self.plugin_states.contains_key(&policy.name) {
-            let derived = policy.policy.compute_plugin_states(&self.cluster_state);
-            self.plugin_states.insert(Arc::clone(&policy.name), derived);
+            let plugin_states = policy.policy.compute_plugin_states(&self.cluster_state);
+            self.plugin_states.insert(Arc::clone(&policy.name), plugin_states);
         }
         let lease = confirm.lease.unwrap_or(self.default_lease).min(self.max_lease);
         let items = (confirm.read_items)(&self.cluster_state).into_iter().enumerate();
-        let settle = |(number, item): (usize, Result<ConfirmItem, Problem>)| {
-            let settled = self.confirm_item(&judge, policy, lease, &item?);
-            settled.map_err(|problem| problem.within(&format!("items[{number}].job")))
+        let confirm_one = |(number, item): (usize, Result<ConfirmItem, Problem>)| {
+            let outcome = self.confirm_item(&judge, policy, lease, &item?);
+            outcome.map_err(|problem| problem.within(&format!("items[{number}].job")))
         };
-        Ok(items.map(settle).collect())
+        Ok(items.map(confirm_one).collect())
     }
 
     fn confirm_item(
@@ -101,12 +101,12 @@ impl LedgerDraft {
         if let Some(row) = own.filter(|row| *attempt < row.attempt) {
             return Ok(confirm::recorded_outcome(row));
         }
-        if let Some(grave) = self.tombstones.get(&job.name)
-            && grave.covers(&job.uid, *attempt)
+        if let Some(tombstone) = self.tombstones.get(&job.name)
+            && tombstone.covers(&job.uid, *attempt)
         {
             return Ok(JobConfirmOutcome {
                 job: Arc::clone(&job.name),
-                verdict: confirm::ended_verdict(grave),
+                verdict: confirm::ended_verdict(tombstone),
                 reserved: own.map(|row| row.amounts.clone()).unwrap_or_default(),
             });
         }
@@ -120,11 +120,11 @@ impl LedgerDraft {
         if old.is_none() {
             self.check_reservation_limit()?;
         }
-        let Some(derived) = self.plugin_states.get_mut(&policy.name) else {
-            let message = "there is nothing derived for this policy";
+        let Some(plugin_states) = self.plugin_states.get_mut(&policy.name) else {
+            let message = "the plugin states of this policy are missing";
             return Err(Problem::new(ProblemKind::Unserved, "PLUGIN_STATE_MISSING", "", message));
         };
-        let mut admission = judge.judge(&self.cluster_state, derived, job)?;
+        let mut admission = judge.judge(&self.cluster_state, plugin_states, job)?;
         admission.permitted |= !self.checks;
         let reserved = if admission.permitted {
             let row = Reservation {
@@ -152,23 +152,23 @@ impl LedgerDraft {
         })
     }
 
-    /// Room for one more row.
+    /// Checks that one more row may be added.
     fn check_reservation_limit(&self) -> Result<(), Problem> {
         if self.cluster_state.reservations().len() < self.max_rows {
             return Ok(());
         }
-        let message = format!("limit `reservations` is {}: there are as many", self.max_rows);
+        let message = format!("limit `reservations` is {}: the ledger holds no more reservations", self.max_rows);
         let reason = "TOO_MANY_RESERVATIONS";
         Err(Problem::new(ProblemKind::Exhausted, reason, "", message))
     }
 
-    /// Refuses a late request for another incarnation of a job that is there: it would take this one's promise.
+    /// Rejects a late request for another incarnation of an existing job: it would take the existing one's reservation.
     fn check_incarnation(&self, job: &JobRecord) -> Result<(), Problem> {
         let stored = self.cluster_state.jobs().get(&job.name).map(|stored| &stored.record);
         match stored.filter(|stored| !same_incarnation(&stored.uid, &job.uid)) {
             Some(stored) => {
                 let message = format!(
-                    "the job `{}` that is there is another incarnation, `{}`",
+                    "the existing job `{}` is another incarnation, `{}`",
                     job.name, stored.uid
                 );
                 Err(Problem::new(ProblemKind::NotFound, "UID_MISMATCH", "uid", message))
@@ -177,7 +177,7 @@ impl LedgerDraft {
         }
     }
 
-    /// Who will tell of the job: the owner of its record, else of its queue's.
+    /// Source that will report the job: the owner of its record, else of its queue's record.
     fn reporting_source(&self, job: &str, uid: &str, queue: &str) -> Arc<str> {
         let known = self.cluster_state.jobs().get(job);
         let known = known.filter(|known| same_incarnation(&known.record.uid, uid));
@@ -200,19 +200,20 @@ impl LedgerDraft {
 
     fn apply_to_plugin_states(&mut self, job: &Arc<str>) {
         self.changed_jobs.insert(Arc::clone(job));
-        let (cluster_state, movement) = (&self.cluster_state, PlacementEvent::Reserve(job));
-        // What cannot follow is worked out anew.
+        let (cluster_state, event) = (&self.cluster_state, PlacementEvent::Reserve(job));
+        // A plugin state that cannot apply the event is dropped, and computed again on its next use.
         self.plugin_states
-            .retain(|_, derived| derived.apply(cluster_state, &movement).is_ok());
+            .retain(|_, plugin_states| plugin_states.apply(cluster_state, &event).is_ok());
     }
 
-    /// Takes a reservation back; the row as it was. Whatever was there, a late request for this attempt is refused.
+    /// Releases a reservation. Returns the row as it was. Whether there was one or not, later requests for this attempt
+    /// are rejected.
     pub(in crate::state) fn release(&mut self, release: &LedgerRelease) -> Option<Arc<Reservation>> {
         let LedgerRelease { job, uid, attempt } = release;
         let row = self.cluster_state.reservations().get(job);
         let meant = row.is_some_and(|row| row.matches_uid(uid) && row.attempt <= *attempt);
         let released = if meant { self.remove_row(job) } else { None };
-        // The row that went says which incarnation is meant.
+        // The removed row names the incarnation.
         let uid = match &released {
             Some(row) if uid.is_empty() => &row.uid,
             _ => uid,
@@ -223,20 +224,20 @@ impl LedgerDraft {
         let known = self.tombstones.get(job);
         let covered = known.is_some_and(|known| known.covers(uid, *attempt));
         if !covered {
-            let grave = ReservationTombstone {
+            let tombstone = ReservationTombstone {
                 job: Arc::clone(job),
                 uid: Arc::clone(uid),
                 attempt: *attempt,
                 job_ended: false,
             };
-            self.tombstones.insert(Arc::clone(job), Arc::new(grave));
+            self.tombstones.insert(Arc::clone(job), Arc::new(tombstone));
             self.changed_jobs.insert(Arc::clone(job));
         }
         released
     }
 
-    /// True if what is remembered of a job guards the incarnation that is there, and this is another: there is one
-    /// tombstone for each name.
+    /// True if the job's tombstone guards its existing incarnation and `uid` is another: each name has only one
+    /// tombstone.
     fn guards_another(&self, job: &str, uid: &str) -> bool {
         let stored = self.cluster_state.jobs().get(job).map(|stored| &stored.record.uid);
         let known = self.tombstones.get(job).map(|known| &known.uid);
@@ -248,12 +249,12 @@ impl LedgerDraft {
         }
     }
 
-    /// True if nothing came of it.
+    /// True if the draft changes nothing.
     pub(in crate::state) fn is_unchanged(&self) -> bool {
         self.changed_jobs.is_empty() && self.renewed_leases.is_empty()
     }
 
-    /// Ends reservations whose leases are over.
+    /// Ends expired reservations.
     pub(in crate::state) fn expire(&mut self, jobs: &[Arc<str>]) {
         for job in jobs {
             self.remove_row(job);

@@ -1,26 +1,26 @@
-//! Leases of reservations: they run on the clocks of sources, which stand still while a source is not heard.
+//! Leases of reservations and assumptions. Each runs on the clock of a source, which pauses while the source is silent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When leases end, each on the clock of its job's source.
+/// Ends of leases, each on the clock of its holder's source.
 #[derive(Debug, Default)]
 pub(in crate::state) struct LeaseTable {
-    /// How long each source has been heard while the ledger looked.
+    /// Time for which each source was heard, as of the last look at the clock.
     clocks: BTreeMap<Arc<str>, Duration>,
-    /// Sources that were heard when it looked last.
+    /// Sources that were heard at the last look at the clock.
     heard: BTreeSet<Arc<str>>,
-    /// (source, end, job)
+    /// Ends of leases in order: source, end, holder.
     ends: BTreeSet<(Arc<str>, Duration, Arc<str>)>,
-    /// (source, end) by job.
+    /// Source and end of the lease of each holder.
     by_holder: BTreeMap<Arc<str>, (Arc<str>, Duration)>,
-    /// When it looked last; `None`: never.
+    /// Time of the last look at the clock; `None`: never.
     last_check: Option<Duration>,
 }
 
 impl LeaseTable {
-    /// A lease begins anew.
+    /// Starts a lease, or starts it again.
     pub(in crate::state) fn start(&mut self, job: &Arc<str>, source: &Arc<str>, lease: Duration) {
         self.stop(job);
         let now = self.clocks.entry(Arc::clone(source)).or_default();
@@ -29,14 +29,14 @@ impl LeaseTable {
         self.by_holder.insert(Arc::clone(job), (Arc::clone(source), end));
     }
 
-    /// There is nothing to end any more.
+    /// Removes a lease.
     pub(in crate::state) fn stop(&mut self, job: &Arc<str>) {
         if let Some((source, end)) = self.by_holder.remove(job) {
             self.ends.remove(&(source, end, Arc::clone(job)));
         }
     }
 
-    /// Lets the time since the last look pass for the sources that are heard.
+    /// Advances the clocks of the sources that are heard.
     pub(in crate::state) fn advance_clock(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) {
         let since = now.saturating_sub(self.last_check.unwrap_or(now));
         self.last_check = Some(now);
@@ -49,7 +49,7 @@ impl LeaseTable {
         self.heard = heard;
     }
 
-    /// Jobs whose leases are over.
+    /// Holders of expired leases.
     pub(in crate::state) fn expired(&self) -> Vec<Arc<str>> {
         let mut over = Vec::new();
         for (source, now) in &self.clocks {
@@ -63,7 +63,7 @@ impl LeaseTable {
         over
     }
 
-    /// What is left of a job's lease; `None`: it stands still.
+    /// Time left of a lease; `None`: it is paused, or there is none.
     pub(in crate::state) fn remaining(&self, job: &str) -> Option<Duration> {
         let (source, end) = self.by_holder.get(job)?;
         let clock = self.clocks.get(source).copied().unwrap_or_default();
@@ -88,7 +88,7 @@ mod tests {
         leases.start(&"ns/b".into(), &Arc::default(), seconds(10));
         leases.advance_clock(seconds(106), heard());
         assert_eq!((leases.remaining("ns/a"), leases.expired()), (Some(seconds(4)), vec![]));
-        // Nobody hears the source for a while: its lease stands still, the other runs.
+        // One source is silent: its lease pauses, and the other runs.
         leases.advance_clock(seconds(130), BTreeSet::new());
         assert_eq!(
             (leases.remaining("ns/a"), leases.expired()),

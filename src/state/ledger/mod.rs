@@ -1,8 +1,9 @@
-//! The admission ledger: what jobs were promised, kept by the writer and shown in every snapshot.
+//! Admission ledger: amounts promised to jobs. The writer owns it, and every snapshot shows it.
 //!
-//! A row lives in the cluster state ([`ClusterState::reservations`]), so that every question counts it; what only the writer needs,
-//! tombstones and leases, is kept here. A group of commands is settled on a copy of the cluster state, written to the store in
-//! one go, and only then becomes the state: after a failed write nothing has happened.
+//! A row lives in the cluster state ([`ClusterState::reservations`]), so that every query counts it. Tombstones and
+//! leases, which only the writer needs, live here. The commands of a group are applied to a draft ([`LedgerDraft`]),
+//! the draft is written to the store at once, and only then becomes the state. After a failed write nothing has
+//! happened.
 
 mod confirm;
 mod draft;
@@ -23,35 +24,35 @@ use crate::engine::model::reservation::same_incarnation;
 use crate::engine::model::{ClusterState, JobPhase, JobRecord, Reservation, SortedTable};
 use crate::store::{Durability, ReservationTombstone, Store, StoreError, StoreWrite, StoredState};
 
-/// Time passes twice a second; after so long the writer sees to it itself.
+/// The clock is looked at twice a second; after this much longer the writer does it itself.
 const OVERDUE: Duration = Duration::from_secs(2);
 
-/// Leases, which listings read while the writer goes on.
+/// Leases, which listings read while the writer changes them.
 pub(super) type SharedLeases = Arc<Mutex<LeaseTable>>;
 
-/// What the writer keeps of the ledger besides the rows.
+/// Part of the ledger that only the writer needs: everything but the rows.
 #[derive(Debug)]
 pub(super) struct AdmissionLedger {
     limits: StateLimits,
     store: Box<dyn Store>,
     tombstones: SortedTable<Arc<ReservationTombstone>>,
-    /// By age: since when each tombstone stands.
+    /// Tombstones by age: time of their creation, and job.
     tombstones_by_age: BTreeSet<(Duration, Arc<str>)>,
     tombstone_since: BTreeMap<Arc<str>, Duration>,
-    /// When it last let time pass.
+    /// Time of the last look at the clock.
     last_check: Duration,
     leases: SharedLeases,
-    /// Jobs of which the store may hold something else than is true.
+    /// Jobs for which the store may differ from memory.
     dirty: BTreeSet<Arc<str>>,
     checks: bool,
 }
 
 impl AdmissionLedger {
-    /// A ledger over a store, with what is kept there put into the cluster state. Every lease begins anew.
+    /// Opens a ledger over a store, and puts its reservations into the cluster state. Every lease starts again.
     pub(super) fn open(
         limits: &StateLimits,
         store: Box<dyn Store>,
-        kept: &StoredState,
+        stored_state: &StoredState,
         leases: &SharedLeases,
         cluster_state: &mut ClusterState,
     ) -> Self {
@@ -66,11 +67,11 @@ impl AdmissionLedger {
             dirty: BTreeSet::new(),
             checks: true,
         };
-        for row in &kept.reservations {
+        for row in &stored_state.reservations {
             lock_leases(leases).start(&row.job, &row.source, row.lease);
             cluster_state.put_reservation(Arc::clone(row));
         }
-        for tombstone in &kept.tombstones {
+        for tombstone in &stored_state.tombstones {
             ledger
                 .tombstones
                 .insert(Arc::clone(&tombstone.job), Arc::clone(tombstone));
@@ -79,24 +80,24 @@ impl AdmissionLedger {
         ledger
     }
 
-    /// Promises whatever is asked for: the harm that tests of the promise must find.
+    /// Permits every request. Tests use this to prove that they notice a broken promise.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn without_checks(mut self, without: bool) -> Self {
         self.checks = !without;
         self
     }
 
-    /// Where permits are kept.
+    /// Durability of permits.
     pub(super) fn durability(&self) -> Durability {
         self.store.durability()
     }
 
-    /// The store, for what is not of this ledger.
+    /// Store, for writes that do not belong to the ledger.
     pub(super) fn store(&mut self) -> &mut dyn Store {
         &mut *self.store
     }
 
-    /// A record of a job came in the place of another, or none did. True if that ended its reservation.
+    /// Handles a job's record that was put, replaced or removed. True if that ended the job's reservation.
     pub(super) fn job_changed(
         &mut self,
         cluster_state: &mut ClusterState,
@@ -106,9 +107,9 @@ impl AdmissionLedger {
         let Some(name) = after.or(before).map(|job| &job.name) else {
             return false;
         };
-        if let (Some(after), Some(grave)) = (after, self.tombstones.get(name))
-            && grave.job_ended
-            && grave.uid == after.uid
+        if let (Some(after), Some(tombstone)) = (after, self.tombstones.get(name))
+            && tombstone.job_ended
+            && tombstone.uid == after.uid
             && after.phase != JobPhase::Completed
         {
             self.remove_tombstone(&Arc::clone(name));
@@ -119,7 +120,8 @@ impl AdmissionLedger {
         let was = before.is_some_and(|before| row.matches_uid(&before.uid));
         let ended = match after {
             Some(after) if row.matches_uid(&after.uid) => after.phase == JobPhase::Completed,
-            // Another incarnation in its place; or one that is older than the row, if this one was never seen.
+            // Another incarnation replaces the job. If the row's incarnation was never seen, `after` may be older than
+            // the row.
             Some(_) | None => was,
         };
         if ended {
@@ -142,19 +144,19 @@ impl AdmissionLedger {
         }
     }
 
-    /// A row that ended with its job. The store is told with the next write.
+    /// Ends a row with its job. The next write removes it from the store.
     fn end_with_job(&mut self, row: &Reservation) {
         self.lock_leases().stop(&row.job);
         self.dirty.insert(Arc::clone(&row.job));
-        // Without a name for the incarnation the next job of this name could not be told from it.
+        // Without a uid, the next job of this name could not be told from this one.
         if !row.uid.is_empty() {
-            let grave = ReservationTombstone {
+            let tombstone = ReservationTombstone {
                 job: Arc::clone(&row.job),
                 uid: Arc::clone(&row.uid),
                 attempt: row.attempt,
                 job_ended: true,
             };
-            self.tombstones.insert(Arc::clone(&row.job), Arc::new(grave));
+            self.tombstones.insert(Arc::clone(&row.job), Arc::new(tombstone));
             self.date_tombstone(&row.job, self.last_check);
         }
     }
@@ -167,7 +169,7 @@ impl AdmissionLedger {
         self.dirty.insert(Arc::clone(job));
     }
 
-    /// Notes since when a tombstone stands.
+    /// Records when a tombstone was created.
     fn date_tombstone(&mut self, job: &Arc<str>, now: Duration) {
         if let Some(since) = self.tombstone_since.insert(Arc::clone(job), now) {
             self.tombstones_by_age.remove(&(since, Arc::clone(job)));
@@ -175,7 +177,7 @@ impl AdmissionLedger {
         self.tombstones_by_age.insert((now, Arc::clone(job)));
     }
 
-    /// Forgets tombstones that are old, or too many.
+    /// Drops tombstones that are too old or too many.
     fn expire_tombstones(&mut self, now: Duration) {
         while let Some((since, job)) = self.tombstones_by_age.first() {
             let old = now.saturating_sub(*since) > self.limits.tombstone_age;
@@ -187,12 +189,13 @@ impl AdmissionLedger {
         }
     }
 
-    /// True if nobody let time pass for long: whoever does so finds no room in a queue that is always full.
+    /// True if the clock has not been looked at for long: a queue that is always full rejects that command.
     pub(super) fn is_overdue(&self, now: Duration) -> bool {
         now.saturating_sub(self.last_check) >= OVERDUE
     }
 
-    /// Lets time pass: leases run, old tombstones go. The jobs whose leases are over, for [`LedgerDraft::expire`].
+    /// Advances the clock: leases run, and old tombstones go. Returns the jobs with expired leases, for
+    /// [`LedgerDraft::expire`].
     pub(super) fn advance_clock(&mut self, now: Duration, heard: BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
         self.last_check = self.last_check.max(now);
         self.expire_tombstones(now);
@@ -201,38 +204,37 @@ impl AdmissionLedger {
         leases.expired()
     }
 
-    /// Writes what a stage changed, and what the store does not know yet, in one go. `others`: with it, what is not of
-    /// this ledger.
+    /// Writes a draft and all pending repairs to the store at once. `others`: writes of other modules that go with it.
     ///
     /// # Errors
-    /// The store failed: nothing of the stage has happened.
+    /// The store failed: nothing of the draft has happened.
     pub(super) fn write_draft(
         &mut self,
-        stage: LedgerDraft,
+        draft: LedgerDraft,
         now: Duration,
         others: Vec<StoreWrite>,
     ) -> Result<AppliedDraft, StoreError> {
-        let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&stage.changed_jobs).collect();
+        let jobs: BTreeSet<&Arc<str>> = self.dirty.iter().chain(&draft.changed_jobs).collect();
         let mut writes = others;
         writes.extend(jobs.into_iter().map(|job| StoreWrite::Job {
             job: Arc::clone(job),
-            reservation: stage.cluster_state.reservations().get(job).cloned(),
-            tombstone: stage.tombstones.get(job).cloned(),
+            reservation: draft.cluster_state.reservations().get(job).cloned(),
+            tombstone: draft.tombstones.get(job).cloned(),
         }));
         if !writes.is_empty()
             && let Err(error) = self.store.write(&writes)
         {
-            // Whatever of it may be there after all is set right by the next write.
-            self.dirty.extend(stage.changed_jobs);
+            // The next write repairs whatever of this one reached the store.
+            self.dirty.extend(draft.changed_jobs);
             return Err(error);
         }
         self.dirty.clear();
-        for job in &stage.changed_jobs {
-            match stage.cluster_state.reservations().get(job) {
+        for job in &draft.changed_jobs {
+            match draft.cluster_state.reservations().get(job) {
                 Some(row) => self.lock_leases().start(job, &row.source, row.lease),
                 None => self.lock_leases().stop(job),
             }
-            match (self.tombstones.get(job), stage.tombstones.get(job)) {
+            match (self.tombstones.get(job), draft.tombstones.get(job)) {
                 (before, after) if before == after => {}
                 (_, Some(_)) => self.date_tombstone(job, now),
                 (_, None) => {
@@ -242,28 +244,28 @@ impl AdmissionLedger {
                 }
             }
         }
-        // What changed besides has its lease by now, or none.
-        let renewed = stage
+        // The other changed jobs have their lease already, or none.
+        let renewed = draft
             .renewed_leases
             .iter()
-            .filter(|(job, ..)| !stage.changed_jobs.contains(job));
+            .filter(|(job, ..)| !draft.changed_jobs.contains(job));
         for (job, source, lease) in renewed {
             self.lock_leases().start(job, source, *lease);
         }
-        self.tombstones = stage.tombstones;
+        self.tombstones = draft.tombstones;
         Ok(AppliedDraft {
-            cluster_state: stage.cluster_state,
-            plugin_states: stage.plugin_states,
-            changed: !stage.changed_jobs.is_empty(),
+            cluster_state: draft.cluster_state,
+            plugin_states: draft.plugin_states,
+            changed: !draft.changed_jobs.is_empty(),
         })
     }
 
-    /// What is left of a job's lease; `None`: it stands still, or there is none.
+    /// Time left of the lease of a job's reservation; `None`: the lease is paused, or the job has none.
     pub(super) fn lease_left(&self, job: &str) -> Option<Duration> {
         self.lock_leases().remaining(job)
     }
 
-    /// True if the store lacks something that is true.
+    /// True if the store may differ from memory.
     pub(super) fn needs_repair(&self) -> bool {
         !self.dirty.is_empty()
     }
