@@ -23,14 +23,14 @@ pub(crate) async fn measure(report: &mut MeasurementReport, server: &BenchServer
     put(channel.clone(), 1, gang::names().map(task).collect()).await;
     let mut client = DecisionServiceClient::new(channel.clone());
     let (_, nodes) = place(&mut client, pb::NodeEncoding::Names).await;
-    let (mut placed, mut told) = (Vec::new(), Vec::new());
+    let (mut placed, mut changed) = (Vec::new(), Vec::new());
     for _ in 0..rounds.max(3) {
         placed.push(place(&mut client, pb::NodeEncoding::Slots).await.0);
-        told.push(send_changes(&mut client, &nodes.names).await);
+        changed.push(send_changes(&mut client, &nodes.names).await);
     }
     for (key, mut times) in [
         ("grpc_place_session_1000x10000", placed),
-        ("grpc_session_1000_changes", told),
+        ("grpc_session_1000_changes", changed),
     ] {
         times.sort_unstable_by(f64::total_cmp);
         report.put(format!("{key}_ms"), clock::median(&times));
@@ -142,9 +142,9 @@ async fn send_changes(client: &mut SessionBenchClient, nodes: &[String]) -> f64 
         ..pb::FilterRequest::default()
     };
     let started = Instant::now();
-    let told = client.filter(query).await;
+    let response = client.filter(query).await;
     let milliseconds = started.elapsed().as_secs_f64() * 1e3;
-    let metadata = told.expect("an answer").into_inner().metadata.expect("a stamp");
+    let metadata = response.expect("an answer").into_inner().metadata.expect("a stamp");
     let effects = metadata.effects.expect("what the changes did");
     assert!(effects.warnings.is_empty() && effects.applied_through == u64::from(gang::TASKS));
     close(client, session).await;

@@ -159,10 +159,10 @@ async fn load_policy(
     metrics: &Metrics,
 ) -> Result<Option<(PolicyFile, Arc<str>)>, ServeError> {
     let Some(path) = config.policy_file.clone() else {
-        if let Ok(kept) = state.policy_version(&DEFAULT_POLICY.into(), 0)
-            && kept.origin != PolicyOrigin::BuiltIn
+        if let Ok(version) = state.policy_version(&DEFAULT_POLICY.into(), 0)
+            && version.origin != PolicyOrigin::BuiltIn
         {
-            tracing::info!(version = kept.in_force.version, origin = %kept.origin, "the policy that was in force is in force again");
+            tracing::info!(version = version.in_force.version, origin = %version.origin, "the policy that was in force is in force again");
             return Ok(None);
         }
         let bring = policy_file::reload_policy(
@@ -270,7 +270,7 @@ impl BoundServer {
         quit.send_replace(true);
         await_server_end("HTTP", http, config.drain_deadline).await;
         giving.abort();
-        kept.stop().await;
+        stopped_state.stop().await;
         tracing::info!("stopped");
         Ok(())
     }

@@ -134,9 +134,9 @@ impl ContentDebounce {
     /// Content to load after this look. An operator's request (`asked`) loads the content as it is; otherwise a file
     /// that may be half-written is not loaded yet.
     fn observe(&mut self, content: Option<Arc<str>>, asked: bool) -> Option<Arc<str>> {
-        let settled = content.is_some() && content == self.last_seen;
+        let unchanged = content.is_some() && content == self.last_seen;
         self.last_seen.clone_from(&content);
-        let content = content.filter(|content| asked || (settled && *content != self.last_loaded))?;
+        let content = content.filter(|content| asked || (unchanged && *content != self.last_loaded))?;
         self.last_loaded = Arc::clone(&content);
         Some(content)
     }

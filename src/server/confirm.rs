@@ -85,12 +85,12 @@ impl ServerContext {
         call: AdmitCall,
     ) -> Result<pb::AdmitResponse, CallError> {
         let name = step.session.clone();
-        let (plugins, lease, kept) = (call.plugins.clone(), call.lease, call.item_count() == 0);
+        let (plugins, lease, all_enqueued) = (call.plugins.clone(), call.lease, call.item_count() == 0);
         let no_plugins = plugins.is_empty();
         let confirm = SessionConfirm {
             plugins,
             lease,
-            read_items: (!kept).then(|| self.item_reader(call)),
+            read_items: (!all_enqueued).then(|| self.item_reader(call)),
         };
         let edge = Arc::clone(self);
         let ask = move |_: &CancellationToken| {

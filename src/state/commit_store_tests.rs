@@ -300,7 +300,7 @@ async fn what_waits_counts_towards_the_limit() {
     let session = stage.open().await;
     let two = [allocate("a/s", "n1"), allocate("a/free", "n1")];
     let refused = stage.commit(&session, &two, &[]).await.unwrap_err();
-    assert!(refused.to_string().contains("2 are there"), "{refused}");
+    assert!(refused.to_string().contains("2 are in use"), "{refused}");
     // What the commit itself takes back makes room within it.
     let change = [SessionChange::BindFailed("a/g1".into()), allocate("a/s", "n1")];
     let session = stage.open().await;

@@ -193,25 +193,25 @@ fn put(table: &mut redb::Table<'_, &str, &[u8]>, name: &str, bytes: Option<Vec<u
 /// Complete content. A record that cannot be read is an inner error; a failing disk is an outer one.
 fn load_state(database: &Database) -> Result<Result<StoredState, String>, redb::Error> {
     let transaction = database.begin_read()?;
-    let mut kept = StoredState::default();
+    let mut stored_state = StoredState::default();
     for entry in transaction.open_table(RESERVATIONS)?.iter()? {
         let (job, bytes) = entry?;
         match format::decode_reservation(job.value(), bytes.value()) {
-            Ok(row) => kept.reservations.push(Arc::new(row)),
+            Ok(row) => stored_state.reservations.push(Arc::new(row)),
             Err(what) => return Ok(Err(what)),
         }
     }
     for entry in transaction.open_table(TOMBSTONES)?.iter()? {
         let (job, bytes) = entry?;
         match format::decode_tombstone(job.value(), bytes.value()) {
-            Ok(tombstone) => kept.tombstones.push(Arc::new(tombstone)),
+            Ok(tombstone) => stored_state.tombstones.push(Arc::new(tombstone)),
             Err(what) => return Ok(Err(what)),
         }
     }
     for entry in transaction.open_table(ASSUMPTIONS)?.iter()? {
         let (task, bytes) = entry?;
         match format::decode_assumption(task.value(), bytes.value()) {
-            Ok(assumption) => kept.assumptions.push(Arc::new(assumption)),
+            Ok(assumption) => stored_state.assumptions.push(Arc::new(assumption)),
             Err(what) => return Ok(Err(what)),
         }
     }
@@ -219,15 +219,15 @@ fn load_state(database: &Database) -> Result<Result<StoredState, String>, redb::
         let (key, bytes) = entry?;
         let (name, version) = key.value();
         match format::decode_policy(name, version, bytes.value()) {
-            Ok(policy) => kept.policies.push(policy),
+            Ok(policy) => stored_state.policies.push(policy),
             Err(what) => return Ok(Err(what)),
         }
     }
     for entry in transaction.open_table(POLICY_FILES)?.iter()? {
         let (name, content) = entry?;
-        kept.policy_files.push((name.value().into(), content.value().into()));
+        stored_state.policy_files.push((name.value().into(), content.value().into()));
     }
-    Ok(Ok(kept))
+    Ok(Ok(stored_state))
 }
 
 impl Store for DiskStore {

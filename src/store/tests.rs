@@ -201,7 +201,7 @@ fn another_format_is_rejected() {
     drop(database);
     let error = DiskStore::open(&directory.0).unwrap_err().to_string();
     assert!(
-        error.ends_with("is of format 2; this program reads format 1"),
+        error.ends_with("has format 2; this program reads format 1"),
         "{error}"
     );
 }

@@ -60,8 +60,8 @@ fn a_rejected_document_leaves_the_old_one_serving_and_is_reported_everywhere() {
         .unwrap_or_default()
         .version;
     assert_eq!(score_and_version(wire), (75.0, version));
-    let two_faults = document(2).replace("2\n", "{}\n") + "      sra: [1]\n";
-    let status = wire.reload_policy(reload(&two_faults)).unwrap_err();
+    let two_errors = document(2).replace("2\n", "{}\n") + "      sra: [1]\n";
+    let status = wire.reload_policy(reload(&two_errors)).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     let path = "tiers[0].plugins[0].arguments";
     let message = status.message();

@@ -93,14 +93,14 @@ impl WireReader<'_> {
         list: Option<pb::ResourceList>,
     ) -> Option<ResourceAmounts> {
         let amounts = self.amounts(field, list?);
-        let (kept, dropped): (Vec<_>, Vec<_>) = amounts
+        let (counted, dropped): (Vec<_>, Vec<_>) = amounts
             .iter()
             .partition(|(id, _)| matches!(*id, ResourceId::CPU | ResourceId::MEMORY));
         if !dropped.is_empty() {
             let message = "only cpu and memory count here; the other resources are dropped";
             self.warning("IGNORED_RESOURCE", field.to_owned(), message.to_owned());
         }
-        Some(kept.into_iter().collect())
+        Some(counted.into_iter().collect())
     }
 
     fn amount(&mut self, field: &'static str, name: &str, text: &str) -> Option<(ResourceId, CountedAmount)> {

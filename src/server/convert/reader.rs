@@ -163,12 +163,12 @@ impl<'a> WireReader<'a> {
             return TextMap::default();
         }
         let declared = declared(self.options);
-        let kept: Vec<(Arc<str>, Arc<str>)> = texts
+        let stored: Vec<(Arc<str>, Arc<str>)> = texts
             .into_iter()
             .filter(|(name, _)| declared.matches(name))
             .map(|(name, text)| (name.into(), text.into()))
             .collect();
-        for (name, text) in kept.iter().filter(|(_, text)| text.len() > label_bytes) {
+        for (name, text) in stored.iter().filter(|(_, text)| text.len() > label_bytes) {
             let message = format!("{} bytes; limit `label_bytes` is {label_bytes}", text.len());
             self.problem(
                 ProblemKind::Exhausted,
@@ -177,10 +177,10 @@ impl<'a> WireReader<'a> {
                 message,
             );
         }
-        if kept.is_empty() {
+        if stored.is_empty() {
             return Arc::clone(&self.empty_texts);
         }
-        kept.into()
+        stored.into()
     }
 
     /// Reads a time in whole seconds.

@@ -99,7 +99,7 @@ async fn a_rejected_policy_leaves_the_old_one_in_force_and_is_reported() {
         (refused.code(), reason(&refused).as_str()),
         (Code::InvalidArgument, "POLICY_REJECTED")
     );
-    assert!(refused.message().ends_with("version 1 goes on serving"), "{refused}");
+    assert!(refused.message().ends_with("version 1 stays in force"), "{refused}");
     let report: pb::PolicyReport = detail(&refused, "PolicyReport");
     assert!(!report.diagnostics.is_empty());
     let (status, text) = server.http_get("/readyz?verbose").await;
@@ -174,7 +174,7 @@ async fn readiness_requires_every_expected_source_synced() {
     assert_eq!(server.http_get("/livez").await.0, 200);
     let (status, text) = server.http_get("/readyz").await;
     assert_eq!(status, 503);
-    assert!(text.contains("[-] source/test: not heard of yet"), "{text}");
+    assert!(text.contains("[-] source/test: not heard yet"), "{text}");
     server.apply(full_sync(three_nodes())).await;
     assert_eq!(server.http_get("/readyz").await.0, 200);
     server.stop().await;

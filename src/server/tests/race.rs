@@ -170,14 +170,14 @@ impl ObservedState {
     /// What is broken in this one state: of nodes, of queues, of gangs.
     fn violations(&self) -> BTreeSet<&'static str> {
         let mut broken = BTreeSet::new();
-        let mut told: BTreeMap<String, usize> = BTreeMap::new();
+        let mut reported: BTreeMap<String, usize> = BTreeMap::new();
         let (mut held, mut ready) = (BTreeMap::new(), BTreeMap::new());
         for stored in &self.tasks {
             let task = stored.task.as_ref().unwrap();
             let job: usize = task.job.strip_prefix("race/j").unwrap().parse().unwrap();
             let runs = matches!(task.status(), TaskStatus::Allocated | TaskStatus::Running);
             if runs {
-                *told.entry(task.node.clone()).or_default() += 1;
+                *reported.entry(task.node.clone()).or_default() += 1;
                 *held.entry(queue(job)).or_insert(0) += 1;
             }
             if runs || task.status() == TaskStatus::Succeeded {
@@ -190,7 +190,7 @@ impl ObservedState {
         }
         for (name, used) in &self.used {
             assert_eq!(
-                told.get(name).copied().unwrap_or(0),
+                reported.get(name).copied().unwrap_or(0),
                 *used,
                 "usage is what the tasks say"
             );

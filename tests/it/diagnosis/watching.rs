@@ -48,7 +48,7 @@ fn changes_are_shown_as_they_become_visible() {
         ..delta("test", 2, put)
     };
     let revision = server.wire.apply_batch(batch).unwrap().revision.unwrap().number;
-    let told: Vec<String> = lines.map(Result::unwrap).collect();
+    let shown: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(child.wait().unwrap().success());
     let wanted = [
         "~ node n-1: allocatable[cpu] 8 → 16",
@@ -57,7 +57,7 @@ fn changes_are_shown_as_they_become_visible() {
         "~ task a/t: node (none) → n-1, status pending → running",
     ];
     let wanted: Vec<String> = wanted.iter().map(|line| format!("{revision} {line}")).collect();
-    assert_eq!(told, wanted);
+    assert_eq!(shown, wanted);
 }
 
 #[test]

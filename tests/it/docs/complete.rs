@@ -341,8 +341,8 @@ fn links_between_pages_lead_somewhere() {
 /// The anchor of a heading.
 fn slug(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = text
+    let letters = text
         .chars()
         .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    letters.map(|c| if c == ' ' { '-' } else { c }).collect()
 }

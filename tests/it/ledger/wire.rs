@@ -166,19 +166,19 @@ fn a_session_confirms_once_per_action() {
     // Meanwhile another takes what the second would have had.
     let other = server.wire.admit(confirm(vec![ask(wants("ns/x", "q", 4), 0)])).unwrap();
     assert!(other.result.unwrap().items[0].permitted);
-    let kept = ["ns/c", "ns/a"].map(|name| Change::JobEnqueued(name.to_owned()));
-    let settle = pb::AdmitRequest {
-        against: Some(session_ref(&session, 1, kept.to_vec())),
+    let enqueued = ["ns/c", "ns/a"].map(|name| Change::JobEnqueued(name.to_owned()));
+    let confirm_all = pb::AdmitRequest {
+        against: Some(session_ref(&session, 1, enqueued.to_vec())),
         ..confirm(Vec::new())
     };
-    let reply = server.wire.admit(settle.clone()).unwrap();
+    let reply = server.wire.admit(confirm_all.clone()).unwrap();
     let effects = reply.metadata.clone().unwrap().effects.unwrap();
     assert_eq!(effects.applied_through, 4);
     let said: Vec<(&str, bool)> = (reply.result.as_ref().unwrap().items.iter())
         .map(|item| (&*item.job, item.permitted))
         .collect();
     assert_eq!(said, [("ns/c", true), ("ns/a", false)]);
-    let again = server.wire.admit(settle).unwrap();
+    let again = server.wire.admit(confirm_all).unwrap();
     assert_eq!(again.result, reply.result, "sent again: the recorded answer");
     let jobs = pb::ListJobsRequest {
         against: Some(session_ref(&session, 4, Vec::new())),

@@ -46,10 +46,10 @@ impl LoggedProcess {
             .spawn()
             .unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let (errors, kept) = (child.stderr.take().unwrap(), Arc::clone(&lines));
+        let (errors, logged) = (child.stderr.take().unwrap(), Arc::clone(&lines));
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(errors).lines() {
-                kept.lock().unwrap().push(line.unwrap());
+                logged.lock().unwrap().push(line.unwrap());
             }
         });
         let mut program = Self {

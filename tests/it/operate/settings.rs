@@ -71,7 +71,7 @@ fn all_settings_errors_are_reported_at_once_with_their_positions() {
     let path = file.display();
     for problem in [
         "6 faults in the settings".to_owned(),
-        format!("{path}:1:1: `sesions`: there is no such setting; `sessions` was meant?"),
+        format!("{path}:1:1: `sesions`: no such setting; did you mean `sessions`?"),
         format!("{path}:2:8: `tasks`: `many` is not a whole number"),
         format!("{path}:3:13: `log_format`: a map is no value"),
         format!("{path}:4:10: `sources`: `0` is not within 1"),
@@ -92,9 +92,9 @@ fn every_limit_can_be_set_and_is_reported() {
     let wanted = config.limits.clone();
     let server = EmbeddedServer::with(config);
     let info = server.wire.get_server_info(pb::GetServerInfoRequest {}).unwrap();
-    let told = reported_limits(&info);
+    let reported = reported_limits(&info);
     for row in LIMITS {
-        assert_eq!(told[row.name], (row.get)(&wanted), "{}", row.name);
+        assert_eq!(reported[row.name], (row.get)(&wanted), "{}", row.name);
     }
 }
 

@@ -39,7 +39,7 @@ fn both_sockets_serve_and_the_file_is_removed_with_the_server() {
     assert_eq!(by_socket.revision, by_address.revision);
 
     let second = server.wire.wait(app::bind(config(&socket))).unwrap_err();
-    assert!(second.to_string().contains("another process listens there"), "{second}");
+    assert!(second.to_string().contains("another process listens on it"), "{second}");
     drop(server);
     assert!(!socket.exists());
 }

@@ -176,7 +176,7 @@ fn probes_name_each_check_with_its_reason() {
     );
     assert_eq!(
         server.page("/readyz"),
-        (503, "[-] source/volcano: not heard of yet\nnot ready\n".to_owned())
+        (503, "[-] source/volcano: not heard yet\nnot ready\n".to_owned())
     );
     let (_, verbose) = server.page("/readyz?verbose");
     for check in [

@@ -278,16 +278,16 @@ fn check(case: &PlaceCase) {
         group_placements(&cluster_state, &placing)
     );
 
-    // An imagined job is counted alike, whether what plugins keep is carried to it or worked out anew.
+    // A job that does not exist counts the same, whether plugin states are advanced to it or computed again.
     let query = with_missing_job(query);
-    let imagine = |kept| decide::place_cancellable(&cluster_state, &policy, kept, &query, &|| false).unwrap();
-    let anew = imagine(PluginStateOrigin::Modified(begun.plugin_states()));
-    assert_eq!(imagine(PluginStateOrigin::Computed(begun.plugin_states())), anew);
+    let place_missing = |origin| decide::place_cancellable(&cluster_state, &policy, origin, &query, &|| false).unwrap();
+    let recomputed = place_missing(PluginStateOrigin::Modified(begun.plugin_states()));
+    assert_eq!(place_missing(PluginStateOrigin::Computed(begun.plugin_states())), recomputed);
 }
 
 fn with_missing_job(mut query: PlaceQuery) -> PlaceQuery {
     let job = JobRecord {
-        name: "ns/imagined".into(),
+        name: "ns/missing".into(),
         queue: "q".into(),
         min_member: 2,
         phase: JobPhase::Inqueue,
@@ -346,8 +346,8 @@ fn a_missing_task_leaves_the_cycle_unchanged() {
 
 /// `PUMICE_CASES=N`: so many times as many.
 pub(super) fn cases(usual: u32) -> u32 {
-    let told = std::env::var_os("PUMICE_CASES").and_then(|told| told.into_string().ok());
-    usual * told.and_then(|times| times.parse().ok()).unwrap_or(1)
+    let factor = std::env::var_os("PUMICE_CASES").and_then(|factor| factor.into_string().ok());
+    usual * factor.and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
 proptest! {

@@ -78,8 +78,8 @@ fn policies_differ_in_where_cpu_tasks_go_and_what_that_strands() {
     assert_eq!(chart.matches("<polyline").count(), 10, "five panels of two lines");
     let mut again = json(&arguments);
     let mut report = report;
-    for told in [&mut again, &mut report] {
-        for outcome in told["policies"].as_array_mut().unwrap() {
+    for one in [&mut again, &mut report] {
+        for outcome in one["policies"].as_array_mut().unwrap() {
             outcome["decisionSpeed"] = Value::Null;
         }
     }

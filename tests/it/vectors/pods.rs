@@ -200,8 +200,8 @@ fn simplified(value: &Value) -> Value {
 /// Doubles: a missing one is 0. Integers: a requested 0 is present.
 fn without_zeros(scalars: &Value) -> Value {
     let entries = scalars.as_object().into_iter().flatten();
-    let kept = entries.filter(|(_, amount)| amount.is_i64() || amount.as_f64() != Some(0.0));
-    kept.map(|(name, amount)| (name.clone(), simplified(amount))).collect()
+    let nonzero = entries.filter(|(_, amount)| amount.is_i64() || amount.as_f64() != Some(0.0));
+    nonzero.map(|(name, amount)| (name.clone(), simplified(amount))).collect()
 }
 
 /// The entries of every resource list in the pod.

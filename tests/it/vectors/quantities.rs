@@ -167,11 +167,11 @@ pub(super) fn exact(text: &str, places: i64) -> Option<i128> {
     }
     let dropped = number.len().min(usize::try_from(-shift).unwrap_or(0));
     let rest = number.iter().take(dropped).any(|digit| *digit != 0);
-    let kept = number
+    let leading = number
         .iter()
         .skip(dropped)
         .rev()
         .fold(0_i128, |sum, digit| sum * 10 + i128::from(*digit));
-    let magnitude = kept * 10_i128.pow(u32::try_from(shift).unwrap_or(0)) + i128::from(rest);
+    let magnitude = leading * 10_i128.pow(u32::try_from(shift).unwrap_or(0)) + i128::from(rest);
     Some(if negative { -magnitude } else { magnitude })
 }

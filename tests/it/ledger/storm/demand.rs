@@ -111,8 +111,8 @@ impl JobDemand {
     /// True if a row keeps all of it back.
     pub(super) fn is_covered_by(self, reserved: &[pb::Amount]) -> bool {
         let has = |resource: &str, wanted: u32| {
-            let kept = reserved.iter().find(|amount| amount.resource == resource);
-            kept.is_some_and(|amount| amount.value >= f64::from(wanted) * 1_000.0)
+            let held = reserved.iter().find(|amount| amount.resource == resource);
+            held.is_some_and(|amount| amount.value >= f64::from(wanted) * 1_000.0)
         };
         has("cpu", self.cores) && self.card.is_none_or(|card| has(card, self.cards))
     }
